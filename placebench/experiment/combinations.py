@@ -28,13 +28,14 @@ _PORTABLE_TO = ("sqlite", "mariadb")
 _SQLALCHEMY = (2, 1)
 _PSYCOPG2 = ("psycopg2-binary", "psycopg2")
 _PSYCOPG3 = ("psycopg",)
+_ASYNCPG = ("asyncpg",)
 _PYMYSQL = "PyMySQL"
 _OURS, _THEIRS = "placebench", "openstack-placement"
 _INSPECTION = """
 import importlib.metadata, importlib.util, json, platform
 found = {"python": platform.python_version()}
-for name in ("placebench", "openstack-placement", "sqlalchemy", "psycopg2", "psycopg2-binary", "psycopg", "gunicorn",
-             "PyMySQL"):
+drivers = ["psycopg2", "psycopg2-binary", "psycopg", "asyncpg", "PyMySQL"]
+for name in ["placebench", "openstack-placement", "sqlalchemy", *drivers, "gunicorn", "uvicorn", "granian"]:
     try:
         found[name] = importlib.metadata.version(name)
     except importlib.metadata.PackageNotFoundError:
@@ -114,7 +115,18 @@ class Combination:
             ),
             (self["profiler"] != "off" and foreign, f"the profiler is not installed in {self['service']}"),
             (server == "uwsgi" and not self.installed.uwsgi, f"no uwsgi there: {python} -m pip install pyuwsgi"),
-            (server == "gunicorn" and not self._has("gunicorn"), f"no gunicorn: {python} -m pip install gunicorn"),
+            (
+                self._in_event_loop() and server not in ("uvicorn", "granian"),
+                f"{self['service']} runs in an event loop: it goes with server uvicorn or granian",
+            ),
+            (
+                server == "uvicorn" and not self._in_event_loop(),
+                "uvicorn serves event loops: it goes with driver:asyncpg or driver:psycopg3_async",
+            ),
+            (
+                server in ("gunicorn", "uvicorn", "granian") and not self._has(server),
+                f"no {server}: {python} -m pip install {server}",
+            ),
             (
                 not foreign and not self._has("placebench"),
                 f"no placebench: {python} -m pip install placebench[bench]",
@@ -124,6 +136,9 @@ class Combination:
                 f"no driver in it: {python} -m pip install {driver}",
             ),
         )
+
+    def _in_event_loop(self) -> bool:
+        return self.variant is not None and self.variant.interface == "asgi"
 
     def _portable(self) -> bool:
         if self.variant is None or not self.variant.ours or self["service"] == CONTROL:
@@ -242,7 +257,7 @@ def _pins(point: Mapping[str, Any], variant: Variant | None) -> Iterator[tuple[s
     packages = {
         "version": _THEIRS if point["service"] == PLACEMENT else None,
         "sqlalchemy": "sqlalchemy",
-        "driver": "psycopg[binary]" if _drivers(variant) == _PSYCOPG3 else _PSYCOPG2[0],
+        "driver": "psycopg[binary]" if _drivers(variant) == _PSYCOPG3 else next(iter(_drivers(variant)), _PSYCOPG2[0]),
     }
     for axis, package in packages.items():
         if package and point[axis] != INSTALLED:
@@ -253,6 +268,8 @@ def _drivers(variant: Variant | None) -> tuple[str, ...]:
     """The packages of which one has to be there for PostgreSQL; nobody knows those of anybody's application."""
     if variant is None or not (variant.ours or variant.name == PLACEMENT):
         return ()
+    if "driver:asyncpg" in variant.name:
+        return _ASYNCPG
     return _PSYCOPG3 if "driver:psycopg3" in variant.name else _PSYCOPG2
 
 

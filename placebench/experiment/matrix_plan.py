@@ -52,7 +52,7 @@ AXES: Mapping[str, Any] = {
 }
 """What can be varied, each with its usual value."""
 _CHOICES: Mapping[str, tuple[str, ...]] = {
-    "server": ("uwsgi", "gunicorn", "wsgiref", "none"),
+    "server": ("uwsgi", "gunicorn", "granian", "uvicorn", "wsgiref", "none"),
     "client": ("http", "in-process"),
     "database": ("postgresql", "mariadb", "sqlite", "none"),
     "profiler": ("off", "light", "full"),

@@ -101,28 +101,27 @@ def _unknown(key: str, minor: int) -> BadRequest:
 _SINCE_BY_PROVIDER: Final = 12  # allocations are an object, not an array
 _SINCE_TRAITS: Final = 17
 _SINCE_ALL_CLASSES: Final = 27
-_SINCE_TREES: Final = 29
-_SINCE_MAPPINGS: Final = 34
+SINCE_TREES: Final = 29
+SINCE_MAPPINGS: Final = 34
 
 _Document = dict[str, Any]
 
 
 def in_older_form(found: _Document, request: CandidateRequest, minor: int) -> _Document:
-    """Return the document as the minor version has it.
+    """Return the document as the minor version, before 1.34, has it.
 
     Args:
-        found: The document of 1.39, without a limit.
-        request: Its limit is applied, and before 1.27 the summaries have its resource classes alone.
+        found: The document of 1.39, before 1.29 without a limit.
+        request: Before 1.29 its limit is applied, and before 1.27 the summaries have its resource classes alone.
         minor: Before 1.29, candidates that take from two providers of one tree are left out.
     """
     candidates, summaries = found["allocation_requests"], found["provider_summaries"]
-    if minor < _SINCE_TREES:
+    if minor < SINCE_TREES:
         roots = {uuid: summary["root_provider_uuid"] for uuid, summary in summaries.items()}
-        candidates = [each for each in candidates if _takes_from_tree_once(each["allocations"], roots)]
-        summaries = _chosen(summaries, _providers(candidates))
-    if request.limit is not None and request.limit < len(candidates):
-        candidates = candidates[: request.limit]
-        summaries = _summaries_of(summaries, candidates)
+        of_one = [each for each in candidates if _takes_from_tree_once(each["allocations"], roots)]
+        candidates = of_one[: request.limit]
+        left, trees = _providers(of_one), {roots[provider] for provider in _providers(candidates)}
+        summaries = {uuid: each for uuid, each in summaries.items() if uuid in left and roots[uuid] in trees}
     classes = {name for group in request.groups for name, _ in group.resources}
     return {
         "allocation_requests": [_candidate(each, minor) for each in candidates],
@@ -139,20 +138,8 @@ def _providers(candidates: Iterable[_Document]) -> set[str]:
     return {provider for each in candidates for provider in each["allocations"]}
 
 
-def _summaries_of(summaries: _Document, candidates: Iterable[_Document]) -> _Document:
-    """The summaries of the trees that the candidates take from."""
-    trees = {summaries[provider]["root_provider_uuid"] for provider in _providers(candidates)}
-    return {uuid: summary for uuid, summary in summaries.items() if summary["root_provider_uuid"] in trees}
-
-
-def _chosen(summaries: _Document, providers: set[str]) -> _Document:
-    return {uuid: summary for uuid, summary in summaries.items() if uuid in providers}
-
-
 def _candidate(candidate: _Document, minor: int) -> _Document:
     allocations = candidate["allocations"]
-    if minor >= _SINCE_MAPPINGS:
-        return candidate
     if minor >= _SINCE_BY_PROVIDER:
         return {"allocations": allocations}
     listed = [{"resource_provider": {"uuid": provider}, **entry} for provider, entry in allocations.items()]
@@ -166,6 +153,6 @@ def _summary(summary: _Document, classes: set[str], minor: int) -> _Document:
     older: _Document = {"resources": resources}
     if minor >= _SINCE_TRAITS:
         older["traits"] = summary["traits"]
-    if minor >= _SINCE_TREES:
+    if minor >= SINCE_TREES:
         older |= {name: summary[name] for name in ("parent_provider_uuid", "root_provider_uuid")}
     return older

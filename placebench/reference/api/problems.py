@@ -1,7 +1,8 @@
 """What can be wrong with a request, each with its HTTP status and the code that Placement gives it.
 
 A handler raises a `Problem`, which `pipeline.py` makes the JSON error document. Placement's own detail opens with a
-stock sentence for the status; ours is the message alone.
+stock sentence for the status; ours is the message alone. Two phrases are Placement's, since nova decides by them what
+to do after a 409: "consumer generation conflict" and "Conflicting resource provider name:".
 """
 # ruff: noqa: N818 - these are the names that HTTP gives the statuses, and werkzeug its exceptions.
 

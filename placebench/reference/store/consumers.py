@@ -64,7 +64,7 @@ def check_consumer_generation(claim: ConsumerClaim, generation: int | None) -> N
         seen = "does not exist" if generation is None else f"has generation {generation}"
         expected = "must be new" if claim.generation is None else f"has {claim.generation}"
         raise ConcurrentUpdate(
-            f"consumer {claim.consumer} {seen}, but the request says that it {expected}: read it again"
+            f"consumer generation conflict: {claim.consumer} {seen}, the request says that it {expected}: read it again"
         )
 
 

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
-from sqlalchemy import ColumnElement, Connection, Select, delete, insert, or_, select, text, update
+from sqlalchemy import ColumnElement, Connection, Select, delete, insert, select, text, update
 
 from placebench.reference.api.problems import BadRequest, ConcurrentUpdate, Conflict, NotFound
 from placebench.tables import (
@@ -131,14 +131,14 @@ def advance_generation(connection: Connection, provider: LockedProvider) -> int:
 def rename_provider(connection: Connection, uuid: str, name: str) -> None:
     """Give the provider this name; NotFound without it, Conflict if another has the name. The generation stays."""
     own, provider = resource_providers.c, lock_provider(connection, uuid)
-    _refuse_duplicate(connection, (own.name == name) & (own.id != provider.id), f"name {name!r}")
+    _refuse_duplicate(connection, (own.name == name) & (own.id != provider.id), f"name: {name}")
     connection.execute(update(resource_providers).where(own.id == provider.id).values(name=name))
 
 
 def _refuse_duplicate(connection: Connection, condition: ColumnElement[bool], what: str) -> None:
     """Raise Conflict if a provider meets the condition: SELECT id FROM resource_providers WHERE ... LIMIT 1."""
     if connection.execute(select(resource_providers.c.id).where(condition).limit(1)).first() is not None:
-        raise Conflict(f"a resource provider with {what} exists already", code=_DUPLICATE_NAME)
+        raise Conflict(f"Conflicting resource provider {what} already exists", code=_DUPLICATE_NAME)
 
 
 _HAS_CHILDREN: Final = "placement.resource_provider.cannot_delete_parent"
@@ -155,14 +155,15 @@ class _TreePosition(NamedTuple):
 
 
 def create_provider(connection: Connection, *, uuid: str, name: str, parent_uuid: str | None) -> StoredProvider:
-    """A new provider, at the root of its own tree or below a parent, whose tree it joins. Four statements.
+    """A new provider, at the root of its own tree or below a parent, whose tree it joins. Five statements.
 
     Raises BadRequest without such a parent, Conflict if uuid or name is taken.
     """
     if parent_uuid == uuid:
         raise BadRequest(f"parent_provider_uuid: {uuid} cannot be its own parent")
     parent = _lock_parent(connection, parent_uuid)
-    _refuse_duplicate(connection, or_(_OWN.uuid == uuid, _OWN.name == name), f"uuid {uuid} or name {name!r}")
+    _refuse_duplicate(connection, _OWN.uuid == uuid, f"uuid: {uuid}")
+    _refuse_duplicate(connection, _OWN.name == name, f"name: {name}")
     row: dict[str, Any] = {"uuid": uuid, "name": name, "generation": 0}
     if parent is not None:
         row |= {"parent_provider_id": parent.id, "root_provider_id": parent.root_id}

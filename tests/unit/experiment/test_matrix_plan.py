@@ -169,7 +169,7 @@ def test_a_driver_is_that_of_the_variant() -> None:
         ("axis = 1", "unknown key 'axis', expected one of title"),
         (
             "[axes]\nserver = ['apache']",
-            r"axes.server\[0\]: expected one of gunicorn, none, uwsgi, wsgiref, saw 'apache'",
+            r"axes.server\[0\]: expected one of granian, gunicorn, none, uvicorn, uwsgi, wsgiref, saw 'apache'",
         ),
         ("[axes]\nuser = [1]", "axes: unknown key 'user', expected one of service"),
         ("[axes]\nusers = [0]", r"axes.users\[0\]: expected a whole number >= 1, saw 0"),

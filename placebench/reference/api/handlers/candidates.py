@@ -12,7 +12,7 @@ from placebench.reference.api import responses
 from placebench.reference.api.call import Call
 from placebench.reference.api.candidates_query import CandidateRequest, parse_query
 from placebench.reference.api.microversion import NEWEST
-from placebench.reference.api.older_versions import check_candidates_query, in_older_form
+from placebench.reference.api.older_versions import SINCE_MAPPINGS, SINCE_TREES, check_candidates_query, in_older_form
 from placebench.reference.candidates.cached.cached_index import answer_from_cache
 from placebench.reference.candidates.dedup.service import answer_by_dedup
 from placebench.reference.candidates.objects.solver import answer_by_objects
@@ -45,9 +45,10 @@ def list_candidates(call: Call) -> Response:
 
     The snapshot of a body that is too long to be held lasts until its last byte is sent.
     """
-    if call.version != NEWEST:
-        return _list_for_older_version(call)
-    request = parse_query(call.request.query_string)
+    query = call.request.query_string
+    request = parse_query(query if call.version == NEWEST else check_candidates_query(query, call.minor))
+    if call.minor < SINCE_MAPPINGS:
+        return _list_in_older_form(call, request)
     with ExitStack() as stack:
         connection = stack.enter_context(call.database.snapshot())
         content = find_candidates(connection, request, call.variant, call.settings)
@@ -56,11 +57,10 @@ def list_candidates(call: Call) -> Response:
         return responses.stream(content, stack.pop_all().close)
 
 
-def _list_for_older_version(call: Call) -> Response:
-    """The same for a version before 1.39: a checked query, and the document rewritten, which takes time and memory."""
-    request = parse_query(check_candidates_query(call.request.query_string, call.minor))
+def _list_in_older_form(call: Call, request: CandidateRequest) -> Response:
+    """The response rewritten for a version before 1.34, which takes time and memory."""
+    bounded = request if call.minor >= SINCE_TREES else replace(request, limit=None)  # it counts what is left then
     with call.database.snapshot() as connection:
-        # Candidates are left out of the document of an old version, so the limit can only be applied there.
-        content = find_candidates(connection, replace(request, limit=None), call.variant, call.settings)
+        content = find_candidates(connection, bounded, call.variant, call.settings)
         found = orjson.loads(content if isinstance(content, bytes) else b"".join(content))
     return responses.document(in_older_form(found, request, call.minor))

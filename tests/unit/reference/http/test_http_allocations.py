@@ -240,3 +240,14 @@ def test_a_project_sees_what_it_uses_by_type(stock: Any, query: str, usages: Any
 def test_usages_that_cannot_be_asked_for(service: Any, query: str) -> None:
     """A project is needed, types are capitals, other parameters unknown."""
     assert service.outcome("GET", f"/usages{query}") == BAD
+
+
+def test_a_conflict_says_what_nova_looks_for(service: Any) -> None:
+    """nova tells by a phrase whether the consumer, not a provider, was changed, and whether a name is taken."""
+    service.provider(1)
+    changed = service.send("PUT", f"/allocations/{MINE}", claim({ONE: {"VCPU": 1}}, generation=3))
+    name, same = (service.send("POST", "/resource_providers", {"name": "rp1", "uuid": taken}) for taken in (TWO, ONE))
+
+    details = [response.json["errors"][0]["detail"] for response in (changed, name, same)]
+    assert "consumer generation conflict" in details[0]
+    assert ["Conflicting resource provider name:" in detail for detail in details] == [False, True, False]
