@@ -126,6 +126,7 @@ BENCH = (
     measures(f"lab study published {STUDY} --variants tuned"),
 )
 OTHERS = {
+    "mariadb": Call("doctor", "MariaDB     "),
     "mcp": Call("mcp", ""),
     "scaleout": Call("lab scaleout --trees 2 --port 0 --check 20", "stale 0"),
     "psycopg3": Call(
