@@ -5,17 +5,29 @@ locust -f locustfiles/claims.py --headless -u 2 -t 5s -H http://127.0.0.1:8000
 Every write is logged, by which `placebench load --check-writes` finds out whether one was lost.
 """
 
+import json
 import random
+from http import HTTPStatus
 from itertools import count
 from pathlib import Path
+from typing import Any, Final
 
+import gevent
 from locust import FastHttpUser, task
 
-from placebench.loadgen.session import Claimant, LoadSession, candidates_path
+from placebench.loadgen.session import PLACEMENT_HEADERS, LoadRequest, LoadSession, candidates_path
+from placebench.loadgen.write_log import Allocations
 from placebench.topology import read_topology
 
 NESTED_PERFLOAD = Path(__file__).parents[1] / "loaders" / "topologies" / "nested-perfload.toml"
 OF_SO_MANY = 100  # candidates each user draws: of fewer, more users would want the same
+
+_CLAIMS_PER_RESPONSE: Final = 10
+_RELEASE_SHARE: Final = 0.1
+_NOTHING_TO_DO_S: Final = 0.1
+_WHO: Final = {"project_id": "placebench", "user_id": "placebench", "consumer_type": "INSTANCE"}
+_DONE: Final = str(HTTPStatus.NO_CONTENT.value)
+_REFUSED: Final = str(HTTPStatus.CONFLICT.value)
 
 request = read_topology(NESTED_PERFLOAD, trees=1, seed=1).request
 session = LoadSession("closed", candidates_path(f"{request}&limit={OF_SO_MANY}"))
@@ -27,10 +39,54 @@ class ClaimingUser(FastHttpUser):
 
     def on_start(self) -> None:
         """Each user draws by itself, by the seed."""
-        chance = random.Random(f"{session.options.seed} {next(numbers)}")
-        self._claimant = Claimant(session, self.client, chance)
+        self._chance = random.Random(f"{session.options.seed} {next(numbers)}")
+        self._claimed: list[str] = []
+        self._offered: list[dict[str, Any]] = []
 
     @task
     def write(self) -> None:
-        """Fetch candidates, then write."""
-        self._claimant.write()
+        """Send one write: a release one time in ten and where no candidate is left, else a claim.
+
+        It fetches candidates where none are left of those that it drew from the last response.
+        """
+        if not self._offered:
+            self._offered = self._fetch_candidates()
+        if self._claimed and (not self._offered or self._chance.random() < _RELEASE_SHARE):
+            self._release(self._claimed.pop(self._chance.randrange(len(self._claimed))))
+        elif self._offered:
+            self._claim(self._offered.pop()["allocations"])
+        else:
+            gevent.sleep(_NOTHING_TO_DO_S)
+
+    def _fetch_candidates(self) -> list[dict[str, Any]]:
+        outcome = session.send(self.client, LoadRequest(session.options.path))
+        candidates = json.loads(outcome.body)["allocation_requests"] if outcome.failure is None else []
+        return self._chance.sample(candidates, min(len(candidates), _CLAIMS_PER_RESPONSE))
+
+    def _claim(self, allocations: dict[str, Any]) -> None:
+        """Claim for a new consumer; a 409 is no failure: somebody was quicker."""
+        consumer = session.write_log.new_consumer()
+        content = {"allocations": allocations, "consumer_generation": None, **_WHO}
+        claimed = {provider: entry["resources"] for provider, entry in allocations.items()}
+        if self._write("PUT", consumer, claimed, content, (_DONE, _REFUSED)) == _DONE:
+            self._claimed.append(consumer)
+
+    def _release(self, consumer: str) -> None:
+        self._write("DELETE", consumer, None, None, (_DONE,))
+
+    def _write(
+        self, method: str, consumer: str, claimed: Allocations | None, content: Any, expected: tuple[str, ...]
+    ) -> str:
+        """Send a write; returns the status of the response."""
+        name = "/allocations/{consumer}"
+        headers = {**PLACEMENT_HEADERS, "Content-Type": "application/json"} if content else PLACEMENT_HEADERS
+        request = LoadRequest(
+            f"/allocations/{consumer}",
+            method,
+            headers,
+            json.dumps(content).encode() if content else b"",
+            expected,
+            name,
+            write=(consumer, claimed),
+        )
+        return session.send(self.client, request).status

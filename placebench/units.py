@@ -9,6 +9,11 @@ def count(value: float | None) -> str:
     return NOT_MEASURED if value is None else f"{value:,.0f}".replace(",", "\u202f")
 
 
+def numbered(value: int, noun: str) -> str:
+    """A count of things: (1, 'test') → '1 test', (2, 'test') → '2 tests'."""
+    return f"{count(value)} {noun}{'' if value == 1 else 's'}"
+
+
 def average(value: float | None) -> str:
     """A mean of counts: 29.0 → '29', 29.333 → '29.3', 7000.2 → '7 000'; None → 'not measured'."""
     if value is None or value == round(value) or abs(value) >= 1000:

@@ -71,6 +71,7 @@ COMMANDS: Mapping[str, Entry] = {
     "lab study workers": Entry("threads or processes: throughput, CPU and memory of every mix", "lab.study.workers"),
     "lab study matrix": Entry("what each part of the stack costs, against a control", "lab.study.matrix"),
     "lab study breakdown": Entry("what the latency of a request consists of", "lab.study.breakdown"),
+    "lab study operators": Entry("what each setting of the real Placement is worth", "lab.study.operators"),
     "lab study herd": Entry("claims that schedulers lose to each other on the real Placement", "lab.study.herd"),
     "lab study published": Entry("the published figures of Placement, measured again", "lab.study.published"),
 }

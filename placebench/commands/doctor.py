@@ -12,7 +12,7 @@ from pathlib import Path
 
 from placebench.commands import Command, options
 from placebench.commands.output import emit
-from placebench.errors import PlacebenchError, ProfilerError
+from placebench.errors import DatabaseError, PlacebenchError, ProfilerError
 
 _BENCH = re.compile(r"([\w.-]+).*; *extra *== *['\"]bench['\"]")
 """A requirement of the extra in the metadata of the installed placebench."""
@@ -38,7 +38,8 @@ def _configure(parser: ArgumentParser) -> None:
 def _run(arguments: Namespace) -> int:
     """Look at everything; exit code 2 when something is missing that `perfload` needs."""
     diagnoses = [
-        diagnose() for diagnose in (_python, _profiler, _sampler, _system, _packages, _uwsgi, _postgresql, _processes)
+        diagnose()
+        for diagnose in (_python, _profiler, _sampler, _system, _packages, _uwsgi, _postgresql, _mariadb, _processes)
     ]
     well = all(each.well for each in diagnoses)
     emit(
@@ -114,6 +115,18 @@ def _postgresql() -> Diagnosis:
     from placebench.runtime.postgres.binaries import find_binaries
 
     return _found("PostgreSQL", lambda: find_binaries().folder)
+
+
+def _mariadb() -> Diagnosis:
+    """What the matrix can start beside PostgreSQL, and nothing else needs."""
+    from placebench.runtime.mariadb import find_mariadbd
+
+    try:
+        seen = find_mariadbd()["mariadbd"]
+    except DatabaseError as error:
+        return Diagnosis("MariaDB", well=True, seen=str(error))
+    advice = "" if _installed("PyMySQL") else "its driver: pip install 'placebench[mariadb]'"
+    return Diagnosis("MariaDB", well=True, seen=f"{seen}, for lab study matrix", advice=advice)
 
 
 def _found(what: str, find: Callable[[], object]) -> Diagnosis:

@@ -16,6 +16,7 @@ from placebench.errors import LoadError
 from placebench.experiment.load_run import LoadSpec, run_load
 from placebench.experiment.records import LoadResult
 from placebench.experiment.study import Measure, Point, StudySetup, StudySpec
+from placebench.reference.variants import variant as reference_variant
 from placebench.runtime.application_servers import serve
 from placebench.runtime.running_server import ServerSpec
 from placebench.telemetry import Telemetry, load
@@ -95,6 +96,7 @@ def _load(
     spec = ServerSpec(
         database_url=setup.data.url,
         variant=study.variant,
+        **reference_variant(study.variant).serving,
         processes=processes,
         environment=environment,
         telemetry=part,

@@ -13,24 +13,29 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
-from placebench.errors import MissingExtraError, PlacebenchError
+from placebench.errors import DatabaseError, MissingExtraError, PlacebenchError
 from placebench.experiment.matrix_plan import AXES, INSTALLED, THIS, Matrix, Point
 from placebench.experiment.pythons import VERSION, python_environment
 from placebench.experiment.source_checkout import Origin, read_origin
 from placebench.experiment.variants import CONTROL, PLACEMENT, Variant, find_variant
 from placebench.reference.variants import variant as reference_variant
+from placebench.runtime.mariadb import find_mariadbd
 from placebench.runtime.uwsgi import uwsgi_program
 
 _PORTABLE = "objects"
 """The algorithm that is written for PostgreSQL, SQLite and MariaDB alike."""
+_PORTABLE_TO = ("sqlite", "mariadb")
 _SQLALCHEMY = (2, 1)
 _PSYCOPG2 = ("psycopg2-binary", "psycopg2")
 _PSYCOPG3 = ("psycopg",)
+_ASYNCPG = ("asyncpg",)
+_PYMYSQL = "PyMySQL"
 _OURS, _THEIRS = "placebench", "openstack-placement"
 _INSPECTION = """
 import importlib.metadata, importlib.util, json, platform
 found = {"python": platform.python_version()}
-for name in ("placebench", "openstack-placement", "sqlalchemy", "psycopg2", "psycopg2-binary", "psycopg", "gunicorn"):
+drivers = ["psycopg2", "psycopg2-binary", "psycopg", "asyncpg", "PyMySQL"]
+for name in ["placebench", "openstack-placement", "sqlalchemy", *drivers, "gunicorn", "uvicorn", "granian"]:
     try:
         found[name] = importlib.metadata.version(name)
     except importlib.metadata.PackageNotFoundError:
@@ -77,7 +82,7 @@ class Combination:
     @property
     def reason(self) -> str | None:
         """Why it cannot be run; None when it can."""
-        return self.missing or next((text for applies, text in self._rules() if applies), None)
+        return self.missing or next((text for applies, text in self._rules() if applies and text), None)
 
     def _rules(self) -> Sequence[tuple[bool, str]]:
         inside, server, database = self["client"] == "in-process", self["server"], self["database"]
@@ -95,16 +100,33 @@ class Combination:
             ),
             (not foreign and _is_before(self["sqlalchemy"], _SQLALCHEMY), "placebench needs SQLAlchemy 2.1 or later"),
             (database == "sqlite" and self["driver"] != INSTALLED, "SQLite's driver is Python's own: name a python"),
+            (database == "mariadb" and self["driver"] != INSTALLED, "driver is PostgreSQL's: name a python instead"),
             (server == "wsgiref" and self["processes"] > 1, "wsgiref serves in one process"),
             (database == "none" and not noop, f"{self['service']} needs a database"),
-            (database == "sqlite" and not self._portable(), f"{self['service']} runs on PostgreSQL alone"),
+            (database in _PORTABLE_TO and not self._portable(), f"{self['service']} runs on PostgreSQL alone"),
+            (database == "mariadb", _why_no_mariadb()),
+            (
+                database == "mariadb" and not self._has(_PYMYSQL),
+                f"no driver for MariaDB in it: {python} -m pip install {_PYMYSQL}",
+            ),
             (
                 self["service"] == PLACEMENT and "version" not in self.pinned and not self._has(_THEIRS),
                 f"no Placement: {python} -m pip install {_THEIRS}, or name a version",
             ),
             (self["profiler"] != "off" and foreign, f"the profiler is not installed in {self['service']}"),
             (server == "uwsgi" and not self.installed.uwsgi, f"no uwsgi there: {python} -m pip install pyuwsgi"),
-            (server == "gunicorn" and not self._has("gunicorn"), f"no gunicorn: {python} -m pip install gunicorn"),
+            (
+                self._in_event_loop() and server not in ("uvicorn", "granian"),
+                f"{self['service']} runs in an event loop: it goes with server uvicorn or granian",
+            ),
+            (
+                server == "uvicorn" and not self._in_event_loop(),
+                "uvicorn serves event loops: it goes with driver:asyncpg or driver:psycopg3_async",
+            ),
+            (
+                server in ("gunicorn", "uvicorn", "granian") and not self._has(server),
+                f"no {server}: {python} -m pip install {server}",
+            ),
             (
                 not foreign and not self._has("placebench"),
                 f"no placebench: {python} -m pip install placebench[bench]",
@@ -114,6 +136,9 @@ class Combination:
                 f"no driver in it: {python} -m pip install {driver}",
             ),
         )
+
+    def _in_event_loop(self) -> bool:
+        return self.variant is not None and self.variant.interface == "asgi"
 
     def _portable(self) -> bool:
         if self.variant is None or not self.variant.ours or self["service"] == CONTROL:
@@ -137,6 +162,15 @@ class Combination:
         return _versions(self.point, self.variant, self.installed, self.pinned)
 
 
+def _why_no_mariadb() -> str:
+    """Why no MariaDB can be started; empty where one can."""
+    try:
+        find_mariadbd()
+    except DatabaseError as error:
+        return str(error)
+    return ""
+
+
 def _is_before(version: str, first: tuple[int, ...]) -> bool:
     """Whether a version, or "installed", is one of numbers before *first*."""
     numbers = [int(part) for part in version.split(".")[: len(first)] if part.isdecimal()]
@@ -157,11 +191,25 @@ def combine(matrix: Matrix, *, placement_python: Path | None = None) -> list[tup
         python, absent = environment(full["python"], variant.python if variant else None)
         pinned = dict(_pins(full, variant))
         if variant is not None:
-            variant = replace(
-                variant, python=str(python) if python else None, origin=_with(variant.origin, tuple(pinned.values()))
-            )
+            packages = (*pinned.values(), *_constraints(matrix, full["version"], pinned))
+            variant = replace(variant, python=str(python) if python else None, origin=_with(variant.origin, packages))
         made.append((point, Combination(full, variant, installed(python), missing or absent, pinned)))
     return made
+
+
+def _constraints(matrix: Matrix, version: str, pinned: Mapping[str, str]) -> Iterator[str]:
+    """PACKAGE==VERSION of all that the plan installs with this version of the service, but for what an axis names."""
+    if "version" not in pinned or version not in matrix.constraints:
+        return
+    path = matrix.folder / matrix.constraints[version]
+    named = {pin.partition("==")[0] for pin in pinned.values()}
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise PlacebenchError(f"{path}, the constraints of version {version}, cannot be read: {error}") from error
+    yield from (
+        line for line in map(str.strip, lines) if line and line[0] != "#" and line.partition("==")[0] not in named
+    )
 
 
 def _with(origin: Origin | None, packages: tuple[str, ...]) -> Origin | None:
@@ -209,7 +257,7 @@ def _pins(point: Mapping[str, Any], variant: Variant | None) -> Iterator[tuple[s
     packages = {
         "version": _THEIRS if point["service"] == PLACEMENT else None,
         "sqlalchemy": "sqlalchemy",
-        "driver": "psycopg[binary]" if _drivers(variant) == _PSYCOPG3 else _PSYCOPG2[0],
+        "driver": "psycopg[binary]" if _drivers(variant) == _PSYCOPG3 else next(iter(_drivers(variant)), _PSYCOPG2[0]),
     }
     for axis, package in packages.items():
         if package and point[axis] != INSTALLED:
@@ -220,6 +268,8 @@ def _drivers(variant: Variant | None) -> tuple[str, ...]:
     """The packages of which one has to be there for PostgreSQL; nobody knows those of anybody's application."""
     if variant is None or not (variant.ours or variant.name == PLACEMENT):
         return ()
+    if "driver:asyncpg" in variant.name:
+        return _ASYNCPG
     return _PSYCOPG3 if "driver:psycopg3" in variant.name else _PSYCOPG2
 
 
@@ -233,7 +283,11 @@ def _versions(
         "python": installed.versions["python"],
         "service": _named(installed, service, pin=pinned.get("version")),
         "sqlalchemy": _version(pinned.get("sqlalchemy")) or installed.version("sqlalchemy"),
-        "driver": {"postgresql": driver, "sqlite": f"sqlite {installed.version('sqlite')}"}.get(point["database"]),
+        "driver": {
+            "postgresql": driver,
+            "mariadb": _named(installed, _PYMYSQL, pin=None),
+            "sqlite": f"sqlite {installed.version('sqlite')}",
+        }.get(point["database"]),
     }
 
 

@@ -28,7 +28,7 @@ from placebench.experiment.environment import manifest
 from placebench.experiment.passes import PassSetup
 from placebench.experiment.profiled_pass import profile_variants
 from placebench.experiment.records import RunHead
-from placebench.experiment.replicate import PhaseTimer, PreparedVariants
+from placebench.experiment.replicate import PreparedVariants
 from placebench.experiment.replicate_series import ReplicateSeries
 from placebench.experiment.run_folder import RunFolder, Say, ignore
 from placebench.experiment.same_responses import SameResponses
@@ -156,7 +156,7 @@ class CompareRun:
     def _prepare(self, databases: VariantDatabases, variants: tuple[Variant, ...]) -> PreparedVariants:
         """Fill a database on each server, and copy it for each variant, migrated as that one wants."""
         data = self._data
-        self._run.say(f"seed {data.title}, {data.trees} trees" if data.trees else data.title)
+        self._run.begin_step("data", f"seed {data.title}, {data.trees} trees" if data.trees else data.title)
         if self._server is not None:
             self._run.claim_server(self._server)
         urls = {each.name: databases.of(each) for each in variants}
@@ -170,7 +170,7 @@ class CompareRun:
             workload=self._settings.workload,
             folder=self._run.path,
             block_s=self._settings.block_s,
-            timer=PhaseTimer(self._run.head.spent_s),
+            timer=self._run.timer,
             contents=data.contents,
             before={name: data.contents(url) for name, url in urls.items()} if "digest" in receipt else {},
         )
@@ -198,7 +198,7 @@ class CompareRun:
         """
         number, repeated = self._settings.counted_requests, list[str]()
         for variant in prepared.variants:
-            self._run.say(f"{variant.name}: count of {number} requests")
+            self._run.begin_step("count", f"{variant.name}: count of {number} requests")
             count = partial(
                 count_on_the_wire,
                 prepared,

@@ -256,6 +256,28 @@ class _HerdValues(TypedDict):
     overcommitted: Count
 
 
+class _OperatorsPoint(TypedDict):
+    topology: str
+    knob: str
+
+
+class _OperatorsSettings(_Study[_OperatorsPoint]):
+    clients: Count
+    timeout_s: Positive
+    base: str
+    trees: dict[str, Count]
+
+
+class _OperatorsValues(TypedDict):
+    requests: _AtLeastOne
+    unanswered: Count
+    candidates: Count | None
+    hosts: Count | None
+    elapsed_s: Positive | None
+    latency_s: Positive | None
+    cpu_s: Positive | None
+
+
 class _NetworkPoint(TypedDict):
     variant: str
     latency_ms: Annotated[float, Meta(ge=0, le=1e6)]
@@ -333,9 +355,10 @@ class _MatrixValues(TypedDict):
 
 
 class _WorkersPoint(TypedDict):
-    workload: Literal["compute", "query", "state", "state-frozen"]
+    workload: Literal["compute", "database", "network", "query", "state", "state-frozen"]
     processes: _AtLeastOne
     threads: _AtLeastOne
+    server: NotRequired[Literal["uvicorn", "granian"]]
 
 
 class _WorkersSettings(_Study[_WorkersPoint]):
@@ -364,6 +387,7 @@ HEADS: Final[Mapping[str, Any]] = {
     "breakdown": _StudyHead[_Study[_BreakdownPoint]],
     "published": _StudyHead[_PublishedSettings],
     "herd": _StudyHead[_HerdSettings],
+    "operators": _StudyHead[_OperatorsSettings],
     "network": _StudyHead[_NetworkSettings],
     "matrix": _StudyHead[_MatrixSettings],
     "workers": _StudyHead[_WorkersSettings],
@@ -373,6 +397,7 @@ MEASUREMENTS: Final[Mapping[str, Any]] = {
     "breakdown": _Measured[_BreakdownPoint, _BreakdownValues],
     "published": _Measured[_PublishedPoint, _PublishedValues],
     "herd": _Measured[_HerdPoint, _HerdValues],
+    "operators": _Measured[_OperatorsPoint, _OperatorsValues],
     "network": _Measured[_NetworkPoint, _NetworkValues],
     "matrix": _Measured[_MatrixJob, _MatrixValues],
     "workers": _Measured[_WorkersPoint, _WorkersValues],

@@ -10,8 +10,9 @@ import threading
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from http import HTTPStatus
 from typing import Any
 from uuid import uuid4
@@ -21,13 +22,17 @@ from sqlalchemy import text
 from placebench.errors import LoadError
 from placebench.experiment.http_request import HEADERS, fetch, send
 from placebench.experiment.load_run import responses_of, warm_up
-from placebench.experiment.study import Measure, Point, StudySetup, StudySpec
+from placebench.experiment.study import Measure, Point, Restartable, StudySetup, StudySpec
 from placebench.experiment.variants import PLACEMENT, Variant
 from placebench.runtime.application_servers import serve
 from placebench.runtime.postgres import open_connection
+from placebench.runtime.running_server import RunningServer
 from placebench.topology import Topology
 
 PROCESSES, THREADS = 4, 10
+REFUSALS = ("conflicts", "updates")
+"""Kinds of 409 in a measurement: the host is full; others have changed it, after Placement's own attempts."""
+_HASH_SEED = 1
 _RANDOMIZED = "OS_PLACEMENT__RANDOMIZE_ALLOCATION_CANDIDATES"
 _UPDATED_BY_OTHERS = "placement.concurrent_update"
 _CLAIM: Mapping[str, Any] = {
@@ -60,10 +65,9 @@ class HerdStudy:
     def spec(self, *, repeats: int) -> StudySpec:
         """Return what is measured: every inventory and number of schedulers, without and with randomization.
 
-        A measurement has `claims`, `requests` (for candidates), `conflicts` (409 because a host is full), `updates`
-        (409 because others changed it, after Placement's own attempts), `exhausted` (responses of which no candidate
-        could be claimed), `hosts` (different ones that were claimed) and `overcommitted` (those of them with more
-        allocated than they have).
+        A measurement has `claims`, `requests` (for candidates), a count for each of REFUSALS, `exhausted` (responses of
+        which no candidate could be claimed), `hosts` (different ones that were claimed) and `overcommitted` (those of
+        them with more allocated than they have).
         """
         points = tuple(
             {"topology": topology.name, "schedulers": schedulers, "randomized": randomized}
@@ -90,28 +94,41 @@ class HerdStudy:
     @contextmanager
     def _prepare(self, setup: StudySetup) -> Iterator[Measure]:
         topologies = {topology.name: topology for topology in self.topologies}
+        with ExitStack() as stack:
+            servers = {
+                (name, randomized): stack.enter_context(
+                    Restartable(partial(self._serve, setup, topology, randomized=randomized))
+                )
+                for name, topology in topologies.items()
+                for randomized in (False, True)
+            }
 
-        def measure(point: Point, repeat: int) -> dict[str, Any]:
-            return self._measure(setup, topologies[point["topology"]], point, repeat)
+            def measure(point: Point, _repeat: int) -> dict[str, Any]:
+                topology = topologies[point["topology"]]
+                with servers[topology.name, point["randomized"]].in_use() as server:
+                    return self._measure(server, topology, setup.data.of(topology), int(point["schedulers"]))
 
-        yield measure
+            yield measure
 
-    def _measure(self, setup: StudySetup, topology: Topology, point: Point, repeat: int) -> dict[str, Any]:
-        variables = {**self.placement.variables, _RANDOMIZED: str(point["randomized"])}
-        url = setup.data.of(topology)
-        spec = replace(self.placement, variables=variables).spec(
-            url, hash_seed=repeat, log=setup.folder / "log" / "uwsgi-placement.log"
-        )
+    @contextmanager
+    def _serve(self, setup: StudySetup, topology: Topology, *, randomized: bool) -> Iterator[RunningServer]:
+        """Placement with or without randomization, warmed up."""
+        variables = {**self.placement.variables, _RANDOMIZED: str(randomized)}
+        log = setup.folder / "log" / "uwsgi-placement.log"
+        spec = replace(self.placement, variables=variables).spec(setup.data.of(topology), hash_seed=_HASH_SEED, log=log)
         with serve(replace(spec, processes=PROCESSES, threads=THREADS)) as server:
             warm_up(server, topology.request, PROCESSES)
-            herd = _Herd(server.url, topology.request, self.claims)
-            with responses_of(server):
-                try:
-                    herd.claim(int(point["schedulers"]))
-                    overcommitted = _count_overcommitted(url)
-                finally:
-                    herd.release()
-            server.check()
+            yield server
+
+    def _measure(self, server: RunningServer, topology: Topology, url: str, schedulers: int) -> dict[str, Any]:
+        herd = _Herd(server.url, topology.request, self.claims)
+        with responses_of(server):
+            try:
+                herd.claim(schedulers)
+                overcommitted = _count_overcommitted(url)
+            finally:
+                herd.release()
+        server.check()
         return {**herd.values(), "overcommitted": overcommitted}
 
 
@@ -159,7 +176,7 @@ class _Herd:
 
     def values(self) -> dict[str, Any]:
         """What was counted, by its name in the measurement."""
-        counted = {name: self._counts[name] for name in ("requests", "conflicts", "updates", "exhausted")}
+        counted = {name: self._counts[name] for name in ("requests", *REFUSALS, "exhausted")}
         return {"claims": len(self._claimed), **counted, "hosts": len(set(self._claimed.values()))}
 
     def _count(self, name: str) -> None:

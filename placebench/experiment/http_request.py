@@ -32,12 +32,15 @@ class Reply:
     headers: Sequence[tuple[str, str]] = ()
 
 
-def send(url: str, method: str, path: str, *, headers: Mapping[str, str], body: bytes = b"") -> Reply:
+def send(
+    url: str, method: str, path: str, *, headers: Mapping[str, str], body: bytes = b"", timeout_s: float = _TIMEOUT_S
+) -> Reply:
     """Send a request to the service at *url*, on a connection of its own. path: with its query.
 
-    Raises OSError where no whole reply came. uWSGI's --http-socket closes each connection, so none is kept.
+    timeout_s: how long nothing may come. Raises OSError where no whole reply came, TimeoutError where nothing came.
+    uWSGI's --http-socket closes each connection, so none is kept.
     """
-    connection = http.client.HTTPConnection(urlsplit(url).netloc, timeout=_TIMEOUT_S)
+    connection = http.client.HTTPConnection(urlsplit(url).netloc, timeout=timeout_s)
     try:
         connection.request(method, path, body=body or None, headers=dict(headers))
         reply = connection.getresponse()
@@ -61,12 +64,12 @@ def _read_to_end(reply: http.client.HTTPResponse) -> bytes:
     return b"".join(parts)
 
 
-def get(url: str, request: str, *, encoding: str = "identity") -> Reply:
+def get(url: str, request: str, *, encoding: str = "identity", timeout_s: float = _TIMEOUT_S) -> Reply:
     """GET *request* (path and query) from a service that speaks Placement's API, as `send` does.
 
     encoding: what the client takes, "identity" or "gzip".
     """
-    return send(url, "GET", request, headers={**HEADERS, "Accept-Encoding": encoding})
+    return send(url, "GET", request, headers={**HEADERS, "Accept-Encoding": encoding}, timeout_s=timeout_s)
 
 
 def fetch(url: str, request: str) -> Reply:

@@ -52,9 +52,9 @@ AXES: Mapping[str, Any] = {
 }
 """What can be varied, each with its usual value."""
 _CHOICES: Mapping[str, tuple[str, ...]] = {
-    "server": ("uwsgi", "gunicorn", "wsgiref", "none"),
+    "server": ("uwsgi", "gunicorn", "granian", "uvicorn", "wsgiref", "none"),
     "client": ("http", "in-process"),
-    "database": ("postgresql", "sqlite", "none"),
+    "database": ("postgresql", "mariadb", "sqlite", "none"),
     "profiler": ("off", "light", "full"),
 }
 _HERE = Path(__file__).with_name("matrices")
@@ -87,6 +87,10 @@ class Matrix:
     """Where the file lies; a relative python starts there."""
     tables: VariantTables = field(default_factory=VariantTables)
     """What the names on the axis service mean."""
+    columns: str | None = None
+    """The axis whose values are the columns of a table of their own, beside the control."""
+    constraints: Mapping[str, str] = field(default_factory=dict)
+    """By version of the service, the file of what is installed with it, from the plan's folder on."""
 
     @property
     def combinations(self) -> list[Point]:
@@ -152,6 +156,8 @@ _FILE: Any = defstruct(
         ("axes", _AXES | UnsetType, UNSET),
         ("control", _CONTROL | UnsetType, UNSET),
         ("jobs", _JOBS),
+        ("columns", Literal[tuple(AXES)] | UnsetType, UNSET),
+        ("constraints", dict[str, str] | UnsetType, UNSET),
         ("quick", _QUICK | UnsetType, UNSET),
         ("variants", dict[str, Any] | UnsetType, UNSET),
     ],
@@ -182,6 +188,8 @@ def matrix_named(name: str, *, quick: bool = False) -> Matrix:
         title=given.get("title", path.stem),
         axes={axis: list(dict.fromkeys(values)) for axis, values in axes.items()},
         control=given.get("control", {}),
+        columns=given.get("columns"),
+        constraints=given.get("constraints", {}),
         jobs=[Job(**each) for each in shorter.get("jobs", given["jobs"])],
         folder=path.resolve().parent,
         tables=VariantTables(check_tables(given.get("variants", {}), str(path)), folder=path.resolve().parent),

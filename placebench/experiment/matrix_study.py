@@ -18,12 +18,11 @@ from placebench.experiment.study import Measure, Restartable, StudySetup, StudyS
 from placebench.experiment.variants import Variant, in_place
 from placebench.measure.meters import ServerMeter
 from placebench.runtime.application_servers import serve
+from placebench.runtime.mariadb import MariaDbServer, temporary_mariadb
 from placebench.runtime.running_server import ServerSpec
 from placebench.runtime.supervisor import Supervisor, new_scratch_path
 from placebench.seeding import seed
 
-_LOADERS = {"postgresql": "copy", "sqlite": "sql"}
-"""By which a database is filled; by_copy is PostgreSQL's own, by_sql runs on both."""
 _Key = tuple[tuple[str, Any], ...]
 _MODES = {"off": "", "light": "light", "full": "flame"}
 
@@ -47,10 +46,11 @@ def matrix_study(
         scratch = new_scratch_path("placebench-matrix-")
         with (
             Supervisor(scratch),
+            ExitStack() as servers,
             _put_in_place(variants, scratch / "sources") as placed,
             Restartable(lambda: http_client(setup.folder)) as client,
         ):
-            rig = _Rig(setup, request, scratch, client)
+            rig = _Rig(setup, request, scratch, client, servers)
             yield lambda point, repeat: rig.measure(placed[_key(point)], repeat)
 
     return StudySpec(
@@ -63,6 +63,7 @@ def matrix_study(
             "matrix": matrix.name,
             "title": matrix.title,
             "control": dict(matrix.control),
+            "columns": matrix.columns,
             "usual": dict(AXES),
             "applications": {
                 point["service"]: each.variant.to_json()
@@ -109,9 +110,13 @@ def _placed(variant: Variant, folder: Path, stack: ExitStack) -> dict[str, Any]:
 class _Rig:
     """What the measurements of one session share: the data, the client, and the first responses."""
 
-    def __init__(self, setup: StudySetup, request: str, scratch: Path, client: Restartable[HttpClient]) -> None:
+    def __init__(
+        self, setup: StudySetup, request: str, scratch: Path, client: Restartable[HttpClient], servers: ExitStack
+    ) -> None:
         self._setup, self._request, self._scratch, self._client = setup, request, scratch, client
-        self._files: dict[int, str] = {}
+        self._servers = servers
+        self._mariadb: MariaDbServer | None = None
+        self._seeded: dict[tuple[str, int], str] = {}
         self._same: dict[int, SameResponses] = {}
 
     def measure(self, combination: Combination, repeat: int) -> dict[str, Any]:
@@ -209,11 +214,17 @@ class _Rig:
             return f"sqlite:///{self._scratch}/none.db"
         if kind == "postgresql":
             return self._setup.data.with_trees(trees, revisions)
-        if trees not in self._files:
-            url = f"sqlite:///{self._scratch}/{trees}.db"
-            seed(replace(self._setup.data.topology, trees=trees), url, loader=_LOADERS[kind])
-            self._files[trees] = url
-        return self._files[trees]
+        if (kind, trees) not in self._seeded:
+            url = self._on_mariadb(trees) if kind == "mariadb" else f"sqlite:///{self._scratch}/{trees}.db"
+            seed(replace(self._setup.data.topology, trees=trees), url, loader="sql")
+            self._seeded[kind, trees] = url
+        return self._seeded[kind, trees]
+
+    def _on_mariadb(self, trees: int) -> str:
+        """The URL of a new database on the session's MariaDB, which is started for the first."""
+        if self._mariadb is None:
+            self._mariadb = self._servers.enter_context(temporary_mariadb())
+        return self._mariadb.database(f"trees_{trees}")
 
 
 def _name(combination: Combination) -> str:

@@ -15,6 +15,7 @@ from placebench.experiment.validity import LOAD_RULES, LoadRules, load_problem
 from placebench.experiment.variants import PLACEMENT, read_variant
 from placebench.measure.meters import ServerMeter
 from placebench.measure.wait_events import sample_wait_events
+from placebench.reference.variants import variant as reference_variant
 from placebench.runtime.application_servers import serve
 from placebench.runtime.running_server import RunningServer, ServerSpec
 
@@ -57,7 +58,8 @@ class PassSetup:
             )
             spec = placement.spec(self.database_url, hash_seed=self.seed, log=log)
         else:
-            spec = ServerSpec(self.database_url, variant, environment=environment, log=log, telemetry=part)
+            serving = reference_variant(variant).serving
+            spec = ServerSpec(self.database_url, variant, environment=environment, log=log, telemetry=part, **serving)
         return serve(replace(spec, processes=self.processes, threads=self.threads))
 
     @property

@@ -136,18 +136,18 @@ class PerfloadRun:
             self._load_closed(setup, variant)
         self._compare(setup)
         for variant in settings.profiled:
-            self._run.say(f"{variant}: profile of {settings.profiled_requests} requests")
+            self._run.begin_step("profile", f"{variant}: profile of {settings.profiled_requests} requests")
             profile = partial(profile_under_load, setup, variant, requests=settings.profiled_requests)
             self._run.make_part("profile", variant, profile)
         self._check_data(setup.database_url)
         for variant in settings.compared:
-            self._run.say(f"{variant}: open-loop load, {settings.open_s:g} s")
+            self._run.begin_step("open_load", f"{variant}: open-loop load, {settings.open_s:g} s")
             self._load_open(setup, variant)
         self._check_data(setup.database_url)
 
     def _prepare(self) -> PassSetup:
         topology, settings = self._topology, self._settings
-        self._run.say(f"seed {topology.title}, {topology.trees} trees")
+        self._run.begin_step("data", f"seed {topology.title}, {topology.trees} trees")
         self._run.watch_server(self._data.server)
         url = self._data.url
         self._run.save(receipt=self._data.receipt, manifest=manifest(url))
@@ -164,11 +164,11 @@ class PerfloadRun:
         )
 
     def _load_closed(self, setup: PassSetup, variant: str) -> None:
-        self._run.say(f"{variant}: closed-loop load, {self._settings.closed_s:g} s")
+        self._run.begin_step("closed_load", f"{variant}: closed-loop load, {self._settings.closed_s:g} s")
         self._loaded[variant] = load_closed(setup, variant, time_s=self._settings.closed_s, same=self._same)
         if variant not in self._settings.ours:
             return
-        self._run.say(f"{variant}: count of {self._settings.counted_requests} requests")
+        self._run.begin_step("count", f"{variant}: count of {self._settings.counted_requests} requests")
         count = partial(count_requests, setup, variant, requests=self._settings.counted_requests)
         self._run.make_part("count", variant, count)
 
@@ -194,6 +194,7 @@ class PerfloadRun:
                 workload=placement_workload(setup.request),
                 folder=self._run.path,
                 block_s=settings.block_s,
+                timer=self._run.timer,
                 contents=TopologyData(self._topology).contents,
             )
             series = ReplicateSeries(self._run, self._same, rounds=settings.rounds)

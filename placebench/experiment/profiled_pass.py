@@ -73,7 +73,8 @@ def profile_variants(run: RunFolder, prepared: PreparedVariants, replicates: int
     reasons = {each.name: reason for each in prepared.variants if (reason := why_not_profiled(each))}
     for number in range(1 + max((each.replicate for each in made), default=-1), replicates):
         names = [name for name in prepared.named if name not in reasons]
-        run.say(f"profile {number + 1} of {replicates}: {', '.join(names) or 'none can be profiled'}")
+        step = f"profile {number + 1} of {replicates}: {', '.join(names) or 'none can be profiled'}"
+        run.begin_step("profile", step)
         random.Random(f"{run.head.seed} profile {number}").shuffle(names)
         recorded = []
         for name in names:

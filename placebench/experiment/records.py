@@ -363,7 +363,10 @@ class RunHead(Record):
     command: str = "perfload"
     """What made it: perfload, compare, or the name of a study."""
     spent_s: dict[str, Amount] = field(default_factory=dict)
-    """Where the time of a comparison's replicates went (`placebench.experiment.replicate`), over all its sessions."""
+    """Seconds by phase, over all sessions: data, count, profile, closed_load, open_load, comparison, measurements.
+
+    Of a comparison, `replicates` are its replicates, and of those `start`, `requests` and `stop` are parts.
+    """
     note: str = ""
     """One line about how it ended, for an interrupted or failed run."""
     failed_parts: list[FailedPart] = field(default_factory=list)

@@ -22,6 +22,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from placebench.errors import DatabaseError, LoadError, ServerError
 from placebench.experiment.client_process import Client, Driven, HttpClient, http_client, responses_folder
+from placebench.experiment.phase_timer import PhaseTimer
 from placebench.experiment.records import Block, WirePass, read_blocks, rewrite_lines
 from placebench.experiment.run_folder import error_text
 from placebench.experiment.validity import MachineSample, block_problem, machine_problem
@@ -90,30 +91,6 @@ def _shuffled(variants: Sequence[str], chance: random.Random) -> tuple[str, ...]
 
 def _there_and_back(order: tuple[str, ...]) -> tuple[str, ...]:
     return (*order, *reversed(order))
-
-
-class PhaseTimer:
-    """Where wall time goes: seconds by phase."""
-
-    def __init__(
-        self, before: Mapping[str, float] | None = None, *, clock: Callable[[], float] = time.perf_counter
-    ) -> None:
-        """before: the seconds of earlier sessions, which go on."""
-        self.seconds = dict(before or {})
-        self._clock = clock
-
-    @contextmanager
-    def measure(self, phase: str) -> Iterator[None]:
-        """Add what the `with` block takes, whatever ends it."""
-        began = self._clock()
-        try:
-            yield
-        finally:
-            self.add(phase, self._clock() - began)
-
-    def add(self, phase: str, seconds: float) -> None:
-        """Add seconds that were measured elsewhere."""
-        self.seconds[phase] = self.seconds.get(phase, 0.0) + seconds
 
 
 def harness_share(phase_s: Mapping[str, float]) -> float | None:

@@ -61,7 +61,7 @@ class ReplicateSeries:
                 names = list(prepared.named) if needed is None else needed()
                 if not names:
                     return
-                self._run.say(f"replicate {valid + 1} of {wanted}: {', '.join(names)}")
+                self._run.begin_step("comparison", f"replicate {valid + 1} of {wanted}: {', '.join(names)}")
                 yield names
 
         def give_up(_: Sequence[str], reason: str) -> None:
@@ -125,7 +125,7 @@ class ReplicateSeries:
             self._check_data(before, now)
         finally:
             append_lines(self._path, blocks)
-            self._run.save(spent_s=prepared.timer.seconds)
+            self._run.save()
             self.blocks += blocks
         reason = next((block.invalid for block in blocks if block.invalid), None)
         if reason:

@@ -18,6 +18,7 @@ from typing import Any, Self, TypeVar
 from sqlalchemy.exc import SQLAlchemyError
 
 from placebench.errors import GateFailedError, PlacebenchError, RunFolderError
+from placebench.experiment.phase_timer import PhaseTimer
 from placebench.experiment.records import FailedPart, RunHead
 from placebench.measure.cost import CostMeter
 from placebench.paths import make_folder
@@ -49,6 +50,8 @@ class RunFolder:
         self.head = head
         self.say = say
         self.note = note
+        self.timer = PhaseTimer(head.spent_s)
+        """Where the time goes; its seconds are `spent_s` of the head."""
         self._cost: CostMeter | None = None
         """Of the session under way."""
 
@@ -57,9 +60,15 @@ class RunFolder:
         """Return the run that was begun in *path*, or a new one with *head*; raises as `check_resumable` does."""
         return cls(path, check_resumable(path, head))
 
+    def begin_step(self, phase: str, step: str) -> None:
+        """Announce *step*; the time until the next one is spent on *phase*."""
+        self.timer.switch(phase)
+        self.say(step)
+
     def save(self, **changes: Any) -> None:
         """Change these fields of the head, and write it, with the cost so far."""
-        self.head = replace(self.head, **changes, cost=self._cost.read() if self._cost else self.head.cost)
+        cost = self._cost.read() if self._cost else self.head.cost
+        self.head = replace(self.head, **changes, cost=cost, spent_s=dict(self.timer.seconds))
         self.head.save(self.path / "run.json")
 
     def record_environment(self, *, receipt: dict[str, Any], manifest: dict[str, Any]) -> None:
@@ -103,6 +112,7 @@ class RunFolder:
             note = f"{type(error).__name__}: {error}"
             raise
         finally:
+            self.timer.switch(None)
             self.save(status=status, note=note, elapsed_s=before_s + time.perf_counter() - started)
             self._cost = None
 

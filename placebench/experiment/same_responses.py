@@ -210,8 +210,9 @@ def verify_variants(database_url: str, requests: Sequence[str], variants: Sequen
     """Send each request for candidates to each variant, in turn, and compare the responses with the first variant's."""
     same = SameResponses()
     for variant in variants:
-        processes, threads = reference_variant(variant).worker.workers or (1, 1)
-        spec = ServerSpec(database_url=database_url, variant=variant, processes=processes, threads=threads)
+        chosen = reference_variant(variant)
+        processes, threads = chosen.worker.workers or (1, 1)
+        spec = ServerSpec(database_url, variant, processes=processes, threads=threads, **chosen.serving)
         with serve(spec) as server:
             for request in requests:
                 response = parse_response(fetch(server.url, request).body)

@@ -134,7 +134,7 @@ class StudyRun:
         data = self._setup.data
         with self._run.recorded():
             _keep_whole_lines(self._path)
-            say(f"seed {self._topology.title}, {self._topology.trees} trees")
+            self._run.begin_step("data", f"seed {self._topology.title}, {self._topology.trees} trees")
             self._run.claim_server(data.server)
             described = manifest(data.url)
             self._run.record_environment(receipt=data.receipt, manifest=described)
@@ -158,7 +158,7 @@ class StudyRun:
             if _point_text(point) in self._failed:
                 self._run.say(f"{step}: left out, it failed before")
                 continue
-            self._run.say(step)
+            self._run.begin_step("measurements", step)
             yield point, repeat
 
     def _attempt(self, measure: Measure, point: Point, repeat: int) -> str | None:

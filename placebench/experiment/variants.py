@@ -284,6 +284,7 @@ def _of_name(name: str, tables: VariantTables, placement_python: Path | None) ->
     return Variant(
         name,
         variables={"PLACEBENCH_VARIANT": name},
+        **chosen.serving,
         workers=chosen.worker.workers or (1, 1),
         revisions=chosen.revisions,
     )

@@ -12,7 +12,7 @@ from sqlalchemy import bindparam, text
 
 from placebench.decoding import decode_json
 from placebench.errors import DatabaseError, LoadError
-from placebench.experiment.http_request import get
+from placebench.experiment.http_request import Reply, get
 from placebench.loadgen.write_log import Allocations, LoggedWrite
 from placebench.runtime.postgres import open_connection
 
@@ -174,13 +174,16 @@ def _in_the_database(consumers: Collection[str], database_url: str) -> dict[str,
 
 
 def _at_the_service(consumers: Collection[str], url: str) -> dict[str, Holding]:
+    def read(consumer: str) -> Holding | None:
+        return holding_of(get(url, f"/allocations/{consumer}"), consumer)
+
     with ThreadPoolExecutor(_AT_ONCE) as pool:
-        found = zip(consumers, pool.map(lambda each: _patiently(lambda: _asked(url, each)), consumers), strict=True)
+        found = zip(consumers, pool.map(lambda each: _patiently(lambda: read(each)), consumers), strict=True)
         return {consumer: holding for consumer, holding in found if holding is not None}
 
 
-def _asked(url: str, consumer: str) -> Holding | None:
-    reply = get(url, f"/allocations/{consumer}")
+def holding_of(reply: Reply, consumer: str) -> Holding | None:
+    """What the reply to GET /allocations/{consumer} says; None for nothing. Raises LoadError unless it is a 200."""
     if reply.status != HTTPStatus.OK:
         raise LoadError(f"GET /allocations/{consumer} has status {reply.status}, expected 200")
     document = decode_json(reply.body, _Held, f"GET /allocations/{consumer}", error=LoadError)

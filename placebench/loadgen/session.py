@@ -1,38 +1,37 @@
 """One load run inside a locust process: which requests are sent, when it ends, its samples, and the exit code.
 
-A locustfile makes a `LoadSession` and lets its user call `get` (closed-loop) or `follow_schedule` (open-loop), or give
-a `Claimant` its turn. The requests in flight at the end are waited for: to drop them, as locust does, drops the slow
-ones.
+A locustfile makes a `LoadSession` and lets its user call `get` or `send` (closed-loop) or `follow_schedule`
+(open-loop). Each request goes with a number that the server's telemetry repeats, and is kept among the samples. The
+requests in flight at the end are waited for: to drop them, as locust does, drops the slow ones.
 """
 
-import json
 import os
-import random
 import sys
 import time
 from argparse import Namespace
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
-from http import HTTPStatus
 from itertools import cycle
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import Any, Final, Self, cast
+from urllib.parse import urlsplit
 
 import gevent
+import geventhttpclient.client
 from gevent.event import Event
 from gevent.pool import Pool
 from locust import FastHttpUser, events
-from locust.contrib.fasthttp import FastHttpSession
+from locust.contrib.fasthttp import FastHttpSession, FastResponse
 from locust.env import Environment
 from locust.exception import StopUser
 from locust.runners import STATE_RUNNING, STATE_SPAWNING, LocalRunner, MasterRunner, WorkerRunner
 
+from placebench.http_session import Request
 from placebench.loadgen.options import LoadOptions, add_options, arrivals
-from placebench.loadgen.requests import PLACEMENT_HEADERS, LoadRequest, Outcome, send_request
 from placebench.loadgen.samples import LoadSamples
 from placebench.loadgen.write_log import Allocations, WriteLog, write_log_path
-from placebench.telemetry.telemeter import Telemeter
+from placebench.telemetry.telemeter import REQUEST_HEADER, Telemeter
 
 _EXIT_NO_SAMPLES = 1
 _PAUSE_WITHOUT_RESPONSE_S = 0.1
@@ -42,11 +41,64 @@ _ONE_PROCESS = (
     "an open-loop load, --requests, --warmup and --samples-file count in one process: "
     "leave out --processes, --master and --worker"
 )
+# The bytes of the body are the bytes on the wire.
+_UNPACKED = {"Accept-Encoding": "identity"}
+PLACEMENT_HEADERS: Final = {
+    "X-Auth-Token": "admin",
+    "OpenStack-API-Version": "placement 1.39",
+    **_UNPACKED,
+}
+_FIRST_ERROR = 400
+_MAX_MESSAGE = 300
+
+# The library sends a GET, PUT or DELETE again by itself when the connection closed before the response. A claim that
+# was written is then refused, and a request without a response counts as one with it.
+geventhttpclient.client.IDEMPOTENT_METHODS = frozenset()
 
 
 def candidates_path(default: str) -> str:
     """What the locustfiles of candidates request: $PLACEBENCH_REQUEST, or the *default*."""
     return os.environ.get("PLACEBENCH_REQUEST") or default
+
+
+@dataclass(frozen=True)
+class LoadRequest:
+    """One request, by default to Placement's API."""
+
+    path: str
+    method: str = "GET"
+    headers: dict[str, str] = field(default_factory=lambda: PLACEMENT_HEADERS)
+    body: bytes = b""
+    expected: Collection[str] | None = ("200",)
+    """The statuses that are no failure; None: all below 400."""
+    name: str | None = None
+    """What locust counts it under; None: its path without the query."""
+    write: tuple[str, Allocations | None] | None = None
+    """Of a write, for the write log: the consumer, and what it is to have."""
+
+    @classmethod
+    def of(cls, request: Request) -> Self:
+        """A request to any service: with its own headers, and a failure from status 400 on."""
+        return cls(
+            request.path,
+            request.method,
+            {**_UNPACKED, **request.headers},
+            request.body,
+            expected=None,
+            name=str(request),
+        )
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of one request."""
+
+    status: str
+    """The HTTP status, or the name of the exception that came in its place."""
+    body: bytes
+    failure: str | None
+    has_response: bool
+    """Whether there was a response, with whatever status."""
 
 
 class LoadSession:
@@ -87,7 +139,7 @@ class LoadSession:
         if not self._take():
             raise StopUser
         log = self.write_log if request.write else None
-        outcome = send_request(client, request, self.samples, write_log=log, telemeter=self._telemeter)
+        outcome = _send_request(client, request, self.samples, write_log=log, telemeter=self._telemeter)
         self._pause_without_response(outcome)
         return outcome
 
@@ -115,7 +167,7 @@ class LoadSession:
             if not self._wait_for(due_s) or not self._take():
                 break
             request, telemeter = self._next_request(), self._telemeter
-            pool.spawn(send_request, client, request, self.samples, due_s=due_s, telemeter=telemeter)
+            pool.spawn(_send_request, client, request, self.samples, due_s=due_s, telemeter=telemeter)
         self._stopping.set()
         pool.join()
         raise StopUser
@@ -142,7 +194,7 @@ class LoadSession:
 
     def _warm_up(self, client: FastHttpSession) -> Outcome:
         self._warmup_left -= 1
-        outcome = send_request(client, self._next_request(), self._warmup)
+        outcome = _send_request(client, self._next_request(), self._warmup)
         if self._warmup.completed == self.options.warmup:
             self._begin()
         return outcome
@@ -257,69 +309,71 @@ class LoadSession:
         return self.samples.completed
 
 
-_CLAIMS_PER_RESPONSE: Final = 10
-_RELEASE_SHARE: Final = 0.1
-_NOTHING_TO_DO_S: Final = 0.1
-_WHO: Final = {"project_id": "placebench", "user_id": "placebench", "consumer_type": "INSTANCE"}
-_DONE: Final = str(HTTPStatus.NO_CONTENT.value)
-_REFUSED: Final = str(HTTPStatus.CONFLICT.value)
+def _send_request(
+    client: FastHttpSession,
+    request: LoadRequest,
+    samples: LoadSamples,
+    *,
+    due_s: float | None = None,
+    write_log: WriteLog | None = None,
+    telemeter: Telemeter | None = None,
+) -> Outcome:
+    """Send the request and read the response; a write is logged before it leaves, and its status when it came.
 
-
-@dataclass
-class Claimant:
-    """What one user holds, and what it does next."""
-
-    session: LoadSession
-    client: FastHttpSession
-    chance: random.Random
-
-    def __post_init__(self) -> None:
-        self._claimed: list[str] = []
-        self._offered: list[dict[str, Any]] = []
-
-    def write(self) -> None:
-        """Send one write: a release one time in ten and where no candidate is left, else a claim.
-
-        It fetches candidates where none are left of those that it drew from the last response.
-        """
-        if not self._offered:
-            self._offered = self._fetch_candidates()
-        if self._claimed and (not self._offered or self.chance.random() < _RELEASE_SHARE):
-            self._release(self._claimed.pop(self.chance.randrange(len(self._claimed))))
-        elif self._offered:
-            self._claim(self._offered.pop()["allocations"])
+    due_s: the offset at which it is due in an open-loop load. telemeter: records how long the request took; its number
+    is sent along, so that the server's telemetry has it too.
+    """
+    number = write_log.sent(*request.write) if write_log is not None and request.write else None
+    path = urlsplit(request.path).path
+    if telemeter is not None and not telemeter.ready():
+        telemeter = None
+    request_number = telemeter.next_request() if telemeter is not None else None
+    sent_s = samples.send(due_s)
+    with client.request(
+        request.method,
+        request.path,
+        name=request.name or path,
+        data=cast(str, request.body or None),  # bytes are sent as they are
+        headers=request.headers if request_number is None else {**request.headers, REQUEST_HEADER: str(request_number)},
+        catch_response=True,
+        allow_redirects=False,
+    ) as response:
+        ended_s = samples.now_s()
+        outcome = _read_outcome(response, request.expected)
+        if outcome.failure is None:
+            response.success()
         else:
-            gevent.sleep(_NOTHING_TO_DO_S)
+            response.failure(outcome.failure)
+    if write_log is not None and number is not None and outcome.has_response:
+        write_log.responded(number, outcome.status)
+    size = len(outcome.body)
+    samples.end(sent_s, ended_s, due_s=due_s, status=outcome.status, body_bytes=size, failure=outcome.failure)
+    if telemeter is not None and request_number is not None:
+        _record(telemeter, request_number, request, (samples.zero or 0.0) + sent_s, ended_s - sent_s, outcome.status)
+    return outcome
 
-    def _fetch_candidates(self) -> list[dict[str, Any]]:
-        outcome = self.session.send(self.client, LoadRequest(self.session.options.path))
-        candidates = json.loads(outcome.body)["allocation_requests"] if outcome.failure is None else []
-        return self.chance.sample(candidates, min(len(candidates), _CLAIMS_PER_RESPONSE))
 
-    def _claim(self, allocations: dict[str, Any]) -> None:
-        """Claim for a new consumer; a 409 is no failure: somebody was quicker."""
-        consumer = self.session.write_log.new_consumer()
-        content = {"allocations": allocations, "consumer_generation": None, **_WHO}
-        claimed = {provider: entry["resources"] for provider, entry in allocations.items()}
-        if self._write("PUT", consumer, claimed, content, (_DONE, _REFUSED)) == _DONE:
-            self._claimed.append(consumer)
+def _record(
+    telemeter: Telemeter, number: int, request: LoadRequest, started: float, duration_s: float, status: str
+) -> None:
+    pattern = telemeter.patterns.of(urlsplit(request.path).path)
+    telemeter.duration("client", started, duration_s, request=number, verb=request.method, path=pattern, status=status)
 
-    def _release(self, consumer: str) -> None:
-        self._write("DELETE", consumer, None, None, (_DONE,))
 
-    def _write(
-        self, method: str, consumer: str, claimed: Allocations | None, content: Any, expected: tuple[str, ...]
-    ) -> str:
-        """Send a write; returns the status of the response."""
-        name = "/allocations/{consumer}"
-        headers = {**PLACEMENT_HEADERS, "Content-Type": "application/json"} if content else PLACEMENT_HEADERS
-        request = LoadRequest(
-            f"/allocations/{consumer}",
-            method,
-            headers,
-            json.dumps(content).encode() if content else b"",
-            expected,
-            name,
-            write=(consumer, claimed),
-        )
-        return self.session.send(self.client, request).status
+def _read_outcome(response: FastResponse, expected: Collection[str] | None) -> Outcome:
+    """What came back; a status that is not among *expected* is a failure, and so is a 200 whose body broke off."""
+    code = response.status_code
+    body, status = response.content or b"", str(code)
+    error = getattr(response, "error", None)
+    is_expected = 0 < code < _FIRST_ERROR if expected is None else status in expected
+    if is_expected and (error is None or status != "200"):
+        return Outcome(status, body, failure=None, has_response=True)
+    if code:
+        message = f"status {status}: {body.decode(errors='replace')}"
+        return Outcome(status, body, failure=_shorten(message), has_response=True)
+    name = type(error).__name__
+    return Outcome(name, b"", failure=_shorten(f"{name}: {error}"), has_response=False)
+
+
+def _shorten(text: str) -> str:
+    return " ".join(text.split())[:_MAX_MESSAGE]

@@ -9,9 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
-from sqlalchemy import Row, make_url, text
+from sqlalchemy import NullPool, Row, create_engine, make_url, text
+from sqlalchemy.exc import DBAPIError
 
 from placebench.decoding import Amount, Count
+from placebench.errors import DatabaseError
 from placebench.measure.processes import cpu_between, read_cpu_by_pid, read_pss_bytes
 from placebench.runtime.postgres import APPLICATION_NAME, open_connection
 
@@ -75,6 +77,8 @@ def inspect_backends(database_url: str) -> Backends | str:
     url = make_url(database_url)
     if url.get_backend_name() == "sqlite":
         return Backends({})  # it works in the process of its client
+    if url.get_backend_name() in ("mysql", "mariadb") and url.host in LOCAL_HOSTS:
+        return _inspect_mariadb(database_url)
     if url.get_backend_name() != "postgresql" or url.host not in LOCAL_HOSTS:
         return "the database is on another machine"
     with open_connection(database_url) as connection:
@@ -83,6 +87,20 @@ def inspect_backends(database_url: str) -> Backends | str:
     if not all(is_postgresql(pid) for pid in pids):
         return "the database is in a container of its own, whose processes are not to be seen from here"
     return _why_incomplete(found) or Backends(read_cpu_by_pid(pids), found.sessions)
+
+
+def _inspect_mariadb(database_url: str) -> Backends | str:
+    """MariaDB and MySQL are one process for all their databases: SELECT @@pid_file."""
+    engine = create_engine(database_url, poolclass=NullPool)
+    try:
+        with engine.connect() as connection:
+            pid = int(Path(str(connection.scalar(text("SELECT @@pid_file")))).read_text())
+        is_its_own = b"mariadbd" in (named := (_PROC / str(pid) / "cmdline").read_bytes()) or b"mysqld" in named
+    except (OSError, ValueError):
+        is_its_own = False
+    except DBAPIError as error:
+        raise DatabaseError(f"the database does not respond: {error.orig}") from error
+    return Backends(read_cpu_by_pid([pid])) if is_its_own else "the server's process cannot be found on this machine"
 
 
 def read_backends(database_url: str) -> Backends | None:

@@ -190,5 +190,6 @@ class MemorySampler:
     def _take_sample(self) -> None:
         at_s = self._clock() - self._began_s
         workers = [read_memory(pid) for pid in self._worker_pids]
-        process_tree = sum(workers, start=read_memory(self._master_pid))
+        served_by_itself = self._master_pid in self._worker_pids
+        process_tree = sum(workers, start=Memory() if served_by_itself else read_memory(self._master_pid))
         self.samples.append(MemorySample(at_s, process_tree, sum(each.shared_dirty_bytes for each in workers)))

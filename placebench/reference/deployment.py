@@ -3,6 +3,8 @@
 `wsgi.py` lists the variables.
 """
 
+import os
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -12,11 +14,11 @@ from sqlalchemy import URL, Engine, create_engine, make_url
 from sqlalchemy.exc import ArgumentError, NoSuchModuleError
 
 import placebench
-from placebench.errors import DatabaseError, MissingExtraError, ProfilerError, ServerError
+from placebench.errors import DatabaseError, MissingExtraError, PlacebenchError, ProfilerError, ServerError
 from placebench.reference.api.compression import chunk_responses, compress_responses
 from placebench.reference.api.pipeline import make_app
 from placebench.reference.settings import read_choice, read_settings
-from placebench.reference.variants import ReferenceVariant, default_variant, variant
+from placebench.reference.variants import Interface, ReferenceVariant, default_variant, variant
 from placebench.telemetry import Telemeter
 
 _DEFAULT_POOL_SIZE: Final = "10"
@@ -27,12 +29,28 @@ NO_CACHE_ON_REPLICAS: Final = (
 )
 
 
-def make_application(environment: Mapping[str, str]) -> WSGIApplication:
-    """Return the application that these variables describe.
+def load_application(interface: Interface) -> tuple[WSGIApplication, Engine]:
+    """Return the application that our environment describes and its engine, for a server of this interface.
+
+    What is wrong with the environment ends the process with one line.
+    """
+    try:
+        chosen = _variant(os.environ)
+        if chosen.interface != interface:
+            served = chosen.serving["module"]
+            raise ServerError(f"the variant {chosen.name} is for {chosen.interface.upper()}: serve {served}")
+        engine = make_engine(os.environ)
+        return make_application(os.environ, engine), engine
+    except PlacebenchError as error:
+        sys.exit(f"placebench: {error}")
+
+
+def make_application(environment: Mapping[str, str], engine: Engine | None = None) -> WSGIApplication:
+    """Return the application that these variables describe, on the engine that `make_engine` makes of them.
 
     Raises the PlacebenchError of the first variable that cannot be used.
     """
-    chosen, engine, readers = _variant(environment), make_engine(environment), _make_readers(environment)
+    chosen, engine, readers = _variant(environment), engine or make_engine(environment), _make_readers(environment)
     folder = environment.get("PLACEBENCH_TELEMETRY")
     telemeter = Telemeter(folder, engine=engine) if folder else None
     served = make_app(engine, chosen.name, read_settings(environment), readers=readers)
@@ -63,6 +81,10 @@ def make_engine(environment: Mapping[str, str], **more: Any) -> Engine:
     worker = _variant(environment).worker
     url = worker.driver(_url(environment.get("PLACEBENCH_DATABASE_URL", "")))
     try:
+        if _variant(environment).interface == "asgi":
+            from sqlalchemy.ext.asyncio import create_async_engine  # 2 MB that no thread needs
+
+            return create_async_engine(url, pool_pre_ping=worker.ping, **worker.pool(int(text)), **more).sync_engine
         return create_engine(url, pool_pre_ping=worker.ping, **worker.pool(int(text)), **more)
     except NoSuchModuleError as error:
         raise DatabaseError(f"PLACEBENCH_DATABASE_URL: nobody knows {url.drivername}, try postgresql://") from error

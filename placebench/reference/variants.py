@@ -8,7 +8,7 @@ line in a tuple below, and a field in `Implementations` or `WorkerImplementation
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal, TypedDict
 
 from sqlalchemy import URL, FromClause
 
@@ -110,6 +110,24 @@ _SIGNS: Mapping[str, str] = {"naive": "+", "tuned": "-", **dict.fromkeys(ALGORIT
 _PART = re.compile(r"([+-])([^+-]*)")
 
 
+Interface = Literal["wsgi", "asgi"]
+
+
+class Serving(TypedDict):
+    """What serves a variant: fields of a server's specification."""
+
+    module: str
+    interface: Interface
+    server: str
+
+
+_SERVING: Mapping[Interface, Serving] = {
+    "wsgi": {"module": "placebench.reference.wsgi:application", "interface": "wsgi", "server": "uwsgi"},
+    "asgi": {"module": "placebench.reference.asgi:application", "interface": "asgi", "server": "uvicorn"},
+}
+_POSTGRESQL = URL.create("postgresql")
+
+
 @dataclass(frozen=True, slots=True)
 class ReferenceVariant:
     """An algorithm, an implementation of each optimization, and what they need of the database."""
@@ -120,6 +138,16 @@ class ReferenceVariant:
     revisions: tuple[str, ...] = ()  # of schema/options, which its database must be at
     postgresql_only: bool = False
     algorithm: str = OBJECTS
+
+    @property
+    def interface(self) -> Interface:
+        """Of its application: ASGI where its driver waits in an event loop, else WSGI."""
+        return "asgi" if self.worker.driver(_POSTGRESQL).get_dialect().is_async else "wsgi"
+
+    @property
+    def serving(self) -> Serving:
+        """The application, its interface, and the server that serves it where none is named."""
+        return _SERVING[self.interface]
 
 
 def variant(name: str) -> ReferenceVariant:

@@ -1,37 +1,63 @@
-"""Two requests without a database, for the question of threads or forks: `application`, made from the environment.
+"""Requests that do one kind of work, for the question of threads, forks or event loops: `application`.
+
+It is made from the environment; for a variant with an asynchronous driver it is an ASGI application.
 
     PLACEBENCH_WORKLOAD        "compute": GET /compute/N is pure Python, about 5 ms of it, and no input or output
                                "state": GET /state/N reads the Nth fiftieth of a state that was loaded before the fork
+                               "database": GET /database/N waits 20 ms for PostgreSQL, which sleeps
+                               "network": GET /network/N waits for another service, which responds when it likes
+    PLACEBENCH_UPSTREAM        that service, HOST:PORT: it sends a line to whoever connects
+    PLACEBENCH_VARIANT         whose driver it is, and whether it waits in an event loop; default "tuned"
     PLACEBENCH_STATE_RECORDS   of the state, some 500 bytes each; default 200000, about 100 MB
     PLACEBENCH_FREEZE          "1": gc.collect(); gc.freeze() once it is loaded; default "0"
 
 Each response follows from its path alone, so that every worker has to give the same one.
 """
 
+import asyncio
 import gc
 import hashlib
 import os
+import socket
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
 
 import orjson
+from sqlalchemy import Engine, text
+from sqlalchemy.util import await_only
 
 from placebench.errors import ServerError
+from placebench.reference.api.event_loop import EventLoopApplication
+from placebench.reference.deployment import make_engine
 from placebench.reference.settings import read_choice
+from placebench.reference.variants import variant
 
 PARTS: Final = 50
 _DEFAULT_RECORDS: Final = "200000"
 _STEPS: Final = 60_000
 _MODULUS: Final = 2**31 - 1
 
+_DATABASE_WAIT_S: Final = 0.02
+_SLEEP: Final = text("SELECT pg_sleep(:seconds)")
+_LONGEST_LINE: Final = 64
+
 _Compute = Callable[[int], object]
 
 
-def workload(environment: Mapping[str, str]) -> WSGIApplication:
-    """The application that these variables describe; ServerError with the first that cannot be used."""
-    name = read_choice(environment, "PLACEBENCH_WORKLOAD", ("compute", "state"))
-    function = compute if name == "compute" else _state(environment)
+def workload(environment: Mapping[str, str], engine: Engine | None = None) -> WSGIApplication:
+    """The application that these variables describe; ServerError with the first that cannot be used.
+
+    engine: that `make_engine` makes of them; None: made where one is needed.
+    """
+    name = read_choice(environment, "PLACEBENCH_WORKLOAD", ("compute", "state", "database", "network"))
+    make: Mapping[str, Callable[[], _Compute]] = {
+        "compute": lambda: compute,
+        "state": lambda: _state(environment),
+        "database": lambda: _database(engine or make_engine(environment)),
+        "network": lambda: _network(environment),
+    }
+    function = make[name]()
     if read_choice(environment, "PLACEBENCH_FREEZE", ("0", "1")) == "1":
         gc.collect()
         gc.freeze()
@@ -67,6 +93,50 @@ def _record(number: int) -> dict[str, Any]:
     return {"id": number, "name": f"record {number}", "tags": [str(number % 7)]}
 
 
+def _database(engine: Engine) -> _Compute:
+    """Waits for PostgreSQL: one round trip, 20 ms."""
+    autocommit = engine.execution_options(isolation_level="AUTOCOMMIT")
+
+    def wait(number: int) -> object:
+        with autocommit.connect() as connection:
+            connection.execute(_SLEEP, {"seconds": _DATABASE_WAIT_S})
+        return {"number": number}
+
+    return wait
+
+
+def _network(environment: Mapping[str, str]) -> _Compute:
+    """Waits for the line that another service sends, on a connection of its own."""
+    upstream = environment.get("PLACEBENCH_UPSTREAM", "")
+    host, _, port = upstream.rpartition(":")
+    if not (host and port.isascii() and port.isdigit()):
+        raise ServerError(f"PLACEBENCH_UPSTREAM: expected HOST:PORT, got {upstream!r}")
+    address, in_event_loop = (host, int(port)), _is_asynchronous(environment)
+
+    def wait(number: int) -> object:
+        line = await_only(_await_line(*address)) if in_event_loop else _read_line(address)
+        return {"number": number, "upstream": line.decode()}
+
+    return wait
+
+
+def _read_line(address: tuple[str, int]) -> bytes:
+    with socket.create_connection(address) as connection, connection.makefile("rb") as lines:
+        return lines.readline(_LONGEST_LINE)
+
+
+async def _await_line(host: str, port: int) -> bytes:
+    reader, writer = await asyncio.open_connection(host, port, limit=_LONGEST_LINE)
+    try:
+        return await reader.readline()
+    finally:
+        writer.close()
+
+
+def _is_asynchronous(environment: Mapping[str, str]) -> bool:
+    return variant(environment.get("PLACEBENCH_VARIANT") or "tuned").interface == "asgi"
+
+
 def _serve(function: _Compute) -> WSGIApplication:
     def application(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
         number = environ["PATH_INFO"].rpartition("/")[2]
@@ -77,4 +147,11 @@ def _serve(function: _Compute) -> WSGIApplication:
     return application
 
 
-application = workload(os.environ)
+def _load(environment: Mapping[str, str]) -> WSGIApplication | EventLoopApplication:
+    if not _is_asynchronous(environment):
+        return workload(environment)
+    engine = make_engine(environment)
+    return EventLoopApplication(workload(environment, engine), engine)
+
+
+application = _load(os.environ)

@@ -20,19 +20,6 @@ Nothing is connected to and no thread is started before uWSGI forks. What is wro
 line on stderr, and the server with it.
 """
 
-import os
-import sys
-from wsgiref.types import WSGIApplication
+from placebench.reference.deployment import load_application
 
-from placebench.errors import PlacebenchError
-from placebench.reference.deployment import make_application
-
-
-def _load() -> WSGIApplication:
-    try:
-        return make_application(os.environ)
-    except PlacebenchError as error:
-        sys.exit(f"placebench: {error}")
-
-
-application = _load()
+application, _ = load_application("wsgi")

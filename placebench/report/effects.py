@@ -10,9 +10,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from placebench import units
 from placebench.experiment.records import MEASURED, FailedPart, RunHead
+from placebench.profiler.analysis.difference import Frame
 from placebench.report.environment import masked
 from placebench.report.figures import Figures
-from placebench.stats import COUNTED, PROFILED, Comparison
+from placebench.stats import COUNTED, PROFILED, Comparison, PartChange
 from placebench.stats.verdict import BELOW_MARGIN, EQUIVALENT, FASTER, INCONCLUSIVE, ROUGH_BELOW, SLOWER
 
 METRIC_LABELS = {
@@ -162,6 +163,12 @@ def shorten_statement(sql: str) -> str:
     return shown if len(shown) <= _LONGEST_STATEMENT else f"{shown[: _LONGEST_STATEMENT - 1]}…"
 
 
+def frame_label(part: PartChange[Frame]) -> str:
+    """Return the name of a frame: of a statement or of a node of a plan as much of it as fits a line."""
+    name, place = part.part
+    return shorten_statement(name) if place in ("sql", "plan") else name
+
+
 def listed(parts: Sequence[str]) -> str:
     """Return 'slots, sets and rows'."""
     return " and ".join([", ".join(parts[:-1]), parts[-1]] if len(parts) > 1 else parts)
@@ -307,7 +314,7 @@ def _where(figures: Figures) -> Iterator[str]:
     """Where a single pair differs, under the profiler: the first of the frames that changed significantly."""
     for parts in figures.parts.values() if len(figures.parts) == 1 else ():
         decided = [each for each in parts if each.is_decided]
-        named = [f"{shorten_statement(each.part[0])} {units.step(each.change)}" for each in decided[:_FEW]]
+        named = [f"{frame_label(each)} {units.step(each.change)}" for each in decided[:_FEW]]
         if named:
             more = len(decided) - len(named)
             yield f"Where it changed: {', '.join(named)}{f', and {more} more frames' if more else ''}."

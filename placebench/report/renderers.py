@@ -13,6 +13,7 @@ from placebench.page import environment, shell
 from placebench.report.environment import moment
 from placebench.report.model import Column, Items, Report, Table, Text
 
+_GATE_LABELS = ("gate", "variant", "outcome", "measured")
 _JUNIT_TAGS = {"failed": "failure", "inconclusive": "skipped"}
 
 
@@ -54,8 +55,10 @@ def _templates() -> jinja2.Environment:
 
 
 def render_text(report: Report) -> str:
-    """Return headline, notices, summary and the tables of the overview for a terminal."""
+    """Return headline, notices, summary, gates and the tables of the overview for a terminal."""
     lines = [report.headline, *report.notices, *map(_plain, report.summary)]
+    if gates := _gates(report):
+        lines += ["", *align([_GATE_LABELS, *gates])]
     for table in report.overview:
         lines += ["", *align([[_plain(column.label) for column in table.columns], *_cells(table)])]
     return "\n".join([*lines, *(f"  {each}" for each in report.remarks)])
@@ -65,10 +68,9 @@ def render_markdown(report: Report) -> str:
     """Return the same as Markdown, with the gates and, at its end, the conclusion."""
     lines = [f"### {report.headline}", ""]
     lines += [f"* {each}" for each in (*report.notices, *map(_plain, report.summary))]
-    gates = [each for each in report.checks if each.variant]
-    if gates:
-        rows = [[f"`{each.name}`", each.variant, f"**{each.outcome}**", each.measured] for each in gates]
-        lines += ["", *_markdown_table(["gate", "variant", "outcome", "measured"], rows)]
+    if gates := _gates(report):
+        rows = [[f"`{gate}`", variant, f"**{outcome}**", measured] for gate, variant, outcome, measured in gates]
+        lines += ["", *_markdown_table(_GATE_LABELS, rows)]
     for table in report.overview:
         lines += ["", *_markdown_table([_plain(column.label) for column in table.columns], _cells(table))]
     lines += ["", *(f"* {each}" for each in report.remarks)] if report.remarks else []
@@ -97,6 +99,11 @@ def align(rows: Sequence[Sequence[str]]) -> list[str]:
     """Return rows of cells as lines: the first column to the left, the others to the right."""
     widths = [max(len(cell) for cell in column) for column in zip(*rows, strict=True)]
     return ["  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]).rstrip() for row in rows]
+
+
+def _gates(report: Report) -> list[list[str]]:
+    """A row for each gate and variant."""
+    return [[each.name, each.variant, each.outcome, each.measured] for each in report.checks if each.variant]
 
 
 def _cells(table: Table) -> list[list[str]]:

@@ -202,6 +202,15 @@ def _remarks(figures: Figures, results: ExperimentResults) -> list[str]:
     return [*off, *difference, *other, *results.interaction_sentences, *(f"inconclusive: {each}" for each in reasons)]
 
 
+_PHASES = {
+    "data": "data",
+    "count": "counts",
+    "profile": "profiles",
+    "closed_load": "closed-loop loads",
+    "open_load": "open-loop loads",
+    "comparison": "comparison",
+    "measurements": "measurements",
+}
 _SETTINGS = (
     (("processes", "threads"), "The service ran as {processes} processes with {threads} threads each."),
     (("users", "closed_s"), "Closed-loop load: {users} users for {closed_s:g} s per variant."),
@@ -233,7 +242,7 @@ def _notes(figures: Figures) -> list[str]:
         *([_METHOD_OF_LOADS] if figures.is_loaded else []),
         *known,
         *_estimates(run.profiled),
-        *_time_spent(settings.get("spent_s", {})),
+        *_time_spent(run.head.spent_s),
     ]
 
 
@@ -248,7 +257,11 @@ def _estimates(profiled: Mapping[str, ProfiledPass]) -> Iterator[str]:
 
 
 def _time_spent(spent_s: Mapping[str, float]) -> Iterator[str]:
-    """Where the time of the replicates went."""
+    """Where the time of the run went, and that of its replicates."""
+    phases = [(label, spent_s[name]) for name, label in _PHASES.items() if name in spent_s]
+    if phases:
+        parts = ", ".join(f"{units.duration(seconds)} {label}" for label, seconds in phases)
+        yield f"Where the time of the run went: {parts}."
     share = harness_share(spent_s)
     if share is not None:
         parts = ", ".join(

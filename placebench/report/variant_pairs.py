@@ -17,7 +17,7 @@ from placebench.profiler.analysis.difference import (
 )
 from placebench.profiler.model.fingerprint import normalised
 from placebench.profiler.output.flame_svg import flame_difference_svg, flame_svg
-from placebench.report.effects import shorten_statement
+from placebench.report.effects import frame_label, shorten_statement
 from placebench.report.figures import Figures, shorten_variant
 from placebench.report.model import (
     Block,
@@ -145,9 +145,8 @@ def _frame_chart(parts: Sequence[PartChange[Frame]]) -> Chart:
     rows = []
     for each in parts[:_MOST_BARS]:
         name, place = each.part
-        label = shorten_statement(name) if place in ("sql", "plan") else name
         title = f"{name} ({place}): {units.duration(each.before)} → {units.duration(each.after)}"
-        rows.append(Bar(label=label, parts=(each.change,), title=title))
+        rows.append(Bar(label=frame_label(each), parts=(each.change,), title=title))
     svg = bars(
         rows,
         title="Frames by change of self time",
@@ -184,6 +183,7 @@ def _frame_table(parts: Sequence[PartChange[Frame]], baseline: str, variant: str
         parts[:_MOST_FRAMES],
         style="frames",
         row_style=lambda each: f"role-{'baseline' if each.change > 0 else 'variant'}",
+        row_title=lambda each: f"{each.part[0]} ({each.part[1]})",
         note=_PARTS_NOTE if parts[0].low is not None else _NO_INTERVALS_NOTE,
     )
 
@@ -209,6 +209,7 @@ def _statement_table(statements: Sequence[StatementChange]) -> Table:
         statements,
         style="statements",
         row_style=lambda each: f"state-{each.state}",
+        row_title=lambda each: each.sql,
         note="Per request (mean), counted by PostgreSQL (pg_stat_statements) for every variant alike; without BEGIN, "
         "COMMIT and ROLLBACK.",
     )

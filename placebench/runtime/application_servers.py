@@ -21,7 +21,8 @@ from placebench.errors import MissingExtraError, PlacebenchError, ServerError
 from placebench.runtime.running_server import Interface, RunningServer, ServerSpec
 from placebench.runtime.uwsgi import UwsgiServer, uwsgi_program
 
-_STANDALONE = Path(__file__).with_name("standalone")
+STANDALONE = Path(__file__).with_name("standalone")
+"""The folder of programs that need nothing but what is installed beside the application."""
 _LAST_PORT = 65_535
 
 
@@ -52,8 +53,7 @@ class _Gunicorn(RunningServer):
     _worker_died = re.compile(r"^.*Worker \(pid:\d+\) (?:was sent|exited).*$", re.MULTILINE)
 
     def _command(self, spec: ServerSpec) -> list[str]:
-        if spec.python is None and find_spec("gunicorn") is None:
-            raise MissingExtraError("gunicorn is not installed: pip install gunicorn")
+        _require("gunicorn", spec)
         kind = ("--worker-class", "asgi") if spec.interface == "asgi" else ("--threads", str(spec.threads))
         return [
             *(_python(spec), "-m", "gunicorn", "--bind", spec.address),
@@ -77,7 +77,7 @@ class _Wsgiref(RunningServer):
     def _command(self, spec: ServerSpec) -> list[str]:
         if spec.processes > 1:
             raise ServerError(f"{spec.processes} processes: wsgiref serves in one")
-        return [_python(spec), "-P", str(_STANDALONE / "wsgiref_server.py"), spec.module, str(spec.threads)]
+        return [_python(spec), "-P", str(STANDALONE / "wsgiref_server.py"), spec.module, str(spec.threads)]
 
 
 class _OnChosenPort(RunningServer):
@@ -98,7 +98,12 @@ class _Uvicorn(_OnChosenPort):
 
     name = "uvicorn"
 
+    def worker_pids(self) -> list[int]:
+        """Its own process where it has no others."""
+        return super().worker_pids() or [self.pid]
+
     def _command(self, spec: ServerSpec) -> list[str]:
+        _require("uvicorn", spec)
         return [
             *(_python(spec), "-m", "uvicorn", *_target(spec), "--host", spec.host, "--port", str(spec.port)),
             *("--workers", str(spec.processes), "--no-access-log", "--log-level", "warning"),
@@ -126,6 +131,7 @@ class _Granian(_OnChosenPort):
     _worker_died = re.compile(r"Unexpected exit from worker-\d+")
 
     def _command(self, spec: ServerSpec) -> list[str]:
+        _require("granian", spec)
         threads = ("--blocking-threads", str(spec.threads)) if spec.interface == "wsgi" else ()
         return [
             *(_python(spec), "-m", "granian", "--interface", spec.interface, "--host", spec.host),
@@ -237,6 +243,12 @@ def _has_uwsgi(python: Path | None) -> bool:
     except MissingExtraError:
         return False
     return True
+
+
+def _require(server: str, spec: ServerSpec) -> None:
+    """Raise MissingExtraError for a server that our environment lacks; another one's log says so itself."""
+    if spec.python is None and find_spec(server) is None:
+        raise MissingExtraError(f"{server} is not installed: pip install {server}")
 
 
 def _target(spec: ServerSpec) -> list[str]:

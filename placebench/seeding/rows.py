@@ -20,7 +20,17 @@ from placebench.topology import CONSUMER_TYPE, OWNER, Node, Topology
 # Placement counts custom classes from here; below are the standard ones, which the migration has added.
 _FIRST_CUSTOM_CLASS = 10_000
 
-_INSERT: dict[str, Callable[[Table], Any]] = {"postgresql": postgresql.insert, "sqlite": sqlite.insert}
+
+def _insert_ignore(table: Table) -> Any:
+    return table.insert().prefix_with("IGNORE")
+
+
+_INSERT: dict[str, Callable[[Table], Any]] = {
+    "postgresql": lambda table: postgresql.insert(table).on_conflict_do_nothing(),
+    "sqlite": lambda table: sqlite.insert(table).on_conflict_do_nothing(),
+    "mysql": _insert_ignore,
+    "mariadb": _insert_ignore,
+}
 
 
 @dataclass(frozen=True)
@@ -90,10 +100,10 @@ def _add_custom_classes(connection: Connection, names: Collection[str]) -> None:
 
 
 def _add_standard(connection: Connection, table: Table, rows: list[dict[str, Any]]) -> None:
-    """Insert the rows that are missing, in one statement with ON CONFLICT DO NOTHING."""
+    """Insert the rows that are missing, in one statement with ON CONFLICT DO NOTHING, or IGNORE."""
     there = set(connection.scalars(select(table.c.name)))
     if missing := [row for row in rows if row["name"] not in there]:
-        connection.execute(_INSERT[connection.dialect.name](table).values(missing).on_conflict_do_nothing())
+        connection.execute(_INSERT[connection.dialect.name](table).values(missing))
 
 
 def _add(connection: Connection, column: Column[str], names: Collection[str]) -> None:

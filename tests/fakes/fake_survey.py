@@ -31,6 +31,11 @@ POINTS: Mapping[str, Sequence[dict[str, Any]]] = {
         for schedulers in (1, 10)
         for randomized in (False, True)
     ],
+    "operators": [
+        {"topology": topology, "knob": knob}
+        for topology in ("cern", "gpu-hosts")
+        for knob in ("as installed", "limit=10")
+    ],
     "network": [{"variant": variant, "latency_ms": ms} for variant in ("naive", "tuned") for ms in (0.0, 50.0)],
     "matrix": _MATRIX,
     "workers": [
@@ -52,6 +57,7 @@ SETTINGS: Mapping[str, dict[str, Any]] = {
         "published_machine": "a machine",
     },
     "herd": {"claims": 20, "processes": 4, "threads": 10},
+    "operators": {"clients": 4, "timeout_s": 60.0, "base": "as installed", "trees": {"cern": 10, "gpu-hosts": 2}},
     "network": {"job": "query", "operations": 1, "between": "database", "bytes_per_s": None, "proxies": 1},
     "matrix": {
         "matrix": "mine",
@@ -95,6 +101,15 @@ VALUES: Mapping[str, dict[str, Any]] = {
         "exhausted": 1,
         "hosts": 12,
         "overcommitted": 4,
+    },
+    "operators": {
+        "requests": 4,
+        "unanswered": 0,
+        "candidates": 1000,
+        "hosts": 1000,
+        "elapsed_s": 4.0,
+        "latency_s": 3.0,
+        "cpu_s": 3.6,
     },
     "network": {
         "elapsed_s": 0.5,

@@ -127,9 +127,12 @@ BENCH = (
 )
 OTHERS = {
     "mcp": Call("mcp", ""),
-    "scaleout": Call("lab scaleout --help", "replicas"),
+    "scaleout": Call("lab scaleout --trees 2 --port 0 --check 20", "stale 0"),
     "psycopg3": Call(
         "lab verify --variants tuned,tuned+driver:psycopg3 --db {seeded}", "2 variants send the same responses"
+    ),
+    "asyncio": Call(
+        "lab verify --variants tuned,tuned+driver:asyncpg --db {seeded}", "2 variants send the same responses"
     ),
     "versionedobjects": Call(
         "lab verify --variants tuned,tuned+model:versioned_objects --db {seeded}", "2 variants send the same responses"

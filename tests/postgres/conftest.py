@@ -1,5 +1,6 @@
-"""A cloud of providers to ask for candidates, on PostgreSQL and on SQLite: naive and tuned are one Core for both."""
+"""A cloud of providers to ask for candidates, on PostgreSQL, MariaDB and SQLite: naive and tuned are one Core."""
 
+import asyncio
 import json
 import re
 import threading
@@ -10,19 +11,24 @@ from wsgiref.simple_server import WSGIRequestHandler, make_server
 
 import pytest
 from sqlalchemy import Engine, Table, create_engine, insert, text, update
+from sqlalchemy.ext.asyncio import create_async_engine
+from sqlalchemy.util import greenlet_spawn
 
 from placebench import tables
+from placebench.errors import DatabaseError
 from placebench.reference.api.candidates_query import parse_query
 from placebench.reference.api.handlers.candidates import find_candidates
 from placebench.reference.api.pipeline import make_app
 from placebench.reference.settings import DEFAULTS, ServiceSettings
 from placebench.reference.store.database import Database
 from placebench.reference.variants import ALGORITHMS, variant
+from placebench.runtime.mariadb import MariaDbServer, find_mariadbd, temporary_mariadb
 from placebench.runtime.postgres import Server
 from placebench.seeding import migrate, migrate_options
 
 CLASSES = ("VCPU", "MEMORY_MB", "DISK_GB", "VGPU")
 TRAITS = ("MISC_SHARES_VIA_AGGREGATE", "HW_CPU_X86_AVX", "STORAGE_DISK_SSD", "CUSTOM_RED", "CUSTOM_BLUE")
+ASYNCHRONOUS = "dedup+driver:asyncpg"
 OWN = "own"  # as the name of a variant: the one that the cloud was made with
 SHARES = "MISC_SHARES_VIA_AGGREGATE"
 
@@ -81,11 +87,7 @@ class Cloud:
         OWN is tuned on each database, and each of the algorithms on PostgreSQL.
         """
         query = re.sub(r"\{(\w+)\}", lambda found: self.uuid(found[1]), query)
-        with self._database.snapshot() as connection:
-            found = find_candidates(
-                connection, parse_query(query), variant(self.own if name == OWN else name), settings
-            )
-            body = (found if isinstance(found, bytes) else b"".join(found)).decode()
+        body = self._body(query, self.own if name == OWN else name, settings).decode()
         for provider in self._ids:
             body = body.replace(self.uuid(provider), provider)
         document: dict[str, Any] = json.loads(body)
@@ -105,6 +107,11 @@ class Cloud:
             " ".join(f"{suffix}={','.join(sorted(names))}" for suffix, names in sorted(request["mappings"].items()))
             for request in requests
         )
+
+    def _body(self, query: str, name: str, settings: ServiceSettings) -> bytes:
+        with self._database.snapshot() as connection:
+            found = find_candidates(connection, parse_query(query), variant(name), settings)
+            return found if isinstance(found, bytes) else b"".join(found)
 
     def _insert(self, table: Table, rows: list[dict[str, Any]]) -> None:
         if rows:
@@ -130,6 +137,18 @@ class Cloud:
     def _uses(self, key: int, name: str, used: int) -> dict[str, Any]:
         taken = {"resource_class_id": CLASSES.index(name), "used": used}
         return {"resource_provider_id": key, "consumer_id": self.uuid(f"consumer {key}"), **taken}
+
+
+class EventLoopCloud(Cloud):
+    """The same, where each answer is read by an asynchronous driver in an event loop."""
+
+    def __init__(self, engine: Engine, asynchronous: Engine, loop: asyncio.Runner) -> None:
+        super().__init__(engine, ASYNCHRONOUS)
+        self._database = Database(asynchronous)
+        self._loop = loop
+
+    def _body(self, query: str, name: str, settings: ServiceSettings) -> bytes:
+        return self._loop.run(greenlet_spawn(super()._body, query, name, settings))
 
 
 def _line(allocations: Mapping[str, Any]) -> str:
@@ -178,6 +197,37 @@ def on_postgresql(_postgresql: Engine) -> Engine:
     return _postgresql
 
 
+@pytest.fixture(scope="session")
+def mariadb() -> Iterator[MariaDbServer]:
+    """A MariaDB of our own, for the session; without the program or its driver its tests are skipped."""
+    pytest.importorskip("pymysql", reason="PyMySQL is not installed: pip install 'placebench[mariadb]'")
+    try:
+        find_mariadbd()
+    except DatabaseError as error:
+        pytest.skip(str(error))
+    with temporary_mariadb() as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def _mariadb(mariadb: MariaDbServer) -> Iterator[Engine]:
+    engine = create_engine(mariadb.database("cloud"))
+    tables.metadata.create_all(engine)
+    yield engine
+    engine.dispose()
+
+
+@pytest.fixture
+def on_mariadb(_mariadb: Engine) -> Engine:
+    """The tables, empty, on MariaDB; made once for the session."""
+    with _mariadb.begin() as connection:
+        connection.execute(text("SET FOREIGN_KEY_CHECKS = 0"))
+        for table in tables.metadata.sorted_tables:
+            connection.execute(table.delete())
+        connection.execute(text("SET FOREIGN_KEY_CHECKS = 1"))
+    return _mariadb
+
+
 @pytest.fixture
 def on_sqlite() -> Iterator[Engine]:
     """The tables, empty, in memory."""
@@ -187,9 +237,19 @@ def on_sqlite() -> Iterator[Engine]:
     engine.dispose()
 
 
-@pytest.fixture(params=["on_postgresql", "on_sqlite", *ALGORITHMS])
+@pytest.fixture(scope="session")
+def _in_event_loop(_postgresql: Engine) -> Iterator[tuple[Engine, asyncio.Runner]]:
+    engine = create_async_engine(variant(ASYNCHRONOUS).worker.driver(_postgresql.url)).sync_engine
+    with asyncio.Runner() as loop:
+        yield engine, loop
+        loop.run(greenlet_spawn(engine.dispose))
+
+
+@pytest.fixture(params=["on_postgresql", "on_mariadb", "on_sqlite", *ALGORITHMS, ASYNCHRONOUS])
 def cloud(request: pytest.FixtureRequest) -> Cloud:
-    """A cloud without providers, on each database and for each algorithm, which want PostgreSQL."""
+    """A cloud without providers, on each database; for each algorithm, which want PostgreSQL; in an event loop."""
+    if request.param == ASYNCHRONOUS:
+        return EventLoopCloud(request.getfixturevalue("on_postgresql"), *request.getfixturevalue("_in_event_loop"))
     if request.param in ALGORITHMS:
         return Cloud(request.getfixturevalue("on_postgresql"), request.param)
     return Cloud(request.getfixturevalue(request.param))

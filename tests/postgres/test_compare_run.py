@@ -132,6 +132,7 @@ def test_each_variant_of_ours_was_profiled(finished: results.Run) -> None:
     assert (profiled["noop"].reason, finished.session("noop")) == ("it has a request of its own", None)
     assert sum(each.calls for each in finished.wire["naive"].by_statement) == finished.wire["naive"].statements[0]
     assert len(finished.counted["naive"].gc_s_each) == finished.counted["naive"].requests == 6
+    assert spent_s.keys() >= {"data", "count", "profile", "comparison"}
     assert 0 < spent_s["requests"] + spent_s["start"] + spent_s["stop"] < spent_s["replicates"]
     assert page.count('class="flame"') == 2
     assert "Frames by self time" in page

@@ -76,6 +76,7 @@ def test_a_whole_run_says_that_it_is_complete(finished: results.Run) -> None:
 
     assert (head.status, head.note) == ("complete", "")
     assert head.receipt["providers"] == 14
+    assert head.spent_s.keys() >= {"data", "closed_load", "count", "comparison", "profile", "open_load"}
     assert head.same_responses["checked"] == ["naive", "tuned", "placement"]
     assert head.same_responses["equal"] is True
     assert (head.same_responses["allocation_requests"], head.same_responses["provider_summaries"]) == (4, 14)

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,9 +15,11 @@ import pytest
 from placebench.cli import main
 from placebench.errors import MissingExtraError
 from placebench.experiment.http_request import HEADERS, Reply, send
+from placebench.experiment.scale_out_check import ScaleOutCheck, check_scale_out
 from placebench.reference.api.pipeline import POSITION_HEADER
 from placebench.runtime import scale_out
 from placebench.runtime.postgres import open_connection
+from placebench.seeding import find_topology
 
 Scaled = dict[str, Any]
 
@@ -24,7 +27,7 @@ Scaled = dict[str, Any]
 @pytest.fixture(scope="module")
 def command() -> Iterator[tuple["subprocess.Popen[str]", Scaled]]:
     """The command in the foreground, and what it printed when everything stood."""
-    size = ("--trees", "3", "--hosts", "2", "--replicas", "1", "--port", "0")
+    size = ("--trees", "40", "--hosts", "2", "--replicas", "1", "--port", "0")
     argv = [sys.executable, "-m", "placebench", "lab", "scaleout", *size, "--json"]
     with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
@@ -68,6 +71,52 @@ def test_a_read_with_the_position_of_a_write_sees_it(scaled: Scaled) -> None:
     later = ask(scaled, "GET", "/traits/CUSTOM_ONE", position_of(written))
 
     assert (written.status, statuses, later.status) == (201, [404, 204], 204)
+
+
+def check(scaled: Scaled, folder: Path, claims: int, *, with_position: bool = True) -> ScaleOutCheck:
+    request = find_topology("nested-perfload").request
+    url, database_url = scaled["url"], scaled["databases"]["node0"]
+    return check_scale_out(url, database_url, request, folder, claims=claims, with_position=with_position)
+
+
+def test_claims_are_read_again_and_none_is_lost(scaled: Scaled, tmp_path: Path) -> None:
+    """Four clients at once; nothing else happens, so that no request fails but where a candidate is taken."""
+    made = check(scaled, tmp_path, 200)
+
+    assert (True, 0, 0, 0) == (made.passed, made.stale, made.writes.lost, made.writes.doubled)
+    assert made.reads == made.writes.acknowledged > 200
+    assert set(made.errors) <= {"PUT 409"}
+
+
+def test_the_check_finds_stale_reads_and_positions_avoid_them(scaled: Scaled, tmp_path: Path) -> None:
+    """While the replica is behind, each read without a position is stale, and none with it."""
+    made = []
+    for with_position in (False, True):
+        written = ask(scaled, "PUT", "/traits/CUSTOM_THREE")
+        ask(scaled, "GET", "/traits", position_of(written))  # the replica has caught up: its candidates are free
+        with replay_paused(scaled):
+            made.append(check(scaled, tmp_path, 4, with_position=with_position))
+    without, given = made
+
+    assert (without.reads, without.stale, without.passed) == (4, 4, False)
+    assert (given.reads, given.stale, given.passed) == (4, 0, True)
+
+
+def test_a_killed_primary_loses_nothing_where_commits_wait_for_the_replica(capsys: pytest.CaptureFixture[str]) -> None:
+    """The replica is promoted, the former primary rejoins by pg_rewind, all while four clients write and read.
+
+    Takes 5 s or more: a cluster of its own, which loses its primary.
+    """
+    size = ("--trees", "10", "--hosts", "1", "--port", "0", "--check", "150")
+    exit_code = main(["lab", "scaleout", *size, "--kill", "primary", "--synchronous", "--json"])
+    document = json.loads(capsys.readouterr().out)
+
+    assert (exit_code, document["stale"], document["writes"]["lost"], document["writes"]["doubled"]) == (0, 0, 0, 0)
+    assert [what for _, what in document["events"]] == [
+        "node0, the primary, killed",
+        "node1 is the primary",
+        "node0 is a replica",
+    ]
 
 
 def test_what_is_no_position_is_refused(scaled: Scaled) -> None:
@@ -115,6 +164,8 @@ def test_nothing_is_left_after_kill_9_of_the_command(
     [
         (["--variant", "cached"], "a replica"),
         (["--replicas", "0", "--synchronous"], "no replica"),
+        (["--kill", "host"], "--check N"),
+        (["--check", "1", "--kill", "replica", "--replicas", "0"], "no replica"),
         (["--hosts", "0"], "from 1 to 16"),
         (["--variant", "quick"], "'quick'"),
     ],

@@ -93,6 +93,7 @@ def repr_of_request(request: dict[str, Any]) -> str:
     return repr((allocations, sorted(request["mappings"].items())))
 
 
+@pytest.mark.parametrize("cloud", ["on_postgresql", "on_sqlite", *ALGORITHMS], indirect=True)
 @pytest.mark.parametrize("name", VARIANTS)
 def test_every_variant_answers_as_naive_does(mixed: Any, name: str) -> None:
     """Fifteen requests on a cloud that has something of everything; all but the last two have candidates."""

@@ -39,6 +39,22 @@ def test_every_mix_sends_the_same_responses_and_its_memory_is_measured(
     assert "Memory un-shared by copy-on-write" in (folder / "index.html").read_text()
 
 
+def test_event_loops_send_the_responses_that_threads_send(
+    server: Server, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """uWSGI with two threads, uvicorn and granian with two tasks: one set of responses, and a row for each."""
+    small = ["--trees", "2", "--replicates", "1", "--json", "--server", server.url, "--out", str(tmp_path / "run")]
+    mixes = ["--mixes", "1x2,1x2@uvicorn,1x2@granian", "--workloads", "query", "--requests", "4"]
+
+    assert 0 == main(["lab", "study", "workers", *small, *mixes])
+
+    rows = json.loads(capsys.readouterr().out)["rows"]
+    assert [("uwsgi", "1 x 2"), ("uvicorn", "1 x 2 uvicorn"), ("granian", "1 x 2 granian")] == [
+        (row["server"], row["mix"]) for row in rows
+    ]
+    assert all(row["cpu_s"] > 0 and row["pss_bytes"] > 0 and row["requests"] == 4 for row in rows)
+
+
 def test_the_default_mixes_fit_the_machine() -> None:
     """Two cores: one worker, threads, processes and both, up to twice the cores; never less than two of a kind."""
     assert ((1, 1), (1, 2), (1, 4), (2, 1), (4, 1), (2, 2)) == default_mixes(2, quick=False)
@@ -52,7 +68,10 @@ def test_the_default_mixes_fit_the_machine() -> None:
         (["--mixes", "4"], "--mixes '4': expected processes x threads with commas between, such as 1x4,4x1,2x2"),
         (["--mixes", "0x4"], "--mixes '0x4': expected processes x threads"),
         (["--mixes", "9x9"], "--mixes '9x9': expected processes x threads"),
-        (["--workloads", "rest"], "--workloads names 'rest': expected compute, query, state, state-frozen"),
+        (["--workloads", "rest"], "--workloads names 'rest': expected compute, query, state, state-frozen, d"),
+        (["--mixes", "1x4@uvicorn"], "--workloads state: memory shared by a fork, and event loops are not forked"),
+        (["--mixes", "1x4@uvicorn", "--variant", "cached"], "no variant 'cached+driver:asyncpg'"),
+        (["--mixes", "1x4@gunicorn"], "--mixes '1x4@gunicorn': expected processes x threads"),
         (["--users", "0"], "argument --users: expected a whole number from 1 to 100000, saw '0'"),
         (["--variant", "nimble"], "no variant 'nimble'"),
     ],

@@ -5,15 +5,19 @@ import time
 from argparse import ArgumentParser, Namespace
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from placebench import units
 from placebench.commands import Command, options
 from placebench.commands.interrupts import stop_event
-from placebench.commands.output import print_result, say, steps
+from placebench.commands.load import write_check_lines
+from placebench.commands.output import emit, print_result, progress, say, steps
 from placebench.errors import ServerError
 
 if TYPE_CHECKING:
+    from placebench.experiment.scale_out_check import ScaleOutCheck
     from placebench.reference.variants import ReferenceVariant
     from placebench.runtime.scale_out import ScaleOut
 
@@ -55,6 +59,23 @@ def _configure(parser: ArgumentParser) -> None:
             help=f"number of {name} of each host (default: the variant's, or 1)",
         )
     options.add_data(parser, requests=False)
+    check = parser.add_argument_group("check")
+    check.add_argument(
+        "--check",
+        type=options.request_count,
+        metavar="N",
+        help="make N claims with a read after each write, find stale reads and lost writes, and end",
+    )
+    check.add_argument(
+        "--kill",
+        choices=["replica", "host", "primary"],
+        help="with --check: kill -9 this after a third of the claims, and bring it back",
+    )
+    check.add_argument(
+        "--no-position",
+        action="store_true",
+        help="with --check: do not send the position of the last write with a read, as a client that knows none",
+    )
     options.add_output(parser)
 
 
@@ -62,6 +83,8 @@ def _run(arguments: Namespace) -> int:
     """Serve until a signal stops it; nginx that ends, ends it."""
     chosen = _variant(arguments)
     with _stand_up(arguments, chosen) as scaled:
+        if arguments.check:
+            return _check(arguments, scaled)
         stopped = stop_event()
         say(f"{chosen.name} is served at {scaled.url}; Ctrl-C stops it")
         if arguments.json:
@@ -79,7 +102,46 @@ def _variant(arguments: Namespace) -> "ReferenceVariant":
         raise ServerError(NO_CACHE_ON_REPLICAS)
     if arguments.synchronous and not arguments.replicas:
         raise ServerError("--synchronous with --replicas 0: there is no replica to wait for")
+    if (arguments.kill or arguments.no_position) and not arguments.check:
+        raise ServerError("--kill and --no-position are for a check: give the number of its claims with --check N")
+    if arguments.kill in ("replica", "primary") and not arguments.replicas:
+        raise ServerError(f"--kill {arguments.kill} with --replicas 0: there is no replica to go on with")
     return chosen
+
+
+def _check(arguments: Namespace, scaled: "ScaleOut") -> int:
+    """Exit code 1 for a stale read, a lost or doubled write; 3 where nobody could look for the writes."""
+    from placebench.experiment.scale_out_check import check_scale_out, kill_and_restore
+    from placebench.runtime.supervisor import Supervisor, new_scratch_path
+    from placebench.seeding import find_topology
+
+    with Supervisor(folder := new_scratch_path("placebench-check-")), progress("claims", arguments.check) as advance:
+        made = check_scale_out(
+            scaled.url,
+            scaled.cluster.writer_url,
+            find_topology(arguments.topology).request,
+            folder,
+            claims=arguments.check,
+            with_position=not arguments.no_position,
+            disturb=partial(kill_and_restore, scaled, arguments.kill) if arguments.kill else None,
+            progress=advance,
+        )
+    emit(arguments, text=lambda: "\n".join(_lines(made)), document=lambda: {**asdict(made), "passed": made.passed})
+    return 3 if made.passed is None else int(not made.passed)
+
+
+def _lines(made: "ScaleOutCheck") -> Iterator[str]:
+    yield f"reads       {units.count(made.reads)}, stale {units.count(made.stale)}"
+    for line in write_check_lines(made.writes):
+        yield f"writes      {line}"
+    errors = ", ".join(f"{what}: {units.count(count)}" for what, count in sorted(made.errors.items()))
+    yield f"errors      {errors or 'none'}"
+    yield (
+        f"longest     {units.duration(made.longest_without_write_s)} without an acknowledged write,"
+        f" {units.duration(made.longest_without_read_s)} without a read, of {units.duration(made.elapsed_s)}"
+    )
+    for at_s, what in made.events:
+        yield f"at {at_s:7.2f} s {what}"
 
 
 @contextmanager

@@ -64,6 +64,7 @@ def _run(arguments: Namespace) -> int:
     spec = ServerSpec(
         database_url=_seeded(url, chosen),
         variant=chosen.name,
+        **chosen.serving,
         host=arguments.host,
         port=arguments.port,
         processes=processes if arguments.processes is None else arguments.processes,

@@ -42,10 +42,10 @@ def run_requests(arguments: Namespace) -> int:
     folders = [arguments.out] if len(done) == 1 else [make_folder(arguments.out / each.folder) for each in done]
     for each, folder in zip(done, folders, strict=True):
         each.files = write_recording(each.merged, folder, arguments.format)
-        say(f"{each.request}: status {', '.join(map(str, sorted(set(each.statuses))))}")
+        say(f"{each.name}: status {', '.join(map(str, sorted(set(each.statuses))))}")
     merged, files = done[0].merged, done[0].files
     if len(done) > 1:
-        merged = Recording.merge([each.merged for each in done], name=", ".join(str(each.request) for each in done))
+        merged = Recording.merge([each.merged for each in done], name=", ".join(each.name for each in done))
         files = write_recording(merged, arguments.out, arguments.format)
     emit(
         arguments,
@@ -55,7 +55,7 @@ def run_requests(arguments: Namespace) -> int:
             **recording_document(merged, files),
             "statuses": [status for each in done for status in each.statuses],
             "requests": [
-                {"request": str(each.request), "statuses": each.statuses, **recording_document(each.merged, each.files)}
+                {"request": each.name, "statuses": each.statuses, **recording_document(each.merged, each.files)}
                 for each in done
             ],
         },
@@ -78,7 +78,7 @@ def _check_statuses(recorded: "_Recorded", expected: int | None) -> None:
     if failed:
         wanted = "below 400 (or say --expect-status)" if expected is None else expected
         raise GateFailedError(
-            f"{recorded.request}: {len(failed)} of {len(statuses)} responses have status {failed[0]}, expected {wanted}"
+            f"{recorded.name}: {len(failed)} of {len(statuses)} responses have status {failed[0]}, expected {wanted}"
         )
 
 
@@ -92,6 +92,11 @@ class _Recorded:
     recordings: "list[Recording]" = field(default_factory=list)
     statuses: list[int] = field(default_factory=list)
     files: dict[str, Path] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        """With the query, as it was given: requests may differ in it alone."""
+        return f"{self.request.method} {self.request.path}"
 
     @cached_property
     def merged(self) -> "Recording":
@@ -132,7 +137,7 @@ def _record_all(
     rounds = recorded * arguments.requests
     with progress("requests", len(rounds)) as advance, _until_interrupted(recorded):
         for number, each in enumerate(rounds):
-            recording, status = _send(profiler, client, each.request, arguments)
+            recording, status = _send(profiler, client, each, arguments)
             each.recordings.append(recording)
             each.statuses.append(status)
             advance(number + 1)
@@ -149,12 +154,12 @@ def _until_interrupted(recorded: list[_Recorded]) -> Iterator[None]:
 
 
 def _send(
-    profiler: "SqlProfiler", client: "InProcessClient", request: "Request", arguments: Namespace
+    profiler: "SqlProfiler", client: "InProcessClient", each: _Recorded, arguments: Namespace
 ) -> "tuple[Recording, int]":
     """One recorded request; one that raises is recorded all the same, and counts as 500, which a server makes of it."""
     try:
-        with record(profiler, str(request), arguments) as recording:
-            status = client.send(request).status
+        with record(profiler, each.name, arguments) as recording:
+            status = client.send(each.request).status
     except PlacebenchError:
         raise
     except Exception:  # noqa: BLE001  it is the application's, whatever it is

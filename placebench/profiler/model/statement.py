@@ -5,7 +5,9 @@ The main class is `Statement`. A field that nothing could measure is None ("not 
 
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, NamedTuple, Self
 
 from placebench.profiler.model.files import checked
@@ -21,7 +23,7 @@ class Caller(NamedTuple):
     function: str
 
     def __str__(self) -> str:
-        return f"{_installed_as(self.file)}:{self.line} {self.function}"
+        return f"{_shown_file(self.file)}:{self.line} {self.function}"
 
 
 class DatabaseAddress(NamedTuple):
@@ -49,9 +51,14 @@ class RecordedRequest(NamedTuple):
     elapsed_s: float
 
 
-def _installed_as(file: str) -> str:
-    """The path of an installed file from site-packages on; that of any other as it is."""
-    return re.split(r"/(?:site|dist)-packages/", file)[-1]
+def _shown_file(file: str) -> str:
+    """The path of an installed file from site-packages on; of any other from the current folder on, if it is in it."""
+    *_, installed = re.split(r"/(?:site|dist)-packages/", file)
+    if installed != file:
+        return installed
+    with suppress(ValueError, OSError):  # it is in another one, or the folder is gone
+        return str(Path(file).relative_to(Path.cwd()))
+    return file
 
 
 @dataclass(frozen=True, slots=True)

@@ -51,8 +51,8 @@ class SuiteReport:
         tests = self.profile.with_sql
         statements, seconds = sum(test.statement_count for test in tests), sum(test.sql_s for test in tests)
         return (
-            f"{units.count(len(self.profile.tests))} tests, {units.count(len(tests))} with SQL: "
-            f"{units.count(statements)} statements in {units.duration(seconds)}"
+            f"{units.numbered(len(self.profile.tests), 'test')}, {units.count(len(tests))} with SQL: "
+            f"{units.numbered(statements, 'statement')} in {units.duration(seconds)}"
         )
 
     @property
@@ -73,7 +73,8 @@ class SuiteReport:
         lines += _section("most repeated statements", map(_repeated_lines, self.profile.most_repeated(self.limit)))
         lines += self._finding_lines()
         if unknown := self.profile.unknown:
-            lines.append(f"counts not known for {len(unknown)} tests, such as {unknown[0].name}: {unknown[0].unknown}")
+            tests = units.numbered(len(unknown), "test")
+            lines.append(f"counts not known for {tests}, such as {unknown[0].name}: {unknown[0].unknown}")
         if self.baseline is not None:
             lines.append(self.baseline_line)
         return lines

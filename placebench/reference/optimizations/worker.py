@@ -2,12 +2,19 @@
 
 import ctypes
 import gc
+from collections.abc import Callable
 from typing import Any, Final
 
 from sqlalchemy import URL, NullPool
 
 from placebench.errors import DatabaseError
-from placebench.reference.optimizations.optimization import REFERENCE_REQUEST, Extra, Implementation, Optimization
+from placebench.reference.optimizations.optimization import (
+    OBJECTS,
+    REFERENCE_REQUEST,
+    Extra,
+    Implementation,
+    Optimization,
+)
 
 
 def keep_gc_defaults() -> None:
@@ -47,24 +54,35 @@ def _use_url_driver(url: URL) -> URL:
     return url.set(drivername="postgresql+psycopg2") if url.drivername in ("postgres", "postgresql") else url
 
 
-def _use_psycopg3(url: URL) -> URL:
-    """Use psycopg 3, whatever driver the URL names: it sends parameters apart, and prepares frequent statements."""
-    if url.get_backend_name() not in ("postgres", "postgresql"):
-        raise DatabaseError(f"driver:psycopg3 is for PostgreSQL, but the database is of {url.get_backend_name()}")
-    return url.set(drivername="postgresql+psycopg")
+def _use(drivername: str, name: str) -> Callable[[URL], URL]:
+    """Return what puts this driver into a URL, whatever driver is there."""
+
+    def use(url: URL) -> URL:
+        if url.get_backend_name() not in ("postgres", "postgresql"):
+            raise DatabaseError(f"driver:{name} is for PostgreSQL, but the database is of {url.get_backend_name()}")
+        return url.set(drivername=f"postgresql+{drivername}")
+
+    return use
 
 
-def _load_psycopg3() -> object:
-    return _use_psycopg3
+def _driver(name: str, drivername: str, extra: Extra) -> Implementation:
+    return Implementation(name, lambda: _use(drivername, name), extra=extra, postgresql_only=True)
 
 
 DRIVER = Optimization(
     name="driver",
     field="driver",
+    algorithms=(OBJECTS, "dedup"),
     baseline=Implementation("psycopg2", _use_url_driver),
-    further=(Implementation("psycopg3", _load_psycopg3, extra=Extra("psycopg3", "psycopg"), postgresql_only=True),),
-    why="psycopg2 puts values into the text; psycopg 3 sends them separately and prepares repeated statements.",
-    source="psycopg's own documentation names both differences; which one weighs more depends on rows and lists.",
+    further=(
+        _driver("psycopg3", "psycopg", Extra("psycopg3", "psycopg")),
+        _driver("asyncpg", "asyncpg", Extra("asyncio", "asyncpg")),
+        _driver("psycopg3_async", "psycopg_async", Extra("asyncio", "psycopg")),
+    ),
+    why="psycopg2 puts values into the text; psycopg 3 sends them separately and prepares repeated statements. "
+    "asyncpg and psycopg3_async wait in an event loop, under uvicorn or granian, where the others block a thread.",
+    source="psycopg's own documentation names both differences; which one weighs more depends on rows and lists. "
+    "`placebench lab study workers` compares event loops with threads and processes.",
     metric="cpu_s",
     scope="worker",
 )

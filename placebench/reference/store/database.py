@@ -8,6 +8,7 @@ the commit, because every writer of a provider's inventories, traits, aggregates
 first. SQLite ignores row locks; there the generation in the UPDATE's WHERE keeps a lost update out.
 """
 
+import asyncio
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
@@ -16,6 +17,7 @@ from typing import Any, Final, TypeVar
 
 from sqlalchemy import Connection, Engine, text
 from sqlalchemy.exc import DBAPIError
+from sqlalchemy.util import await_only
 
 from placebench.reference.api.problems import ConcurrentUpdate
 
@@ -67,6 +69,7 @@ class Database:
         self._single = engine.execution_options(**(snapshot if single is None else single))
         self._writing = engine.execution_options(**_WRITES.get(engine.dialect.name, {}))
         self._at_once = engine.execution_options(isolation_level="AUTOCOMMIT")
+        self._pause = _pause_task if engine.dialect.is_async else time.sleep
         self.engine = engine
 
     def for_request(self, _after: str | None) -> "Database":
@@ -86,11 +89,24 @@ class Database:
 
         Raises ConcurrentUpdate after `_ATTEMPTS` attempts; what *work* raises otherwise rolls back and goes through.
         """
-        return _attempt(self._writing.begin, work)
+        return self._attempt(self._writing.begin, work)
 
     def write_at_once(self, work: Callable[[Connection], _T]) -> _T:
         """The same for *work* that changes the database in one message, which is a transaction without a BEGIN."""
-        return _attempt(self._at_once.connect, work)
+        return self._attempt(self._at_once.connect, work)
+
+    def _attempt(
+        self, connect: Callable[[], AbstractContextManager[Connection]], work: Callable[[Connection], _T]
+    ) -> _T:
+        for attempt in range(_ATTEMPTS):
+            try:
+                with connect() as connection:
+                    return work(connection)
+            except DBAPIError as error:
+                if not _is_race(error):
+                    raise
+            self._pause(_PAUSE_S * attempt)
+        raise ConcurrentUpdate(f"other writers came between {_ATTEMPTS} times: read the generation again and retry")
 
 
 class ReplicatedDatabase(Database):
@@ -163,7 +179,7 @@ class ReplicatedDatabase(Database):
         while not (applied := bool(connection.scalar(_APPLIED, {"position": self._after}))):
             if time.monotonic() > give_up_at:
                 break
-            time.sleep(_POLL_S)
+            self._pause(_POLL_S)
         connection.rollback()
         connection.execution_options(**own)
         return applied
@@ -178,16 +194,9 @@ _APPLIED: Final = text(
 )
 
 
-def _attempt(connect: Callable[[], AbstractContextManager[Connection]], work: Callable[[Connection], _T]) -> _T:
-    for attempt in range(_ATTEMPTS):
-        try:
-            with connect() as connection:
-                return work(connection)
-        except DBAPIError as error:
-            if not _is_race(error):
-                raise
-        time.sleep(_PAUSE_S * attempt)
-    raise ConcurrentUpdate(f"other writers came between {_ATTEMPTS} times: read the generation again and retry")
+def _pause_task(seconds: float) -> None:
+    """Let the event loop serve other requests meanwhile."""
+    await_only(asyncio.sleep(seconds))
 
 
 def _is_race(error: DBAPIError) -> bool:

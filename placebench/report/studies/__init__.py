@@ -18,7 +18,7 @@ from placebench.report.figures import shorten_variant
 from placebench.report.model import Chart, Column, Items, Paragraph, Report, Section, Table, Text
 from placebench.results import Run
 
-STUDIES = ("breakdown", "herd", "matrix", "network", "published", "workers")
+STUDIES = ("breakdown", "herd", "matrix", "network", "operators", "published", "workers")
 """Each is a command, and the module of its results."""
 CLIENT_IS_BUSY = 0.7
 """From this share of a core on, the client may be the limit."""
@@ -35,6 +35,8 @@ class StudyResults:
     columns: Sequence[Column] = ()
     charts: Sequence[tuple[str, Chart]] = ()
     """Each with its heading."""
+    tables: Sequence[Table] = ()
+    """Further ones, of the same measurements."""
     summary: Sequence[str] = ()
     """Sentences below the headline."""
     notes: Sequence[str] = ()
@@ -79,10 +81,11 @@ def study_report(run: Run) -> Report:
         },
         notices=ending(head),
         summary=results.summary,
-        overview=[table] if rows else [],
+        overview=[table, *results.tables] if rows else [],
         remarks=[f"not measured: {each}" for each in _by_reason([*_impossible(run), *failed(run)])],
         sections=[
             *(Section(heading, [chart]) for heading, chart in results.charts),
+            *(Section(each.label, [each]) for each in results.tables),
             *([Section("Measurements", [_with_reasons(table)])] if rows else []),
             *([Section("Calibration", [Paragraph(sentences)])] if sentences else []),
         ],

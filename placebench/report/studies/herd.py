@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from placebench import units
+from placebench.experiment.herd_study import REFUSALS
 from placebench.experiment.records import Measurement
 from placebench.report.studies import StudyResults, measured, valid_points
 from placebench.results import Run
@@ -42,7 +43,7 @@ def results(run: Run) -> StudyResults:
         columns=_COLUMNS,
         notes=(
             f"Each measurement is {settings['claims']} claims that succeed, shared by the schedulers.",
-            f"Placement is new for each, with {settings['processes']} processes of {settings['threads']} threads.",
+            f"Placement has {settings['processes']} processes of {settings['threads']} threads.",
             "A scheduler claims the candidates in the order of the response until one succeeds.",
             "409: host full sends a scheduler to the next candidate; changed by others is tried again, as nova does.",
             "Hosts over capacity have more allocated than they have, by claims that Placement accepted.",
@@ -60,7 +61,7 @@ def _row(point: Mapping[str, Any], made: Sequence[Measurement]) -> dict[str, Any
     def per_claim(*names: str) -> list[float]:
         return [sum(each.values[name] for name in names) / each.values["claims"] for each in made]
 
-    refused = median_interval(per_claim("conflicts", "updates"))
+    refused = median_interval(per_claim(*REFUSALS))
     overcommitted = median_interval([each.values["overcommitted"] for each in made])
     return {
         **point,

@@ -14,7 +14,7 @@ from placebench.experiment.matrix_plan import AXES, THIS
 from placebench.experiment.records import Measurement
 from placebench.page.row_charts import Bar, bars
 from placebench.profiler.capture.sampling_thread import profile_function_defect
-from placebench.report.model import Chart, Column
+from placebench.report.model import Chart, Column, Table
 from placebench.report.studies import StudyResults, failed, measured, service_name, signed_duration, valid_points
 from placebench.results import Run
 from placebench.stats import median_interval
@@ -49,6 +49,7 @@ def results(run: Run) -> StudyResults:
         rows=rows,
         columns=[*_axes([*rows, *(axes(point) for point, _ in failed(run))], settings), *_FIGURES],
         charts=_charts(rows, settings),
+        tables=_pivot(rows, settings),
         summary=list(_summary(rows)),
         notes=(
             f"Control: the same combination with {_named_values(settings['control']) or 'nothing exchanged'}.",
@@ -251,6 +252,44 @@ def _parts(row: Mapping[str, Any]) -> tuple[float, float]:
 def _largest(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     most = max((row["requests"] * row["trees"] for row in rows), default=0)
     return [row for row in rows if row["requests"] * row["trees"] == most]
+
+
+def _pivot(rows: Sequence[dict[str, Any]], settings: Mapping[str, Any]) -> list[Table]:
+    """A row for each combination of the other axes and each job, a column for each value of the axis of columns.
+
+    Before them the control, where it is the same for all columns.
+    """
+    axis = settings.get("columns")
+    judged = [row for row in rows if row["overhead_s"] is not None]
+    if axis is None or not judged:
+        return []
+    others = [each for each in settings["usual"] if each != axis and _differ(row[each] for row in judged)]
+    together: dict[str, dict[str, Any]] = {}
+    for row in judged:
+        job = f"{units.count(row['requests'])} requests × {units.count(row['trees'])} trees"
+        name = ", ".join([*(f"{each} {row[each]}" for each in others), job])
+        cells = together.setdefault(name, {"name": name, "control": units.duration(row["control_s"])})
+        cells[str(row[axis])] = _cell(row)
+    values = dict.fromkeys(str(row[axis]) for row in judged)
+    return [
+        Table(
+            "Control and each " + axis,
+            [
+                measured("name", "Job"),
+                *([measured("control", "Control")] if axis in settings["control"] else []),
+                *(measured(value, value, lambda cell: cell or "–") for value in values),
+            ],
+            list(together.values()),
+            id="pivot",
+        )
+    ]
+
+
+def _cell(row: Mapping[str, Any]) -> str:
+    """'1.24 s, overhead 1.1 s [1.0 s, 1.2 s]', the overhead with its interval where there is one."""
+    limits = [signed_duration(row[name]) for name in ("overhead_low_s", "overhead_high_s") if row[name] is not None]
+    interval = f" [{', '.join(limits)}]" if limits else ""
+    return f"{units.duration(row['duration_s'])}, overhead {signed_duration(row['overhead_s'])}{interval}"
 
 
 def _label(row: Mapping[str, Any], rows: Sequence[dict[str, Any]]) -> str:

@@ -1,4 +1,4 @@
-"""Threads or processes: throughput and memory of each mix, workload by workload."""
+"""Threads, processes or event loops: throughput and memory of each mix, workload by workload."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,6 +21,8 @@ _MIB = 2**20
 """Axes are in MiB, so that their ticks are round in the unit beside them."""
 _NAMES = {
     "compute": "pure computation",
+    "database": "waiting for the database",
+    "network": "waiting for the network",
     "query": "the full query",
     "state": "shared state",
     "state-frozen": "shared state, frozen",
@@ -43,7 +45,8 @@ def results(run: Run) -> StudyResults:
 
 
 def _axes(point: Mapping[str, Any]) -> dict[str, Any]:
-    return {**point, "mix": f"{point['processes']} x {point['threads']}"}
+    server = point.get("server", "")
+    return {"server": "uwsgi", **point, "mix": f"{point['processes']} x {point['threads']} {server}".strip()}
 
 
 def _row(point: Mapping[str, Any], made: Sequence[Measurement]) -> dict[str, Any]:
@@ -81,7 +84,11 @@ def _cpu_s(values: Mapping[str, Any]) -> float | None:
 def _headline(rows: Sequence[Mapping[str, Any]]) -> str:
     """The largest number of processes beside as many threads, for the query where it was measured."""
     for workload in sorted({row["workload"] for row in rows}, key=lambda name: (name != "query", name)):
-        mine = {(row["processes"], row["threads"]): row for row in rows if row["workload"] == workload}
+        mine = {
+            (row["processes"], row["threads"]): row
+            for row in rows
+            if row["workload"] == workload and row["server"] == "uwsgi"
+        }
         for count in sorted((processes for processes, threads in mine if threads == 1 < processes), reverse=True):
             if (1, count) in mine:
                 return _against(mine[1, count], mine[count, 1])
@@ -122,7 +129,7 @@ def _summary(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
 
 _COLUMNS = (
     measured("workload", "workload", lambda name: _NAMES[name]),
-    measured("mix", "processes x threads"),
+    measured("mix", "processes x threads, or tasks"),
     measured("n", "n", units.count),
     measured("elapsed_s", "time", units.duration),
     measured("elapsed_low_s", "from", units.duration),
@@ -144,7 +151,7 @@ def _throughput_charts(rows: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str,
             PointSeries(
                 row["mix"],
                 [(row["pss_bytes"] / _MIB, row["throughput_per_s"])],
-                _role(row["processes"], row["threads"]),
+                _role(row),
             )
             for row in rows
             if row["workload"] == workload
@@ -158,7 +165,7 @@ def _throughput_charts(rows: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str,
             keys=[
                 ("disc role-baseline", "threads in one process"),
                 ("disc role-variant", "processes of one thread"),
-                ("disc role-between", "both, or one of each"),
+                ("disc role-between", "both, one of each, or an event loop"),
             ],
         )
         caption = "Processes x threads. Up is faster; left is smaller (peak PSS of the process tree)."
@@ -185,7 +192,7 @@ def _unshared_charts(rows: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, C
 
 def _unshared_line(row: Mapping[str, Any]) -> Line:
     over_time = [(at_s, max(0.0, unshared_bytes / _MIB)) for at_s, unshared_bytes in row["unshared_over_time"]]
-    return Line(row["mix"], over_time, _role(row["processes"], row["threads"]))
+    return Line(row["mix"], over_time, _role(row))
 
 
 def _mebibytes(value: float) -> str:
@@ -204,7 +211,10 @@ def _over_time(made: Measurement) -> list[list[float]]:
     return [[sample[0], sample[_LOST]] for sample in [*samples[:-1:step], samples[-1]]]
 
 
-def _role(processes: int, threads: int) -> Role:
+def _role(row: Mapping[str, Any]) -> Role:
+    processes, threads = row["processes"], row["threads"]
+    if row["server"] != "uwsgi":
+        return "between"
     if processes == 1 < threads:
         return "baseline"
     return "variant" if threads == 1 < processes else "between"
@@ -212,13 +222,13 @@ def _role(processes: int, threads: int) -> Role:
 
 def _notes(settings: Mapping[str, Any]) -> Iterator[str]:
     yield (
-        f"Each measurement is a fresh uWSGI, warmed up, and the same requests of {units.count(settings['users'])} users"
-        " for every mix. Every response is compared with the first one to the same request."
+        f"Each measurement is a fresh server, warmed up, and the same requests of {units.count(settings['users'])} "
+        "users for every mix. Every response is compared with the first one to the same request."
     )
     yield (
         "Pure computation is Python without input or output; the full query is the request above, by the variant "
         f"{settings['variant']}; shared state is loaded before the fork and read in fiftieths; frozen is after "
-        "gc.freeze()."
+        "gc.freeze(). Waiting is 20 ms per request, for PostgreSQL or for another service."
     )
     yield (
         "Memory is the peak of master and workers together. RSS counts a shared page in each process, PSS in parts, "
@@ -230,6 +240,6 @@ def _notes(settings: Mapping[str, Any]) -> Iterator[str]:
 
 _LIMITS = (
     "The effect of more cores: processes gain until the cores are used up, and so does the database beside them.",
-    "A Python without the global interpreter lock, and a server other than uWSGI.",
+    "A Python without the global interpreter lock.",
     "Memory of PostgreSQL's backends: one for each thread.",
 )

@@ -108,7 +108,7 @@ def test_a_request_becomes_a_page_and_files(
         "recording.json",
         "recording.pyisession",
     ]
-    assert (recording.name, recording.requests, recording.statement_count) == ("GET /x", 2, 12)
+    assert (recording.name, recording.requests, recording.statement_count) == ("GET /x?6", 2, 12)
     assert "n+1: 6 times in one request from one line" in printed
     assert printed.splitlines()[-1].endswith("/profile/index.html")
 
@@ -121,7 +121,7 @@ def test_a_gate_that_does_not_hold_is_exit_code_1(
     within = check("shop:wsgi", "--request", "GET /?2", "--mode", "full", "--gate", "statements <= 2")
 
     assert (code, within) == (1, 0)
-    assert "GET /: 3 statements, expected <= 2" in capsys.readouterr().err
+    assert "GET /?3: 3 statements, expected <= 2" in capsys.readouterr().err
 
 
 def test_the_json_is_alone_on_stdout(profile: Callable[..., int], capsys: pytest.CaptureFixture[str]) -> None:
@@ -176,7 +176,7 @@ def test_a_recording_is_markdown_alone_on_stdout(
     assert codes == [0, 0, 0]
     assert printed[0] == printed[1]
     assert "1. **n+1** `shop.py:" in printed[0]
-    assert printed[2].startswith("## GET / → GET /, per request")
+    assert printed[2].startswith("## GET /?6 → GET /?6, per request")
 
 
 def test_a_recording_is_written_for_other_programs(
@@ -221,9 +221,9 @@ def test_several_requests_have_a_page_each(profile: Callable[..., int], capsys: 
     document = json.loads(capsys.readouterr().out)
     each = [(seen["request"], seen["statuses"], seen["summary"]["statements"]) for seen in document["requests"]]
     assert (code, document["statuses"], document["summary"]["statements"]) == (0, [201, 201, 202, 202], 10)
-    assert each == [("GET /a", [201, 201], 4), ("POST /b", [202, 202], 6)]
-    assert Recording.load("profile/recording.json").name == "GET /a, POST /b"
-    assert Recording.load("profile/2-POST-b/recording.json").name == "POST /b"
+    assert each == [("GET /a?2", [201, 201], 4), ("POST /b?3", [202, 202], 6)]
+    assert Recording.load("profile/recording.json").name == "GET /a?2, POST /b?3"
+    assert Recording.load("profile/2-POST-b/recording.json").name == "POST /b?3"
     assert Path("profile/1-GET-a/index.html").is_file()
 
 
@@ -232,7 +232,7 @@ def test_a_gate_is_for_each_request(profile: Callable[..., int], capsys: pytest.
     requests = ("shop:wsgi", "--request", "GET /a?2", "--request", "GET /b?3", "--mode", "full")
 
     assert check(*requests, "--gate", "statements <= 2") == 1
-    assert "GET /b: 3 statements, expected <= 2" in capsys.readouterr().err
+    assert "GET /b?3: 3 statements, expected <= 2" in capsys.readouterr().err
     assert check(*requests, "--gate", "statements <= 3") == 0
 
 

@@ -11,6 +11,7 @@ from placebench.experiment.combinations import Combination, Installed, combine
 from placebench.experiment.matrix_plan import AXES, Job, Matrix, matrix_named, names
 from placebench.experiment.source_checkout import Origin
 from placebench.experiment.variants import VariantTable, VariantTables, read_variant
+from placebench.runtime import mariadb
 
 HERE = Installed("/usr/bin/python", {"placebench": "1", "psycopg2": "2.9", "gunicorn": "23"}, uwsgi=True)
 JOB = {"requests": 2, "trees": 3}
@@ -45,7 +46,7 @@ def test_jobs_keep_their_proportion() -> None:
     assert [Job(1, 1), Job(1, 5), Job(1, 20)] == matrix.scaled(20).jobs
 
 
-@pytest.mark.parametrize("name", ["profiler", "pythons", "sqlite", "stack"])
+@pytest.mark.parametrize("name", ["mariadb", "profiler", "pythons", "sqlite", "stack"])
 def test_those_that_come_along(name: str) -> None:
     """Three sizes of job, at least 16 and at most 32 times apart for each tree, against a control."""
     matrix = matrix_named(name)
@@ -81,6 +82,8 @@ def test_those_that_come_along(name: str) -> None:
         ({"version": "15.0.0", "service": "noop", "database": "none"}, None),
         ({"sqlalchemy": "2.0.58"}, "placebench needs SQLAlchemy 2.1 or later"),
         ({"driver": "2.9.10", "database": "sqlite"}, "SQLite's driver is Python's own: name a python"),
+        ({"database": "mariadb", "driver": "2.9.10"}, "driver is PostgreSQL's: name a python instead"),
+        ({"database": "mariadb", "service": "cached"}, "cached runs on PostgreSQL alone"),
         ({"service": "jit"}, "settings of PostgreSQL: placebench compare has them"),
     ],
 )
@@ -89,6 +92,18 @@ def test_what_cannot_be_run_says_why(values: dict[str, Any], expected: str | Non
     found = reason(**values)
 
     assert found == expected if expected is None else re.fullmatch(expected, found or "")
+
+
+def test_mariadb_is_optional(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without the program, or without its driver, the reason says how to get it."""
+    monkeypatch.setattr(mariadb, "_PATH", "/nowhere")
+    monkeypatch.setenv("PATH", "/nowhere")
+    without = reason(database="mariadb")
+    monkeypatch.setattr(mariadb, "_PROGRAMS", ())
+    without_driver = reason(database="mariadb")
+
+    assert (without or "").startswith("no mariadbd on this machine: apt-get install")
+    assert without_driver == "no driver for MariaDB in it: /usr/bin/python -m pip install PyMySQL"
 
 
 def test_versions_are_put_before_what_is_installed(tmp_path: Path) -> None:
@@ -111,6 +126,32 @@ def test_versions_are_put_before_what_is_installed(tmp_path: Path) -> None:
     } == older.versions
 
 
+def test_a_release_comes_with_the_packages_of_its_time(tmp_path: Path) -> None:
+    """Those of its file in the plan's folder, but for what an axis names; the installed one stays as it is."""
+    (tmp_path / "python").write_text('#!/bin/sh\necho \'{"python": "3.12.1", "openstack-placement": "16.0.0"}\'\n')
+    (tmp_path / "python").chmod(0o755)
+    (tmp_path / "of-15.txt").write_text("# then\noslo-policy==4.5.0\nopenstack-placement==15.0.0\n")
+    (tmp_path / "mine.toml").write_text(
+        "columns = 'version'\n[axes]\nservice = ['placement']\nversion = ['installed', '15.0.0', '14.0.0']\n"
+        "[constraints]\n'15.0.0' = 'of-15.txt'\n'14.0.0' = 'absent.txt'\n[[jobs]]\nrequests = 1\ntrees = 1"
+    )
+    matrix = matrix_named(str(tmp_path / "mine.toml"))
+
+    with pytest.raises(PlacebenchError, match=r"absent.txt, the constraints of version 14.0.0, cannot be read"):
+        combine(matrix, placement_python=tmp_path / "python")
+    (tmp_path / "absent.txt").write_text("")
+    origins = [
+        each.variant and each.variant.origin for _, each in combine(matrix, placement_python=tmp_path / "python")
+    ]
+
+    assert "version" == matrix.columns
+    assert [
+        None,
+        Origin(packages=("openstack-placement==15.0.0", "oslo-policy==4.5.0")),
+        Origin(packages=("openstack-placement==14.0.0",)),
+    ] == origins
+
+
 def test_a_driver_is_that_of_the_variant() -> None:
     """psycopg 3 for the variant that speaks it; SQLite's is known by SQLite's version."""
     axes = {"service": ["tuned+driver:psycopg3"], "driver": ["3.2.1"]}
@@ -128,7 +169,7 @@ def test_a_driver_is_that_of_the_variant() -> None:
         ("axis = 1", "unknown key 'axis', expected one of title"),
         (
             "[axes]\nserver = ['apache']",
-            r"axes.server\[0\]: expected one of gunicorn, none, uwsgi, wsgiref, saw 'apache'",
+            r"axes.server\[0\]: expected one of granian, gunicorn, none, uvicorn, uwsgi, wsgiref, saw 'apache'",
         ),
         ("[axes]\nuser = [1]", "axes: unknown key 'user', expected one of service"),
         ("[axes]\nusers = [0]", r"axes.users\[0\]: expected a whole number >= 1, saw 0"),
@@ -154,7 +195,7 @@ def test_a_mistake_is_named(written: str, message: str, tmp_path: Path) -> None:
 def test_a_matrix_or_service_that_is_not_there(tmp_path: Path) -> None:
     """Those that come along are named; an unknown service is refused as everywhere."""
     with pytest.raises(
-        PlacebenchError, match=r"no matrix 'stacks': expected profiler, pythons, sqlite, stack or a .toml"
+        PlacebenchError, match=r"no matrix 'stacks': expected mariadb, profiler, pythons, sqlite, stack or"
     ):
         matrix_named("stacks")
     with pytest.raises(VariantError, match="no variant 'fast'"):

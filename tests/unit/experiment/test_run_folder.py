@@ -135,6 +135,23 @@ def on_disk(run: RunFolder, folder: Path) -> list[FailedPart]:
     return read
 
 
+def test_the_time_between_two_steps_belongs_to_the_phase_of_the_first(run: RunFolder, tmp_path: Path) -> None:
+    """All time from the first step to the end is some phase's, and a later session adds to it."""
+    steps: list[str] = []
+    run.say = steps.append
+    for session in (1, 2):
+        with run.recorded():
+            run.begin_step("data", f"seed {session}")
+            run.begin_step("count", f"count {session}")
+        saved = RunHead.load(tmp_path / "run.json")
+
+        assert saved.spent_s.keys() == {"data", "count"}
+        assert 0 < sum(saved.spent_s.values()) <= saved.elapsed_s
+        run = RunFolder(tmp_path, saved)
+        run.say = steps.append
+    assert steps == ["seed 1", "count 1", "seed 2", "count 2"]
+
+
 def test_a_part_that_fails_twice_is_named_with_the_last_reason(run: RunFolder, tmp_path: Path) -> None:
     """Each failure is a note; an error that is not ours says its kind."""
     notes: list[str] = []

@@ -1,5 +1,6 @@
 """Findings, each on the smallest recording that has it, and on one that has not."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -276,6 +277,19 @@ def test_what_was_written_in_between_is_no_duplicate(engine: Engine) -> None:
 
     assert [each.repeated for each in recording.statements] == [False] * 10 + [True]
     assert [(finding.kind, finding.count) for finding in recording.findings()] == [("duplicate", 1)]
+
+
+def test_a_call_site_is_named_from_the_current_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A file elsewhere keeps its path, an installed one begins below site-packages."""
+    monkeypatch.chdir(tmp_path)
+    files = (f"{tmp_path}/shop/views.py", f"{tmp_path}-2/views.py", "/lib/site-packages/flask/app.py", "<string>")
+
+    assert [str(Caller(file, 7, "view")) for file in files] == [
+        "shop/views.py:7 view",
+        f"{tmp_path}-2/views.py:7 view",
+        "flask/app.py:7 view",
+        "<string>:7 view",
+    ]
 
 
 class _Number(int):

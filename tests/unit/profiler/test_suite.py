@@ -7,6 +7,7 @@ import pytest
 from placebench.errors import ProfilerError
 from placebench.profiler import Caller, Recording, Statement
 from placebench.profiler.analysis.suite import ProfiledTest, SqlCounts, SuiteBaseline, SuiteProfile
+from placebench.profiler.output.suite import SuiteReport
 
 ROOT = Path("/suite")
 
@@ -26,6 +27,16 @@ def suite(*tests: ProfiledTest) -> SuiteProfile:
     for test in tests:
         profile.add(test)
     return profile
+
+
+def test_one_test_is_counted_in_the_singular() -> None:
+    """And one statement."""
+    headlines = [SuiteReport(suite(*(profiled(name, 1) for name in names))).headline for names in ("a", "ab")]
+
+    assert headlines == [
+        "1 test, 1 with SQL: 1 statement in 1.00 ms",
+        "2 tests, 2 with SQL: 2 statements in 2.00 ms",
+    ]
 
 
 def test_a_statement_at_a_line_is_ranked_once_with_its_worst_test() -> None:

@@ -11,7 +11,7 @@ from reports import document_of, text_of
 from placebench import paths, results
 from placebench.cli import main
 from placebench.experiment.records import FailedPart
-from placebench.report import published_document, write_report
+from placebench.report import build_report, parse_gates, published_document, render_text, write_report
 from placebench.report.renderers import align
 
 
@@ -34,6 +34,20 @@ def test_the_terminal_shows_the_headline_and_the_steps(tmp_path: Path) -> None:
         "+ sets",
         "+ expanding",
         "tuned",
+    ]
+
+
+def test_the_terminal_shows_gates_that_passed(tmp_path: Path) -> None:
+    """Each with what was measured."""
+    run = results.load(write_run(tmp_path / "run", FakeRun(variants=("naive", "tuned"))))
+
+    lines = render_text(build_report(run, parse_gates(["cpu_s < 0.9x", "wall_s < 1.1x"]))).splitlines()
+
+    start = next(number for number, line in enumerate(lines) if line.startswith("gate"))
+    assert lines[start].split() == ["gate", "variant", "outcome", "measured"]
+    assert [line.split()[:5] for line in lines[start + 1 : start + 3]] == [
+        ["cpu_s", "<", "0.9x", "tuned", "passed"],
+        ["wall_s", "<", "1.1x", "tuned", "passed"],
     ]
 
 

@@ -1,14 +1,16 @@
 """What the page of a comparison sees from inside: frames, statements, the collector, and where the time went."""
 
 import random
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from fake_run import FakeRun, write_inside, write_run
 
 from placebench import results
+from placebench.experiment.phase_timer import PhaseTimer
 from placebench.experiment.records import FrameTime, ProfiledReplicate, StatementCount, WirePass, append_lines
-from placebench.experiment.replicate import PhaseTimer, harness_share
+from placebench.experiment.replicate import harness_share
 from placebench.profiler.analysis.difference import FrameChange, frame_changes
 from placebench.report import build_report, comparisons_of, write_report
 from placebench.report.effects import shorten_statement
@@ -129,4 +131,19 @@ def test_where_the_time_went() -> None:
     assert spent.seconds == {"requests": 8.0, "replicates": 10.0, "start": 1.0}
     assert harness_share(spent.seconds) == 1 - 9 / 10
     assert PhaseTimer({"start": 1.0}).seconds == {"start": 1.0}
+
+
+def test_the_report_says_where_the_time_went(tmp_path: Path) -> None:
+    """Phases in their order, each with its seconds."""
+    folder = write_run(tmp_path, FakeRun())
+    head = results.load(folder).head
+    replace(head, spent_s={"comparison": 90.0, "data": 4.0}).save(folder / "run.json")
+
+    text = write_report(folder).read_text()
+
+    assert "Where the time of the run went: 4.00 s data, 90.0 s comparison." in text
+
+
+def test_no_replicates_have_no_share() -> None:
+    """Before the first replicate nothing is known."""
     assert harness_share({}) is None

@@ -15,7 +15,7 @@ def _configure(parser: ArgumentParser) -> None:
         nargs="?",
         default="stack",
         metavar="NAME|FILE",
-        help="stack, profiler, pythons, sqlite or a .toml file (default: stack)",
+        help="mariadb, stack, profiler, pythons, sqlite or a .toml file (default: stack)",
     )
     options.add_placement(parser)
     options.add_data(parser, plan="matrix", utilization=False)

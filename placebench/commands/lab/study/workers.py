@@ -1,4 +1,4 @@
-"""`placebench lab study workers`: threads or processes? Throughput, CPU and memory of every mix of both."""
+"""`placebench lab study workers`: threads, processes or event loops? Throughput, CPU and memory of every mix."""
 
 import os
 import re
@@ -9,20 +9,29 @@ from placebench.commands import Command, options
 from placebench.commands.lab.study import REPLICATES, add_study_options, is_quick, run_study, topology_of
 from placebench.errors import PlacebenchError
 
-_WORKLOADS = ("compute", "query", "state", "state-frozen")
-_QUICK_WORKLOADS = _WORKLOADS[:3]
+_USUAL_WORKLOADS = ("compute", "query", "state", "state-frozen")
+_QUICK_WORKLOADS = _USUAL_WORKLOADS[:3]
+_WORKLOADS = (*_USUAL_WORKLOADS, "database", "network")
+_DRIVERS = ("asyncpg", "psycopg3_async")
 _MOST_CORES = 8
 _MOST = 64
 
 
 def _configure(parser: ArgumentParser) -> None:
     parser.add_argument(
-        "--mixes", metavar="PxT,PxT", help="processes x threads, as 1x4,4x1,2x2 (default: by this machine's cores)"
+        "--mixes",
+        metavar="PxT[@SERVER],…",
+        help="processes x threads, as 1x4,4x1,2x2 (default: by this machine's cores); 1x4@uvicorn and 1x4@granian: "
+        "event loops, each of 4 tasks on the database (default server: uwsgi)",
+    )
+    parser.add_argument(
+        "--driver", choices=_DRIVERS, default=_DRIVERS[0], help="driver in an event loop (default: %(default)s)"
     )
     parser.add_argument(
         "--workloads",
         metavar="W,W",
-        help=f"workloads, of {', '.join(_WORKLOADS)} (default: all; --preset quick: without the last)",
+        help=f"workloads, of {', '.join(_WORKLOADS)} (default: {','.join(_USUAL_WORKLOADS)}; --preset quick: "
+        f"{','.join(_QUICK_WORKLOADS)})",
     )
     parser.add_argument(
         "--requests",
@@ -45,32 +54,37 @@ def _configure(parser: ArgumentParser) -> None:
 
 def _run(arguments: Namespace) -> int:
     """Measure every workload with every mix."""
-    from placebench.experiment.workers_study import QUICK_REQUESTS, REQUESTS, WorkersStudy
+    from placebench.experiment.workers_study import EVENT_LOOPS, QUICK_REQUESTS, REQUESTS, WorkersStudy
     from placebench.reference.variants import variant
 
     topology, mixes, workloads = topology_of(arguments), _mixes(arguments), _workloads(arguments)
     variant(arguments.variant)
+    if any(server in EVENT_LOOPS for *_, server in mixes):
+        variant(f"{arguments.variant}+driver:{arguments.driver}")
+        if strange := [name for name in workloads if name.startswith("state")]:
+            raise PlacebenchError(f"--workloads {strange[0]}: memory shared by a fork, and event loops are not forked")
     usual = QUICK_REQUESTS if is_quick(arguments) else REQUESTS
     study = WorkersStudy(
         mixes=mixes,
         workloads=workloads,
         requests={name: arguments.requests or usual[name] for name in workloads},
-        users=arguments.users or max(processes * threads for processes, threads in mixes),
+        users=arguments.users or max(processes * threads for processes, threads, _ in mixes),
         request=arguments.request or topology.request,
         variant=arguments.variant,
+        driver=arguments.driver,
     )
     return run_study(arguments, topology, study.spec(repeats=arguments.replicates or REPLICATES))
 
 
-def _mixes(arguments: Namespace) -> tuple[tuple[int, int], ...]:
+def _mixes(arguments: Namespace) -> tuple[tuple[int, int, str], ...]:
     if arguments.mixes is None:
-        return default_mixes(os.cpu_count() or 1, quick=is_quick(arguments))
-    found = [re.fullmatch(r"(\d+)x(\d+)", part) for part in arguments.mixes.split(",")]
-    mixes = tuple(dict.fromkeys((int(each[1]), int(each[2])) for each in found if each))
-    if not all(found) or not all(0 < processes * threads <= _MOST for processes, threads in mixes):
+        return tuple((*mix, "uwsgi") for mix in default_mixes(os.cpu_count() or 1, quick=is_quick(arguments)))
+    found = [re.fullmatch(r"(\d+)x(\d+)(?:@(uwsgi|uvicorn|granian))?", part) for part in arguments.mixes.split(",")]
+    mixes = tuple(dict.fromkeys((int(each[1]), int(each[2]), each[3] or "uwsgi") for each in found if each))
+    if not all(found) or not all(0 < processes * threads <= _MOST for processes, threads, _ in mixes):
         raise PlacebenchError(
             f"--mixes {arguments.mixes!r}: expected processes x threads with commas between, such as 1x4,4x1,2x2, "
-            f"of {_MOST} threads together at most"
+            f"of {_MOST} threads together at most, each with @uvicorn or @granian for an event loop"
         )
     return mixes
 

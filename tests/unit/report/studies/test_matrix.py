@@ -106,6 +106,22 @@ def test_the_headline_and_the_summary(folder: Path) -> None:
     assert "naive: 0.752 ×" in page
 
 
+def test_values_of_one_axis_are_columns_beside_the_control(folder: Path) -> None:
+    """A row for each service: what the control took, then each database with its overhead and interval."""
+    head = json.loads((folder / "run.json").read_text())
+    head["settings"]["columns"] = "database"
+    (folder / "run.json").write_text(json.dumps(head))
+
+    text = text_of(results.load(folder))
+    lines = [" ".join(line.split()) for line in text.splitlines()]
+
+    assert "Job Control sqlite" in lines
+    assert "service naive, 10 requests × 5 trees 2.02 s 1.52 s, overhead −500 ms [−500 ms, −500 ms]" in lines
+    assert "service tuned, 10 requests × 5 trees 1.02 s 1.22 s, overhead 200 ms [200 ms, 200 ms]" in lines
+    write_report(folder)
+    assert "Control and each database" in (folder / "index.html").read_text()
+
+
 @pytest.mark.parametrize(
     ("python", "label"), [("3.11.7", "full"), ("3.11.2", "full, by a sampling thread"), ("3.13.0rc1", "full")]
 )

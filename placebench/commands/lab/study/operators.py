@@ -1,0 +1,60 @@
+"""`placebench lab study operators`: what each setting of the real Placement is worth, on large inventories."""
+
+from argparse import ArgumentParser, Namespace
+
+from placebench.commands import Command, options
+from placebench.commands.lab.study import add_study_options, run_study, trees_of
+from placebench.errors import PlacebenchError
+
+_REPLICATES = 6
+_REQUESTS = 2
+_TIMEOUT_S = 60.0
+
+
+def _configure(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "--inventories", metavar="NAME,NAME", help="inventory data sets (default: cern,flat-hosts,gpu-hosts)"
+    )
+    parser.add_argument(
+        "--requests",
+        type=options.request_count,
+        default=_REQUESTS,
+        metavar="N",
+        help="number of requests of each of four clients per measurement (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--timeout",
+        type=options.seconds,
+        default=_TIMEOUT_S,
+        metavar="S",
+        help="seconds that a client waits for a response (default: 60)",
+    )
+    parser.add_argument(
+        "--plan",
+        type=options.path,
+        metavar="FILE",
+        help="TOML file with other inventories and knobs (default: those of the documentation)",
+    )
+    options.add_placement(parser)
+    options.add_size(parser)
+    add_study_options(parser, replicates=_REPLICATES)
+
+
+def _run(arguments: Namespace) -> int:
+    """Measure every setting on every inventory."""
+    from placebench.experiment.operators_study import OperatorsStudy, read_plan
+    from placebench.experiment.variants import PLACEMENT, read_variant, require_uwsgi
+    from placebench.seeding import find_topology
+
+    plan = read_plan(arguments.plan)
+    names = arguments.inventories.split(",") if arguments.inventories else plan.inventories
+    if len(set(names)) < len(names):
+        raise PlacebenchError(f"--inventories {arguments.inventories}: each once is enough")
+    placement = read_variant(PLACEMENT, placement_python=arguments.placement_python)
+    require_uwsgi([placement])
+    topologies = [find_topology(name, trees=trees_of(arguments), seed=arguments.seed) for name in names]
+    study = OperatorsStudy(placement, topologies, plan.knobs, arguments.requests, arguments.timeout)
+    return run_study(arguments, topologies[0], study.spec(repeats=arguments.replicates or _REPLICATES))
+
+
+COMMANDS = {"lab study operators": Command(_configure, _run)}

@@ -1,0 +1,125 @@
+"""A throwaway MariaDB server: `temporary_mariadb` starts the machine's mariadbd in a folder that goes away with it.
+
+As for PostgreSQL, root's server runs as an unprivileged user, listens on 127.0.0.1 alone, and syncs nothing to disk.
+`find_mariadbd` finds the program, which is never needed for anything else.
+"""
+
+import secrets
+import shutil
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from sqlalchemy import URL, NullPool, create_engine, text
+from sqlalchemy.exc import DBAPIError
+
+from placebench.errors import DatabaseError
+from placebench.runtime.postgres.binaries import Account, private_folder, server_account
+from placebench.runtime.postgres.private_server import free_port, one_line_errors
+from placebench.runtime.supervisor import Child, ChildSpec, Supervisor, start_child
+
+_PROGRAMS = ("mariadbd", "mariadb-install-db")
+_PATH = "/usr/sbin:/usr/bin:/usr/local/sbin:/usr/local/bin"
+_USER = "placebench"
+_START_LIMIT_S = 60.0
+_POLL_S = 0.02
+_SETTINGS = {
+    # As the tables of Placement compare in PostgreSQL: by the letter, and 0 is an id like others.
+    "character-set-server": "utf8mb4",
+    "collation-server": "utf8mb4_bin",
+    "sql-mode": "STRICT_TRANS_TABLES,NO_AUTO_VALUE_ON_ZERO",
+    "innodb-buffer-pool-size": "256M",
+    "innodb-flush-log-at-trx-commit": "0",
+    "innodb-doublewrite": "0",
+    "max-connections": "200",
+    "bind-address": "127.0.0.1",
+}
+
+
+@dataclass(frozen=True)
+class MariaDbServer:
+    """A running server; its databases are whatever the user makes."""
+
+    url: URL
+    """Of the server, without a database; the user may do everything."""
+
+    def database(self, name: str) -> str:
+        """The URL of a new database *name*; raises DatabaseError where it cannot be made."""
+        try:
+            with create_engine(self.url, poolclass=NullPool).connect() as connection:
+                connection.execute(text(f"CREATE DATABASE `{name}`"))
+        except DBAPIError as error:
+            raise DatabaseError(f"MariaDB makes no database {name}: {error.orig}") from error
+        return self.url.set(database=name).render_as_string(hide_password=False)
+
+
+def find_mariadbd() -> dict[str, str]:
+    """Return the paths of mariadbd and mariadb-install-db; raises DatabaseError, with how to get them."""
+    found = {name: shutil.which(name) or shutil.which(name, path=_PATH) for name in _PROGRAMS}
+    if missing := [name for name, path in found.items() if path is None]:
+        raise DatabaseError(
+            f"no {missing[0]} on this machine: apt-get install --no-install-recommends mariadb-server (nothing of it "
+            "has to run; placebench starts a server of its own)"
+        )
+    return {name: str(path) for name, path in found.items()}
+
+
+@contextmanager
+def temporary_mariadb() -> Iterator[MariaDbServer]:
+    """Start a server for the `with` block; takes one to three seconds.
+
+    Raises DatabaseError where MariaDB is not installed or does not start, with the end of its log.
+    """
+    programs, account = find_mariadbd(), server_account()
+    folder = private_folder(account)
+    with Supervisor(folder) as supervisor:
+        with one_line_errors("no MariaDB server could be made"):
+            server = _launch(programs, account, folder, supervisor)
+        yield server
+
+
+def _launch(programs: dict[str, str], account: Account, folder: Path, supervisor: Supervisor) -> MariaDbServer:
+    account.enter(folder)
+    data, init = folder / "data", folder / "init.sql"
+    data.mkdir(mode=0o700)
+    account.own(data)
+    password = secrets.token_urlsafe(32)
+    init.touch(mode=0o600)
+    init.write_text(
+        f"CREATE USER {_USER}@'127.0.0.1' IDENTIFIED BY '{password}';\nGRANT ALL ON *.* TO {_USER}@'127.0.0.1';\n"
+        "DROP USER IF EXISTS root@localhost;\n"
+    )
+    account.own(init)
+
+    def run(program: str, *options: str) -> Child:
+        argv = [programs[program], "--no-defaults", f"--datadir={data}", *options]
+        spec = ChildSpec(program, argv, cwd=folder, log=folder / f"{program}.log", user=account.ids)
+        return start_child(spec, supervisor)
+
+    made = run("mariadb-install-db", "--skip-test-db", "--auth-root-authentication-method=normal")
+    if made.wait():
+        raise DatabaseError(f"mariadb-install-db failed: {made.log_tail(6)}")
+    port = free_port()
+    settings = {
+        "port": str(port),
+        "socket": str(data / "socket"),
+        "pid-file": str(data / "pid"),
+        "init-file": str(init),
+    }
+    server = run("mariadbd", *(f"--{name}={value}" for name, value in {**_SETTINGS, **settings}.items()))
+    _wait_until_ready(server, port)
+    return MariaDbServer(URL.create("mysql+pymysql", _USER, password, "127.0.0.1", port))
+
+
+def _wait_until_ready(server: Child, port: int) -> None:
+    """It listens once init.sql is done."""
+    deadline = time.monotonic() + _START_LIMIT_S
+    while server.poll() is None and time.monotonic() < deadline:
+        with suppress(OSError):
+            socket.create_connection(("127.0.0.1", port), timeout=5).close()
+            return
+        time.sleep(_POLL_S)
+    raise DatabaseError(f"mariadbd did not start: {server.log_tail(6)}")
