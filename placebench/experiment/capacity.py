@@ -84,6 +84,14 @@ class Saturation(Record):
     status: str = "running"
     steps: list[LoadStep] = field(default_factory=list)
 
+    def __post_init__(self) -> None:
+        """Raise ValueError for an objective that is none, which the reader of a file names with the file."""
+        try:
+            if self.objective is not None:
+                parse_objective(self.objective)
+        except UsageError as error:
+            raise ValueError(str(error)) from error
+
     @property
     def held(self) -> LoadStep | None:
         """The step with the highest load below everything that was broken."""
