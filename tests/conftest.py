@@ -3,6 +3,7 @@ and patience for what happens in another process."""
 
 import os
 import re
+import signal
 import time
 from collections.abc import Callable, Iterator
 from itertools import count
@@ -58,6 +59,14 @@ def runs() -> Callable[[int], bool]:
         return state not in "ZX"
 
     return is_alive
+
+
+@pytest.fixture
+def hangup() -> Iterator[None]:
+    """As in a terminal: SIGHUP ends what a test starts, unlike below nohup, which hands on that it is ignored."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, before)
 
 
 @pytest.fixture
