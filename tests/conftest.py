@@ -62,11 +62,13 @@ def runs() -> Callable[[int], bool]:
 
 
 @pytest.fixture
-def hangup() -> Iterator[None]:
-    """As in a terminal: SIGHUP ends what a test starts, unlike below nohup, which hands on that it is ignored."""
-    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+def in_foreground() -> Iterator[None]:
+    """As in a terminal: SIGINT and SIGHUP are not ignored, as they are for what nohup or a script's `&` starts."""
+    handlers = {signal.SIGINT: signal.default_int_handler, signal.SIGHUP: signal.SIG_DFL}
+    before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
     yield
-    signal.signal(signal.SIGHUP, before)
+    for number, handler in before.items():
+        signal.signal(number, handler)
 
 
 @pytest.fixture

@@ -366,7 +366,7 @@ def test_a_gate_that_fails_ends_with_1(server: Server, tmp_path: Path) -> None:
     assert (tmp_path / "run" / "junit.xml").is_file()
 
 
-@pytest.mark.usefixtures("hangup")
+@pytest.mark.usefixtures("in_foreground")
 @pytest.mark.parametrize("closed", [False, True], ids=["SIGQUIT", "the terminal is closed"])
 def test_other_ends_than_ctrl_c_leave_a_report(closed: bool, server: Server, tmp_path: Path) -> None:
     """Ctrl-\\, and the end of the terminal, of which the kernel tells by SIGHUP: exit code 130, and a page."""

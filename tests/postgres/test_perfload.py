@@ -270,6 +270,7 @@ def test_a_pass_that_fails_is_made_again_or_named(server: Server, tmp_path: Path
     assert "The profile of tuned: " in page
 
 
+@pytest.mark.usefixtures("in_foreground")
 def test_an_interrupt_in_the_second_attempt(server: Server, tmp_path: Path) -> None:
     """The run is interrupted, the report says why there was a second attempt, and nothing runs on."""
 

@@ -54,7 +54,7 @@ def candidates(url: str) -> int:
     return len(json.loads(get(url, NESTED.request).body)["allocation_requests"])
 
 
-@pytest.mark.usefixtures("hangup")
+@pytest.mark.usefixtures("in_foreground")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT])
 def test_serve_answers_until_it_is_told_to_stop(seeded: str, number: signal.Signals) -> None:
     """The headline query finds two candidates a tree; Ctrl-C and the like end it with exit code 0."""

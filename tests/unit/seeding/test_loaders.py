@@ -19,7 +19,9 @@ def test_a_topology_is_found_by_name_or_by_path(tmp_path: Path) -> None:
 
 def test_an_unknown_topology_is_answered_with_the_list() -> None:
     """One line that says what there is."""
-    with pytest.raises(TopologyError, match=r"no topology 'x': there are deep, flat-perfload, .*, wide, or the path"):
+    with pytest.raises(
+        TopologyError, match=r"no topology 'x': there are .*, deep, .*, nested-perfload, .*, wide, or the path"
+    ):
         find_topology("x")
 
 
