@@ -164,11 +164,11 @@ def test_each_environment_variable_is_documented() -> None:
 
 
 def test_matrices_can_be_run(tmp_path: Path) -> None:
-    """The file in docs/lab/plans, and the one in the page."""
+    """The file in docs/lab/matrices, and the one in the page."""
     (written,) = blocks(DOCS / "lab" / "matrix.md", "toml")
     (tmp_path / "mine.toml").write_text(written)
 
-    for path in (DOCS / "lab" / "plans" / "versions.toml", tmp_path / "mine.toml"):
+    for path in (DOCS / "lab" / "matrices" / "versions.toml", tmp_path / "mine.toml"):
         assert {None} == {combination.reason for _, combination in combine(matrix_named(str(path)))}
 
 
