@@ -1,6 +1,6 @@
 """What each setting of the real Placement is worth, on inventories of the size that operators have.
 
-The main class is `OperatorsStudy`, the study of `placebench lab study operators`; `read_knobs` reads what is varied.
+The main class is `OperatorsStudy`, the study of `placebench lab study operators`; `read_plan` reads what is varied.
 """
 
 import json
