@@ -12,7 +12,7 @@ from pathlib import Path
 
 from placebench.commands import Command, options
 from placebench.commands.output import emit
-from placebench.errors import DatabaseError, PlacebenchError, ProfilerError
+from placebench.errors import DatabaseError, MissingExtraError, PlacebenchError, ProfilerError
 
 _BENCH = re.compile(r"([\w.-]+).*; *extra *== *['\"]bench['\"]")
 """A requirement of the extra in the metadata of the installed placebench."""
@@ -37,10 +37,8 @@ def _configure(parser: ArgumentParser) -> None:
 
 def _run(arguments: Namespace) -> int:
     """Look at everything; exit code 2 when something is missing that `perfload` needs."""
-    diagnoses = [
-        diagnose()
-        for diagnose in (_python, _profiler, _sampler, _system, _packages, _uwsgi, _postgresql, _mariadb, _processes)
-    ]
+    of_python = (_python, _free_threaded, _profiler, _sampler, _system, _packages)
+    diagnoses = [diagnose() for diagnose in (*of_python, _uwsgi, _mod_wsgi, _postgresql, _mariadb, _processes)]
     well = all(each.well for each in diagnoses)
     emit(
         arguments,
@@ -109,6 +107,24 @@ def _uwsgi() -> _Diagnosis:
     from placebench.runtime.uwsgi import uwsgi_program
 
     return _found("uWSGI", uwsgi_program)
+
+
+def _mod_wsgi() -> _Diagnosis:
+    """A server that the matrix can have, and nothing else needs."""
+    from placebench.runtime.mod_wsgi import find_mod_wsgi
+
+    try:
+        found = find_mod_wsgi()
+    except MissingExtraError as error:
+        return _Diagnosis("mod_wsgi", well=True, seen=str(error))
+    return _Diagnosis("mod_wsgi", well=True, seen=f"{found.module} with {found.program}, for lab study matrix")
+
+
+def _free_threaded() -> _Diagnosis:
+    """Pythons without a GIL, which the matrix can measure, and nothing else needs."""
+    from placebench.experiment.pythons import free_threaded
+
+    return _Diagnosis("no GIL", well=True, seen=free_threaded())
 
 
 def _postgresql() -> _Diagnosis:
