@@ -17,6 +17,8 @@ class Amounts:
     """Variants in the sections with many; None: each of them."""
     runs: int
     """Whole runs of one comparison, whose variation is taken apart; they add up in their file."""
+    quick_runs: int
+    """Of `lab perfload --preset quick`, which is timed."""
     simulated: int
     """Runs of each design of a comparison."""
     seeded: tuple[tuple[str, int], ...]
@@ -51,6 +53,7 @@ FULL = Amounts(
     data=None,
     variants=None,
     runs=20,
+    quick_runs=2,
     simulated=2000,
     seeded=(("copy", 1000), ("copy", 10_000), ("copy", 100_000), ("sql", 1000), ("http", 30)),
     blocks=10,
@@ -72,6 +75,7 @@ SMOKE = Amounts(
     data=["used", "flat"],
     variants=["tuned", "cached"],
     runs=2,
+    quick_runs=1,
     simulated=10,
     seeded=(("copy", 2), ("sql", 2), ("http", 1)),
     blocks=2,

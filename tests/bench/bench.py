@@ -50,6 +50,7 @@ def main() -> None:
         "--variants", nargs="*", metavar="VARIANT", help="for candidates, http, scale: some variants only"
     )
     parser.add_argument("--runs", type=int, help="for repeats: runs to add to those in the file (default: %(default)s)")
+    parser.add_argument("--beside", type=int, default=0, help="for repeats: other variants in each replicate")
     parser.add_argument("--out", type=Path, help="where figures are kept (default: docs/results; --smoke: nowhere)")
     amounts = _beside("amounts")
     parser.set_defaults(**asdict(amounts.SMOKE if "--smoke" in sys.argv else amounts.FULL))
@@ -272,6 +273,7 @@ SECTIONS: dict[str, Any] = {
     "profiled": bench_profiled,
     "soak": bench_soak,
     "telemetry": lambda arguments: _beside("telemetry_cost").bench_telemetry(arguments, say, spread),
+    "waiting": lambda arguments: _beside("waiting").bench_waiting(arguments, say, spread),
     "report": lambda arguments: _beside("reporting").bench_report(arguments, say, spread),
 }
 

@@ -9,16 +9,19 @@ figure that only one page has is a function of its own, marked with `figure`; a 
 
 import json
 import math
+import random
 import re
 import statistics
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from placebench import units
 from placebench.stats import hodges_lehmann
+from placebench.stats.hodges_lehmann import pseudo_median
 
 TOP = Path(__file__).resolve().parents[2]
 PAGES = [TOP / "README.md", *sorted((TOP / "docs").rglob("*.md"))]
@@ -393,6 +396,117 @@ def scaleout() -> str:
         rows.append((label, *counts, doubt(writes), errors, longest))
     head = "| Killed | Reads | Stale | Acknowledged writes | Lost | Doubled | In doubt, of which found | Errors |"
     return table(f"{head} Longest without write, read, s |", rows)
+
+
+# --- repeats.json
+
+REPEATED = ("naive", "tuned")
+
+
+@dataclass(frozen=True)
+class Components:
+    """The variance of log ratios in and between runs of as many replicates each (one-way random effects)."""
+
+    runs: int
+    replicates: int
+    """Of each run."""
+    predicted_sd: float
+    """Of a run's mean, by its replicates alone."""
+    observed_sd: float
+    """Of the means of the runs."""
+    between_sd: float
+    """Of what the runs truly are; 0 where they differ by no more than their replicates say."""
+
+    @property
+    def widening(self) -> float:
+        """How many times as wide an interval has to be, so that it holds beyond its run."""
+        return math.hypot(self.predicted_sd, self.between_sd) / self.predicted_sd
+
+
+def components(runs: Sequence[Sequence[float]]) -> Components:
+    """Analysis of variance by the method of moments. Source: Searle, Casella and McCulloch 1992, ch. 3."""
+    (size,) = {len(run) for run in runs}
+    predicted = statistics.fmean(statistics.variance(run) for run in runs) / size
+    observed = statistics.variance([statistics.fmean(run) for run in runs])
+    between = math.sqrt(max(0.0, observed - predicted))
+    return Components(len(runs), size, math.sqrt(predicted), math.sqrt(observed), between)
+
+
+def log_ratios(run: dict[str, Any]) -> list[float]:
+    """Of tuned over naive, a value a replicate."""
+    before, after = (run["cpu_ms"][name] for name in REPEATED)
+    return [math.log(b / a) for a, b in zip(before, after, strict=True)]
+
+
+def repeated(beside: int) -> list[list[float]]:
+    """The replicates of each run with so many other variants."""
+    return [log_ratios(run) for run in raw("repeats.json")["runs"] if run["beside"] == beside]
+
+
+def percentiles(of: Callable[[Components], float], runs: Sequence[Sequence[float]]) -> tuple[float, float]:
+    """The 95 % interval of what is computed of the runs, by a bootstrap of whole runs, seeded."""
+    chance = random.Random(1)
+    drawn = sorted(of(components(chance.choices(runs, k=len(runs)))) for _ in range(2000))
+    return drawn[49], drawn[1949]
+
+
+@figure
+def repeats_components() -> str:
+    runs = repeated(0)
+    made, (low, high) = components(runs), percentiles(lambda each: each.between_sd, runs)
+    whole = hodges_lehmann([pseudo_median(run) for run in runs]).estimate
+    intervals = [hodges_lehmann(run) for run in runs]
+    held = sum(each.low <= whole <= each.high for each in intervals)
+    narrow, wide = percentiles(lambda each: each.widening, runs)
+    rows = [
+        ("Runs, replicates in each", f"{made.runs}, {made.replicates}"),
+        ("Standard deviation of a run's mean, as its replicates predict it", f"{made.predicted_sd * 100:.2f} %"),
+        ("The same, as the runs differ", f"{made.observed_sd * 100:.2f} %"),
+        (
+            "Part between runs, which no interval has",
+            f"{made.between_sd * 100:.2f} % [{low * 100:.2f}, {high * 100:.2f}]",
+        ),
+        ("An interval would have to be wider by", f"{made.widening:.2f}× [{narrow:.2f}, {wide:.2f}]"),
+        ("Runs whose interval holds the estimate of all runs", f"{held} of {made.runs}"),
+    ]
+    return table("| | |", rows)
+
+
+@figure
+def repeats_beside() -> str:
+    found = {beside: hodges_lehmann([each for run in repeated(beside) for each in run]) for beside in (0, 6)}
+    rows = []
+    for beside, made in found.items():
+        ratio = [math.exp(each) for each in (made.estimate, made.low, made.high)]
+        rows.append(
+            (2 + beside, len(repeated(beside)), sum(map(len, repeated(beside))), f"{effect(*ratio)}, {times(ratio[0])}")
+        )
+    return table("| Variants in a replicate | Runs | n | `tuned` against `naive`, CPU |", rows)
+
+
+# --- waiting.json
+
+
+@figure
+def waiting() -> str:
+    found = raw("waiting.json")["seconds"]
+    rows = [
+        (
+            f"`{n}`" if n.startswith("placebench") else n,
+            len(v),
+            units.duration(statistics.median(v)),
+            f"{units.duration(min(v))}–{units.duration(max(v))}",
+        )
+        for n, v in found.items()
+    ]
+    return table("| What | n | Median | Min–max |", rows)
+
+
+@figure
+def waiting_spent() -> str:
+    runs = raw("waiting.json")["quick_spent_s"]
+    names = [name for name in runs[0] if name not in ("start", "requests", "stop", "replicates")]
+    return ", ".join(f"{name.replace('_', '-')} {statistics.median(run[name] for run in runs):.0f} s" for name in names)
 
 
 # --- sequential.json

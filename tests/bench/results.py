@@ -71,6 +71,7 @@ RECIPES = (
     Recipe("losses", ("losses.json", "losses.svg"), section="losses"),
     Recipe("scaleout", ("scaleout.json",), section="scaleout"),
     Recipe("repeats", ("repeats.json",), section="repeats"),
+    Recipe("waiting", ("waiting.json",), section="waiting"),
     Recipe("sequential", ("sequential.json",), section="sequential"),
     Recipe(
         "herd",
