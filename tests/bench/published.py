@@ -123,7 +123,8 @@ def steps_leave_one_out() -> str:
     def interaction(name: str) -> str:
         if name not in together:
             return ""
-        return effect(*(math.exp(together[name][each]) for each in ("estimate", "low", "high")))
+        ratio, low, high = (math.exp(together[name][each]) for each in ("estimate", "low", "high"))
+        return effect(ratio, low, high)
 
     names = [name.removesuffix(", alone") for name in changes(file) if name.endswith(", alone")]
     for name in sorted(names, key=lambda name: compared(file, f"{name}, among the others")["ratio"]):
@@ -477,9 +478,9 @@ def repeats_beside() -> str:
     found = {beside: hodges_lehmann([each for run in repeated(beside) for each in run]) for beside in (0, 6)}
     rows = []
     for beside, made in found.items():
-        ratio = [math.exp(each) for each in (made.estimate, made.low, made.high)]
+        ratio, low, high = (math.exp(each) for each in (made.estimate, made.low, made.high))
         rows.append(
-            (2 + beside, len(repeated(beside)), sum(map(len, repeated(beside))), f"{effect(*ratio)}, {times(ratio[0])}")
+            (2 + beside, len(repeated(beside)), sum(map(len, repeated(beside))), f"{effect(ratio, low, high)}, {times(ratio)}")
         )
     return table("| Variants in a replicate | Runs | n | `tuned` against `naive`, CPU |", rows)
 
