@@ -480,7 +480,12 @@ def repeats_beside() -> str:
     for beside, made in found.items():
         ratio, low, high = (math.exp(each) for each in (made.estimate, made.low, made.high))
         rows.append(
-            (2 + beside, len(repeated(beside)), sum(map(len, repeated(beside))), f"{effect(ratio, low, high)}, {times(ratio)}")
+            (
+                2 + beside,
+                len(repeated(beside)),
+                sum(map(len, repeated(beside))),
+                f"{effect(ratio, low, high)}, {times(ratio)}",
+            )
         )
     return table("| Variants in a replicate | Runs | n | `tuned` against `naive`, CPU |", rows)
 
