@@ -22,6 +22,7 @@ from typing import Any
 from placebench import units
 from placebench.stats import hodges_lehmann
 from placebench.stats.hodges_lehmann import pseudo_median
+from placebench.stats.sequential import sequential_p
 
 TOP = Path(__file__).resolve().parents[2]
 PAGES = [TOP / "README.md", *sorted((TOP / "docs").rglob("*.md"))]
@@ -123,7 +124,8 @@ def steps_leave_one_out() -> str:
     def interaction(name: str) -> str:
         if name not in together:
             return ""
-        return effect(*(math.exp(together[name][each]) for each in ("estimate", "low", "high")))
+        ratio, low, high = (math.exp(together[name][each]) for each in ("estimate", "low", "high"))
+        return effect(ratio, low, high)
 
     names = [name.removesuffix(", alone") for name in changes(file) if name.endswith(", alone")]
     for name in sorted(names, key=lambda name: compared(file, f"{name}, among the others")["ratio"]):
@@ -192,6 +194,30 @@ def calibration() -> str:
         rows.append((label, f"{shown[0]} % [{shown[1]}, {shown[2]}]", passed, wrong, *power, mde))
     head = "| Metric | Difference | A/A check | False positives | Power at 1, 2, 5 %, n = 12 | n = 30 |"
     return table(f"{head} MDE, n = 12, n = 30 |", rows)
+
+
+# --- restarts.json
+
+
+def _restarts() -> list[float]:
+    (made,) = (each for each in raw("restarts.json")["comparisons"] if each["metric"] == "cpu_s")
+    return [math.log(each) for each in made["ratios"]]
+
+
+@figure
+def restarts() -> str:
+    made = hodges_lehmann(_restarts())
+    ratio, low, high = (math.exp(each) for each in (made.estimate, made.low, made.high))
+    return f"{change(ratio, 2)} % CPU [{change(low, 2)}, {change(high, 2)}; n = {len(_restarts())}]"
+
+
+@figure
+def restarts_in_other_orders() -> str:
+    ratios, orders, wrong, lot = _restarts(), 100, 0, random.Random(1)
+    for _ in range(orders):
+        lot.shuffle(ratios)
+        wrong += sequential_p([each * lot.choice((1, -1)) for each in ratios]) <= 0.05
+    return f"{wrong} of {orders}"
 
 
 # --- candidates.json, http.json
@@ -477,9 +503,14 @@ def repeats_beside() -> str:
     found = {beside: hodges_lehmann([each for run in repeated(beside) for each in run]) for beside in (0, 6)}
     rows = []
     for beside, made in found.items():
-        ratio = [math.exp(each) for each in (made.estimate, made.low, made.high)]
+        ratio, low, high = (math.exp(each) for each in (made.estimate, made.low, made.high))
         rows.append(
-            (2 + beside, len(repeated(beside)), sum(map(len, repeated(beside))), f"{effect(*ratio)}, {times(ratio[0])}")
+            (
+                2 + beside,
+                len(repeated(beside)),
+                sum(map(len, repeated(beside))),
+                f"{effect(ratio, low, high)}, {times(ratio)}",
+            )
         )
     return table("| Variants in a replicate | Runs | n | `tuned` against `naive`, CPU |", rows)
 
