@@ -258,7 +258,7 @@ class _HerdValues(TypedDict):
 
 class _OperatorsPoint(TypedDict):
     topology: str
-    knob: str
+    setting: str
 
 
 class _OperatorsSettings(_Study[_OperatorsPoint]):
