@@ -110,12 +110,11 @@ _VOLATILE = frozenset(
         "traceparent",
         "transfer-encoding",
         "via",
-        "x-correlation-id",
         "x-process-time",
-        "x-request-id",
         "x-runtime",
     ]
 )
+_VOLATILE_ENDS = ("correlation-id", "request-id", "trace-id")
 
 
 def compared_head(status: int, headers: Iterable[tuple[str, str]], rules: ResponseRules) -> dict[str, Any]:
@@ -125,7 +124,7 @@ def compared_head(status: int, headers: Iterable[tuple[str, str]], rules: Respon
     ignored = _ignored_headers(rules.ignore_headers)
     head: dict[str, Any] = {"status": status}
     for name, value in headers:
-        if (key := name.lower()) not in ignored:
+        if (key := name.lower()) not in ignored and not key.endswith(_VOLATILE_ENDS):
             head[key] = f"{head[key]}, {value}" if key in head else value
     return head
 

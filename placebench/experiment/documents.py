@@ -258,7 +258,7 @@ class _HerdValues(TypedDict):
 
 class _OperatorsPoint(TypedDict):
     topology: str
-    knob: str
+    setting: str
 
 
 class _OperatorsSettings(_Study[_OperatorsPoint]):
@@ -325,6 +325,8 @@ class _MatrixPoint(TypedDict, total=False):
     users: _AtLeastOne
     threads: _AtLeastOne
     processes: _AtLeastOne
+    latency_ms: Amount
+    proxies: _AtLeastOne
     profiler: str
 
 

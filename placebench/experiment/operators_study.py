@@ -39,7 +39,7 @@ _FROZEN = "frozen_placement:application"
 _Number = Annotated[int, Meta(ge=1, le=limits.WORKERS)]
 
 
-class Knob(Struct, frozen=True, forbid_unknown_fields=True):
+class Setting(Struct, frozen=True, forbid_unknown_fields=True):
     """One setting, or several together."""
 
     name: str
@@ -53,7 +53,7 @@ class Knob(Struct, frozen=True, forbid_unknown_fields=True):
     """Of placement.conf, by group and name."""
 
     def request(self, request: str) -> str:
-        """The request with the knob's limit."""
+        """The request with the setting's limit."""
         if self.limit is None:
             return request
         path, query = urlsplit(request).path, dict(parse_qsl(urlsplit(request).query))
@@ -84,7 +84,7 @@ class OperatorsPlan(Struct, frozen=True, forbid_unknown_fields=True):
 
     inventories: Annotated[list[str], Meta(min_length=1)]
     """Names of topologies."""
-    knobs: Annotated[list[Knob], Meta(min_length=1)]
+    settings: Annotated[list[Setting], Meta(min_length=1)]
     """The first is what the others are compared with."""
 
 
@@ -122,7 +122,7 @@ class OperatorsStudy:
     placement: Variant
     topologies: Sequence[Topology]
     """The first is the run's."""
-    knobs: Sequence[Knob]
+    settings: Sequence[Setting]
     """The base first."""
     requests: int
     """By each client in a measurement."""
@@ -137,12 +137,14 @@ class OperatorsStudy:
         PostgreSQL's backends.
         """
         points = tuple(
-            {"topology": topology.name, "knob": knob.name} for topology in self.topologies for knob in self.knobs
+            {"topology": topology.name, "setting": setting.name}
+            for topology in self.topologies
+            for setting in self.settings
         )
         settings = {
             "clients": CLIENTS,
             "timeout_s": self.timeout_s,
-            "base": self.knobs[0].name,
+            "base": self.settings[0].name,
             "trees": {topology.name: topology.trees for topology in self.topologies},
             "requests": {topology.name: topology.request for topology in self.topologies},
         }
@@ -159,18 +161,18 @@ class OperatorsStudy:
     @contextmanager
     def _prepare(self, setup: StudySetup) -> Iterator[Measure]:
         topologies = {topology.name: topology for topology in self.topologies}
-        knobs = {knob.name: knob for knob in self.knobs}
+        settings = {setting.name: setting for setting in self.settings}
 
         def measure(point: Point, repeat: int) -> dict[str, Any]:
-            return self._measure(setup, topologies[point["topology"]], knobs[point["knob"]], repeat)
+            return self._measure(setup, topologies[point["topology"]], settings[point["setting"]], repeat)
 
         yield measure
 
-    def _measure(self, setup: StudySetup, topology: Topology, knob: Knob, repeat: int) -> dict[str, Any]:
-        url, request = setup.data.of(topology), knob.request(topology.request)
-        spec = knob.spec(self.placement, url, hash_seed=repeat, log=setup.folder / "log" / "uwsgi-placement.log")
+    def _measure(self, setup: StudySetup, topology: Topology, setting: Setting, repeat: int) -> dict[str, Any]:
+        url, request = setup.data.of(topology), setting.request(topology.request)
+        spec = setting.spec(self.placement, url, hash_seed=repeat, log=setup.folder / "log" / "uwsgi-placement.log")
         with serve(spec) as server, responses_of(server):
-            warm = self._send(server, request, clients=knob.processes * knob.threads, requests=1)
+            warm = self._send(server, request, clients=setting.processes * setting.threads, requests=1)
             if None in warm.replies:
                 return {**warm.values(), **dict.fromkeys(TIMES)}
             with ServerMeter(server.worker_pids, url) as meter:

@@ -17,7 +17,7 @@ from placebench.errors import RunFolderError
 from placebench.experiment.documents import HEADS
 from placebench.gates import Gate
 from placebench.report.capacity import capacity_report
-from placebench.report.documents import published_document, published_text
+from placebench.report.documents import published_document, published_study, published_text
 from placebench.report.figures import comparisons_of
 from placebench.report.gates import parse_gates, raise_for_gates
 from placebench.report.history_report import history_report
@@ -56,7 +56,8 @@ def export_figures(folder: Path) -> str:
     if (folder / "saturation.json").is_file():
         return published_text(build_report(folder).document)
     run = results.load(folder)
-    return published_text(build_report(run).document if run.head.command in STUDIES else published_document(run))
+    is_study = run.head.command in STUDIES
+    return published_text(published_study(run, build_report(run).document) if is_study else published_document(run))
 
 
 def write_report(source: Report | Run | Path | str) -> Path:

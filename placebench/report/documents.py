@@ -1,6 +1,7 @@
 """A run as JSON: `run_document` for `--json`, `published_document` to be published beside a text.
 
-A published document has figures alone, no samples and no paths, in one line per comparison; `published_text` writes it.
+A published document has figures and what they rest on, a value per replicate; no samples of requests and no paths.
+`published_text` writes it, with a line per comparison.
 """
 
 import json
@@ -15,7 +16,7 @@ from placebench.report.environment import masked
 from placebench.report.figures import Figures, LoadFigures, VariantFigures, figures_of
 from placebench.report.optimizations import ExperimentResults, experiment_results, keep_sentence, results_document
 from placebench.results import Run
-from placebench.stats import Comparison, PartChange
+from placebench.stats import METRICS, Comparison, PartChange
 
 _FORMAT_VERSION = 1
 _DIGITS = 4
@@ -99,12 +100,11 @@ def published_document(run: Run) -> dict[str, Any]:
     return {
         "format_version": _FORMAT_VERSION,
         "name": head.name,
-        "made_at": head.started_at,
+        **provenance(head.manifest, made_at=head.started_at),
         "headline": headline(figures),
         "summary": [*summary_sentences(figures), *keep_sentence(results)],
         "request": head.request,
         "data": _data(run),
-        "machine": published_machine(head.manifest),
         "replicates": figures.replicates,
         "invalidated": figures.invalidated,
         "calibration": _calibration(head.manifest),
@@ -115,6 +115,24 @@ def published_document(run: Run) -> dict[str, Any]:
         "comparisons": [_comparison(each, figures) for each in (*shown, *filter(None, [figures.all_changes]))],
         **(_results(results_document(results)) if figures.are_changes else {}),
     }
+
+
+def published_study(run: Run, document: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the *document* of a study's report without its folder, with its provenance and every measurement."""
+    head = run.head
+    return {
+        "format_version": _FORMAT_VERSION,
+        "name": head.name,
+        **provenance(head.manifest, made_at=head.started_at),
+        **{name: value for name, value in document.items() if name != "run"},
+        "settings": {name: value for name, value in head.settings.items() if name not in ("points", "impossible")},
+        "measurements": [asdict(each) for each in run.measurements],
+    }
+
+
+def provenance(manifest: Mapping[str, Any], *, made_at: str) -> dict[str, Any]:
+    """Return when, with which commit and where something was measured: the head of every file in docs/results."""
+    return {"made_at": made_at, "commit": manifest.get("commit"), "machine": published_machine(manifest)}
 
 
 def published_text(document: Mapping[str, Any]) -> str:
@@ -173,6 +191,7 @@ def _comparison(made: Comparison, figures: Figures) -> dict[str, Any]:
         **{name: _short(getattr(made, name)) for name in _FIGURES},
         "verdict": made.verdict,
         "n": made.replicates,
+        **({"ratios": [_short(each) for each in made.ratios]} if made.metric in METRICS else {}),
     }
 
 

@@ -27,7 +27,7 @@ METRIC_LABELS = {
     "bytes_received": "bytes received",
     "gc_s": "GC pauses",
 }
-_DIFFERENT_RESPONSES = "The variants do not give the same response, so no speed is printed."
+_DIFFERENT_RESPONSES = "Responses or data are not the same, so no speed is printed."
 _TIMES = {"cpu_s": "CPU", "wall_s": "wall time"}
 _CLEARLY_A_FACTOR = 1.5
 _LONGEST_STATEMENT = 90

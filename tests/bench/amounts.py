@@ -15,6 +15,12 @@ class Amounts:
     """For the candidates; None: all of it."""
     variants: list[str] | None
     """Variants in the sections with many; None: each of them."""
+    runs: int
+    """Whole runs of one comparison, whose variation is taken apart; they add up in their file."""
+    quick_runs: int
+    """Of `lab perfload --preset quick`, which is timed."""
+    simulated: int
+    """Runs of each design of a comparison."""
     seeded: tuple[tuple[str, int], ...]
     """Loader and trees."""
     blocks: int
@@ -46,6 +52,9 @@ FULL = Amounts(
     sizes="14,143,1000,14286,142858",
     data=None,
     variants=None,
+    runs=20,
+    quick_runs=2,
+    simulated=2000,
     seeded=(("copy", 1000), ("copy", 10_000), ("copy", 100_000), ("sql", 1000), ("http", 30)),
     blocks=10,
     sqlite=True,
@@ -63,8 +72,11 @@ SMOKE = Amounts(
     repeats=1,
     requests=20,
     sizes="2,4",
-    data=["used", "flat"],
+    data=["mixed", "flat"],
     variants=["tuned", "cached"],
+    runs=2,
+    quick_runs=1,
+    simulated=10,
     seeded=(("copy", 2), ("sql", 2), ("http", 1)),
     blocks=2,
     sqlite=False,

@@ -49,6 +49,9 @@ def main() -> None:
     parser.add_argument(
         "--variants", nargs="*", metavar="VARIANT", help="for candidates, http, scale: some variants only"
     )
+    parser.add_argument("--runs", type=int, help="for repeats: runs to add to those in the file (default: %(default)s)")
+    parser.add_argument("--quick-runs", type=int, help="for waiting: quick runs (default: %(default)s)")
+    parser.add_argument("--beside", type=int, default=0, help="for repeats: other variants in each replicate")
     parser.add_argument("--out", type=Path, help="where figures are kept (default: docs/results; --smoke: nowhere)")
     amounts = _beside("amounts")
     parser.set_defaults(**asdict(amounts.SMOKE if "--smoke" in sys.argv else amounts.FULL))
@@ -258,16 +261,20 @@ SECTIONS: dict[str, Any] = {
     "server": bench_server,
     "seeding": bench_seeding,
     "candidates": lambda arguments: _beside("serving").bench_candidates(arguments, say, spread),
+    "repeats": lambda arguments: _beside("repeating").bench_repeats(arguments, say, spread),
     "scale": lambda arguments: _beside("scaling").bench_scale(arguments, say, spread),
     "http": lambda arguments: _beside("over_http").bench_http(arguments, say, spread),
     "claims": lambda arguments: _beside("claiming").bench_claims(arguments, say, spread),
     "losses": lambda arguments: _beside("losing").bench_losses(arguments, say, spread),
     "link": lambda arguments: _beside("links").bench_link(arguments, say, spread),
     "staleness": lambda arguments: _beside("staleness").bench_staleness(arguments, say, spread),
+    "scaleout": lambda arguments: _beside("scaling_out").bench_scaleout(arguments, say, spread),
+    "sequential": lambda arguments: _beside("sequential_simulation").bench_sequential(arguments, say, spread),
     "profiler": bench_profiler,
     "profiled": bench_profiled,
     "soak": bench_soak,
     "telemetry": lambda arguments: _beside("telemetry_cost").bench_telemetry(arguments, say, spread),
+    "waiting": lambda arguments: _beside("waiting").bench_waiting(arguments, say, spread),
     "report": lambda arguments: _beside("reporting").bench_report(arguments, say, spread),
 }
 

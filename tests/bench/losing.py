@@ -6,7 +6,6 @@ beside it: the answers over time of the case in which PostgreSQL was killed.
 """
 
 import argparse
-import json
 import os
 import signal
 import sys
@@ -19,6 +18,7 @@ from pathlib import Path
 
 import psutil
 from picture_file import picture_file
+from raw_file import measured_here, write_raw
 from sqlalchemy import create_engine, text
 
 from placebench import units
@@ -122,19 +122,16 @@ def bench_losses(arguments: argparse.Namespace, say: Callable[..., None], __: Ca
         try:
             cases = [case for case in CASES if case.smoke or not arguments.smoke]
             seen = {case.name: _check_writes(case, postgres, Path(folder), arguments, say) for case in cases}
+            head = measured_here(postgres.url())
         finally:
             postgres.stop()
             postgres.remove()
-    _keep(seen, arguments)
+    kept = {name: asdict(made) for name, made in seen.items()}
+    load = {"users": USERS, "time_s": arguments.losing_s}
+    write_raw(arguments.out / "losses.json", {**head, "n": 1, **load, "cases": kept})
     lost = [name for name, made in seen.items() if not made.passed]
     if lost and lost != [CASES[-1].name]:
         sys.exit(f"lost: {'; '.join(lost)}")
-
-
-def _keep(seen: dict[str, WriteCheck], arguments: argparse.Namespace) -> None:
-    document = {"format_version": 1, "cores": os.cpu_count(), "users": USERS, "time_s": arguments.losing_s}
-    cases = {name: asdict(made) for name, made in seen.items()}
-    (arguments.out / "losses.json").write_text(json.dumps({**document, "cases": cases}, indent=1) + "\n")
 
 
 def _check_writes(

@@ -9,7 +9,6 @@ Replicates add up in http.json, so that they can be made a few at a time.
 import argparse
 import json
 import os
-import platform
 import statistics
 import tempfile
 from collections.abc import Callable, Iterator
@@ -18,6 +17,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 from closed_load import run_apart
+from raw_file import measured_here, write_raw
 from server_cpu import server_cpu
 from serving import ratio
 
@@ -87,7 +87,7 @@ def bench_http(arguments: argparse.Namespace, say: Callable[..., None], spread: 
                         _block(served[name], url, topology.request, clients, arguments.load_s, sums[name])
                     for name in variants:
                         seen[clients, name].note(sums[name])
-            _keep(kept, seen)
+            _keep(kept, seen, url)
     for clients in CLIENTS:
         _table(clients, {name: seen[clients, name] for name in variants}, say, spread)
     if not arguments.placement_python:
@@ -102,11 +102,10 @@ def _seen_before(path: Path, variants: dict[str, Variant]) -> dict[tuple[int, st
     return {(clients, name): Seen(**kept["clients"][str(clients)][name]) for clients in CLIENTS for name in variants}
 
 
-def _keep(path: Path, seen: dict[tuple[int, str], Seen]) -> None:
+def _keep(path: Path, seen: dict[tuple[int, str], Seen], url: str) -> None:
     names = dict.fromkeys(name for _, name in seen)
     by_clients = {str(clients): {name: asdict(seen[clients, name]) for name in names} for clients in CLIENTS}
-    machine = {"cores": os.cpu_count(), "machine": platform.machine(), "python": platform.python_version()}
-    path.write_text(json.dumps({"format_version": 1, **machine, "clients": by_clients}, indent=1) + "\n")
+    write_raw(path, {**measured_here(url), "n": len(next(iter(seen.values())).rate), "clients": by_clients})
 
 
 def _table(clients: int, seen: dict[str, Seen], say: Callable[..., None], spread: Callable[..., str]) -> None:

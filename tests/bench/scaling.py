@@ -9,8 +9,6 @@ scale.json keeps the others.
 import argparse
 import json
 import math
-import os
-import platform
 import statistics
 import tempfile
 import time
@@ -19,9 +17,10 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field
 from itertools import count
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from picture_file import picture_file
+from raw_file import measured_here, write_raw
 from server_cpu import server_cpu
 
 from placebench import units
@@ -76,6 +75,8 @@ class Results:
 
     points: list[Point]
     workers: list[Worker]
+    sizes: dict[str, dict[str, Any]]
+    """When and with what each number of providers was measured."""
 
 
 def bench_scale(arguments: argparse.Namespace, say: Callable[..., None], spread: Callable[..., str]) -> None:
@@ -87,7 +88,11 @@ def bench_scale(arguments: argparse.Namespace, say: Callable[..., None], spread:
     with open_server() as server:
         for trees in map(int, arguments.sizes.split(",")):
             seen = _at(server, variants, trees, results.points)
-            results = Results(_replaced(results.points, seen.points), _replaced(results.workers, seen.workers))
+            results = Results(
+                _replaced(results.points, seen.points),
+                _replaced(results.workers, seen.workers),
+                {**results.sizes, **seen.sizes},
+            )
             _keep(arguments.out, results)
             _tell(seen, say, spread)
     for point in results.points:
@@ -129,8 +134,9 @@ def _at(server: Server, variants: tuple[Variant, ...], trees: int, before: list[
         for point in (points[int(each)] for turn in plan.rounds for each in turn):
             _ask(served[point.variant], url, next(asked[point.variant]), point, keep=True)
         workers = [Worker(name, topology.providers, start[name], _held(each)) for name, each in served.items()]
+        sizes = {str(topology.providers): measured_here(url)}
     server.drop_database(f"bench_scale_{trees}")
-    return Results(points, workers)
+    return Results(points, workers, sizes)
 
 
 @contextmanager
@@ -205,9 +211,10 @@ def _kept(folder: Path) -> Results:
     """What scale.json holds; nothing without it."""
     path = folder / "scale.json"
     if not path.exists():
-        return Results([], [])
+        return Results([], [], {})
     document = json.loads(path.read_text())
-    return Results([Point(**each) for each in document["points"]], [Worker(**each) for each in document["workers"]])
+    points, workers = [Point(**each) for each in document["points"]], [Worker(**each) for each in document["workers"]]
+    return Results(points, workers, document["sizes"])
 
 
 def _replaced(before: list[Sized], seen: list[Sized]) -> list[Sized]:
@@ -218,9 +225,7 @@ def _replaced(before: list[Sized], seen: list[Sized]) -> list[Sized]:
 
 def _keep(folder: Path, results: Results) -> None:
     """scale.json, and scale-limit-10.svg and scale-all.svg beside it."""
-    machine = {"cores": os.cpu_count(), "machine": platform.machine(), "python": platform.python_version()}
-    document = {"format_version": 1, **machine, **asdict(results)}
-    (folder / "scale.json").write_text(json.dumps(document) + "\n")
+    write_raw(folder / "scale.json", asdict(results))
     for answer, name in zip(ANSWERS, ("limit-10", "all"), strict=True):
         (folder / f"scale-{name}.svg").write_text(_picture(answer, results.points))
 

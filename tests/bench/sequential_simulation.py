@@ -1,25 +1,25 @@
 """How often and how soon a comparison is decided, simulated: fixed, with interim analyses, and sequential.
 
-    python tests/bench/sequential_simulation.py docs/results/sequential.json        (about ten minutes)
+    tox -e bench -- sequential                                                      (about ten minutes)
 
 Errors are log ratios of replicates. The sequential run is analysed after each replicate, up to 100. Of identical
 variants, `false_positives` is the share of runs that ever excluded no change, and so 1 - the coverage of all intervals
 together: the bets rest on distances from the true value alone.
 """
 
-import json
+import argparse
 import math
 import random
-import sys
 from collections.abc import Callable, Sequence
 from itertools import accumulate
-from pathlib import Path
 from statistics import fmean
+
+from raw_file import measured_here, write_raw
 
 from placebench.stats import hodges_lehmann
 from placebench.stats.sequential import Bets
 
-RUNS, MOST, SEED, MARGIN = 2000, 100, 20261122, 0.01
+MOST, SEED, MARGIN = 100, 20261122, 0.01
 INTERIM, POCOCK = (12, 24, 36), 1 - 0.0221
 TWO_SIDED, ONE_SIDED = math.log(40), math.log(20)
 Errors = Callable[[random.Random], list[float]]
@@ -86,10 +86,10 @@ def interim(values: Sequence[float]) -> tuple[bool, int]:
     return found is not None, found or INTERIM[-1]
 
 
-def false_positives(errors: Errors, noise: float) -> dict[str, float]:
+def false_positives(errors: Errors, noise: float, count: int) -> dict[str, float]:
     """Of identical variants, in each design."""
     chance = random.Random(SEED)
-    runs = [[noise * each for each in errors(chance)] for _ in range(RUNS)]
+    runs = [[noise * each for each in errors(chance)] for _ in range(count)]
     return {
         "sequential": fmean(
             reached(run, 0.0, TWO_SIDED)[-1] or reached([-x for x in run], 0.0, TWO_SIDED)[-1] for run in runs
@@ -99,10 +99,10 @@ def false_positives(errors: Errors, noise: float) -> dict[str, float]:
     }
 
 
-def power(effect: float, noise: float) -> dict[str, object]:
+def power(effect: float, noise: float, count: int) -> dict[str, object]:
     """How an effect is found with normal errors."""
     chance = random.Random(SEED)
-    runs = [[math.log1p(effect) + noise * each for each in ERRORS["normal"](chance)] for _ in range(RUNS)]
+    runs = [[math.log1p(effect) + noise * each for each in ERRORS["normal"](chance)] for _ in range(count)]
     made, compared = [sequential(run) for run in runs], [interim(run) for run in runs]
     numbers = sorted(number for _, number in made)
     return {
@@ -111,8 +111,8 @@ def power(effect: float, noise: float) -> dict[str, object]:
         "sequential": {
             **{verdict: fmean(each == verdict for each, _ in made) for verdict in ("different", "equivalent")},
             "replicates_mean": fmean(numbers),
-            "replicates_p50": numbers[RUNS // 2],
-            "replicates_p90": numbers[RUNS * 9 // 10],
+            "replicates_p50": numbers[count // 2],
+            "replicates_p90": numbers[count * 9 // 10],
         },
         "interim_12_24_36": {
             "different": fmean(found for found, _ in compared),
@@ -122,17 +122,16 @@ def power(effect: float, noise: float) -> dict[str, object]:
     }
 
 
-def main() -> None:
-    """Simulate, and write the figures to the file that is named."""
+def bench_sequential(arguments: argparse.Namespace, say: Callable[..., None], _: Callable[..., str]) -> None:
+    """Simulate, and write the figures to sequential.json."""
+    runs: int = arguments.simulated
+    say("sequential, interim, fixed", f"n = {runs} runs each")
     nulls = [
-        {"errors": name, "noise": noise, **false_positives(errors, noise)}
+        {"errors": name, "noise": noise, **false_positives(errors, noise, runs)}
         for name, errors in ERRORS.items()
         for noise in (0.01, 0.02)
     ]
-    found = [power(effect, noise) for noise in (0.01, 0.02) for effect in (0.0, 0.01, 0.02, 0.05, 0.10)]
-    document = {"runs": RUNS, "most": MOST, "seed": SEED, "margin": MARGIN, "false_positives": nulls, "power": found}
-    Path(sys.argv[1]).write_text(json.dumps(document, indent=1) + "\n")
-
-
-if __name__ == "__main__":
-    main()
+    found = [power(effect, noise, runs) for noise in (0.01, 0.02) for effect in (0.0, 0.01, 0.02, 0.05, 0.10)]
+    about = {"runs": runs, "most": MOST, "seed": SEED, "margin": MARGIN}
+    document = {**measured_here(), "n": runs, **about, "false_positives": nulls, "power": found}
+    write_raw(arguments.out / "sequential.json", document)

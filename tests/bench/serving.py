@@ -8,16 +8,18 @@ import argparse
 import json
 import math
 import os
-import platform
 import statistics
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
+from itertools import chain
 from pathlib import Path
 
 from data_sets import DATA, Data, make
+from raw_file import measured_here, write_raw
 from server_cpu import server_cpu
 
 from placebench.errors import TooFewReplicatesError
@@ -54,25 +56,26 @@ def bench_candidates(arguments: argparse.Namespace, say: Callable[..., None], sp
         for data in (DATA[name] for name in arguments.data or DATA):
             topology = data.seeded(arguments.trees)
             make(server, f"bench_{data.name}", data, topology)
-            costs = _costs(arguments, server, variants, data, topology)
+            costs = costs_of(server, variants, data, topology, repeats=arguments.repeats, block_s=arguments.block_s)
             title = f"{data.name}, {topology.providers} providers"
             say(title, "CPU, ms a request", "wall, ms", f"times less CPU than {names[0]}", "interval 95 %")
             for name in names:
                 times = () if name == names[0] else ratio(costs[names[0]].cpu_ms, costs[name].cpu_ms)
                 say(f"{name}, n = {arguments.repeats}", spread(costs[name].cpu_ms), spread(costs[name].wall_ms), *times)
-            _keep(arguments.out / "candidates.json", data, topology, costs)
+            _keep(arguments.out / "candidates.json", data, topology, costs, server)
     if not python:
         say("placement", "not measured", "--placement-python", "names no environment")
 
 
-def _keep(path: Path, data: Data, topology: Topology, costs: dict[str, Costs]) -> None:
-    machine = {"cores": os.cpu_count(), "machine": platform.machine(), "python": platform.python_version()}
+def _keep(path: Path, data: Data, topology: Topology, costs: dict[str, Costs], server: Server) -> None:
     kept = json.loads(path.read_text())["data"] if path.exists() else {}
     kept[data.name] = {
+        **measured_here(server.url),
+        "n": len(next(iter(costs.values())).cpu_ms),
         "providers": topology.providers,
         "variants": {name: asdict(each) for name, each in costs.items()},
     }
-    path.write_text(json.dumps({"format_version": 1, **machine, "data": kept}, indent=1) + "\n")
+    write_raw(path, {"data": kept})
 
 
 def ratio(values: list[float], baseline: list[float]) -> tuple[str, str]:
@@ -86,27 +89,38 @@ def ratio(values: list[float], baseline: list[float]) -> tuple[str, str]:
     return f"{math.exp(interval.estimate):.3g}", bounds
 
 
-def _costs(
-    arguments: argparse.Namespace, server: Server, variants: tuple[Variant, ...], data: Data, topology: Topology
+def costs_of(
+    server: Server,
+    variants: tuple[Variant, ...],
+    data: Data,
+    topology: Topology,
+    *,
+    repeats: int,
+    block_s: float,
+    rounds: int = 1,
+    seed: int = 1,
 ) -> dict[str, Costs]:
-    """Of each variant by its name."""
+    """Of each variant by its name: a value for each of the *repeats*, with fresh servers of all."""
     names = [variant.name for variant in variants]
     urls = {name: server.create_database(f"of_{name}", template=f"bench_{data.name}") for name in names}
     costs = {name: Costs() for name in names}
-    for plan in (plan_replicate(names, number, rounds=1, seed=1) for number in range(arguments.repeats)):
+    for plan in (plan_replicate(names, number, rounds=rounds, seed=seed) for number in range(repeats)):
         (start,) = plan.starts
         seen = {name: Costs() for name in names}
         requests = {name: data.requests(topology) for name in names}
         with ExitStack() as stack:
             log = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-            served = {}
-            for name in start.start_order:
-                spec = variants[names.index(name)].spec(urls[name], hash_seed=start.hash_seed, log=log / name)
-                served[name] = stack.enter_context(serve(spec))
+            specs = [
+                variants[names.index(name)].spec(urls[name], hash_seed=start.hash_seed, log=log / name)
+                for name in start.start_order
+            ]
+            with ThreadPoolExecutor(os.cpu_count()) as pool:
+                started = pool.map(lambda spec: stack.enter_context(serve(spec)), specs)
+                served = dict(zip(start.start_order, started, strict=True))
             for name in start.warmup_order:
-                _block(served[name], urls[name], requests[name], arguments.block_s, None)
-            for name in start.rounds[0]:
-                _block(served[name], urls[name], requests[name], arguments.block_s, seen[name])
+                _block(served[name], urls[name], requests[name], block_s, None)
+            for name in chain.from_iterable(start.rounds):
+                _block(served[name], urls[name], requests[name], block_s, seen[name])
         for name in names:
             costs[name].cpu_ms.append(statistics.fmean(seen[name].cpu_ms))
             costs[name].wall_ms.append(statistics.fmean(seen[name].wall_ms))

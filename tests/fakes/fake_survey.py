@@ -32,9 +32,9 @@ POINTS: Mapping[str, Sequence[dict[str, Any]]] = {
         for randomized in (False, True)
     ],
     "operators": [
-        {"topology": topology, "knob": knob}
+        {"topology": topology, "setting": setting}
         for topology in ("cern", "gpu-hosts")
-        for knob in ("as installed", "limit=10")
+        for setting in ("as installed", "limit=10")
     ],
     "network": [{"variant": variant, "latency_ms": ms} for variant in ("naive", "tuned") for ms in (0.0, 50.0)],
     "matrix": _MATRIX,

@@ -10,7 +10,7 @@ from reports import document_of
 
 from placebench import results
 from placebench.experiment.herd_study import HerdStudy
-from placebench.experiment.operators_study import Knob, OperatorsStudy
+from placebench.experiment.operators_study import OperatorsStudy, Setting
 from placebench.experiment.run_folder import claim_folder
 from placebench.experiment.study import StudyRun
 from placebench.experiment.variants import PLACEMENT, Variant, read_variant
@@ -42,17 +42,17 @@ def test_every_claim_of_the_herd_has_a_host_of_its_own_on_bare_metal(
     assert documented("herd") <= set(rows[0])
 
 
-def test_a_knob_is_measured_against_placement_as_installed(
+def test_a_setting_is_measured_against_placement_as_installed(
     server: Server, placement: Variant, tmp_path: Path, documented: Callable[[str], set[str]]
 ) -> None:
     """Candidates and hosts are those of the limit; a frozen Placement serves too."""
     topology = find_topology("flat-hosts", trees=30, seed=1)
-    knobs = [Knob("as installed"), Knob("limit=10", limit=10), Knob("frozen", freeze=True)]
-    study, folder = OperatorsStudy(placement, [topology], knobs, 1, 60.0), claim_folder(tmp_path / "operators")
+    settings = [Setting("as installed"), Setting("limit=10", limit=10), Setting("frozen", freeze=True)]
+    study, folder = OperatorsStudy(placement, [topology], settings, 1, 60.0), claim_folder(tmp_path / "operators")
 
     StudyRun(study.spec(repeats=1), topology, folder, server).run(lambda _: None)
 
-    rows = {row["knob"]: row for row in document_of(results.load(folder))["rows"]}
+    rows = {row["setting"]: row for row in document_of(results.load(folder))["rows"]}
     assert {"as installed": (30, 30), "limit=10": (10, 10), "frozen": (30, 30)} == {
         name: (row["candidates"], row["hosts"]) for name, row in rows.items()
     }
@@ -63,7 +63,7 @@ def test_a_knob_is_measured_against_placement_as_installed(
 def test_a_response_that_does_not_come_in_time_is_counted(server: Server, placement: Variant, tmp_path: Path) -> None:
     """The first request, which warms up, already has none."""
     topology = find_topology("flat-hosts", trees=30, seed=1)
-    study = OperatorsStudy(placement, [topology], [Knob("as installed")], 1, timeout_s=0.001)
+    study = OperatorsStudy(placement, [topology], [Setting("as installed")], 1, timeout_s=0.001)
     folder = claim_folder(tmp_path / "late")
 
     StudyRun(study.spec(repeats=1), topology, folder, server).run(lambda _: None)

@@ -1,14 +1,11 @@
-"""The documentation: links lead somewhere, commands parse, files can be run, figures are those of the raw files."""
+"""The documentation: links lead somewhere, commands parse, files can be run."""
 
-import json
-import math
 import re
 import shlex
 import tomllib
 from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
-from typing import Any
 
 import pytest
 from command_parsers import command_parsers
@@ -34,7 +31,6 @@ STUDIES = ("network", "workers", "matrix", "breakdown", "published", "operators"
 COMMAND = re.compile(r"^placebench ((?:.*\\\n)*.*)$", re.MULTILINE)
 LINK = re.compile(r"\]\(([^)#:]+)(?:#[^)]*)?\)")
 OPTION = re.compile(r"^\| `(--[a-z-]+)", re.MULTILINE)
-MINUS = "−"
 
 
 def blocks(page: Path, language: str) -> list[str]:
@@ -53,23 +49,6 @@ def commands(page: Path) -> Iterator[list[str]]:
 def name_of(page: Path) -> str:
     """Its path in the repository."""
     return str(page.relative_to(TOP))
-
-
-def change(ratio: float) -> str:
-    """A ratio as the change that it is, in percent with a sign."""
-    percent = (ratio - 1) * 100
-    return f"{MINUS if percent < 0 else '+'}{abs(percent):.1f}"
-
-
-def effect(compared: dict[str, Any]) -> str:
-    """A change with its interval, as the pages write it."""
-    return f"{change(compared['ratio'])} % [{change(compared['low'])}, {change(compared['high'])}]"
-
-
-def cpu_effects(name: str) -> dict[str, str]:
-    """The effect on CPU of each change in a file of docs/results."""
-    figures = json.loads((DOCS / "results" / name).read_text())
-    return {each["change"]: effect(each) for each in figures["comparisons"] if each["metric"] == "cpu_s"}
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
@@ -216,21 +195,3 @@ def test_inventory_files_can_be_read(page: str, tmp_path: Path) -> None:
         assert read_topology(path).tree_types
 
     assert all(tomllib.loads(each) for each in examples)
-
-
-def test_the_table_of_steps_is_that_of_the_raw_files() -> None:
-    """Each effect of the cumulative and the leave-one-out run, and each interaction."""
-    page = (DOCS / "results" / "steps.md").read_text(encoding="utf-8")
-    steps, others = cpu_effects("steps.json"), cpu_effects("leave-one-out.json")
-    interactions = json.loads((DOCS / "results" / "leave-one-out.json").read_text())["interactions"]
-
-    for name, shown in steps.items():
-        row = "all, `naive` → `tuned`" if name == "from end to end" else name
-        assert f"| {row} | {shown}" in page, name
-    for name in (name for name in steps if name != "from end to end"):
-        inconclusive = r"(?:, inconclusive)?"
-        alone, left_out = (re.escape(others[f"{name}, {kind}"]) for kind in ("alone", "among the others"))
-        assert re.search(rf"^\| {name} \| {alone}{inconclusive} \| {left_out}{inconclusive} \|", page, re.MULTILINE)
-    for each in interactions:
-        ratios = {key: math.exp(each[name]) for key, name in (("ratio", "estimate"), ("low", "low"), ("high", "high"))}
-        assert effect(ratios) in page, each["name"]

@@ -28,7 +28,7 @@ def _count(value: float | None) -> str:
 
 _COLUMNS = (
     measured("topology", "inventory"),
-    measured("knob", "setting"),
+    measured("setting", "setting"),
     measured("n", "n", units.count),
     measured("cpu_s_per_request", "CPU per request", _seconds),
     measured("cpu_ratio", "CPU, change", _change),
@@ -46,9 +46,9 @@ _COLUMNS = (
 def results(run: Run) -> StudyResults:
     """Return a row for each inventory and setting."""
     settings, found = run.head.settings, list(valid_points(run))
-    cpu = {(point["topology"], point["knob"]): _cpu_by_repeat(made) for point, made in found}
+    cpu = {(point["topology"], point["setting"]): _cpu_by_repeat(made) for point, made in found}
     rows = [
-        _row(point, made, cpu[point["topology"], point["knob"]], cpu.get((point["topology"], settings["base"]), {}))
+        _row(point, made, cpu[point["topology"], point["setting"]], cpu.get((point["topology"], settings["base"]), {}))
         for point, made in found
     ]
     return StudyResults(
@@ -119,13 +119,13 @@ def _headline(rows: Sequence[Mapping[str, Any]], base: str) -> str:
     if best is None:
         return f"No setting of Placement is known to reduce the CPU of {base}."
     limits = f"[{_change(best['cpu_ratio_low'])}, {_change(best['cpu_ratio_high'])}]"
-    return f"{best['knob']} saves most: {_change(best['cpu_ratio'])} CPU {limits} on {best['topology']}."
+    return f"{best['setting']} saves most: {_change(best['cpu_ratio'])} CPU {limits} on {best['topology']}."
 
 
 def _unanswered(rows: Sequence[Mapping[str, Any]], timeout_s: float) -> Iterator[str]:
     for row in rows:
         if row["unanswered"]:
             yield (
-                f"{row['knob']} on {row['topology']}: {row['unanswered']} of {row['requests']} requests had no "
+                f"{row['setting']} on {row['topology']}: {row['unanswered']} of {row['requests']} requests had no "
                 f"response within {units.duration(timeout_s)}."
             )

@@ -4,7 +4,13 @@ from typing import Any
 
 import pytest
 
-from placebench.experiment.canonical_response import canonical_candidates, difference, parse_response
+from placebench.experiment.canonical_response import (
+    ResponseRules,
+    canonical_candidates,
+    compared_head,
+    difference,
+    parse_response,
+)
 
 
 def answer(*, providers: tuple[str, ...] = ("p1", "p2"), traits: tuple[str, ...] = ("A", "B"), amount: int = 1) -> Any:
@@ -83,3 +89,9 @@ def test_what_is_the_same_in_any_document(baseline: bytes, variant: bytes, expec
 
     assert difference(one, other) == expected
     assert (one.digest == other.digest) == (expected is None)
+
+
+def test_ids_of_a_request_are_not_compared_whatever_they_are_called() -> None:
+    """X-OpenStack-Request-Id differs from response to response, as X-Request-ID does; X-Requested is an answer."""
+    headers = [("X-OpenStack-Request-Id", "req-1"), ("x-request-id", "2"), ("X-B3-Trace-Id", "3"), ("X-Requested", "4")]
+    assert compared_head(200, headers, ResponseRules()) == {"status": 200, "x-requested": "4"}

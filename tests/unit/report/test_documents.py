@@ -1,15 +1,18 @@
 """A run as figures alone."""
 
 import json
+import math
 from dataclasses import replace
 from pathlib import Path
 
 from fake_experiment import write_experiment
+from fake_survey import write_survey
 
 from placebench import results
 from placebench.experiment.environment import calibration_document
 from placebench.experiment.records import WirePass
-from placebench.report import published_document, published_text
+from placebench.report import export_figures, published_document, published_text
+from placebench.stats import hodges_lehmann
 from placebench.stats.calibration import calibrate
 
 
@@ -21,12 +24,26 @@ def test_the_figures_of_an_experiment_are_a_small_document(tmp_path: Path) -> No
     slots, *_ = document["comparisons"]
 
     assert (slots["change"], slots["metric"], slots["verdict"], slots["n"]) == ("slots, alone", "cpu_s", "faster", 12)
+    assert len(slots["ratios"]) == 12
+    assert abs(hodges_lehmann([math.log(each) for each in slots["ratios"]]).estimate - math.log(slots["ratio"])) < 1e-3
+    assert {"made_at", "commit", "machine"} <= document.keys()
     assert 0.81 < slots["low"] <= slots["ratio"] <= slots["high"] < 0.83
     assert document["comparisons"][-1]["change"] == "from end to end"
     assert document["results"][0]["decision"] == "kept"
     assert document["hypotheses"][-1]["hypothesis"] == "`__slots__` saves CPU"
     assert str(tmp_path) not in text
     assert sum(line.startswith('  {"change": "slots, alone"') for line in text.splitlines()) >= 1
+
+
+def test_the_export_of_a_study_has_its_measurements(tmp_path: Path) -> None:
+    """Each with its point and its values, and when and where they were measured; no folder of the machine."""
+    folder = write_survey(tmp_path / "run", "herd", repeats=2)
+    document = json.loads(export_figures(folder))
+
+    assert len(document["measurements"]) == len(results.load(folder).measurements)
+    assert document["measurements"][0].keys() >= {"point", "repeat", "values"}
+    assert {"made_at", "commit", "machine", "settings"} <= document.keys()
+    assert str(tmp_path) not in json.dumps(document)
 
 
 def test_rows_where_there_were_none_are_published(tmp_path: Path) -> None:

@@ -56,7 +56,7 @@ def test_the_terminal_prints_no_speed_of_wrong_responses(tmp_path: Path) -> None
     run = FakeRun(equal=False, difference="tuned against naive: candidate 17 differs")
 
     assert text_of(results.load(write_run(tmp_path / "run", run))).splitlines() == [
-        "The variants do not give the same response, so no speed is printed.",
+        "Responses or data are not the same, so no speed is printed.",
         "  tuned against naive: candidate 17 differs",
     ]
 

@@ -33,7 +33,7 @@ def _configure(parser: ArgumentParser) -> None:
         "--plan",
         type=options.path,
         metavar="FILE",
-        help="TOML file with other inventories and knobs (default: those of the documentation)",
+        help="TOML file with other inventories and settings (default: those of the documentation)",
     )
     options.add_placement(parser)
     options.add_size(parser)
@@ -53,7 +53,7 @@ def _run(arguments: Namespace) -> int:
     placement = read_variant(PLACEMENT, placement_python=arguments.placement_python)
     require_uwsgi([placement])
     topologies = [find_topology(name, trees=trees_of(arguments), seed=arguments.seed) for name in names]
-    study = OperatorsStudy(placement, topologies, plan.knobs, arguments.requests, arguments.timeout)
+    study = OperatorsStudy(placement, topologies, plan.settings, arguments.requests, arguments.timeout)
     return run_study(arguments, topologies[0], study.spec(repeats=arguments.replicates or _REPLICATES))
 
 

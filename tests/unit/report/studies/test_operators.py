@@ -17,10 +17,10 @@ def operators_run(folder: Path, cpu_s: list[float]) -> Run:
     write_survey(folder, "operators", repeats=len(cpu_s))
     (folder / "measurements.jsonl").unlink()
     for repeat, seconds in enumerate(cpu_s):
-        for knob, spent_s in (("as installed", 4.0), ("limit=10", seconds)):
+        for setting, spent_s in (("as installed", 4.0), ("limit=10", seconds)):
             values = {**VALUES["operators"], "cpu_s": spent_s}
             append_lines(
-                folder / "measurements.jsonl", [Measurement({"topology": "cern", "knob": knob}, repeat, values)]
+                folder / "measurements.jsonl", [Measurement({"topology": "cern", "setting": setting}, repeat, values)]
             )
     return results.load(folder)
 
@@ -40,13 +40,13 @@ def test_a_change_has_its_interval_from_six_repeats_on(tmp_path: Path) -> None:
 
 
 def test_requests_without_a_response_are_counted_and_no_time_is_shown(tmp_path: Path) -> None:
-    """A knob with which a client waits in vain has no CPU per request, and the summary says so."""
+    """A setting with which a client waits in vain has no CPU per request, and the summary says so."""
     folder = write_survey(tmp_path / "run", "operators", repeats=1)
     (folder / "measurements.jsonl").unlink()
     nothing = dict.fromkeys(("candidates", "hosts", "elapsed_s", "latency_s", "cpu_s"))
     values = {"requests": 4, "unanswered": 4, **nothing}
     append_lines(
-        folder / "measurements.jsonl", [Measurement({"topology": "gpu-hosts", "knob": "as installed"}, 0, values)]
+        folder / "measurements.jsonl", [Measurement({"topology": "gpu-hosts", "setting": "as installed"}, 0, values)]
     )
     run = results.load(folder)
 

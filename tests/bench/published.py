@@ -1,0 +1,603 @@
+"""The published figures, from the raw files into the pages: `python tests/bench/published.py [--check]`.
+
+    <!-- NAME -->text<!-- / -->
+
+in README.md or a page below docs is the text of the function NAME here: a table, or a figure in a sentence. Without
+--check, the pages are written anew; with it, the exit code is 1 where one says something else than its raw file. A
+figure that only one page has is a function of its own, marked with `figure`; a table is the `table` of its cells.
+"""
+
+import json
+import math
+import random
+import re
+import statistics
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from placebench import units
+from placebench.stats import hodges_lehmann
+from placebench.stats.hodges_lehmann import pseudo_median
+from placebench.stats.sequential import sequential_p
+
+TOP = Path(__file__).resolve().parents[2]
+PAGES = [TOP / "README.md", *sorted((TOP / "docs").rglob("*.md"))]
+MARKED = re.compile(r"<!-- (?P<name>[a-z][a-z0-9-]*) -->(?P<text>.*?)<!-- / -->", re.DOTALL)
+VERDICTS = {"cannot tell": "inconclusive"}
+"""In files of versions before 0.2.0."""
+FIGURES: dict[str, Callable[[], str]] = {}
+
+
+def figure(made: Callable[[], str]) -> Callable[[], str]:
+    """The text of the function is that of its name, with dashes, in the pages."""
+    FIGURES[made.__name__.replace("_", "-")] = made
+    return made
+
+
+def raw(name: str) -> dict[str, Any]:
+    """The content of a raw file."""
+    content: dict[str, Any] = json.loads((TOP / "docs" / "results" / name).read_text(encoding="utf-8"))
+    return content
+
+
+def table(head: str, rows: Iterable[Sequence[object]]) -> str:
+    """A table with this line of headings, and a line for each row."""
+    lines = [head, re.sub(r"[^|]+", " --- ", head), *("| " + " | ".join(map(str, row)) + " |" for row in rows)]
+    return "\n\n" + "\n".join(re.sub(r"\|  \|", "| |", line) for line in lines) + "\n\n"
+
+
+# --- how figures are written
+
+
+def change(ratio: float, digits: int = 1) -> str:
+    """A ratio as the change that it is, in percent with a sign."""
+    return f"{'−' if ratio < 1 else '+'}{abs(ratio - 1) * 100:.{digits}f}"
+
+
+def effect(ratio: float, low: float, high: float, ci: str = "", n: str = "") -> str:
+    """'−93.3 % [−94.2, −91.7]'; below 2 % of the baseline with another digit."""
+    digits = 2 if ratio < 0.02 else 1
+    return f"{change(ratio, digits)} % [{ci}{change(low, digits)}, {change(high, digits)}{n}]"
+
+
+def times(ratio: float) -> str:
+    """How many times faster: '14.9×'."""
+    return f"{units.significant(1 / ratio)}×"
+
+
+def paired(baseline: Sequence[float], variant: Sequence[float]) -> tuple[float, float, float]:
+    """Estimate and limits of the ratio of replicates that belong together."""
+    found = hodges_lehmann([math.log(b / a) for a, b in zip(baseline, variant, strict=True)])
+    return math.exp(found.estimate), math.exp(found.low), math.exp(found.high)
+
+
+def middle(values: Sequence[float]) -> str:
+    """Their median, three significant digits."""
+    return units.significant(statistics.median(values))
+
+
+# --- steps.json, leave-one-out.json
+
+
+def compared(file: str, change_name: str, metric: str = "cpu_s") -> dict[str, Any]:
+    """The comparison of one change."""
+    (found,) = (each for each in raw(file)["comparisons"] if (each["change"], each["metric"]) == (change_name, metric))
+    return {**found, "verdict": VERDICTS.get(found["verdict"], found["verdict"])}
+
+
+def effect_of(made: dict[str, Any]) -> str:
+    return effect(made["ratio"], made["low"], made["high"])
+
+
+def changes(file: str, metric: str = "cpu_s") -> list[str]:
+    """Names, in their order."""
+    return [each["change"] for each in raw(file)["comparisons"] if each["metric"] == metric]
+
+
+@figure
+def steps_cumulative() -> str:
+    kept = {each["change"]: each["decision"] for each in raw("steps.json")["ledger"]}
+    rows = []
+    for name in changes("steps.json"):
+        made = compared("steps.json", name)
+        whole, mde = name == "from end to end", units.significant(made["detectable"] * 100, digits=2)
+        more = f", {times(made['ratio'])}" if whole or made["ratio"] < 0.7 else ""
+        decision = {"kept": "keep", "dropped": "not on this request", "open": "undecided"}.get(kept.get(name, ""), "")
+        label = "all, `naive` → `tuned`" if whole else name
+        rows.append((label, effect_of(made) + more, made["verdict"], f"{mde} %", decision))
+    return table("| Step | Effect on CPU | Verdict | MDE | Decision |", rows)
+
+
+@figure
+def steps_leave_one_out() -> str:
+    file, rows = "leave-one-out.json", list[tuple[str, ...]]()
+    together = {each["name"]: each for each in raw(file)["interactions"]}
+
+    def cell(name: str) -> str:
+        made = compared(file, name)
+        return effect_of(made) + (", inconclusive" if made["verdict"] == "inconclusive" else "")
+
+    def interaction(name: str) -> str:
+        if name not in together:
+            return ""
+        ratio, low, high = (math.exp(together[name][each]) for each in ("estimate", "low", "high"))
+        return effect(ratio, low, high)
+
+    names = [name.removesuffix(", alone") for name in changes(file) if name.endswith(", alone")]
+    for name in sorted(names, key=lambda name: compared(file, f"{name}, among the others")["ratio"]):
+        rows.append((name, cell(f"{name}, alone"), cell(f"{name}, among the others"), interaction(name)))
+    whole = compared(file, "from end to end")
+    rows.append(
+        ("all, `naive` → `tuned`", "", f"{effect_of(whole)}, {times(whole['ratio'])}", interaction("all changes"))
+    )
+    return table("| Change | Added alone | Leave-one-out | Interaction |", rows)
+
+
+def total(file: str) -> dict[str, Any]:
+    return compared(file, "from end to end")
+
+
+@figure
+def steps_total() -> str:
+    made = total("steps.json")
+    whole = effect(made["ratio"], made["low"], made["high"], ci="95 % CI ", n=f"; n = {made['n']}")
+    return f"{whole.replace(' %', ' % CPU', 1)}, {units.significant(1 / made['ratio'], digits=2)}× faster"
+
+
+def as_times(made: dict[str, Any]) -> str:
+    high, low = (units.significant(1 / made[each]) for each in ("low", "high"))
+    return f"{times(made['ratio'])} [{low}, {high}]"
+
+
+@figure
+def steps_total_times() -> str:
+    return as_times(total("steps.json"))
+
+
+@figure
+def steps_leave_one_out_total_times() -> str:
+    return as_times(total("leave-one-out.json"))
+
+
+@figure
+def steps_leave_one_out_total() -> str:
+    made = total("leave-one-out.json")
+    return effect(made["ratio"], made["low"], made["high"], n=f"; n = {made['n']}")
+
+
+def _of_step(name: str) -> Callable[[], str]:
+    return lambda: effect_of(compared("steps.json", name))
+
+
+FIGURES |= {f"step-{name}": _of_step(name) for name in changes("steps.json") if name != "from end to end"}
+
+
+# --- calibration.json
+
+
+@figure
+def calibration() -> str:
+    found, rows = raw("calibration.json")["calibration"], []
+    for metric, label in (("cpu_s", "server CPU"), ("wall_s", "wall time"), ("pss_bytes", "memory")):
+        made, digits = found[metric], 2
+        ratios = [change(math.exp(made[each]), digits) for each in ("estimate", "low", "high")]
+        shown = [re.sub(r"^[−+](0\.00)$", r"\1", each) for each in ratios]
+        allowed = f"allowed ±{made['margin'] * 50:.3g} %"
+        passed = f"passed: {allowed}" if made["accepted"] else f"**failed**: {allowed}"
+        power = [", ".join(f"{share * 100:.0f}" for share in made["power"][n].values()) + " %" for n in ("12", "30")]
+        mde = ", ".join(f"{units.significant(made['detectable'][n] * 100, digits=2)} %" for n in ("12", "30"))
+        wrong = f"{made['sixes_called']} of {made['sixes']}"
+        rows.append((label, f"{shown[0]} % [{shown[1]}, {shown[2]}]", passed, wrong, *power, mde))
+    head = "| Metric | Difference | A/A check | False positives | Power at 1, 2, 5 %, n = 12 | n = 30 |"
+    return table(f"{head} MDE, n = 12, n = 30 |", rows)
+
+
+# --- restarts.json
+
+
+def _restarts() -> list[float]:
+    (made,) = (each for each in raw("restarts.json")["comparisons"] if each["metric"] == "cpu_s")
+    return [math.log(each) for each in made["ratios"]]
+
+
+@figure
+def restarts() -> str:
+    made = hodges_lehmann(_restarts())
+    ratio, low, high = (math.exp(each) for each in (made.estimate, made.low, made.high))
+    return f"{change(ratio, 2)} % CPU [{change(low, 2)}, {change(high, 2)}; n = {len(_restarts())}]"
+
+
+@figure
+def restarts_in_other_orders() -> str:
+    ratios, orders, wrong, lot = _restarts(), 100, 0, random.Random(1)
+    for _ in range(orders):
+        lot.shuffle(ratios)
+        wrong += sequential_p([each * lot.choice((1, -1)) for each in ratios]) <= 0.05
+    return f"{wrong} of {orders}"
+
+
+# --- candidates.json, http.json
+
+
+def candidates(data: str, variant: str) -> tuple[float, float, float]:
+    """Estimate and limits of its CPU over Placement's."""
+    made = raw("candidates.json")["data"][data]["variants"]
+    return paired(made["placement"]["cpu_ms"], made[variant]["cpu_ms"])
+
+
+@figure
+def candidates_costs() -> str:
+    about = {
+        "used": "`used`, the ordinary case: 900 consumers, 500 different disks",
+        "flat": "`flat`: no trees",
+        "uniform": "`uniform`, **the best case**: 1000 equal trees",
+        "larger": "`larger`, best case: 3000 equal trees",
+        "limit": "`limit`, best case with `limit=10`",
+        "again": "`again`: as `used`, the same request each time",
+    }
+    rows = []
+    for data, label in about.items():
+        made = raw("candidates.json")["data"][data]
+        cells = [label, units.count(made["providers"]) if made["providers"] >= 10_000 else made["providers"]]
+        cells.append(middle(made["variants"]["placement"]["cpu_ms"]))
+        for name in ("dedup", "cached"):
+            found = candidates(data, name)
+            cells += [middle(made["variants"][name]["cpu_ms"]), f"{effect(*found)}, {times(found[0])}"]
+        rows.append(cells)
+    effects = " | ".join(f"`{name}`, ms | `{name}`, effect [95 % CI]" for name in ("dedup", "cached"))
+    return table(f"| Data | Providers | Placement, ms | {effects} |", rows)
+
+
+def _of_candidates(data: str, variant: str, is_long: bool) -> Callable[[], str]:
+    def made() -> str:
+        found, n = candidates(data, variant), raw("candidates.json")["data"][data]["n"]
+        if not is_long:
+            return times(found[0])
+        return f"{effect(*found, n=f'; n = {n}').replace(' %', ' % CPU', 1)}, {times(found[0])}"
+
+    return made
+
+
+for _variant in ("dedup", "cached"):
+    for _data in raw("candidates.json")["data"]:
+        FIGURES[f"{_variant}-on-{_data}"] = _of_candidates(_data, _variant, is_long=True)
+        FIGURES[f"{_variant}-on-{_data}-times"] = _of_candidates(_data, _variant, is_long=False)
+
+
+@figure
+def http_rates() -> str:
+    rows = [
+        (clients, *(", ".join(map(units.significant, made[name]["rate"])) for name in VARIANTS_OVER_HTTP))
+        for clients, made in raw("http.json")["clients"].items()
+    ]
+    return table("| Clients | Placement | `dedup` | `cached`, the same request each time | `transport` |", rows)
+
+
+VARIANTS_OVER_HTTP = ("placement", "dedup", "cached", "transport")
+
+
+# --- scale.json
+
+SIZES = (98, 7000, 100_002, 1_000_006)
+SCALED = {"naive": "`naive`", "placement": "Placement", "tuned": "`tuned`", "dedup": "`dedup`", "cached": "`cached`"}
+
+
+def scaled(answer: str) -> dict[tuple[str, int], list[float]]:
+    """CPU seconds of each request, by variant and providers."""
+    points = [each for each in raw("scale.json")["points"] if each["answer"] == answer]
+    return {(each["variant"], each["providers"]): each["cpu_s"] for each in points}
+
+
+def spread(values: Sequence[float] | None) -> str:
+    """Median (min–max) in the unit of the median."""
+    if not values:
+        return units.NOT_MEASURED
+    center = statistics.median(values)
+    scale, unit = (1, "s") if center >= 1 else (1e3, "ms")
+    shown = [units.significant(each * scale) for each in (center, min(values), max(values))]
+    return f"{shown[0]} {unit} ({shown[1]}–{shown[2]})"
+
+
+def growth(variant: str) -> float:
+    """The power of the number of providers that CPU grows with, from 7000 to 100 002, all candidates."""
+    found = scaled("all candidates")
+    below, above = (statistics.median(found[variant, size]) for size in SIZES[1:3])
+    return math.log(above / below) / math.log(SIZES[2] / SIZES[1])
+
+
+def _scale_head(answer: str) -> list[str]:
+    counts = {size: n for (_, size), values in scaled(answer).items() if (n := len(values))}
+    names = ("98 providers", "7000", "100 002", "1 000 006")
+    return [f"{name}, n = {counts[size]}" for size, name in zip(SIZES, names, strict=True)]
+
+
+@figure
+def scale_all() -> str:
+    found, (*small, million) = scaled("all candidates"), _scale_head("all candidates")
+    rows = [
+        (
+            label,
+            *(spread(found.get((name, size))) for size in SIZES[:3]),
+            f"n^{growth(name):.2f}",
+            spread(found.get((name, SIZES[3]))),
+        )
+        for name, label in SCALED.items()
+    ]
+    return table(f"| All candidates | {' | '.join(small)} | Growth from 7000 | {million} |", rows)
+
+
+@figure
+def scale_limit_10() -> str:
+    found = scaled("limit=10")
+    rows = [(label, *(spread(found.get((name, size))) for size in SIZES)) for name, label in SCALED.items()]
+    return table(f"| `limit=10` | {' | '.join(_scale_head('limit=10'))} |", rows)
+
+
+@figure
+def scale_memory() -> str:
+    grown = {
+        (each["variant"], each["providers"]): each["end_bytes"] - each["start_bytes"]
+        for each in raw("scale.json")["workers"]
+    }
+    rows = [(label, *(units.size(grown.get((name, size))) for size in SIZES)) for name, label in SCALED.items()]
+    return table("| | 98 providers | 7000 | 100 002 | 1 000 006 |", rows)
+
+
+def _faster_at_7000(variant: str) -> Callable[[], str]:
+    def made() -> str:
+        found = scaled("all candidates")
+        placement, own = (statistics.median(found[name, 7000]) for name in ("placement", variant))
+        return f"{units.significant(placement / own, digits=2 if placement < 100 * own else 3)}×"
+
+    return made
+
+
+FIGURES |= {f"scale-{name}-faster": _faster_at_7000(name) for name in ("tuned", "dedup", "cached")}
+
+
+@figure
+def scale_superlinear() -> str:
+    powers = sorted(growth(name) for name in ("naive", "tuned", "placement"))
+    return f"n^{powers[0]:.2f} to n^{powers[-1]:.2f}"
+
+
+# --- losses.json, scaleout.json
+
+
+def doubt(made: dict[str, Any]) -> str:
+    return f"{made['in_doubt']}, {made['in_doubt_and_found']}" if made["in_doubt"] else ""
+
+
+@figure
+def losses() -> str:
+    labels = (
+        "none",
+        "overload: 200 users",
+        "a pool of one connection per process",
+        "`kill -9` of a worker, three times",
+        "`kill -9` of PostgreSQL after five seconds, restarted on its data a second later",
+        "the same, with `synchronous_commit=off`",
+    )
+    rows = [
+        (label, *(made[name] for name in ("sent", "acknowledged", "found")), lost(made), made["doubled"], doubt(made))
+        for label, made in zip(labels, raw("losses.json")["cases"].values(), strict=True)
+    ]
+    return table("| Fault | Sent | Acknowledged | Found | Lost | Doubled | In doubt, of which found |", rows)
+
+
+def lost(made: dict[str, Any]) -> str:
+    return f"**{made['lost']}**" if made["lost"] else "0"
+
+
+@figure
+def losses_in_words() -> str:
+    *safe, unsafe = raw("losses.json")["cases"].values()
+    acknowledged, gone = (sum(made[name] for made in safe) for name in ("acknowledged", "lost"))
+    many = {5: "five"}[len(safe)]
+    killed = f"{unsafe['lost']} of {unsafe['acknowledged']}"
+    return f"{gone or 'None'} of {acknowledged} in {many} cases of one run each; {killed}"
+
+
+@figure
+def scaleout() -> str:
+    labels = {
+        "": "nothing",
+        "--no-position": "nothing, reads without the position",
+        "--kill host": "a host",
+        "--kill replica": "the replica",
+        "--kill primary": "the primary",
+        "--kill primary --synchronous": "the primary, `--synchronous`",
+    }
+    rows = []
+    for made in raw("scaleout.json")["runs"]:
+        writes = made["writes"]
+        errors = ", ".join(f"{name}: {count}" for name, count in sorted(Counter(made["errors"]).items())) or "none"
+        longest = ", ".join(f"{made[f'longest_without_{name}_s']:.2f}" for name in ("write", "read"))
+        label = labels[made["options"].partition("--check 500")[2].strip()]
+        counts = (made["reads"], made["stale"], writes["acknowledged"], writes["lost"], writes["doubled"])
+        rows.append((label, *counts, doubt(writes), errors, longest))
+    head = "| Killed | Reads | Stale | Acknowledged writes | Lost | Doubled | In doubt, of which found | Errors |"
+    return table(f"{head} Longest without write, read, s |", rows)
+
+
+# --- repeats.json
+
+REPEATED = ("naive", "tuned")
+
+
+@dataclass(frozen=True)
+class Components:
+    """The variance of log ratios in and between runs of as many replicates each (one-way random effects)."""
+
+    runs: int
+    replicates: int
+    """Of each run."""
+    predicted_sd: float
+    """Of a run's mean, by its replicates alone."""
+    observed_sd: float
+    """Of the means of the runs."""
+    between_sd: float
+    """Of what the runs truly are; 0 where they differ by no more than their replicates say."""
+
+    @property
+    def widening(self) -> float:
+        """How many times as wide an interval has to be, so that it holds beyond its run."""
+        return math.hypot(self.predicted_sd, self.between_sd) / self.predicted_sd
+
+
+def components(runs: Sequence[Sequence[float]]) -> Components:
+    """Analysis of variance by the method of moments. Source: Searle, Casella and McCulloch 1992, ch. 3."""
+    (size,) = {len(run) for run in runs}
+    predicted = statistics.fmean(statistics.variance(run) for run in runs) / size
+    observed = statistics.variance([statistics.fmean(run) for run in runs])
+    between = math.sqrt(max(0.0, observed - predicted))
+    return Components(len(runs), size, math.sqrt(predicted), math.sqrt(observed), between)
+
+
+def log_ratios(run: dict[str, Any]) -> list[float]:
+    """Of tuned over naive, a value a replicate."""
+    before, after = (run["cpu_ms"][name] for name in REPEATED)
+    return [math.log(b / a) for a, b in zip(before, after, strict=True)]
+
+
+def repeated(beside: int) -> list[list[float]]:
+    """The replicates of each run with so many other variants."""
+    return [log_ratios(run) for run in raw("repeats.json")["runs"] if run["beside"] == beside]
+
+
+def percentiles(of: Callable[[Components], float], runs: Sequence[Sequence[float]]) -> tuple[float, float]:
+    """The 95 % interval of what is computed of the runs, by a bootstrap of whole runs, seeded."""
+    chance = random.Random(1)
+    drawn = sorted(of(components(chance.choices(runs, k=len(runs)))) for _ in range(2000))
+    return drawn[49], drawn[1949]
+
+
+@figure
+def repeats_components() -> str:
+    runs = repeated(0)
+    made, (low, high) = components(runs), percentiles(lambda each: each.between_sd, runs)
+    whole = hodges_lehmann([pseudo_median(run) for run in runs]).estimate
+    intervals = [hodges_lehmann(run) for run in runs]
+    held = sum(each.low <= whole <= each.high for each in intervals)
+    narrow, wide = percentiles(lambda each: each.widening, runs)
+    rows = [
+        ("Runs, replicates in each", f"{made.runs}, {made.replicates}"),
+        ("Standard deviation of a run's mean, as its replicates predict it", f"{made.predicted_sd * 100:.2f} %"),
+        ("The same, as the runs differ", f"{made.observed_sd * 100:.2f} %"),
+        (
+            "Part between runs, which no interval has",
+            f"{made.between_sd * 100:.2f} % [{low * 100:.2f}, {high * 100:.2f}]",
+        ),
+        ("An interval would have to be wider by", f"{made.widening:.2f}× [{narrow:.2f}, {wide:.2f}]"),
+        ("Runs whose interval holds the estimate of all runs", f"{held} of {made.runs}"),
+    ]
+    return table("| | |", rows)
+
+
+@figure
+def repeats_beside() -> str:
+    found = {beside: hodges_lehmann([each for run in repeated(beside) for each in run]) for beside in (0, 6)}
+    rows = []
+    for beside, made in found.items():
+        ratio, low, high = (math.exp(each) for each in (made.estimate, made.low, made.high))
+        rows.append(
+            (
+                2 + beside,
+                len(repeated(beside)),
+                sum(map(len, repeated(beside))),
+                f"{effect(ratio, low, high)}, {times(ratio)}",
+            )
+        )
+    return table("| Variants in a replicate | Runs | n | `tuned` against `naive`, CPU |", rows)
+
+
+# --- waiting.json
+
+
+@figure
+def waiting() -> str:
+    found = raw("waiting.json")["seconds"]
+    rows = [
+        (
+            f"`{n}`" if n.startswith("placebench") else n,
+            len(v),
+            units.duration(statistics.median(v)),
+            f"{units.duration(min(v))}–{units.duration(max(v))}",
+        )
+        for n, v in found.items()
+    ]
+    return table("| What | n | Median | Min–max |", rows)
+
+
+@figure
+def waiting_spent() -> str:
+    runs = raw("waiting.json")["quick_spent_s"]
+    names = [name for name in runs[0] if name not in ("start", "requests", "stop", "replicates")]
+    return ", ".join(f"{name.replace('_', '-')} {statistics.median(run[name] for run in runs):.0f} s" for name in names)
+
+
+# --- sequential.json
+
+
+@figure
+def sequential_null() -> str:
+    names = {
+        "normal": "normal",
+        "t, 3 degrees of freedom": "heavy-tailed (t, 3 degrees of freedom)",
+        "gamma, skewness 1": "skewed (gamma, skewness 1)",
+        "drift": "drift of the machine, order drawn by lot",
+        **{f"autocorrelated {each}": f"autocorrelated, {each}" for each in (0.1, 0.2, 0.4)},
+    }
+    found = {each["errors"]: each for each in raw("sequential.json")["false_positives"] if each["noise"] == 0.02}
+    designs = ("sequential", "interim_12_24_36", "fixed_12")
+    rows = [(label, *(f"{found[name][each] * 100:.1f} %" for each in designs)) for name, label in names.items()]
+    return table("| Errors | sequential | analyses after 12, 24, 36 (97.79 %) | fixed 12 |", rows)
+
+
+@figure
+def sequential_power() -> str:
+    rows = []
+    for made in (each for each in raw("sequential.json")["power"] if each["effect"]):
+        one, interim, fixed = made["sequential"], made["interim_12_24_36"], made["fixed_12"]
+        rows.append(
+            (
+                f"{made['effect'] * 100:.0f} %, noise {made['noise'] * 100:.0f} %",
+                f"{one['different'] * 100:.0f} %, {one['replicates_mean']:.1f} ({one['replicates_p90']})",
+                f"{interim['different'] * 100:.0f} %, {interim['replicates_mean']:.1f}",
+                f"{fixed['different'] * 100:.0f} %, 12",
+            )
+        )
+    return table("| Effect | sequential | analyses after 12, 24, 36 | fixed 12 |", rows)
+
+
+# --- the pages
+
+
+def written(text: str) -> str:
+    """The same text with each figure as its raw file has it; raises KeyError for a name that no function has."""
+    return MARKED.sub(lambda found: f"<!-- {found['name']} -->{FIGURES[found['name']]()}<!-- / -->", text)
+
+
+def main() -> None:
+    """Write the pages, or compare them."""
+    wrong = []
+    for page in PAGES:
+        text = page.read_text(encoding="utf-8")
+        if (made := written(text)) != text:
+            then, now = ([each["text"].strip() for each in MARKED.finditer(each_text)] for each_text in (text, made))
+            names = [each["name"] for each in MARKED.finditer(text)]
+            differ = [f"{n}: {a!r} is {b!r}" for n, a, b in zip(names, then, now, strict=True) if a != b]
+            wrong.append(f"{page.relative_to(TOP)}: {'; '.join(differ)}")
+            if "--check" not in sys.argv:
+                page.write_text(made, encoding="utf-8")
+    print(*wrong, sep="\n")
+    if wrong and "--check" in sys.argv:
+        sys.exit("these pages differ from the raw files: python tests/bench/published.py writes them")
+
+
+if __name__ == "__main__":
+    main()

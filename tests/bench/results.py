@@ -1,0 +1,122 @@
+"""`tox -e results`: make the raw files of docs/results anew, each by the recipe that stands here.
+
+    tox -e results                                  all of them, one after the other: some hours on a quiet machine
+    tox -e results -- steps scale                   these
+    tox -e results -- --list                        names, files and commands
+    tox -e results -- --smoke                       the least of everything, into a temporary folder
+
+A recipe is a section of bench.py, which writes its files, or a command that makes a run folder, whose export is the
+file. A run that was interrupted is continued: its folder is build/results/NAME. Afterwards `python
+tests/bench/published.py` writes the figures of the raw files into the pages.
+"""
+
+import argparse
+import shlex
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+TOP = Path(__file__).resolve().parents[2]
+RESULTS, RUNS = TOP / "docs" / "results", TOP / "build" / "results"
+PLACEMENT = TOP / ".tox" / "oracle" / "placement" / "bin" / "python"
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How raw files are made."""
+
+    name: str
+    files: tuple[str, ...]
+    section: str = ""
+    """Of bench.py, with its options; or else"""
+    run: str = ""
+    """A command of placebench with -o and --resume."""
+    smoke: str = ""
+    """Further options of the command for --smoke; a section has its own."""
+    placement: bool = False
+    """Whether the real Placement takes part where its environment is there."""
+
+    def commands(self, out: Path, runs: Path, *, smoke: bool, placement: Path | None) -> Iterator[list[str]]:
+        """What to run, one after the other, so that the files are in *out*."""
+        beside = ["--placement-python", str(placement)] if self.placement and placement else []
+        if self.section:
+            least = ["--smoke"] if smoke else []
+            yield [
+                str(TOP / "tests" / "bench" / "bench.py"),
+                *shlex.split(self.section),
+                *beside,
+                *least,
+                "--out",
+                str(out),
+            ]
+            return
+        folder, (file,) = runs / self.name, self.files
+        least = shlex.split(self.smoke) if smoke else []
+        again = ["--resume"] if (folder / "run.json").is_file() else []
+        yield ["-m", "placebench", *shlex.split(self.run), *beside, *least, *again, "-q", "-o", str(folder)]
+        yield ["-m", "placebench", "report", "export", str(folder), "-o", str(out / file)]
+
+
+_LEAST = "--trees 4 -n 1 --rounds 1"
+RECIPES = (
+    Recipe("steps", ("steps.json",), run="lab steps --trees 1000 -n 30", smoke=_LEAST),
+    Recipe("leave-one-out", ("leave-one-out.json",), run="lab steps --leave-one-out --trees 1000 -n 12", smoke=_LEAST),
+    Recipe("calibration", ("calibration.json",), run="calibrate -n 60", smoke="--trees 4 -n 6 --rounds 1"),
+    Recipe(
+        "restarts", ("restarts.json",), run="calibrate -n 60 --trees 100 --rounds 8", smoke="--trees 4 -n 6 --rounds 1"
+    ),
+    Recipe("candidates", ("candidates.json",), section="candidates", placement=True),
+    Recipe("http", ("http.json",), section="http", placement=True),
+    Recipe("scale", ("scale.json", "scale-all.svg", "scale-limit-10.svg"), section="scale", placement=True),
+    Recipe("losses", ("losses.json", "losses.svg"), section="losses"),
+    Recipe("scaleout", ("scaleout.json",), section="scaleout"),
+    Recipe("repeats", ("repeats.json",), section="repeats"),
+    Recipe("waiting", ("waiting.json",), section="waiting"),
+    Recipe("sequential", ("sequential.json",), section="sequential"),
+    Recipe(
+        "herd",
+        ("herd.json",),
+        run="lab study herd --schedulers 1,10,40 --claims 40 --trees 50 -n 6",
+        smoke="--schedulers 1 --claims 2 --trees 4 -n 1",
+        placement=True,
+    ),
+)
+"""Add a line for a new raw file, and its figures to published.py."""
+
+
+def main() -> None:
+    """Make the files of the named recipes, or all; exit code 1 where one failed, after the others."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("names", nargs="*", choices=[*(each.name for each in RECIPES), []], metavar="NAME")
+    parser.add_argument("--list", action="store_true", help="print names, files and commands, and end")
+    parser.add_argument("--smoke", action="store_true", help="the least of everything, into a temporary folder")
+    parser.add_argument("--placement-python", type=Path, default=PLACEMENT, metavar="PATH", help="of `tox -e oracle`")
+    arguments = parser.parse_args()
+    chosen = [each for each in RECIPES if each.name in (arguments.names or [each.name for each in RECIPES])]
+    placement = arguments.placement_python.absolute() if arguments.placement_python.is_file() else None
+    with tempfile.TemporaryDirectory() as nowhere:
+        out, runs = (Path(nowhere), Path(nowhere)) if arguments.smoke else (RESULTS, RUNS)
+        if arguments.list:
+            for each in chosen:
+                for command in each.commands(out, runs, smoke=arguments.smoke, placement=placement):
+                    print(each.name, *each.files, ":", *command)
+            return
+        failed = [each.name for each in chosen if not made(each, out, runs, arguments.smoke, placement)]
+    if failed:
+        sys.exit(f"failed: {', '.join(failed)}; tox -e results -- {' '.join(failed)} goes on with them")
+
+
+def made(recipe: Recipe, out: Path, runs: Path, smoke: bool, placement: Path | None) -> bool:
+    """Whether each command ended well, and left the files; 3 is a run that is inconclusive."""
+    for command in recipe.commands(out, runs, smoke=smoke, placement=placement):
+        print(f"{recipe.name}:", *command, flush=True)
+        if subprocess.run([sys.executable, *command], cwd=TOP, check=False).returncode not in (0, 3):
+            return False
+    return all((out / file).is_file() for file in recipe.files)
+
+
+if __name__ == "__main__":
+    main()
