@@ -301,6 +301,7 @@ class _Trace(TypedDict):
 class _NetworkValues(TypedDict):
     elapsed_s: Positive
     cpu_s: Amount | None
+    client_cpu_s: NotRequired[Amount | None]
     starved_s: Amount
     round_trips: Count
     connections: Count
@@ -324,6 +325,8 @@ class _MatrixPoint(TypedDict, total=False):
     users: _AtLeastOne
     threads: _AtLeastOne
     processes: _AtLeastOne
+    latency_ms: Amount
+    proxies: _AtLeastOne
     profiler: str
 
 
@@ -350,6 +353,7 @@ class _MatrixSettings(_Study[_MatrixJob]):
 class _MatrixValues(TypedDict):
     duration_s: Positive
     cpu_s: Amount | None
+    client_cpu_s: NotRequired[Amount | None]
     body_bytes: Amount
     results: Count
 

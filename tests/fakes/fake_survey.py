@@ -114,6 +114,7 @@ VALUES: Mapping[str, dict[str, Any]] = {
     "network": {
         "elapsed_s": 0.5,
         "cpu_s": 0.4,
+        "client_cpu_s": 0.01,
         "starved_s": 0.0,
         "round_trips": 20,
         "connections": 0,
@@ -124,7 +125,7 @@ VALUES: Mapping[str, dict[str, Any]] = {
         "body_bytes": 5000,
         "trace": {"bin_s": 0.001, "sent": [100, 0, 100], "received": [0, 1000]},
     },
-    "matrix": {"duration_s": 1.0, "cpu_s": 0.5, "body_bytes": 1000, "results": 100},
+    "matrix": {"duration_s": 1.0, "cpu_s": 0.5, "client_cpu_s": 0.1, "body_bytes": 1000, "results": 100},
     "workers": {
         "elapsed_s": 2.0,
         "requests": 40,
