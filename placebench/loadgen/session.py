@@ -9,7 +9,7 @@ import os
 import sys
 import time
 from argparse import Namespace
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import cycle
@@ -150,12 +150,13 @@ class LoadSession:
         path = write_log_path(options.samples_file) if options.samples_file else Path(os.devnull)
         return WriteLog(path, seed=options.seed, run=str(time.time_ns()))
 
-    def follow_schedule(self, client: FastHttpSession) -> None:
+    def follow_schedule(self, client: FastHttpSession, job: Callable[[float], object] | None = None) -> None:
         """Open-loop load: the whole schedule, by the first user that comes; every user raises StopUser in the end.
 
         A request is sent when it is due, whatever became of the ones before, as long as fewer than
         options.max_concurrent are in flight; else it waits, counts as missed, and its latency still runs from when it
-        was due.
+        was due. job: is called with that offset instead of a request; it sends its requests by `send_part`, and is
+        one sample, which it takes itself.
         """
         if self._schedule_taken:
             raise StopUser
@@ -166,11 +167,17 @@ class LoadSession:
         for due_s in arrivals(self.options.rate_per_s, self.options.seed):
             if not self._wait_for(due_s) or not self._take():
                 break
-            request, telemeter = self._next_request(), self._telemeter
-            pool.spawn(_send_request, client, request, self.samples, due_s=due_s, telemeter=telemeter)
+            pool.spawn(job, due_s) if job else pool.spawn(self._send_due, client, self._next_request(), due_s)
         self._stopping.set()
         pool.join()
         raise StopUser
+
+    def send_part(self, client: FastHttpSession, request: LoadRequest) -> Outcome:
+        """Send a request of a job, which is not a sample of its own."""
+        return _send_request(client, request, self._parts, telemeter=self._telemeter)
+
+    def _send_due(self, client: FastHttpSession, request: LoadRequest, due_s: float) -> None:
+        _send_request(client, request, self.samples, due_s=due_s, telemeter=self._telemeter)
 
     def _next_request(self) -> LoadRequest:
         return next(self._requests)
@@ -206,6 +213,7 @@ class LoadSession:
 
     def _begin(self) -> None:
         self.samples.begin()
+        self._parts.begin()
         self._warm.set()
 
     def _on_command_line(self, parser: Any, **_: object) -> None:
@@ -223,6 +231,7 @@ class LoadSession:
         self._warmup_left = self.options.warmup
         self.samples = self._new_samples(parsed)
         self._warmup = self._new_samples(parsed)
+        self._parts = self._new_samples(parsed)
         if self.options.telemetry is not None:
             self._telemeter = Telemeter(self.options.telemetry, role="client")
         # Locust times its -t on a clock that was last read before the imports: without this it ends a second early.
