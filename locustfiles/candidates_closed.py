@@ -3,14 +3,13 @@
 locust -f locustfiles/candidates_closed.py --headless -u 2 -t 5s -H http://127.0.0.1:8000
 """
 
-from pathlib import Path
-
 from locust import FastHttpUser, task
 
 from placebench.loadgen.session import LoadSession, candidates_path
+from placebench.paths import resource_folder
 from placebench.topology import read_topology
 
-NESTED_PERFLOAD = Path(__file__).parents[1] / "loaders" / "topologies" / "nested-perfload.toml"
+NESTED_PERFLOAD = resource_folder("loaders") / "topologies" / "nested-perfload.toml"
 
 session = LoadSession("closed", candidates_path(read_topology(NESTED_PERFLOAD, trees=1, seed=1).request))
 

@@ -6,14 +6,13 @@ Latency counts from when a request was due. A closed-loop load, and locust's own
 fewer requests while the server stalls, and so hide the stall.
 """
 
-from pathlib import Path
-
 from locust import FastHttpUser, task
 
 from placebench.loadgen.session import LoadSession, candidates_path
+from placebench.paths import resource_folder
 from placebench.topology import read_topology
 
-NESTED_PERFLOAD = Path(__file__).parents[1] / "loaders" / "topologies" / "nested-perfload.toml"
+NESTED_PERFLOAD = resource_folder("loaders") / "topologies" / "nested-perfload.toml"
 
 session = LoadSession("open", candidates_path(read_topology(NESTED_PERFLOAD, trees=1, seed=1).request))
 

@@ -9,7 +9,6 @@ import json
 import random
 from http import HTTPStatus
 from itertools import count
-from pathlib import Path
 from typing import Any, Final
 
 import gevent
@@ -17,9 +16,10 @@ from locust import FastHttpUser, task
 
 from placebench.loadgen.session import PLACEMENT_HEADERS, LoadRequest, LoadSession, candidates_path
 from placebench.loadgen.write_log import Allocations
+from placebench.paths import resource_folder
 from placebench.topology import read_topology
 
-NESTED_PERFLOAD = Path(__file__).parents[1] / "loaders" / "topologies" / "nested-perfload.toml"
+NESTED_PERFLOAD = resource_folder("loaders") / "topologies" / "nested-perfload.toml"
 OF_SO_MANY = 100  # candidates each user draws: of fewer, more users would want the same
 
 _CLAIMS_PER_RESPONSE: Final = 10
@@ -39,7 +39,7 @@ class ClaimingUser(FastHttpUser):
 
     def on_start(self) -> None:
         """Each user draws by itself, by the seed."""
-        self._chance = random.Random(f"{session.options.seed} {next(numbers)}")
+        self._chance = random.Random(f"{session.options.seed} {session.part.index} {next(numbers)}")
         self._claimed: list[str] = []
         self._offered: list[dict[str, Any]] = []
 

@@ -16,6 +16,8 @@ WORKERS: Final = 1024
 """Processes of a server, and threads in each of them."""
 OPERATIONS: Final = 1_000_000
 PROXIES: Final = 8
+LATENCY_MS: Final = 370.0
+"""Of a round trip; the longest between two places on Earth by cable is about that."""
 SECONDS: Final = 7 * 24 * 3600.0
 BANDWIDTH_MBIT: Final = 1e6
 LEAST_SEED: Final = -(2**63)

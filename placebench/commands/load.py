@@ -29,6 +29,8 @@ _SEARCH_TIMEOUT_S = 10.0
 _MOST_USERS = 1024
 _PERCENTILES = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99}
 _RESULT = "load.json"
+_BIND = "127.0.0.1:5557"
+_LAST_PORT = 65_535
 
 
 def _configure(parser: ArgumentParser) -> None:
@@ -79,6 +81,25 @@ def _configure_kind(parser: ArgumentParser) -> None:
         metavar="R",
         help="arrivals per second: an open-loop load, corrected for coordinated omission",
     )
+    machines = parser.add_argument_group("several load generators").add_mutually_exclusive_group()
+    machines.add_argument(
+        "--processes",
+        type=options.worker_count,
+        default=1,
+        metavar="N",
+        help="number of processes of this machine that make the load (default: 1)",
+    )
+    machines.add_argument(
+        "--expect-workers",
+        type=options.whole(1, limits.USERS),
+        metavar="N",
+        help="wait for N locust workers, started on any machine with locust -f - --worker --master-host HOST",
+    )
+    parser.add_argument(
+        "--bind",
+        metavar="HOST:PORT",
+        help=f"with --expect-workers: where to listen for them (default: {_BIND}); whoever reaches it can take part",
+    )
     kind = parser.add_mutually_exclusive_group()
     kind.add_argument(
         "--check-writes",
@@ -114,7 +135,7 @@ def _run(arguments: Namespace) -> int:
             return EXIT_INTERRUPTED
     _emit(result, arguments)
     writes = result.write_check
-    if result.failures or (writes and writes.passed is False):
+    if result.failures or result.lost_workers or (writes and writes.passed is False):
         return _EXIT_FAILURES
     return _EXIT_INCONCLUSIVE if writes and writes.passed is None else 0
 
@@ -151,12 +172,32 @@ def _spec(arguments: Namespace) -> "LoadSpec":
         response_timeout_s=_RESPONSE_TIMEOUT_S if arguments.response_timeout is None else arguments.response_timeout,
         database_url=normalise_url(arguments.db) if arguments.db else None,
         telemetry=arguments.telemetry,
+        processes=arguments.processes,
+        expect_workers=arguments.expect_workers,
+        bind=_bind(arguments),
     )
+
+
+def _bind(arguments: Namespace) -> str:
+    if arguments.bind is None:
+        return _BIND
+    if arguments.expect_workers is None:
+        raise LoadError("--bind without --expect-workers: nothing listens there")
+    host, _, port = arguments.bind.rpartition(":")
+    if not host or not port.isdecimal() or not 0 < int(port) <= _LAST_PORT:
+        raise LoadError(f"--bind {arguments.bind!r}: expected an address of this machine and a port, as 10.0.0.5:5557")
+    return str(arguments.bind)
 
 
 def _load(spec: "LoadSpec", folder: Path) -> "LoadResult":
     from placebench.experiment.load_run import run_load
 
+    if spec.expect_workers:
+        host, _, port = spec.bind.rpartition(":")
+        say(
+            f"waiting for {spec.expect_workers} workers at {spec.bind}; on each: "
+            f"locust -f - --worker --master-host {host} --master-port {port}"
+        )
     label, total = ("requests", spec.requests) if spec.requests else ("seconds", round(spec.time_s or 0))
     with progress(label, total) as advance:
         return run_load(spec, folder=folder, progress=lambda done, _: advance(done))
@@ -186,6 +227,7 @@ def _document(result: "LoadResult") -> dict[str, Any]:
         "service_s": _percentiles(result.service_s),
         "body_bytes": sum(result.body_bytes),
         "client_cpu_s": result.client_cpu_s,
+        "workers": [asdict(each) for each in result.workers],
         "write_check": None if result.write_check is None else asdict(result.write_check),
     }
 
@@ -206,6 +248,8 @@ def _lines(result: "LoadResult") -> Iterator[str]:
     yield f"latency     {latency or 'too few for a percentile'}; longest {units.duration(max(result.latency_s))}"
     yield f"bodies      {units.size(sum(result.body_bytes))}"
     yield f"generator   {units.duration(result.client_cpu_s / result.requests)} of CPU per request"
+    if result.workers:
+        yield f"workers     {_worker_line(result)}"
     yield f"failures    {units.count(result.failures)}"
     for message in result.failure_messages:
         yield f"            {message}"
@@ -216,6 +260,14 @@ def _lines(result: "LoadResult") -> Iterator[str]:
         yield f"in flight   {units.count(result.in_flight)} at the end, not counted"
     if result.missed:
         yield f"missed      {units.count(result.missed)} sent more than 10 ms late"
+
+
+def _worker_line(result: "LoadResult") -> str:
+    """How many there were, and how far their clocks may differ."""
+    errors_s = [each.clock_error_s for each in result.workers if each.clock_error_s is not None]
+    clocks = f"clocks within {units.duration(max(errors_s))}" if errors_s else "clocks not compared"
+    lost = f", of which lost {units.count(result.lost_workers)}: their requests are in no figure"
+    return f"{units.count(len(result.workers))}{lost if result.lost_workers else ''}; {clocks}"
 
 
 def write_check_lines(made: "WriteCheck") -> Iterator[str]:
@@ -271,7 +323,7 @@ def _search_spec(arguments: Namespace) -> "LoadSpec":
     from placebench.experiment.load_run import LoadSpec
 
     option = "--slo" if arguments.slo else "--until-errors"
-    for name in ("requests", "locustfile", "check_writes"):
+    for name in ("requests", "locustfile", "check_writes", "expect_workers"):
         if getattr(arguments, name):
             raise LoadError(
                 f"--{name.replace('_', '-')} with {option}: a search makes a load of its own, in steps of --time"
@@ -284,6 +336,7 @@ def _search_spec(arguments: Namespace) -> "LoadSpec":
         warmup=arguments.warmup,
         seed=arguments.seed,
         response_timeout_s=arguments.response_timeout or timeout_s,
+        processes=arguments.processes,
     )
 
 

@@ -18,12 +18,10 @@ from placebench.experiment.matrix_plan import AXES, INSTALLED, THIS, Matrix, Poi
 from placebench.experiment.pythons import VERSION, python_environment
 from placebench.experiment.source_checkout import Origin, read_origin
 from placebench.experiment.variants import CONTROL, PLACEMENT, Variant, find_variant
-from placebench.reference.variants import variant as reference_variant
 from placebench.runtime.mariadb import find_mariadbd
+from placebench.runtime.mod_wsgi import find_mod_wsgi
 from placebench.runtime.uwsgi import uwsgi_program
 
-_PORTABLE = "objects"
-"""The algorithm that is written for PostgreSQL, SQLite and MariaDB alike."""
 _PORTABLE_TO = ("sqlite", "mariadb")
 _SQLALCHEMY = (2, 1)
 _PSYCOPG2 = ("psycopg2-binary", "psycopg2")
@@ -102,8 +100,15 @@ class Combination:
             (database == "sqlite" and self["driver"] != INSTALLED, "SQLite's driver is Python's own: name a python"),
             (database == "mariadb" and self["driver"] != INSTALLED, "driver is PostgreSQL's: name a python instead"),
             (server == "wsgiref" and self["processes"] > 1, "wsgiref serves in one process"),
+            (
+                self["latency_ms"] > 0 and database not in ("postgresql", "mariadb"),
+                f"latency_ms is that of the way to a database on a network: database {database} has none",
+            ),
             (database == "none" and not noop, f"{self['service']} needs a database"),
-            (database in _PORTABLE_TO and not self._portable(), f"{self['service']} runs on PostgreSQL alone"),
+            (
+                database in _PORTABLE_TO and not (self.variant is None or self.variant.portable),
+                f"{self['service']} runs on PostgreSQL alone",
+            ),
             (database == "mariadb", _why_no_mariadb()),
             (
                 database == "mariadb" and not self._has(_PYMYSQL),
@@ -115,6 +120,7 @@ class Combination:
             ),
             (self["profiler"] != "off" and foreign, f"the profiler is not installed in {self['service']}"),
             (server == "uwsgi" and not self.installed.uwsgi, f"no uwsgi there: {python} -m pip install pyuwsgi"),
+            (server == "mod_wsgi", _why_no_mod_wsgi(python) if server == "mod_wsgi" else ""),
             (
                 self._in_event_loop() and server not in ("uvicorn", "granian"),
                 f"{self['service']} runs in an event loop: it goes with server uvicorn or granian",
@@ -140,12 +146,6 @@ class Combination:
     def _in_event_loop(self) -> bool:
         return self.variant is not None and self.variant.interface == "asgi"
 
-    def _portable(self) -> bool:
-        if self.variant is None or not self.variant.ours or self["service"] == CONTROL:
-            return True
-        chosen = reference_variant(self.variant.variables["PLACEBENCH_VARIANT"])
-        return chosen.algorithm == _PORTABLE and not (chosen.postgresql_only or chosen.revisions)
-
     def _has_settings(self) -> bool:
         return self.variant is not None and bool(self.variant.postgres)
 
@@ -167,6 +167,16 @@ def _why_no_mariadb() -> str:
     try:
         find_mariadbd()
     except DatabaseError as error:
+        return str(error)
+    return ""
+
+
+@cache
+def _why_no_mod_wsgi(python: str) -> str:
+    """The same for Apache with mod_wsgi for this Python."""
+    try:
+        find_mod_wsgi(Path(python))
+    except MissingExtraError as error:
         return str(error)
     return ""
 

@@ -355,6 +355,8 @@ class _MatrixPoint(TypedDict, total=False):
     users: _AtLeastOne
     threads: _AtLeastOne
     processes: _AtLeastOne
+    latency_ms: Amount
+    proxies: _AtLeastOne
     profiler: str
 
 

@@ -30,6 +30,7 @@ from placebench.loadgen.write_log import read_write_log, write_log_path
 from placebench.measure.meters import Meters, ServerMeter
 from placebench.paths import is_file, resource_folder
 from placebench.runtime.postgres import open_connection
+from placebench.runtime.postgres.private_server import free_port
 from placebench.runtime.running_server import RunningServer
 from placebench.runtime.supervisor import Child, ChildLog, ChildSpec, Supervisor, new_scratch_path, start_child
 
@@ -74,6 +75,12 @@ class LoadSpec:
     at_once: int = 400
     """How many requests of an open-loop load may be in flight."""
     response_timeout_s: float = 300.0
+    processes: int = 1
+    """How many processes of this machine make the load; more than one are locust workers."""
+    expect_workers: int | None = None
+    """Wait for so many locust workers, of any machine, and let them make the load instead."""
+    bind: str = "127.0.0.1:5557"
+    """Where the master listens for them."""
     database_url: str | None = None
     """Where the writes of the run are looked for; None: in the responses of the service."""
     telemetry: Path | None = None
@@ -145,7 +152,18 @@ def _command(spec: LoadSpec, samples_file: Path) -> list[str]:
         "--telemetry": "" if spec.telemetry is None else spec.telemetry.absolute(),
     }
     given = [f"{name}={value}" for name, value in options.items() if value is not None]
-    return [sys.executable, "-m", "locust", "--headless", "--only-summary", *given]
+    return [sys.executable, "-m", "locust", "--headless", "--only-summary", *given, *_distribution(spec)]
+
+
+def _distribution(spec: LoadSpec) -> list[str]:
+    """The options of locust's master, where there is one."""
+    if spec.expect_workers is None and spec.processes == 1:
+        return []
+    host, _, port = spec.bind.rpartition(":")
+    master = ["--master", f"--expect-workers={spec.expect_workers}"]
+    if spec.expect_workers is None:
+        host, port, master = "127.0.0.1", str(free_port()), [f"--processes={spec.processes}"]
+    return [*master, f"--master-bind-host={host}", f"--master-bind-port={port}", f"--master-port={port}"]
 
 
 def _requests_file(spec: LoadSpec, folder: Path) -> Path | None:
@@ -209,9 +227,12 @@ def _check(spec: LoadSpec) -> None:
         raise LoadError("a load run without an end: say how long (--time) or how many requests (--requests)")
     if spec.kind == "open" and spec.rate_per_s is None:
         raise LoadError("an open-loop load without a rate: say how many arrivals a second (--rate)")
-    for name in ("users", "rate_per_s", "time_s", "requests", "at_once", "response_timeout_s"):
+    for name in ("users", "rate_per_s", "time_s", "requests", "at_once", "response_timeout_s", "processes"):
         if (value := getattr(spec, name)) is not None and value <= 0:
             raise LoadError(f"{name} is {value}: expected more than 0")
+    workers = spec.expect_workers or spec.processes
+    if spec.kind != "open" and spec.users < workers:
+        raise LoadError(f"{spec.users} users for {workers} load generators: each needs a user at least (--users)")
     if spec.database_url:
         with open_connection(spec.database_url):
             pass  # said now, and not after the load

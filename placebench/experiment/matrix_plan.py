@@ -48,15 +48,22 @@ AXES: Mapping[str, Any] = {
     "users": 1,
     "threads": 1,
     "processes": 1,
+    "latency_ms": 0,
+    "proxies": 1,
     "profiler": "off",
 }
 """What can be varied, each with its usual value."""
 _CHOICES: Mapping[str, tuple[str, ...]] = {
-    "server": ("uwsgi", "gunicorn", "granian", "uvicorn", "wsgiref", "none"),
+    "server": ("uwsgi", "gunicorn", "mod_wsgi", "granian", "uvicorn", "wsgiref", "none"),
     "client": ("http", "in-process"),
     "database": ("postgresql", "mariadb", "sqlite", "none"),
     "profiler": ("off", "light", "full"),
 }
+_NETWORK: Mapping[str, Any] = {
+    "latency_ms": Annotated[float, Meta(ge=0, le=limits.LATENCY_MS)],
+    "proxies": Annotated[int, Meta(ge=1, le=limits.PROXIES)],
+}
+"""A round trip of the network between service and database, through each of so many proxies."""
 _HERE = Path(__file__).with_name("matrices")
 
 Point = dict[str, Any]
@@ -120,6 +127,8 @@ class Matrix:
 
 def _kind(axis: str) -> Any:
     """Of one value of the axis."""
+    if axis in _NETWORK:
+        return _NETWORK[axis]
     if isinstance(AXES[axis], int):
         return Annotated[int, Meta(ge=1, le=limits.WORKERS)]
     return Literal[_CHOICES[axis]] if axis in _CHOICES else str

@@ -19,6 +19,8 @@ from placebench.experiment.variants import Variant, in_place
 from placebench.measure.meters import ServerMeter
 from placebench.runtime.application_servers import serve
 from placebench.runtime.mariadb import MariaDbServer, temporary_mariadb
+from placebench.runtime.network.delay_queue import LinkProfile
+from placebench.runtime.network.link import open_database_link
 from placebench.runtime.running_server import ServerSpec
 from placebench.runtime.supervisor import Supervisor, new_scratch_path
 from placebench.seeding import seed
@@ -127,9 +129,11 @@ class _Rig:
         """
         if combination.missing:
             raise ServerError(combination.missing)
-        spec = self._spec(combination, repeat)
-        measured = self._inside(combination, spec) if combination["client"] == "in-process" else None
-        done = measured or self._over_http(combination, spec)
+        assert combination.variant is not None
+        url = self._database(combination["database"], combination["trees"], combination.variant.revisions)
+        job = self._inside if combination["client"] == "in-process" else self._over_http
+        with self._far(combination, url) as far_url:
+            done = job(combination, self._spec(combination, combination.variant, far_url, repeat), url)
         shutil.rmtree(self._profiles, ignore_errors=True)
         return {
             "duration_s": done.duration_s,
@@ -138,7 +142,19 @@ class _Rig:
             "results": combination["requests"] * self._results(combination),
         }
 
-    def _over_http(self, combination: Combination, spec: ServerSpec) -> JobResult:
+    @contextmanager
+    def _far(self, combination: Combination, url: str) -> Iterator[str]:
+        """The URL by which the service reaches its database: over the network of the point, where it has latency."""
+        if not combination["latency_ms"]:
+            yield url
+            return
+        log = self._setup.folder / "log" / "link.log"
+        with open_database_link(url, proxies=combination["proxies"], log=log) as link:
+            link.set_profile(LinkProfile(combination["latency_ms"] / 1e3))
+            yield link.url
+
+    def _over_http(self, combination: Combination, spec: ServerSpec, near_url: str) -> JobResult:
+        """near_url: of the database without latency, to read the CPU of its backends."""
         request = self._request_of(combination)
         with self._client.in_use() as client, serve(spec, combination["server"]) as server:
             if same := self._same_responses(combination):
@@ -150,19 +166,19 @@ class _Rig:
                 requests=combination["requests"],
                 users=combination["users"],
                 slots=spec.processes * spec.threads,
-                meter=ServerMeter(server.worker_pids, spec.database_url),
+                meter=ServerMeter(server.worker_pids, near_url),
                 folder=self._setup.folder,
             )
             server.check()
         return self._check(combination, done)
 
-    def _inside(self, combination: Combination, spec: ServerSpec) -> JobResult:
+    def _inside(self, combination: Combination, spec: ServerSpec, near_url: str) -> JobResult:
         request, python = self._request_of(combination), str(spec.python or sys.executable)
         with app_client(python, spec.module, spec.variables(), self._setup.folder) as app:
             if same := self._same_responses(combination):
                 same.request_by(_name(combination), self._request, app.body)
             app.drive([request] * 2)
-            with ServerMeter(lambda: [app.pid], spec.database_url) as meter:
+            with ServerMeter(lambda: [app.pid], near_url) as meter:
                 driven = app.drive([request] * combination["requests"])
         return self._check(combination, JobResult.of_client(driven, meter.read()))
 
@@ -190,11 +206,9 @@ class _Rig:
         same = self._same_responses(combination)
         return same.candidates(self._request) if same else 0
 
-    def _spec(self, combination: Combination, repeat: int) -> ServerSpec:
-        assert combination.variant is not None
-        url = self._database(combination["database"], combination["trees"], combination.variant.revisions)
+    def _spec(self, combination: Combination, variant: Variant, url: str, repeat: int) -> ServerSpec:
         log = self._setup.folder / "log" / f"{combination['server']}.log"
-        spec = combination.variant.spec(url, hash_seed=repeat, log=log)
+        spec = variant.spec(url, hash_seed=repeat, log=log)
         profile = _MODES[combination["profiler"]]
         profiled = {"PLACEBENCH_PROFILE": profile, "PLACEBENCH_PROFILE_DIR": str(self._profiles)} if profile else {}
         return replace(

@@ -48,6 +48,15 @@ def find_pythons() -> Mapping[str, Path]:
     return {version: found[version] for version in sorted(found, key=_numbers) if _numbers(version) >= OLDEST}
 
 
+def free_threaded() -> str:
+    """Which Pythons of this machine have no GIL and how they are measured, or that there is none, in one line."""
+    found = [version for version in find_pythons() if version.endswith("t")]
+    if not found:
+        return "no free-threaded Python on this machine, so none is measured: uv python install 3.14t"
+    measured = f'lab study matrix FILE with python = ["{found[-1]}"] measures its threads'
+    return f"free-threaded Python {', '.join(found)}: {measured}"
+
+
 def python_environment(version: str) -> Path:
     """Return the environment's Python for the newest of this *version*; it takes seconds with uv, else a minute, once.
 

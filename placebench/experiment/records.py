@@ -74,6 +74,19 @@ class _Format(TypedDict, total=False):
 
 
 @dataclass(frozen=True)
+class LoadWorker:
+    """One of several generators of a load."""
+
+    name: str
+    """Its host and number."""
+    requests: Count | None
+    """None: it was lost, and its samples with it."""
+    client_cpu_s: Amount | None
+    clock_error_s: Amount | None
+    """So far its offsets may lie from the master's clock, from start to end; None: not known."""
+
+
+@dataclass(frozen=True)
 class LoadResult(Record):
     """What one load run saw from the client's side; one entry in the lists for each completed request."""
 
@@ -104,11 +117,18 @@ class LoadResult(Record):
     client_cpu_s: Amount
     write_check: WriteCheck | None = None
     """What became of the writes; None where there were none."""
+    workers: list[LoadWorker] = field(default_factory=list)
+    """The processes that made the load, where they were several."""
 
     @property
     def requests(self) -> int:
         """How many were completed, failed ones included."""
         return len(self.latency_s)
+
+    @property
+    def lost_workers(self) -> int:
+        """How many generators handed no samples over."""
+        return sum(each.requests is None for each in self.workers)
 
     @property
     def throughput_per_s(self) -> float:

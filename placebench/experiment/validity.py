@@ -120,7 +120,10 @@ def block_problem(
 
 def load_problem(result: LoadResult, *, at_once: int = MAX_CONCURRENT, rules: LoadRules = LOAD_RULES) -> str | None:
     """Why a load pass shows its generator and not the service, with what was seen and allowed; else None."""
-    share = result.client_cpu_s / result.elapsed_s if result.elapsed_s else 0.0
+    if result.lost_workers:
+        return f"{result.lost_workers} of {len(result.workers)} load generators were lost"
+    busiest_cpu_s = max((each.client_cpu_s or 0.0 for each in result.workers), default=result.client_cpu_s)
+    share = busiest_cpu_s / result.elapsed_s if result.elapsed_s else 0.0
     if share > rules.client_cpu_at_most:
         return f"the load generator used {share:.0%} of a core, at most {rules.client_cpu_at_most:.0%} allowed"
     late = late_arrivals(result, at_once=at_once)

@@ -140,6 +140,11 @@ class Variant:
         """Whether it serves Placement's API, as far as its name says, and an inventory data set."""
         return self.ours or self.module == _PLACEMENT_MODULE
 
+    @property
+    def portable(self) -> bool:
+        """Whether it runs on MariaDB and SQLite too, as far as its name says."""
+        return not self.ours or reference_variant(self.variables["PLACEBENCH_VARIANT"]).portable
+
     def spec(self, database_url: str, *, hash_seed: int, log: Path | None) -> ServerSpec:
         """The variant on its own database; one worker with one thread where it does not say otherwise."""
         given = {} if self.speaks_placement else database_variables(database_url)

@@ -3,10 +3,10 @@
 import argparse
 import os
 import random
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Self
+from typing import Self, TypeVar
 
 import msgspec
 
@@ -14,6 +14,7 @@ from placebench.http_session import Request
 
 _RESPONSE_TIMEOUT_S = 300.0
 MAX_CONCURRENT = 400
+_Arrival = TypeVar("_Arrival")
 
 
 @dataclass(frozen=True)
@@ -38,7 +39,7 @@ class LoadOptions:
         """What `add_options` has read."""
         return cls(
             path=parsed.candidates_path,
-            workload=_read_workload(parsed.requests_file),
+            workload=msgspec.json.decode(parsed.requests_file or "[]", type=tuple[Request, ...]),
             requests=parsed.requests,
             warmup=parsed.warmup,
             measure_s=parsed.measure_s,
@@ -59,6 +60,8 @@ def add_options(parser: argparse.ArgumentParser, *, path: str) -> None:
     )
     group.add_argument(
         "--requests-file",
+        # Its text, and not its path: locust's master sends the options to workers on other machines.
+        type=lambda path: Path(path).read_text(),
         metavar="FILE",
         help='requests of any service, sent in turn: JSON [{"method", "path", "headers", "body" in base64}]',
     )
@@ -73,7 +76,7 @@ def add_options(parser: argparse.ArgumentParser, *, path: str) -> None:
         type=_positive_int,
         default=MAX_CONCURRENT,
         metavar="N",
-        help="open-loop load: requests in flight at most (default: %(default)s)",
+        help="open-loop load: requests in flight at most, of each process (default: %(default)s)",
     )
     group.add_argument("--seed", type=int, default=1, help="open-loop load: which schedule")
     group.add_argument(
@@ -90,10 +93,6 @@ def add_options(parser: argparse.ArgumentParser, *, path: str) -> None:
         default=os.environ.get("PLACEBENCH_TELEMETRY"),
         help="write the client's telemetry there (default: $PLACEBENCH_TELEMETRY)",
     )
-
-
-def _read_workload(file: str | None) -> tuple[Request, ...]:
-    return msgspec.json.decode(Path(file).read_bytes(), type=tuple[Request, ...]) if file else ()
 
 
 def _positive(text: str) -> float:
@@ -125,3 +124,25 @@ def arrivals(rate_per_s: float, seed: int) -> Iterator[float]:
     while True:
         at += chance.expovariate(rate_per_s)
         yield at
+
+
+@dataclass(frozen=True)
+class LoadPart:
+    """The part of one of several processes in a load; without arguments that of the only one."""
+
+    index: int = 0
+    count: int = 1
+
+    def share(self, total: int) -> int:
+        """How many of *total* are its own; those of all parts add up to *total*."""
+        return total // self.count + (self.index < total % self.count)
+
+    def select(self, schedule: Iterable[_Arrival], seed: int) -> Iterator[_Arrival]:
+        """The arrivals of *schedule* that are its own: each belongs to one part, drawn independently by *seed*.
+
+        All parts together are the schedule itself. A Poisson process that is divided by independent draws is one
+        Poisson process per part, independent of the others, so that clocks which differ do not change the process of
+        all arrivals. Every n-th arrival would give regular gaps, whose sum depends on the clocks.
+        """
+        chance = random.Random(f"part of each arrival, seed {seed}")
+        return (arrival for arrival in schedule if chance.randrange(self.count) == self.index)

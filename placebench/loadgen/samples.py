@@ -4,13 +4,14 @@
 anywhere, since they are rounded to two digits.
 """
 
-import json
 import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 MISSED_AFTER_S = 0.010
 """A request sent this much after it was due is a missed arrival: the generator was full."""
@@ -41,11 +42,13 @@ class LoadSamples:
     cpu_at_zero_s: float = 0.0
     cpu_s: float = 0.0
     """CPU seconds of this process from `begin` to the last end."""
+    workers: list[dict[str, Any]] = field(default_factory=list)
+    """Of a load from several processes: the fields of placebench.experiment.records.LoadWorker."""
 
-    def begin(self) -> None:
-        """From here on it counts; only the first call does anything."""
+    def begin(self, at: float | None = None) -> None:
+        """From here on it counts, or from the reading *at* of the clock; only the first call does anything."""
         if self.zero is None:
-            self.zero, self.cpu_at_zero_s = self.clock(), self.cpu_clock()
+            self.zero, self.cpu_at_zero_s = self.clock() if at is None else at, self.cpu_clock()
 
     def now_s(self) -> float:
         """Seconds since `begin`."""
@@ -97,12 +100,35 @@ class LoadSamples:
             "in_flight": self.sent - self.completed,
             "missed": self.missed,
             "client_cpu_s": self.cpu_s,
+            "workers": self.workers,
         }
+
+    def encode(self) -> bytes:
+        """The fields of LoadResult as JSON; no digit of a sample is lost."""
+        return msgspec.json.encode(self.to_json())
+
+    def merge(self, encoded: bytes) -> int:
+        """Add the samples of another process, as `encode` gave them; returns how many there are.
+
+        Its offsets are from the same moment as ours: whoever starts the processes sees to that.
+        """
+        other = msgspec.json.decode(encoded)
+        for name in ("started_s", "latency_s", "service_s", "body_bytes"):
+            getattr(self, name).extend(other[name])
+        completed = len(other["latency_s"])
+        self.statuses.update(other["statuses"])
+        self.sent += completed + other["in_flight"]
+        self.missed += other["missed"]
+        self.cpu_s += other["client_cpu_s"]
+        for message in other["failure_messages"]:
+            self._keep_message(message)
+        self.failures += other["failures"]
+        return completed
 
     def save(self, path: Path) -> None:
         """Write atomically."""
         partial = path.with_name(path.name + ".partial")
-        partial.write_text(json.dumps(self.to_json()))
+        partial.write_bytes(self.encode())
         partial.replace(path)
 
     def _elapsed_s(self) -> float:
@@ -111,5 +137,8 @@ class LoadSamples:
 
     def _fail(self, message: str) -> None:
         self.failures += 1
+        self._keep_message(message)
+
+    def _keep_message(self, message: str) -> None:
         if message not in self.failure_messages and len(self.failure_messages) < _MESSAGES_KEPT:
             self.failure_messages.append(message)

@@ -2,17 +2,18 @@
 
 A locustfile makes a `LoadSession` and lets its user call `get` or `send` (closed-loop) or `follow_schedule`
 (open-loop). Each request goes with a number that the server's telemetry repeats, and is kept among the samples. The
-requests in flight at the end are waited for: to drop them, as locust does, drops the slow ones.
+requests in flight at the end are waited for: to drop them, as locust does, drops the slow ones. With locust's --master,
+--worker and --processes each worker does its part, and the master has all samples in the end.
 """
 
 import os
-import sys
+import tempfile
 import time
 from argparse import Namespace
-from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import cycle
+from itertools import cycle, islice
 from pathlib import Path
 from typing import Any, Final, Self, cast
 from urllib.parse import urlsplit
@@ -28,7 +29,8 @@ from locust.exception import StopUser
 from locust.runners import STATE_RUNNING, STATE_SPAWNING, LocalRunner, MasterRunner, WorkerRunner
 
 from placebench.http_session import Request
-from placebench.loadgen.options import LoadOptions, add_options, arrivals
+from placebench.loadgen.distributed import MasterLink, WorkerLink
+from placebench.loadgen.options import LoadOptions, LoadPart, add_options, arrivals
 from placebench.loadgen.samples import LoadSamples
 from placebench.loadgen.write_log import Allocations, WriteLog, write_log_path
 from placebench.telemetry.telemeter import REQUEST_HEADER, Telemeter
@@ -36,11 +38,7 @@ from placebench.telemetry.telemeter import REQUEST_HEADER, Telemeter
 _EXIT_NO_SAMPLES = 1
 _PAUSE_WITHOUT_RESPONSE_S = 0.1
 _COUNT_EVERY_S = 0.5
-_COUNTED_IN_ONE_PROCESS = ("requests", "warmup", "samples_file")
-_ONE_PROCESS = (
-    "an open-loop load, --requests, --warmup and --samples-file count in one process: "
-    "leave out --processes, --master and --worker"
-)
+_EXIT_LOST_WORKERS = 1
 # The bytes of the body are the bytes on the wire.
 _UNPACKED = {"Accept-Encoding": "identity"}
 PLACEMENT_HEADERS: Final = {
@@ -115,12 +113,14 @@ class LoadSession:
         self._stopping = Event()
         self._schedule_taken = False
         self._telemeter: Telemeter | None = None
+        self._master: MasterLink | None = None
+        self._worker: WorkerLink | None = None
+        self.part = LoadPart()
         for hook, listener in (
             (events.init_command_line_parser, self._on_command_line),
             (events.init, self._on_init),
             (events.test_start, self._on_test_start),
             (events.test_stopping, self._on_test_stopping),
-            (events.quitting, self._on_quitting),
         ):
             hook.add_listener(listener)  # type: ignore[no-untyped-call]
 
@@ -148,26 +148,30 @@ class LoadSession:
         """The log of this run's writes: beside the samples, or nowhere without --samples-file."""
         options = self.options
         path = write_log_path(options.samples_file) if options.samples_file else Path(os.devnull)
-        return WriteLog(path, seed=options.seed, run=str(time.time_ns()))
+        return WriteLog(path, seed=options.seed, run=str(time.time_ns()), part=self.part.index)
 
     def follow_schedule(self, client: FastHttpSession, job: Callable[[float], object] | None = None) -> None:
         """Open-loop load: the whole schedule, by the first user that comes; every user raises StopUser in the end.
 
         A request is sent when it is due, whatever became of the ones before, as long as fewer than
         options.max_concurrent are in flight; else it waits, counts as missed, and its latency still runs from when it
-        was due. job: is called with that offset instead of a request; it sends its requests by `send_part`, and is
-        one sample, which it takes itself.
+        was due. With several processes it is this one's part of the schedule. job: is called with that offset instead
+        of a request; it sends its requests by `send_part`, and is one sample, which it takes itself.
         """
         if self._schedule_taken:
             raise StopUser
         self._schedule_taken = True
         while self._warmup_left:
             self._warm_up(client)
-        pool = Pool(self.options.max_concurrent)
-        for due_s in arrivals(self.options.rate_per_s, self.options.seed):
-            if not self._wait_for(due_s) or not self._take():
+        self._warm.wait()
+        pool, options = Pool(self.options.max_concurrent), self.options
+        schedule = zip(
+            islice(arrivals(options.rate_per_s, options.seed), options.requests), self._requests, strict=False
+        )
+        for due_s, request in self.part.select(schedule, options.seed):
+            if not self._wait_for(due_s):
                 break
-            pool.spawn(job, due_s) if job else pool.spawn(self._send_due, client, self._next_request(), due_s)
+            pool.spawn(job, due_s) if job else pool.spawn(self._send_due, client, request, due_s)
         self._stopping.set()
         pool.join()
         raise StopUser
@@ -185,7 +189,7 @@ class LoadSession:
     def _wait_for(self, due_s: float) -> bool:
         """Until then; False when the run ends before."""
         end_s = self.options.measure_s
-        if end_s is not None and due_s >= end_s:
+        if self._stopping.is_set() or (end_s is not None and due_s >= end_s):
             return False
         return not self._stopping.wait(timeout=max(0.0, due_s - self.samples.now_s()))
 
@@ -202,7 +206,7 @@ class LoadSession:
     def _warm_up(self, client: FastHttpSession) -> Outcome:
         self._warmup_left -= 1
         outcome = _send_request(client, self._next_request(), self._warmup)
-        if self._warmup.completed == self.options.warmup:
+        if self._warmup.completed == self._warmup_wanted:
             self._begin()
         return outcome
 
@@ -212,31 +216,63 @@ class LoadSession:
             gevent.sleep(_PAUSE_WITHOUT_RESPONSE_S)
 
     def _begin(self) -> None:
-        self.samples.begin()
-        self._parts.begin()
+        """The warm-up is over: from here on it counts, or from when the master says so."""
+        if self._worker is not None:
+            self._worker.report_ready()
+        else:
+            self._begin_at(None)
+
+    def _begin_at(self, at: float | None) -> None:
+        self.samples.begin(at)
+        self._parts.begin(at)
+        if self._requests_left == 0:  # fewer requests than processes
+            self._stopping.set()
         self._warm.set()
 
     def _on_command_line(self, parser: Any, **_: object) -> None:
         add_options(parser, path=self._path)
-        self._refuse_before_the_fork()
 
     def _on_init(self, environment: Environment, **_: object) -> None:
         parsed = cast(Namespace, environment.parsed_options)
+        self._read_options(parsed)
+        runner = environment.runner
+        if isinstance(runner, MasterRunner):
+            log = write_log_path(self.options.samples_file) if self.options.samples_file else None
+            self._master = MasterLink(runner, self.samples, log)
+            if self._kind == "open":
+                events.worker_connect.add_listener(  # type: ignore[no-untyped-call]
+                    lambda **_: _give_each_worker_a_user(parsed, len(runner.clients) + 1)
+                )
+        elif isinstance(runner, WorkerRunner):
+            self._worker = WorkerLink(runner, begin=self._begin_at, end=self._end_now)
+            if self.options.samples_file is None:
+                self._scratch = tempfile.TemporaryDirectory(prefix="placebench-worker-")
+                parsed.samples_file = f"{self._scratch.name}/samples.json"
+                self._read_options(parsed)
+        if self.options.telemetry is not None:
+            self._telemeter = Telemeter(self.options.telemetry, role="client")
+        # Before those of the runner, whom nobody can send anything after them.
+        events.quitting.add_listener(self._on_quitting)  # type: ignore[no-untyped-call]
+        # Locust times its -t on a clock that was last read before the imports: without this it ends a second early.
+        gevent.get_hub().loop.update_now()
+        environment.stop_timeout = parsed.stop_timeout or self.options.response_timeout_s
+        self._configure_users(environment)
+
+    def _read_options(self, parsed: Namespace) -> None:
+        """Read the options; *part* of the load is this process's."""
         self.options = LoadOptions.of(parsed)
         self._requests = cycle(
             [LoadRequest.of(each) for each in self.options.workload] or [LoadRequest(self.options.path)]
         )
-        self._refuse_several_processes(environment)
-        self._requests_left = self.options.requests
-        self._warmup_left = self.options.warmup
+        requests = self.options.requests if self._kind == "closed" else None  # the schedule ends by itself
+        self._requests_left = None if requests is None else self.part.share(requests)
+        self._warmup_left = self.part.share(self.options.warmup)
+        self._warmup_wanted = self._warmup_left
         self.samples = self._new_samples(parsed)
         self._warmup = self._new_samples(parsed)
         self._parts = self._new_samples(parsed)
-        if self.options.telemetry is not None:
-            self._telemeter = Telemeter(self.options.telemetry, role="client")
-        # Locust times its -t on a clock that was last read before the imports: without this it ends a second early.
-        gevent.get_hub().loop.update_now()
-        environment.stop_timeout = parsed.stop_timeout or self.options.response_timeout_s
+
+    def _configure_users(self, environment: Environment) -> None:
         for user in environment.user_classes:
             if issubclass(user, FastHttpUser):
                 user.network_timeout = user.connection_timeout = self.options.response_timeout_s
@@ -246,30 +282,49 @@ class LoadSession:
         rate_per_s = self.options.rate_per_s if self._kind == "open" else None
         return LoadSamples(self._kind, parsed.num_users or 1, rate_per_s, self.options.seed)
 
-    def _refuse_several_processes(self, environment: Environment) -> None:
-        if self._needs_one_process(vars(environment.parsed_options)) and not isinstance(
-            environment.runner, LocalRunner
-        ):
-            raise SystemExit(_ONE_PROCESS)
-
-    def _refuse_before_the_fork(self) -> None:
-        """The same by what was typed: once forked, a worker whose master has left would wait for ever."""
-        typed = {argument.partition("=")[0] for argument in sys.argv[1:]}
-        needs_one = {f"--{name.replace('_', '-')}": name for name in _COUNTED_IN_ONE_PROCESS}
-        given = {name: option in typed for option, name in needs_one.items()}
-        if self._needs_one_process(given) and typed & {"--processes", "--master", "--worker"}:
-            raise SystemExit(_ONE_PROCESS)
-
-    def _needs_one_process(self, options: Mapping[str, object]) -> bool:
-        return self._kind == "open" or any(options[name] for name in _COUNTED_IN_ONE_PROCESS)
-
     def _on_test_start(self, environment: Environment, **_: object) -> None:
+        if self._master is not None:
+            self._start_workers(environment, self._master)
+            return
+        if self._worker is not None and not self._take_part(environment, self._worker):
+            return
         self._warmup.begin()
         if not self._warmup_left:
             self._begin()
         gevent.spawn(self._end_the_run, environment)
         if self.options.samples_file:
             gevent.spawn(self._write_count)
+
+    def _start_workers(self, environment: Environment, master: MasterLink) -> None:
+        runner = cast(MasterRunner, environment.runner)
+        users, workers = runner.target_user_count, len(runner.clients.ready)
+        self.samples.users = users
+        if workers > users:
+            print(f"{users} users for {workers} workers: give one to each at least (--users)")  # noqa: T201
+            environment.process_exit_code = _EXIT_NO_SAMPLES
+            gevent.spawn(runner.quit)
+            return
+        master.assign_parts()
+        gevent.spawn(master.run)
+        if self.options.samples_file:
+            gevent.spawn(self._write_count, runner)
+
+    def _take_part(self, environment: Environment, worker: WorkerLink) -> bool:
+        """Read the options again, which are the master's now; False for a worker that came after the start.
+
+        Files are those that it was started with, by the number of its part.
+        """
+        if worker.part is None:
+            self._end_now(at_once=False)
+            return False
+        own, self.part = self.options, worker.part
+        self._read_options(cast(Namespace, environment.parsed_options))
+        samples_file = own.samples_file
+        if samples_file is not None:
+            samples_file = samples_file.with_suffix(f".{self.part.index}{samples_file.suffix}")
+        self.options = replace(self.options, samples_file=samples_file, telemetry=own.telemetry)
+        self._configure_users(environment)
+        return True
 
     def _end_the_run(self, environment: Environment) -> None:
         self._warm.wait()
@@ -282,40 +337,70 @@ class LoadSession:
             runner.user_greenlets.join(timeout=environment.stop_timeout)
             environment.stop_timeout = 0.0
             runner.quit()
+        elif isinstance(runner, WorkerRunner):
+            runner.user_greenlets.join(timeout=environment.stop_timeout)
+            self._hand_over()
 
-    def _write_count(self) -> None:
-        """Keep the number of ended requests in a file beside the samples, for whoever shows progress."""
+    def _hand_over(self, *, at_once: bool = False) -> None:
+        """A worker's samples into its file, and to the master."""
+        if self._worker is not None and self._worker.part is not None and self.options.samples_file:
+            self.samples.save(self.options.samples_file)
+            self._worker.hand_over(self.samples, write_log_path(self.options.samples_file), at_once=at_once)
+
+    def _write_count(self, master: MasterRunner | None = None) -> None:
+        """Keep the number of ended requests in a file beside the samples, for whoever shows progress.
+
+        locust's master knows it from its workers, the warm-up included.
+        """
         if self.options.samples_file:
             count_file = self.options.samples_file.with_suffix(".count")
             while True:
-                count_file.write_text(str(self.samples.completed))
+                count_file.write_text(str(master.stats.total.num_requests if master else self.samples.completed))
                 gevent.sleep(_COUNT_EVERY_S)
 
-    def _on_test_stopping(self, **_: object) -> None:
+    def _end_now(self, at_once: bool) -> None:
+        """The end before its time; at_once: the requests in flight are not waited for."""
         self._stopping.set()
         self._warm.set()
+        if at_once:
+            self._hand_over(at_once=True)
+
+    def _on_test_stopping(self, environment: Environment, **_: object) -> None:
+        self._end_now(at_once=False)
+        if self._master is not None:
+            self._master.collect(at_once=False, limit_s=environment.stop_timeout or 0.0)
 
     def _on_quitting(self, environment: Environment, **_: object) -> None:
         """The end, and also what Ctrl-C and SIGTERM come to: keep what there is, and wait for nothing any more."""
         environment.stop_timeout = 0.0
-        if self.options.samples_file:
-            self.samples.save(self.options.samples_file)
-        if "write_log" in vars(self):
-            self.write_log.close()
         if self._telemeter is not None:
             self._telemeter.close()
-        if isinstance(environment.runner, WorkerRunner):
+        if self._worker is not None:
+            self._hand_over(at_once=True)
+        if "write_log" in vars(self):
+            self.write_log.close()
+        if self._worker is not None:
             return  # the master sees the failures of all its workers, and whether there were samples
-        if self._completed(environment) == 0:
+        lost = 0
+        if self._master is not None:
+            self._master.collect(at_once=True)
+            lost = self._master.note_lost_workers()
+        if self.options.samples_file:
+            self.samples.save(self.options.samples_file)
+        if self.samples.completed == 0:
             print("no samples: not one request ended")  # noqa: T201  where locust's own output goes
             environment.process_exit_code = _EXIT_NO_SAMPLES
+        elif lost:
+            print(f"{lost} workers were lost: their requests are in no figure")  # noqa: T201
+            environment.process_exit_code = _EXIT_LOST_WORKERS
         elif self.samples.failures:
             environment.process_exit_code = cast(Namespace, environment.parsed_options).exit_code_on_error
 
-    def _completed(self, environment: Environment) -> int:
-        if isinstance(environment.runner, MasterRunner):
-            return environment.runner.stats.total.num_requests
-        return self.samples.completed
+
+def _give_each_worker_a_user(parsed: Namespace, workers: int) -> None:
+    """Of an open-loop load, in which one user sends all of a worker's requests."""
+    parsed.num_users = max(parsed.num_users or 1, workers)
+    parsed.spawn_rate = max(parsed.spawn_rate or 1, parsed.num_users)
 
 
 def _send_request(

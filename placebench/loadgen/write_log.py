@@ -14,6 +14,8 @@ from uuid import NAMESPACE_URL, uuid5
 
 Allocations = dict[str, dict[str, int]]  # amounts by resource class by provider
 
+_MOST_WRITES = 1 << 40
+
 
 @dataclass(frozen=True)
 class LoggedWrite:
@@ -29,11 +31,14 @@ class LoggedWrite:
 class WriteLog:
     """Grows line by line while the load runs."""
 
-    def __init__(self, path: Path, *, seed: int, run: str) -> None:
-        """Open the file; *run* distinguishes this run from others with the same seed."""
+    def __init__(self, path: Path, *, seed: int, run: str, part: int = 0) -> None:
+        """Open the file; *run* distinguishes this run from others with the same seed.
+
+        part: of which of several processes; their logs one after the other are one log.
+        """
         self._file = path.open("w", buffering=1)
-        self._name = f"placebench claims, seed {seed}, run {run}"
-        self._consumers, self._writes = count(1), count(1)
+        self._name = f"placebench claims, seed {seed}, run {run}, part {part}"
+        self._consumers, self._writes = count(1), count(1 + part * _MOST_WRITES)
 
     def new_consumer(self) -> str:
         """The UUID of the next consumer."""

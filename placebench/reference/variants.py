@@ -145,6 +145,11 @@ class ReferenceVariant:
         return "asgi" if self.worker.driver(_POSTGRESQL).get_dialect().is_async else "wsgi"
 
     @property
+    def portable(self) -> bool:
+        """Whether it runs on MariaDB and SQLite too."""
+        return not (self.postgresql_only or self.revisions)
+
+    @property
     def serving(self) -> Serving:
         """The application, its interface, and the server that serves it where none is named."""
         return _SERVING[self.interface]

@@ -1,4 +1,4 @@
-"""An application behind a server of one's choice: uWSGI, gunicorn, uvicorn, hypercorn, granian, or any command.
+"""An application behind a server of one's choice: uWSGI, gunicorn, mod_wsgi, uvicorn, hypercorn, granian, any command.
 
 `serve` starts one in a process of its own and gives a `RunningServer`, which is ready when `GET /` responds with 200.
 `with_server` finds out whether an application is WSGI or ASGI, and which server can serve it.
@@ -11,6 +11,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
@@ -18,7 +19,8 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from placebench.errors import MissingExtraError, PlacebenchError, ServerError
-from placebench.runtime.running_server import Interface, RunningServer, ServerSpec
+from placebench.runtime.mod_wsgi import find_mod_wsgi, mod_wsgi_options
+from placebench.runtime.running_server import POLL_S, Interface, RunningServer, ServerSpec
 from placebench.runtime.uwsgi import UwsgiServer, uwsgi_program
 
 STANDALONE = Path(__file__).with_name("standalone")
@@ -140,6 +142,29 @@ class _Granian(_OnChosenPort):
         ]
 
 
+class _ModWsgi(_OnChosenPort):
+    """Apache with mod_wsgi in its own processes."""
+
+    name = "mod_wsgi"
+    _worker_died = re.compile(r"^.*child pid \d+ exit signal .*$", re.MULTILINE)
+
+    def stop(self) -> None:
+        """Serve the requests in flight, up to grace_s, then end: SIGTERM would drop them."""
+        give_up_at = time.monotonic() + self._spec.grace_s
+        if self.is_running:
+            os.kill(self.pid, signal.SIGWINCH)
+        while self.is_running and time.monotonic() < give_up_at:
+            time.sleep(POLL_S)
+        super().stop()
+
+    def _command(self, spec: ServerSpec) -> list[str]:
+        found = find_mod_wsgi(spec.python)
+        return [found.program, *mod_wsgi_options(found, spec, self._scratch)]
+
+    def _variables(self, spec: ServerSpec) -> dict[str, str]:
+        return {"PLACEBENCH_APPLICATION": spec.module}
+
+
 class _Command(_OnChosenPort):
     """What a command of the user serves at {port}."""
 
@@ -174,6 +199,7 @@ _SERVERS: Mapping[str, type[RunningServer]] = {
     "uvicorn": _Uvicorn,
     "hypercorn": _Hypercorn,
     "granian": _Granian,
+    "mod_wsgi": _ModWsgi,
     "wsgiref": _Wsgiref,
     "command": _Command,
 }

@@ -11,12 +11,13 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 
 from sqlalchemy import URL, NullPool, create_engine, text
 from sqlalchemy.exc import DBAPIError
 
-from placebench.errors import DatabaseError
+from placebench.errors import DatabaseError, MissingExtraError
 from placebench.runtime.postgres.binaries import Account, private_folder, server_account
 from placebench.runtime.postgres.private_server import free_port, one_line_errors
 from placebench.runtime.supervisor import Child, ChildSpec, Supervisor, start_child
@@ -54,6 +55,21 @@ class MariaDbServer:
         except DBAPIError as error:
             raise DatabaseError(f"MariaDB makes no database {name}: {error.orig}") from error
         return self.url.set(database=name).render_as_string(hide_password=False)
+
+
+def mariadb_url(url: str) -> str | None:
+    """Return *url* with its driver named where it is that of a MariaDB or MySQL; None for any other.
+
+    Raises MissingExtraError where PyMySQL, which it is without a driver, is not installed.
+    """
+    backend, _, rest = url.partition("://")
+    if backend.partition("+")[0] not in ("mysql", "mariadb"):
+        return None
+    if "+" in backend:
+        return url
+    if find_spec("pymysql") is None:
+        raise MissingExtraError("the driver PyMySQL is not installed: pip install 'placebench[mariadb]'")
+    return f"mysql+pymysql://{rest}"
 
 
 def find_mariadbd() -> dict[str, str]:

@@ -37,7 +37,7 @@ class ServerSpec:
     environment: Mapping[str, str] = field(default_factory=dict)
     """Further variables for the service, such as PYTHONHASHSEED; they override those made from this spec."""
     server: str = "uwsgi"
-    """One of uwsgi, gunicorn, uvicorn, hypercorn, granian and wsgiref, or command."""
+    """One of uwsgi, gunicorn, mod_wsgi, uvicorn, hypercorn, granian and wsgiref, or command."""
     interface: Interface = "wsgi"
     """Of the application; not every server has both."""
     command: str = ""
@@ -91,7 +91,8 @@ class RunningServer(ABC):
 
     def __init__(self, spec: ServerSpec) -> None:
         """Start the process; `wait_until_ready` waits for it."""
-        argv, scratch = self._command(spec), new_scratch_path(f"placebench-{self.name}-")
+        self._scratch = scratch = new_scratch_path(f"placebench-{self.name}-")
+        argv = self._command(spec)
         if spec.log is not None:
             spec.log.parent.mkdir(parents=True, exist_ok=True)
         self._spec = spec
@@ -100,7 +101,7 @@ class RunningServer(ABC):
             ChildSpec(
                 name=self.name,
                 argv=argv,
-                env=spec.variables(),
+                env={**spec.variables(), **self._variables(spec)},
                 cwd=spec.folder or scratch,
                 log=self._log.path,
                 grace_s=self._grace_s or spec.grace_s,
@@ -181,6 +182,10 @@ class RunningServer(ABC):
     @abstractmethod
     def _command(self, spec: ServerSpec) -> list[str]:
         """Its argument vector."""
+
+    def _variables(self, spec: ServerSpec) -> dict[str, str]:  # noqa: ARG002
+        """Further variables of its environment."""
+        return {}
 
     def _find_url(self) -> str:
         if not self.url and (found := self._listens.search(self._log.text())):

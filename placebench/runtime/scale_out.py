@@ -160,7 +160,9 @@ class LoadBalancer:
         self._supervisor = Supervisor(folder)
         try:
             configuration = folder / "nginx.conf"
-            configuration.write_text(_configure(hosts, address))
+            # As root, workers stay root to use our folder.
+            user = "user root;" if os.geteuid() == 0 else ""
+            configuration.write_text(nginx_configuration(hosts, address, user=user))
             self._log = ChildLog(folder / "nginx.log")
             command = [str(program), "-p", str(folder), "-c", str(configuration), "-e", "stderr"]
             self._child = start_child(ChildSpec("nginx", command, cwd=folder, log=self._log.path), self._supervisor)
@@ -206,10 +208,9 @@ def nginx_program() -> Path:
     raise MissingExtraError("no nginx was found on this machine: pip install 'placebench[scaleout]'")
 
 
-def _configure(hosts: Sequence[str], address: str) -> str:
-    """nginx.conf. A host that failed gets no request for a second; as root, workers stay root to use our folder."""
+def nginx_configuration(hosts: Sequence[str], address: str, *, user: str = "") -> str:
+    """nginx.conf. hosts: URLs; one that failed gets no request for a second. user: the line for it, none: nginx's."""
     servers = (f"        server {urlsplit(host).netloc} max_fails=1 fail_timeout=1s;" for host in hosts)
-    user = "user root;" if os.geteuid() == 0 else ""
     return _CONFIGURATION.format(user=user, hosts="\n".join(servers), address=address)
 
 

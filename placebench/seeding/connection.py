@@ -92,6 +92,9 @@ def _wait_for_others(connection: Connection) -> None:
         connection.execute(text("SELECT pg_advisory_lock(:key)"), {"key": _LOCK})
         connection.execute(text(f"SET lock_timeout = '{_PATIENCE}'"))
         connection.commit()
+    elif connection.dialect.name in ("mysql", "mariadb"):  # it has one for all databases of a server
+        connection.execute(text("SELECT GET_LOCK(CONCAT('placebench ', LEFT(DATABASE(), 50)), 3600)"))
+        connection.commit()
 
 
 def _first(error: BaseException, kinds: tuple[type[BaseException], ...]) -> BaseException:

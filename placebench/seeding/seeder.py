@@ -138,6 +138,8 @@ def _empty(connection: Connection) -> str:
     if connection.dialect.name == "postgresql":
         connection.execute(text(f"TRUNCATE {', '.join(table.name for table in _EMPTIED)}"))
     else:
+        unrelated = {"root_provider_id": None, "parent_provider_id": None}  # MariaDB checks them row by row
+        connection.execute(tables.resource_providers.update().values(unrelated))
         for table in _EMPTIED:
             connection.execute(table.delete())
     return f"removed {removed or 'nothing: the tables were empty'}"

@@ -6,7 +6,7 @@ with ties too: scipy has neither the interval nor an exact p with ties.
 
 import math
 from bisect import bisect_left, bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import accumulate
@@ -121,10 +121,9 @@ def signed_rank_p(values: Sequence[float]) -> float:
 
 def _normal_rank(n: int, tail: float) -> int:
     """The same from the normal distribution with continuity and kurtosis correction (Cornish & Fisher 1938)."""
-    mean = n * (n + 1) / 4
-    variance = n * (n + 1) * (2 * n + 1) / 24
-    fourth_powers = n * (n + 1) * (2 * n + 1) * (3 * n * n + 3 * n - 1) / 30
-    excess_kurtosis = -fourth_powers / 8 / variance**2
+    ranks = range(1, n + 1)
+    mean, variance = sum(ranks) / 2, sum(rank**2 for rank in ranks) / 4
+    excess_kurtosis = -sum(rank**4 for rank in ranks) / 8 / variance**2
     z = NormalDist().inv_cdf(tail)
     corrected = z + excess_kurtosis / 24 * (z**3 - 3 * z)
     return math.ceil(mean - 0.5 + math.sqrt(variance) * corrected)
@@ -133,12 +132,7 @@ def _normal_rank(n: int, tail: float) -> int:
 @lru_cache(maxsize=32)
 def _cumulative(n: int) -> list[float]:
     """P(T <= t) for t = 0 up to the middle, where T sums those of the ranks 1 … n that a fair coin picks."""
-    middle = n * (n + 1) // 4
-    chances = [1.0] + [0.0] * middle
-    for rank in range(1, n + 1):
-        shifted = [0.0] * min(rank, middle + 1) + chances[: max(middle + 1 - rank, 0)]
-        chances = [(without + picked) / 2 for without, picked in zip(chances, shifted, strict=True)]
-    return list(accumulate(chances))
+    return list(accumulate(_chances(range(1, n + 1), n * (n + 1) // 4)))
 
 
 def _doubled_ranks(sizes: Sequence[float]) -> list[int]:
@@ -153,8 +147,13 @@ def _chance_up_to(ranks: tuple[int, ...], limit: int) -> float:
     if len(ranks) > _EXACT_UP_TO:
         mean, variance = sum(ranks) / 2, sum(rank * rank for rank in ranks) / 4
         return NormalDist(mean, math.sqrt(variance)).cdf(limit + 1)
-    chances = [1.0] + [0.0] * limit
+    return sum(_chances(ranks, limit))
+
+
+def _chances(ranks: Iterable[int], most: int) -> list[float]:
+    """How likely the sum of those *ranks* that a fair coin picks is 0, 1, … *most*."""
+    chances = [1.0] + [0.0] * most
     for rank in ranks:
-        shifted = [0.0] * min(rank, limit + 1) + chances[: max(limit + 1 - rank, 0)]
+        shifted = ([0.0] * rank + chances)[: most + 1]
         chances = [(without + picked) / 2 for without, picked in zip(chances, shifted, strict=True)]
-    return sum(chances)
+    return chances

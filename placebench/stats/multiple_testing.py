@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from itertools import accumulate
 
 from placebench.stats.comparison import Comparison
 from placebench.stats.replicates import METRICS, PRIMARY, MeasuredBlock, ReducedReplicates, reduce_blocks
@@ -20,13 +21,11 @@ def adjust_for_multiple_testing(comparisons: Sequence[Comparison]) -> list[Compa
 def benjamini_hochberg(p_values: Iterable[float]) -> list[float]:
     """Adjusted p values, in the order they came: p times how many there are over its rank, never falling with p."""
     values = list(p_values)
-    largest_first = sorted(range(len(values)), key=lambda place: values[place], reverse=True)
-    made = [1.0] * len(values)
-    least = 1.0
-    for passed, place in enumerate(largest_first):
-        least = min(least, values[place] * len(values) / (len(values) - passed))
-        made[place] = least
-    return made
+    number = len(values)
+    largest_first = sorted(range(number), key=lambda place: values[place], reverse=True)
+    multiplied = (values[place] * number / (number - passed) for passed, place in enumerate(largest_first))
+    adjusted = dict(zip(largest_first, accumulate(multiplied, min), strict=True))
+    return [adjusted[place] for place in range(number)]
 
 
 def _adjust(comparison: Comparison, p_adjusted: float) -> Comparison:

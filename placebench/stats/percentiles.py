@@ -22,8 +22,7 @@ def percentile(ordered: Sequence[float], share: float) -> float | None:
         return None
     position = share * (len(ordered) - 1)
     below = int(position)
-    above = min(below + 1, len(ordered) - 1)
-    return ordered[below] + (position - below) * (ordered[above] - ordered[below])
+    return ordered[below] + (position - below) * (ordered[below + 1] - ordered[below])
 
 
 def cumulative_distribution(ordered: Sequence[float], *, points: int = 200) -> list[tuple[float, float]]:
@@ -69,7 +68,7 @@ def median_interval(values: Sequence[float]) -> MedianInterval:
         raise ValueError("no values: a median needs one")
     ordered = sorted(values)
     n = len(ordered)
-    dropped = max((k for k in range((n + 1) // 2) if _confidence(n, k) >= _AT_LEAST), default=None)
+    dropped = max((k for k in range(n) if _confidence(n, k) >= _AT_LEAST), default=None)
     if dropped is None:
         return MedianInterval(median(ordered), None, None, None, n)
     return MedianInterval(median(ordered), ordered[dropped], ordered[n - 1 - dropped], _confidence(n, dropped), n)

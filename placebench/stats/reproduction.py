@@ -12,7 +12,7 @@ from typing import Final, Literal
 from placebench.stats.comparison import Comparison
 from placebench.stats.hodges_lehmann import FEWEST_REPLICATES, ConfidenceInterval, count_replicates
 from placebench.stats.replicates import COUNTED
-from placebench.stats.verdict import EQUIVALENT, FASTER, INCONCLUSIVE, SLOWER, Verdict
+from placebench.stats.verdict import BELOW_MARGIN, FASTER, INCONCLUSIVE, SLOWER, Verdict
 
 Outcome = Literal["reproduced", "not reproduced", "inconclusive"]
 
@@ -118,19 +118,17 @@ def _judge_verdicts(claim: Claim, new: Comparison) -> Reproduction:
     return Reproduction(NOT_REPRODUCED, f"published {claim.verdict!r}, the new verdict is {new.verdict!r}", None)
 
 
-def _direction(verdict: Verdict, ratio: float | None) -> int:
-    """-1 for less, 1 for more, 0 for neither; below the margin has a direction too."""
-    if verdict in (FASTER, SLOWER):
-        return -1 if verdict == FASTER else 1
-    if verdict in (EQUIVALENT, INCONCLUSIVE) or ratio is None:
-        return 0
-    return -1 if ratio < 1 else 1
+def _direction(new: Comparison) -> Verdict:
+    """The verdict; faster or slower below the margin too."""
+    if new.verdict == BELOW_MARGIN and new.ratio is not None:
+        return FASTER if new.ratio < 1 else SLOWER
+    return new.verdict
 
 
 def _supports(claim: Claim, new: Comparison) -> bool:
     """Whether the new verdict agrees: the same direction, or no change beyond the margin where none was claimed."""
     if claim.verdict in (FASTER, SLOWER):
-        return _direction(new.verdict, new.ratio) == _direction(claim.verdict, claim.ratio)
+        return _direction(new) == claim.verdict
     return new.verdict not in (FASTER, SLOWER, INCONCLUSIVE)
 
 
@@ -147,7 +145,7 @@ def _replicates_needed(claim: Claim, before: ConfidenceInterval, new: Comparison
     target = effect if claim.verdict in (FASTER, SLOWER) else new.margin - effect
     if target <= 0 or not new.detectable:
         return None
-    return max(FEWEST_REPLICATES, new.replicates + 1, math.ceil(new.replicates * (new.detectable / target) ** 2))
+    return max(new.replicates + 1, math.ceil(new.replicates * (new.detectable / target) ** 2))
 
 
 def _too_wide(new: Comparison, needed: int | None) -> str:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from placebench.errors import PlacebenchError
+from placebench.telemetry.clock import ClockBounds
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -408,10 +409,5 @@ def _host(name: str, own: str, pairs: pd.DataFrame) -> HostOffset:
         )
     sent, begun = pairs["started_s_client"], pairs["started_s_server"]
     answered, read = begun + pairs["inside_s"], sent + pairs["duration_s_client"]
-    lows, highs = answered - read, begun - sent
-    low, high = float(lows.max()), float(highs.min())
-    if low <= high:
-        return HostOffset(name, (low + high) / 2, (high - low) / 2, len(pairs))
-    fastest = (highs - lows).idxmin()
-    low, high = float(lows[fastest]), float(highs[fastest])
-    return HostOffset(name, (low + high) / 2, (high - low) / 2, len(pairs), drifts=True)
+    bounds = ClockBounds.of(list(zip(sent, begun, answered, read, strict=True)))
+    return HostOffset(name, bounds.offset_s, bounds.uncertainty_s, len(pairs), bounds.drifts)

@@ -50,6 +50,7 @@ def main() -> None:
         "--variants", nargs="*", metavar="VARIANT", help="for candidates, http, scale: some variants only"
     )
     parser.add_argument("--runs", type=int, help="for repeats: runs to add to those in the file (default: %(default)s)")
+    parser.add_argument("--quick-runs", type=int, help="for waiting: quick runs (default: %(default)s)")
     parser.add_argument("--beside", type=int, default=0, help="for repeats: other variants in each replicate")
     parser.add_argument("--out", type=Path, help="where figures are kept (default: docs/results; --smoke: nowhere)")
     amounts = _beside("amounts")

@@ -22,6 +22,7 @@ from typing import Any
 from placebench import units
 from placebench.stats import hodges_lehmann
 from placebench.stats.hodges_lehmann import pseudo_median
+from placebench.stats.sequential import sequential_p
 
 TOP = Path(__file__).resolve().parents[2]
 PAGES = [TOP / "README.md", *sorted((TOP / "docs").rglob("*.md"))]
@@ -193,6 +194,30 @@ def calibration() -> str:
         rows.append((label, f"{shown[0]} % [{shown[1]}, {shown[2]}]", passed, wrong, *power, mde))
     head = "| Metric | Difference | A/A check | False positives | Power at 1, 2, 5 %, n = 12 | n = 30 |"
     return table(f"{head} MDE, n = 12, n = 30 |", rows)
+
+
+# --- restarts.json
+
+
+def _restarts() -> list[float]:
+    (made,) = (each for each in raw("restarts.json")["comparisons"] if each["metric"] == "cpu_s")
+    return [math.log(each) for each in made["ratios"]]
+
+
+@figure
+def restarts() -> str:
+    made = hodges_lehmann(_restarts())
+    ratio, low, high = (math.exp(each) for each in (made.estimate, made.low, made.high))
+    return f"{change(ratio, 2)} % CPU [{change(low, 2)}, {change(high, 2)}; n = {len(_restarts())}]"
+
+
+@figure
+def restarts_in_other_orders() -> str:
+    ratios, orders, wrong, lot = _restarts(), 100, 0, random.Random(1)
+    for _ in range(orders):
+        lot.shuffle(ratios)
+        wrong += sequential_p([each * lot.choice((1, -1)) for each in ratios]) <= 0.05
+    return f"{wrong} of {orders}"
 
 
 # --- candidates.json, http.json

@@ -23,7 +23,7 @@ from placebench.runtime.postgres import open_server
 from placebench.stats.hodges_lehmann import pseudo_median
 
 BESIDE = ("naive+freeze", "naive+summaries", "naive+usages", "tuned-freeze", "tuned-summaries", "tuned-usages")
-MOST_TREES, ROUNDS = 100, 2
+MOST_TREES, ROUNDS = 100, 1
 
 
 def bench_repeats(arguments: argparse.Namespace, say: Callable[..., None], _: Callable[..., str]) -> None:

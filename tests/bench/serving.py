@@ -7,10 +7,12 @@ The key piece is `bench_candidates`. Every program runs in its own process and e
 import argparse
 import json
 import math
+import os
 import statistics
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
 from itertools import chain
@@ -108,10 +110,13 @@ def costs_of(
         requests = {name: data.requests(topology) for name in names}
         with ExitStack() as stack:
             log = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-            served = {}
-            for name in start.start_order:
-                spec = variants[names.index(name)].spec(urls[name], hash_seed=start.hash_seed, log=log / name)
-                served[name] = stack.enter_context(serve(spec))
+            specs = [
+                variants[names.index(name)].spec(urls[name], hash_seed=start.hash_seed, log=log / name)
+                for name in start.start_order
+            ]
+            with ThreadPoolExecutor(os.cpu_count()) as pool:
+                started = pool.map(lambda spec: stack.enter_context(serve(spec)), specs)
+                served = dict(zip(start.start_order, started, strict=True))
             for name in start.warmup_order:
                 _block(served[name], urls[name], requests[name], block_s, None)
             for name in chain.from_iterable(start.rounds):

@@ -21,7 +21,7 @@ LOADED = "() => performance.getEntriesByType('navigation')[0].domContentLoadedEv
 
 def bench_waiting(arguments: argparse.Namespace, say: Callable[..., None], spread: Callable[..., str]) -> None:
     """A line for each: seconds, n, and of the quick run where they go."""
-    few, many = (1, 2) if arguments.smoke else (arguments.quick_runs, 20)
+    few, many = (1, 2) if arguments.smoke else (arguments.quick_runs, 12)
     seconds = {f"placebench {each}": [called(*each.split()) for _ in range(many)] for each in COMMANDS}
     run = "compare naive tuned --trees 4 -n 1 --rounds 1" if arguments.smoke else "lab perfload --preset quick"
     folder, runs = arguments.out / "waiting-run", list[dict[str, float]]()

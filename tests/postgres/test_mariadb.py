@@ -1,12 +1,18 @@
 """MariaDB beside PostgreSQL: a server of our own, the same rows in both, and the same responses in the matrix."""
 
+import json
+import threading
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
+from claimants import contend, provide, wrong_in_the_tables
 from reports import document_of
+from sqlalchemy import Connection, create_engine, text
 
 from placebench import results
+from placebench.cli import main
 from placebench.errors import DatabaseError
 from placebench.experiment.combinations import combine
 from placebench.experiment.matrix_plan import Job, Matrix
@@ -14,8 +20,11 @@ from placebench.experiment.matrix_study import matrix_study
 from placebench.experiment.run_folder import claim_folder
 from placebench.experiment.study import StudyRun
 from placebench.measure.meters import Backends, inspect_backends
+from placebench.reference.store.database import Database
+from placebench.runtime.application_servers import serve
 from placebench.runtime.mariadb import MariaDbServer, temporary_mariadb
 from placebench.runtime.postgres import Server
+from placebench.runtime.running_server import ServerSpec
 from placebench.seeding import data_digest, find_topology, seed
 
 TOPOLOGY = find_topology("nested-perfload", trees=3, seed=1, utilization=0.5)
@@ -71,3 +80,93 @@ def test_the_matrix_compares_it(mariadb: MariaDbServer, server: Server, tmp_path
     assert rows[0]["overhead_per_request_s"] == rows[0]["overhead_s"] / 2
     assert ["cached runs on PostgreSQL alone"] == [each["reason"] for each in document["impossible"]]
     assert run.head.same_responses["equal"] is True
+
+
+def counters(mariadb: MariaDbServer, name: str) -> tuple[str, Database]:
+    """The URL of a new database with two counters at 0, and what writes there; a lock is waited for 1 s."""
+    url = mariadb.database(name)
+    engine = create_engine(url, connect_args={"init_command": "SET innodb_lock_wait_timeout = 1"})
+    with engine.begin() as connection:
+        connection.execute(text("CREATE TABLE counters (id INT PRIMARY KEY, n INT) ENGINE = InnoDB"))
+        connection.execute(text("INSERT INTO counters VALUES (1, 0), (2, 0)"))
+    return url, Database(engine)
+
+
+def test_a_write_that_was_refused_in_a_deadlock_is_tried_again(mariadb: MariaDbServer) -> None:
+    """Two writers that lock two rows in opposite orders: MariaDB refuses one, and both are done in the end."""
+    url, database = counters(mariadb, "deadlock")
+    both_hold_one, attempts = threading.Barrier(2), []
+
+    def write(first: int, second: int) -> None:
+        begun: list[int] = []
+
+        def work(connection: Connection) -> None:
+            attempts.append(first)
+            connection.execute(text("UPDATE counters SET n = n + 1 WHERE id = :id"), {"id": first})
+            if not begun:
+                begun.append(first)
+                both_hold_one.wait(10)
+            connection.execute(text("UPDATE counters SET n = n + 1 WHERE id = :id"), {"id": second})
+
+        database.write(work)
+
+    threads = [threading.Thread(target=write, args=order) for order in ((1, 2), (2, 1))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(20)
+    with create_engine(url).connect() as connection:
+        counted = connection.scalars(text("SELECT n FROM counters")).all()
+
+    assert [2, 2] == counted
+    assert 3 <= len(attempts)
+
+
+def test_a_write_that_waited_too_long_for_a_lock_is_tried_again(mariadb: MariaDbServer) -> None:
+    """MariaDB gives up after 1 s; the lock is released then, and the second attempt writes."""
+    url, database = counters(mariadb, "waits")
+    attempts: list[int] = []
+    with create_engine(url).connect() as holder:
+        holder.execute(text("UPDATE counters SET n = 5 WHERE id = 1"))
+
+        def work(connection: Connection) -> None:
+            attempts.append(1)
+            if len(attempts) == 2:
+                holder.rollback()
+            connection.execute(text("UPDATE counters SET n = n + 1 WHERE id = 1"))
+
+        database.write(work)
+        counted = holder.scalar(text("SELECT n FROM counters WHERE id = 1"))
+
+    assert (2, 1) == (len(attempts), counted)
+
+
+def test_claims_that_race_see_no_error(mariadb: MariaDbServer) -> None:
+    """Six clients and the last units of three providers: 200, 204 and 409 alone, and the tables hold what was said."""
+    url = mariadb.database("claims")
+    provide(url)
+
+    with serve(ServerSpec(database_url=url, variant="tuned", processes=2)) as server:
+        outcome = contend(server.url, clients=6, seconds=1.5)
+    engine = create_engine(url)
+    wrong = wrong_in_the_tables(engine, outcome)
+    engine.dispose()
+
+    assert [] == wrong
+    assert set(outcome.statuses) <= {"GET 200", "PUT 204", "PUT 409"}
+    assert outcome.statuses["PUT 204"] > 5
+
+
+def test_a_named_database_is_seeded(mariadb: MariaDbServer, capsys: pytest.CaptureFixture[str]) -> None:
+    """`mysql://` without a driver is enough; the loader is the one that MariaDB has, and --reset empties it."""
+    url = mariadb.database("named").replace("mysql+pymysql://", "mysql://")
+
+    def seeded(*options: str) -> Any:
+        assert 0 == main(["lab", "seed", "--db", url, "--trees", "3", "--json", *options])
+        return json.loads(capsys.readouterr().out)
+
+    first, second = seeded(), seeded("--utilization", "0.5", "--reset")
+
+    assert ("sql", 3, 0) == (first["loader"], first["trees"], first["consumers"])
+    assert second["consumers"] > 0
+    assert second["digest"] == data_digest(url.replace("mysql://", "mysql+pymysql://"))

@@ -66,6 +66,22 @@ def test_a_job_has_its_own_trees_and_the_profiler_its_cost(server: Server, tmp_p
     assert [False, True] == [row["is_control"] for row in rows[:2]]
 
 
+def test_latency_is_an_axis(server: Server, tmp_path: Path) -> None:
+    """Each round trip to the database takes 10 ms through two proxies of 5 ms; the overhead is over none in between.
+
+    tuned takes one round trip per request at least, and so does naive, which takes more of them.
+    """
+    axes = {"service": ["naive", "tuned"], "server": ["none"], "client": ["in-process"], "latency_ms": [5]}
+    matrix = Matrix("mine", "?", {**axes, "proxies": [2]}, {"latency_ms": 0}, [Job(2, 1)])
+
+    rows = document_of(run := surveyed(server, tmp_path / "matrix", matrix))["rows"]
+    overhead_s = {row["service"]: row["overhead_per_request_s"] for row in rows if row["latency_ms"] == 5}
+
+    assert [0, 5] == sorted({row["latency_ms"] for row in rows})
+    assert 0.01 <= overhead_s["tuned"] < overhead_s["naive"]
+    assert run.head.same_responses["equal"] is True
+
+
 def test_a_version_is_put_before_what_is_installed(
     server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

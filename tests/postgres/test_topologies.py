@@ -32,6 +32,7 @@ def answers_of(url: str, topology: Topology, *variants: str) -> list[Any]:
         ("deep", 2, None, 22, 4),
         ("deep", 5, 1.0, 55, 0),
         ("mixed", 20, None, 46, 26),  # 12 plain, 5 * 2 numa, 2 gpu; 2 of the plain ones with the disk of nfs, too
+        ("mixed-cloud", 50, None, 100, 90),
         ("partly-used", 20, None, 60, 24),
     ],
 )

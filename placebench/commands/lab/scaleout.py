@@ -1,4 +1,7 @@
-"""`placebench lab scaleout`: nginx, service hosts, a primary and its replicas on this machine, from packages alone."""
+"""`placebench lab scaleout`: nginx, service hosts, a primary and its replicas on this machine, from packages alone.
+
+With --write the same plan as files for Docker Compose or Kubernetes.
+"""
 
 import json
 import time
@@ -7,6 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from placebench import units
@@ -21,7 +25,7 @@ if TYPE_CHECKING:
     from placebench.reference.variants import ReferenceVariant
     from placebench.runtime.scale_out import ScaleOut
 
-_HOSTS, _REPLICAS, _MOST = 2, 1, 16
+_HOSTS, _REPLICAS, _MOST, _LOAD_WORKERS = 2, 1, 16, 3
 _CHECK_EVERY_S = 0.5
 _STEPS = 5
 
@@ -76,12 +80,33 @@ def _configure(parser: ArgumentParser) -> None:
         action="store_true",
         help="with --check: do not send the position of the last write with a read, as a client that knows none",
     )
+    _configure_files(parser)
     options.add_output(parser)
+
+
+def _configure_files(parser: ArgumentParser) -> None:
+    files = parser.add_argument_group("other machines")
+    files.add_argument(
+        "--write",
+        choices=["compose", "kubernetes"],
+        help="start nothing: write this plan for Docker Compose or Kubernetes into --out",
+    )
+    options.add_out(parser, "with --write: new folder for the files")
+    files.add_argument("--image", metavar="NAME", help="with --write: image of placebench, built by its Dockerfile")
+    files.add_argument(
+        "--load-workers",
+        type=options.whole(0, _MOST),
+        default=_LOAD_WORKERS,
+        metavar="N",
+        help=f"with --write: number of locust workers of the load; 0: no load (default: {_LOAD_WORKERS})",
+    )
 
 
 def _run(arguments: Namespace) -> int:
     """Serve until a signal stops it; nginx that ends, ends it."""
     chosen = _variant(arguments)
+    if arguments.write:
+        return _write(arguments, chosen)
     with _stand_up(arguments, chosen) as scaled:
         if arguments.check:
             return _check(arguments, scaled)
@@ -102,11 +127,54 @@ def _variant(arguments: Namespace) -> "ReferenceVariant":
         raise ServerError(NO_CACHE_ON_REPLICAS)
     if arguments.synchronous and not arguments.replicas:
         raise ServerError("--synchronous with --replicas 0: there is no replica to wait for")
+    if bool(arguments.write) != bool(arguments.out):
+        raise ServerError("--write and --out go together: what to write, and into which folder")
+    if arguments.write and arguments.check:
+        raise ServerError("--check with --write: nothing is started that could be checked")
     if (arguments.kill or arguments.no_position) and not arguments.check:
         raise ServerError("--kill and --no-position are for a check: give the number of its claims with --check N")
     if arguments.kill in ("replica", "primary") and not arguments.replicas:
         raise ServerError(f"--kill {arguments.kill} with --replicas 0: there is no replica to go on with")
     return chosen
+
+
+def _write(arguments: Namespace, chosen: "ReferenceVariant") -> int:
+    """Write the plan, and say what to do with it and where the password is."""
+    from placebench.runtime.scale_out_files import ScaleOutPlan
+    from placebench.seeding import find_topology
+
+    find_topology(arguments.topology, trees=arguments.trees, utilization=arguments.utilization)  # said now
+    if Path(arguments.topology).suffix:
+        raise ServerError("--write with a data set of a file: the containers do not have it; name one of placebench's")
+    data = {name: getattr(arguments, name) for name in ("topology", "trees", "seed", "utilization")}
+    processes, threads = _workers(arguments, chosen)
+    plan = ScaleOutPlan(
+        variant=chosen.name,
+        revisions=chosen.revisions,
+        data=[part for name, value in data.items() if value is not None for part in (f"--{name}", str(value))],
+        hosts=arguments.hosts,
+        replicas=arguments.replicas,
+        processes=processes,
+        threads=threads,
+        synchronous=arguments.synchronous,
+        port=arguments.port,
+        load_workers=arguments.load_workers,
+        **({"image": arguments.image} if arguments.image else {}),
+    )
+    files = plan.write(arguments.write, arguments.out)
+    secret = ".env" if arguments.write == "compose" else "secret.yaml"
+    say(f"the password of PostgreSQL was drawn; it is in clear in {arguments.out / secret}, which only you can read")
+    emit(
+        arguments,
+        text=lambda: f"{', '.join(path.name for path in files)} in {arguments.out}",
+        document=lambda: {"files": [str(path) for path in files]},
+    )
+    return 0
+
+
+def _workers(arguments: Namespace, chosen: "ReferenceVariant") -> tuple[int, int]:
+    processes, threads = chosen.worker.workers or (1, 1)
+    return arguments.processes or processes, arguments.threads or threads
 
 
 def _check(arguments: Namespace, scaled: "ScaleOut") -> int:
@@ -160,13 +228,13 @@ def _stand_up(arguments: Namespace, chosen: "ReferenceVariant") -> "Iterator[Sca
         seed(topology, url)
         migrate_options(url, chosen.revisions)
 
-    processes, threads = chosen.worker.workers or (1, 1)
+    processes, threads = _workers(arguments, chosen)
     spec = ServerSpec(
         database_url="",
         variant=chosen.name,
         port=arguments.port,
-        processes=arguments.processes or processes,
-        threads=arguments.threads or threads,
+        processes=processes,
+        threads=threads,
         grace_s=5.0,
     )
     began_s = time.monotonic()

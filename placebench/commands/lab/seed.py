@@ -18,7 +18,7 @@ def _configure(parser: ArgumentParser) -> None:
     options.add_utilization(parser)
     options.add_size(parser, at_least=0)
     parser.add_argument(
-        "--loader", default="copy", metavar="copy|sql|http", help="how the rows are written (default: copy)"
+        "--loader", metavar="copy|sql|http", help="how the rows are written (default: copy; on MariaDB: sql)"
     )
     options.add_database(parser, f"database (default: ${options.DATABASE_VARIABLE})")
     parser.add_argument("--reset", action="store_true", help="empty Placement's tables first, whoever filled them")
@@ -40,19 +40,23 @@ def _configure(parser: ArgumentParser) -> None:
 
 def _run(arguments: Namespace) -> int:
     """Seed; prints the receipt."""
+    from placebench.runtime.mariadb import mariadb_url
     from placebench.runtime.postgres import check_database, normalise_url
     from placebench.seeding import count_consumers_and_allocations, find_topology, migrate_options, seed
 
     topology = find_topology(
         arguments.topology, trees=arguments.trees, seed=arguments.seed, utilization=arguments.utilization
     )
-    url = normalise_url(options.database_url(arguments.db))
-    check_database(url)
+    named = options.database_url(arguments.db)
+    on_mariadb = mariadb_url(named)
+    url = on_mariadb or normalise_url(named)
+    if on_mariadb is None:
+        check_database(url)
     with _api(arguments, url) as api_url, progress("providers", topology.providers) as advance:
         receipt = seed(
             topology,
             url,
-            loader=arguments.loader,
+            loader=arguments.loader or ("copy" if on_mariadb is None else "sql"),
             reset=arguments.reset,
             api_url=api_url,
             progress=lambda done, _: advance(done),

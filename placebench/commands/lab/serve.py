@@ -58,7 +58,7 @@ def _run(arguments: Namespace) -> int:
         make_folder(arguments.telemetry)
     if arguments.log:
         check_writable(arguments.log)
-    url = options.database_url(arguments.db)
+    url = _normalised(options.database_url(arguments.db))
     chosen = variant(arguments.variant or _default(url))
     processes, threads = chosen.worker.workers or (1, 1)
     spec = ServerSpec(
@@ -115,20 +115,29 @@ def _default(url: str) -> str:
     """The fastest variant that this database can have, never stale for writers that fire the change log's triggers."""
     from placebench.seeding import has_change_log
 
+    if not url.startswith("postgresql"):
+        return "tuned"
     return "cached" if has_change_log(url) else "dedup"
 
 
+def _normalised(url: str) -> str:
+    from placebench.runtime.mariadb import mariadb_url
+    from placebench.runtime.postgres import normalise_url
+
+    return mariadb_url(url) or normalise_url(url)
+
+
 def _seeded(url: str, chosen: "ReferenceVariant") -> str:
-    """The normalised *url* once all that the variant reads is found there: `serve` never migrates."""
+    """The *url* once all that the variant reads is found there: `serve` never migrates."""
     from sqlalchemy import inspect
 
     from placebench.reference.candidates.cached.change_log import NO_CHANGE_LOG
-    from placebench.runtime.postgres import normalise_url, open_connection
-    from placebench.seeding import applied_options, has_change_log
+    from placebench.seeding import applied_options, has_change_log, read_only_connection
     from placebench.tables import resource_providers
 
-    url = normalise_url(url)
-    with open_connection(url) as connection:
+    if not (url.startswith("postgresql") or chosen.portable):
+        raise DatabaseError(f"the variant {chosen.name} runs on PostgreSQL alone")
+    with read_only_connection(url) as connection:
         if not inspect(connection).has_table(resource_providers.name):
             raise DatabaseError(
                 "this database has no table resource_providers: run `placebench lab seed --db URL` first"

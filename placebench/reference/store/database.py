@@ -40,6 +40,9 @@ _RACES_ON_SQLITE: Final = frozenset(
     }
 )
 
+# Of MariaDB: record changed since the snapshot, duplicate key, lock wait timeout, deadlock, foreign key violations.
+_RACES_ON_MARIADB: Final = frozenset({1020, 1062, 1205, 1213, 1451, 1452})
+
 # psycopg2 keeps these on the client and sends them with BEGIN, so the snapshot costs no round trip.
 _SNAPSHOT: Final[dict[str, dict[str, Any]]] = {
     "postgresql": {"isolation_level": "REPEATABLE READ", "postgresql_readonly": True},
@@ -205,4 +208,7 @@ def _is_race(error: DBAPIError) -> bool:
     # psycopg2 calls it pgcode, psycopg 3 sqlstate.
     if getattr(original, "pgcode", getattr(original, "sqlstate", None)) in _RACES:
         return True
-    return getattr(original, "sqlite_errorname", None) in _RACES_ON_SQLITE
+    if getattr(original, "sqlite_errorname", None) in _RACES_ON_SQLITE:
+        return True
+    # PyMySQL and mysqlclient give MariaDB's number before its text.
+    return original is not None and bool(original.args) and original.args[0] in _RACES_ON_MARIADB

@@ -35,9 +35,11 @@ _FIGURES = (
     measured("cpu_s", "Server CPU", units.duration),
 )
 _MOST_BARS = 24
+_HEADINGS = {"python": "Environment", "latency_ms": "Latency, ms"}
 _VERSIONS = {"python": "Python", "service": "Version", "sqlalchemy": "SQLAlchemy", "driver": "Driver"}
 _AXES_OF_VERSIONS = ("version", "sqlalchemy", "driver")
 """What was requested; the column says what ran."""
+_NUMBERS = ("users", "threads", "processes", "latency_ms", "proxies")
 
 
 def results(run: Run) -> StudyResults:
@@ -159,7 +161,7 @@ def _axes(rows: Sequence[dict[str, Any]], settings: Mapping[str, Any]) -> list[C
         *(
             measured(
                 axis,
-                "Environment" if axis == "python" else axis.capitalize(),
+                _HEADINGS.get(axis, axis.capitalize()),
                 partial(_named, rows) if axis == "service" else str,
             )
             for axis in varied
@@ -299,11 +301,11 @@ def _label(row: Mapping[str, Any], rows: Sequence[dict[str, Any]]) -> str:
 
 def _values(row: Mapping[str, Any], rows: Sequence[dict[str, Any]]) -> Iterator[str]:
     judged = [each for each in rows if not each["is_control"]]
-    for axis in ("service", "server", "client", "database", "python", "profiler", "users", "threads", "processes"):
+    for axis in ("service", "server", "client", "database", "python", "profiler", *_NUMBERS):
         if _differ(each[axis] for each in judged):
             value = _named(rows, row[axis]) if axis == "service" else row[axis]
             if axis != "server" or value != "none":
-                yield f"{axis} {value}" if isinstance(value, int) or axis == "profiler" else str(value)
+                yield f"{axis} {value}" if axis in _NUMBERS or axis == "profiler" else str(value)
     for axis, name in zip(_AXES_OF_VERSIONS, ("service", "sqlalchemy", "driver"), strict=True):
         if _differ(each[axis] for each in judged):
             yield f"SQLAlchemy {row['versions'][name]}" if name == "sqlalchemy" else str(row["versions"][name])

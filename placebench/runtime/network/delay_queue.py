@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from placebench.errors import PlacebenchError
-
-_MAX_LATENCY_MS: Final = 370.0
+from placebench.limits import LATENCY_MS
 
 
 @dataclass(frozen=True)
@@ -25,8 +24,8 @@ class LinkProfile:
     """In each direction; None: as fast as they come."""
 
     def __post_init__(self) -> None:
-        if not 0 <= self.latency_s <= _MAX_LATENCY_MS / 1e3:
-            raise PlacebenchError(f"a latency of {self.latency_s * 1e3:g} ms: expected 0 to {_MAX_LATENCY_MS:g} ms")
+        if not 0 <= self.latency_s <= LATENCY_MS / 1e3:
+            raise PlacebenchError(f"a latency of {self.latency_s * 1e3:g} ms: expected 0 to {LATENCY_MS:g} ms")
         if self.bytes_per_s is not None and not 0 < self.bytes_per_s < float("inf"):
             raise PlacebenchError(f"a bandwidth of {self.bytes_per_s * 8 / 1e6:g} Mbit/s: expected more than 0")
 

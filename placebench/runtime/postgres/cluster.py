@@ -34,7 +34,7 @@ from placebench.runtime.supervisor import Child, Supervisor, start_child
 _DATABASE: Final = "placement"
 _LIMIT_S: Final = 30.0
 _POLL_S: Final = 0.01
-_SETTINGS: Final = {
+SETTINGS: Final = {
     # The data are throwaway, but a commit has to be in the log before its position is handed out, and pg_rewind needs
     # whole pages and hint bits there.
     "fsync": "off",
@@ -194,7 +194,7 @@ class Cluster:
 
     def _settings(self, node: ClusterNode) -> dict[str, str]:
         # A replica tells the primary the name of its cluster; the primary waits for replicas by that name.
-        return measuring_settings(node.place) | _SETTINGS | {"cluster_name": node.name}
+        return measuring_settings(node.place) | SETTINGS | {"cluster_name": node.name}
 
     def _conninfo(self, **more: str) -> str:
         """Where the primary is, as libpq wants it; without the password, which the environment has."""

@@ -204,11 +204,3 @@ def test_bare_locust_fails_without_samples(served: Served, tmp_path: Path) -> No
     assert ended.returncode == 1
     assert "no samples: not one request ended" in ended.stdout
     assert (LoadResult.load(samples_file).requests, LoadResult.load(samples_file).in_flight) == (0, 1)
-
-
-def test_several_locust_processes_do_not_count_exactly(served: Served, tmp_path: Path) -> None:
-    """Locust's own workers can share a closed load by time; what is counted or scheduled in one process is refused."""
-    refused = bare_locust("open", served(), tmp_path, "-t", "1", "--processes", "2")
-
-    assert refused.returncode == 1
-    assert "count in one process: leave out --processes" in refused.stdout

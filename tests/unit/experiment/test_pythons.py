@@ -65,6 +65,16 @@ def test_every_is_each_by_its_version(tmp_path: Path) -> None:
     ]
 
 
+def test_pythons_without_a_gil_are_named(machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With how they are measured; where there is none, that none is."""
+    there = pythons.free_threaded()
+    monkeypatch.setenv("PYENV_ROOT", str(machine / "nowhere"))
+
+    assert "free-threaded Python 3.13.1t: " in there
+    assert 'python = ["3.13.1t"]' in there
+    assert pythons.free_threaded().startswith("no free-threaded Python")
+
+
 def test_a_python_that_is_missing_is_one_line() -> None:
     """The combination is impossible, and says how to get that Python."""
     ((_, found),) = combine(Matrix("m", "?", {"python": ["3.99"]}, {}, [Job(1, 1)]))

@@ -7,9 +7,15 @@ from typing import Any
 import pytest
 
 from placebench.errors import GateFailedError
-from placebench.experiment.canonical_response import canonical_candidates, difference, limit_violation, parse_response
+from placebench.experiment.canonical_response import (
+    ResponseRules,
+    canonical_candidates,
+    difference,
+    limit_violation,
+    parse_response,
+)
 from placebench.experiment.client_process import body_file
-from placebench.experiment.same_responses import SameResponses
+from placebench.experiment.same_responses import SameResponses, _without_limit
 
 
 def document(*roots: str, summaries: tuple[str, ...] | None = None) -> dict[str, Any]:
@@ -144,3 +150,93 @@ def test_each_request_has_its_own_responses() -> None:
 
     with pytest.raises(GateFailedError, match=r"^tuned responds to /two differently from naive: \$ is 3 "):
         same.check("tuned", "/two", b"3")
+
+
+def body(*roots: str) -> bytes:
+    return json.dumps(document(*roots)).encode()
+
+
+def test_another_part_of_the_whole_response_is_the_same() -> None:
+    """The whole one costs a request of its own, once; a document that holds no candidates is another response."""
+    bodies = {REQUEST: body("a", "b"), f"{REQUEST}&limit=1": body("a")}
+    limited, same = f"{REQUEST}&limit=1", SameResponses()
+
+    assert same.candidates(limited) == 0
+    assert same.request_by("naive", limited, bodies.__getitem__) == 2
+    assert same.request_by("tuned", limited, lambda _: body("b")) == 1
+    assert same.candidates(limited) == 1
+    with pytest.raises(GateFailedError, match="the other does not"):
+        same.request_by("broken", limited, lambda _: b"[]")
+
+
+def test_candidates_are_of_responses_with_candidates() -> None:
+    """A list is none."""
+    same = SameResponses()
+    same.check("naive", "/", b"[1, 2]")
+
+    assert same.candidates("/") == 0
+
+
+def test_each_variant_is_checked_though_its_response_was_seen() -> None:
+    """The second variant's bytes are those of the first; the message names who differs from whom, and the request."""
+    heads: list[dict[str, Any]] = []
+    same = SameResponses(lambda same_responses: heads.append(same_responses))
+    for name in ("second", "first"):
+        same.check(name, "/one", b"1")
+    same.check("first", "/two", b"2")
+
+    assert heads[-1] == {
+        "checked": ["second", "first"],
+        "equal": True,
+        "allocation_requests": None,
+        "provider_summaries": None,
+        "digest": parse_response(b"1").digest,
+        "off": "",
+        "difference": None,
+    }
+    with pytest.raises(GateFailedError, match="first responds to /one differently from second"):
+        same.check("first", "/one", b"0")
+    with pytest.raises(GateFailedError, match="first responds to /two differently each time"):
+        same.check("first", "/two", b"0")
+
+
+def test_bodies_on_disk_are_those_of_all_requests(tmp_path: Path) -> None:
+    """Each variant is checked with the same digests; a path of the rules that no body has is named."""
+    heads: list[dict[str, Any]] = []
+    rules = ResponseRules(ignore=("$.at", "$.att"), unordered=("$.list",))
+    same = SameResponses(lambda same_responses: heads.append(same_responses), rules)
+    digest = parse_response(b'{"at": 1, "n": 2}', rules).digest
+    body_file(tmp_path, digest).write_text('{"at": 1, "n": 2}')
+
+    for name in ("naive", "tuned"):
+        same.check_all(name, {"/one": [digest]}, tmp_path)
+
+    assert heads[-1]["checked"] == ["naive", "tuned"]
+    assert same.unmatched() == ["$.att", "$.list"]
+
+
+def test_where_nothing_is_compared_nothing_is_said_to_be_equal() -> None:
+    """An error is one nevertheless."""
+    heads: list[dict[str, Any]] = []
+    same = SameResponses(lambda same_responses: heads.append(same_responses), ResponseRules(off="random pages"))
+
+    same.save_equal()
+    same.save_equal()
+    same.error("another sequence")
+
+    assert [(head["equal"], head["difference"]) for head in heads] == [(None, None), (False, "another sequence")]
+
+
+@pytest.mark.parametrize(
+    ("request_", "whole"),
+    [
+        ("/x?group_policy=none&a=&limit=2", ("/x?group_policy=none&a=", 2)),
+        ("/x?limit=2", ("/x", 2)),
+        ("/x?limit=1&limit=2", ("/x?limit=1&limit=2", None)),
+        ("/x?limit=few", ("/x?limit=few", None)),
+        ("/x?group_policy=2", ("/x?group_policy=2", None)),
+    ],
+)
+def test_a_request_without_its_limit(request_: str, whole: tuple[str, int | None]) -> None:
+    """Everything else stays, empty values too; two limits, and one that is no number, are none."""
+    assert _without_limit(request_) == whole

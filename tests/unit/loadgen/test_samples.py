@@ -76,3 +76,22 @@ def test_a_run_without_samples_can_be_saved(tmp_path: Path) -> None:
 
     saved = json.loads((tmp_path / "samples.json").read_text())
     assert (saved["latency_s"], saved["elapsed_s"], saved["in_flight"]) == ([], 0.0, 0)
+
+
+def test_merged_samples_are_those_of_all(tmp_path: Path) -> None:
+    """To the last digit: 1/3 and 0.1 + 0.2 come through as they are, counts add up, the elapsed time is of all."""
+    first, second, merged = (LoadSamples("closed", users=2, rate_per_s=None, seed=1) for _ in range(3))
+    first.begin()
+    first.send()
+    first.send()
+    first.end(0.5, 0.5 + 1 / 3, due_s=None, status="200", body_bytes=3, failure=None)
+    second.end(0.1, 0.1 + 0.2, due_s=None, status="500", body_bytes=4, failure="status 500")
+    first.sent, second.sent = 2, 1
+    counts = [merged.merge(each.encode()) for each in (first, second)]
+
+    assert counts == [1, 1]
+    assert merged.latency_s == first.latency_s + second.latency_s
+    assert (merged.started_s, merged.body_bytes, merged.statuses) == ([0.5, 0.1], [3, 4], {"200": 1, "500": 1})
+    assert (merged.failures, merged.failure_messages) == (1, ["status 500"])
+    assert merged.to_json()["in_flight"] == 1
+    assert merged.to_json()["elapsed_s"] == pytest.approx(0.4 + 1 / 3)

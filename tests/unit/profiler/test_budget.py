@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from placebench.errors import UsageError
+from placebench.errors import ProfilerError, UsageError
 from placebench.profiler import Recording, Statement
 from placebench.profiler.analysis.budget import Budget
 from placebench.profiler.model.statement import Caller
@@ -139,6 +139,51 @@ def test_what_is_too_much_is_told_with_statement_and_place() -> None:
         "  6 x select ?",
         "      6 from /app/views.py:7 view",
     ]
+
+
+@pytest.mark.parametrize(("number", "last"), [(10, "      1 from /app/views.py:7 view"), (12, "  and 2 more")])
+def test_ten_statements_are_told_the_most_frequent_first(number: int, last: str) -> None:
+    """Of each its places, the most frequent first; those that have none are not counted there."""
+    there = replace(STATEMENT, fingerprint="often", sql="select often", caller=Caller("/app/views.py", 9, "list"))
+    often = [replace(there, caller=STATEMENT.caller), there, there, replace(there, caller=None)]
+    others = [replace(STATEMENT, fingerprint=f"f{place}") for place in range(number - 1)]
+
+    lines = Budget.at_most(statements=0).broken_by(Recording("x", "full", statements=[*others, *often])).splitlines()
+
+    assert lines[1:4] == [
+        "  4 x select often",
+        "      2 from /app/views.py:9 list",
+        "      1 from /app/views.py:7 view",
+    ]
+    assert (lines[-1], len(lines)) == (last, 1 + 3 + 2 * 9 + (number > 10))
+
+
+def test_statements_that_were_not_kept_count() -> None:
+    """Two that were kept and three that were not are five; a duplicate is one that ran again."""
+    recording = Recording("x", "full", statements=[STATEMENT, replace(STATEMENT, repeated=True)], dropped=3)
+
+    assert Budget.at_most(statements=4).broken_by(recording).startswith("x: 5 statements, expected <= 4")
+    assert Budget.at_most(duplicates=0).broken_by(recording).startswith("x: 1 duplicates, expected <= 0")
+
+
+def test_a_light_recording_has_no_duplicates_to_count() -> None:
+    """Its values are not compared; other gates can be checked."""
+    with pytest.raises(ProfilerError, match="mode full"):
+        Budget.at_most(statements=1, duplicates=0).check("light")
+    Budget.at_most(duplicates=0).check("full")
+    Budget.at_most(statements=1).check("light")
+
+
+def test_only_reads_that_ended_have_to_have_figures() -> None:
+    """A write without a row count, and a statement that failed, leave nothing unknown; a profiler that was off does."""
+    write = replace(STATEMENT, sql="insert into t values (?)", row_count=None, repeated=None)
+    failed = replace(STATEMENT, row_count=None, repeated=None, round_trips=None, error="OperationalError")
+    read = replace(STATEMENT, row_count=None, repeated=False)
+    budget = Budget.at_most(rows=9, duplicates=9, round_trips=9)
+
+    assert budget.broken_by(Recording("x", "full", statements=[write, failed], sql_s=1.0)) == ""
+    assert "1 of 2 statements have no figure" in budget.broken_by(Recording("x", "full", statements=[read, failed]))
+    assert "the profiler was off" in budget.broken_by(Recording("x", "full"))
 
 
 def test_of_a_merged_recording_the_mean_request_counts() -> None:

@@ -13,6 +13,7 @@ from placebench.profiler.analysis.difference import (
     StatementFigures,
     frame_changes,
     relative_place,
+    self_times,
     statement_changes,
 )
 from placebench.profiler.capture.stack import leaf
@@ -41,6 +42,21 @@ def session(self_s: float, *, file: str = "/app/views.py", folder: str = "/app")
         sys_path=[folder],
         sys_prefixes=["/lib"],
     )
+
+
+EMPTY: Any = {
+    "frame_records": [],
+    "start_time": 0.0,
+    "duration": 0.0,
+    "min_interval": 0.001,
+    "max_interval": 0.001,
+    "sample_count": 0,
+    "start_call_stack": [],
+    "target_description": "",
+    "cpu_time": 0.0,
+    "sys_path": [],
+    "sys_prefixes": [],
+}
 
 
 @pytest.fixture
@@ -109,7 +125,9 @@ def test_a_file_is_known_from_where_python_found_it() -> None:
     path = ["", ".", "/venv/lib/site-packages", "/app"]
 
     assert relative_place("/venv/lib/site-packages/sqlalchemy/engine/base.py", path) == "sqlalchemy/engine/base.py"
+    assert relative_place("/app/venv/x.py", ["/app", "/app/venv/", "/app/v"]) == "x.py"
     assert relative_place("/b/c/d.py", path) == "c/d.py"
+    assert [relative_place(leaf, ["s"]) for leaf in ("", "sql", "plan")] == ["", "sql", "plan"]
     assert relative_place("<built-in>", path) == "<built-in>"
 
 
@@ -118,6 +136,49 @@ def test_a_figure_that_did_not_change_says_so() -> None:
     assert str(Change("row_count", 3.0, 3.0)) == "3, unchanged"
     assert str(Change("cpu_s", None, None)) == "not measured"
     assert str(Change("elapsed_s", 0.2, 0.1)) == "200 ms → 100 ms (−50 %)"
+
+
+@pytest.mark.parametrize(
+    ("change", "text", "size"),
+    [
+        (Change("row_count", None, 3.0), "not measured → 3", 3.0),
+        (Change("row_count", 3.0, None), "3 → not measured", 3.0),
+        (Change("row_count", 0.0, 3.0), "0 → 3", 3.0),
+        (Change("row_count", 4.0, 0.0), "4 → 0 (−100 %)", 4.0),
+        (Change("bytes_received", 2048.0, 1024.0), "2.00 KiB → 1.00 KiB (−50 %)", 1024.0),
+    ],
+)
+def test_a_figure_with_its_unit(change: Change, text: str, size: float) -> None:
+    """What was not measured, and what came from nothing, has no ratio."""
+    assert (str(change), change.size) == (text, size)
+
+
+def test_as_many_calls_with_other_rows_are_a_change() -> None:
+    """What nobody counted is none."""
+    figures = [StatementFigures("select 1", 1, rows=rows) for rows in (1, 2, None)]
+    states = [statement_changes({"x": figures[0]}, {"x": other})[0].state for other in figures[:2]]
+
+    assert states == ["same", "changed"]
+    assert statement_changes({"x": figures[2]}, {"x": figures[2]})[0].state == "same"
+
+
+@pytest.mark.parametrize(("after_s", "found"), [(1.00101, 1), (1.0008, 0), (0.99899, 1), (1.0, 0)])
+def test_a_frame_changes_by_a_thousandth_of_the_longer_request(after_s: float, found: int) -> None:
+    """10 ms of both are in the statement: from 1.01 ms on."""
+    assert len(frame_changes(session(1.0), session(after_s + (0.00001 if after_s > 1 else -0.00001)))) == found
+
+
+def test_self_time_is_that_of_the_frame_on_top() -> None:
+    """Of the same function in all stacks together; a stack without frames is nobody's."""
+    one = session(0.1)
+    one.frame_records = [
+        (["a\x00/app/x.py\x001"], 1.0),
+        (["b\x00/app/y.py\x001", "a\x00/app/x.py\x009"], 2.0),
+        ([], 4.0),
+    ]
+
+    assert self_times(one) == {("a", "x.py"): 3.0, ("?", ""): 4.0}
+    assert frame_changes(Session(**EMPTY), Session(**EMPTY)) == ()
 
 
 def test_figures_of_statements_from_elsewhere_are_compared_too() -> None:
@@ -138,7 +199,18 @@ def test_the_text_and_the_json_tell_the_same(before: Recording, after: Recording
     lines = str(found).splitlines()
     assert lines[0] == "before → after, means of one request"
     assert "  elapsed        200 ms → 100 ms (−50 %)" in lines
-    assert "    + Index Scan using t_pkey on t" in lines
+    assert lines[lines.index("statements") :] == [
+        "statements",
+        "  changed 50.0 ms → 10.0 ms (−80 %)        5 → 1 x        select a",
+        "  same    10.0 ms → 2.00 ms (−80 %)        1 x            select b",
+        "  new     0 s → 1.00 ms                    0 → 1 x        select c",
+        "frames, self time",
+        "  100 ms → 50.0 ms (−50 %)         view (views.py)",
+        "plans",
+        "  select b",
+        "    − Seq Scan on t",
+        "    + Index Scan using t_pkey on t",
+    ]
     assert json.loads(json.dumps(found.to_json()))["statements"][0]["calls"] == {
         "name": "calls",
         "before": 5.0,

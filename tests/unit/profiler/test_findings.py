@@ -1,5 +1,6 @@
 """Findings, each on the smallest recording that has it, and on one that has not."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -8,8 +9,9 @@ from sqlalchemy import Column, ForeignKey, Integer, MetaData, String, Table, ins
 from sqlalchemy.engine import Engine
 from sqlalchemy.orm import Session, declarative_base, relationship
 
+from placebench import units
 from placebench.profiler import Recording, SqlProfiler, Statement, Transaction
-from placebench.profiler.analysis.findings import Limits, find
+from placebench.profiler.analysis.findings import Finding, Limits, find
 from placebench.profiler.model.plan import PlanNode
 from placebench.profiler.model.statement import Caller
 
@@ -164,6 +166,111 @@ def test_a_transaction_that_waited_for_the_application_is_found() -> None:
     assert (finding.kind, finding.seconds, finding.caller) == ("idle in transaction", pytest.approx(0.098), THERE)
 
 
+def plan(**fields: Any) -> Statement:
+    """A statement whose plan is one node of 1 ms."""
+    return statement(plan=PlanNode(**{"kind": "Hash Join", "loops": 1, "elapsed_s": 0.001, **fields}))
+
+
+SCAN = {"kind": "Seq Scan", "relation": "t", "condition": "(a = ?)", "rows": 5.0, "rows_expected": 5.0}
+
+
+@pytest.mark.parametrize(
+    ("at", "short_of"),
+    [
+        ([statement(repeated=True)], [statement(repeated=False)]),
+        ([statement(redundant_rows=50)] * 2, [statement(redundant_rows=50), statement(redundant_rows=49)]),
+        ([statement(row_count=10, bytes_received=20_010)], [statement(row_count=10, bytes_received=20_000)]),
+        ([statement(pool_wait_s=0.010)], [statement(pool_wait_s=0.0099)]),
+        ([plan(**SCAN, rows_removed=9_995.0)], [plan(**SCAN, rows_removed=9_994.0)]),
+        ([plan(rows=1000.0, rows_expected=100)], [plan(rows=999.0, rows_expected=100)]),
+        ([plan(rows=100.0, rows_expected=1)], [plan(rows=99.0, rows_expected=1)]),
+        ([plan(rows=100.0, rows_expected=1)], [plan(rows=100.0, rows_expected=1, elapsed_s=0.0009)]),
+        ([plan(spilled_kb=1)], [plan(spilled_kb=0)]),
+    ],
+)
+def test_a_pattern_is_a_finding_from_its_limit_on(at: list[Statement], short_of: list[Statement]) -> None:
+    """100 redundant rows, more than 2000 bytes a row, 10 ms, 10,000 rows, ten times, 100 rows, 1 ms and 1 kB."""
+    assert len(kinds(*at)) == 1
+    assert kinds(*short_of) == []
+
+
+@pytest.mark.parametrize(("committed_s", "found"), [(0.05, [("idle in transaction", 1)]), (0.0499, [])])
+def test_a_transaction_may_wait_for_less_than_50_ms(committed_s: float, found: list[tuple[str, int]]) -> None:
+    """The time in the driver does not count; outside of transactions nothing waits."""
+    inside = statement(execute_s=0.0, transaction=1)
+
+    assert kinds(inside, transactions=[Transaction("COMMIT", committed_s, number=1)]) == found
+    assert kinds(statement(), transactions=[Transaction("COMMIT", committed_s)]) == []
+
+
+@pytest.mark.parametrize(
+    ("statements", "title", "seconds"),
+    [
+        (
+            [statement(row_count=500, redundant_rows=400), statement(row_count=100)],
+            "400 entities of 600 rows had already been fetched by another statement",
+            0.002,
+        ),
+        (
+            [statement(row_count=10, bytes_received=90_000), statement(row_count=20, bytes_received=0), statement()],
+            f"{units.size(3000)} per row over 30 rows",
+            0.002,
+        ),
+        (
+            [statement(cache_hit=False, compile_s=0.1)] * 3 + [statement(cache_hit=True)],
+            "3 of 4 executions were not in SQLAlchemy's statement cache",
+            0.3,
+        ),
+        ([statement(pool_wait_s=0.02)], f"waited for a connection once, up to {units.duration(0.02)}", 0.02),
+        (
+            [statement(pool_wait_s=0.02), statement(pool_wait_s=0.03)],
+            f"waited for a connection 2 times, up to {units.duration(0.03)}",
+            0.05,
+        ),
+        (
+            [plan(spilled_kb=2048), plan(spilled_kb=2048)],
+            f"Hash Join wrote {units.size(2048 * 1024)} to disk, 2 times in one request",
+            0.002,
+        ),
+        (
+            [plan(rows=200.0, rows_expected=10), plan(rows=200.0, rows_expected=10, elapsed_s=0.002)],
+            "Hash Join: 200 rows where 10 were expected",
+            0.003,
+        ),
+    ],
+)
+def test_what_a_finding_says(statements: list[Statement], title: str, seconds: float) -> None:
+    """How many, how much, and the seconds at stake."""
+    (finding,) = find(Recording("r", "full", statements=statements))
+
+    assert (finding.title, finding.seconds) == (title, pytest.approx(seconds))
+
+
+def test_the_place_is_the_line_and_who_called_it() -> None:
+    """A module is no function that calls; a light recording has no place; long statements are cut."""
+    module = Caller("/app/main.py", 1, "<module>")
+    callers = [(HERE, THERE), (HERE, None), (HERE, module), (module, THERE), (None, None)]
+    finding = Finding("kind", "title", "advice", 1, 0.1, sql="x" * 200)
+
+    assert [replace(finding, caller=caller, outer_caller=outer).place for caller, outer in callers] == [
+        "/app/views.py:10 view, called from /app/views.py:20 view",
+        "/app/views.py:10 view",
+        "/app/views.py:10 view",
+        "/app/main.py:1 <module>",
+        "",
+    ]
+    assert finding.shortened_sql == "x" * 160
+
+
+def test_findings_are_told_by_their_seconds() -> None:
+    """The most first."""
+    found = find(
+        Recording("r", "full", statements=[statement(repeated=True), statement(pool_wait_s=0.5, fingerprint="g")])
+    )
+
+    assert [finding.kind for finding in found] == ["connection-pool wait", "duplicate"]
+
+
 def test_limits_can_be_chosen() -> None:
     """For a project with rules of its own."""
     recording = Recording("r", "full", statements=[statement()] * 2)
@@ -248,7 +355,11 @@ def test_pages_of_one_table_are_no_n_plus_one() -> None:
     sql = "select * from t where id > ? order by id limit ?"
 
     assert kinds(*[statement(sql=sql, row_count=100)] * 5, statement(sql=sql, row_count=7)) == []
+    assert kinds(*[statement(sql=sql, row_count=2)] * 6) == []
     assert kinds(*[statement(sql=sql, row_count=1)] * 6) == [("n+1", 6)]
+    assert kinds(*[statement(sql=sql, row_count=100)] * 5, statement(sql=sql, row_count=101)) == [("n+1", 6)]
+    assert kinds(statement(sql=sql, row_count=7), *[statement(sql=sql, row_count=100)] * 5) == [("n+1", 6)]
+    assert kinds(*[statement(sql="select * from t limit ?", row_count=100)] * 6) == [("n+1", 6)]
     assert kinds(*[statement(row_count=100)] * 6) == [("n+1", 6)]
 
 

@@ -90,10 +90,82 @@ def test_an_estimate_has_no_times() -> None:
     assert (plan.rows_expected, plan.rows, plan.self_s, plan.estimate_error) == (7, None, None, None)
 
 
-def test_what_is_no_plan_is_an_error() -> None:
-    """It names what is missing."""
-    with pytest.raises(ValueError, match="no plan in this document"):
-        read_plan("[]")
+def node(**fields: object) -> PlanNode:
+    """The node in a document with these fields."""
+    return read_plan(json.dumps({"Plan": {"Node Type": "Sort", **fields}}))
+
+
+@pytest.mark.parametrize(
+    ("fields", "kilobytes"),
+    [
+        ({"Sort Space Used": 25, "Sort Space Type": "Memory"}, 0),
+        ({"Sort Space Used": 25, "Sort Space Type": "Disk"}, 25),
+        ({"Disk Usage": 7}, 7),
+        ({"Hash Batches": 1, "Temp Written Blocks": 3}, 0),
+        ({"Hash Batches": 2, "Temp Written Blocks": 3}, 24),
+        ({"Hash Batches": 2}, 0),
+        ({}, None),
+    ],
+)
+def test_what_was_written_to_disk(fields: dict[str, object], kilobytes: int | None) -> None:
+    """Sorts and aggregates tell kilobytes, hashes of several batches blocks of 8 kB."""
+    assert node(**fields).spilled_kb == kilobytes
+
+
+def test_a_node_has_what_postgresql_told_of_it() -> None:
+    """Times and rows are means over the loops there, and sums here; conditions are one text of at most 400."""
+    found = node(
+        **{"Node Type": "Seq Scan", "Relation Name": "t", "Filter": "(a > b)", "Index Cond": "(c = d)"},
+        **{"Plan Rows": 5, "Actual Rows": 2.0, "Actual Loops": 3, "Actual Total Time": 4.0, "Total Cost": 9.5},
+        **{"Rows Removed by Filter": 7, "Shared Hit Blocks": 1, "Shared Read Blocks": 2},
+    )
+
+    assert found == PlanNode(
+        kind="Seq Scan",
+        relation="t",
+        condition="(c = d) and (a > b)",
+        cost=9.5,
+        rows_expected=15,
+        rows=6.0,
+        rows_removed=21.0,
+        loops=3,
+        elapsed_s=pytest.approx(0.012),  # type: ignore[arg-type]
+        blocks_hit=1,
+        blocks_read=2,
+    )
+    assert len(node(Filter="x" * 500).condition or "") == 400
+
+
+@pytest.mark.parametrize(
+    ("fields", "title"),
+    [
+        ({"Node Type": "ModifyTable", "Operation": "Insert", "Relation Name": "t"}, "Insert on t"),
+        ({"Node Type": "Scan", "Operation": "Select", "CTE Name": "c"}, "Scan on c"),
+        ({"Node Type": "Function Scan", "Function Name": "f"}, "Function Scan on f"),
+        ({"Node Type": "ModifyTable"}, "ModifyTable"),
+    ],
+)
+def test_the_title_of_a_node(fields: dict[str, object], title: str) -> None:
+    """A write is told by its operation."""
+    assert node(**fields).title == title
+
+
+def test_what_was_not_run_has_no_error_and_no_time_below_zero() -> None:
+    """A node that was never executed has no rows to compare; children may take longer than their parent."""
+    child = PlanNode("Sort", elapsed_s=2.0)
+
+    assert node(**{"Plan Rows": 5, "Actual Rows": 0.0, "Actual Loops": 0}).estimate_error is None
+    assert PlanNode("Sort", rows=0.5, rows_expected=0.0, loops=1).estimate_error == 1.0
+    assert PlanNode("Gather", elapsed_s=1.5, children=(child, PlanNode("Result"))).self_s == 0.0
+    assert PlanNode("Gather", children=(child,)).shape == "Gather (Sort)"
+    assert [depth for depth, _ in PlanNode("a", children=(PlanNode("b", children=(child,)),)).walk()] == [0, 1, 2]
+
+
+@pytest.mark.parametrize("text", ["[]", "{}", "3", '[{"Query Text": "select 1"}]'])
+def test_a_document_without_a_plan_is_an_error(text: str) -> None:
+    """In a list or not."""
+    with pytest.raises(ValueError, match="no plan"):
+        read_plan(text)
 
 
 class Planned:

@@ -11,6 +11,7 @@ from pyinstrument.session import Session
 from placebench.errors import ProfilerError
 from placebench.profiler import Caller, Recording, Span, Statement, Transaction
 from placebench.profiler.model.plan import PlanNode
+from placebench.profiler.model.statement import DatabaseAddress
 
 
 def recording(name: str = "GET /", **changed: object) -> Recording:
@@ -93,6 +94,38 @@ def test_merging_adds_up() -> None:
     assert (merged.elapsed_s, merged.sql_s, merged.cpu_s, merged.gc_collections) == (16.0, 7.0, None, 2)
 
 
+def test_what_was_merged_is_numbered_by_its_request() -> None:
+    """A recording of two requests and one of one are three; notes are told once, gaps anew."""
+    both = Recording.merge([recording(notes=("a",)), recording(notes=("a", "b"), missed=1)])
+    merged = Recording.merge([both, recording(missed=2)])
+
+    assert [each.request for each in merged.statements] == [1, 1, 2, 2, 3, 3]
+    assert [each.request for each in merged.transactions] == [1, 1, 2, 2, 3, 3]
+    assert (merged.requests, merged.missed) == (3, 3)
+    assert [note.partition(" ")[0] for note in merged.notes] == ["3", "a", "b"]
+
+
+def test_a_failed_hook_and_a_missed_statement_are_gaps() -> None:
+    """Each is one line."""
+    assert recording().gaps == ()
+    assert len(recording(missed=1).gaps) == 1
+    assert len(recording(missed=1, failed_hooks=("one", "two")).gaps) == 3
+
+
+@pytest.mark.parametrize(
+    ("address", "text"),
+    [
+        (DatabaseAddress("postgresql", "db.example", 5432, "shop"), "db.example:5432/shop"),
+        (DatabaseAddress("postgresql", "/run/postgresql"), "/run/postgresql"),
+        (DatabaseAddress("sqlite", name="shop.db"), "sqlite/shop.db"),
+        (DatabaseAddress("sqlite", port=1), "sqlite"),
+    ],
+)
+def test_an_address_as_text(address: DatabaseAddress, text: str) -> None:
+    """What the driver told; the system where it told no address."""
+    assert str(address) == text
+
+
 def test_merging_nothing_is_an_error() -> None:
     """A mean over no requests is no mean."""
     with pytest.raises(ProfilerError, match="no recordings to merge"):
@@ -102,7 +135,10 @@ def test_merging_nothing_is_an_error() -> None:
 def test_python_is_what_sql_is_not() -> None:
     """8 s of which 3.5 s in SQL; where statements overlapped the difference says nothing."""
     assert recording().python_s == 4.5
+    assert recording(plan_setup_s=0.5).python_s == 4.0
+    assert recording(sql_s=8.0).python_s == 0.0
     assert recording(sql_s=9.0).python_s is None
+    assert recording(overlapping=True).python_s is None
     assert recording(sql_s=None).python_s is None
 
 
@@ -128,11 +164,14 @@ def test_the_summary_is_a_table_too() -> None:
     """With units, and with words where nothing was measured."""
     text = str(recording(cpu_s=None).summary())
 
-    assert text.splitlines()[:3] == [
+    assert text.splitlines() == [
         "GET /: 8.00 s",
         "  cpu not measured · sql 3.50 s · python 4.50 s · gc 250 ms · profiler overhead not measured",
         "  compile 250 ms · connection-pool wait 250 ms · execute 2.00 s · fetch 500 ms · transactions 500 ms",
+        "  statements 2 · rows 10 · round trips 3 · received not measured",
+        "      3.00 s     2 x  select ?",
     ]
+    assert " · 7 dropped" in str(recording(dropped=7).summary())
 
 
 def test_the_table_of_many_requests_is_of_the_mean_one() -> None:

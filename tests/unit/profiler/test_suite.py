@@ -1,12 +1,22 @@
 """What a suite's profile ranks, and what a change from the baseline is."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from placebench.errors import ProfilerError
 from placebench.profiler import Caller, Recording, Statement
-from placebench.profiler.analysis.suite import ProfiledTest, SqlCounts, SuiteBaseline, SuiteProfile
+from placebench.profiler.analysis.suite import (
+    ProfiledTest,
+    RankedStatement,
+    SqlCountChange,
+    SqlCounts,
+    StatementUse,
+    SuiteBaseline,
+    SuiteFinding,
+    SuiteProfile,
+)
 from placebench.profiler.output.suite import SuiteReport
 
 ROOT = Path("/suite")
@@ -92,6 +102,125 @@ def test_a_regression_is_more_statements_duplicates_or_n_plus_one_lines() -> Non
         ("others", False),
     ]
     assert str(changes[1]) == "more: 5 statements (4 in the baseline), 1 n+1 (0); +1 × select ? at shop.py:7 view"
+
+
+def use(fingerprint: str, calls: int, longest_s: float = 0.0, place: str = "shop.py:7 view") -> StatementUse:
+    """So many executions of one statement at one line."""
+    return StatementUse(fingerprint, f"select {fingerprint}", calls, calls * 0.5, longest_s, (place,) if place else ())
+
+
+def test_a_test_sums_up_its_statements_and_findings() -> None:
+    """Duplicates count by their executions, N+1 by their lines."""
+    findings = (
+        SuiteFinding("n+1", 7, "a", "x:1 f", "application", ""),
+        SuiteFinding("duplicate", 2, "a", "x:1 f", "application", ""),
+        SuiteFinding("duplicate", 3, "b", "x:2 f", "application", ""),
+    )
+    test = ProfiledTest("t", statements=(use("a", 2), use("b", 4)), findings=findings)
+
+    assert (test.statement_count, test.sql_s) == (6, 3.0)
+    assert test.counts == SqlCounts({"a": 2, "b": 4}, duplicates=5, n_plus_one=1)
+    assert test.counts.to_json() == {"statements": {"a": 2, "b": 4}, "duplicates": 5, "n_plus_one": 1}
+    assert SqlCounts({"a": 2}).to_json() == {"statements": {"a": 2}}
+
+
+@pytest.mark.parametrize(
+    ("uses", "before", "text"),
+    [
+        ([use("a", 3)], SqlCounts({"a": 1}), "t: 3 statements (1 in the baseline); +2 × select a at shop.py:7 view"),
+        (
+            [use("a", 3), use("b", 9, place=""), use("c", 2)],
+            SqlCounts({"a": 1, "c": 2}),
+            "t: 14 statements (3 in the baseline); +9 × select b and 1 others",
+        ),
+        ([use("a", 3)], SqlCounts({"a": 4}), "t: 3 statements (4 in the baseline)"),
+        (
+            [use("a", 3)],
+            SqlCounts({"b": 3}),
+            "t: the same counts of other statements; +3 × select a at shop.py:7 view",
+        ),
+        (
+            [use("a", 3)],
+            SqlCounts({"a": 3}, duplicates=2, n_plus_one=1),
+            "t: 0 duplicates (2 in the baseline), 0 n+1 (1)",
+        ),
+    ],
+)
+def test_what_changed_is_told_on_one_line(uses: list[StatementUse], before: SqlCounts, text: str) -> None:
+    """The counts that differ, and the statement that was added most often."""
+    test = ProfiledTest("t", statements=tuple(uses))
+
+    assert str(SqlCountChange(test, before, test.counts)) == text
+
+
+def test_statements_are_ranked_by_their_worst_test() -> None:
+    """As many as were wanted; what ran once is not repeated, and took time nevertheless."""
+    one = ProfiledTest("one", statements=(use("a", 2, 0.1), use("b", 5, 0.2), use("c", 1, 0.9)))
+    two = ProfiledTest("two", statements=(use("a", 3, 0.05), use("b", 4, 0.3), use("d", 1, 0.0)))
+    profile = suite(one, two)
+
+    def ranked(found: list[RankedStatement]) -> list[tuple[str, str, int]]:
+        return [(each.use.fingerprint, each.test, each.other_tests) for each in found]
+
+    assert ranked(profile.most_repeated(9)) == [("b", "one", 1), ("a", "two", 1)]
+    assert ranked(profile.most_repeated(1)) == [("b", "one", 1)]
+    assert ranked(profile.slowest(9)) == [("c", "one", 0), ("b", "two", 1), ("a", "one", 1)]
+    assert [test.name for test in profile.with_sql] == ["one", "two"]
+
+
+def test_findings_of_many_tests_are_one() -> None:
+    """N+1 before duplicates, the highest count first; each with the tests that have it, the worst first."""
+    lines = [("n+1", 5, "a"), ("duplicate", 9, "b"), ("n+1", 6, "c"), ("duplicate", 8, "d")]
+    findings = tuple(SuiteFinding(kind, count, sql, "x:1 f", "application", "") for kind, count, sql in lines)
+    worse = SuiteFinding("n+1", 7, "a", "x:1 f", "application", "")
+
+    found = suite(ProfiledTest("one", findings=findings), ProfiledTest("two", findings=(worse,))).findings()
+
+    assert [(each.finding.sql, each.most, each.tests) for each in found] == [
+        ("a", 7, ("two", "one")),
+        ("c", 6, ("one",)),
+        ("b", 9, ("one",)),
+        ("d", 8, ("one",)),
+    ]
+
+
+def test_a_statement_names_five_lines_the_most_frequent_first() -> None:
+    """And the sum and the longest of its executions."""
+    often = [Statement("select 1", "f", 0.0, caller=Caller("/suite/a.py", 9, "f"), execute_s=0.5)] * 2
+    once = [
+        Statement("select 1", "f", 0.0, caller=Caller("/suite/a.py", line, "f"), execute_s=0.1) for line in range(6)
+    ]
+    test = ProfiledTest.of("t", Recording("t", "full", statements=[*once, *often], sql_s=0.0, elapsed_s=3.0), ROOT)
+    (found,) = test.statements
+
+    assert found.places == ("a.py:9 f", "a.py:0 f", "a.py:1 f", "a.py:2 f", "a.py:3 f")
+    assert (found.calls, found.elapsed_s, found.longest_s) == (8, pytest.approx(1.6), 0.5)
+    assert (test.elapsed_s, test.unknown) == (3.0, "")
+
+
+def test_an_update_keeps_what_was_not_run(tmp_path: Path) -> None:
+    """Tests whose file is gone are dropped; one that failed, and one that is excluded by a null, stay as they were."""
+    (tmp_path / "test_a.py").touch()
+    old = SqlCounts({"f": 1})
+    names = ["test_a.py::passed", "test_a.py::failed", "test_a.py::excluded", "gone.py::test"]
+    baseline = SuiteBaseline(dict(zip(names, [old, old, None, old], strict=True)))
+    profile = suite(
+        profiled(names[0], 3),
+        replace(profiled(names[1], 3), has_passed=False),
+        profiled(names[2], 3),
+        profiled("test_a.py::new", 2),
+    )
+
+    updated = baseline.updated(profile, tmp_path)
+
+    assert [test.name for test in baseline.new_tests(profile)] == ["test_a.py::new"]
+    assert [change.test.name for change in baseline.changes(profile)] == [names[0]]
+    assert updated.tests == {
+        names[0]: SqlCounts({"f": 3}),
+        names[1]: old,
+        names[2]: None,
+        "test_a.py::new": SqlCounts({"f": 2}),
+    }
 
 
 @pytest.mark.parametrize("recorded", [{"sql_s": None}, {"dropped": 1}, {"missed": 1}, {"failed_hooks": ("x",)}])

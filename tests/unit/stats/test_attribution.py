@@ -92,6 +92,39 @@ def test_the_adjusted_p_is_that_of_all_sign_flips() -> None:
     assert {each.part: each.p for each in attribute(before, after)} == pytest.approx(expected)
 
 
+@pytest.mark.parametrize(("sign", "verdict"), [(1, "slower"), (-1, "faster")])
+def test_the_interval_of_one_part_by_hand(sign: int, verdict: str) -> None:
+    """The second largest of the 32 sums of ±1 … ±6 is 19; over √91 that is 3.124 of Student's t with 5 degrees."""
+    before = [{"all": 100.0, "part": 10.0}] * 6
+    after = [{"all": 100.0, "part": 10.0 + sign * step} for step in (1, 2, 3, 4, 5, 6)]
+
+    changes = {each.part: each for each in attribute(before, after)}
+    part, same = changes["part"], changes["all"]
+
+    assert (part.before, part.after, part.change, part.p) == (10.0, 10.0 + sign * 3.5, sign * 3.5, 1 / 32)
+    assert sorted((sign * (part.low or 0), sign * (part.high or 0))) == pytest.approx(
+        [3.5 - 2.3857, 3.5 + 2.3857], abs=1e-4
+    )
+    assert (part.verdict, part.is_decided) == (verdict, True)
+    assert {each.verdict for each in attribute(before, after, confidence=31 / 32)} == {verdict, "inconclusive"}
+    assert (same.change, same.p, same.verdict, same.is_decided) == (0.0, 1.0, "inconclusive", False)
+
+
+def test_an_interval_that_nothing_limits_is_open() -> None:
+    """16 equal differences, at a confidence that only all of the 2048 sign flips reach."""
+    (part,) = attribute([{"part": 1.0}] * 16, [{"part": 2.0}] * 16, confidence=0.9999)
+
+    assert (part.change, part.low, part.high) == (1.0, None, None)
+
+
+def test_a_part_is_small_below_a_share_of_the_larger_request() -> None:
+    """Of 100 s, a part of 1 s in either variant is kept at a share of 1 %, one of 0.9 s is not."""
+    before = [{"all": 98.1, "gone": 1.0, "small": 0.9}] * 6
+    after = [{"all": 10.0, "small": 0.9}] * 6
+
+    assert [each.part for each in attribute(before, after, smallest_share=0.01)] == ["all", "gone"]
+
+
 def test_small_parts_are_left_out_and_nothing_is_nothing() -> None:
     """A part below 0.05 % of a request is not tested; without parts or replicates there is nothing to say."""
     one = [{"all": 1.0, "dust": 0.0001}] * 6

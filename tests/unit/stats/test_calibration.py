@@ -5,7 +5,7 @@ import random
 import pytest
 
 from placebench.errors import TooFewReplicatesError
-from placebench.stats.calibration import calibrate
+from placebench.stats.calibration import _detectable_shift, calibrate
 
 
 def noise(spread: float, *, replicates: int = 60, lean: float = 0.0) -> list[float]:
@@ -50,6 +50,29 @@ def test_a_lean_is_not_accepted() -> None:
     assert not made.passed
     assert made.false_positives == 10
     assert made.estimate == pytest.approx(0.02, abs=0.002)
+
+
+def test_a_lean_the_other_way_is_not_accepted_either() -> None:
+    """Of 63 replicates three are in no run of six."""
+    made = calibrate(noise(0.005, lean=-0.02, replicates=63), "cpu_s", margin=0.01, seed=1)
+
+    assert (made.passed, made.runs_of_six, made.false_positives) == (False, 10, 10)
+    assert [set(effects) for effects in made.power.values()] == [{"0.01", "0.02", "0.05"}] * 2
+
+
+@pytest.mark.parametrize(("margin", "passed"), [(0.0099, False), (0.01, False), (0.0101, True)])
+@pytest.mark.parametrize("sign", [1, -1])
+def test_the_check_passes_within_half_the_margin(sign: int, margin: float, passed: bool) -> None:
+    """The interval of six reaches from the least to the greatest, here 0.5 % to one side and 0.4 % to the other."""
+    values = [sign * each for each in (-0.004, -0.002, 0.0, 0.001, 0.003, 0.005)]
+
+    assert calibrate(values, "cpu_s", margin=margin, seed=1).passed is passed
+
+
+def test_the_detectable_shift_brings_four_of_five_above_no_change() -> None:
+    """Of lower limits from −1 to −10, eight lie above −8.5; limits that are above 0 need no shift."""
+    assert _detectable_shift([(-float(low), 0.0) for low in range(10, 0, -1)]) == 8.0
+    assert _detectable_shift([(1.0, 2.0)] * 10) == 0.0
 
 
 def test_too_few_replicates() -> None:

@@ -2,14 +2,17 @@
 
 import math
 import random
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+import re
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from statistics import fmean
 
 import pytest
 
-from placebench.stats import compare_blocks, hodges_lehmann
-from placebench.stats.replicates import _CPU, _WALL, reduce_blocks
+from placebench.stats import ConfidenceInterval, compare_blocks, hodges_lehmann, sequential_interval
+from placebench.stats.replicates import _CPU, _WALL, COUNTED, METRICS, reduce_blocks
 from placebench.stats.verdict import decide, detection_probability, minimum_detectable_effect
 
 NINE = [-0.03 * math.sqrt(4 / 3), 0.03 * math.sqrt(4 / 3), 0.0] * 3
@@ -27,6 +30,7 @@ class FakeBlock:
     cpu_s: float | None
     invalid: str | None = None
     cycle: int = 1
+    counters: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def requests(self) -> int:
@@ -82,6 +86,52 @@ def test_wall_time_is_the_median_of_the_block() -> None:
     ]
 
     assert reduce_blocks(blocks, "naive", "tuned", _WALL).log_ratios == pytest.approx((math.log(0.5),))
+
+
+def test_wall_time_of_different_requests_is_the_median_of_their_cycles() -> None:
+    """Requests of 1, 2 and 6 s take 3 s on average, and one cycle that was stalled does not move that."""
+    stalled = [1.0, 2.0, 6.0, 1.0, 2.0, 6.0, 10.0, 20.0, 60.0]
+    blocks = [
+        FakeBlock(0, 0, variant, walls, None, cycle=3)
+        for variant, walls in (("naive", stalled), ("tuned", [6.0] * 9), ("tuned", [6.0] * 9), ("naive", stalled))
+    ]
+
+    assert reduce_blocks(blocks, "naive", "tuned", _WALL).log_ratios == pytest.approx((math.log(2),))
+
+
+def test_memory_is_the_most_of_the_round() -> None:
+    """2 bytes at most against 4; where one block has no figure, there is none."""
+    sizes = (4.0, 1.0, 2.0, 3.0)
+    blocks = [
+        replace(block, counters={"pss_bytes": size})
+        for block, size in zip(round_(0, 0, [1] * 4, [1] * 4), sizes, strict=True)
+    ]
+    unknown = [replace(blocks[0], counters={}), *blocks[1:]]
+
+    assert reduce_blocks(blocks, "naive", "tuned", METRICS["pss_bytes"]).log_ratios == pytest.approx((math.log(0.5),))
+    assert reduce_blocks(unknown, "naive", "tuned", METRICS["pss_bytes"]).log_ratios == ()
+
+
+@pytest.mark.parametrize("broken", [{"cpu_s": None}, {"wall_s": []}, {"cpu_s": 0.0}])
+@pytest.mark.parametrize("variant", ["naive", "tuned"])
+def test_cpu_of_one_variant_alone_is_no_ratio(variant: str, broken: dict[str, object]) -> None:
+    """One block whose CPU could not be read, no request, or no CPU at all: the round says nothing."""
+    blocks = round_(0, 0, [1, 1, 1, 1], [1, 1, 1, 1])
+    changed = [replace(each, **broken) if each.variant == variant else each for each in blocks]
+    one = [each if number else replace(each, cpu_s=None) for number, each in enumerate(blocks)]
+
+    assert reduce_blocks(changed, "naive", "tuned", _CPU).log_ratios == ()
+    assert reduce_blocks(one, "naive", "tuned", _CPU).log_ratios == ()
+
+
+def test_more_blocks_than_four_are_a_round_too() -> None:
+    """Three blocks of each variant; the levels are CPU seconds of one request."""
+    blocks = [FakeBlock(0, 0, variant, [1.0], cpu) for variant, cpu in (("naive", 2.0), ("tuned", 3.0)) * 3]
+
+    reduced = reduce_blocks(blocks, "naive", "tuned", _CPU)
+
+    assert reduced.log_ratios == pytest.approx((math.log(1.5),))
+    assert reduced.levels[0] == pytest.approx((2.0, 3.0))
 
 
 def test_quads_become_replicates_by_median_for_wall_and_mean_for_cpu() -> None:
@@ -166,6 +216,80 @@ def test_the_five_verdicts(log_ratios: list[float], verdict: str) -> None:
     assert verdict == decide(log_ratios, hodges_lehmann(log_ratios), margin=0.01)
 
 
+@pytest.mark.parametrize(
+    ("estimate", "low", "high", "verdict"),
+    [
+        (-0.5, -1.0, 0.0, "inconclusive"),
+        (0.5, 0.0, 1.0, "inconclusive"),
+        (-0.01, -0.02, -0.005, "faster"),
+        (0.01, 0.005, 0.02, "slower"),
+        (0.0, -0.01, 0.005, "inconclusive"),
+        (0.0, -0.005, 0.01, "inconclusive"),
+        (0.0, -0.005, 0.02, "inconclusive"),
+        (0.0, -0.005, 0.005, "equivalent"),
+    ],
+)
+def test_a_limit_on_the_edge_does_not_decide_and_an_estimate_there_does(
+    estimate: float, low: float, high: float, verdict: str
+) -> None:
+    """A 1 % margin: a limit of 0 excludes nothing, one at the margin is not inside; the equivalence is of 90 %."""
+    interval = ConfidenceInterval(estimate, low, high, 0.95)
+    levels = []
+
+    def method(_log_ratios: Sequence[float], /, *, confidence: float = 0.95) -> ConfidenceInterval:
+        levels.append(confidence)
+        return interval
+
+    assert verdict == decide([], interval, 0.01, method=method)
+    assert levels == pytest.approx([] if verdict in ("faster", "slower") else [0.9])
+
+
+def test_the_margins_are_those_of_the_documentation() -> None:
+    """docs/reference/metrics.md has those of timed and of counted metrics."""
+    section = (Path(__file__).parents[3] / "docs/reference/metrics.md").read_text().partition("## Comparison")[2]
+    rows = [re.fullmatch(r"\| (.*?) \|.*\| (\S+) % \|", line) for line in section.splitlines()]
+    documented = {name: float(row[2]) / 100 for row in rows if row for name in re.findall(r"`(\w+)`", row[1])}
+
+    assert documented == pytest.approx({name: rule.margin for name, rule in METRICS.items()} | COUNTED)
+
+
+def test_a_reason_is_given_where_it_is_inconclusive_alone() -> None:
+    """Two that are decided, and one whose interval is too wide."""
+    ratios = ([-0.05] * 6, [0.05] * 6, [-0.05, 0.06, -0.02, 0.03, -0.04, 0.05])
+    made = [compare_blocks(run(each), "naive", "tuned", "cpu_s") for each in ratios]
+
+    assert [(each.verdict, bool(each.reason)) for each in made] == [
+        ("faster", False),
+        ("slower", False),
+        ("inconclusive", True),
+    ]
+
+
+def test_values_that_differ_and_the_ratios_of_all_replicates() -> None:
+    """More and less differ; equal values and an unknown one do not."""
+    more = compare_blocks(run([math.log(2)] * 6), "naive", "tuned", "cpu_s")
+    less, same = (compare_blocks(run([each] * 6), "naive", "tuned", "cpu_s") for each in (math.log(0.5), 0.0))
+
+    assert more.ratios == pytest.approx([2.0] * 6)
+    assert [each.differs for each in (more, less, same, replace(more, baseline_value=None))] == [
+        True,
+        True,
+        False,
+        False,
+    ]
+
+
+def test_a_sequential_run_has_a_detectable_effect_of_its_own() -> None:
+    """With an interval, half its width and 0.84 standard errors; none without."""
+    made, few = (compare_blocks(run(each), "naive", "tuned", "cpu_s", sequential=True) for each in (NINE * 2, NINE[:3]))
+    interval = sequential_interval(NINE * 2)
+
+    assert (made.is_sequential, few.detectable) == (True, None)
+    assert made.detectable == pytest.approx(
+        (interval.high - interval.low) / 2 + 0.8416 * statistics.stdev(NINE * 2) / math.sqrt(18), rel=1e-4
+    )
+
+
 def test_identical_programs_are_called_faster_or_slower_at_most_one_time_in_twenty() -> None:
     """Of 2000 runs of 12 replicates of one program against itself, at most 5 % find a difference."""
     rng = random.Random(11)
@@ -187,6 +311,7 @@ def test_the_detectable_effect_is_found_four_times_in_five() -> None:
 def test_the_detectable_effect_by_hand() -> None:
     """Nine replicates with a standard deviation of 0.03 find (1.960 + 0.842) / √0.955 of their standard error, 0.01."""
     assert minimum_detectable_effect(NINE) == pytest.approx(0.02867, abs=1e-5)
+    assert minimum_detectable_effect([-0.01, 0.01]) == pytest.approx(0.02867, abs=1e-5)
     assert minimum_detectable_effect([0.1]) is None
 
 
@@ -207,6 +332,7 @@ def test_the_chance_to_detect_by_hand() -> None:
 
     assert chances == pytest.approx([0.025, 0.80, 0.80, 1.0], abs=0.001)
     assert detection_probability(0.01, [0.1, 0.1]) == 1.0
+    assert detection_probability(0.02867, [-0.01, 0.01]) == pytest.approx(0.80, abs=0.001)
     assert detection_probability(0.01, [0.1]) is None
 
 

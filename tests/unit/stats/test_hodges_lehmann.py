@@ -131,14 +131,14 @@ def test_the_estimate_alone_takes_any_number(values: list[float], expected: floa
     assert expected == pseudo_median(values)
 
 
-def test_ten_thousand_replicates_are_no_trouble() -> None:
-    """Above 1000 values nothing grows with the square of their number; the estimate stays beside the median."""
+def test_a_thousand_replicates_are_no_trouble() -> None:
+    """The estimate stays beside the median, and the interval is 2 · 1.96 · √(π/3) σ/√n wide."""
     rng = random.Random(7)
-    values = [rng.gauss(0.25, 1) for _ in range(10_000)]
+    values = [rng.gauss(0.25, 1) for _ in range(1_000)]
     interval = hodges_lehmann(values)
 
-    assert interval.estimate == pytest.approx(statistics.median(values), abs=0.02)
-    assert interval.high - interval.low == pytest.approx(2 * 1.96 * math.sqrt(math.pi / 3) / 100, rel=0.05)
+    assert interval.estimate == pytest.approx(statistics.median(values), abs=0.05)
+    assert interval.high - interval.low == pytest.approx(2 * 1.96 * math.sqrt(math.pi / 3 / 1_000), rel=0.05)
 
 
 def test_the_walsh_averages_of_three_values() -> None:
@@ -195,9 +195,9 @@ def test_the_p_agrees_with_scipy() -> None:
         assert signed_rank_p(values) == pytest.approx(stats.wilcoxon(values, method="exact").pvalue)
 
 
-def test_the_p_of_many_values_goes_on() -> None:
-    """Above 200 values the normal distribution takes over, a percent beside the counted one."""
+def test_the_p_of_many_values_is_that_of_the_normal_distribution() -> None:
+    """Above 200 values it takes over: within 1 % of scipy's exact p."""
     chance = random.Random(2)
     values = [chance.gauss(0.1, 1) for _ in range(201)]
 
-    assert signed_rank_p(values) == pytest.approx(signed_rank_p(values[:200]), rel=0.25)
+    assert signed_rank_p(values) == pytest.approx(wilcoxon(values, method="exact").pvalue, rel=0.01)

@@ -2,10 +2,11 @@
 
 import math
 import random
+from dataclasses import replace
 
 import pytest
 
-from placebench.stats import adjust_for_multiple_testing, compare_counts
+from placebench.stats import adjust_for_multiple_testing, compare_counts, compare_profiled
 from placebench.stats.hodges_lehmann import hodges_lehmann
 from placebench.stats.multiple_testing import benjamini_hochberg
 from placebench.stats.verdict import decide
@@ -48,11 +49,44 @@ def test_a_count_against_none_has_no_ratio() -> None:
     assert made.verdict == "faster"
 
 
+def test_requests_that_one_variant_was_not_sent_do_not_count() -> None:
+    """Three requests against two are two pairs, of which none was invalidated."""
+    made = compare_counts([10.0, 20.0, 30.0], [10.0, 20.0], "a", "b", "rows")
+
+    assert (made.replicates, made.invalidated, made.baseline_value) == (2, 0, 15.0)
+
+
+def test_what_the_profiler_saw_has_a_ratio_and_no_verdict() -> None:
+    """Garbage collection of 0.2 and 0.4 s, and of 0.1 and 0.2 s: half of it, in requests of one process."""
+    made = compare_profiled([0.2, 0.4], [0.1, 0.2], "a", "b", "gc_s")
+
+    assert (made.baseline_value, made.variant_value, made.ratio) == pytest.approx((0.3, 0.15, 0.5))
+    assert (made.low, made.high, made.verdict) == (None, None, "inconclusive")
+    assert (made.confidence, made.invalidated) == (0.95, 0)
+    assert "2 and 2 requests" in made.reason
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "is_measured"),
+    [([], [0.1], False), ([0.1], [], False), ([0.0], [0.1], True), ([0.1], [0.0], True)],
+)
+def test_what_was_not_profiled_or_was_nothing_has_no_ratio(
+    before: list[float], after: list[float], is_measured: bool
+) -> None:
+    """Without samples of both it was not measured; with a mean of 0 it was."""
+    made = compare_profiled(before, after, "a", "b", "gc_s")
+
+    assert made.ratio is None
+    assert is_measured == ("1 and 1 requests" in made.reason)
+
+
 def test_a_count_that_is_sometimes_none_is_never_equivalent() -> None:
     """In every other request the baseline asks nothing: the equal pairs alone do not speak for the others."""
     more = compare_counts([1.0, 0.0] * 6, [1.0] * 12, "a", "b", "statements")
     crossed = compare_counts([1.0, 0.0] * 6, [0.0, 1.0] * 6, "a", "b", "statements")
+    less = compare_counts([1.0] * 12, [1.0, 0.0] * 6, "a", "b", "statements")
 
+    assert less.verdict == "faster"
     assert (more.verdict, more.ratio, more.baseline_value, more.variant_value) == ("slower", None, 0.5, 1.0)
     assert (crossed.verdict, crossed.reason) == (
         "inconclusive",
@@ -70,6 +104,25 @@ def test_a_secondary_metric_needs_an_adjusted_p() -> None:
     assert (alone[0].verdict, alone[0].p_adjusted) == ("faster", pytest.approx(2 / 64))
     assert (among.verdict, among.p_adjusted) == ("inconclusive", pytest.approx(3 * 2 / 64))
     assert among.reason == "inconclusive: among so many metrics p is 0.094, 0.05 is needed"
+
+
+def test_the_primary_metric_and_what_was_not_measured_stay_as_they_are() -> None:
+    """Two metrics with p 2/64 are adjusted among themselves: 2/64 each; the others have no part in it."""
+    moved = compare_counts([10.0] * 6, [9.0] * 6, "a", "b", "bytes_sent")
+    primary = replace(moved, metric="cpu_s", p=0.9, p_adjusted=0.9)
+    unknown = compare_counts(None, None, "a", "b", "rows")
+
+    made = adjust_for_multiple_testing([primary, unknown, moved, replace(moved, metric="statements")])
+
+    assert made[:2] == [primary, unknown]
+    assert [each.p_adjusted for each in made[2:]] == [2 / 64, 2 / 64]
+
+
+def test_an_adjusted_p_at_the_level_keeps_its_verdict() -> None:
+    """At a confidence of 1 − 2/64 a p of 2/64 is as small as it has to be."""
+    moved = compare_counts([10.0] * 6, [9.0] * 6, "a", "b", "rows", confidence=1 - 2 / 64)
+
+    assert [each.verdict for each in adjust_for_multiple_testing([moved])] == ["faster"]
 
 
 @pytest.mark.parametrize("n", [6, 12, 30])

@@ -2,7 +2,7 @@
 
 import pytest
 
-from placebench.stats import MedianInterval, median_interval
+from placebench.stats import MedianInterval, cumulative_distribution, median_interval
 from placebench.stats.percentiles import percentile, samples_needed
 
 
@@ -19,12 +19,25 @@ def test_how_many_samples_each_percentile_takes() -> None:
 
 def test_between_two_samples_in_proportion() -> None:
     """The median of 20 samples lies half way between the tenth and the eleventh."""
-    assert percentile([1.0] * 10 + [2.0] * 10, 0.5) == 1.5
+    assert percentile([1.0] * 10 + [5.0] + [9.0] * 9, 0.5) == 3.0
 
 
 def test_nothing_has_no_quantile() -> None:
     """No samples, no number."""
     assert percentile([], 0.5) is None
+
+
+def test_the_distribution_of_few_samples_has_them_all() -> None:
+    """A third of 1, 4 and 9 is at most 1, two thirds are at most 4."""
+    assert cumulative_distribution([1.0, 4.0, 9.0]) == [(1.0, 1 / 3), (4.0, 2 / 3), (9.0, 1.0)]
+
+
+def test_the_distribution_of_many_samples_is_thinned_evenly() -> None:
+    """Of the squares of 0 to 10 the first, the last, and those nearest to a third and two thirds of the way."""
+    squares = [float(number * number) for number in range(11)]
+
+    assert cumulative_distribution(squares, points=4) == [(0.0, 1 / 11), (9.0, 4 / 11), (49.0, 8 / 11), (100.0, 1.0)]
+    assert len(cumulative_distribution([0.0] * 300)) == 200
 
 
 def test_five_repeats() -> None:

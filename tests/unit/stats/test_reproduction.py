@@ -87,6 +87,55 @@ def test_times_vary_between_runs_and_counts_do_not(metric: str, outcome: str) ->
     assert judge_reproduction(claim, new).outcome == outcome
 
 
+@pytest.mark.parametrize(
+    ("metric", "published", "new", "outcome"),
+    [
+        ("statements", -1.0, -1.0014, "reproduced"),
+        ("statements", -1.0, -1.0016, "not reproduced"),
+        ("cpu_s", -1.0, -1.063, "reproduced"),  # 1 % + 0.05 % + 5 % of 1.063
+        ("cpu_s", -1.0, -1.0645, "not reproduced"),
+        ("cpu_s", -1.063, -1.0, "reproduced"),
+        ("cpu_s", -1.0645, -1.0, "not reproduced"),
+    ],
+)
+def test_by_how_much_two_runs_may_differ(metric: str, published: float, new: float, outcome: str) -> None:
+    """The margin, the rounding of a published ratio, and 5 % of the larger effect where it is no count."""
+    claim = claimed(compared([published] * 9))
+    margin = 0.001 if metric == "statements" else MARGIN
+
+    made = judge_reproduction(claim, replace(compared([new] * 9), metric=metric, margin=margin))
+
+    assert made.outcome == outcome
+
+
+@pytest.mark.parametrize(
+    ("verdict", "published", "new", "outcome"),
+    [
+        ("faster", -0.005, -0.004, "reproduced"),
+        ("faster", -0.005, 0.004, "not reproduced"),
+        ("slower", 0.005, 0.004, "reproduced"),
+        ("slower", 0.005, -0.004, "not reproduced"),
+    ],
+)
+def test_a_change_below_the_margin_has_a_direction(
+    verdict: Verdict, published: float, new: float, outcome: str
+) -> None:
+    """The effects differ by less than the margin of 1 %: the direction decides."""
+    claim = replace(claimed(compared(around(published, apart=0.0001))), verdict=verdict)
+    small = replace(compared(around(new, apart=0.0001)), verdict="below the margin")
+
+    assert judge_reproduction(claim, small).outcome == outcome
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+def test_no_change_is_excluded_by_an_interval_beyond_the_margin(sign: int) -> None:
+    """The published effect of 0.8 % allows 1.5 %, and the new interval, from 1.2 to 1.8 %, allows no claim of none."""
+    claim = replace(claimed(compared(around(sign * 0.008))), verdict="equivalent")
+    new = compared(around(sign * 0.015, apart=0.001))
+
+    assert judge_reproduction(claim, new).outcome == "not reproduced"
+
+
 def test_a_wide_interval_cannot_tell_and_says_how_many_would_do() -> None:
     """A spread of 27 % in nine replicates against a claim of -10 %: some fifty times as many squares of it."""
     new = compared(around(-0.05, apart=0.1))
@@ -98,14 +147,51 @@ def test_a_wide_interval_cannot_tell_and_says_how_many_would_do() -> None:
     assert str(made.replicates_needed) in made.reason
 
 
-@pytest.mark.parametrize(("verdict", "outcome"), [("faster", "reproduced"), ("slower", "not reproduced")])
-def test_a_count_that_became_zero_is_judged_by_its_verdict(verdict: Verdict, outcome: str) -> None:
-    """There is no ratio, and so no difference."""
+def test_how_many_would_do_for_a_claim_of_no_change() -> None:
+    """An effect of 0.4 % leaves 0.6 % to the margin; there is always one more to make, and no number at the margin."""
+    new = compared(around(0.0, apart=0.05))
+    claim = Claim("equivalent", math.exp(0.004), math.exp(0.003), math.exp(0.005))
+
+    def needed(claim: Claim, new: Comparison) -> int | None:
+        return judge_reproduction(claim, new).replicates_needed
+
+    assert needed(claim, new) == math.ceil(9 * ((new.detectable or 0) / 0.006) ** 2)
+    assert needed(claim, replace(new, detectable=1e-6)) == 10
+    assert needed(claim, replace(new, detectable=None)) is None
+    assert needed(replace(claim, ratio=math.exp(0.012)), new) is None
+
+
+@pytest.mark.parametrize(
+    ("claim", "verdict", "outcome"),
+    [
+        ("faster", "faster", "reproduced"),
+        ("faster", "slower", "not reproduced"),
+        ("slower", "faster", "not reproduced"),
+    ],
+)
+def test_a_count_that_became_zero_is_judged_by_its_verdict(claim: Verdict, verdict: Verdict, outcome: str) -> None:
+    """There is no ratio, and so no difference; neither is there with an interval on one side alone."""
     new = replace(compared(around(0.0)), ratio=None, low=None, high=None, verdict=verdict)
 
-    made = judge_reproduction(Claim("faster", None, None, None), new)
+    for published in (Claim(claim, None, None, None), Claim(claim, 0.5, 0.4, 0.6), Claim(claim, 0.5, None, None)):
+        made = judge_reproduction(published, new)
 
-    assert (made.outcome, made.difference) == (outcome, None)
+        assert (made.outcome, made.difference) == (outcome, None)
+
+
+@pytest.mark.parametrize(
+    ("reason", "ratios", "expected"),
+    [("inconclusive: why", (0.1,), ("why", 6)), ("", (), ("no interval", None))],
+)
+def test_without_an_interval_the_reason_is_that_of_the_new_run(
+    reason: str, ratios: tuple[float, ...], expected: tuple[str, int | None]
+) -> None:
+    """Six replicates are needed, if it was measured at all."""
+    new = replace(compared(around(0.0)), low=None, verdict="inconclusive", reason=reason, log_ratios=ratios)
+
+    made = judge_reproduction(Claim("faster", 0.5, 0.4, 0.6), new)
+
+    assert (made.outcome, made.reason, made.replicates_needed) == ("inconclusive", *expected)
 
 
 @pytest.mark.parametrize(("published", "new"), [(6, 6), (12, 12), (20, 8)])

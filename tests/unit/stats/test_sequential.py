@@ -87,8 +87,41 @@ def test_the_interval_is_where_the_capital_of_either_side_reaches_forty() -> Non
     assert Bets.on(values).capital(interval.low)[-1] == pytest.approx(math.log(40))
     assert Bets.on([-each for each in values]).capital(-interval.high)[-1] == pytest.approx(math.log(40))
     assert interval.low < interval.estimate < interval.high
-    with pytest.raises(TooFewReplicatesError, match=r"\b5 replicates, \d or more"):
+    with pytest.raises(TooFewReplicatesError, match="5 replicates, 7 or more needed"):
         sequential_interval([0.01] * 5)
+
+
+def test_the_first_bets_by_hand() -> None:
+    """A distance of 1 % is one unit of noise at first; equal values halve the noise that the second bet assumes."""
+
+    def capital(distance: float) -> list[float]:
+        return [2 / (1 + math.exp(-2 * bet * distance)) for bet in (0.2, 0.5, 1.2)]
+
+    one, two = capital(1), [first * second for first, second in zip(capital(1), capital(2), strict=True)]
+
+    assert Bets.on([0.01, 0.01]).capital(0.0) == pytest.approx([math.log(sum(one) / 3), math.log(sum(two) / 3)])
+    assert sequential_p([0.01]) == 1.0
+    assert sequential_p([0.01] * 2) == sequential_p([-0.01] * 2) == pytest.approx(2 / (sum(two) / 3))
+
+
+@pytest.mark.parametrize(
+    ("values", "scale", "power"),
+    [
+        ([], 0.01, 1.0),
+        ([0.05], 0.005, 1.0),
+        ([0.01, 0.03], 0.01, 1.0),
+        ([0.01, 0.03, 0.05], 0.0125, 1 / 2),  # no correlation, 1/3 is added
+        ([0.01, 0.02, 0.03, 0.04], 0.01, 1 / 3),  # 1/4 and 1/4
+        ([0.01, 0.05, 0.01, 0.05], 0.018, 1.0),  # they alternate
+        ([0.02, 0.02, 0.02], 0.0025, 1 / 2),
+        ([0.0] * 50 + [1.0] * 50, 50.01 / 101, 0.1 / 1.9),  # 0.98, of which 0.9 count
+    ],
+)
+def test_a_bet_rests_on_the_values_before_it(values: list[float], scale: float, power: float) -> None:
+    """Noise: the sum of distances from the median and 1 % over one more; power: (1 − ρ) / (1 + ρ)."""
+    bets = Bets.on([*values, 9.0])
+
+    assert (bets.scales[-1], bets.powers[-1]) == pytest.approx((scale, power))
 
 
 def test_moving_all_values_moves_the_interval() -> None:

@@ -324,7 +324,8 @@ def test_a_utilization_out_of_range_is_told(path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["nested-perfload", "flat-perfload", "shared-storage", "wide", "deep", "mixed", "partly-used"]
+    "name",
+    ["nested-perfload", "flat-perfload", "shared-storage", "wide", "deep", "mixed", "mixed-cloud", "partly-used"],
 )
 def test_each_topology_of_ours_is_read_again(tmp_path: Path, name: str) -> None:
     """Tree types, weights, choices, utilization and all."""

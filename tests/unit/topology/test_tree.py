@@ -37,7 +37,7 @@ def test_nothing_can_be_chosen() -> None:
     assert RandomSubset(("a",), at_least=0, at_most=1).choose(0) == []
 
 
-NAMES = ("nested-perfload", "flat-perfload", "shared-storage", "wide", "deep", "mixed", "partly-used")
+NAMES = ("nested-perfload", "flat-perfload", "shared-storage", "wide", "deep", "mixed", "mixed-cloud", "partly-used")
 
 
 def cloud(request: str, *nodes: Node) -> Topology:

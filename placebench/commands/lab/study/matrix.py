@@ -15,7 +15,7 @@ def _configure(parser: ArgumentParser) -> None:
         nargs="?",
         default="stack",
         metavar="NAME|FILE",
-        help="mariadb, stack, profiler, pythons, sqlite or a .toml file (default: stack)",
+        help="latency, mariadb, profiler, pythons, sqlite, stack or a .toml file (default: stack)",
     )
     options.add_placement(parser)
     options.add_data(parser, plan="matrix", utilization=False)

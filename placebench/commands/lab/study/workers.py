@@ -7,6 +7,7 @@ from argparse import ArgumentParser, Namespace
 from placebench import limits
 from placebench.commands import Command, options
 from placebench.commands.lab.study import REPLICATES, add_study_options, is_quick, run_study, topology_of
+from placebench.commands.output import say
 from placebench.errors import PlacebenchError
 
 _USUAL_WORKLOADS = ("compute", "query", "state", "state-frozen")
@@ -54,10 +55,12 @@ def _configure(parser: ArgumentParser) -> None:
 
 def _run(arguments: Namespace) -> int:
     """Measure every workload with every mix."""
+    from placebench.experiment.pythons import free_threaded
     from placebench.experiment.workers_study import EVENT_LOOPS, QUICK_REQUESTS, REQUESTS, WorkersStudy
     from placebench.reference.variants import variant
 
     topology, mixes, workloads = topology_of(arguments), _mixes(arguments), _workloads(arguments)
+    say(free_threaded())
     variant(arguments.variant)
     if any(server in EVENT_LOOPS for *_, server in mixes):
         variant(f"{arguments.variant}+driver:{arguments.driver}")

@@ -4,7 +4,7 @@ The main classes are `Anchor` and `AnchorCombinations`. A position is a provider
 the tree's end one of the sharing providers that it can use.
 """
 
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import product
 from typing import NamedTuple
@@ -15,7 +15,7 @@ from placebench.reference.candidates.dedup.relevance import Assessor, Relevance,
 from placebench.reference.candidates.dedup.tree_index import ROOT, TreeClass, TreeIndex
 
 
-class _SharingProvider(NamedTuple):
+class SharingProvider(NamedTuple):
     """A sharing provider, as the trees that can use it see it."""
 
     root_id: int
@@ -34,7 +34,7 @@ class Anchor:
     ruling: RootRuling
     relevances: tuple[Relevance, ...]  # of the tree's providers, the root first
     parents: tuple[int, ...]  # empty where no same_subtree needs them
-    sharing: tuple[_SharingProvider, ...]
+    sharing: tuple[SharingProvider, ...]
     groups: int  # bits: those that name this tree by in_tree, or none
 
     def relevance(self, position: int) -> Relevance:
@@ -54,7 +54,7 @@ class Anchor:
             position = self.parents[position]
 
 
-def sharing_providers(index: TreeIndex, assessor: Assessor) -> list[_SharingProvider]:
+def sharing_providers(index: TreeIndex, assessor: Assessor) -> list[SharingProvider]:
     """Return the sharing providers that can give something to this request."""
     found = []
     for root_id, tree_class in index.sharing.items():
@@ -63,7 +63,7 @@ def sharing_providers(index: TreeIndex, assessor: Assessor) -> list[_SharingProv
             if each.shares and each.aggregates and (relevance.solves or relevance.gives):
                 uuid, lineage = tree_class.trees[root_id][place], _lineage(tree_class, place)
                 groups = groups_in_tree(index, assessor, root_id)
-                found.append(_SharingProvider(root_id, place, uuid, relevance, each.aggregates, lineage, groups))
+                found.append(SharingProvider(root_id, place, uuid, relevance, each.aggregates, lineage, groups))
     return found
 
 
@@ -75,14 +75,6 @@ def groups_in_tree(index: TreeIndex, assessor: Assessor, root_id: int) -> int:
         for group in assessor.request.groups
     ]
     return sum(1 << number for number, flag in enumerate(flags) if flag)
-
-
-def sharing_with(
-    sharing: Sequence[_SharingProvider], tree_class: TreeClass, root_id: int | None
-) -> tuple[_SharingProvider, ...]:
-    """Return those that trees of this class can use, but not those of this tree."""
-    aggregates = tree_class.aggregates
-    return tuple(each for each in sharing if each.root_id != root_id and not each.aggregates.isdisjoint(aggregates))
 
 
 def _lineage(tree_class: TreeClass, place: int) -> tuple[int, ...]:

@@ -6,14 +6,15 @@ from typing import Final, NamedTuple, TypeVar
 from placebench.reference.candidates.dedup.anchors import (
     Anchor,
     AnchorCombinations,
+    SharingProvider,
     groups_in_tree,
     sharing_providers,
-    sharing_with,
 )
 from placebench.reference.candidates.dedup.relevance import Assessor, Relevance
 from placebench.reference.candidates.dedup.templates import CandidateTemplate, TemplateBatch, make_template
 from placebench.reference.candidates.dedup.tree_index import ProviderClass, TreeClass, TreeIndex, TreeUuids
 
+_K = TypeVar("_K")
 _T = TypeVar("_T")
 
 _UNNAMED: Final = -1  # as the id of a root: of the trees that no in_tree names
@@ -78,6 +79,8 @@ class _Grouping:
         self._relevances: list[Relevance] = []
         self._numbers = _Memo(self._number)
         self._rulings = _Memo(assessor.ruling)
+        self._usable = _Memo(self._find_usable)
+        self._usable_numbers: dict[tuple[SharingProvider, ...], int] = {}
         self._candidates: dict[object, AnchorCandidates] = {}
         self._sharing = sharing_providers(index, assessor)
         self._elsewhere = groups_in_tree(index, assessor, _UNNAMED)
@@ -104,14 +107,14 @@ class _Grouping:
 
     def _class(self, tree_class: TreeClass, trees: Collection[TreeUuids], root_id: int = _UNNAMED) -> EquivalenceClass:
         """root_id: of the one tree, if it is named by in_tree or has sharing providers."""
-        sharing = sharing_with(self._sharing, tree_class, root_id) if self._sharing else ()
+        sharing_number, sharing = self._usable[tree_class.aggregates, root_id]
         groups = self._elsewhere if root_id == _UNNAMED else groups_in_tree(self._index, self._assessor, root_id)
         parents = tree_class.parents if self._assessor.request.same_subtrees else ()
         ruling, numbers = (
             self._rulings[tree_class.providers[0]],
             tuple([self._numbers[p] for p in tree_class.providers]),
         )
-        key = ruling, numbers, parents, sharing, groups
+        key = ruling, numbers, parents, sharing_number, groups
         candidates = self._candidates.get(key)
         if candidates is None:
             relevances = tuple(self._relevances[number] for number in numbers)
@@ -127,13 +130,21 @@ class _Grouping:
             self._relevances.append(relevance)
         return number
 
+    def _find_usable(self, tree: tuple[frozenset[str], int]) -> tuple[int, tuple[SharingProvider, ...]]:
+        """The sharing providers that a tree in these aggregates can use, but its own, and their number as a tuple."""
+        aggregates, root_id = tree
+        found = tuple(
+            each for each in self._sharing if each.root_id != root_id and not each.aggregates.isdisjoint(aggregates)
+        )
+        return self._usable_numbers.setdefault(found, len(self._usable_numbers)), found
 
-class _Memo(dict[ProviderClass, _T]):
-    """What a function returns for each provider class, called once."""
 
-    def __init__(self, call: Callable[[ProviderClass], _T]) -> None:
+class _Memo(dict[_K, _T]):
+    """What a function returns for each key, called once."""
+
+    def __init__(self, call: Callable[[_K], _T]) -> None:
         self._call = call
 
-    def __missing__(self, provider: ProviderClass) -> _T:
-        value = self[provider] = self._call(provider)
+    def __missing__(self, key: _K) -> _T:
+        value = self[key] = self._call(key)
         return value

@@ -6,7 +6,7 @@ longer content; equal numbers are equal providers, and only distinct ones are lo
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import count, pairwise
 from operator import itemgetter, sub
 from struct import unpack
@@ -51,8 +51,12 @@ def fetch(connection: Connection, index: TreeIndex, trees: Trees = ALL_TREES, *,
         ids, parents, quoted = _drop_unrooted(ids, parents, quoted)
         roots, distances = _roots_and_distances(ids, parents)
     contents, having = _Contents(ids, distances), trees.having(ids)
-    _add_inventories(contents, connection, having, index)
-    _add_names(contents, connection, having, index, aggregates=aggregates)
+    class_names = _add_inventories(contents, connection, having, index)
+    _add_traits(contents, connection, having, index)
+    if aggregates or SHARING_TRAIT in index.traits:
+        for uuid, members in statements.read_aggregates(connection, having):
+            contents.add(_Aggregate(uuid), _decode_ids(members))
+    _add_usages(contents, connection, having, class_names)
     _put_trees(index, ids, roots, quoted, contents)
     return [ids[place] for place in roots]
 
@@ -115,10 +119,10 @@ class _Usage(NamedTuple):
     amount: int
 
 
-class _Trait(NamedTuple):
-    """A trait, by its name."""
+class _Traits(NamedTuple):
+    """All traits of a provider, sorted by their names."""
 
-    name: str
+    names: tuple[str, ...]
 
 
 class _Aggregate(NamedTuple):
@@ -128,7 +132,7 @@ class _Aggregate(NamedTuple):
 
 
 # An int is the first attribute of each provider: how many places before it its parent is.
-_Attribute = int | ClassInventory | _Usage | _Trait | _Aggregate
+_Attribute = int | ClassInventory | _Usage | _Traits | _Aggregate
 
 _NOTHING: Final = 0  # the number of empty content
 
@@ -156,6 +160,14 @@ class _Contents:
         self._before.append(number)
         return len(self._attributes) - 1
 
+    def usages(self, number: int) -> tuple[dict[str, int], int]:
+        """Return what is used of each class, the last attributes, and the number of the content before them."""
+        found = {}
+        while isinstance(attribute := self._attributes[number], _Usage):
+            found[attribute.class_name] = attribute.amount
+            number = self._before[number]
+        return found, number
+
     def attributes(self, number: int) -> list[_Attribute]:
         """Return the attributes of the content of this number, in their order."""
         found = []
@@ -177,17 +189,36 @@ class _ExtendedContents(dict[int, int]):
         return extended
 
 
+class _Unused(NamedTuple):
+    """A content before usages."""
+
+    distance: int
+    inventories: tuple[ClassInventory, ...]
+    traits: tuple[str, ...]
+    aggregates: frozenset[str]
+
+
 class _DecodedContents(dict[int, tuple[ProviderClass, int]]):
     """The provider class of each content, and how many places before the provider its parent is."""
 
     def __init__(self, index: TreeIndex, contents: _Contents) -> None:
         self._index = index
         self._contents = contents
+        self._unused: dict[int, _Unused] = {}
 
     def __missing__(self, number: int) -> tuple[ProviderClass, int]:
-        attributes = self._contents.attributes(number)
-        assert isinstance(attributes[0], int)
-        decoded = self[number] = _provider_class(self._index, attributes), attributes[0]
+        """What is used of a class without an inventory does not count."""
+        usages, before = self._contents.usages(number)
+        unused = self._unused.get(before)
+        if unused is None:
+            unused = self._unused[before] = _decode_unused(self._contents.attributes(before))
+        inventories = unused.inventories
+        if usages:
+            inventories = tuple(
+                [ClassInventory(name, most, usages.get(name, 0), *limits) for name, most, _, *limits in inventories]
+            )
+        provider = self._index.intern_provider(inventories, unused.traits, unused.aggregates)
+        decoded = self[number] = provider, unused.distance
         return decoded
 
     def tree_class(self, numbers: Sequence[int]) -> TreeClass:
@@ -197,24 +228,13 @@ class _DecodedContents(dict[int, tuple[ProviderClass, int]]):
         return self._index.intern_tree(tuple([provider for provider, _ in decoded]), tuple(parents))
 
 
-def _provider_class(index: TreeIndex, attributes: Iterable[_Attribute]) -> ProviderClass:
-    """The provider class of these; what is used of a class without an inventory does not count."""
-    inventories, traits, aggregates = [], [], []
-    used: dict[str, int] = {}
-    for each in attributes:
-        if isinstance(each, ClassInventory):
-            inventories.append(each)
-        elif isinstance(each, _Trait):
-            traits.append(each.name)
-        elif isinstance(each, _Usage):
-            used[each.class_name] = each.amount
-        elif isinstance(each, _Aggregate):
-            aggregates.append(each.uuid)
-    if used:
-        inventories = [
-            each._replace(used=used[each.class_name]) if each.class_name in used else each for each in inventories
-        ]
-    return index.intern_provider(tuple(inventories), tuple(sorted(traits)), frozenset(aggregates))
+def _decode_unused(attributes: Sequence[_Attribute]) -> _Unused:
+    assert isinstance(attributes[0], int)
+    inventories = tuple(each for each in attributes if isinstance(each, ClassInventory))
+    traits = next((each.names for each in attributes if isinstance(each, _Traits)), ())
+    return _Unused(
+        attributes[0], inventories, traits, frozenset(each.uuid for each in attributes if isinstance(each, _Aggregate))
+    )
 
 
 def _inventory(
@@ -224,26 +244,31 @@ def _inventory(
     return ClassInventory(class_name, capacity(total, reserved, allocation_ratio), 0, min_unit, max_unit, step_size)
 
 
-def _add_inventories(contents: _Contents, connection: Connection, having: str, index: TreeIndex) -> None:
-    """In one order of the classes, so that equal providers have their inventories in equal order."""
+def _add_inventories(contents: _Contents, connection: Connection, having: str, index: TreeIndex) -> dict[int, str]:
+    """In one order of the classes, so that equal providers have their inventories in equal order; their names by id."""
     names: dict[int, str] = {}
     for class_id, *columns, holders in sorted(statements.read_inventories(connection, having), key=_CLASS_ID):
         inventory = _inventory(*columns)
         names[class_id] = inventory.class_name
         contents.add(inventory, _decode_ids(holders))
     index.resource_classes.update(names.values())
+    return names
+
+
+def _add_traits(contents: _Contents, connection: Connection, having: str, index: TreeIndex) -> None:
+    rows = statements.read_traits(connection, having)
+    names = {trait_ids[0]: name for trait_ids, _, name in rows if name is not None}
+    index.traits.update(names.values())
+    for trait_ids, holders, name in rows:
+        if name is None:
+            contents.add(_Traits(tuple(sorted([names[each] for each in trait_ids]))), _decode_ids(holders))
+
+
+def _add_usages(contents: _Contents, connection: Connection, having: str, class_names: Mapping[int, str]) -> None:
+    """The last attributes, since they differ most: what is before them is decoded once for many providers."""
     for class_id, used, holders in statements.read_usages(connection, having):
-        if class_id in names:
-            contents.add(_Usage(names[class_id], int(used)), _decode_ids(holders))
-
-
-def _add_names(contents: _Contents, connection: Connection, having: str, index: TreeIndex, *, aggregates: bool) -> None:
-    for trait, holders in statements.read_traits(connection, having):
-        index.traits.add(trait)
-        contents.add(_Trait(trait), _decode_ids(holders))
-    if aggregates or SHARING_TRAIT in index.traits:
-        for uuid, members in statements.read_aggregates(connection, having):
-            contents.add(_Aggregate(uuid), _decode_ids(members))
+        if class_id in class_names:
+            contents.add(_Usage(class_names[class_id], int(used)), _decode_ids(holders))
 
 
 def _put_trees(

@@ -71,6 +71,7 @@ class Assessor:
         self._alone = [
             (1 << number, self._demanded(group)) for number, group in enumerate(request.groups) if not group.spreads
         ]
+        self._by_aggregates = any(group.member_of or group.not_member_of for group in request.groups)
         self._eligibilities: dict[object, _Eligibility] = {}
 
     def relevance(self, provider_class: ProviderClass) -> Relevance:
@@ -118,7 +119,7 @@ class Assessor:
         )
 
     def _eligibility(self, provider_class: ProviderClass) -> _Eligibility:
-        key = provider_class.traits, provider_class.aggregates
+        key = provider_class.traits, self._by_aggregates and provider_class.aggregates
         eligibility = self._eligibilities.get(key)
         if eligibility is None:
             eligibility = self._eligibilities[key] = self._assess(provider_class)

@@ -32,32 +32,28 @@ class ProviderClass:
     __slots__ = ("aggregates", "inventories", "shares", "text", "traits")
 
     def __init__(
-        self, inventories: tuple[ClassInventory, ...], traits: tuple[str, ...], aggregates: frozenset[str]
+        self, inventories: tuple[ClassInventory, ...], traits: tuple[str, ...], aggregates: frozenset[str], text: str
     ) -> None:
-        """Write the text of the summary, which is needed for each of its providers."""
+        """text: what a summary has between the uuid of its provider and that of the parent."""
         self.inventories = inventories
         self.traits = traits
         self.aggregates = aggregates
         self.shares = SHARING_TRAIT in traits
-        self.text = _summary_text(inventories, traits)
+        self.text = text
 
 
 class TreeClass:
     """A tree without its uuids: the classes of its providers, the root first, and the position of each one's parent."""
 
-    __slots__ = ("parents", "providers", "shares", "trees")
+    __slots__ = ("aggregates", "parents", "providers", "shares", "trees")
 
     def __init__(self, providers: tuple[ProviderClass, ...], parents: tuple[int, ...]) -> None:
         """A class without trees."""
         self.providers = providers
         self.parents = parents
         self.shares = any(each.shares for each in providers)
+        self.aggregates = frozenset[str]().union(*[each.aggregates for each in providers])
         self.trees: dict[int, TreeUuids] = {}  # by the ids of their roots
-
-    @property
-    def aggregates(self) -> frozenset[str]:
-        """Those that a provider of the tree is in."""
-        return frozenset[str]().union(*(each.aggregates for each in self.providers))
 
 
 class TreeIndex:
@@ -66,6 +62,7 @@ class TreeIndex:
     def __init__(self) -> None:
         """An empty index."""
         self.provider_classes: dict[object, ProviderClass] = {}
+        self._json = _JsonTexts()
         self.tree_classes: dict[object, TreeClass] = {}  # that have a tree
         self.class_of: dict[int, TreeClass] = {}  # of each tree, by the id of its root
         self.sharing: dict[int, TreeClass] = {}  # of these, the trees with a provider that shares
@@ -80,7 +77,7 @@ class TreeIndex:
         key = inventories, traits, aggregates
         found = self.provider_classes.get(key)
         if found is None:
-            found = self.provider_classes[key] = ProviderClass(*key)
+            found = self.provider_classes[key] = ProviderClass(*key, self._summary_text(inventories, traits))
         return found
 
     def intern_tree(self, providers: tuple[ProviderClass, ...], parents: tuple[int, ...]) -> TreeClass:
@@ -113,9 +110,17 @@ class TreeIndex:
         used = {provider for each in self.tree_classes.values() for provider in each.providers}
         self.provider_classes = {key: each for key, each in self.provider_classes.items() if each in used}
 
+    def _summary_text(self, inventories: Iterable[ClassInventory], traits: tuple[str, ...]) -> str:
+        json = self._json
+        resources = ",".join(
+            [f'{json[name]}:{{"capacity":{capacity},"used":{used}}}' for name, capacity, used, *_ in inventories]
+        )
+        return f':{{"resources":{{{resources}}},"traits":{json[traits]},"parent_provider_uuid":'
 
-def _summary_text(inventories: Iterable[ClassInventory], traits: tuple[str, ...]) -> str:
-    """What a provider's summary has between its uuid and its parent's."""
-    resources = {each.class_name: {"capacity": each.capacity, "used": each.used} for each in inventories}
-    known = by_orjson({"resources": resources, "traits": traits}).decode()
-    return f':{known[:-1]},"parent_provider_uuid":'
+
+class _JsonTexts(dict[str | tuple[str, ...], str]):
+    """The JSON of each name or list of names, written once: they are far fewer than distinct providers."""
+
+    def __missing__(self, value: str | tuple[str, ...]) -> str:
+        text = self[value] = by_orjson(value).decode()
+        return text

@@ -1,0 +1,109 @@
+"""Apache with mod_wsgi: `find_mod_wsgi` finds both, `mod_wsgi_options` is how Apache serves an application with it.
+
+mod_wsgi is embedded in Apache's own processes, as many as are wanted, so that no process copies the bytes. It is made
+for one version of Python, and loads the packages of the application's environment of that version. Nothing of
+Apache's own configuration is read, and an installed service of it is left alone.
+"""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from placebench.errors import MissingExtraError
+from placebench.runtime.postgres.binaries import server_account
+from placebench.runtime.running_server import ServerSpec
+
+_PROGRAMS = ("apache2", "httpd")
+_PATH = "/usr/sbin:/usr/local/sbin:/usr/local/apache2/bin"
+_MODULES = ("lib/apache2/modules", "lib64/httpd/modules", "modules")
+"""Where Apache's modules lie, from the folder above that of its program."""
+_SCRIPT = Path(__file__).with_name("standalone") / "mod_wsgi_application.py"
+_LINKED = re.compile(rb"libpython(3\.\d+)")
+_INSTALL = (
+    "apt-get install --no-install-recommends apache2-bin libapache2-mod-wsgi-py3 (nothing of it has to run; "
+    "placebench starts a server of its own)"
+)
+_INSPECT = """
+import glob, json, site, sys
+folders = site.getsitepackages()
+built = [path for folder in folders for path in glob.glob(folder + "/mod_wsgi/server/mod_wsgi-py*.so")]
+print(json.dumps([folders, built, sys.base_prefix, "%d.%d" % sys.version_info[:2]]))
+"""
+_LINE_BYTES = 65_535
+
+
+@dataclass(frozen=True)
+class ModWsgi:
+    """Where Apache and its module are, for one environment."""
+
+    program: str
+    modules: Path
+    """Folder of Apache's own modules."""
+    module: str
+    """mod_wsgi, of the environment or of the system."""
+    home: str
+    """Where its Python is installed."""
+    packages: tuple[str, ...]
+    """Folders of the environment's packages."""
+
+
+def find_mod_wsgi(python: Path | None = None) -> ModWsgi:
+    """Return Apache and the mod_wsgi for the environment of *python* (None: this one); costs a start of Python.
+
+    Raises MissingExtraError, with how to get them, where one is missing or mod_wsgi is for another version of Python.
+    """
+    program = next(filter(None, (shutil.which(name, path=_search_path()) for name in _PROGRAMS)), None)
+    if program is None:
+        raise MissingExtraError(f"no Apache on this machine: {_INSTALL}")
+    top = Path(program).resolve().parents[1]
+    modules = next((top / each for each in _MODULES if (top / each).is_dir()), top / _MODULES[0])
+    asked = subprocess.run([python or sys.executable, "-c", _INSPECT], capture_output=True, text=True, check=True)
+    packages, built, prefix, version = json.loads(asked.stdout)
+    if built:
+        return ModWsgi(program, modules, built[0], prefix, tuple(packages))
+    module = modules / "mod_wsgi.so"
+    if not module.is_file():
+        raise MissingExtraError(f"no mod_wsgi beside {program}: {_INSTALL}")
+    linked = _LINKED.search(module.read_bytes())
+    if linked is not None and linked[1].decode() != version:
+        raise MissingExtraError(
+            f"{module} is for Python {linked[1].decode()}, the application has {version}: "
+            f"{python or sys.executable} -m pip install mod_wsgi (needs apache2-dev)"
+        )
+    return ModWsgi(program, modules, str(module), "/usr", tuple(packages))
+
+
+def _search_path() -> str:
+    return f"{os.environ.get('PATH', '')}:{_PATH}"
+
+
+def mod_wsgi_options(found: ModWsgi, spec: ServerSpec, scratch: Path) -> list[str]:
+    """Return the options of Apache, which keeps its files in *scratch* and reads no file of configuration.
+
+    It has as many processes and threads as are wanted, no more and no fewer; root's do not run as root.
+    """
+    account = server_account().ids
+    users = (f"User #{account[0]}", f"Group #{account[1]}") if account else ()
+    shared = [(name, found.modules / f"mod_{name}.so") for name in ("mpm_worker", "authz_core", "unixd")]
+    slots = spec.processes * spec.threads
+    directives = [
+        *(f'LoadModule {name}_module "{path}"' for name, path in shared if path.is_file()),
+        f'LoadModule wsgi_module "{found.module}"',
+        *(f'ServerRoot "{scratch}"', "ServerName localhost", f"Listen {spec.address}", *users),
+        *(f'PidFile "{scratch}/apache.pid"', f'DefaultRuntimeDir "{scratch}"', "Mutex posixsem"),
+        *("ErrorLog /dev/stderr", "LogLevel warn", "ListenBacklog 1024"),
+        # Each connection is closed after its response, as under the other servers.
+        *("KeepAlive Off", f"LimitRequestLine {_LINE_BYTES}", f"LimitRequestFieldSize {_LINE_BYTES}", "Timeout 300"),
+        *(f"StartServers {spec.processes}", f"ServerLimit {spec.processes}", f"ThreadsPerChild {spec.threads}"),
+        *(f"ThreadLimit {spec.threads}", f"MaxRequestWorkers {slots}", "MinSpareThreads 1", f"MaxSpareThreads {slots}"),
+        *(f'WSGIPythonHome "{found.home}"', f'WSGIPythonPath "{os.pathsep.join(found.packages)}"'),
+        f'WSGIScriptAlias / "{_SCRIPT}"',
+        f'WSGIImportScript "{_SCRIPT}" process-group=%{{GLOBAL}} application-group=%{{GLOBAL}}',
+        *("WSGIApplicationGroup %{GLOBAL}", "WSGIPassAuthorization On"),
+    ]
+    return ["-f", "/dev/null", "-DFOREGROUND", *(part for each in directives for part in ("-C", each))]

@@ -1,0 +1,12 @@
+"""What mod_wsgi serves: the application that $PLACEBENCH_APPLICATION names, as MODULE:CALLABLE or MODULE:FACTORY().
+
+Run by path, in any environment; imports nothing of placebench.
+"""
+
+import importlib
+import os
+
+_module, _, _name = os.environ["PLACEBENCH_APPLICATION"].partition(":")
+application = getattr(importlib.import_module(_module), _name.removesuffix("()"))
+if _name.endswith("()"):
+    application = application()

@@ -1,0 +1,45 @@
+"""The offset between two clocks, bounded by the four stamps of each exchange: `ClockBounds`."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Self
+
+
+@dataclass(frozen=True)
+class ClockBounds:
+    """Between which values another clock minus ours lies, in seconds.
+
+    drifts: no single offset fits all exchanges; these bounds are those of the fastest one, right for its moment.
+    """
+
+    low_s: float
+    high_s: float
+    drifts: bool = False
+
+    @classmethod
+    def of(cls, exchanges: Sequence[tuple[float, float, float, float]]) -> Self:
+        """Of at least one exchange: sent (our clock), received and answered (the other clock), read (our clock).
+
+        Nothing arrives before it was sent, whichever way takes longer: received - sent is an upper bound, and
+        answered - read a lower one.
+        """
+        bounds = [(answered - read, received - sent) for sent, received, answered, read in exchanges]
+        low_s, high_s = max(low for low, _ in bounds), min(high for _, high in bounds)
+        if low_s <= high_s:
+            return cls(low_s, high_s)
+        low_s, high_s = min(bounds, key=lambda each: each[1] - each[0])
+        return cls(low_s, high_s, drifts=True)
+
+    @property
+    def offset_s(self) -> float:
+        """The middle."""
+        return (self.low_s + self.high_s) / 2
+
+    @property
+    def uncertainty_s(self) -> float:
+        """The true offset lies so far from the middle at most."""
+        return (self.high_s - self.low_s) / 2
+
+    def error_s(self, offset_s: float) -> float:
+        """How far the true offset lies from *offset_s* at most."""
+        return max(self.high_s - offset_s, offset_s - self.low_s)

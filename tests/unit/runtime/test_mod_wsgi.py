@@ -1,0 +1,60 @@
+"""Apache with mod_wsgi: found or how to get it, and an application that it serves, where it is installed."""
+
+import os
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import psutil
+import pytest
+
+from placebench.errors import MissingExtraError
+from placebench.experiment.http_request import get
+from placebench.runtime import mod_wsgi
+from placebench.runtime.application_servers import serve
+from placebench.runtime.mod_wsgi import find_mod_wsgi
+from placebench.runtime.running_server import ServerSpec
+
+APPLICATIONS = Path(__file__).parents[1] / "experiment"
+
+
+def test_requests_in_flight_are_served_before_the_end() -> None:
+    """As many processes as wanted, queries of 32 KB; after `stop` no process is left."""
+    try:
+        find_mod_wsgi()
+    except MissingExtraError as error:
+        pytest.skip(str(error))
+    environment = {"PYTHONPATH": str(APPLICATIONS)}
+    spec = ServerSpec("none", module="small_app:application", environment=environment, processes=2, threads=2)
+
+    server = serve(spec, "mod_wsgi")
+    pids = [server.pid, *server.worker_pids()]
+    query = get(server.url, f"/query?{'x' * 32_000}").body
+    with ThreadPoolExecutor(1) as pool:
+        slow = pool.submit(get, server.url, "/work?sleep=0.5&size=2500000")
+        while not any(get(server.url, "/counts").body == b"1 1" for _ in range(4)):
+            pass
+        server.check()
+        server.stop()
+
+    assert (3, b"32000") == (len(pids), query)
+    assert (200, 2_500_000) == (slow.result().status, len(slow.result().body))
+    assert not any(psutil.pid_exists(pid) for pid in pids)
+
+
+def test_what_is_missing_is_said_with_how_to_get_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Apache, its mod_wsgi, or that of the application's Python."""
+    monkeypatch.setattr(mod_wsgi, "_PATH", "/nowhere")
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+    with pytest.raises(MissingExtraError, match=r"no Apache .*apt-get install"):
+        find_mod_wsgi()
+
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "apache2").touch(mode=0o755)
+    with pytest.raises(MissingExtraError, match=r"no mod_wsgi .*apt-get install"):
+        find_mod_wsgi()
+
+    modules = tmp_path / "lib" / "apache2" / "modules"
+    modules.mkdir(parents=True)
+    (modules / "mod_wsgi.so").write_bytes(os.urandom(8) + b"libpython3.1.so.1.0")
+    with pytest.raises(MissingExtraError, match=r"mod_wsgi.so is for Python 3\.1, .* -m pip install mod_wsgi"):
+        find_mod_wsgi()
