@@ -3,12 +3,13 @@
 The main class is `BreakdownStudy`, the study of `placebench lab study breakdown`. A measurement
 is two fresh servers: one loaded by as many users as it has workers, without the profiler; and one worker with one user,
 each statement recorded, so that nothing waits for anything but itself. Their telemetry stays in the run's folder.
+Claims change the data, so each of their loads has a copy of it.
 """
 
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -26,9 +27,11 @@ if TYPE_CHECKING:
     import pandas as pd
 
 NOOP: Final = "no-op"
-ENDPOINTS: Final = (NOOP, "candidates", "candidates, limit 10", "one provider", "its inventories", "traits")
+CLAIMS: Final = "claims"
+ENDPOINTS: Final = (NOOP, "candidates", "candidates, limit 10", "one provider", "its inventories", "traits", CLAIMS)
 QUICK_ENDPOINTS: Final = (NOOP, "candidates", "one provider")
 _WARM_UP_A_WORKER: Final = 4
+_CANDIDATES_PER_USER: Final = 100
 
 
 @dataclass(frozen=True)
@@ -59,7 +62,42 @@ class BreakdownStudy:
     @contextmanager
     def _prepare(self, setup: StudySetup) -> Iterator[Measure]:
         requests = _endpoint_requests(self.request, setup.data.topology)
-        yield lambda point, repeat: _measure(self, setup, requests[point["endpoint"]], _part(setup, point, repeat))
+
+        def measure(point: Point, repeat: int) -> dict[str, Any]:
+            endpoint = _Endpoint(point["endpoint"], requests[point["endpoint"]], _part(setup, point, repeat))
+            return _measure(self, setup, endpoint)
+
+        yield measure
+
+
+@dataclass(frozen=True)
+class _Endpoint:
+    """What is loaded in one measurement."""
+
+    name: str
+    request: str
+    part: Path
+    """Where its telemetry goes."""
+
+    @property
+    def verb(self) -> str:
+        """Of the requests that are taken apart: claims ask for candidates in between."""
+        return "PUT" if self.name == CLAIMS else "GET"
+
+    def database_url(self, setup: StudySetup, load_name: str) -> str:
+        """The data of the study; for claims a copy for each load, since they use up what there is."""
+        return setup.data.copy(f"{self.part.name} {load_name}") if self.name == CLAIMS else setup.data.url
+
+    def load(self, database_url: str) -> dict[str, Any]:
+        """What `LoadSpec` takes: for claims a mix of nova's kind, whose acknowledged writes are looked for."""
+        if self.name != CLAIMS:
+            return {"request": self.request}
+        return {"kind": "claims", "request": self.request, "database_url": database_url}
+
+    def telemetry(self, load_name: str) -> Telemetry:
+        """Of the requests that are taken apart."""
+        telemetry = load(self.part / load_name)
+        return replace(telemetry, durations=telemetry.durations[telemetry.durations["verb"] == self.verb])
 
 
 def _endpoint_requests(request: str, topology: Topology) -> dict[str, str]:
@@ -72,6 +110,7 @@ def _endpoint_requests(request: str, topology: Topology) -> dict[str, str]:
         "one provider": provider,
         "its inventories": f"{provider}/inventories",
         "traits": "/traits",
+        CLAIMS: f"{request}&limit={_CANDIDATES_PER_USER}",
     }
 
 
@@ -83,44 +122,53 @@ def _part(setup: StudySetup, point: Point, repeat: int) -> Path:
     return part
 
 
-def _measure(study: BreakdownStudy, setup: StudySetup, request: str, part: Path) -> dict[str, Any]:
-    busy = _load(study, setup, request, part / "loaded", processes=study.processes)
-    _load(study, setup, request, part / "apart", processes=1, PLACEBENCH_PROFILE="light")
-    return {"path": request, **load_figures(busy, load(part / "loaded")), **request_breakdown(load(part / "apart"))}
+def _measure(study: BreakdownStudy, setup: StudySetup, endpoint: _Endpoint) -> dict[str, Any]:
+    busy = _load(study, setup, endpoint, "loaded", processes=study.processes)
+    _load(study, setup, endpoint, "apart", processes=1, PLACEBENCH_PROFILE="light")
+    return {
+        "path": f"{endpoint.verb} /allocations/<id>" if endpoint.name == CLAIMS else endpoint.request,
+        **load_figures(busy, endpoint.telemetry("loaded")),
+        **request_breakdown(endpoint.telemetry("apart")),
+    }
 
 
 def _load(
-    study: BreakdownStudy, setup: StudySetup, request: str, part: Path, *, processes: int, **environment: str
+    study: BreakdownStudy, setup: StudySetup, endpoint: _Endpoint, name: str, *, processes: int, **environment: str
 ) -> LoadResult:
     """Load a fresh server by as many users as it has workers; raises LoadError where a request failed."""
+    database_url = endpoint.database_url(setup, name)
     spec = ServerSpec(
-        database_url=setup.data.url,
+        database_url=database_url,
         variant=study.variant,
         **reference_variant(study.variant).serving,
         processes=processes,
         environment=environment,
-        telemetry=part,
+        telemetry=endpoint.part / name,
         log=setup.folder / "log" / "uwsgi-breakdown.log",
     )
     with serve(spec) as server:
         made = LoadSpec(
             url=server.url,
-            request=request,
+            **endpoint.load(database_url),
             users=processes,
             time_s=study.time_s,
             warmup=_WARM_UP_A_WORKER * processes,
             seed=setup.data.topology.seed,
-            telemetry=part,
+            telemetry=endpoint.part / name,
         )
         result = run_load(made, folder=setup.folder / "log")
         server.check()
+    writes = result.write_check
     if result.failures:
-        raise LoadError(f"GET {request}: {result.failures} of {result.requests} failed: {result.failure_messages[0]}")
+        failed = f"{result.failures} of {result.requests} failed: {result.failure_messages[0]}"
+        raise LoadError(f"{endpoint.verb} {endpoint.request}: {failed}")
+    if writes and writes.lost:
+        raise LoadError(f"{writes.lost} of {writes.acknowledged} acknowledged claims are not in the database")
     return result
 
 
 def load_figures(result: LoadResult, telemetry: Telemetry) -> dict[str, Any]:
-    """Throughput, and how the requests fell on the workers.
+    """Throughput of the requests of *telemetry*, and how they fell on the workers.
 
     shares: of the requests, a worker each, most first. chi_square: of their counts against equal ones, with
     len(shares) - 1 degrees of freedom.
@@ -129,9 +177,10 @@ def load_figures(result: LoadResult, telemetry: Telemetry) -> dict[str, Any]:
     workers = [file.worker for file in telemetry.files if file.worker.startswith("worker-")]
     each = sorted((int(counts.get(name, 0)) for name in workers), reverse=True)
     fair = sum(each) / len(each)
+    requests = int((telemetry.durations["series"] == "client").sum())
     return {
-        "requests": result.requests,
-        "throughput_per_s": result.throughput_per_s,
+        "requests": requests,
+        "throughput_per_s": requests / result.elapsed_s,
         "client_cpu_share": result.client_cpu_s / result.elapsed_s,
         "shares": [count / sum(each) for count in each],
         "chi_square": sum((count - fair) ** 2 / fair for count in each),

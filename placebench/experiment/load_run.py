@@ -41,6 +41,7 @@ LOCUSTFILES = {
     "closed": "candidates_closed.py",
     "open": "candidates_open.py",
     "claims": "claims.py",
+    "instances": "instances.py",
     "noop": "noop.py",
 }
 _Progress = Callable[[int, int], None]
@@ -260,6 +261,8 @@ class JobResult:
     """From the first request to the last response; of one client the sum of its latencies."""
     cpu_s: float | None
     """Of the service and PostgreSQL's backends; None where not all of theirs could be read."""
+    client_cpu_s: float
+    """Of sending and reading, all users together."""
     body_bytes: int
     latency_s: tuple[float, ...]
     digests: tuple[str, ...] = ()
@@ -270,7 +273,7 @@ class JobResult:
         """Of what one user of a client process saw; raises LoadError with the first request that failed."""
         driven.check()
         latency_s, digests = tuple(driven.wall_s), tuple(driven.digests)
-        return cls(sum(latency_s), _cpu_s(meters), driven.body_bytes, latency_s, digests)
+        return cls(sum(latency_s), _cpu_s(meters), driven.client_cpu_s, driven.body_bytes, latency_s, digests)
 
     @classmethod
     def of_locust(cls, result: LoadResult, meters: Meters, *, requests: int) -> Self:
@@ -278,7 +281,8 @@ class JobResult:
         if result.failures or result.requests != requests:
             said = result.failure_messages[0] if result.failure_messages else "the rest never ended"
             raise LoadError(f"{result.requests - result.failures} of {requests} requests got a response of 200: {said}")
-        return cls(result.elapsed_s, _cpu_s(meters), sum(result.body_bytes), tuple(result.latency_s))
+        bodies, latency_s = sum(result.body_bytes), tuple(result.latency_s)
+        return cls(result.elapsed_s, _cpu_s(meters), result.client_cpu_s, bodies, latency_s)
 
 
 def http_job(

@@ -138,6 +138,7 @@ class _Rig:
         return {
             "duration_s": done.duration_s,
             "cpu_s": done.cpu_s,
+            "client_cpu_s": None if combination["client"] == "in-process" else done.client_cpu_s,
             "body_bytes": done.body_bytes,
             "results": combination["requests"] * self._results(combination),
         }

@@ -68,8 +68,8 @@ class NetworkStudy:
     def spec(self, *, repeats: int) -> StudySpec:
         """Return what is measured.
 
-        A measurement has `elapsed_s, cpu_s, proxy_cpu_s, round_trips, connections, bytes_sent, bytes_received,
-        in_transit_s, body_bytes, trace`, of the whole job; cpu_s is None where not all could be read.
+        A measurement has `elapsed_s, cpu_s, client_cpu_s, proxy_cpu_s, round_trips, connections, bytes_sent,
+        bytes_received, in_transit_s, body_bytes, trace`, of the whole job; cpu_s is None where not all could be read.
         """
         named = ("job", "operations", "between", "bytes_per_s", "proxies")
         return StudySpec(
@@ -158,6 +158,7 @@ class _Served:
         return {
             "elapsed_s": elapsed_s,
             "cpu_s": None if backend_cpu_s is None else worker_cpu_s + backend_cpu_s,
+            "client_cpu_s": sum(each.cpu_s for each in sent),
             "starved_s": starving_s,
             **asdict(traffic),
             "in_transit_s": min(traffic.in_transit_s, elapsed_s),
@@ -167,16 +168,16 @@ class _Served:
 
     def _send(self, url: str, request: str, encoding: str) -> "_Sent":
         """One request, timed until its body is read; then its response is compared with the others'."""
-        started = time.perf_counter()
+        started, cpu_before = time.perf_counter(), time.thread_time()
         try:
             reply = get(url, request, encoding=encoding)
         except OSError as error:
             raise LoadError(f"{self._variant.name} gave no response: {error}; {self._state()}") from error
-        elapsed_s = time.perf_counter() - started
+        elapsed_s, cpu_s = time.perf_counter() - started, time.thread_time() - cpu_before
         if reply.status != HTTPStatus.OK:
             raise LoadError(f"{self._variant.name} returned {reply.status}, expected 200; {self._state()}")
         self._same.check(self._variant.name, request, reply.body)
-        return _Sent(elapsed_s, reply.packed_bytes)
+        return _Sent(elapsed_s, cpu_s, reply.packed_bytes)
 
     def _state(self) -> str:
         """Whether its proxy still runs, which is the first thing to check."""
@@ -192,6 +193,7 @@ class _Sent:
     """One request as the client saw it."""
 
     elapsed_s: float
+    cpu_s: float
     packed_bytes: int
 
 

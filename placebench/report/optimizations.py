@@ -4,14 +4,14 @@
 """
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from markupsafe import Markup
 
 from placebench import units
-from placebench.experiment.records import CountedPass, RunHead
+from placebench.experiment.records import FrameTime, ProfiledReplicate, RunHead
 from placebench.report.effects import (
     METRIC_LABELS,
     detectable_text,
@@ -25,7 +25,7 @@ from placebench.report.figures import Figures, shorten_variant
 from placebench.report.model import Block, Column, Heading, Paragraph, Section, Table, Text, aside, code, joined
 from placebench.results import Run
 from placebench.stats import METRICS, PRIMARY, Comparison, hodges_lehmann
-from placebench.stats.hodges_lehmann import FEWEST_REPLICATES, count_replicates, signed_rank_p
+from placebench.stats.hodges_lehmann import FEWEST_REPLICATES, count_replicates, pseudo_median, signed_rank_p
 from placebench.stats.multiple_testing import Pair, benjamini_hochberg, interaction_effects
 from placebench.stats.replicates import valid_replicates
 from placebench.stats.verdict import BELOW_MARGIN, EQUIVALENT, FASTER, INCONCLUSIVE, SLOWER
@@ -45,6 +45,8 @@ _HYPOTHESES = {
     "freeze": ("gc.freeze() saves CPU", 0.0),
 }
 """By optimization: what is often said of it, and the least share of the server CPU that it would have to save."""
+_IN_SQL, _IN_GC = ("in SQL", ("sql", "plan")), ("in GC pauses", ("gc",))
+_OF_THE_PROFILER = "profiler"
 _COUNTS = ("statements", "rows", "round_trips")
 """Fewer of these count for a change whose effect on CPU is undecided."""
 _OF_THE_CATALOGUE = ("step", "alone", "leave_one_out")
@@ -259,7 +261,7 @@ def _change_result(
     if primary.ratio is None or decision == KEPT or not result.is_elsewhere or trial["kind"] not in _OF_THE_CATALOGUE:
         return result
     hint = f"{why}; it should show on another request: `placebench lab steps --only {trial['name']}`"
-    return replace(result, why=hint)
+    return replace(result, decision=UNDECIDED, why=hint)
 
 
 def _decision(primary: Comparison, counted: Sequence[Comparison]) -> tuple[str, str]:
@@ -283,20 +285,38 @@ def _decision(primary: Comparison, counted: Sequence[Comparison]) -> tuple[str, 
 
 def _hypotheses(run: Run, changes: Sequence[ChangeResult]) -> Iterator[Hypothesis]:
     """One for each about which this run has figures; none without results."""
-    first = run.counted.get(run.head.variants[0])
-    if changes and first is not None and first.elapsed_s:
-        yield _share_hypothesis("most of the time is spent in the database", 0.5, first.sql_s, first, "in SQL")
-        yield _share_hypothesis("a third of the time is spent in GC pauses", 0.3, first.gc_s, first, "in GC pauses")
+    first = run.head.variants[0]
+    profiled = [each for each in run.profiled_replicates if each.variant == first]
+    if changes and profiled:
+        yield _share_hypothesis("most of the time is spent in the database", 0.5, profiled, _IN_SQL)
+        yield _share_hypothesis("a third of the time is spent in GC pauses", 0.3, profiled, _IN_GC)
     for name, (hypothesis, least) in _HYPOTHESES.items():
         measured = [each for each in changes if each.name == name and each.ratio is not None]
         if measured:
             yield _change_hypothesis(hypothesis, least, measured)
 
 
-def _share_hypothesis(hypothesis: str, least: float, part_s: float, counted: CountedPass, where: str) -> Hypothesis:
-    share = part_s / counted.elapsed_s
-    evidence = f"{counted.variant} spends {units.percent(share, digits=2)} of a request {where}"
-    return Hypothesis(hypothesis, _YES if share >= least else _NO, evidence)
+def _share_hypothesis(
+    hypothesis: str, least: float, profiled: Sequence[ProfiledReplicate], part: tuple[str, Collection[str]]
+) -> Hypothesis:
+    """By the whole interval of a part's share over the profiled replicates, each of fresh processes."""
+    where, places = part
+    shares = [_share(each.frames, places) for each in profiled]
+    share, n = pseudo_median(shares), len(shares)
+    said = f"{profiled[0].variant} spends {units.percent(share, digits=2)}"
+    if n < FEWEST_REPLICATES:
+        evidence = f"{said} of a request {where}; {count_replicates(n)}, {FEWEST_REPLICATES} needed"
+        return Hypothesis(hypothesis, INCONCLUSIVE, evidence)
+    found = hodges_lehmann(shares)
+    result = _YES if found.low >= least else _NO if found.high < least else INCONCLUSIVE
+    limits = ", ".join(units.percent(each, digits=2) for each in (found.low, found.high))
+    return Hypothesis(hypothesis, result, f"{said} [95 % CI {limits}; n = {n}] of a request {where}, profiled")
+
+
+def _share(frames: Sequence[FrameTime], places: Collection[str]) -> float:
+    """Of a mean request, without the profiler's own time."""
+    own = [each for each in frames if each.place != _OF_THE_PROFILER]
+    return sum(each.self_s for each in own if each.place in places) / (sum(each.self_s for each in own) or 1.0)
 
 
 def _change_hypothesis(hypothesis: str, least: float, changes: Sequence[ChangeResult]) -> Hypothesis:
@@ -314,12 +334,12 @@ def _is_elsewhere(change: ChangeResult) -> bool:
 
 
 def _result(change: ChangeResult, least: float) -> str:
-    """By the whole interval: yes beyond *least*, no within it."""
+    """By the whole interval: yes beyond *least*, no within it, unless it should show on another request."""
     if change.low is None or change.high is None:
         return INCONCLUSIVE
     if change.verdict == FASTER and 1 - change.high >= least:
         return _YES
-    return _NO if 1 - change.low < max(least, _MARGIN) else INCONCLUSIVE
+    return _NO if 1 - change.low < max(least, _MARGIN) and not change.is_elsewhere else INCONCLUSIVE
 
 
 @dataclass(frozen=True)

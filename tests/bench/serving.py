@@ -11,19 +11,20 @@ import os
 import statistics
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
 from itertools import chain
 from pathlib import Path
 
-from data_sets import DATA, Data, make
+from data_sets import DATA, Call, Data, make
 from raw_file import measured_here, write_raw
 from server_cpu import server_cpu
 
 from placebench.errors import TooFewReplicatesError
-from placebench.experiment.http_request import get
+from placebench.experiment.canonical_response import canonical_candidates
+from placebench.experiment.http_request import HEADERS, fetch, send
 from placebench.experiment.replicate import plan_replicate
 from placebench.experiment.variants import Variant, read_variants
 from placebench.reference.variants import ALGORITHMS
@@ -117,10 +118,11 @@ def costs_of(
             with ThreadPoolExecutor(os.cpu_count()) as pool:
                 started = pool.map(lambda spec: stack.enter_context(serve(spec)), specs)
                 served = dict(zip(start.start_order, started, strict=True))
+            _check_same_responses(served, topology.request)
             for name in start.warmup_order:
-                _block(served[name], urls[name], requests[name], block_s, None)
+                _block(served[name], urls[name], requests[name], data.cycle, block_s, None)
             for name in chain.from_iterable(start.rounds):
-                _block(served[name], urls[name], requests[name], block_s, seen[name])
+                _block(served[name], urls[name], requests[name], data.cycle, block_s, seen[name])
         for name in names:
             costs[name].cpu_ms.append(statistics.fmean(seen[name].cpu_ms))
             costs[name].wall_ms.append(statistics.fmean(seen[name].wall_ms))
@@ -129,12 +131,23 @@ def costs_of(
     return costs
 
 
-def _block(served: RunningServer, url: str, requests: Iterator[str], seconds: float, costs: Costs | None) -> None:
-    """Some requests one after the other: three, or more of those that are fast; None for *costs* is a warm-up."""
+def _check_same_responses(served: Mapping[str, RunningServer], request: str) -> None:
+    found = {name: canonical_candidates(json.loads(fetch(each.url, request).body)) for name, each in served.items()}
+    (first, *others) = found
+    different = [name for name in others if found[name] != found[first]]
+    assert not different, f"{different} respond to {request} with something else than {first}"
+
+
+def _block(
+    served: RunningServer, url: str, requests: Iterator[Call], cycle: int, seconds: float, costs: Costs | None
+) -> None:
+    """Some requests one after the other: three, or more of those that are fast, in whole cycles; None: a warm-up."""
     cpu_s, began, count = server_cpu(served, url), time.perf_counter(), 0
-    while count < FEWEST or time.perf_counter() - began < seconds:
-        reply = get(served.url, next(requests))
-        assert reply.status == 200, reply.body[:300]
+    while count < FEWEST or count % cycle or time.perf_counter() - began < seconds:
+        call = next(requests)
+        headers = {**HEADERS, "Content-Type": "application/json"}
+        reply = send(served.url, call.method, call.path, headers=headers, body=call.body)
+        assert reply.status in {200, 204}, (call, reply.body[:300])
         count += 1
     wall_s, taken_s = time.perf_counter() - began, cpu_s()
     if costs is None:

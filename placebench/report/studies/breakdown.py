@@ -176,6 +176,7 @@ _NOTES = (
     "Framework: the application without its handler: routing, headers and checks.",
     "Database: inside the driver, so network and PostgreSQL. SQLAlchemy's own work is part of Python.",
     "Unexplained: time outside of the application beyond a no-op's, such as sending a large response.",
+    "Claims are PUT /allocations/<id> for a new consumer each; their rate contains the GET before every ten of them.",
     "Busiest worker: its share of the requests; one over the number of workers is even.",
 )
 _LIMITS = (

@@ -33,6 +33,7 @@ _FIGURES = (
     measured("overhead_per_request_s", "per request", signed_duration),
     measured("overhead_per_result_s", "per result", signed_duration),
     measured("cpu_s", "Server CPU", units.duration),
+    measured("client_cpu_s", "Client CPU", units.duration),
 )
 _MOST_BARS = 24
 _HEADINGS = {"python": "Environment", "latency_ms": "Latency, ms"}
@@ -90,6 +91,7 @@ def _rows(run: Run) -> list[dict[str, Any]]:
             "results": made[0].values["results"],
             **_figures("duration", [each.values["duration_s"] for each in made]),
             "cpu_s": _median([each.values["cpu_s"] for each in made]),
+            "client_cpu_s": _median([each.values.get("client_cpu_s") for each in made]),
             "body_bytes": made[0].values["body_bytes"],
             **_overhead(point, made, settings["control"], measured),
         }

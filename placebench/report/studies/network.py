@@ -55,12 +55,12 @@ def _axes(point: Mapping[str, Any]) -> dict[str, Any]:
 def _points(run: Run) -> Iterator[_Point]:
     for point, made in valid_points(run):
         elapsed = median_interval([each.values["elapsed_s"] for each in made])
-        names = (*_COUNTS, "cpu_s", "in_transit_s", "proxy_cpu_s", "starved_s")
+        names = (*_COUNTS, "cpu_s", "client_cpu_s", "in_transit_s", "proxy_cpu_s", "starved_s")
         yield _Point(
             variant=_axes(point)["variant"],
             latency_ms=point["latency_ms"],
             elapsed=elapsed,
-            values={name: _median([each.values[name] for each in made]) for name in names},
+            values={name: _median([each.values.get(name) for each in made]) for name in names},
             times={each.repeat: each.values["elapsed_s"] for each in made},
             typical=min(made, key=lambda each: abs(each.values["elapsed_s"] - elapsed.median)),
         )
@@ -94,6 +94,7 @@ def _row(point: _Point, points: Mapping[_Key, _Point], settings: Mapping[str, An
         "round_trips_published": _published(point, settings),
         "idle_share": None if values["in_transit_s"] is None else values["in_transit_s"] / point.elapsed.median,
         "idle_s": values["in_transit_s"],
+        "client_cpu_s": values["client_cpu_s"],
         "proxy_cpu_s": values["proxy_cpu_s"],
         "starved_s": values["starved_s"],
         "body_bytes": values["body_bytes"],
@@ -267,6 +268,7 @@ def _columns(rows: Sequence[dict[str, Any]], settings: Mapping[str, Any]) -> lis
         measured("elapsed_low_s", "from", units.duration),
         measured("elapsed_high_s", "to", units.duration),
         measured("cpu_s", "server CPU", units.duration),
+        measured("client_cpu_s", "client CPU", units.duration),
         measured("bytes_sent", "sent", units.size),
         measured("bytes_received", "received", units.size),
         measured("round_trips", "round trips", units.average),

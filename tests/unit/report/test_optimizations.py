@@ -10,7 +10,7 @@ from fake_experiment import TRIALS, VARIANTS, write_experiment
 from reports import document_of, text_of
 
 from placebench import results
-from placebench.experiment.records import Block, CountedPass, WirePass
+from placebench.experiment.records import Block, FrameTime, ProfiledReplicate, WirePass, append_lines
 from placebench.experiment.trials import Trial
 from placebench.report import comparisons_of, write_report
 from placebench.report.figures import figures_of
@@ -83,7 +83,10 @@ def test_what_did_not_help_here_may_help_elsewhere(tmp_path: Path) -> None:
     """Where the catalogue names another request, the result says how to send that one."""
     run = experiment(tmp_path / "run", {**VARIANTS, "naive+slots": 0.1})
 
-    assert next(each.why for each in results_of(run).changes if each.kind == "alone") == (
+    slots = next(each for each in results_of(run).changes if each.kind == "alone")
+
+    assert (slots.verdict, slots.decision) == ("slower", "undecided")
+    assert slots.why == (
         "more server CPU beyond the margin; it should show on another request: `placebench lab steps --only slots`"
     )
 
@@ -173,30 +176,60 @@ STEP_TRIALS = (
 )
 
 
-def said(folder: Path, *, replicates: int = 12, trials: tuple[Trial, ...] = STEP_TRIALS) -> dict[str, tuple[str, str]]:
-    """Result and evidence by hypothesis, of steps that begin with a fifth of the time in SQL, a third in GC pauses."""
+def said(
+    folder: Path,
+    *,
+    replicates: int = 12,
+    trials: tuple[Trial, ...] = STEP_TRIALS,
+    gc_ms: Sequence[int] = (340, 350, 340, 350, 340, 350),
+) -> dict[str, tuple[str, str]]:
+    """Result and evidence by hypothesis, of steps that begin with a fifth of the time in SQL, a third in GC pauses.
+
+    gc_ms: of the 1000 ms of a mean request, by profiled replicate.
+    """
     write_experiment(folder, STEPS, trials, replicates=replicates)
-    counted = CountedPass("naive", 3, 51, 300, 3000, 3.0, 0.6, 1.0, 30)
-    counted.save(folder / "counted-naive.json")
+    append_lines(
+        folder / "profiled.jsonl",
+        [ProfiledReplicate(number, "naive", 9, _frames(each / 1000)) for number, each in enumerate(gc_ms)],
+    )
     run = results.load(folder)
     return {each.hypothesis: (each.result, each.evidence) for each in results_of(run).hypotheses}
 
 
-def test_shares_are_those_of_the_first_variant(tmp_path: Path) -> None:
-    """0.6 of 3 s in SQL is not most of the time; 1 of 3 s is a third."""
+def _frames(gc_s: float) -> list[FrameTime]:
+    """A second of a mean request, and the profiler's own time, which is not the request's."""
+    return [
+        FrameTime("SELECT 1", "sql", 0.2),
+        FrameTime("garbage collection", "gc", gc_s),
+        FrameTime("handle", "service.py", 0.8 - gc_s),
+        FrameTime("profiler", "profiler", 0.5),
+    ]
+
+
+def test_shares_are_judged_by_their_interval_over_replicates(tmp_path: Path) -> None:
+    """A fifth in SQL is not most of the time; of six replicates all have more than 30 % in GC pauses."""
     hypotheses = said(tmp_path / "run")
 
-    assert hypotheses["most of the time is spent in the database"] == ("no", "naive spends 20 % of a request in SQL")
+    assert hypotheses["most of the time is spent in the database"] == (
+        "no",
+        "naive spends 20 % [95 % CI 20 %, 20 %; n = 6] of a request in SQL, profiled",
+    )
     assert hypotheses["a third of the time is spent in GC pauses"][0] == "yes"
 
 
+@pytest.mark.parametrize("gc_ms", [(340, 350, 360, 350, 340), (100, 200, 300, 400, 500, 600)])
+def test_a_share_without_an_interval_on_one_side_is_inconclusive(tmp_path: Path, gc_ms: Sequence[int]) -> None:
+    """Five replicates give no interval, and one from 10 to 60 % lies on both sides of 30 %."""
+    assert "inconclusive" == said(tmp_path / "run", gc_ms=gc_ms)["a third of the time is spent in GC pauses"][0]
+
+
 def test_a_change_is_answered_by_its_interval(tmp_path: Path) -> None:
-    """slots save 5 %: yes. Copies save nothing: no, though another request is theirs. Sets neither."""
+    """slots save 5 %: yes. Sets save nothing: no. Copies neither, but another request is theirs."""
     hypotheses = said(tmp_path / "run")
 
     assert hypotheses["`__slots__` saves CPU"][0] == "yes"
     assert hypotheses["sets are faster than lists"][0] == "no"
-    assert hypotheses["copying objects is a main cost"][0] == "no"
+    assert hypotheses["copying objects is a main cost"][0] == "inconclusive"
     assert hypotheses["copying objects is a main cost"][1].endswith(
         "another request than the one on which it should show"
     )

@@ -1,7 +1,7 @@
 """The SELECTs that fill a tree index, one in a function; `Trees` says of which trees.
 
-PostgreSQL encodes by dictionary: one row for each distinct inventory, amount in use, trait or aggregate, with the ids
-of all providers that have it as one value. Ids are four bytes each (`int4send`), which Python unpacks 5000 to a
+PostgreSQL encodes by dictionary: one row for each distinct inventory, amount in use, set of traits or aggregate, with
+the ids of all providers that have it as one value. Ids are four bytes each (`int4send`), which Python unpacks 5000 to a
 tenth of a millisecond; as rows they would cost a hundred times that. `having` is the WHERE that `Trees.having` makes.
 """
 
