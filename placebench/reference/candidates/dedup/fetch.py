@@ -1,8 +1,8 @@
 """Trees read from PostgreSQL into a tree index, providers of equal content as one class: `fetch`.
 
 PostgreSQL sends each distinct attribute (an inventory, an amount in use, a set of traits, an aggregate) once, with
-the ids of all providers that have it. A provider's content is one number, which each further attribute replaces by that of the
-longer content; equal numbers are equal providers, and only distinct ones are looked at.
+the ids of all providers that have it. A provider's content is one number, which each further attribute replaces by that
+of the longer content; equal numbers are equal providers, and only distinct ones are looked at.
 """
 
 from collections import defaultdict
