@@ -12,7 +12,7 @@ from placebench.decoding import Amount, Count, Positive, Seed
 from placebench.errors import UsageError
 from placebench.experiment.load_run import LoadSpec, run_load
 from placebench.experiment.records import LoadResult, Record
-from placebench.experiment.validity import LOAD_RULES, load_problem
+from placebench.experiment.validity import LOAD_RULES, LoadRules, load_problem
 from placebench.gates import SECONDS, parse_gate
 from placebench.stats import percentile, samples_needed
 
@@ -166,11 +166,13 @@ def _step_twice(measure: Callable[[float], LoadStep], load: float) -> Generator[
     return step
 
 
-def judge_load(load: float, result: LoadResult, objective: Objective | None, *, at_once: int) -> LoadStep:
+def judge_load(
+    load: float, result: LoadResult, objective: Objective | None, *, at_once: int, rules: LoadRules = LOAD_RULES
+) -> LoadStep:
     """What a load run says about the service: held, broken, or nothing because the generator was the limit."""
     ordered = sorted(result.latency_s)
     percentiles = {name: percentile(ordered, share) for name, share in PERCENTILES.items()}
-    outcome, why = _outcome(result, ordered, objective, at_once)
+    outcome, why = _outcome(result, ordered, objective, at_once, rules)
     return LoadStep(
         load=load,
         requests=result.requests,
@@ -185,9 +187,9 @@ def judge_load(load: float, result: LoadResult, objective: Objective | None, *, 
 
 
 def _outcome(
-    result: LoadResult, ordered: list[float], objective: Objective | None, at_once: int
+    result: LoadResult, ordered: list[float], objective: Objective | None, at_once: int, rules: LoadRules
 ) -> tuple[Outcome, str]:
-    if invalid := load_problem(result, at_once=at_once, rules=LOAD_RULES):
+    if invalid := load_problem(result, at_once=at_once, rules=rules):
         return "generator", invalid
     if result.failures:
         first = f", first: {result.failure_messages[0]}" if result.failure_messages else ""

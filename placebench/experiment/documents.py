@@ -256,6 +256,37 @@ class _HerdValues(TypedDict):
     overcommitted: Count
 
 
+class _SaturationPoint(TypedDict):
+    variant: str
+
+
+class _SaturationSettings(_Study[_SaturationPoint]):
+    objective: str
+    processes: _AtLeastOne
+    threads: _AtLeastOne
+    step_s: Positive
+    timeout_s: Positive
+
+
+class _SaturationStep(TypedDict):
+    rate_per_s: Positive
+    outcome: Literal["held", "broken", "generator"]
+    why: str
+    requests: _AtLeastOne
+    failures: Count
+    statuses: dict[str, Count]
+    elapsed_s: Positive
+    client_cpu: Amount
+    latency_s: Annotated[list[Amount], Meta(min_length=1)]
+
+
+class _SaturationValues(TypedDict):
+    steps: Annotated[list[_SaturationStep], Meta(min_length=1)]
+    knee_per_s: Positive | None
+    broken_per_s: Positive | None
+    overload: _SaturationStep | None
+
+
 class _OperatorsPoint(TypedDict):
     topology: str
     setting: str
@@ -391,6 +422,7 @@ HEADS: Final[Mapping[str, Any]] = {
     "breakdown": _StudyHead[_Study[_BreakdownPoint]],
     "published": _StudyHead[_PublishedSettings],
     "herd": _StudyHead[_HerdSettings],
+    "saturation": _StudyHead[_SaturationSettings],
     "operators": _StudyHead[_OperatorsSettings],
     "network": _StudyHead[_NetworkSettings],
     "matrix": _StudyHead[_MatrixSettings],
@@ -401,6 +433,7 @@ MEASUREMENTS: Final[Mapping[str, Any]] = {
     "breakdown": _Measured[_BreakdownPoint, _BreakdownValues],
     "published": _Measured[_PublishedPoint, _PublishedValues],
     "herd": _Measured[_HerdPoint, _HerdValues],
+    "saturation": _Measured[_SaturationPoint, _SaturationValues],
     "operators": _Measured[_OperatorsPoint, _OperatorsValues],
     "network": _Measured[_NetworkPoint, _NetworkValues],
     "matrix": _Measured[_MatrixJob, _MatrixValues],

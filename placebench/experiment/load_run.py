@@ -41,6 +41,7 @@ LOCUSTFILES = {
     "closed": "candidates_closed.py",
     "open": "candidates_open.py",
     "claims": "claims.py",
+    "instances": "instances.py",
     "noop": "noop.py",
 }
 _Progress = Callable[[int, int], None]

@@ -10,7 +10,7 @@ import os
 import tempfile
 import time
 from argparse import Namespace
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import cycle, islice
@@ -150,12 +150,13 @@ class LoadSession:
         path = write_log_path(options.samples_file) if options.samples_file else Path(os.devnull)
         return WriteLog(path, seed=options.seed, run=str(time.time_ns()), part=self.part.index)
 
-    def follow_schedule(self, client: FastHttpSession) -> None:
+    def follow_schedule(self, client: FastHttpSession, job: Callable[[float], object] | None = None) -> None:
         """Open-loop load: the whole schedule, by the first user that comes; every user raises StopUser in the end.
 
         A request is sent when it is due, whatever became of the ones before, as long as fewer than
         options.max_concurrent are in flight; else it waits, counts as missed, and its latency still runs from when it
-        was due. With several processes it is this one's part of the schedule.
+        was due. With several processes it is this one's part of the schedule. job: is called with that offset instead
+        of a request; it sends its requests by `send_part`, and is one sample, which it takes itself.
         """
         if self._schedule_taken:
             raise StopUser
@@ -170,10 +171,17 @@ class LoadSession:
         for due_s, request in self.part.select(schedule, options.seed):
             if not self._wait_for(due_s):
                 break
-            pool.spawn(_send_request, client, request, self.samples, due_s=due_s, telemeter=self._telemeter)
+            pool.spawn(job, due_s) if job else pool.spawn(self._send_due, client, request, due_s)
         self._stopping.set()
         pool.join()
         raise StopUser
+
+    def send_part(self, client: FastHttpSession, request: LoadRequest) -> Outcome:
+        """Send a request of a job, which is not a sample of its own."""
+        return _send_request(client, request, self._parts, telemeter=self._telemeter)
+
+    def _send_due(self, client: FastHttpSession, request: LoadRequest, due_s: float) -> None:
+        _send_request(client, request, self.samples, due_s=due_s, telemeter=self._telemeter)
 
     def _next_request(self) -> LoadRequest:
         return next(self._requests)
@@ -216,6 +224,7 @@ class LoadSession:
 
     def _begin_at(self, at: float | None) -> None:
         self.samples.begin(at)
+        self._parts.begin(at)
         if self._requests_left == 0:  # fewer requests than processes
             self._stopping.set()
         self._warm.set()
@@ -261,6 +270,7 @@ class LoadSession:
         self._warmup_wanted = self._warmup_left
         self.samples = self._new_samples(parsed)
         self._warmup = self._new_samples(parsed)
+        self._parts = self._new_samples(parsed)
 
     def _configure_users(self, environment: Environment) -> None:
         for user in environment.user_classes:

@@ -58,7 +58,7 @@ def change(ratio: float, digits: int = 1) -> str:
     return f"{'−' if ratio < 1 else '+'}{abs(ratio - 1) * 100:.{digits}f}"
 
 
-def effect(ratio: float, low: float, high: float, ci: str = "", n: str = "") -> str:
+def effect(ratio: float, low: float, high: float, *, ci: str = "", n: str = "") -> str:
     """'−93.3 % [−94.2, −91.7]'; below 2 % of the baseline with another digit."""
     digits = 2 if ratio < 0.02 else 1
     return f"{change(ratio, digits)} % [{ci}{change(low, digits)}, {change(high, digits)}{n}]"
@@ -167,6 +167,17 @@ def steps_leave_one_out_total_times() -> str:
 def steps_leave_one_out_total() -> str:
     made = total("leave-one-out.json")
     return effect(made["ratio"], made["low"], made["high"], n=f"; n = {made['n']}")
+
+
+@figure
+def steps_between_runs() -> str:
+    """The part between both runs, by the method of moments. Source: DerSimonian and Laird 1986."""
+    runs = [total(file) for file in ("steps.json", "leave-one-out.json")]
+    effects = [math.log(made["ratio"]) for made in runs]
+    weights = [(2 * 1.96 / math.log(made["high"] / made["low"])) ** 2 for made in runs]
+    mean = sum(map(math.prod, zip(weights, effects, strict=True))) / sum(weights)
+    excess = sum(weight * (each - mean) ** 2 for weight, each in zip(weights, effects, strict=True)) - 1
+    return f"{math.sqrt(excess / (sum(weights) - sum(each**2 for each in weights) / sum(weights))) * 100:.1f} %"
 
 
 def _of_step(name: str) -> Callable[[], str]:
@@ -464,11 +475,6 @@ def log_ratios(run: dict[str, Any]) -> list[float]:
     return [math.log(b / a) for a, b in zip(before, after, strict=True)]
 
 
-def repeated(beside: int) -> list[list[float]]:
-    """The replicates of each run with so many other variants."""
-    return [log_ratios(run) for run in raw("repeats.json")["runs"] if run["beside"] == beside]
-
-
 def percentiles(of: Callable[[Components], float], runs: Sequence[Sequence[float]]) -> tuple[float, float]:
     """The 95 % interval of what is computed of the runs, by a bootstrap of whole runs, seeded."""
     chance = random.Random(1)
@@ -478,7 +484,7 @@ def percentiles(of: Callable[[Components], float], runs: Sequence[Sequence[float
 
 @figure
 def repeats_components() -> str:
-    runs = repeated(0)
+    runs = [log_ratios(run) for run in raw("repeats.json")["runs"] if not run["beside"]]
     made, (low, high) = components(runs), percentiles(lambda each: each.between_sd, runs)
     whole = hodges_lehmann([pseudo_median(run) for run in runs]).estimate
     intervals = [hodges_lehmann(run) for run in runs]
@@ -496,48 +502,6 @@ def repeats_components() -> str:
         ("Runs whose interval holds the estimate of all runs", f"{held} of {made.runs}"),
     ]
     return table("| | |", rows)
-
-
-@figure
-def repeats_beside() -> str:
-    found = {beside: hodges_lehmann([each for run in repeated(beside) for each in run]) for beside in (0, 6)}
-    rows = []
-    for beside, made in found.items():
-        ratio, low, high = (math.exp(each) for each in (made.estimate, made.low, made.high))
-        rows.append(
-            (
-                2 + beside,
-                len(repeated(beside)),
-                sum(map(len, repeated(beside))),
-                f"{effect(ratio, low, high)}, {times(ratio)}",
-            )
-        )
-    return table("| Variants in a replicate | Runs | n | `tuned` against `naive`, CPU |", rows)
-
-
-# --- waiting.json
-
-
-@figure
-def waiting() -> str:
-    found = raw("waiting.json")["seconds"]
-    rows = [
-        (
-            f"`{n}`" if n.startswith("placebench") else n,
-            len(v),
-            units.duration(statistics.median(v)),
-            f"{units.duration(min(v))}–{units.duration(max(v))}",
-        )
-        for n, v in found.items()
-    ]
-    return table("| What | n | Median | Min–max |", rows)
-
-
-@figure
-def waiting_spent() -> str:
-    runs = raw("waiting.json")["quick_spent_s"]
-    names = [name for name in runs[0] if name not in ("start", "requests", "stop", "replicates")]
-    return ", ".join(f"{name.replace('_', '-')} {statistics.median(run[name] for run in runs):.0f} s" for name in names)
 
 
 # --- sequential.json

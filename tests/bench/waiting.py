@@ -5,12 +5,13 @@ The key piece is `bench_waiting`: wall seconds, each value in waiting.json. The 
 
 import argparse
 import json
-import shutil
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from raw_file import measured_here, write_raw
 
@@ -20,24 +21,29 @@ LOADED = "() => performance.getEntriesByType('navigation')[0].domContentLoadedEv
 
 
 def bench_waiting(arguments: argparse.Namespace, say: Callable[..., None], spread: Callable[..., str]) -> None:
-    """A line for each: seconds, n, and of the quick run where they go."""
+    """A line for each: seconds, n, and of the quick run where they go; what is measured is kept at once."""
     few, many = (1, 2) if arguments.smoke else (arguments.quick_runs, 12)
-    seconds = {f"placebench {each}": [called(*each.split()) for _ in range(many)] for each in COMMANDS}
     run = "compare naive tuned --trees 4 -n 1 --rounds 1" if arguments.smoke else "lab perfload --preset quick"
-    folder, runs = arguments.out / "waiting-run", list[dict[str, float]]()
-    for _ in range(few):
-        shutil.rmtree(folder, ignore_errors=True)
-        quick = called(*run.split(), "-q", "-o", str(folder), may_fail=True)
-        seconds.setdefault(f"placebench {run}", []).append(quick)
-        runs.append(json.loads((folder / "run.json").read_text())["spent_s"])
-    seconds["placebench report open"] = [called("report", "open", str(folder)) for _ in range(many)]
-    if CHROMIUM.is_file():
-        seconds["the page, to DOMContentLoaded"] = opened(folder / "index.html", many)
-    shutil.rmtree(folder)
-    for name, values in seconds.items():
+    document: dict[str, Any] = {**measured_here(), "n": many, "seconds": {}, "quick_spent_s": []}
+
+    def keep(name: str, values: list[float]) -> None:
         say(name, spread(values), f"n = {len(values)}")
-    say("of the quick run", *(f"{name} {value:.3g}" for name, value in runs[-1].items()))
-    write_raw(arguments.out / "waiting.json", {**measured_here(), "n": many, "seconds": seconds, "quick_spent_s": runs})
+        document["seconds"][name] = values
+        write_raw(arguments.out / "waiting.json", document)
+
+    for each in COMMANDS:
+        keep(f"placebench {each}", [called(*each.split()) for _ in range(many)])
+    quick = list[float]()
+    with tempfile.TemporaryDirectory() as temporary:
+        for number in range(few):
+            folder = Path(temporary) / str(number)
+            quick.append(called(*run.split(), "-q", "-o", str(folder), may_fail=True))
+            document["quick_spent_s"].append(json.loads((folder / "run.json").read_text())["spent_s"])
+            keep(f"placebench {run}", quick)
+        keep("placebench report open", [called("report", "open", str(folder)) for _ in range(many)])
+        if CHROMIUM.is_file():
+            keep("the page, to DOMContentLoaded", opened(folder / "index.html", many))
+    say("of the last run", *(f"{name} {value:.3g}" for name, value in document["quick_spent_s"][-1].items()))
 
 
 def called(*words: str, may_fail: bool = False) -> float:

@@ -19,6 +19,22 @@ _MATRIX = [
     for database in ("postgresql", "sqlite")
 ]
 
+
+def _step(rate: float, outcome: str, latency_s: float, *, failures: int = 0) -> dict[str, Any]:
+    """40 instances in 4 s, of which two were claimed after a conflict."""
+    return {
+        "rate_per_s": rate,
+        "outcome": outcome,
+        "why": "",
+        "requests": 40,
+        "failures": failures,
+        "statuses": {"204": 38 - failures, "204 after 409": 2, "TimeoutError": failures},
+        "elapsed_s": 4.0,
+        "client_cpu": 0.2,
+        "latency_s": [latency_s] * 40,
+    }
+
+
 POINTS: Mapping[str, Sequence[dict[str, Any]]] = {
     "breakdown": [{"endpoint": "no-op"}, {"endpoint": "traits"}],
     "published": [
@@ -31,6 +47,7 @@ POINTS: Mapping[str, Sequence[dict[str, Any]]] = {
         for schedulers in (1, 10)
         for randomized in (False, True)
     ],
+    "saturation": [{"variant": variant} for variant in ("naive", "cached")],
     "operators": [
         {"topology": topology, "setting": setting}
         for topology in ("cern", "gpu-hosts")
@@ -57,6 +74,7 @@ SETTINGS: Mapping[str, dict[str, Any]] = {
         "published_machine": "a machine",
     },
     "herd": {"claims": 20, "processes": 4, "threads": 10},
+    "saturation": {"objective": "p95 <= 0.5s", "processes": 4, "threads": 1, "step_s": 5.0, "timeout_s": 5.0},
     "operators": {"clients": 4, "timeout_s": 60.0, "base": "as installed", "trees": {"cern": 10, "gpu-hosts": 2}},
     "network": {"job": "query", "operations": 1, "between": "database", "bytes_per_s": None, "proxies": 1},
     "matrix": {
@@ -101,6 +119,12 @@ VALUES: Mapping[str, dict[str, Any]] = {
         "exhausted": 1,
         "hosts": 12,
         "overcommitted": 4,
+    },
+    "saturation": {
+        "steps": [_step(8.0, "held", 0.1), _step(16.0, "broken", 0.9)],
+        "knee_per_s": 8.0,
+        "broken_per_s": 16.0,
+        "overload": _step(16.0, "broken", 1.2, failures=10),
     },
     "operators": {
         "requests": 4,

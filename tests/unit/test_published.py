@@ -8,6 +8,8 @@ from types import ModuleType
 
 import pytest
 
+from placebench.cli import parser
+
 TOP = Path(__file__).parents[2]
 RESULTS = TOP / "docs" / "results"
 FIGURE = re.compile(r"\d×|[−+]\d[\d.]* %|\[[−+]\d[\d.]*, [−+]\d")
@@ -47,6 +49,16 @@ def test_a_wrong_figure_is_written_anew() -> None:
     assert published.written(right.replace("4.3×", "4.4×")) == right
 
 
+def test_the_variance_of_runs_is_taken_apart() -> None:
+    """Replicates 0, 2 and 10, 12: means 1 and 11 have a variance of 50, of which 2 / 2 are of the replicates."""
+    made = published.components([[0.0, 2.0], [10.0, 12.0]])
+
+    assert (made.runs, made.replicates, made.predicted_sd, made.between_sd) == (2, 2, 1.0, 7.0)
+    assert made.observed_sd == pytest.approx(50**0.5)
+    assert made.widening == pytest.approx(50**0.5)
+    assert published.components([[0.0, 4.0], [0.5, 4.5]]).between_sd == 0.0
+
+
 @pytest.mark.parametrize(
     "page", [TOP / "README.md", *sorted(RESULTS.glob("*.md")), *sorted((TOP / "docs" / "lab").glob("*.md"))]
 )
@@ -65,3 +77,17 @@ def test_each_raw_file_has_its_recipe() -> None:
 
     assert {each.name for each in RESULTS.iterdir() if each.suffix != ".md"} - set(files) == earlier
     assert len(files) == len(set(files))
+
+
+@pytest.mark.parametrize("smoke", [False, True])
+def test_recipes_name_commands_and_sections_that_exist(smoke: bool, tmp_path: Path) -> None:
+    """Each command of placebench parses, and each section is one of the bench."""
+    sections = re.findall(r'^    "([a-z]+)": ', (TOP / "tests" / "bench" / "bench.py").read_text(), re.MULTILINE)
+
+    for recipe in results.RECIPES:
+        program, *words = next(iter(recipe.commands(tmp_path, tmp_path, smoke=smoke, placement=tmp_path / "python")))
+        if program == "-m":
+            assert parser().parse_args(words[1:]).out == tmp_path / recipe.name
+        else:
+            assert words[0] in sections
+            assert ("--smoke" in words) == smoke

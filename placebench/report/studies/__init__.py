@@ -3,8 +3,8 @@
 Each module of the package is called after its study and has one public function, `results(run) -> StudyResults`.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from importlib import import_module
 from math import prod
 from typing import Any, cast
@@ -18,7 +18,7 @@ from placebench.report.figures import shorten_variant
 from placebench.report.model import Chart, Column, Items, Paragraph, Report, Section, Table, Text
 from placebench.results import Run
 
-STUDIES = ("breakdown", "herd", "matrix", "network", "operators", "published", "workers")
+STUDIES = ("breakdown", "herd", "matrix", "network", "operators", "published", "saturation", "workers")
 """Each is a command, and the module of its results."""
 CLIENT_IS_BUSY = 0.7
 """From this share of a core on, the client may be the limit."""
@@ -37,6 +37,8 @@ class StudyResults:
     """Each with its heading."""
     tables: Sequence[Table] = ()
     """Further ones, of the same measurements."""
+    document: Mapping[str, Sequence[Mapping[str, Any]]] = field(default_factory=dict)
+    """Further rows that `--json` prints, by their name."""
     summary: Sequence[str] = ()
     """Sentences below the headline."""
     notes: Sequence[str] = ()
@@ -77,6 +79,7 @@ def study_report(run: Run) -> Report:
             "seed": head.seed,
             "data_digest": head.receipt.get("digest"),
             "rows": rows,
+            **results.document,
             "impossible": head.settings["impossible"],
         },
         notices=ending(head),

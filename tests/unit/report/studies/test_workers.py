@@ -2,16 +2,17 @@
 
 import json
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from failed_points import REASON, with_failures
+from fake_survey import write_survey
 from reports import document_of
 
 from placebench import results
-from placebench.experiment.records import Measurement, RunHead
+from placebench.experiment.records import Measurement, RunHead, append_lines
 from placebench.report import write_report
 
 MIB = 1 << 20
@@ -113,3 +114,26 @@ def test_mixes_that_failed_are_rows_whichever_they_are(document: Callable[..., d
         assert len(rows) == 4
         assert {row["mix"] for row in rows} == {"1 x 4", "4 x 1"}
         assert [row["reason"] for row in rows].count(REASON) == failed
+
+
+def test_the_largest_number_of_processes_checks_the_law_of_the_others(tmp_path: Path) -> None:
+    """20 /s of one process and σ 0.25: 2, 3 and 4 do 32, 40 and 45.7; 6 are extrapolated to 53.3 and measured at 50."""
+    folder = write_survey(tmp_path / "run", "workers", repeats=2)
+    rates = {1: 20.0, 2: 32.0, 3: 40.0, 4: 320 / 7, 6: 50.0}
+    points = [{"workload": "query", "processes": number, "threads": 1} for number in rates]
+    head = RunHead.load(folder / "run.json")
+    replace(head, settings={**head.settings, "points": points, "impossible": []}).save(folder / "run.json")
+    (folder / "measurements.jsonl").unlink()
+    for repeat in range(2):
+        for point in points:
+            made = {**values(2, 0.1), "throughput_per_s": rates[int(str(point["processes"]))] * (1 + repeat / 1000)}
+            append_lines(folder / "measurements.jsonl", [Measurement(point, repeat, made)])
+
+    (law,) = document_of(results.load(folder))["scalability"]
+
+    assert ([1, 2, 3, 4], 8, "processes", 6) == tuple(law[name] for name in ("fitted", "n", "of", "checked_at"))
+    assert pytest.approx([20, 0.25, 53.33, 50], rel=0.01) == [
+        law[name] for name in ("lambda_per_s", "sigma", "predicted_per_s", "measured_per_s")
+    ]
+    assert law["predicted_per_s_low"] > 50  # the law says what was not the case
+    assert "Universal Scalability Law" in write_report(folder).read_text()

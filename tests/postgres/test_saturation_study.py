@@ -1,0 +1,71 @@
+"""`placebench lab study saturation` on a real service: instances are claimed and released, and the rates searched."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import text
+
+from placebench.cli import main
+from placebench.experiment.capacity import Objective
+from placebench.experiment.databases import SeededData, database_name
+from placebench.experiment.saturation_study import SaturationStudy
+from placebench.experiment.study import StudySetup
+from placebench.experiment.variants import read_variant
+from placebench.runtime.postgres import Server, open_connection
+from placebench.seeding import find_topology
+
+ALLOCATED = text("SELECT count(*), sum(used), count(DISTINCT consumer_id) FROM allocations")
+
+
+@pytest.fixture
+def setup(server: Server, tmp_path: Path) -> Iterator[StudySetup]:
+    """Eight trees of which some are allocated, and a copy for the variant tuned."""
+    data = SeededData(server, find_topology("nested-perfload", trees=8, seed=1, utilization=0.3), tmp_path)
+    assert data.copy("tuned")
+    yield StudySetup(data, tmp_path)
+    for name in (f"{database_name(tmp_path)}_1", database_name(tmp_path)):
+        server.drop_database(name)
+
+
+def allocated(url: str) -> Any:
+    """How many allocations there are, of how much, by how many consumers."""
+    with open_connection(url) as connection:
+        return tuple(connection.execute(ALLOCATED).one())
+
+
+def test_a_search_claims_and_leaves_what_was_there(setup: StudySetup, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two rates, one twice the other, each with at least 20 instances; allocations end as they were seeded."""
+    monkeypatch.setattr("placebench.experiment.capacity._MOST_STEPS", 2)
+    request, url = setup.data.topology.request, setup.data.copy("tuned")
+    study = SaturationStudy([read_variant("tuned")], Objective("p50", 2.0), request, (2, 1), step_s=0.2, timeout_s=5.0)
+    seeded = allocated(url)
+
+    with study.spec(repeats=1).prepare(setup) as measure:
+        made = measure({"variant": "tuned"}, 0)
+
+    assert 0 < seeded[0]
+    assert seeded == allocated(url)
+    first, second = made["steps"]
+    assert second["rate_per_s"] == first["rate_per_s"] * (2 if first["outcome"] == "held" else 0.5)
+    for step in (first, second):
+        assert step["requests"] == len(step["latency_s"]) == sum(step["statuses"].values())
+        assert step["statuses"]["204"] > 0
+        assert step["failures"] == sum(n for name, n in step["statuses"].items() if not name.startswith("204"))
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--variants", "tuned,tuned"], "expected different ones"),
+        (["--variants", "noop"], "expected different ones"),
+        (["--slo", "p95 > 1s"], "expected a limit above 0"),
+    ],
+)
+def test_what_cannot_be_searched_is_refused(options: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """In one line, before anything is started."""
+    assert 2 == main(["lab", "study", "saturation", *options])
+
+    (line,) = capsys.readouterr().err.splitlines()
+    assert said in line

@@ -1,0 +1,62 @@
+"""The knees and what comes after them, from counts that a reader can check by hand."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+from failed_points import REASON, with_failures
+from fake_survey import VALUES, write_survey
+from reports import document_of
+
+from placebench import results
+from placebench.experiment.records import Measurement, append_lines
+
+
+def test_a_knee_has_the_interval_of_five_repeats(tmp_path: Path) -> None:
+    """Knees of 8, 10, 12, 14 and 16 per second: 12, from 8 to 16; 30 of 40 instances in 4 s were claimed beyond."""
+    folder = write_survey(tmp_path / "run", "saturation", repeats=5)
+    (folder / "measurements.jsonl").unlink()
+    for repeat in range(5):
+        made = {**VALUES["saturation"], "knee_per_s": 8.0 + 2 * repeat}
+        append_lines(folder / "measurements.jsonl", [Measurement({"variant": "cached"}, repeat, made)])
+
+    document = document_of(results.load(folder))
+    (row,) = document["rows"]
+
+    assert (5, 12, 8, 16) == tuple(row[name] for name in ("n", "knee_per_s", "knee_low_per_s", "knee_high_per_s"))
+    assert (7.5, 0.25, 0.25) == tuple(row[name] for name in ("overload_per_s", "overload_failed", "overload_timeouts"))
+    assert "service" == row["limited_by"]
+    assert [(8, 5, 5, 200, 0.1), (16, 10, 0, 400, 1.2)] == [
+        (each["rate_per_s"], each["repeats"], each["held"], each["requests"], each["p95_s"] and round(each["p95_s"], 3))
+        for each in document["rates"]
+    ]
+
+
+def test_percentiles_need_their_samples(tmp_path: Path, documented: Callable[[str], set[str]]) -> None:
+    """40 instances at the knee in each of five repeats: enough for p95, too few for p99; 2 of 40 after a conflict."""
+    folder = write_survey(tmp_path / "run", "saturation", repeats=5)
+
+    row = document_of(results.load(folder))["rows"][0]
+
+    assert (0.1, 0.1, None, None) == tuple(row[name] for name in ("p50_s", "p95_s", "p99_s", "p999_s"))
+    assert documented("saturation") <= set(row)
+    assert (0.05, 0.2) == (row["refused_share"], row["client_cpu"])
+
+
+def test_a_generator_that_was_the_limit_makes_a_lower_bound(tmp_path: Path) -> None:
+    """No rate was too much for the service: the knee is at least the highest that held."""
+    folder = write_survey(tmp_path / "run", "saturation", repeats=1)
+    lines = (folder / "measurements.jsonl").read_text().replace('"broken_per_s": 16.0', '"broken_per_s": null')
+    (folder / "measurements.jsonl").write_text(lines)
+
+    document = document_of(results.load(folder))
+
+    assert {"generator"} == {row["limited_by"] for row in document["rows"]}
+    assert 2 == document["headline"].count("at least 8.00 /s")
+
+
+def test_variants_that_failed_are_rows(tmp_path: Path) -> None:
+    """Each with the reason, whichever failed."""
+    folder = write_survey(tmp_path / "run", "saturation")
+
+    for failed, rows in with_failures(folder):
+        assert failed == [row["reason"] for row in rows].count(REASON)
