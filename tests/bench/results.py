@@ -91,6 +91,13 @@ RECIPES = (
         smoke="--schedulers 1 --claims 2 --trees 4 -n 1",
         placement=True,
     ),
+    Recipe(
+        "scalability",
+        ("scalability.json",),
+        run="lab study workers --mixes 1x1,2x1,3x1,4x1,6x1 --workloads compute,query --requests 80 --users 6 --trees 50 "
+        "-n 3",
+        smoke="--mixes 1x1 --requests 2 --trees 4 -n 1",
+    ),
 )
 """Add a line for a new raw file, and its figures to published.py."""
 

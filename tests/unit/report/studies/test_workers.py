@@ -14,6 +14,7 @@ from reports import document_of
 from placebench import results
 from placebench.experiment.records import Measurement, RunHead, append_lines
 from placebench.report import write_report
+from placebench.report.studies.workers import _laws
 
 MIB = 1 << 20
 MIXES = ((1, 4), (4, 1))
@@ -137,3 +138,32 @@ def test_the_largest_number_of_processes_checks_the_law_of_the_others(tmp_path: 
     ]
     assert law["predicted_per_s_low"] > 50  # the law says what was not the case
     assert "Universal Scalability Law" in write_report(folder).read_text()
+
+
+def test_the_published_laws_are_those_of_the_raw_file() -> None:
+    """Each row of docs/lab/workers.md is fitted anew to the measurements in docs/results."""
+    docs = Path(__file__).parents[4] / "docs"
+    raw = json.loads((docs / "results" / "scalability.json").read_text())
+    made = [Measurement(**each) for each in raw["measurements"] if each["invalid"] is None]
+    points = {json.dumps(each.point): each.point for each in made}.values()
+    page = (docs / "lab" / "workers.md").read_text(encoding="utf-8")
+
+    laws = list(_laws((point, [each for each in made if each.point == point]) for point in points))
+
+    assert ["compute", "query"] == sorted(law["workload"] for law in laws)
+    assert [row for row in map(published_law, laws) if row not in page] == []
+
+
+def published_law(law: dict[str, Any]) -> str:
+    """As the page has it."""
+
+    def interval(name: str, digits: int) -> str:
+        middle, low, high = (number(law[name + end], digits) for end in ("", "_low", "_high"))
+        return f"{middle} [{low}, {high}]"
+
+    def number(value: float | None, digits: int) -> str:
+        return "–" if value is None else f"{value:.{digits}f}".replace("-", "−")
+
+    digits = {"lambda_per_s": 1, "sigma": 2, "kappa": 3, "peak": 1, "predicted_per_s": 0}
+    cells = (f"`{law['workload']}`", law["n"], *(interval(*each) for each in digits.items()))
+    return f"| {' | '.join(map(str, cells))} | {number(law['measured_per_s'], 0)} |"
