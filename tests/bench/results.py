@@ -94,8 +94,8 @@ RECIPES = (
     Recipe(
         "scalability",
         ("scalability.json",),
-        run="lab study workers --mixes 1x1,2x1,3x1,4x1,6x1 --workloads compute,query --requests 80 --users 6 --trees 50 "
-        "-n 3",
+        run="lab study workers --mixes 1x1,2x1,3x1,4x1,6x1 --workloads compute,query --requests 80 --users 6 --trees "
+        "50 -n 3",
         smoke="--mixes 1x1 --requests 2 --trees 4 -n 1",
     ),
 )
