@@ -200,7 +200,7 @@ def _open_recordings(variant: Variant, database_url: str, folder: Path) -> Itera
 
 @contextmanager
 def _open_counters(database_url: str, read: Statistics | None, log: Path) -> Iterator[_Counters]:
-    if not database_url.startswith(("postgresql", "mysql")):
+    if not database_url.startswith("postgresql"):
         yield _Counters(database_url, None, None)
         return
     with open_database_link(database_url, log=log / "link.log") as link:
