@@ -4,7 +4,9 @@ import shutil
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator
 from dataclasses import asdict
+from itertools import count, takewhile
 from pathlib import Path
+from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from placebench import limits, units
@@ -225,6 +227,7 @@ def _document(result: "LoadResult") -> dict[str, Any]:
         "throughput_per_s": result.throughput_per_s,
         "latency_s": _percentiles(result.latency_s),
         "service_s": _percentiles(result.service_s),
+        "mean_latency_s": _means(result),
         "body_bytes": sum(result.body_bytes),
         "client_cpu_s": result.client_cpu_s,
         "workers": [asdict(each) for each in result.workers],
@@ -240,12 +243,21 @@ def _percentiles(samples: list[float]) -> dict[str, float | None]:
     return {name: percentile(ordered, share) for name, share in _PERCENTILES.items()}
 
 
+def _means(result: "LoadResult") -> dict[str, float]:
+    """The mean latency of the first 10, 100, 1000 and so on, and of all requests, by their number."""
+    in_order = [latency_s for _, latency_s in sorted(zip(result.started_s, result.latency_s, strict=True))]
+    numbers = takewhile(lambda number: number < len(in_order), (10**power for power in count(1)))
+    return {str(number): fmean(in_order[:number]) for number in (*numbers, len(in_order))}
+
+
 def _lines(result: "LoadResult") -> Iterator[str]:
     took, throughput = units.duration(result.elapsed_s), units.rate(result.throughput_per_s)
     shown = {name: seconds for name, seconds in _percentiles(result.latency_s).items() if seconds is not None}
     latency = ", ".join(f"{name} {units.duration(seconds)}" for name, seconds in shown.items())
     yield f"requests    {units.count(result.requests)} in {took}: {throughput}"
     yield f"latency     {latency or 'too few for a percentile'}; longest {units.duration(max(result.latency_s))}"
+    means = (f"{units.duration(mean_s)} of {units.count(int(number))}" for number, mean_s in _means(result).items())
+    yield f"mean        {', '.join(means)}"
     yield f"bodies      {units.size(sum(result.body_bytes))}"
     yield f"generator   {units.duration(result.client_cpu_s / result.requests)} of CPU per request"
     if result.workers:

@@ -1,13 +1,14 @@
 """Sections on the loads of perfload: its steps, and latency with and without load."""
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from markupsafe import Markup
 
 from placebench import units
+from placebench.errors import PlacebenchError
 from placebench.experiment.capacity import PERCENTILES
-from placebench.page.axis_charts import Curve, distribution
+from placebench.page.axis_charts import Curve, Line, distribution, lines
 from placebench.page.row_charts import Bar, bars
 from placebench.report.comparison_sections import comparison_heading
 from placebench.report.effects import METRIC_LABELS, percentile_text
@@ -30,6 +31,9 @@ from placebench.report.model import (
 )
 from placebench.report.variant_pairs import profile_links
 from placebench.stats import samples_needed
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 _LONGEST_SHOWN = 0.999
 """The axis of the blocks' latency ends at this share of a variant's requests: one stall would press all else flat."""
@@ -197,6 +201,50 @@ def latency_section(figures: Figures) -> Section:
     caption = "Open-loop load, latency from the intended start (corrected for coordinated omission)"
     blocks.append(_step_table("Open-loop load", columns, rows, id="open", caption=caption, note=note))
     return Section("Latency under load", blocks)
+
+
+def over_time_section(figures: Figures) -> list[Section]:
+    """Return the section with the closed-loop loads second by second; none for a run without telemetry."""
+    try:
+        telemetry = figures.run.telemetry
+    except PlacebenchError:
+        return []
+    loaded = [each for each in figures.variants if each.closed and each.open]
+    seconds = {each.label: (each.role, telemetry.part(f"{each.variant}-closed")) for each in loaded}
+    frames = {label: (role, part.over_time()) for label, (role, part) in seconds.items() if len(part.durations)}
+    charts = [
+        Chart(
+            lines(
+                [Line(label, _seconds(frame[name]), role) for label, (role, frame) in frames.items()],
+                title=title,
+                description="A line for each variant, a dot for each second.",
+                show=show,
+                show_where=units.duration,
+            ),
+            caption,
+        )
+        for name, title, show, caption in _OVER_TIME
+        if any(frame[name].notna().any() for _, frame in frames.values())
+    ]
+    return [Section("Over time", charts, id="over-time")] if charts else []
+
+
+def _seconds(values: "pd.Series[float]") -> list[tuple[float, float]]:
+    """Second and value, without seconds in which nothing was measured."""
+    return [(float(str(second)), float(value)) for second, value in values.dropna().items()]
+
+
+_OVER_TIME = (
+    ("requests", "Requests per second", units.rate, "Requests that began in each second of the closed-loop load."),
+    (
+        "user_to_kernel",
+        "User over kernel CPU time",
+        units.times,
+        "Of all workers; above 1 the program computes more than the system works for it.",
+    ),
+    ("rss_bytes", "Memory of the workers", units.size, "RSS of all workers together, shared pages counted in each."),
+)
+"""A column of `Telemetry.over_time`, with the title, the unit and the caption of its chart."""
 
 
 def _steps_chart(figures: Figures) -> Chart | None:

@@ -18,7 +18,13 @@ from placebench.report.effects import METRIC_LABELS
 from placebench.report.environment import data_text, environment_rows, request_section
 from placebench.report.figures import Figures, LoadFigures, VariantFigures, figures_of
 from placebench.report.gates import judge_gates
-from placebench.report.load_sections import block_section, latency_section, steps_section, steps_table
+from placebench.report.load_sections import (
+    block_section,
+    latency_section,
+    over_time_section,
+    steps_section,
+    steps_table,
+)
 from placebench.report.model import (
     Block,
     Check,
@@ -168,6 +174,7 @@ def _sections(figures: Figures, results: ExperimentResults) -> list[Section]:
         *(block_section(figures) if is_inside else []),
         *(difference_section(figures) if is_inside else []),
         *([latency_section(figures)] if figures.is_loaded else []),
+        *(over_time_section(figures) if figures.is_loaded else []),
     ]
 
 

@@ -102,6 +102,16 @@ class Telemetry:
         frame[grown] = frame.groupby(level="worker", observed=True)[grown].diff()
         return frame
 
+    def over_time(self) -> pd.DataFrame:
+        """A row per second: requests that clients began in it, `user_to_kernel`, and the workers' `rss_bytes` together.
+
+        NaN where a figure was not measured; a worker's memory holds until its next sample.
+        """
+        workers = self.runtime[self.runtime["worker"].astype("str").str.contains("worker-")]
+        memory: Any = _wide(workers, self.began_s).reindex(columns=["rss_bytes"])["rss_bytes"]
+        frame = self.per_second("client")[["requests"]].join(self.ratios()["user_to_kernel"])
+        return frame.join(memory.unstack("worker").ffill().sum(axis=1, min_count=1).rename("rss_bytes"))
+
     def ratios(self) -> pd.DataFrame:
         """A row per second: the database's share of the handlers' time, and user over kernel CPU time of the workers.
 

@@ -137,6 +137,21 @@ def steps_leave_one_out() -> str:
     return table("| Change | Added alone | Leave-one-out | Interaction |", rows)
 
 
+@figure
+def steps_where_they_show() -> str:
+    rows = []
+    for name in ("copies", "pruning"):
+        for role in ("alone", "leave-one-out"):
+            made = compared(f"{name}.json", f"{name}, {role}")
+            rows.append((name, role, *_judged(made)))
+    return table("| Change | | Effect on CPU | Verdict | MDE | n |", rows)
+
+
+def _judged(made: dict[str, Any]) -> tuple[str, ...]:
+    mde = units.significant(made["detectable"] * 100, digits=2)
+    return effect_of(made), made["verdict"], f"{mde} %", str(made["n"])
+
+
 def total(file: str) -> dict[str, Any]:
     return compared(file, "from end to end")
 

@@ -64,6 +64,8 @@ _LEAST = "--trees 4 -n 1 --rounds 1"
 RECIPES = (
     Recipe("steps", ("steps.json",), run="lab steps --trees 1000 -n 30", smoke=_LEAST),
     Recipe("leave-one-out", ("leave-one-out.json",), run="lab steps --leave-one-out --trees 1000 -n 12", smoke=_LEAST),
+    Recipe("copies", ("copies.json",), run="lab steps --only copies --trees 100 -n 12 --rounds 4", smoke=_LEAST),
+    Recipe("pruning", ("pruning.json",), run="lab steps --only pruning --trees 100 -n 12 --rounds 4", smoke=_LEAST),
     Recipe("calibration", ("calibration.json",), run="calibrate -n 60", smoke="--trees 4 -n 6 --rounds 1"),
     Recipe(
         "restarts", ("restarts.json",), run="calibrate -n 60 --trees 100 --rounds 8", smoke="--trees 4 -n 6 --rounds 1"

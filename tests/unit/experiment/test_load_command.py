@@ -1,4 +1,5 @@
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -29,6 +30,7 @@ def test_load_prints_what_it_saw(served: Served, tmp_path: Path, capsys: pytest.
     assert "latency     p50 " in printed
     assert "p90" in printed
     assert "p95" not in printed
+    assert re.search(r"^mean        \S+ \S+ of 10, \S+ \S+ of 100, \S+ \S+ of 110$", printed, re.MULTILINE)
     assert "bodies      110 KiB" in printed
     assert "failures    0" in printed
     assert LoadResult.load(out).requests == 110

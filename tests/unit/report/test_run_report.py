@@ -219,3 +219,21 @@ def test_estimates_of_a_profile_are_notes_with_their_variants(tmp_path: Path) ->
 
     page = write_report(folder).read_text()
     assert page.count("Profile of naive, tuned: Python&#39;s time is estimated.") == 1
+
+
+def test_loads_with_telemetry_are_drawn_second_by_second(tmp_path: Path) -> None:
+    """A chart for each figure that any variant has; the second variant has no worker of ours, as the real Placement."""
+    folder = write_run(tmp_path / "run", FakeRun(variants=("naive", "tuned")))
+    sent = [f"d,{100.0 + second},{second},GET,/,200,client,,0.1" for second in range(3)]
+    memory = [f"r,{100.5 + second},rss_bytes,{second * 2**20}" for second in range(3)]
+    files = {"naive-closed/client-1-a": sent, "naive-closed/worker-1-a": memory, "tuned-closed/client-1-a": sent}
+    for name, lines in files.items():
+        path = folder / "telemetry" / f"{name}.csv"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("\n".join(['h,{"format_version": 1}', *lines]) + "\n")
+    page = write_report(folder).read_text()
+
+    assert "Requests per second" in page
+    assert "Memory of the workers" in page
+    assert "User over kernel CPU time" not in page
+    assert "Over time" not in page_of(tmp_path / "without").words

@@ -30,6 +30,21 @@ def test_requests_are_counted_in_the_second_they_began_in(write_file: WriteFile,
     assert frame["max_s"].dropna().tolist() == [0.3, 0.2]
 
 
+def test_a_load_is_followed_second_by_second(write_file: WriteFile, tmp_path: Path) -> None:
+    """Requests, user over kernel time and memory of both workers; a worker's memory holds until its next sample."""
+    write_file("client-1-a.csv", [client(100.0, 1, 0.1), client(101.0, 2, 0.1), client(101.5, 3, 0.1)])
+    write_file("worker-1-a.csv", [f"r,{100.1 + n},{name},{n * each}" for n in range(2) for name, each in _GROWN])
+    write_file("worker-2-a.csv", ["r,100.2,rss_bytes,50"])
+    frame = load(tmp_path).over_time()
+
+    assert frame["requests"].tolist() == [1, 2]
+    assert frame["user_to_kernel"].dropna().tolist() == [3.0]
+    assert frame["rss_bytes"].tolist() == [50.0, 150.0]
+
+
+_GROWN = (("cpu_user_s", 0.75), ("cpu_system_s", 0.25), ("rss_bytes", 100))
+
+
 def test_workers_share_the_requests(write_file: WriteFile, tmp_path: Path) -> None:
     """Three of four requests, and their busy seconds."""
     write_file("worker-1-a.csv", [server(100 + n, n, 0.25) for n in range(3)])
