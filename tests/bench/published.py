@@ -243,7 +243,8 @@ def candidates(data: str, variant: str) -> tuple[float, float, float]:
 @figure
 def candidates_costs() -> str:
     about = {
-        "used": "`used`, the ordinary case: 900 consumers, 500 different disks",
+        "mixed": "`mixed`, **the ordinary case**: a cloud in use, the mix of requests",
+        "used": "`used`: 900 consumers, 500 different disks",
         "flat": "`flat`: no trees",
         "uniform": "`uniform`, **the best case**: 1000 equal trees",
         "larger": "`larger`, best case: 3000 equal trees",

@@ -78,6 +78,13 @@ RECIPES = (
     Recipe("waiting", ("waiting.json",), section="waiting"),
     Recipe("sequential", ("sequential.json",), section="sequential"),
     Recipe(
+        "operators",
+        ("operators.json",),
+        run="lab study operators --plan docs/lab/plans/operators-cern.toml --trees 1000 --requests 1 -n 6",
+        smoke="--trees 4 -n 1",
+        placement=True,
+    ),
+    Recipe(
         "herd",
         ("herd.json",),
         run="lab study herd --schedulers 1,10,40 --claims 40 --trees 50 -n 6",
