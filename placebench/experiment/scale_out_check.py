@@ -102,9 +102,9 @@ def check_scale_out(
             note(INTERRUPTED)
         finally:
             claiming.stop()
-    ended_s = time.perf_counter()
     log.close()
     operations = read_history(path)
+    ended_s = max((each.ended_s or 0.0 for each in operations), default=began_s)  # the repair may take longer
     held = read_holdings({each.consumer for each in operations}, url=url, database_url=database_url)
     return ScaleOutCheck(
         check_history(operations, held),

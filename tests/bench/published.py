@@ -436,7 +436,10 @@ def _sum(counts: Sequence[int]) -> str:
     return f"{sum(counts)}" if len(counts) == 1 else f"{sum(counts)} ({min(counts)}–{max(counts)})"
 
 
-def _longest(seconds: Sequence[float]) -> str:
+def _longest(values: Sequence[float | None]) -> str:
+    seconds = [each for each in values if each is not None]
+    if not seconds:
+        return "not known"
     one = f"{statistics.median(seconds):.2f}"
     return one if len(seconds) == 1 else f"{one} ({min(seconds):.2f}–{max(seconds):.2f})"
 

@@ -74,7 +74,10 @@ def bench_scale_out(arguments: argparse.Namespace, say: Callable[..., None], _: 
 
 
 def _stand_up(**how: Any) -> ScaleOut:
-    return ScaleOut(SPEC, partial(seed, TOPOLOGY), **how)
+    def fill(url: str) -> None:
+        seed(TOPOLOGY, url)
+
+    return ScaleOut(SPEC, fill, **how)
 
 
 def _head(scaled: ScaleOut) -> dict[str, Any]:
