@@ -156,7 +156,8 @@ def run(sessions: dict[str, WorkDB], modules: dict[str, Any], options: Namespace
         for name, session in sessions.items()
         for item in drawn(name, session, options.n, again=options.again)
     ]
-    with multiprocessing.get_context("fork").Pool(options.jobs, prepare, (scratch,)) as pool:
+    pool = multiprocessing.get_context("fork").Pool(options.jobs, prepare, (scratch,))
+    with pool, suppress(KeyboardInterrupt):  # what was run until then is reported
         for task, result in pool.imap_unordered(run_mutant, tasks):
             if result is not None:
                 sessions[task.module].set_result(task.item.job_id, result)
@@ -175,6 +176,7 @@ def drawn(module: str, session: WorkDB, number: int | None, *, again: bool) -> l
 
 def prepare(scratch: Path) -> None:
     """Make this process one that mutates and tests a copy of its own."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     copy = scratch / f"copy-{os.getpid()}"
     for name in COPIED:
         if (TOP / name).is_dir():
@@ -225,6 +227,7 @@ def run_tests(tests: Sequence[str], limit_s: float) -> tuple[int, float]:
         code = 70
         try:
             os.setsid()
+            signal.signal(signal.SIGINT, signal.default_int_handler)
             quiet = os.open(os.devnull, os.O_RDWR)
             for number in range(3):
                 os.dup2(quiet, number)

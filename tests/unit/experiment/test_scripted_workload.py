@@ -137,3 +137,5 @@ def test_another_sequence_of_requests_is_refused() -> None:
 
     with pytest.raises(GateFailedError, match="request 2 of the workload is none to three, and /b to one"):
         same.check_calls("three", ["/a"])
+    with pytest.raises(GateFailedError, match="request 2 of the workload is /a to four"):
+        same.check_calls("four", ["/a", "/a"])

@@ -99,6 +99,7 @@ def test_no_string_literal_survives(secret: str) -> None:
         ("SAVEPOINT sa_savepoint_1", "SAVEPOINT"),
         ("RELEASE SAVEPOINT sa_savepoint_1", "RELEASE"),
         ("ROLLBACK TO SAVEPOINT sa_savepoint_1", "ROLLBACK TO"),
+        ("ROLLBACK WORK TO SAVEPOINT x", "ROLLBACK TO"),
         ("rollback;", "ROLLBACK"),
         ("COMMIT", "COMMIT"),
         ("start transaction read only", "BEGIN"),
@@ -170,3 +171,4 @@ def test_a_summary_is_cut_between_words() -> None:
 
     assert len(summary) <= 255
     assert summary.endswith(" table_27")
+    assert query_summary(f"SELECT * FROM {'a' * 248}, b") == f"SELECT {'a' * 248}"

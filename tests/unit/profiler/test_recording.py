@@ -1,5 +1,6 @@
 """A recording as a file, merged with others, and in short."""
 
+import gzip
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -10,8 +11,9 @@ from pyinstrument.session import Session
 
 from placebench.errors import ProfilerError
 from placebench.profiler import Caller, Recording, Span, Statement, Transaction
+from placebench.profiler.model.files import write_whole
 from placebench.profiler.model.plan import PlanNode
-from placebench.profiler.model.statement import DatabaseAddress
+from placebench.profiler.model.statement import Checkout, DatabaseAddress
 
 
 def recording(name: str = "GET /", **changed: object) -> Recording:
@@ -124,6 +126,31 @@ def test_a_failed_hook_and_a_missed_statement_are_gaps() -> None:
 def test_an_address_as_text(address: DatabaseAddress, text: str) -> None:
     """What the driver told; the system where it told no address."""
     assert str(address) == text
+
+
+def test_what_was_recorded_in_two_modes_is_mixed() -> None:
+    """In one mode it has that mode."""
+    assert Recording.merge([recording(), Recording("x", "plans")]).mode == "mixed"
+    assert Recording.merge([recording(), recording()]).mode == "full"
+
+
+def test_what_nobody_filled_in_is_nothing() -> None:
+    """An empty recording is of one request, and so is each of its parts."""
+    empty, statement, checkout = Recording("x", "full"), Statement("select 1", "f", 0.0), Checkout("pool", 0.0)
+
+    assert (empty.elapsed_s, empty.plan_setup_s, empty.dropped, empty.missed, empty.requests) == (0, 0, 0, 0, 1)
+    assert (statement.request, statement.elapsed_s, Transaction("BEGIN", 0.0).request) == (1, 0.0, 1)
+    assert (checkout.pending, checkout.timed_out, checkout.request, empty.overlapping) == (0, False, 1, False)
+
+
+@pytest.mark.parametrize("name", ["text", "text.json", "text.a"])
+def test_a_file_is_compressed_where_its_name_says_so(tmp_path: Path, name: str) -> None:
+    """Alone .gz does."""
+    for each in (name, f"{name}.gz"):
+        write_whole(tmp_path / each, "plain")
+
+    assert (tmp_path / name).read_text() == "plain"
+    assert gzip.decompress((tmp_path / f"{name}.gz").read_bytes()) == b"plain"
 
 
 def test_merging_nothing_is_an_error() -> None:

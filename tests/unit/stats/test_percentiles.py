@@ -20,6 +20,7 @@ def test_how_many_samples_each_percentile_takes() -> None:
 def test_between_two_samples_in_proportion() -> None:
     """The median of 20 samples lies half way between the tenth and the eleventh."""
     assert percentile([1.0] * 10 + [5.0] + [9.0] * 9, 0.5) == 3.0
+    assert percentile([0.0, 2.0, *[4.0] * 9], 0.05) == 1.0
 
 
 def test_nothing_has_no_quantile() -> None:
