@@ -17,7 +17,7 @@ WORKERS: Final = 1024
 OPERATIONS: Final = 1_000_000
 PROXIES: Final = 8
 LATENCY_MS: Final = 370.0
-"""Of a round trip; the longest between two places on Earth by cable is about that."""
+"""Of a round trip."""
 SECONDS: Final = 7 * 24 * 3600.0
 BANDWIDTH_MBIT: Final = 1e6
 LEAST_SEED: Final = -(2**63)

@@ -1,33 +1,38 @@
-"""Whether a service on several hosts responds rightly: claims, reads after them, and a part that is killed meanwhile.
+"""Whether a service on several hosts responds rightly: claims, reads after them, and a fault meanwhile.
 
-The main function is `check_scale_out`; `kill_and_restore` is the fault. Each consumer is a register with one writer,
-its session. So the history has one rule: a read of the session must have what its last acknowledged write of this
-consumer wrote. What is there in the end is looked up in the tables.
+The main function is `check_scale_out`; FAULTS has the faults. Each consumer is written by one session, which reads it
+after each acknowledged write. All of it is recorded, and `history_check` looks for what is wrong; what is there in the
+end is looked up in the tables.
 """
 
 import json
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from http import HTTPStatus
-from itertools import cycle
+from itertools import cycle, pairwise
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal
+from uuid import uuid4
 
 from placebench.errors import LoadError
-from placebench.experiment.http_request import HEADERS, fetch, send
-from placebench.experiment.write_check import WriteCheck, check_writes, holding_of, read_holdings
-from placebench.loadgen.write_log import Allocations, WriteLog, read_write_log
+from placebench.experiment.history_check import HistoryCheck, HistoryLog, Operation, check_history, read_history
+from placebench.experiment.http_request import HEADERS, Reply, fetch, send
+from placebench.experiment.write_check import holding_of, read_holdings
+from placebench.loadgen.write_log import Allocations
 from placebench.reference.api.pipeline import POSITION_HEADER
+from placebench.runtime.postgres.cluster import Cluster, ClusterNode
 from placebench.runtime.scale_out import ScaleOut
 
 Note = Callable[[str], None]
 INTERRUPTED: Final = "interrupted"
 _HELD_AT_MOST: Final = 4
 _AWAY_S: Final = 1.0
+_CUT_S: Final = 3.0
 _POLL_S: Final = 0.05
 _PAUSE_S: Final = 0.05
 _DISTURBED_AT: Final = 1 / 3
@@ -38,11 +43,7 @@ _WHO: Final = {"project_id": "placebench", "user_id": "placebench", "consumer_ty
 class ScaleOutCheck:
     """What clients saw, and what became of their writes."""
 
-    writes: WriteCheck
-    reads: int
-    """Those with a response that could be judged: after an acknowledged write."""
-    stale: int
-    """Reads that did not show the last acknowledged write of their session."""
+    history: HistoryCheck
     errors: dict[str, int]
     """Requests without a right response, by method and status or exception."""
     elapsed_s: float
@@ -52,17 +53,12 @@ class ScaleOutCheck:
     events: list[tuple[float, str]]
     """What was done to a part, and when, in seconds from the start."""
 
-    @property
-    def passed(self) -> bool | None:
-        """Whether no read was stale and no write lost or doubled; None where nobody could look for the writes."""
-        return False if self.stale else self.writes.passed
-
 
 def check_scale_out(
     url: str,
     database_url: str,
     request: str,
-    folder: Path,
+    path: Path,
     *,
     claims: int,
     sessions: int = 4,
@@ -73,8 +69,8 @@ def check_scale_out(
     """Let *sessions* clients make so many *claims* at once, releasing most of them later, and read after each write.
 
     url: of the service. database_url: where the writes are looked up in the end. request: path and query of the
-    candidates that are claimed. folder: of the write log. with_position: whether a read carries the position of the
-    session's last write. disturb: is called after a third of the claims, and says what it does.
+    candidates that are claimed. path: where the history is recorded. with_position: whether a read carries the position
+    of the session's last write. disturb: is called after a third of the claims, and says what it does.
 
     Ctrl-C ends it early: its result is of the claims until then, and its last event is INTERRUPTED.
     Raises LoadError where the service offers no candidates, and what *disturb* raises.
@@ -82,166 +78,233 @@ def check_scale_out(
     offered = [each["allocations"] for each in json.loads(fetch(url, request).body)["allocation_requests"]]
     if not offered:
         raise LoadError(f"no candidates to claim at {request}: seed more trees with --trees")
-    path = folder / "scale-out.writes.jsonl"
-    log = WriteLog(path, seed=0, run=str(time.time_ns()))
-    history = _History(url, log, claims, with_position=with_position)
+    claiming = _Claims(claims)
+    log = HistoryLog(path)
+    began_s = time.perf_counter()
     events: list[tuple[float, str]] = []
+
+    def note(what: str) -> None:
+        events.append((time.perf_counter() - began_s, what))
+
     with ThreadPoolExecutor(sessions) as pool:
         try:
-            running = [pool.submit(_run_session, history, offered[number::sessions]) for number in range(sessions)]
+            clients = [_Session(number, url, log, with_position=with_position) for number in range(sessions)]
+            running = [pool.submit(each.run, claiming, offered[each.number :: sessions]) for each in clients]
             while not all(each.done() for each in running):
-                progress(history.claimed)
-                if disturb and history.claimed >= claims * _DISTURBED_AT:
-                    disturb(lambda what: events.append((history.now_s(), what)))
+                progress(claiming.made)
+                if disturb and claiming.made >= claims * _DISTURBED_AT:
+                    disturb(note)
                     disturb = None
                 time.sleep(_POLL_S)
             for each in running:
                 each.result()
         except KeyboardInterrupt:
-            events.append((history.now_s(), INTERRUPTED))
+            note(INTERRUPTED)
         finally:
-            history.stop()
+            claiming.stop()
+    ended_s = time.perf_counter()
     log.close()
-    writes = read_write_log(path)
-    held = read_holdings({write.consumer for write in writes}, url=url, database_url=database_url)
-    return history.result(check_writes(writes, held), events)
+    operations = read_history(path)
+    held = read_holdings({each.consumer for each in operations}, url=url, database_url=database_url)
+    return ScaleOutCheck(
+        check_history(operations, held),
+        _errors(operations),
+        ended_s - began_s,
+        _longest_without("write", operations, began_s, ended_s),
+        _longest_without("read", operations, began_s, ended_s),
+        events,
+    )
 
 
-@dataclass
-class _History:
-    """What all sessions saw; each has its own consumers, and the lock is for the counts."""
+class _Claims:
+    """How many claims are left to make, by all sessions together."""
 
-    url: str
-    log: WriteLog
-    left: int
-    with_position: bool
-    claimed: int = 0
-    reads: int = 0
-    stale: int = 0
-    errors: Counter[str] = field(default_factory=Counter)
-
-    def __post_init__(self) -> None:
+    def __init__(self, count: int) -> None:
+        self.made = 0
+        self._left = count
         self._lock = threading.Lock()
-        self._began_s = time.perf_counter()
-        self._last = {"write": 0.0, "read": 0.0}
-        self._longest = {"write": 0.0, "read": 0.0}
-
-    def now_s(self) -> float:
-        """Since the start."""
-        return time.perf_counter() - self._began_s
 
     def take(self) -> bool:
         """Whether another claim may be made."""
         with self._lock:
-            self.left -= 1
-            self.claimed += self.left >= 0
-            return self.left >= 0
+            self._left -= 1
+            self.made += self._left >= 0
+            return self._left >= 0
 
     def stop(self) -> None:
-        """No further claims."""
+        """No further ones."""
         with self._lock:
-            self.left = 0
+            self._left = 0
 
-    def write(self, consumer: str, claimed: Allocations | None, body: Any) -> tuple[bool, str | None]:
-        """Send a write; whether it was acknowledged, and its position."""
-        method = "DELETE" if claimed is None else "PUT"
-        with self._lock:
-            number = self.log.sent(consumer, claimed)
-        content = b"" if body is None else json.dumps(body).encode()
-        headers = {**HEADERS, **({"Content-Type": "application/json"} if content else {})}
-        try:
-            reply = send(self.url, method, f"/allocations/{consumer}", headers=headers, body=content)
-        except OSError as error:
-            self._fail(method, type(error).__name__)
-            return False, None
-        with self._lock:
-            self.log.responded(number, str(reply.status))
-        if reply.status != HTTPStatus.NO_CONTENT:
-            self._fail(method, str(reply.status))
-            return False, None
-        self._succeed("write")
-        return True, dict(reply.headers).get(POSITION_HEADER)
 
-    def read(self, consumer: str, expected: Allocations | None, position: str | None) -> None:
-        """Read after an acknowledged write, and judge what comes."""
-        more = {POSITION_HEADER: position} if position and self.with_position else {}
-        try:
-            reply = send(self.url, "GET", f"/allocations/{consumer}", headers={**HEADERS, **more})
-        except OSError as error:
-            self._fail("GET", type(error).__name__)
-            return
-        if reply.status != HTTPStatus.OK:
-            self._fail("GET", str(reply.status))
+class _Session:
+    """One client, which does one thing after the other and remembers the position of its last write."""
+
+    def __init__(self, number: int, url: str, log: HistoryLog, *, with_position: bool) -> None:
+        self.number = number
+        self._url = url
+        self._log = log
+        self._with_position = with_position
+        self._position: str | None = None
+
+    def run(self, claims: _Claims, offered: list[dict[str, Any]]) -> None:
+        """Claim candidates by turns for new consumers; keep a few of them, and release the oldest."""
+        held: deque[str] = deque()
+        for allocations in cycle(offered):
+            if not claims.take():
+                return
+            consumer = str(uuid4())
+            claimed: Allocations = {provider: entry["resources"] for provider, entry in allocations.items()}
+            body: Mapping[str, Any] = {"allocations": allocations, "consumer_generation": None, **_WHO}
+            if self._write(consumer, claimed, json.dumps(body).encode()):
+                self._read(consumer)
+                held.append(consumer)
+            if len(held) > _HELD_AT_MOST and self._write(oldest := held.popleft(), None, b""):
+                self._read(oldest)
+
+    def _write(self, consumer: str, claimed: Allocations | None, body: bytes) -> bool:
+        """Send a write; whether it was acknowledged."""
+        write = Operation(self.number, "write", consumer, claimed, time.perf_counter())
+        number = self._log.sent(write)
+        headers = {**HEADERS, "Content-Type": "application/json"} if body else HEADERS
+        status, reply = self._send("DELETE" if claimed is None else "PUT", consumer, headers, body)
+        self._log.ended(replace(write, ended_s=time.perf_counter(), status=status), number)
+        if reply is None or reply.status != HTTPStatus.NO_CONTENT:
+            time.sleep(_PAUSE_S)  # a service that is away does not get thousands of requests per second
+            return False
+        if self._with_position:
+            self._position = dict(reply.headers).get(POSITION_HEADER)
+        return True
+
+    def _read(self, consumer: str) -> None:
+        read = Operation(self.number, "read", consumer, None, time.perf_counter())
+        more = {POSITION_HEADER: self._position} if self._position else {}
+        status, reply = self._send("GET", consumer, {**HEADERS, **more})
+        ended_s = time.perf_counter()
+        if reply is None or reply.status != HTTPStatus.OK:
+            self._log.ended(replace(read, ended_s=ended_s, status=status))
+            time.sleep(_PAUSE_S)
             return
         holding = holding_of(reply, consumer)
-        self._succeed("read")
-        with self._lock:
-            self.reads += 1
-            self.stale += (None if holding is None else holding.allocations) != expected
+        seen = None if holding is None else holding.allocations
+        self._log.ended(replace(read, value=seen, ended_s=ended_s, status=status))
 
-    def result(self, writes: WriteCheck, events: list[tuple[float, str]]) -> ScaleOutCheck:
-        """All of it, at the end."""
-        elapsed_s = self.now_s()
-        longest = {name: max(gap, elapsed_s - self._last[name]) for name, gap in self._longest.items()}
-        return ScaleOutCheck(
-            writes, self.reads, self.stale, dict(self.errors), elapsed_s, longest["write"], longest["read"], events
-        )
-
-    def _succeed(self, kind: str) -> None:
-        with self._lock:
-            now_s = self.now_s()
-            self._longest[kind] = max(self._longest[kind], now_s - self._last[kind])
-            self._last[kind] = now_s
-
-    def _fail(self, method: str, what: str) -> None:
-        with self._lock:
-            self.errors[f"{method} {what}"] += 1
-        time.sleep(_PAUSE_S)  # a service that is away does not get thousands of requests per second
+    def _send(
+        self, method: str, consumer: str, headers: Mapping[str, str], body: bytes = b""
+    ) -> tuple[str, Reply | None]:
+        """The status or the exception's name, and the reply if one came."""
+        try:
+            reply = send(self._url, method, f"/allocations/{consumer}", headers=headers, body=body)
+        except OSError as error:
+            return type(error).__name__, None
+        return str(reply.status), reply
 
 
-def _run_session(history: _History, offered: list[dict[str, Any]]) -> None:
-    """Claim candidates by turns for new consumers; keep a few of them, and release the oldest."""
-    held: deque[str] = deque()
-    for allocations in cycle(offered):
-        if not history.take():
-            return
-        consumer = history.log.new_consumer()
-        claimed: Allocations = {provider: entry["resources"] for provider, entry in allocations.items()}
-        body: Mapping[str, Any] = {"allocations": allocations, "consumer_generation": None, **_WHO}
-        acknowledged, position = history.write(consumer, claimed, body)
-        if acknowledged:
-            history.read(consumer, claimed, position)
-            held.append(consumer)
-        if len(held) > _HELD_AT_MOST:
-            oldest = held.popleft()
-            acknowledged, position = history.write(oldest, None, None)
-            if acknowledged:
-                history.read(oldest, None, position)
+def _errors(operations: Iterable[Operation]) -> dict[str, int]:
+    """How many requests failed, by method and status or exception."""
+    failed = (each for each in operations if not each.is_acknowledged)
+    return dict(Counter(f"{_method(each)} {each.status or 'interrupted'}" for each in failed))
 
 
-def kill_and_restore(scaled: ScaleOut, part: str, note: Note) -> None:
-    """Kill a "replica" or a "host" and start it again a second later.
+def _method(operation: Operation) -> str:
+    if operation.kind == "read":
+        return "GET"
+    return "DELETE" if operation.value is None else "PUT"
 
-    Or the "primary": a replica is promoted at once, and the former primary becomes a replica of it.
-    """
-    cluster = scaled.cluster
-    if part == "host":
-        scaled.kill_host(0)
-        note("host1 killed")
-        time.sleep(_AWAY_S)
-        scaled.restart_host(0)
-        note("host1 is back")
-    elif part == "replica":
-        replica = cluster.replicas[0]
-        cluster.kill(replica)
-        note(f"{replica.name} killed")
-        time.sleep(_AWAY_S)
-        cluster.restart(replica)
-        note(f"{replica.name} is back")
-    else:
-        former = cluster.primary
-        cluster.kill(former)
-        note(f"{former.name}, the primary, killed")
-        note(f"{cluster.promote().name} is the primary")
-        cluster.rejoin(former)
-        note(f"{former.name} is a replica")
+
+def _longest_without(kind: str, operations: Iterable[Operation], began_s: float, ended_s: float) -> float:
+    """The longest time without a successful response to a request of this kind."""
+    succeeded = (each.ended_s for each in operations if each.kind == kind and each.is_acknowledged and each.ended_s)
+    return max(after - before for before, after in pairwise([began_s, *sorted(succeeded), ended_s]))
+
+
+def _kill_host(scaled: ScaleOut, note: Note) -> None:
+    scaled.kill_host(0)
+    note("host1 killed")
+    time.sleep(_AWAY_S)
+    scaled.restart_host(0)
+    note("host1 is back")
+
+
+def _kill_replica(scaled: ScaleOut, note: Note) -> None:
+    replica = scaled.cluster.replicas[0]
+    scaled.cluster.kill(replica)
+    note(f"{replica.name} killed")
+    time.sleep(_AWAY_S)
+    scaled.cluster.restart(replica)
+    note(f"{replica.name} is back")
+
+
+def _slow_replica(scaled: ScaleOut, note: Note) -> None:
+    replica = scaled.cluster.replicas[0]
+    with scaled.cluster.replay_paused(replica):
+        note(f"{replica.name} applies nothing")
+        time.sleep(_CUT_S)
+    note(f"{replica.name} goes on")
+
+
+def _kill_primary(scaled: ScaleOut, note: Note) -> None:
+    """A replica is promoted at once, and the former primary becomes a replica of it."""
+    former = _replace_primary(scaled.cluster, note)
+    _rejoin(scaled.cluster, former, note)
+
+
+def _cut_hosts(scaled: ScaleOut, note: Note) -> None:
+    with _cut_off(scaled.cluster, "services", note):
+        pass
+
+
+def _cut_replicas(scaled: ScaleOut, note: Note) -> None:
+    with _cut_off(scaled.cluster, "nodes", note):
+        pass
+
+
+def _cut_then_kill(scaled: ScaleOut, note: Note) -> None:
+    """The primary is killed before the replicas had what it acknowledged meanwhile."""
+    with _cut_off(scaled.cluster, "nodes", note):
+        former = _replace_primary(scaled.cluster, note)
+    _rejoin(scaled.cluster, former, note)
+
+
+@contextmanager
+def _cut_off(cluster: Cluster, who: Literal["services", "nodes"], note: Note) -> Iterator[None]:
+    """Nothing passes between the primary and *who* for some seconds, and until the block ends."""
+    primary = cluster.primary
+    with cluster.cut_off(primary, who):
+        note(f"{primary.name}, the primary, cut off from {who}")
+        time.sleep(_CUT_S)
+        yield
+    note(f"{primary.name} is reached by {who} again")
+
+
+def _replace_primary(cluster: Cluster, note: Note) -> ClusterNode:
+    former = cluster.primary
+    cluster.kill(former)
+    note(f"{former.name}, the primary, killed")
+    note(f"{cluster.promote().name} is the primary")
+    return former
+
+
+def _rejoin(cluster: Cluster, former: ClusterNode, note: Note) -> None:
+    cluster.rejoin(former)
+    note(f"{former.name} is a replica")
+
+
+@dataclass(frozen=True)
+class Fault:
+    """What happens to a scaled-out service during a check, and is repaired in the end."""
+
+    inflict: Callable[[ScaleOut, Note], None]
+    of_database: bool = True
+    """Whether it needs a replica."""
+
+
+FAULTS: Final[Mapping[str, Fault]] = {
+    "kill-host": Fault(_kill_host, of_database=False),
+    "kill-replica": Fault(_kill_replica),
+    "kill-primary": Fault(_kill_primary),
+    "slow-replica": Fault(_slow_replica),
+    "cut-hosts": Fault(_cut_hosts, of_database=False),
+    "cut-replicas": Fault(_cut_replicas),
+    "cut-then-kill": Fault(_cut_then_kill),
+}

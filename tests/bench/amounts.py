@@ -43,6 +43,15 @@ class Amounts:
     """While both ways to claim work on one database."""
     losing_s: float
     """Of each load whose writes are accounted for."""
+    pairs: int
+    """Of blocks for the cost of nginx and of replication."""
+    block_requests: int
+    """Of each of these blocks."""
+    history_claims: int
+    """Of the check without a fault."""
+    fault_claims: int
+    """Of each check with a fault."""
+    fault_repeats: int
 
 
 FULL = Amounts(
@@ -66,6 +75,11 @@ FULL = Amounts(
     claims_s=1.5,
     together_s=30.0,
     losing_s=10.0,
+    pairs=12,
+    block_requests=40,
+    history_claims=25_000,
+    fault_claims=300,
+    fault_repeats=3,
 )
 SMOKE = Amounts(
     trees=10,
@@ -88,4 +102,9 @@ SMOKE = Amounts(
     claims_s=0.1,
     together_s=0.3,
     losing_s=1.5,
+    pairs=1,
+    block_requests=5,
+    history_claims=30,
+    fault_claims=30,
+    fault_repeats=1,
 )

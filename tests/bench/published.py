@@ -414,26 +414,89 @@ def losses_in_words() -> str:
     return f"{gone or 'None'} of {acknowledged} in {many} cases of one run each; {killed}"
 
 
+def _sum(counts: Sequence[int]) -> str:
+    """With the range over the runs, where there are several."""
+    if not any(counts):
+        return "0"
+    return f"{sum(counts)}" if len(counts) == 1 else f"{sum(counts)} ({min(counts)}–{max(counts)})"
+
+
+def _longest(seconds: Sequence[float]) -> str:
+    one = f"{statistics.median(seconds):.2f}"
+    return one if len(seconds) == 1 else f"{one} ({min(seconds):.2f}–{max(seconds):.2f})"
+
+
 @figure
 def scaleout() -> str:
-    labels = {
-        "": "nothing",
-        "--no-position": "nothing, reads without the position",
-        "--kill host": "a host",
-        "--kill replica": "the replica",
-        "--kill primary": "the primary",
-        "--kill primary --synchronous": "the primary, `--synchronous`",
-    }
-    rows = []
+    cases: dict[tuple[str, ...], list[dict[str, Any]]] = {}
     for made in raw("scaleout.json")["runs"]:
-        writes = made["writes"]
-        errors = ", ".join(f"{name}: {count}" for name, count in sorted(Counter(made["errors"]).items())) or "none"
-        longest = ", ".join(f"{made[f'longest_without_{name}_s']:.2f}" for name in ("write", "read"))
-        label = labels[made["options"].partition("--check 500")[2].strip()]
-        counts = (made["reads"], made["stale"], writes["acknowledged"], writes["lost"], writes["doubled"])
-        rows.append((label, *counts, doubt(writes), errors, longest))
-    head = "| Killed | Reads | Stale | Acknowledged writes | Lost | Doubled | In doubt, of which found | Errors |"
-    return table(f"{head} Longest without write, read, s |", rows)
+        what = made["fault"] + ("" if made["with_position"] else ", reads without the position")
+        cases.setdefault((what, made["replication"], units.count(made["claims"])), []).append(made)
+    rows = []
+    for case, runs in sorted(cases.items(), key=lambda each: (not each[0][0].startswith("none"), each[0])):
+        histories = [made["history"] for made in runs]
+        writes = [history["writes"] for history in histories]
+        errors = sum((Counter(made["errors"]) for made in runs), Counter[str]())
+        in_doubt, there = (sum(each[name] for each in writes) for name in ("in_doubt", "in_doubt_and_found"))
+        row = (
+            *case,
+            len(runs),
+            units.count(sum(history["reads"] for history in histories)),
+            _sum([history["stale"] for history in histories]),
+            sum(history["backwards"] + history["unwritten"] for history in histories),
+            units.count(sum(each["acknowledged"] for each in writes)),
+            *(_sum([each[name] for each in writes]) for name in ("lost", "doubled")),
+            f"{in_doubt}, {there}" if in_doubt else "",
+            *(_longest([made[f"longest_without_{kind}_s"] for made in runs]) for kind in ("write", "read")),
+            ", ".join(f"{name}: {count}" for name, count in sorted(errors.items())) or "none",
+        )
+        rows.append(row)
+    head = "| Fault | Replication | Claims per run | n | Reads | Stale | Backwards, unwritten | Acknowledged writes |"
+    return table(
+        f"{head} Lost | Doubled | In doubt, of which found | s without write | s without read | Errors |", rows
+    )
+
+
+# --- scaleout-cost.json
+
+
+def _ms(seconds: Sequence[float]) -> str:
+    return f"{statistics.median(seconds) * 1e3:.2f}"
+
+
+def _more_ms(seconds: Sequence[float]) -> str:
+    found = hodges_lehmann([each * 1e3 for each in seconds])
+    return f"{found.estimate:+.2f} [{found.low:+.2f}, {found.high:+.2f}; n = {len(seconds)}]".replace("-", "−")
+
+
+@figure
+def scaleout_nginx() -> str:
+    costs = raw("scaleout-cost.json")["nginx"].items()
+    rows = [(name, _ms(each["direct_s"]), _ms(each["nginx_s"]), _more_ms(each["more_s"])) for name, each in costs]
+    return table("| Response | CPU directly, ms | CPU through nginx, ms | More, ms [95 % CI] |", rows)
+
+
+@figure
+def scaleout_writes() -> str:
+    rows = []
+    for name, each in raw("scaleout-cost.json")["writes"].items():
+        parts = [_ms(each["cpu_s"][part]) if part in each["cpu_s"] else "" for part in ("host1", "node0", "node1")]
+        rows.append((name, _ms(each["elapsed_s"]), _more_ms(each["more_s"]) if "more_s" in each else "", *parts))
+    head = "| Replication | Time per write, ms | More, ms [95 % CI] | CPU of the host, ms |"
+    return table(f"{head} of the primary | of the replica |", rows)
+
+
+@figure
+def scaleout_lag() -> str:
+    lags = raw("scaleout-cost.json")["lag_s"]
+    parts = statistics.quantiles(lags, n=20, method="inclusive")
+    median, p95, most = (f"{seconds * 1e3:.2f} ms" for seconds in (parts[9], parts[18], max(lags)))
+    return f"median {median}, 95th percentile {p95}, at most {most} (n = {len(lags)})"
+
+
+@figure
+def scaleout_started() -> str:
+    return " s, ".join(f"{seconds:.1f}" for seconds in raw("scaleout-cost.json")["started_s"].values()) + " s"
 
 
 # --- repeats.json

@@ -1,44 +1,216 @@
-"""The section of the bench about faults of several hosts: see `bench_scaleout`."""
+"""The sections of the bench about scale-out: what nginx and replication cost, and what faults do to clients.
+
+`bench_scale_out` measures CPU per request behind nginx and without, CPU and time per write without a replica, with one
+and with a synchronous one, and how far a replica is behind: scaleout-cost.json. `bench_faults` inflicts every fault,
+with asynchronous and with synchronous replication, and checks a long history without one: scaleout.json.
+"""
 
 import argparse
 import json
-import shlex
-import subprocess
-import sys
-from collections.abc import Callable
+import random
+import statistics
+import tempfile
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import asdict
+from functools import partial
+from itertools import cycle
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
 
+import psutil
 from raw_file import measured_here, write_raw
+from sqlalchemy import text
 
-CASES = (
-    "",
-    "--no-position",
-    "--kill host",
-    "--kill replica",
-    "--kill primary",
-    "--kill primary --synchronous",
-)
+from placebench.errors import TooFewReplicatesError
+from placebench.experiment.http_request import HEADERS, Reply, fetch, send
+from placebench.experiment.scale_out_check import FAULTS, check_scale_out
+from placebench.measure.processes import read_tree_cpu_s
+from placebench.reference.api.pipeline import POSITION_HEADER
+from placebench.runtime.postgres import open_connection
+from placebench.runtime.running_server import ServerSpec
+from placebench.runtime.scale_out import ScaleOut
+from placebench.seeding import find_topology, seed
+from placebench.stats import hodges_lehmann
+
+TOPOLOGY = find_topology("nested-perfload", trees=100, seed=1)
+SPEC = ServerSpec(database_url="", variant="dedup")
+REPLICATION = {"no replica": (0, False), "asynchronous": (1, False), "synchronous": (1, True)}
+MODES = ("asynchronous", "synchronous")
+WARM_UP = 20
+CLIENTS = 4
 
 
-def bench_scaleout(arguments: argparse.Namespace, say: Callable[..., None], _: Callable[..., str]) -> None:
-    """One check of `placebench lab scaleout` for each fault; scaleout.json has what each printed."""
-    trees, claims, cases = (2, 10, CASES[:1]) if arguments.smoke else (100, 500, CASES)
-    runs = []
-    for case in cases:
-        options = f"--trees {trees} --check {claims} {case}".rstrip()
-        command = [
-            sys.executable,
-            "-m",
-            "placebench",
-            "lab",
-            "scaleout",
-            "--port",
-            "0",
-            *shlex.split(options),
-            "--json",
-        ]
-        ended = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
-        if ended.returncode not in (0, 1):  # 1: a stale read or a lost write, which is a result
-            sys.exit(f"{options} ended with {ended.returncode}")
-        runs.append({"options": options, **json.loads(ended.stdout)})
-        say(options, f"passed: {runs[-1]['passed']}")
-    write_raw(arguments.out / "scaleout.json", {**measured_here(), "n": 1, "runs": runs})
+def bench_scale_out(arguments: argparse.Namespace, say: Callable[..., None], _: Callable[..., str]) -> None:
+    """Of one host: nginx, writes and lag, block by block in turns."""
+    with ExitStack() as stack:
+        stands: dict[str, ScaleOut] = {}
+        started_s = {}
+        for name, (replicas, synchronous) in REPLICATION.items():
+            began = time.perf_counter()
+            stands[name] = stack.enter_context(_stand_up(hosts=1, replicas=replicas, synchronous=synchronous))
+            started_s[name] = time.perf_counter() - began
+        document = _head(stands["asynchronous"]) | {"started_s": started_s}
+        document["nginx"] = {
+            name: _behind_nginx(stands["no replica"], request, arguments)
+            for name, request in (("one provider", _one_provider()), ("candidates", TOPOLOGY.request))
+        }
+        document["writes"] = _writes(stands, arguments)
+        document["lag_s"] = _lag(stands["asynchronous"], arguments.block_requests * 4)
+    write_raw(arguments.out / "scaleout-cost.json", document)
+    for name, values in document["nginx"].items():
+        say(f"nginx, {name}, n = {arguments.pairs}", "CPU, ms per request more", *_interval(values["more_s"]))
+    for name, values in document["writes"].items():
+        say(f"a write, {name}, n = {arguments.pairs}", f"{statistics.median(values['elapsed_s']) * 1e3:.3g} ms")
+        for part, seconds in values["cpu_s"].items():
+            say(f"  CPU of {part}", f"{statistics.median(seconds) * 1e3:.3g} ms")
+        if "more_s" in values:
+            say("  more than without replica, ms", *_interval(values["more_s"]))
+    lags = statistics.quantiles(document["lag_s"], n=20, method="inclusive")
+    say(f"lag, n = {len(document['lag_s'])}", f"median {lags[9] * 1e3:.3g} ms", f"p95 {lags[18] * 1e3:.3g} ms")
+
+
+def _stand_up(**how: Any) -> ScaleOut:
+    return ScaleOut(SPEC, partial(seed, TOPOLOGY), **how)
+
+
+def _head(scaled: ScaleOut) -> dict[str, Any]:
+    return measured_here(scaled.cluster.url(scaled.cluster.primary))
+
+
+def _one_provider() -> str:
+    return f"/resource_providers/{TOPOLOGY.uuids(0)[0]}"
+
+
+def _interval(seconds: Sequence[float]) -> tuple[str, str]:
+    """The pseudo-median in ms and its 95 % interval."""
+    try:
+        found = hodges_lehmann([each * 1e3 for each in seconds])
+    except TooFewReplicatesError as error:
+        return str(error), ""
+    return f"{found.estimate:.3g}", f"{found.low:.3g} to {found.high:.3g}"
+
+
+def _cpu_s(scaled: ScaleOut) -> dict[str, float]:
+    """CPU seconds so far of each part and its children."""
+    found = {}
+    for name, pid in scaled.pids().items():
+        processes = (psutil.Process(pid), *psutil.Process(pid).children(recursive=True))
+        found[name] = read_tree_cpu_s(each.pid for each in processes)
+    return found
+
+
+def _behind_nginx(scaled: ScaleOut, request: str, arguments: argparse.Namespace) -> dict[str, list[float]]:
+    """CPU seconds per request of nginx, host and PostgreSQL, directly at the host and through nginx, in pairs."""
+    urls = {"direct": scaled.hosts[0].url, "nginx": scaled.url}
+    found: dict[str, list[float]] = {name: [] for name in urls}
+    for url in (*urls.values(), *urls.values()):
+        fetch(url, request)
+    for pair in range(arguments.pairs):
+        for name in sorted(urls, reverse=bool(pair % 2)):
+            before = sum(_cpu_s(scaled).values())
+            for _ in range(arguments.block_requests):
+                fetch(urls[name], request)
+            found[name].append((sum(_cpu_s(scaled).values()) - before) / arguments.block_requests)
+    more = [after - before for before, after in zip(found["direct"], found["nginx"], strict=True)]
+    return {f"{name}_s": values for name, values in found.items()} | {"more_s": more}
+
+
+def _writes(stands: dict[str, ScaleOut], arguments: argparse.Namespace) -> dict[str, dict[str, Any]]:
+    """Seconds per write, of one client, and CPU seconds by part, for each kind of replication, in turns."""
+    elapsed: dict[str, list[float]] = {name: [] for name in stands}
+    cpu: dict[str, defaultdict[str, list[float]]] = {name: defaultdict(list) for name in stands}
+    writers = {name: _writer(scaled.url) for name, scaled in stands.items()}
+    for writer in writers.values():
+        for _ in range(WARM_UP):
+            next(writer)
+    for pair in range(arguments.pairs):
+        for name in sorted(stands, reverse=bool(pair % 2)):
+            before, began = _cpu_s(stands[name]), time.perf_counter()
+            for _ in range(arguments.block_requests):
+                next(writers[name])
+            elapsed[name].append((time.perf_counter() - began) / arguments.block_requests)
+            for part, seconds in _cpu_s(stands[name]).items():
+                cpu[name][part].append((seconds - before[part]) / arguments.block_requests)
+    found: dict[str, dict[str, Any]] = {name: {"elapsed_s": elapsed[name], "cpu_s": cpu[name]} for name in stands}
+    for name in list(stands)[1:]:
+        pairs = zip(elapsed["no replica"], elapsed[name], strict=True)
+        found[name]["more_s"] = [after - before for before, after in pairs]
+    return found
+
+
+def _writer(url: str) -> Iterator[Reply]:
+    """Claim a candidate for a new consumer, then release it, and so on: a write whenever the next one is taken."""
+    offered = json.loads(fetch(url, TOPOLOGY.request).body)["allocation_requests"]
+    who = {"project_id": "bench", "user_id": "bench", "consumer_type": "INSTANCE", "consumer_generation": None}
+    for candidate in cycle(offered):
+        path = f"/allocations/{uuid4()}"
+        body = json.dumps({"allocations": candidate["allocations"], **who}).encode()
+        for method, content in (("PUT", body), ("DELETE", b"")):
+            more = {"Content-Type": "application/json"} if content else {}
+            reply = send(url, method, path, headers={**HEADERS, **more}, body=content)
+            assert reply.status == 204, reply.body[:300]
+            yield reply
+
+
+def _lag(scaled: ScaleOut, count: int) -> list[float]:
+    """Seconds from the response to a write until the replica shows it: looked at without a pause, some 0.1 ms apart."""
+    writer = _writer(scaled.url)
+    applied = text("SELECT pg_last_wal_replay_lsn() >= CAST(CAST(:position AS text) AS pg_lsn)")
+    found = []
+    with open_connection(scaled.cluster.url(scaled.cluster.replicas[0])) as replica:
+        replica.execute(applied, {"position": "0/0"})
+        for _ in range(count):
+            position = dict(next(writer).headers)[POSITION_HEADER]
+            began = time.perf_counter()
+            while not replica.scalar(applied, {"position": position}):
+                pass
+            found.append(time.perf_counter() - began)
+    return found
+
+
+def bench_faults(arguments: argparse.Namespace, say: Callable[..., None], _: Callable[..., str]) -> None:
+    """Each fault once a repeat, in an order of chance, on two hosts and one replica that are started for the repeat.
+
+    Before them, once, a long history without a fault, and reads without positions, also of a slow replica.
+    """
+    path = arguments.out / "scaleout.json"
+    with _stand_up(hosts=2, replicas=1) as scaled:
+        head = _head(scaled)
+        runs = [_run(scaled, "none", arguments.history_claims, "asynchronous")]
+        for fault in ("none", "slow-replica"):
+            runs.append(_run(scaled, fault, arguments.fault_claims, "asynchronous", with_position=False))
+    for repeat in range(arguments.fault_repeats):
+        for mode in MODES:
+            runs += fault_runs(mode, repeat, arguments.fault_claims)
+    write_raw(path, {**head, "hosts": 2, "replicas": 1, "clients": CLIENTS, "runs": runs})
+    for run in runs:
+        say(f"{run['fault']}, {run['replication']}", f"passed: {run['passed']}")
+
+
+def fault_runs(mode: str, repeat: int, claims: int) -> list[dict[str, Any]]:
+    """A check with each fault, and one without."""
+    with _stand_up(hosts=2, replicas=1, synchronous=mode == "synchronous") as scaled:
+        order = random.Random(repeat).sample(["none", *FAULTS], len(FAULTS) + 1)
+        return [_run(scaled, fault, claims, mode) for fault in order]
+
+
+def _run(scaled: ScaleOut, fault: str, claims: int, replication: str, *, with_position: bool = True) -> dict[str, Any]:
+    """What one check found."""
+    disturb = None if fault == "none" else partial(FAULTS[fault].inflict, scaled)
+    with tempfile.TemporaryDirectory() as folder:
+        made = check_scale_out(
+            scaled.url,
+            scaled.cluster.writer_url,
+            TOPOLOGY.request,
+            Path(folder) / "history.jsonl",
+            claims=claims,
+            sessions=CLIENTS,
+            with_position=with_position,
+            disturb=disturb,
+        )
+    how = {"replication": replication, "fault": fault, "claims": claims, "with_position": with_position}
+    return how | asdict(made) | {"passed": made.history.passed}

@@ -21,6 +21,7 @@ from placebench.commands.output import emit, print_result, progress, say, steps
 from placebench.errors import ServerError
 
 if TYPE_CHECKING:
+    from placebench.experiment.history_check import HistoryCheck
     from placebench.experiment.scale_out_check import ScaleOutCheck
     from placebench.reference.variants import ReferenceVariant
     from placebench.runtime.scale_out import ScaleOut
@@ -28,6 +29,15 @@ if TYPE_CHECKING:
 _HOSTS, _REPLICAS, _MOST, _LOAD_WORKERS = 2, 1, 16, 3
 _CHECK_EVERY_S = 0.5
 _STEPS = 5
+_FAULTS = {
+    "kill-host": "kill -9 of a host",
+    "kill-replica": "of a replica",
+    "kill-primary": "of the primary, whose replica is promoted",
+    "slow-replica": "a replica applies nothing for 3 s",
+    "cut-hosts": "3 s without network between hosts and primary",
+    "cut-replicas": "between primary and replicas",
+    "cut-then-kill": "the same, then kill -9 of the primary",
+}
 
 
 def _configure(parser: ArgumentParser) -> None:
@@ -71,9 +81,14 @@ def _configure(parser: ArgumentParser) -> None:
         help="make N claims with a read after each write, find stale reads and lost writes, and end",
     )
     check.add_argument(
-        "--kill",
-        choices=["replica", "host", "primary"],
-        help="with --check: kill -9 this after a third of the claims, and bring it back",
+        "--fault",
+        choices=_FAULTS,
+        metavar="FAULT",
+        help="with --check: what happens after a third of the claims, and is repaired; "
+        + "; ".join(f"{name}: {what}" for name, what in _FAULTS.items()),
+    )
+    check.add_argument(
+        "--history", type=options.path, metavar="FILE", help="with --check: keep the history there, as JSON lines"
     )
     check.add_argument(
         "--no-position",
@@ -119,6 +134,7 @@ def _run(arguments: Namespace) -> int:
 
 
 def _variant(arguments: Namespace) -> "ReferenceVariant":
+    from placebench.experiment.scale_out_check import FAULTS
     from placebench.reference.deployment import NO_CACHE_ON_REPLICAS
     from placebench.reference.variants import variant
 
@@ -131,10 +147,12 @@ def _variant(arguments: Namespace) -> "ReferenceVariant":
         raise ServerError("--write and --out go together: what to write, and into which folder")
     if arguments.write and arguments.check:
         raise ServerError("--check with --write: nothing is started that could be checked")
-    if (arguments.kill or arguments.no_position) and not arguments.check:
-        raise ServerError("--kill and --no-position are for a check: give the number of its claims with --check N")
-    if arguments.kill in ("replica", "primary") and not arguments.replicas:
-        raise ServerError(f"--kill {arguments.kill} with --replicas 0: there is no replica to go on with")
+    if (arguments.fault or arguments.no_position or arguments.history) and not arguments.check:
+        raise ServerError(
+            "--fault, --no-position and --history are of a check: give its number of claims with --check N"
+        )
+    if arguments.fault and FAULTS[arguments.fault].of_database and not arguments.replicas:
+        raise ServerError(f"--fault {arguments.fault} with --replicas 0: there is no replica")
     return chosen
 
 
@@ -179,7 +197,7 @@ def _workers(arguments: Namespace, chosen: "ReferenceVariant") -> tuple[int, int
 
 def _check(arguments: Namespace, scaled: "ScaleOut") -> int:
     """Exit code 1 for a stale read, a lost or doubled write; 3 where nobody could look for the writes."""
-    from placebench.experiment.scale_out_check import INTERRUPTED, check_scale_out, kill_and_restore
+    from placebench.experiment.scale_out_check import FAULTS, INTERRUPTED, check_scale_out
     from placebench.runtime.supervisor import Supervisor, new_scratch_path
     from placebench.seeding import find_topology
 
@@ -188,22 +206,21 @@ def _check(arguments: Namespace, scaled: "ScaleOut") -> int:
             scaled.url,
             scaled.cluster.writer_url,
             find_topology(arguments.topology).request,
-            folder,
+            arguments.history or folder / "history.jsonl",
             claims=arguments.check,
             with_position=not arguments.no_position,
-            disturb=partial(kill_and_restore, scaled, arguments.kill) if arguments.kill else None,
+            disturb=partial(FAULTS[arguments.fault].inflict, scaled) if arguments.fault else None,
             progress=advance,
         )
-    emit(arguments, text=lambda: "\n".join(_lines(made)), document=lambda: {**asdict(made), "passed": made.passed})
+    passed = made.history.passed
+    emit(arguments, text=lambda: "\n".join(_lines(made)), document=lambda: {**asdict(made), "passed": passed})
     if made.events and made.events[-1][1] == INTERRUPTED:
         return EXIT_INTERRUPTED
-    return 3 if made.passed is None else int(not made.passed)
+    return 3 if passed is None else int(not passed)
 
 
 def _lines(made: "ScaleOutCheck") -> Iterator[str]:
-    yield f"reads       {units.count(made.reads)}, stale {units.count(made.stale)}"
-    for line in write_check_lines(made.writes):
-        yield f"writes      {line}"
+    yield from _anomaly_lines(made.history)
     errors = ", ".join(f"{what}: {units.count(count)}" for what, count in sorted(made.errors.items()))
     yield f"errors      {errors or 'none'}"
     yield (
@@ -212,6 +229,14 @@ def _lines(made: "ScaleOutCheck") -> Iterator[str]:
     )
     for at_s, what in made.events:
         yield f"at {at_s:7.2f} s {what}"
+
+
+def _anomaly_lines(history: "HistoryCheck") -> Iterator[str]:
+    anomalies = {"stale": history.stale, "backwards": history.backwards, "of what nobody wrote": history.unwritten}
+    counts = ", ".join(f"{units.count(count)} {name}" for name, count in anomalies.items())
+    yield f"reads       {units.count(history.reads)}: {counts}"
+    for line in write_check_lines(history.writes):
+        yield f"writes      {line}"
 
 
 @contextmanager

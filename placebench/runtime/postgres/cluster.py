@@ -5,13 +5,16 @@ Whoever connects finds the primary and the replicas by libpq's own means, a URL 
 slots; every node keeps the last 512 MB of the log for those that were away.
 """
 
+import os
 import secrets
+import signal
 import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from types import TracebackType
-from typing import Final, Self
+from typing import Final, Literal, Self
 
 from sqlalchemy import text
 from sqlalchemy.engine import URL, make_url
@@ -165,6 +168,36 @@ class Cluster:
             self._run(node, "pg_rewind", command)
             self.restart(node)
 
+    @contextmanager
+    def replay_paused(self, node: ClusterNode) -> Iterator[None]:
+        """The replica gets the log, and does not apply it meanwhile: pg_wal_replay_pause()."""
+        with open_connection(self.url(node)) as connection:
+            connection.exec_driver_sql("SELECT pg_wal_replay_pause()")
+            try:
+                yield
+            finally:
+                connection.exec_driver_sql("SELECT pg_wal_replay_resume()")
+
+    @contextmanager
+    def cut_off(self, node: ClusterNode, who: Literal["services", "nodes"]) -> Iterator[None]:
+        """Let nothing pass between the node and others meanwhile: no connection ends, and none is refused.
+
+        The processes that serve the connections are stopped (SIGSTOP), for services the one that accepts new ones too.
+        """
+        assert node.child is not None
+        kind = "client backend" if who == "services" else "walsender"
+        serving = text(
+            "SELECT pid FROM pg_stat_activity WHERE backend_type = :kind AND pid <> pg_backend_pid()"
+        ).bindparams(kind=kind)
+        with open_connection(self.url(node)) as connection:
+            pids = list(connection.scalars(serving))
+        pids += [node.child.pid] if who == "services" else []
+        _signal(pids, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            _signal(pids, signal.SIGCONT if node.is_running else signal.SIGKILL)
+
     def _make_node(self, number: int) -> ClusterNode:
         account = server_account()
         place = ServerInstance(private_folder(account), make_runnable(find_binaries(), account), account)
@@ -251,3 +284,9 @@ class Cluster:
     def _scalar(self, node: ClusterNode, statement: str) -> int:
         with open_connection(self.url(node)) as connection:
             return int(connection.scalar(text(statement)) or 0)
+
+
+def _signal(pids: list[int], number: signal.Signals) -> None:
+    for pid in pids:
+        with suppress(ProcessLookupError):
+            os.kill(pid, number)
