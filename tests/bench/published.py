@@ -243,7 +243,7 @@ def candidates(data: str, variant: str) -> tuple[float, float, float]:
 @figure
 def candidates_costs() -> str:
     about = {
-        "mixed": "`mixed`, **the ordinary case**: a cloud in use, the mix of requests",
+        "mixed": "`mixed`, **the ordinary case**: an inventory in use, the mix of requests",
         "used": "`used`: 900 consumers, 500 different disks",
         "flat": "`flat`: no trees",
         "uniform": "`uniform`, **the best case**: 1000 equal trees",
