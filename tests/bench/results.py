@@ -82,7 +82,7 @@ RECIPES = (
     Recipe(
         "operators",
         ("operators.json",),
-        run="lab study operators --plan docs/lab/plans/operators-cern.toml --trees 1000 --requests 1 -n 6",
+        run="lab study operators --plan docs/lab/settings/cern.toml --trees 1000 --requests 1 -n 6",
         smoke="--trees 4 -n 1",
         placement=True,
     ),

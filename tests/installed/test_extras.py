@@ -126,13 +126,13 @@ BENCH = (
     measures(f"lab study published {STUDY} --variants tuned"),
     *(
         Call(f"lab study {name} {STUDY} --placement-python nowhere", "no Python at", exit_code=2)
-        for name in ("herd", "operators")
+        for name in ("herd", "operators", "saturation --variants placement")
     ),
 )
 OTHERS = {
     "mariadb": Call("doctor", "MariaDB     "),
     "mcp": Call("mcp", ""),
-    "scaleout": Call("lab scaleout --trees 2 --port 0 --check 20", "stale 0"),
+    "scaleout": Call("lab scaleout --trees 2 --port 0 --check 20", "0 stale"),
     "psycopg3": Call(
         "lab verify --variants tuned,tuned+driver:psycopg3 --db {seeded}", "2 variants send the same responses"
     ),

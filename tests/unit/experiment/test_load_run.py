@@ -129,7 +129,10 @@ def test_progress_is_told(served: Served, tmp_path: Path) -> None:
         ({"requests": 0}, "requests is 0: expected more than 0"),
         ({"users": 0}, "users is 0: expected more than 0"),
         ({"kind": "open"}, "an open-loop load without a rate"),
-        ({"kind": "half-open"}, "no locustfile 'half-open': give the path of one, or closed, open, claims, noop"),
+        (
+            {"kind": "half-open"},
+            "no locustfile 'half-open': give the path of one, or closed, open, claims, instances, noop",
+        ),
         ({"url": "127.0.0.1:8000"}, "'127.0.0.1:8000' is not the URL of a service"),
         ({"url": "http://127.0.0.1:1"}, "nothing responds at http://127.0.0.1:1 .*start the service first"),
     ],

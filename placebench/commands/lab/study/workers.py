@@ -60,7 +60,6 @@ def _run(arguments: Namespace) -> int:
     from placebench.reference.variants import variant
 
     topology, mixes, workloads = topology_of(arguments), _mixes(arguments), _workloads(arguments)
-    say(free_threaded())
     variant(arguments.variant)
     if any(server in EVENT_LOOPS for *_, server in mixes):
         variant(f"{arguments.variant}+driver:{arguments.driver}")
@@ -76,6 +75,8 @@ def _run(arguments: Namespace) -> int:
         variant=arguments.variant,
         driver=arguments.driver,
     )
+    if not arguments.resume:
+        say(free_threaded())
     return run_study(arguments, topology, study.spec(repeats=arguments.replicates or REPLICATES))
 
 
