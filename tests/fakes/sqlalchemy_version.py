@@ -12,3 +12,4 @@ def since(*version: int, reason: str) -> pytest.MarkDecorator:
 
 
 since_2_0 = since(2, 0, reason="psycopg 3, insertmanyvalues, typed mapped classes")
+since_2_1 = since(2, 1, reason="lazy loads have the texts that the pages show, without labels")

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from sqlalchemy import create_engine
-from sqlalchemy_version import since_2_0
+from sqlalchemy_version import since_2_1
 
 from placebench.profiler import Keep, PlanNode, Recording, Sampling, SqlProfiler, Statement
 
@@ -93,7 +93,7 @@ def test_the_script_runs(here: Path) -> None:
     assert sorted(path.name for path in here.iterdir()) == ["before.html", "before.json"]
 
 
-@since_2_0
+@since_2_1
 def test_the_shop_has_the_finding_of_the_tutorial_and_not_after_the_fix(here: Path) -> None:
     """docs/start: the summary and the N+1 with its relationship; two statements and no N+1 after the change."""
     source = (DOCS / "start" / "shop.py").read_text()
@@ -217,7 +217,7 @@ def test_limits_are_passed_as_shown() -> None:
     assert run(block("docs/reference/findings.md"), {"recording": Recording("r", "full")})["findings"] == ()
 
 
-@since_2_0
+@since_2_1
 def test_the_commands_of_the_tutorial_run(here: Path) -> None:
     """docs/start/first-profile.md: on its shop before and after the change, with what it shows."""
     source, page = (DOCS / "start" / "shop.py").read_text(), (DOCS / "start" / "first-profile.md").read_text("utf-8")
