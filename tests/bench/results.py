@@ -61,8 +61,8 @@ class Recipe:
 
 
 _LEAST = "--trees 4 -n 1 --rounds 1"
-PLANS = ("alternatives", "drivers", "indexes", "connections", "postgres")
-"""Of docs/lab/plans: a raw file each."""
+PLANS = sorted(path.stem for path in (TOP / "docs" / "lab" / "plans").glob("*.toml"))
+"""A raw file each."""
 RECIPES = (
     Recipe("steps", ("steps.json",), run="lab steps --trees 1000 -n 30", smoke=_LEAST),
     Recipe("leave-one-out", ("leave-one-out.json",), run="lab steps --leave-one-out --trees 1000 -n 12", smoke=_LEAST),
@@ -72,7 +72,7 @@ RECIPES = (
         Recipe(
             name,
             (f"{name}.json",),
-            run=f"compare --plan docs/lab/plans/{name}.toml --trees 1000 -n 12 --rounds 6",
+            run=f"compare --plan docs/lab/plans/{name}.toml --trees 1000 -n 8 --rounds 6",
             smoke="--trees 4 -n 6 --rounds 1",
         )
         for name in PLANS
@@ -113,6 +113,13 @@ RECIPES = (
         run="lab study herd --schedulers 1,10,40 --claims 40 --trees 50 -n 6",
         smoke="--schedulers 1 --claims 2 --trees 4 -n 1",
         placement=True,
+    ),
+    Recipe(
+        "asyncio",
+        ("asyncio.json",),
+        run="lab study workers --workloads compute,database,network,query --mixes 1x8,8x1,1x8@uvicorn,1x8@granian,"
+        "2x4@uvicorn --users 8 --requests 100 --trees 50 -n 6",
+        smoke="--mixes 1x1,1x2@uvicorn --requests 2 --users 2 --trees 4 -n 1",
     ),
     Recipe(
         "scalability",
