@@ -27,4 +27,4 @@ def test_a_headline_of_nobody(capsys: pytest.CaptureFixture[str]) -> None:
     assert missing.startswith(
         "placebench lab study published: nothing of this can be measured: the variant placement needs the Python"
     )
-    assert empty.endswith("argument --variants: expected different names with commas between, saw ''")
+    assert "argument --variants: expected different names with commas between, saw ''" in empty
