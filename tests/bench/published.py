@@ -16,6 +16,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -555,7 +556,7 @@ def _longest(values: Sequence[float | None]) -> str:
 @figure
 def scaleout() -> str:
     cases: dict[tuple[str, ...], list[dict[str, Any]]] = {}
-    for made in raw("scaleout.json")["runs"]:
+    for made in chain.from_iterable(part["runs"] for part in raw("scaleout.json")["parts"]):
         what = made["fault"] + ("" if made["with_position"] else ", reads without the position")
         cases.setdefault((what, made["replication"], units.count(made["claims"])), []).append(made)
     rows = []
