@@ -26,6 +26,7 @@ from placebench.stats.hodges_lehmann import pseudo_median
 from placebench.stats.sequential import sequential_p
 
 TOP = Path(__file__).resolve().parents[2]
+RESULTS = TOP / "docs" / "results"
 PAGES = [TOP / "README.md", *sorted((TOP / "docs").rglob("*.md"))]
 MARKED = re.compile(r"<!-- (?P<name>[a-z][a-z0-9-]*) -->(?P<text>.*?)<!-- / -->", re.DOTALL)
 VERDICTS = {"cannot tell": "inconclusive"}
@@ -41,7 +42,7 @@ def figure(made: Callable[[], str]) -> Callable[[], str]:
 
 def raw(name: str) -> dict[str, Any]:
     """The content of a raw file."""
-    content: dict[str, Any] = json.loads((TOP / "docs" / "results" / name).read_text(encoding="utf-8"))
+    content: dict[str, Any] = json.loads((RESULTS / name).read_text(encoding="utf-8"))
     return content
 
 
@@ -158,7 +159,7 @@ def plans() -> str:
     rows = []
     for path in sorted((TOP / "docs" / "lab" / "plans").glob("*.toml")):
         file = f"{path.stem}.json"
-        for name in changes(file):
+        for name in changes(file) if (RESULTS / file).is_file() else ():
             made = compared(file, name)
             label = f"`{name.removeprefix('tuned+')}`" if made["variant"] == name else name
             rows.append((f"`{path.stem}`", label, *_judged(made), _counts(file, name)))
@@ -414,6 +415,49 @@ def _mix(row: dict[str, Any]) -> str:
         return f"{row['processes']} × {row['threads']} uWSGI"
     loops = f"{row['processes']} event loop{'s' if row['processes'] > 1 else ''}"
     return f"{loops}, {row['server']}, {row['threads']} connections each"
+
+
+# --- breakdown.json
+
+
+@figure
+def breakdown() -> str:
+    names = ("python_s", "database_s", "framework_s", "http_s", "unexplained_s")
+    rows = [
+        (
+            row["endpoint"],
+            row["n"],
+            units.average(row["statements"]),
+            units.duration(row["client_s"]),
+            *(units.percent(row[name] / row["client_s"], digits=2) for name in names),
+        )
+        for row in raw("breakdown.json")["rows"]
+    ]
+    head = "| Endpoint | n | Statements | Mean latency of one user | Python | Database | Framework |"
+    return table(f"{head} Connection and HTTP | Unexplained |", rows)
+
+
+# --- copy-on-write.json
+
+
+@figure
+def unshared() -> str:
+    """Median and range of the replicates."""
+    found: dict[tuple[int, int], dict[str, list[float]]] = {}
+    for each in raw("copy-on-write.json")["measurements"]:
+        if each["invalid"] is None:
+            point = each["point"]
+            mix = found.setdefault((point["processes"], point["threads"]), {})
+            mix.setdefault(point["workload"], []).append(each["values"]["unshared_bytes"])
+    rows = [
+        (f"{processes} × {threads}", *(_sizes(found[processes, threads][name]) for name in ("state", "state-frozen")))
+        for processes, threads in sorted(found)
+    ]
+    return table("| Processes × threads | Un-shared | After `gc.freeze()` |", rows)
+
+
+def _sizes(values: Sequence[float]) -> str:
+    return f"{units.size(statistics.median(values))} ({units.size(min(values))}–{units.size(max(values))})"
 
 
 # --- scale.json

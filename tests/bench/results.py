@@ -61,8 +61,8 @@ class Recipe:
 
 
 _LEAST = "--trees 4 -n 1 --rounds 1"
-PLANS = sorted(path.stem for path in (TOP / "docs" / "lab" / "plans").glob("*.toml"))
-"""A raw file each."""
+PLANS = {"alternatives": 6, "connections": 3, "drivers": 3, "indexes": 3, "postgres": 3}
+"""Of docs/lab/plans: the rounds of a replicate. A raw file each."""
 RECIPES = (
     Recipe("steps", ("steps.json",), run="lab steps --trees 1000 -n 30", smoke=_LEAST),
     Recipe("leave-one-out", ("leave-one-out.json",), run="lab steps --leave-one-out --trees 1000 -n 12", smoke=_LEAST),
@@ -72,10 +72,10 @@ RECIPES = (
         Recipe(
             name,
             (f"{name}.json",),
-            run=f"compare --plan docs/lab/plans/{name}.toml --trees 1000 -n 8 --rounds 6",
+            run=f"compare --plan docs/lab/plans/{name}.toml --trees 1000 -n 8 --rounds {rounds}",
             smoke="--trees 4 -n 6 --rounds 1",
         )
-        for name in PLANS
+        for name, rounds in PLANS.items()
     ),
     Recipe("calibration", ("calibration.json",), run="calibrate -n 60", smoke="--trees 4 -n 6 --rounds 1"),
     Recipe(
@@ -118,8 +118,20 @@ RECIPES = (
         "asyncio",
         ("asyncio.json",),
         run="lab study workers --workloads compute,database,network,query --mixes 1x8,8x1,1x8@uvicorn,1x8@granian,"
-        "2x4@uvicorn --users 8 --requests 100 --trees 50 -n 6",
+        "2x4@uvicorn --users 8 --requests 100 --trees 50 -n 5",
         smoke="--mixes 1x1,1x2@uvicorn --requests 2 --users 2 --trees 4 -n 1",
+    ),
+    Recipe(
+        "breakdown",
+        ("breakdown.json",),
+        run="lab study breakdown --trees 100 --time 1 -n 5",
+        smoke="--endpoints traits --trees 4 -n 1",
+    ),
+    Recipe(
+        "copy-on-write",
+        ("copy-on-write.json",),
+        run="lab study workers --workloads state,state-frozen --mixes 1x1,1x2,1x4,2x1,2x2,4x1 --trees 50 -n 5",
+        smoke="--mixes 1x1 --requests 2 --trees 4 -n 1",
     ),
     Recipe(
         "scalability",
