@@ -92,7 +92,7 @@ RECIPES = (
             smoke="--trees 4 -n 1 --time 1",
             placement=variants.startswith("placement"),
         )
-        for name, variants in (("saturation", "placement,tuned"), ("saturation-algorithms", "dedup,cached"))
+        for name, variants in (("saturation", "placement,tuned"), ("saturation-algorithms", "dedup,cached --time 3"))
     ),
     Recipe("losses", ("losses.json", "losses.svg"), section="losses"),
     Recipe("scaleout", ("scaleout.json",), section="faults"),
