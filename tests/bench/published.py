@@ -395,7 +395,7 @@ def asyncio_mixes() -> str:
     rows = [
         (
             WORK[row["workload"]],
-            _mix(row),
+            f"{row['processes']} × {row['threads']} {row['server']}",
             row["n"],
             "{} [{}, {}]".format(
                 *(units.significant(row["requests"] / row[f"elapsed{end}_s"]) for end in ("", "_high", "_low"))
@@ -408,13 +408,6 @@ def asyncio_mixes() -> str:
     ]
     head = "| Work | Served by | n | Requests per second | Median latency | CPU per request | Memory (PSS) |"
     return table(head, rows)
-
-
-def _mix(row: dict[str, Any]) -> str:
-    if row["server"] == "uwsgi":
-        return f"{row['processes']} × {row['threads']} uWSGI"
-    loops = f"{row['processes']} event loop{'s' if row['processes'] > 1 else ''}"
-    return f"{loops}, {row['server']}, {row['threads']} connections each"
 
 
 # --- breakdown.json
