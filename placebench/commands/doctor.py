@@ -160,7 +160,9 @@ def _mariadb() -> _Diagnosis:
     except DatabaseError as error:
         return _Diagnosis("MariaDB", well=True, seen=str(error))
     advice = "" if _installed("PyMySQL") else "its driver: pip install 'placebench[mariadb]'"
-    return _Diagnosis("MariaDB", well=True, seen=f"{seen}, for compare --database mariadb and lab study matrix", advice=advice)
+    return _Diagnosis(
+        "MariaDB", well=True, seen=f"{seen}, for compare --database mariadb and lab study matrix", advice=advice
+    )
 
 
 def _found(what: str, find: Callable[[], object]) -> _Diagnosis:
