@@ -52,6 +52,10 @@ def main() -> None:
     parser.add_argument("--runs", type=int, help="for repeats: runs to add to those in the file (default: %(default)s)")
     parser.add_argument("--quick-runs", type=int, help="for waiting: quick runs (default: %(default)s)")
     parser.add_argument("--beside", type=int, default=0, help="for repeats: other variants in each replicate")
+    parser.add_argument(
+        "--history-claims", type=int, help="for faults: without a fault; 0: none (default: %(default)s)"
+    )
+    parser.add_argument("--fault-repeats", type=int, help="for faults: of each fault (default: %(default)s)")
     parser.add_argument("--out", type=Path, help="where figures are kept (default: docs/results; --smoke: nowhere)")
     amounts = _beside("amounts")
     parser.set_defaults(**asdict(amounts.SMOKE if "--smoke" in sys.argv else amounts.FULL))

@@ -2,7 +2,7 @@
 
 `bench_scale_out` measures CPU per request behind nginx and without, CPU and time per write without a replica, with one
 and with a synchronous one, and how far a replica is behind: scaleout-cost.json. `bench_faults` inflicts every fault,
-with asynchronous and with synchronous replication, and checks a long history without one: scaleout.json.
+with asynchronous and with synchronous replication, and checks a long history without one: parts of scaleout.json.
 """
 
 import argparse
@@ -39,9 +39,14 @@ from placebench.stats import hodges_lehmann
 TOPOLOGY = find_topology("nested-perfload", trees=100, seed=1)
 SPEC = ServerSpec(database_url="", variant="dedup")
 REPLICATION = {"no replica": (0, False), "asynchronous": (1, False), "synchronous": (1, True)}
-MODES = ("asynchronous", "synchronous")
 WARM_UP = 20
 CLIENTS = 4
+Case = tuple[str, str, bool]
+"""Fault, replication, and whether reads carry the position of the last write."""
+CASES: list[Case] = [
+    *((fault, mode, True) for mode in ("asynchronous", "synchronous") for fault in ("none", *FAULTS)),
+    *((fault, "asynchronous", False) for fault in ("none", "slow-replica")),
+]
 
 
 def bench_scale_out(arguments: argparse.Namespace, say: Callable[..., None], _: Callable[..., str]) -> None:
@@ -176,33 +181,32 @@ def _lag(scaled: ScaleOut, count: int) -> list[float]:
 
 
 def bench_faults(arguments: argparse.Namespace, say: Callable[..., None], _: Callable[..., str]) -> None:
-    """Each fault once a repeat, in an order of chance, on two hosts and one replica that are started for the repeat.
-
-    Before them, once, a long history without a fault, and reads without positions, also of a slow replica.
-    """
+    """Add to the file a long history without a fault, and repeats of all cases in an order of chance."""
     path = arguments.out / "scaleout.json"
-    with _stand_up(hosts=2, replicas=1) as scaled:
-        head = _head(scaled)
-        runs = [_run(scaled, "none", arguments.history_claims, "asynchronous")]
-        for fault in ("none", "slow-replica"):
-            runs.append(_run(scaled, fault, arguments.fault_claims, "asynchronous", with_position=False))
-    for repeat in range(arguments.fault_repeats):
-        for mode in MODES:
-            runs += fault_runs(mode, repeat, arguments.fault_claims)
-    write_raw(path, {**head, "hosts": 2, "replicas": 1, "clients": CLIENTS, "runs": runs})
-    for run in runs:
-        say(f"{run['fault']}, {run['replication']}", f"passed: {run['passed']}")
+    parts = json.loads(path.read_text())["parts"] if path.exists() else []
+    planned = [([("none", "asynchronous", True)], arguments.history_claims)] if arguments.history_claims else []
+    for repeat in range(len(parts), len(parts) + arguments.fault_repeats):
+        planned.append((random.Random(repeat).sample(CASES, len(CASES)), arguments.fault_claims))
+    for cases, claims in planned:
+        parts.append(_checks(cases, claims))
+        write_raw(path, {"hosts": 2, "replicas": 1, "clients": CLIENTS, "parts": parts})
+        for run in parts[-1]["runs"]:
+            say(f"{run['fault']}, {run['replication']}", f"passed: {run['passed']}")
 
 
-def fault_runs(mode: str, repeat: int, claims: int) -> list[dict[str, Any]]:
-    """A check with each fault, and one without."""
-    with _stand_up(hosts=2, replicas=1, synchronous=mode == "synchronous") as scaled:
-        order = random.Random(repeat).sample(["none", *FAULTS], len(FAULTS) + 1)
-        return [_run(scaled, fault, claims, mode) for fault in order]
+def _checks(cases: Sequence[Case], claims: int) -> dict[str, Any]:
+    """What a check of each case found, on two hosts and one replica that are started for it."""
+    head: dict[str, Any] = {}
+    runs = []
+    for fault, replication, with_position in cases:
+        with _stand_up(hosts=2, replicas=1, synchronous=replication == "synchronous") as scaled:
+            head = head or _head(scaled)
+            how = {"replication": replication, "fault": fault, "claims": claims, "with_position": with_position}
+            runs.append(how | _check(scaled, fault, claims, with_position=with_position))
+    return {**head, "runs": runs}
 
 
-def _run(scaled: ScaleOut, fault: str, claims: int, replication: str, *, with_position: bool = True) -> dict[str, Any]:
-    """What one check found."""
+def _check(scaled: ScaleOut, fault: str, claims: int, *, with_position: bool) -> dict[str, Any]:
     disturb = None if fault == "none" else partial(FAULTS[fault].inflict, scaled)
     with tempfile.TemporaryDirectory() as folder:
         made = check_scale_out(
@@ -215,5 +219,4 @@ def _run(scaled: ScaleOut, fault: str, claims: int, replication: str, *, with_po
             with_position=with_position,
             disturb=disturb,
         )
-    how = {"replication": replication, "fault": fault, "claims": claims, "with_position": with_position}
-    return how | asdict(made) | {"passed": made.history.passed}
+    return asdict(made) | {"passed": made.history.passed}

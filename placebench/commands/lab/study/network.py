@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 _OF_PROTOCOLS = ("http", "rows", "walk")
 _JOBS = ("query", "tiny", "waits", *_OF_PROTOCOLS)
-_EVERY, _SHORT, _PROTOCOLS = "0,0.5,5,26,50,180,250,370", "0,0.5,5", "0,10,100,370"
+_EVERY, _SHORT, _PROTOCOLS = "0,0.5,5,26,50,180,250,370", "0,0.5,5", "0,10,100"
 _LATENCIES = {"query": _EVERY, "tiny": _SHORT, "waits": _EVERY} | dict.fromkeys(_OF_PROTOCOLS, _PROTOCOLS)
 _QUICK_LATENCIES = {"query": "0,50", "tiny": "0,5", "waits": "0,50"} | dict.fromkeys(_OF_PROTOCOLS, "0,50")
 _QUICK_TINY_OPERATIONS = 40
@@ -28,10 +28,11 @@ def _configure(parser: ArgumentParser) -> None:
         "--latency-ms",
         metavar="MS,MS",
         help="round-trip times of the network, 0 to 370 ms (default: 0,0.5,5,26,50,180,250,370; --job tiny: 0,0.5,5; "
-        "http, rows and walk: 0,10,100,370)",
+        "http, rows and walk: 0,10,100)",
     )
     parser.add_argument(
         "--variants",
+        type=options.names,
         metavar="V,V",
         help="variants, the base first (default: naive,tuned; http, rows and walk: all protocols of the job)",
     )
@@ -115,9 +116,9 @@ def _protocols(
     for option in ("between", "compress", "request", "placement_python"):
         if getattr(arguments, option):
             raise PlacebenchError(f"--{option.replace('_', '-')} has no effect on --job {job}: leave it away")
-    chosen = tuple(arguments.variants.split(",")) if arguments.variants else known
-    if wrong := [name for name in chosen if name not in known or chosen.count(name) > 1]:
-        raise PlacebenchError(f"--variants {arguments.variants}: {wrong[0]!r}; expected {', '.join(known)}, each once")
+    chosen = tuple(arguments.variants or known)
+    if wrong := [name for name in chosen if name not in known]:
+        raise PlacebenchError(f"no protocol {wrong[0]!r} of --job {job}: expected {', '.join(known)}")
     operations = _OPERATIONS_OF_PROTOCOLS if arguments.operations is None else arguments.operations
     return ProtocolStudy(job, chosen, latencies_ms, operations, bytes_per_s, arguments.proxies)
 
@@ -135,9 +136,7 @@ def _latencies_ms(arguments: Namespace) -> tuple[float, ...]:
 def _variants(arguments: Namespace) -> "tuple[Variant, ...]":
     from placebench.experiment.variants import read_variant, require_uwsgi
 
-    names = (arguments.variants or "naive,tuned").split(",")
-    if len(set(names)) < len(names):
-        raise PlacebenchError(f"--variants {arguments.variants}: each once is enough, --replicates repeats a point")
+    names = arguments.variants or ("naive", "tuned")
     variants = tuple(read_variant(name, placement_python=arguments.placement_python) for name in names)
     for variant in variants:
         if variant.request:
