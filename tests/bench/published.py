@@ -766,6 +766,60 @@ def sequential_power() -> str:
     return table("| Effect | sequential | analyses after 12, 24, 36 | fixed 12 |", rows)
 
 
+# --- network-*.json, matrix-*.json
+
+
+def interval(row: dict[str, Any], name: str) -> str:
+    """'1.20 s [1.19, 1.22]', in the unit of the median."""
+    scale, unit = (1, "s") if row[f"{name}_s"] >= 1 else (1e3, "ms")
+    median, low, high = (units.significant(row[f"{name}{each}_s"] * scale) for each in ("", "_low", "_high"))
+    return f"{median} {unit} [{low}, {high}]"
+
+
+def _protocols(job: str) -> Callable[[], str]:
+    def made() -> str:
+        rows = raw(f"network-{job}.json")["rows"]
+        latencies = list(dict.fromkeys(row["latency_ms"] for row in rows))
+        lines = []
+        for way in dict.fromkeys(row["variant"] for row in rows):
+            own = {row["latency_ms"]: row for row in rows if row["variant"] == way}
+            near = own[latencies[0]]
+            trips = units.average(near["round_trips"] + near["connections"])
+            size = units.size(near["bytes_sent"] + near["bytes_received"])
+            cpu = (units.duration(near[name]) for name in ("client_cpu_s", "cpu_s"))
+            lines.append((f"`{way}`", trips, size, *cpu, *(interval(own[each], "elapsed") for each in latencies)))
+        times = " | ".join(f"{each:g} ms, n = {rows[0]['n']}" for each in latencies)
+        return table(f"| Protocol | Round trips | Bytes | Client CPU | Server CPU | {times} |", lines)
+
+    return made
+
+
+FIGURES |= {f"network-{job}": _protocols(job) for job in ("http", "rows", "walk")}
+
+
+def _matrix(name: str, axis: str) -> Callable[[], str]:
+    def made() -> str:
+        lines = []
+        for row in raw(f"matrix-{name}.json")["rows"]:
+            value = row["versions"]["python"] if axis == "python" else f"{row[axis]:g} ms"
+            line = [f"`{row['service']}`", value, row["requests"], interval(row, "duration"), row["n"]]
+            over = [""] * 3
+            if row["overhead_s"] is not None:
+                each = (row["overhead_per_request_s"], row["overhead_per_result_s"])
+                over = [interval(row, "overhead"), *map(units.duration, each)]
+            lines.append((*line, *over))
+        return table(
+            f"| Service | {axis.partition('_')[0].capitalize()} | Requests | Duration | n | Overhead | per request | "
+            "per result |",
+            lines,
+        )
+
+    return made
+
+
+FIGURES |= {f"matrix-{name}": _matrix(name, axis) for name, axis in (("latency", "latency_ms"), ("pythons", "python"))}
+
+
 # --- the pages
 
 

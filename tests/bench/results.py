@@ -140,6 +140,24 @@ RECIPES = (
         "50 -n 3",
         smoke="--mixes 1x1 --requests 2 --trees 4 -n 1",
     ),
+    *(
+        Recipe(
+            f"network-{job}",
+            (f"network-{job}.json",),
+            run=f"lab study network --job {job} --trees 50 -n 6",
+            smoke="--latency-ms 0,1 --operations 2 --trees 4 -n 1",
+        )
+        for job in ("http", "rows", "walk")
+    ),
+    *(
+        Recipe(
+            f"matrix-{name}",
+            (f"matrix-{name}.json",),
+            run=f"lab study matrix docs/lab/matrices/{name}-small.toml -n 6",
+            smoke="--trees 4 -n 1",
+        )
+        for name in ("latency", "pythons")
+    ),
 )
 """Add a line for a new raw file, and its figures to published.py."""
 
