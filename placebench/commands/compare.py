@@ -42,6 +42,12 @@ def _configure(parser: ArgumentParser) -> None:
         help="database, PostgreSQL or SQLite, that is copied for each variant and stays as it is (default: the plan's)",
     )
     parser.add_argument(
+        "--database",
+        choices=("postgresql", "mariadb", "sqlite", "none"),
+        help="where the data lies; mariadb: a server of placebench's own, for the reference service (default: the "
+        "plan's, or that of --template-db, or postgresql)",
+    )
+    parser.add_argument(
         "--gate",
         action="append",
         default=[],
@@ -64,7 +70,7 @@ def _run(arguments: Namespace) -> int:
     if len(plan.variants) < 2:
         where = arguments.plan or "[tool.placebench] of ./pyproject.toml"
         raise UsageError(f"two variants are needed, the base first: name them, or describe them in {where}")
-    own = {"setup": arguments.setup, "template_db": arguments.template_db}
+    own = {"setup": arguments.setup, "template_db": arguments.template_db, "database": arguments.database}
     plan = replace(plan, **{name: given for name, given in own.items() if given})
     if arguments.preset and arguments.sequential:
         raise UsageError("--preset is a number of replicates, and --sequential decides it: give one of the two")

@@ -340,6 +340,14 @@ def text(given: str) -> str:
     return given
 
 
+def names(text: str) -> list[str]:
+    """Names with commas between, each once."""
+    found = text.split(",")
+    if "" in found or len(set(found)) < len(found):
+        raise ArgumentTypeError(f"expected different names with commas between, saw {_shown(text)}")
+    return found
+
+
 def path(text: str) -> Path:
     """A path that may or may not be there; not one that no system takes, such as a name of 300 letters."""
     try:

@@ -104,12 +104,16 @@ def _data(
 
     size = {name: _first(getattr(arguments, name), getattr(plan, name)) for name in ("trees", "utilization")}
     topology, seed = _first(arguments.topology, plan.topology), _first(arguments.seed, plan.seed, options.SEED)
-    own = [name for name in ("setup", "template_db", "database", "may_change") if getattr(plan, name)]
+    on_mariadb = plan.database == "mariadb"
+    own = [name for name in ("setup", "template_db", "may_change") if getattr(plan, name)]
+    own += ["database"] if plan.database in ("sqlite", "none") else []
     given = [name for name, value in {"topology": topology, **size}.items() if value is not None]
     of_reference = [each.name for each in variants if each.speaks_placement]
     if own and (given or of_reference):
         other = given[0] if given else f"the variant {of_reference[0]}, which needs an inventory data set"
         raise UsageError(f"{own[0]} is for data of your own, and there is {other}: leave one of them away")
+    if on_mariadb and (own or not of_reference):
+        raise UsageError('database = "mariadb" is for inventory data sets and variants of the reference service')
     if own or not (given or of_reference):
         kind = kind_of_template(plan.template_db) if plan.template_db else "postgresql"
         app, folder = plan.tables.app, plan.tables.folder
@@ -127,7 +131,9 @@ def _data(
     found = find_topology(topology or options.TOPOLOGY, seed=seed, **size)
     if found.trees < 1:
         raise PlacebenchError(f"--trees {found.trees} leaves nothing to request: give 1 or more")
-    return TopologyData(found), found.request
+    if on_mariadb and (lacking := [each.name for each in variants if not each.portable]):
+        raise PlacebenchError(f'the variant {lacking[0]} runs on PostgreSQL alone: leave database = "mariadb" away')
+    return TopologyData(found, "mariadb" if on_mariadb else "postgresql"), found.request
 
 
 def _filled_in(arguments: Namespace, plan: "Experiment", data: "OwnData | TopologyData") -> "Experiment":

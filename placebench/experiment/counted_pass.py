@@ -2,7 +2,7 @@
 
 `count_on_the_wire` counts any variant alike: statements and rows are what pg_stat_statements counted for its database,
 round trips and bytes what passed over a counting link (placebench.runtime.network.link), request by request. For
-SQLite, statements and rows are those that the profiler sees in the application.
+SQLite and MariaDB, statements and rows are those that the profiler sees in the application.
 `count_requests` counts a variant of the reference service by the profiler's light mode.
 """
 
@@ -118,7 +118,7 @@ def open_statistics(server: Server, database: str) -> Iterator[Statistics]:
 
 
 class _Counters:
-    """What counts for one variant: a link to its PostgreSQL and that one's statistics, or nothing."""
+    """What counts for one variant: a link to its server and PostgreSQL's statistics, or nothing."""
 
     def __init__(self, database_url: str, link: Link | None, read: Statistics | None) -> None:
         self._link, self._read = link, read
@@ -191,7 +191,7 @@ class _Recordings:
 
 @contextmanager
 def _open_recordings(variant: Variant, database_url: str, folder: Path) -> Iterator[_Recordings]:
-    if not database_url.startswith("sqlite") or why_not_profiled(variant):
+    if not database_url or database_url.startswith("postgresql") or why_not_profiled(variant):
         yield _Recordings(variant, None)
         return
     yield _Recordings(variant, fresh_log_folder(folder))
@@ -200,7 +200,7 @@ def _open_recordings(variant: Variant, database_url: str, folder: Path) -> Itera
 
 @contextmanager
 def _open_counters(database_url: str, read: Statistics | None, log: Path) -> Iterator[_Counters]:
-    if not database_url.startswith("postgresql"):
+    if not database_url or database_url.startswith("sqlite"):
         yield _Counters(database_url, None, None)
         return
     with open_database_link(database_url, log=log / "link.log") as link:

@@ -30,7 +30,7 @@ from placebench.runtime.supervisor import ChildLog, ChildSpec, start_child
 from placebench.seeding import data_digest, seed
 from placebench.topology import Topology
 
-DatabaseKind = Literal["postgresql", "sqlite", "none"]
+DatabaseKind = Literal["postgresql", "mariadb", "sqlite", "none"]
 
 
 class DataSetup(DataDescription, Protocol):
@@ -74,7 +74,7 @@ class TopologyData:
 
     def fill(self, url: str, folder: Path) -> dict[str, Any]:  # noqa: ARG002
         """Seed it."""
-        return seed(self.topology, url).to_json()
+        return seed(self.topology, url, loader="copy" if self.database == "postgresql" else "sql").to_json()
 
     def contents(self, url: str) -> TableContents:
         """Digest what is seeded, whatever else the optional revisions of a variant hold."""

@@ -14,6 +14,7 @@ from typing import Any, Self
 from placebench.errors import DatabaseError, PlacebenchError
 from placebench.experiment.data_setup import DataSetup, TopologyData, copy_sqlite, run_command, sqlite_url
 from placebench.experiment.variants import Variant
+from placebench.runtime.mariadb import temporary_mariadb
 from placebench.runtime.postgres import Server, open_server
 from placebench.seeding import migrate_options, seed
 from placebench.topology import Topology
@@ -208,6 +209,26 @@ class _InFiles(VariantDatabases):
         return sqlite_url(path)
 
 
+class _OnMariaDb(VariantDatabases):
+    """Databases on a server of our own, which ends with the run; each is filled by itself, for MariaDB copies none."""
+
+    def __enter__(self) -> Self:
+        self._started = ExitStack()
+        self._server = self._started.enter_context(temporary_mariadb())
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._started.close()
+
+    def template(self) -> tuple[str, dict[str, Any]]:
+        return next(iter(self._urls.values())), self._receipt
+
+    def _copy(self, variant: Variant) -> str:  # noqa: ARG002
+        url = self._server.database(f"variant_{len(self._urls)}")
+        self._receipt = self._data.fill(url, self._folder)
+        return url
+
+
 class _Without(VariantDatabases):
     """No database: the applications have none, or one that is not ours to fill."""
 
@@ -223,7 +244,8 @@ def variant_databases(data: DataSetup, folder: Path, server: Server | None) -> V
     if data.database == "postgresql":
         assert server is not None
         return _OnPostgres(data, folder, server)
-    return (_InFiles if data.database == "sqlite" else _Without)(data, folder)
+    others: dict[str, type[VariantDatabases]] = {"sqlite": _InFiles, "mariadb": _OnMariaDb, "none": _Without}
+    return others[data.database](data, folder)
 
 
 def check_settings(variants: Iterable[Variant], server: Server | None) -> None:

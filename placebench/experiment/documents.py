@@ -84,6 +84,7 @@ class _Manifest(TypedDict, total=False):
     python: dict[str, Any]
     packages: dict[str, Any]
     postgresql: dict[str, Any]
+    mariadb: dict[str, Any]
     server_cpu: str
     calibration: CalibrationDocument | None
 

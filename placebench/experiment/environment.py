@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import psutil
-from sqlalchemy import make_url, text
+from sqlalchemy import NullPool, create_engine, make_url, text
 
 from placebench import __version__
 from placebench.decoding import check, read_json
@@ -75,6 +75,7 @@ def manifest(database_url: str) -> dict[str, Any]:
         "python": _python(),
         "packages": _packages(),
         "postgresql": _postgresql(database_url),
+        "mariadb": _mariadb(database_url),
         "server_cpu": MEASURED if isinstance(seen := inspect_backends(database_url), Backends) else seen,
         "calibration": read_calibration(),
     }
@@ -132,6 +133,14 @@ def _postgresql(database_url: str) -> dict[str, Any]:
         )
         chosen = {name: value for name, value in settings if "file" not in name and "director" not in name}
     return {"version": version, "host": make_url(database_url).host, "settings": chosen}
+
+
+def _mariadb(database_url: str) -> dict[str, Any]:
+    """SELECT version(); 1 round trip. Nothing for another database."""
+    if not database_url.startswith("mysql"):
+        return {}
+    with create_engine(database_url, poolclass=NullPool).connect() as connection:
+        return {"version": connection.scalar(text("SELECT version()"))}
 
 
 def _commit() -> str | None:

@@ -41,8 +41,8 @@ class PerfloadSettings:
     processes: int = 2
     threads: int = 2
     users: int = 4
-    closed_s: float = 10.0
-    open_s: float = 15.0
+    closed_s: float = 5.0
+    open_s: float = 10.0
     counted_requests: int = 3
     profiled_requests: int = 12
     replicates: int = 6

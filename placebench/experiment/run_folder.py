@@ -31,7 +31,7 @@ FAILURES = (PlacebenchError, SQLAlchemyError, OSError)
 _ATTEMPTS = 3
 _FIXED = ("command", "request", "topology", "trees", "seed", "variants", "settings")
 """What has to be the same when a run is resumed."""
-_ENVIRONMENT = ("placebench", "code", "python", "packages", "postgresql", "machine")
+_ENVIRONMENT = ("placebench", "code", "python", "packages", "postgresql", "mariadb", "machine")
 """Parts of the manifest that every session of a run has in common; of them, but what changes by itself."""
 _CHANGING = ("load_average_1min", "kernel", "memory_bytes", "settings", "host")
 _SHOWN_AT_MOST = 160

@@ -22,6 +22,7 @@ _MADE_WITH = {
     "commit of placebench": ("commit",),
     "processor": ("machine", "processor"),
     "PostgreSQL": ("postgresql", "version"),
+    "MariaDB": ("mariadb", "version"),
 }
 
 

@@ -53,7 +53,7 @@ from placebench.results import Run
 _METHOD = (
     "Timed passes ran without any profiler; profiled passes were not timed.",
     "Statements, rows and GC time come from a third pass that was counted and not timed.",
-    "Server CPU is that of the service's workers and of this database's PostgreSQL backends, without the client.",
+    "Server CPU is that of the service's workers and of the database's backends, or its MariaDB, without the client.",
     "CPU times are read from the kernel before and after.",
 )
 _METHOD_OF_LOADS = (

@@ -85,15 +85,7 @@ def _bounded(name: str, interval: ConfidenceInterval) -> dict[str, float | None]
     return {each: value if math.isfinite(value) else None for each, value in named.items()}
 
 
-def _per_second(value: float | None) -> str:
-    return "–" if value is None else units.rate(value)
-
-
-def _number(value: float | None) -> str:
-    return "–" if value is None else units.significant(value)
-
-
-def _interval_columns(name: str, label: str, show: Callable[[float | None], str]) -> tuple[Column, ...]:
+def _interval_columns(name: str, label: str, show: Callable[[float], str]) -> tuple[Column, ...]:
     return measured(name, label, show), measured(f"{name}_low", "from", show), measured(f"{name}_high", "to", show)
 
 
@@ -101,11 +93,11 @@ _COLUMNS = (
     measured("of", "N is the number of"),
     measured("fitted", "fitted on", lambda sizes: ", ".join(map(str, sizes))),
     measured("n", "n", units.count),
-    *_interval_columns("lambda_per_s", "λ", _per_second),
-    *_interval_columns("sigma", "σ", _number),
-    *_interval_columns("kappa", "κ", _number),
-    *_interval_columns("peak", "peak at N", _number),
+    *_interval_columns("lambda_per_s", "λ", units.rate),
+    *_interval_columns("sigma", "σ", units.significant),
+    *_interval_columns("kappa", "κ", units.significant),
+    *_interval_columns("peak", "peak at N", units.significant),
     measured("checked_at", "checked at N", units.count),
-    *_interval_columns("predicted_per_s", "extrapolated", _per_second),
-    measured("measured_per_s", "measured", _per_second),
+    *_interval_columns("predicted_per_s", "extrapolated", units.rate),
+    measured("measured_per_s", "measured", units.rate),
 )

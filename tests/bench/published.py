@@ -153,6 +153,27 @@ def _judged(made: dict[str, Any]) -> tuple[str, ...]:
     return effect_of(made), made["verdict"], f"{mde} %", str(made["n"])
 
 
+@figure
+def plans() -> str:
+    rows = []
+    for path in sorted((TOP / "docs" / "lab" / "plans").glob("*.toml")):
+        file = f"{path.stem}.json"
+        for name in changes(file):
+            made = compared(file, name)
+            label = f"`{name.removeprefix('tuned+')}`" if made["variant"] == name else name
+            rows.append((f"`{path.stem}`", label, *_judged(made), _counts(file, name)))
+    return table("| Plan | Compared with `tuned` | Effect on CPU | Verdict | MDE | n | Counts per request |", rows)
+
+
+COUNTS = {"statements": "statements", "round_trips": "round trips", "rows": "rows", "bytes_received": "bytes received"}
+
+
+def _counts(file: str, name: str) -> str:
+    """Those that differ from the baseline's."""
+    found = {each["metric"]: each["ratio"] for each in raw(file)["comparisons"] if each["change"] == name}
+    return ", ".join(f"{label} {change(found[each], 0)} %" for each, label in COUNTS.items() if each in found)
+
+
 def total(file: str) -> dict[str, Any]:
     return compared(file, "from end to end")
 
@@ -306,6 +327,93 @@ def http_rates() -> str:
 
 
 VARIANTS_OVER_HTTP = ("placement", "dedup", "cached", "transport")
+
+
+# --- saturation.json, saturation-algorithms.json
+
+
+@figure
+def saturation_knees() -> str:
+    head = "| Variant | n | Knee, per second | p50 | p90 | p95 | p99 | Claimed at twice the knee, per second |"
+    rows = [
+        (
+            f"`{row['variant']}`",
+            row["n"],
+            _of_repeats(row, "knee"),
+            *_latencies(row, "p50_s", "p90_s", "p95_s", "p99_s"),
+            _of_repeats(row, "overload"),
+            units.percent(row["overload_failed"]),
+            units.percent(row["overload_timeouts"]),
+            units.percent(row["refused_share"]),
+        )
+        for file in SATURATION
+        for row in raw(file)["rows"]
+    ]
+    return table(f"{head} Failed there | Without a response | Claimed after a 409 |", rows)
+
+
+@figure
+def saturation_rates() -> str:
+    rows = [
+        (
+            f"`{row['variant']}`",
+            units.significant(row["rate_per_s"]),
+            f"{row['held']} of {row['repeats']}",
+            row["requests"],
+            units.significant(row["claimed_per_s"]),
+            *_latencies(row, "p50_s", "p90_s", "p95_s", "p99_s", "p999_s"),
+            units.percent(row["failed"]),
+        )
+        for file in SATURATION
+        for row in raw(file)["rates"]
+    ]
+    head = "| Variant | Offered per second | Held | Instances | Claimed per second | p50 | p90 | p95 | p99 | p99.9 |"
+    return table(f"{head} Failed |", rows)
+
+
+SATURATION = ("saturation.json", "saturation-algorithms.json")
+
+
+def _of_repeats(row: dict[str, Any], name: str) -> str:
+    """Median and interval of a rate."""
+    middle, low, high = (units.significant(row[f"{name}{end}_per_s"]) for end in ("", "_low", "_high"))
+    return f"{middle} [{low}, {high}]"
+
+
+def _latencies(row: dict[str, Any], *names: str) -> list[str]:
+    return ["–" if row[name] is None else units.duration(row[name]) for name in names]
+
+
+# --- asyncio.json
+
+WORK = {"compute": "compute", "database": "wait for PostgreSQL", "network": "wait for a service", "query": "`query`"}
+
+
+@figure
+def asyncio_mixes() -> str:
+    rows = [
+        (
+            WORK[row["workload"]],
+            _mix(row),
+            row["n"],
+            "{} [{}, {}]".format(
+                *(units.significant(row["requests"] / row[f"elapsed{end}_s"]) for end in ("", "_high", "_low"))
+            ),
+            units.duration(row["latency_s"]),
+            units.duration(row["cpu_s_per_request"]),
+            units.size(row["pss_bytes"]),
+        )
+        for row in raw("asyncio.json")["rows"]
+    ]
+    head = "| Work | Served by | n | Requests per second | Median latency | CPU per request | Memory (PSS) |"
+    return table(head, rows)
+
+
+def _mix(row: dict[str, Any]) -> str:
+    if row["server"] == "uwsgi":
+        return f"{row['processes']} × {row['threads']} uWSGI"
+    loops = f"{row['processes']} event loop{'s' if row['processes'] > 1 else ''}"
+    return f"{loops}, {row['server']}, {row['threads']} connections each"
 
 
 # --- scale.json

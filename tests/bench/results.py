@@ -62,11 +62,22 @@ class Recipe:
 
 _LEAST = "--trees 4 -n 1 --rounds 1"
 _LEAST_SIZES = "--trees 4 --sizes 1x1 --requests 2 -n 1"
+PLANS = sorted(path.stem for path in (TOP / "docs" / "lab" / "plans").glob("*.toml"))
+"""A raw file each."""
 RECIPES = (
     Recipe("steps", ("steps.json",), run="lab steps --trees 1000 -n 30", smoke=_LEAST),
     Recipe("leave-one-out", ("leave-one-out.json",), run="lab steps --leave-one-out --trees 1000 -n 12", smoke=_LEAST),
     Recipe("copies", ("copies.json",), run="lab steps --only copies --trees 100 -n 12 --rounds 4", smoke=_LEAST),
     Recipe("pruning", ("pruning.json",), run="lab steps --only pruning --trees 100 -n 12 --rounds 4", smoke=_LEAST),
+    *(
+        Recipe(
+            name,
+            (f"{name}.json",),
+            run=f"compare --plan docs/lab/plans/{name}.toml --trees 1000 -n 8 --rounds 6",
+            smoke="--trees 4 -n 6 --rounds 1",
+        )
+        for name in PLANS
+    ),
     Recipe("calibration", ("calibration.json",), run="calibrate -n 60", smoke="--trees 4 -n 6 --rounds 1"),
     Recipe(
         "restarts", ("restarts.json",), run="calibrate -n 60 --trees 100 --rounds 8", smoke="--trees 4 -n 6 --rounds 1"
@@ -74,6 +85,16 @@ RECIPES = (
     Recipe("candidates", ("candidates.json",), section="candidates", placement=True),
     Recipe("http", ("http.json",), section="http", placement=True),
     Recipe("scale", ("scale.json", "scale-all.svg", "scale-limit-10.svg"), section="scale", placement=True),
+    *(
+        Recipe(
+            name,
+            (f"{name}.json",),
+            run=f"lab study saturation --variants {variants} --slo 'p90 <= 500ms' --trees 50 -n 5",
+            smoke="--trees 4 -n 1 --time 1",
+            placement=variants.startswith("placement"),
+        )
+        for name, variants in (("saturation", "placement,tuned"), ("saturation-algorithms", "dedup,cached"))
+    ),
     Recipe("losses", ("losses.json", "losses.svg"), section="losses"),
     Recipe("scaleout", ("scaleout.json",), section="faults"),
     Recipe("scaleout-cost", ("scaleout-cost.json",), section="scaleout"),
@@ -100,6 +121,13 @@ RECIPES = (
         run="lab study herd --schedulers 1,10,40 --claims 40 --trees 50 -n 6",
         smoke="--schedulers 1 --claims 2 --trees 4 -n 1",
         placement=True,
+    ),
+    Recipe(
+        "asyncio",
+        ("asyncio.json",),
+        run="lab study workers --workloads compute,database,network,query --mixes 1x8,8x1,1x8@uvicorn,1x8@granian,"
+        "2x4@uvicorn --users 8 --requests 100 --trees 50 -n 6",
+        smoke="--mixes 1x1,1x2@uvicorn --requests 2 --users 2 --trees 4 -n 1",
     ),
     Recipe(
         "scalability",

@@ -13,13 +13,15 @@ from sqlalchemy import Connection, create_engine, text
 
 from placebench import results
 from placebench.cli import main
-from placebench.errors import DatabaseError
+from placebench.errors import DatabaseError, PlacebenchError
 from placebench.experiment.combinations import combine
 from placebench.experiment.matrix_plan import Job, Matrix
 from placebench.experiment.matrix_study import matrix_study
+from placebench.experiment.records import WirePass
 from placebench.experiment.run_folder import claim_folder
 from placebench.experiment.study import StudyRun
 from placebench.measure.meters import Backends, inspect_backends
+from placebench.profiler import Recording, SqlProfiler
 from placebench.reference.store.database import Database
 from placebench.runtime.application_servers import serve
 from placebench.runtime.mariadb import MariaDbServer, temporary_mariadb
@@ -170,3 +172,44 @@ def test_a_named_database_is_seeded(mariadb: MariaDbServer, capsys: pytest.Captu
     assert ("sql", 3, 0) == (first["loader"], first["trees"], first["consumers"])
     assert second["consumers"] > 0
     assert second["digest"] == data_digest(url.replace("mysql://", "mysql+pymysql://"))
+
+
+def test_a_comparison_runs_on_it(mariadb: MariaDbServer, tmp_path: Path) -> None:
+    """naive and tuned respond alike; round trips and statements are counted, of which tuned takes fewer."""
+    assert mariadb.url  # or the test is skipped
+    options = ("--database", "mariadb", "--trees", "3", "-n", "0", "--out", str(tmp_path / "run"), "-q")
+
+    exit_code = main(["compare", "naive", "tuned", *options])
+    run = results.load(tmp_path / "run")
+    naive, tuned = (WirePass.load(tmp_path / "run" / f"wire-{name}.json") for name in ("naive", "tuned"))
+
+    assert 0 == exit_code
+    assert run.head.same_responses["equal"] is True
+    assert naive.round_trips[0] > tuned.round_trips[0] > 0
+    assert (naive.statements or [0])[0] > (tuned.statements or [0])[0] > 0
+    assert "MariaDB" in run.head.manifest["mariadb"]["version"]
+
+
+def test_a_recording_of_pymysql_is_saved(mariadb: MariaDbServer, tmp_path: Path) -> None:
+    """With the name of its database as text, which the driver has as bytes once it is connected."""
+    engine = create_engine(mariadb.database("recorded"))
+    profiler = SqlProfiler(engine)
+    with profiler.record("one") as recording, engine.connect() as connection:
+        connection.execute(text("SELECT 1"))
+    profiler.remove()
+    engine.dispose()
+
+    recording.save(tmp_path / "one.recording.json")
+    (statement,) = Recording.load(tmp_path / "one.recording.json").statements
+
+    assert statement.database is not None
+    assert ("mariadb", "recorded") == (statement.database.system, statement.database.name)
+
+
+def test_a_variant_that_mariadb_cannot_run_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Before anything is started."""
+    exit_code = main(["compare", "naive", "cached", "--database", "mariadb", "--out", str(tmp_path / "run")])
+
+    assert PlacebenchError.exit_code == exit_code
+    assert "variant cached" in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()

@@ -100,7 +100,7 @@ def proxies() -> list[int]:
         (["--bandwidth-mbit", "0"], "argument --bandwidth-mbit: expected a number above 0 and up to 1e+06, saw '0'"),
         (["--proxies", "9"], "argument --proxies: expected a whole number from 1 to 8, saw '9'"),
         (["--compress"], "--compress is for responses to the client: add --between client"),
-        (["--variants", "naive,naive"], "--variants naive,naive: each once is enough"),
+        (["--variants", "naive,naive"], "argument --variants: expected different names with commas between"),
         (["--variants", "noop"], "the variant noop uses no database: name variants, or placement"),
         (["--variants", "nimble"], "no variant 'nimble'"),
         (["--operations", "0"], "argument --operations: expected a whole number from 1 to 1000000, saw '0'"),

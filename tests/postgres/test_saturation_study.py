@@ -58,8 +58,8 @@ def test_a_search_claims_and_leaves_what_was_there(setup: StudySetup, monkeypatc
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (["--variants", "tuned,tuned"], "expected different ones"),
-        (["--variants", "noop"], "expected different ones"),
+        (["--variants", "tuned,tuned"], "expected different names"),
+        (["--variants", "noop"], "noop has no candidates"),
         (["--slo", "p95 > 1s"], "expected a limit above 0"),
     ],
 )

@@ -27,7 +27,7 @@ def _configure(parser: ArgumentParser) -> None:
         metavar="NAME|FILE",
         help="topology that --db was seeded with (default: by the name in its receipt)",
     )
-    parser.add_argument("--variants", metavar="V,V", help="variants (default: all)")
+    parser.add_argument("--variants", type=options.names, metavar="V,V", help="variants (default: all)")
     options.add_output(parser)
 
 
@@ -45,7 +45,7 @@ def _run(arguments: Namespace) -> int:
     from placebench.seeding import data_digest, find_topology
 
     every = [*cumulative(), *leave_one_out(), *further_alternatives(), *ALGORITHMS, *algorithms_leave_one_out()]
-    named = arguments.variants.split(",") if arguments.variants else every
+    named = arguments.variants or every
     with _seeded(arguments.db) as (url, receipt):
         variants = list(_available(named, url, must=bool(arguments.variants)))
         digest = data_digest(url)

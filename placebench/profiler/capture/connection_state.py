@@ -96,8 +96,9 @@ def _address_of(connection: Any) -> DatabaseAddress | None:
     try:
         if system == "mysql":
             system = "mariadb" if "mariadb" in connection.get_server_info().lower() else system
-            port = getattr(connection, "port", None)  # mysqlclient has none of them
-            return DatabaseAddress(system, getattr(connection, "host", None), port, getattr(connection, "db", None))
+            # mysqlclient has none of them; PyMySQL has the name as bytes once it is connected.
+            host, port, name = (getattr(connection, each, None) for each in ("host", "port", "db"))
+            return DatabaseAddress(system, host, port, name.decode() if isinstance(name, bytes) else name)
         if "asyncpg" in packages:
             address, parameters = connection._addr, connection._params
             host, port = address if isinstance(address, tuple) else (address, None)

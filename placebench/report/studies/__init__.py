@@ -101,8 +101,8 @@ def study_report(run: Run) -> Report:
 
 
 def measured(name: str, label: Text, show: Callable[[Any], Text] = str, *, wide: bool = False) -> Column:
-    """Return a column of the rows' values called *name*; *show* is given None where a row has none."""
-    return Column(label, lambda row: show(row.get(name)), wide=wide, name=name)
+    """Return a column of the rows' values called *name*; a dash where a row has none."""
+    return Column(label, lambda row: "–" if (value := row.get(name)) is None else show(value), wide=wide, name=name)
 
 
 def valid_points(run: Run) -> Iterator[tuple[dict[str, Any], list[Measurement]]]:
@@ -162,11 +162,7 @@ def _with_reasons(table: Table) -> Table:
     """The table with a column for the reasons, where any row has one."""
     if not any(row["reason"] for row in table.rows):
         return table
-    return replace(table, columns=[*table.columns, measured("reason", "not measured because", _or_empty, wide=True)])
-
-
-def _or_empty(text: str | None) -> str:
-    return text or ""
+    return replace(table, columns=[*table.columns, measured("reason", "not measured because", wide=True)])
 
 
 def _failures(run: Run) -> list[Items]:

@@ -11,8 +11,8 @@ from placebench.results import Run
 from placebench.stats import median_interval
 
 
-def _number(value: float | None) -> str:
-    return "–" if value is None else f"{value:.2f}"
+def _number(value: float) -> str:
+    return f"{value:.2f}"
 
 
 _COLUMNS = (

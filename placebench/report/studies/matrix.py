@@ -281,7 +281,7 @@ def _pivot(rows: Sequence[dict[str, Any]], settings: Mapping[str, Any]) -> list[
             [
                 measured("name", "Job"),
                 *([measured("control", "Control")] if axis in settings["control"] else []),
-                *(measured(value, value, lambda cell: cell or "–") for value in values),
+                *(measured(value, value) for value in values),
             ],
             list(together.values()),
             id="pivot",

@@ -280,7 +280,7 @@ def _columns(rows: Sequence[dict[str, Any]], settings: Mapping[str, Any]) -> lis
         columns += [
             measured("predicted_growth_s", "predicted gain", signed_duration),
             measured("measured_growth_s", "measured gain", signed_duration),
-            measured("change", f"compared with {rows[0]['variant']}", lambda value: value or "–"),
+            measured("change", f"compared with {rows[0]['variant']}"),
         ]
     return columns
 

@@ -13,33 +13,20 @@ from placebench.report.studies import StudyResults, measured, valid_points
 from placebench.results import Run
 from placebench.stats import hodges_lehmann
 
-
-def _seconds(value: float | None) -> str:
-    return "–" if value is None else units.duration(value)
-
-
-def _change(ratio: float | None) -> str:
-    return "–" if ratio is None else units.change(ratio)
-
-
-def _count(value: float | None) -> str:
-    return "–" if value is None else units.count(round(value))
-
-
 _COLUMNS = (
     measured("topology", "inventory"),
     measured("setting", "setting"),
     measured("n", "n", units.count),
-    measured("cpu_s_per_request", "CPU per request", _seconds),
-    measured("cpu_ratio", "CPU, change", _change),
-    measured("cpu_ratio_low", "from", _change),
-    measured("cpu_ratio_high", "to", _change),
-    measured("latency_s", "median latency", _seconds),
-    measured("throughput_per_s", "throughput", lambda value: "–" if value is None else units.rate(value)),
+    measured("cpu_s_per_request", "CPU per request", units.duration),
+    measured("cpu_ratio", "CPU, change", units.change),
+    measured("cpu_ratio_low", "from", units.change),
+    measured("cpu_ratio_high", "to", units.change),
+    measured("latency_s", "median latency", units.duration),
+    measured("throughput_per_s", "throughput", units.rate),
     measured("unanswered", "unanswered", units.count),
     measured("requests", "of requests", units.count),
-    measured("candidates", "candidates", _count),
-    measured("hosts", "hosts among them", _count),
+    measured("candidates", "candidates", units.count),
+    measured("hosts", "hosts among them", units.count),
 )
 
 
@@ -118,8 +105,8 @@ def _headline(rows: Sequence[Mapping[str, Any]], base: str) -> str:
     best = min(sure, key=lambda row: float(row["cpu_ratio"]), default=None)
     if best is None:
         return f"No setting of Placement is known to reduce the CPU of {base}."
-    limits = f"[{_change(best['cpu_ratio_low'])}, {_change(best['cpu_ratio_high'])}]"
-    return f"{best['setting']} saves most: {_change(best['cpu_ratio'])} CPU {limits} on {best['topology']}."
+    limits = f"[{units.change(best['cpu_ratio_low'])}, {units.change(best['cpu_ratio_high'])}]"
+    return f"{best['setting']} saves most: {units.change(best['cpu_ratio'])} CPU {limits} on {best['topology']}."
 
 
 def _unanswered(rows: Sequence[Mapping[str, Any]], timeout_s: float) -> Iterator[str]:

@@ -16,28 +16,20 @@ _ORIGINAL = "naive"
 _BEST = "tuned"
 
 
-def _times(factor: float | None) -> str:
-    return "–" if factor is None else units.times(factor)
-
-
-def _limit(rate_per_s: float | None) -> str:
-    return "–" if rate_per_s is None else units.rate(rate_per_s)
-
-
 _COLUMNS = (
     measured("topology", "Topology"),
     measured("clients", "Clients", units.count),
     measured("requests", "Requests", units.count),
     measured("rate_per_s", "Throughput", units.rate),
-    measured("rate_low_per_s", "from", _limit),
-    measured("rate_high_per_s", "to", _limit),
+    measured("rate_low_per_s", "from", units.rate),
+    measured("rate_high_per_s", "to", units.rate),
     measured("n", "n", units.count),
     measured("latency_s_median", "Median latency", units.duration),
     measured("cpu_s_per_request", "Server CPU per request", units.duration),
-    measured("times_naive", "× naive", _times),
-    measured("published_before_per_s", "Published, before", _limit),
-    measured("published_after_per_s", "Published, after", _limit),
-    measured("ratio", "× published", _times),
+    measured("times_naive", "× naive", units.times),
+    measured("published_before_per_s", "Published, before", units.rate),
+    measured("published_after_per_s", "Published, after", units.rate),
+    measured("ratio", "× published", units.times),
 )
 
 

@@ -17,40 +17,28 @@ _PERCENTILES = {"p50_s": 0.5, "p90_s": 0.9, "p95_s": 0.95, "p99_s": 0.99, "p999_
 _REFUSED = "409"
 
 
-def _seconds(value: float | None) -> str:
-    return "–" if value is None else units.duration(value)
-
-
-def _rate(value: float | None) -> str:
-    return "–" if value is None else units.rate(value)
-
-
-def _share(value: float | None) -> str:
-    return "–" if value is None else units.percent(value)
-
-
 _LATENCIES = (
-    measured("p50_s", "p50", _seconds),
-    measured("p90_s", "p90", _seconds),
-    measured("p95_s", "p95", _seconds),
-    measured("p99_s", "p99", _seconds),
-    measured("p999_s", "p99.9", _seconds),
+    measured("p50_s", "p50", units.duration),
+    measured("p90_s", "p90", units.duration),
+    measured("p95_s", "p95", units.duration),
+    measured("p99_s", "p99", units.duration),
+    measured("p999_s", "p99.9", units.duration),
 )
 _COLUMNS = (
     measured("variant", "variant"),
     measured("n", "n", units.count),
-    measured("knee_per_s", "knee", _rate),
-    measured("knee_low_per_s", "from", _rate),
-    measured("knee_high_per_s", "to", _rate),
+    measured("knee_per_s", "knee", units.rate),
+    measured("knee_low_per_s", "from", units.rate),
+    measured("knee_high_per_s", "to", units.rate),
     measured("limited_by", "limited by"),
     *_LATENCIES,
-    measured("refused_share", "claimed after 409", _share),
-    measured("overload_per_s", "claimed at twice the knee", _rate),
-    measured("overload_low_per_s", "from", _rate),
-    measured("overload_high_per_s", "to", _rate),
-    measured("overload_failed", "failed there", _share),
-    measured("overload_timeouts", "without a response there", _share),
-    measured("client_cpu", "generator CPU", _share),
+    measured("refused_share", "claimed after 409", units.percent),
+    measured("overload_per_s", "claimed at twice the knee", units.rate),
+    measured("overload_low_per_s", "from", units.rate),
+    measured("overload_high_per_s", "to", units.rate),
+    measured("overload_failed", "failed there", units.percent),
+    measured("overload_timeouts", "without a response there", units.percent),
+    measured("client_cpu", "generator CPU", units.percent),
 )
 _RATE_COLUMNS = (
     measured("variant", "variant"),

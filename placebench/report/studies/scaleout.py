@@ -70,7 +70,7 @@ _COLUMNS = (
     measured("latency_s_p99", "99th percentile", units.duration),
     *(measured(f"{part}_cpu_s", f"CPU of {part}", units.duration) for part in PARTS),
     measured("cores_used", "cores used", units.significant),
-    measured("separate_per_s", "extrapolated: a core each", lambda rate: "–" if rate is None else units.rate(rate)),
+    measured("separate_per_s", "extrapolated: a core each", units.rate),
     measured("limited_by", "limited by"),
 )
 

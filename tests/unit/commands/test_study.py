@@ -19,12 +19,12 @@ def test_no_tree_is_nothing_to_ask_for(command: str, tmp_path: Path, capsys: pyt
 
 @pytest.mark.usefixtures("without_placement")
 def test_a_headline_of_nobody(capsys: pytest.CaptureFixture[str]) -> None:
-    """A service that is not there is named with what to do, and an empty name is none."""
-    assert 2 == main(["lab", "study", "published", "--variants", "placement,placement"])
+    """A service that is not there is named with what to do, and an empty name is refused."""
+    assert 2 == main(["lab", "study", "published", "--variants", "placement"])
     assert 2 == main(["lab", "study", "published", "--variants", ""])
 
     missing, empty = capsys.readouterr().err.splitlines()
     assert missing.startswith(
         "placebench lab study published: nothing of this can be measured: the variant placement needs the Python"
     )
-    assert empty.startswith("placebench lab study published: no variant ''")
+    assert "argument --variants: expected different names with commas between, saw ''" in empty

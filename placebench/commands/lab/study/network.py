@@ -24,7 +24,11 @@ def _configure(parser: ArgumentParser) -> None:
         help="round-trip times of the network, 0 to 370 ms (default: 0,0.5,5,26,50,180,250,370; --job tiny: 0,0.5,5)",
     )
     parser.add_argument(
-        "--variants", default="naive,tuned", metavar="V,V", help="variants, the base first (default: %(default)s)"
+        "--variants",
+        type=options.names,
+        default="naive,tuned",
+        metavar="V,V",
+        help="variants, the base first (default: %(default)s)",
     )
     parser.add_argument(
         "--job",
@@ -102,10 +106,7 @@ def _latencies_ms(arguments: Namespace) -> tuple[float, ...]:
 def _variants(arguments: Namespace) -> "tuple[Variant, ...]":
     from placebench.experiment.variants import read_variant, require_uwsgi
 
-    names = arguments.variants.split(",")
-    if len(set(names)) < len(names):
-        raise PlacebenchError(f"--variants {arguments.variants}: each once is enough, --replicates repeats a point")
-    variants = tuple(read_variant(name, placement_python=arguments.placement_python) for name in names)
+    variants = tuple(read_variant(name, placement_python=arguments.placement_python) for name in arguments.variants)
     for variant in variants:
         if variant.request:
             raise PlacebenchError(f"the variant {variant.name} uses no database: name variants, or placement")

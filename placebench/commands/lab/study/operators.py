@@ -4,7 +4,6 @@ from argparse import ArgumentParser, Namespace
 
 from placebench.commands import Command, options
 from placebench.commands.lab.study import add_study_options, run_study, trees_of
-from placebench.errors import PlacebenchError
 
 _REPLICATES = 6
 _REQUESTS = 2
@@ -13,7 +12,10 @@ _TIMEOUT_S = 60.0
 
 def _configure(parser: ArgumentParser) -> None:
     parser.add_argument(
-        "--inventories", metavar="NAME,NAME", help="inventory data sets (default: cern,flat-hosts,gpu-hosts)"
+        "--inventories",
+        type=options.names,
+        metavar="NAME,NAME",
+        help="inventory data sets (default: cern,flat-hosts,gpu-hosts)",
     )
     parser.add_argument(
         "--requests",
@@ -47,12 +49,12 @@ def _run(arguments: Namespace) -> int:
     from placebench.seeding import find_topology
 
     plan = read_plan(arguments.plan)
-    names = arguments.inventories.split(",") if arguments.inventories else plan.inventories
-    if len(set(names)) < len(names):
-        raise PlacebenchError(f"--inventories {arguments.inventories}: each once is enough")
     placement = read_variant(PLACEMENT, placement_python=arguments.placement_python)
     require_uwsgi([placement])
-    topologies = [find_topology(name, trees=trees_of(arguments), seed=arguments.seed) for name in names]
+    topologies = [
+        find_topology(name, trees=trees_of(arguments), seed=arguments.seed)
+        for name in arguments.inventories or plan.inventories
+    ]
     study = OperatorsStudy(placement, topologies, plan.settings, arguments.requests, arguments.timeout)
     return run_study(arguments, topologies[0], study.spec(repeats=arguments.replicates or _REPLICATES))
 

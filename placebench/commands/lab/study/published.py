@@ -10,7 +10,10 @@ _TOPOLOGIES = ("nested-perfload", "flat-perfload")
 
 def _configure(parser: ArgumentParser) -> None:
     parser.add_argument(
-        "--variants", metavar="V,V", help="variants (default: the cumulative series, dedup, cached, placement)"
+        "--variants",
+        type=options.names,
+        metavar="V,V",
+        help="variants (default: the cumulative series, dedup, cached, placement)",
     )
     options.add_placement(parser)
     options.add_size(parser)
@@ -24,7 +27,7 @@ def _run(arguments: Namespace) -> int:
 
     topologies = [find_topology(name, trees=trees_of(arguments), seed=arguments.seed) for name in _TOPOLOGIES]
     is_small = is_quick(arguments)
-    named = services(quick=is_small) if arguments.variants is None else arguments.variants.split(",")
+    named = arguments.variants or services(quick=is_small)
     study = PublishedStudy(find_services(named, placement_python=arguments.placement_python), topologies)
     replicates = arguments.replicates or (1 if is_small else REPLICATES)
     return run_study(arguments, topologies[0], study.spec(repeats=replicates))

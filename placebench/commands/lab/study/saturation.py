@@ -19,6 +19,7 @@ _TIMEOUT_S = 5.0
 def _configure(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--variants",
+        type=options.names,
         metavar="V,V",
         help=f"variants, of which placement needs --placement-python (default: {','.join(_VARIANTS)}; --preset quick: "
         f"{','.join(_QUICK_VARIANTS)})",
@@ -63,9 +64,9 @@ def _run(arguments: Namespace) -> int:
     from placebench.experiment.variants import CONTROL, read_variant, require_uwsgi
 
     quick, topology = is_quick(arguments), topology_of(arguments)
-    names = arguments.variants.split(",") if arguments.variants else _QUICK_VARIANTS if quick else _VARIANTS
-    if len(set(names)) < len(names) or CONTROL in names:
-        raise PlacebenchError(f"--variants {arguments.variants}: expected different ones that have candidates")
+    names = arguments.variants or (_QUICK_VARIANTS if quick else _VARIANTS)
+    if CONTROL in names:
+        raise PlacebenchError(f"--variants {','.join(names)}: {CONTROL} has no candidates")
     variants = [read_variant(name, placement_python=arguments.placement_python) for name in names]
     require_uwsgi(variants)
     study = SaturationStudy(
