@@ -33,7 +33,7 @@ class Recipe:
     section: str = ""
     """Of bench.py, with its options; or else"""
     run: str = ""
-    """A command of placebench with -o and --resume."""
+    """A command of placebench with -o and --resume, which makes the first file; published.py draws the others."""
     smoke: str = ""
     """Further options of the command for --smoke; a section has its own."""
     placement: bool = False
@@ -53,7 +53,7 @@ class Recipe:
                 str(out),
             ]
             return
-        folder, (file,) = runs / self.name, self.files
+        folder, file = runs / self.name, self.files[0]
         least = shlex.split(self.smoke) if smoke else []
         again = ["--resume"] if (folder / "run.json").is_file() else []
         yield ["-m", "placebench", *shlex.split(self.run), *beside, *least, *again, "-q", "-o", str(folder)]
@@ -61,6 +61,7 @@ class Recipe:
 
 
 _LEAST = "--trees 4 -n 1 --rounds 1"
+_LEAST_SIZES = "--trees 4 --sizes 1x1 --requests 2 -n 1"
 PLANS = {"alternatives": 6, "connections": 3, "drivers": 3, "indexes": 3, "postgres": 3}
 """Of docs/lab/plans: the rounds of a replicate. A raw file each."""
 RECIPES = (
@@ -97,6 +98,13 @@ RECIPES = (
     Recipe("losses", ("losses.json", "losses.svg"), section="losses"),
     Recipe("scaleout", ("scaleout.json",), section="faults"),
     Recipe("scaleout-cost", ("scaleout-cost.json",), section="scaleout"),
+    Recipe("scaleout-7000", ("scaleout-7000.json",), run="lab study scaleout --trees 1000 -n 5", smoke=_LEAST_SIZES),
+    Recipe(
+        "scaleout-60000",
+        ("scaleout-60000.json", "scaleout-hosts.svg"),
+        run="lab study scaleout --trees 8572 --sizes 1x1,2x1,3x1,4x1 --requests 40 -n 4",
+        smoke=_LEAST_SIZES,
+    ),
     Recipe("repeats", ("repeats.json",), section="repeats"),
     Recipe("waiting", ("waiting.json",), section="waiting"),
     Recipe("sequential", ("sequential.json",), section="sequential"),
