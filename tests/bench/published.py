@@ -159,14 +159,16 @@ def plans() -> str:
     rows = []
     for path in sorted((TOP / "docs" / "lab" / "plans").glob("*.toml")):
         file = f"{path.stem}.json"
-        for name in changes(file) if (RESULTS / file).is_file() else ():
-            made = compared(file, name)
-            label = f"`{name.removeprefix('tuned+')}`" if made["variant"] == name else name
-            rows.append((f"`{path.stem}`", label, *_judged(made), _counts(file, name)))
-    return table("| Plan | Compared with `tuned` | Effect on CPU | Verdict | MDE | n | Counts per request |", rows)
+        for name in changes(file, "wall_s") if (RESULTS / file).is_file() else ():
+            is_measured, wall = name in changes(file), compared(file, name, "wall_s")
+            cpu = _judged(compared(file, name)) if is_measured else (units.NOT_MEASURED, "–", "–", str(wall["n"]))
+            label = f"`{name.removeprefix('tuned+')}`" if wall["variant"] == name else name
+            rows.append((f"`{path.stem}`", label, *cpu, effect_of(wall), _counts(file, name)))
+    head = "| Plan | Compared with `tuned` | Effect on CPU | Verdict | MDE | n | Effect on time | Counts per request |"
+    return table(head, rows)
 
 
-COUNTS = {"statements": "statements", "round_trips": "round trips", "rows": "rows", "bytes_received": "bytes received"}
+COUNTS = {"round_trips": "round trips", "rows": "rows", "bytes_received": "bytes received"}
 
 
 def _counts(file: str, name: str) -> str:
@@ -362,17 +364,18 @@ def saturation_rates() -> str:
             f"{row['held']} of {row['repeats']}",
             row["requests"],
             units.significant(row["claimed_per_s"]),
-            *_latencies(row, "p50_s", "p90_s", "p95_s", "p99_s", "p999_s"),
+            *_latencies(row, "p50_s", "p90_s", "p95_s", "p99_s"),
             units.percent(row["failed"]),
         )
         for file in SATURATION
         for row in raw(file)["rates"]
+        if row["repeats"] > 1
     ]
-    head = "| Variant | Offered per second | Held | Instances | Claimed per second | p50 | p90 | p95 | p99 | p99.9 |"
+    head = "| Variant | Offered per second | Held | Instances | Claimed per second | p50 | p90 | p95 | p99 |"
     return table(f"{head} Failed |", rows)
 
 
-SATURATION = ("saturation.json", "saturation-algorithms.json")
+SATURATION = [each for each in ("saturation.json", "saturation-algorithms.json") if (RESULTS / each).is_file()]
 
 
 def _of_repeats(row: dict[str, Any], name: str) -> str:
