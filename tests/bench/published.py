@@ -740,19 +740,26 @@ def interval(row: dict[str, Any], name: str) -> str:
 
 
 def _protocols(job: str) -> Callable[[], str]:
+    """Counts, which have no noise, and the latencies that they wait for; CPU and times of a quiet machine alone."""
+
     def made() -> str:
-        rows = raw(f"network-{job}.json")["rows"]
+        document = raw(f"network-{job}.json")
+        is_quiet = not any("busy with other work" in each for each in document["summary"])
+        rows, lines = document["rows"], list[list[object]]()
         latencies = list(dict.fromkeys(row["latency_ms"] for row in rows))
-        lines = []
-        for way in dict.fromkeys(row["variant"] for row in rows):
-            own = {row["latency_ms"]: row for row in rows if row["variant"] == way}
-            near = own[latencies[0]]
-            trips = units.average(near["round_trips"] + near["connections"])
-            size = units.size(near["bytes_sent"] + near["bytes_received"])
-            cpu = (units.duration(near[name]) for name in ("client_cpu_s", "cpu_s"))
-            lines.append((f"`{way}`", trips, size, *cpu, *(interval(own[each], "elapsed") for each in latencies)))
-        times = " | ".join(f"{each:g} ms, n = {rows[0]['n']}" for each in latencies)
-        return table(f"| Protocol | Round trips | Bytes | Client CPU | Server CPU | {times} |", lines)
+        for protocol in dict.fromkeys(row["variant"] for row in rows):
+            own = {row["latency_ms"]: row for row in rows if row["variant"] == protocol}
+            near, away = own[latencies[0]], own[latencies[-1]]
+            trips = away["round_trips"] + away["connections"]
+            sizes = (units.size(away[name]) for name in ("bytes_sent", "bytes_received"))
+            waits = units.duration(trips * latencies[-1] / 1e3)
+            lines.append([f"`{protocol}`", units.average(trips), *sizes, waits])
+            if is_quiet:
+                lines[-1] += [units.duration(near[name]) for name in ("client_cpu_s", "cpu_s")]
+                lines[-1] += [interval(own[each], "elapsed") for each in latencies]
+        head = f"| Protocol | Round trips | Sent | Received | Latencies at {latencies[-1]:g} ms |"
+        times = " | ".join(f"Time at {each:g} ms" for each in latencies)
+        return table(f"{head} Client CPU | Server CPU | {times} |" if is_quiet else head, lines)
 
     return made
 
