@@ -769,7 +769,7 @@ def sequential_power() -> str:
     return table("| Effect | sequential | analyses after 12, 24, 36 | fixed 12 |", rows)
 
 
-# --- network-*.json, matrix-*.json
+# --- network-*.json
 
 
 def interval(row: dict[str, Any], name: str) -> str:
@@ -805,29 +805,6 @@ def _protocols(job: str) -> Callable[[], str]:
 
 
 FIGURES |= {f"network-{job}": _protocols(job) for job in ("http", "rows", "walk")}
-
-
-def _matrix(name: str, axis: str) -> Callable[[], str]:
-    def made() -> str:
-        lines = []
-        for row in raw(f"matrix-{name}.json")["rows"]:
-            value = row["versions"]["python"] if axis == "python" else f"{row[axis]:g} ms"
-            line = [f"`{row['service']}`", value, row["requests"], interval(row, "duration"), row["n"]]
-            over = [""] * 3
-            if row["overhead_s"] is not None:
-                each = (row["overhead_per_request_s"], row["overhead_per_result_s"])
-                over = [interval(row, "overhead"), *map(units.duration, each)]
-            lines.append((*line, *over))
-        return table(
-            f"| Service | {axis.partition('_')[0].capitalize()} | Requests | Duration | n | Overhead | per request | "
-            "per result |",
-            lines,
-        )
-
-    return made
-
-
-FIGURES |= {f"matrix-{name}": _matrix(name, axis) for name, axis in (("latency", "latency_ms"), ("pythons", "python"))}
 
 
 # --- the pages
