@@ -78,7 +78,7 @@ FULL = Amounts(
     pairs=30,
     block_requests=40,
     history_claims=25_000,
-    fault_claims=300,
+    fault_claims=150,
     fault_repeats=3,
 )
 SMOKE = Amounts(
