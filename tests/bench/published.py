@@ -168,12 +168,18 @@ def plans() -> str:
     return table(head, rows)
 
 
-COUNTS = {"round_trips": "round trips", "rows": "rows", "bytes_received": "bytes received"}
+COUNTS = {
+    "round_trips": "round trips",
+    "rows": "rows",
+    "bytes_sent": "bytes sent",
+    "bytes_received": "bytes received",
+}
 
 
 def _counts(file: str, name: str) -> str:
-    """Those that differ from the baseline's."""
-    found = {each["metric"]: each["ratio"] for each in raw(file)["comparisons"] if each["change"] == name}
+    """Those that differ from the baseline's by half a percent or more."""
+    made = [each for each in raw(file)["comparisons"] if each["change"] == name and abs(each["ratio"] - 1) >= 0.005]
+    found = {each["metric"]: each["ratio"] for each in made}
     return ", ".join(f"{label} {change(found[each], 0)} %" for each, label in COUNTS.items() if each in found)
 
 
@@ -376,6 +382,17 @@ def saturation_rates() -> str:
 
 
 SATURATION = [each for each in ("saturation.json", "saturation-algorithms.json") if (RESULTS / each).is_file()]
+
+
+def _of_knee(variant: str) -> Callable[[], str]:
+    def made() -> str:
+        (row,) = (row for file in SATURATION for row in raw(file)["rows"] if row["variant"] == variant)
+        return _of_repeats(row, "knee").replace("]", f"; n = {row['n']}]")
+
+    return made
+
+
+FIGURES |= {f"saturation-{name}": _of_knee(name) for name in ("placement", "tuned")}
 
 
 def _of_repeats(row: dict[str, Any], name: str) -> str:
