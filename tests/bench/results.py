@@ -98,6 +98,8 @@ RECIPES = (
     Recipe("scaleout", ("scaleout.json",), section="faults"),
     Recipe("scaleout-cost", ("scaleout-cost.json",), section="scaleout"),
     Recipe("repeats", ("repeats.json",), section="repeats"),
+    Recipe("profiler", ("profiler.json",), section="profiler --repeats 8"),
+    Recipe("profiled", ("profiled.json",), section="profiled --trees 300 --repeats 4"),
     Recipe("waiting", ("waiting.json",), section="waiting"),
     Recipe("sequential", ("sequential.json",), section="sequential"),
     Recipe(
