@@ -160,7 +160,8 @@ def _mariadb() -> _Diagnosis:
     except DatabaseError as error:
         return _Diagnosis("MariaDB", well=True, seen=str(error))
     advice = "" if _installed("PyMySQL") else "its driver: pip install 'placebench[mariadb]'"
-    return _Diagnosis("MariaDB", well=True, seen=f"{seen}, for compare --database mariadb and lab study matrix", advice=advice)
+    seen = f"{seen}, for compare --database mariadb and lab study matrix"
+    return _Diagnosis("MariaDB", well=True, seen=seen, advice=advice)
 
 
 def _found(what: str, find: Callable[[], object]) -> _Diagnosis:

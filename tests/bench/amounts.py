@@ -72,10 +72,10 @@ FULL = Amounts(
     claims_s=1.5,
     together_s=30.0,
     losing_s=10.0,
-    pairs=12,
+    pairs=30,
     block_requests=40,
     history_claims=25_000,
-    fault_claims=300,
+    fault_claims=150,
     fault_repeats=3,
 )
 SMOKE = Amounts(

@@ -54,6 +54,7 @@ def main() -> None:
     parser.add_argument(
         "--history-claims", type=int, help="for faults: without a fault; 0: none (default: %(default)s)"
     )
+    parser.add_argument("--fault-claims", type=int, help="for faults: in each with a fault (default: %(default)s)")
     parser.add_argument("--fault-repeats", type=int, help="for faults: of each fault (default: %(default)s)")
     parser.add_argument("--out", type=Path, help="where figures are kept (default: docs/results; --smoke: nowhere)")
     amounts = _beside("amounts")

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from placebench import units
-from placebench.profiler.model.fingerprint import one_line
+from placebench.profiler.model.fingerprint import shortened
 from placebench.profiler.model.plan import PlanNode
 from placebench.profiler.model.recording_data import RecordingData
 from placebench.profiler.model.statement import Caller, Statement
@@ -69,7 +69,7 @@ class Finding:
     @property
     def shortened_sql(self) -> str:
         """The statement on one line."""
-        return one_line(self.sql or "")[:160]
+        return shortened(self.sql or "", 160)
 
     def to_json(self) -> dict[str, Any]:
         """Plain data for json.dump."""
@@ -117,7 +117,7 @@ def _n_plus_one(statements: _Statements, _recording: RecordingData, limits: Limi
         yield _write_loop(different, most)
         return
     title = f"{most} times in one request from one line, with different values"
-    advice = "load all of them at once: a join, an IN list, or selectinload/joinedload for a relationship"
+    advice = "load all at once: a join, an IN list, or an ORM's eager loading (selectinload, prefetch_related)"
     if first.caller is None and first.repeated is None:  # a light recording has neither lines nor values
         title = f"{most} times in one request; mode full records from where, and whether with other values"
     elif first.relationship:
@@ -131,7 +131,7 @@ def _write_loop(statements: _Statements, most: int) -> Finding:
     """The finding of one write after the other."""
     kind = statements[0].kind
     advice = {
-        "insert": "insert all rows at once: session.add_all, or execute(insert(table), rows)",
+        "insert": "insert all rows at once: session.add_all, execute(insert(table), rows), or Django's bulk_create",
         "update": "one UPDATE for all rows: with an IN list or a join, or execute(update(Class), rows)",
         "delete": "one DELETE with an IN list, or cascades in the database",
     }.get(kind, "one statement for all of them, if there is one")

@@ -41,7 +41,7 @@ def test_a_statement_in_a_loop_is_n_plus_one() -> None:
         "n+1: 5 times in one request from one line, with different values (5.00 ms)",
         "    /app/views.py:10 view",
         "    select ?",
-        "    → load all of them at once: a join, an IN list, or selectinload/joinedload for a relationship",
+        "    → load all at once: a join, an IN list, or an ORM's eager loading (selectinload, prefetch_related)",
     ]
 
 
@@ -259,7 +259,7 @@ def test_the_place_is_the_line_and_who_called_it() -> None:
         "/app/main.py:1 <module>",
         "",
     ]
-    assert finding.shortened_sql == "x" * 160
+    assert finding.shortened_sql == "x" * 159 + "…"
 
 
 def test_findings_are_told_by_their_seconds() -> None:
