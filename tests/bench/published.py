@@ -824,6 +824,40 @@ def _protocols(job: str) -> Callable[[], str]:
 FIGURES |= {f"network-{job}": _protocols(job) for job in ("http", "rows", "walk")}
 
 
+# --- profiler.json, profiled.json
+
+PROFILERS = {
+    "bare": "the statement itself",
+    "idle": "placebench, installed and idle",
+    "statistics": "placebench, statistics of all statements",
+    **{mode: f"placebench, `{mode}`" for mode in ("light", "full", "sampled", "external", "flame")},
+}
+
+
+def _statement_us(profiler: str, database: str, when: str = "during_s") -> str:
+    """Estimate and limits over the processes."""
+    made = hodges_lehmann([found[profiler][when] * 1e6 for found in raw("profiler.json")["costs"][database]])
+    return f"{made.estimate:.1f} [{made.low:.1f}, {made.high:.1f}]".replace("-", "−")
+
+
+@figure
+def profiler_statements() -> str:
+    (first, *_), rows = raw("profiler.json")["costs"]["sqlite"], []
+    others = [name for name in first if name not in PROFILERS]
+    for name in (*PROFILERS, *others):
+        end = "" if name in ("bare", "idle", "external") else _statement_us(name, "postgresql", "end_s")
+        rows.append((PROFILERS.get(name, name), *(_statement_us(name, each) for each in ("sqlite", "postgresql")), end))
+    return table("| | SQLite, µs | PostgreSQL, µs | at the end, µs (PostgreSQL) |", rows)
+
+
+@figure
+def profiler_requests() -> str:
+    variants = raw("profiled.json")["cpu_s"]
+    modes = [mode for mode in variants["tuned"] if mode]
+    rows = [(f"`{mode}`", *(effect(*paired(made[""], made[mode])) for made in variants.values())) for mode in modes]
+    return table("| Mode | `naive`, which fetches row by row | `tuned` |", rows)
+
+
 # --- the pages
 
 
