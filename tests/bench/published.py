@@ -786,7 +786,7 @@ def sequential_power() -> str:
     return table("| Effect | sequential | analyses after 12, 24, 36 | fixed 12 |", rows)
 
 
-# --- network-*.json, matrix-*.json
+# --- network-*.json
 
 
 def interval(row: dict[str, Any], name: str) -> str:
@@ -797,19 +797,26 @@ def interval(row: dict[str, Any], name: str) -> str:
 
 
 def _protocols(job: str) -> Callable[[], str]:
+    """Counts, which have no noise, and the latencies that they wait for; CPU and times of a quiet machine alone."""
+
     def made() -> str:
-        rows = raw(f"network-{job}.json")["rows"]
+        document = raw(f"network-{job}.json")
+        is_quiet = not any("busy with other work" in each for each in document["summary"])
+        rows, lines = document["rows"], list[list[object]]()
         latencies = list(dict.fromkeys(row["latency_ms"] for row in rows))
-        lines = []
-        for way in dict.fromkeys(row["variant"] for row in rows):
-            own = {row["latency_ms"]: row for row in rows if row["variant"] == way}
-            near = own[latencies[0]]
-            trips = units.average(near["round_trips"] + near["connections"])
-            size = units.size(near["bytes_sent"] + near["bytes_received"])
-            cpu = (units.duration(near[name]) for name in ("client_cpu_s", "cpu_s"))
-            lines.append((f"`{way}`", trips, size, *cpu, *(interval(own[each], "elapsed") for each in latencies)))
-        times = " | ".join(f"{each:g} ms, n = {rows[0]['n']}" for each in latencies)
-        return table(f"| Protocol | Round trips | Bytes | Client CPU | Server CPU | {times} |", lines)
+        for protocol in dict.fromkeys(row["variant"] for row in rows):
+            own = {row["latency_ms"]: row for row in rows if row["variant"] == protocol}
+            near, away = own[latencies[0]], own[latencies[-1]]
+            trips = away["round_trips"] + away["connections"]
+            sizes = (units.size(away[name]) for name in ("bytes_sent", "bytes_received"))
+            waits = units.duration(trips * latencies[-1] / 1e3)
+            lines.append([f"`{protocol}`", units.average(trips), *sizes, waits])
+            if is_quiet:
+                lines[-1] += [units.duration(near[name]) for name in ("client_cpu_s", "cpu_s")]
+                lines[-1] += [interval(own[each], "elapsed") for each in latencies]
+        head = f"| Protocol | Round trips | Sent | Received | Latencies at {latencies[-1]:g} ms |"
+        times = " | ".join(f"Time at {each:g} ms" for each in latencies)
+        return table(f"{head} Client CPU | Server CPU | {times} |" if is_quiet else head, lines)
 
     return made
 
@@ -817,27 +824,38 @@ def _protocols(job: str) -> Callable[[], str]:
 FIGURES |= {f"network-{job}": _protocols(job) for job in ("http", "rows", "walk")}
 
 
-def _matrix(name: str, axis: str) -> Callable[[], str]:
-    def made() -> str:
-        lines = []
-        for row in raw(f"matrix-{name}.json")["rows"]:
-            value = row["versions"]["python"] if axis == "python" else f"{row[axis]:g} ms"
-            line = [f"`{row['service']}`", value, row["requests"], interval(row, "duration"), row["n"]]
-            over = [""] * 3
-            if row["overhead_s"] is not None:
-                each = (row["overhead_per_request_s"], row["overhead_per_result_s"])
-                over = [interval(row, "overhead"), *map(units.duration, each)]
-            lines.append((*line, *over))
-        return table(
-            f"| Service | {axis.partition('_')[0].capitalize()} | Requests | Duration | n | Overhead | per request | "
-            "per result |",
-            lines,
-        )
+# --- profiler.json, profiled.json
 
-    return made
+PROFILERS = {
+    "bare": "the statement itself",
+    "idle": "placebench, installed and idle",
+    "statistics": "placebench, statistics of all statements",
+    **{mode: f"placebench, `{mode}`" for mode in ("light", "full", "sampled", "external", "flame")},
+}
 
 
-FIGURES |= {f"matrix-{name}": _matrix(name, axis) for name, axis in (("latency", "latency_ms"), ("pythons", "python"))}
+def _statement_us(profiler: str, database: str, when: str = "during_s") -> str:
+    """Estimate and limits over the processes."""
+    made = hodges_lehmann([found[profiler][when] * 1e6 for found in raw("profiler.json")["costs"][database]])
+    return f"{made.estimate:.1f} [{made.low:.1f}, {made.high:.1f}]".replace("-", "−")
+
+
+@figure
+def profiler_statements() -> str:
+    (first, *_), rows = raw("profiler.json")["costs"]["sqlite"], []
+    others = [name for name in first if name not in PROFILERS]
+    for name in (*PROFILERS, *others):
+        end = "" if name in ("bare", "idle", "external") else _statement_us(name, "postgresql", "end_s")
+        rows.append((PROFILERS.get(name, name), *(_statement_us(name, each) for each in ("sqlite", "postgresql")), end))
+    return table("| | SQLite, µs | PostgreSQL, µs | at the end, µs (PostgreSQL) |", rows)
+
+
+@figure
+def profiler_requests() -> str:
+    variants = raw("profiled.json")["cpu_s"]
+    modes = [mode for mode in variants["tuned"] if mode]
+    rows = [(f"`{mode}`", *(effect(*paired(made[""], made[mode])) for made in variants.values())) for mode in modes]
+    return table("| Mode | `naive`, which fetches row by row | `tuned` |", rows)
 
 
 # --- the pages

@@ -197,16 +197,16 @@ def bench_faults(arguments: argparse.Namespace, say: Callable[..., None], _: Cal
 
 
 def _checks(cases: Sequence[Case], claims: int) -> dict[str, Any]:
-    """What a check of each case found, on two hosts and one replica that are started for it."""
+    """What a check of each case found, one after the other; two hosts and one replica for each kind of replication."""
     head: dict[str, Any] = {}
     runs = []
-    for fault, replication, with_position in cases:
-        cuttable = fault in FAULTS and FAULTS[fault].of_network
+    for replication in sorted({replication for _, replication, _ in cases}):
         synchronous = replication == "synchronous"
-        with _stand_up(hosts=2, replicas=1, synchronous=synchronous, cuttable=cuttable) as scaled:
+        with _stand_up(hosts=2, replicas=1, synchronous=synchronous, cuttable=len(cases) > 1) as scaled:
             head = head or _head(scaled)
-            how = {"replication": replication, "fault": fault, "claims": claims, "with_position": with_position}
-            runs.append(how | _check(scaled, fault, claims, with_position=with_position))
+            for fault, _, with_position in (each for each in cases if each[1] == replication):
+                how = {"replication": replication, "fault": fault, "claims": claims, "with_position": with_position}
+                runs.append(how | _check(scaled, fault, claims, with_position=with_position))
     return {**head, "runs": runs}
 
 
