@@ -317,7 +317,7 @@ class _NetworkPoint(TypedDict):
 
 
 class _NetworkSettings(_Study[_NetworkPoint]):
-    job: Literal["query", "tiny", "waits"]
+    job: Literal["query", "tiny", "waits", "http", "rows", "walk"]
     operations: _AtLeastOne
     between: Literal["database", "client"]
     bytes_per_s: Positive | None

@@ -119,7 +119,7 @@ def _recorded(arguments: Namespace, requests: "Sequence[Request]") -> list[_Reco
     try:
         with in_process_client(_load_application(name), arguments.interface) as client:
             for login in logins:
-                client.log_in(login)
+                _log_in(client, login)
             for each in recorded * arguments.warmup:
                 with suppress(Exception):  # the recorded requests report it
                     client.send(each.request)
@@ -128,6 +128,18 @@ def _recorded(arguments: Namespace, requests: "Sequence[Request]") -> list[_Reco
         profiler.remove()
     note_nothing_seen(profiler, [recording for each in recorded for recording in each.recordings])
     return recorded
+
+
+def _log_in(client: "InProcessClient", login: "Request") -> None:
+    """Send a request of a login. Raises ProfilerError if it fails, in the application too."""
+    try:
+        client.log_in(login)
+    except PlacebenchError:
+        raise
+    except Exception as error:  # it is the application's, whatever it is
+        warn(traceback.format_exc())
+        raised = f"the application raised {type(error).__name__}, see above"
+        raise ProfilerError(f"login {login}: {raised}; nothing was recorded") from error
 
 
 def _record_all(

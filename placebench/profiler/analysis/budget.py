@@ -8,7 +8,7 @@ from placebench.errors import ProfilerError
 from placebench.gates import COUNT, Gate, parse_gate
 from placebench.profiler.analysis.findings import find
 from placebench.profiler.analysis.summary import group_statements
-from placebench.profiler.model.fingerprint import one_line
+from placebench.profiler.model.fingerprint import shortened
 from placebench.profiler.model.recording_data import RecordingData
 from placebench.profiler.model.statement import Statement
 
@@ -96,7 +96,7 @@ def _culprits(recording: RecordingData) -> list[str]:
     groups = sorted(group_statements(recording.statements), key=lambda group: group.calls, reverse=True)
     lines = []
     for group in groups[:_MOST_STATEMENTS]:
-        lines.append(f"  {group.calls} x {one_line(group.sql)[:120]}")
+        lines.append(f"  {group.calls} x {shortened(group.sql, 120)}")
         lines.extend(f"      {times} from {place}" for place, times in _places(recording.statements, group.fingerprint))
     if len(groups) > _MOST_STATEMENTS:
         lines.append(f"  and {len(groups) - _MOST_STATEMENTS} more")

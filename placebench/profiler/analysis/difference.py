@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from placebench import units
 from placebench.profiler.analysis.summary import StatementGroup, group_statements
-from placebench.profiler.model.fingerprint import one_line
+from placebench.profiler.model.fingerprint import shortened
 from placebench.profiler.model.recording_data import RecordingData
 from placebench.profiler.model.statement import Statement
 
@@ -291,13 +291,13 @@ def _statement_line(change: StatementChange) -> str:
     calls = f"{units.average(change.calls.before)} → {units.average(change.calls.after)} x"
     if not change.calls.size:
         calls = f"{units.average(change.calls.after)} x"
-    return f"  {change.state:<7} {change.seconds!s:<32} {calls:<14} {one_line(change.sql)[:80]}"
+    return f"  {change.state:<7} {change.seconds!s:<32} {calls:<14} {shortened(change.sql, 80)}"
 
 
 def _plan_lines(change: PlanChange) -> list[str]:
     """A changed plan on three lines."""
     return [
-        f"  {one_line(change.sql)[:100]}",
+        f"  {shortened(change.sql, 100)}",
         f"    − {' | '.join(change.before)}",
         f"    + {' | '.join(change.after)}",
     ]

@@ -16,7 +16,7 @@ from typing import Any, Self
 from placebench.errors import ProfilerError
 from placebench.profiler.analysis.findings import Finding, find
 from placebench.profiler.model.files import write_whole
-from placebench.profiler.model.fingerprint import one_line
+from placebench.profiler.model.fingerprint import shortened
 from placebench.profiler.model.recording_data import RecordingData
 from placebench.profiler.model.statement import Caller, Statement
 
@@ -183,7 +183,7 @@ class SqlCountChange:
         number, use = self.added[0]
         place = f" at {use.places[0]}" if use.places else ""
         others = f" and {len(self.added) - 1} others" if len(self.added) > 1 else ""
-        return f"{line}; +{number} × {use.sql[:100]}{place}{others}"
+        return f"{line}; +{number} × {shortened(use.sql, 100)}{place}{others}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -350,7 +350,7 @@ def _origin(file: str, root: Path) -> str:
 
 def _shown(sql: str) -> str:
     """The statement on one line."""
-    return one_line(sql)[:_LONGEST_SQL]
+    return shortened(sql, _LONGEST_SQL)
 
 
 def _places(statements: Iterable[Statement], root: Path) -> tuple[str, ...]:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from placebench import units
-from placebench.profiler.model.fingerprint import one_line
+from placebench.profiler.model.fingerprint import shortened
 from placebench.profiler.model.recording_data import RecordingData, sum_of_measured
 from placebench.profiler.model.statement import Caller, Statement
 
@@ -32,7 +32,7 @@ class StatementGroup:
 class RecordingSummary:
     """Where the time of a recording went, in seconds, and its statements by fingerprint, most expensive first.
 
-    Sums are of all requests; `str()` shows the mean one.
+    Sums are of all requests; `str()` shows the mean one. connect_s: to connect; None if no connection was made.
     """
 
     name: str
@@ -48,6 +48,7 @@ class RecordingSummary:
     plan_setup_s: float
     compile_s: float | None
     pool_wait_s: float | None
+    connect_s: float | None
     execute_s: float | None
     fetch_s: float | None
     transactions_s: float | None
@@ -64,10 +65,20 @@ class RecordingSummary:
         lines = [
             self._first_line(),
             self._times("cpu_s", "sql_s", "python_s", "gc_s", "overhead_s"),
-            self._times("compile_s", "pool_wait_s", "execute_s", "fetch_s", "transactions_s"),
+            self._times(
+                "compile_s",
+                "pool_wait_s",
+                *(["connect_s"] if self.connect_s is not None else []),
+                "execute_s",
+                "fetch_s",
+                "transactions_s",
+            ),
             self._counts(),
+            *(_line(group, self.requests) for group in self.groups[:_MOST_LINES]),
         ]
-        return "\n".join([*lines, *(_line(group, self.requests) for group in self.groups)])
+        if (more := len(self.groups) - _MOST_LINES) > 0:
+            lines.append(f"  and {units.count(more)} statements that took less")
+        return "\n".join(lines)
 
     def mean(self, value: float | None) -> float | None:
         """One of the sums as that of one request."""
@@ -93,6 +104,7 @@ class RecordingSummary:
         return f"  statements {statements} · rows {rows} · round trips {trips} · received {received}{dropped}"
 
 
+_MOST_LINES = 25
 _NAMES = {
     "cpu_s": "cpu",
     "sql_s": "sql",
@@ -101,6 +113,7 @@ _NAMES = {
     "overhead_s": "profiler overhead",
     "compile_s": "compile",
     "pool_wait_s": "connection-pool wait",
+    "connect_s": "connect",
     "execute_s": "execute",
     "fetch_s": "fetch",
     "transactions_s": "transactions",
@@ -114,7 +127,9 @@ def summarise(recording: RecordingData) -> RecordingSummary:
         name: sum_of_measured(getattr(statement, name) for statement in statements)
         for name in ("compile_s", "pool_wait_s", "execute_s", "fetch_s")
     }
-    sums["transactions_s"] = sum_of_measured(transaction.elapsed_s for transaction in recording.transactions)
+    steps = recording.transactions
+    sums["connect_s"] = sum_of_measured(step.elapsed_s for step in steps if step.kind == "CONNECT")
+    sums["transactions_s"] = sum_of_measured(step.elapsed_s for step in steps if step.kind != "CONNECT")
     sums["statements"] = len(statements)
     sums["groups"] = group_statements(statements)
     names = (item.name for item in fields(RecordingSummary))
@@ -151,4 +166,4 @@ def _line(group: StatementGroup, requests: int) -> str:
     """One fingerprint on one line, as in one request."""
     failed = f"  ({units.average(group.errors / requests)} failed)" if group.errors else ""
     seconds, calls = units.duration(group.elapsed_s / requests), units.average(group.calls / requests)
-    return f"  {seconds:>10}  {calls:>4} x  {one_line(group.sql)[:90]}{failed}"
+    return f"  {seconds:>10}  {calls:>4} x  {shortened(group.sql, 90)}{failed}"

@@ -4,12 +4,14 @@ Each test's SQL goes with its report, so that workers of pytest-xdist hand it to
 Statements of every thread and task are recorded: a process runs one test at a time.
 """
 
+import inspect
 import os
 from collections.abc import Generator, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from _pytest.config.findpaths import determine_setup  # public in no version, and there in all
 
 from placebench.errors import ProfilerError
 from placebench.profiler.analysis.budget import METRICS, Budget
@@ -87,6 +89,11 @@ class SuitePlugin:
         for written in (self._page, self._markdown, file):
             if written is not None and not written.absolute().parent.is_dir():
                 raise pytest.UsageError(f"{written}: there is no folder {written.parent}; create it first")
+            if written is not None and _moved_the_root(self._config, written):
+                raise pytest.UsageError(
+                    f"{written}: pytest took this file for tests, and {self._config.rootpath} for the root of the "
+                    f"suite; write it with an equals sign, as --sql-baseline={written}"
+                )
         if file is None or (self._updates and not file.exists()):
             return SuiteBaseline()
         if not file.exists():
@@ -174,6 +181,30 @@ def _path(config: pytest.Config, option: str) -> Path | None:
     """The file that an option names."""
     name = config.getoption(option)
     return Path(name) if name else None
+
+
+def _moved_the_root(config: pytest.Config, file: Path) -> bool:
+    """Whether pytest looked for its configuration beside *file*, a word of its command line that exists.
+
+    It does so before it knows the options of plugins, and tests have other names below another root.
+    """
+    if str(file) not in config.invocation_params.args or not file.exists():
+        return False
+    known = config.known_args_namespace
+    values = {
+        "inifile": known.inifilename,
+        "override_ini": known.override_ini,
+        "args": known.file_or_dir,
+        "rootdir_cmd_arg": known.rootdir or None,
+        "invocation_dir": config.invocation_params.dir,
+        "config": config,
+    }
+    try:
+        taken = inspect.signature(determine_setup).parameters
+        root, configuration, *_ = determine_setup(**{name: values[name] for name in taken})
+    except (KeyError, TypeError):  # another pytest's
+        return False
+    return (root, configuration) != (config.rootpath, config.inipath)
 
 
 def _as_text(item: pytest.Item, recording: Recording) -> str:

@@ -46,6 +46,7 @@ _STEPS = {
 }
 # Three letters tell a SELECT from a SAVEPOINT without a search, which would run for every statement.
 _STEP_BEGINNINGS = frozenset({"sav", "rel", "com", "end", "abo", "beg", "rol", "pre", "sta"})
+_SECOND = re.compile(r";\s*\w")
 _STEPS_OF_TWO_WORDS = {"prepare transaction": "PREPARE", "start transaction": "BEGIN"}
 
 
@@ -69,6 +70,34 @@ def normalised(sql: str) -> str:
 def one_line(sql: str) -> str:
     """*sql* as people read it: on one line, a list of many values as its first one and an ellipsis."""
     return " ".join(_EXPANDED.sub(r"(\1, …)", sql).split())
+
+
+def shortened(sql: str, width: int) -> str:
+    """*sql* on one line of at most *width* characters: the columns of a SELECT are left out before its tables are."""
+    line = one_line(sql)
+    if len(line) > width and line[:7].lower() == "select ":
+        line = _without_columns(line)
+    return line if len(line) <= width else f"{line[: width - 1]}…"
+
+
+def _without_columns(line: str) -> str:
+    """A SELECT with its first column alone; as it is where that cannot be told."""
+    comma, end = (_outermost(word, line) for word in (",", " from "))
+    return f"{line[: comma + 1]} …{line[end:]}" if 0 < comma < end else line
+
+
+def _outermost(word: str, line: str) -> int:
+    """Where *word* is first outside of parentheses and quotation marks; 0 if nowhere."""
+    lower = line.lower()
+    at = lower.find(word)
+    while at > 0 and not _is_balanced(line[:at]):
+        at = lower.find(word, at + 1)
+    return max(0, at)
+
+
+def _is_balanced(text: str) -> bool:
+    """Whether each parenthesis is closed, and each quotation mark."""
+    return text.count("(") == text.count(")") and not text.count("'") % 2 and not text.count('"') % 2
 
 
 def _token(match: re.Match[str]) -> str:
@@ -120,7 +149,8 @@ _TARGET = re.compile(
 def statement_kind(sql: str) -> str:
     """What a statement does: "read", "insert", "update", "delete", "merge", or "other" (DDL, CALL, COPY and the like).
 
-    A read that locks its rows is a read. Only words are looked at: what a function in a SELECT does is unknown.
+    A read that locks its rows is a read, and one with other statements behind it, such as the reset of asyncpg's pool,
+    is "other". Only words are looked at: what a function in a SELECT does is unknown.
     """
     found = _FIRST_WORD.match(sql)
     word = found[1].lower() if found else ""
@@ -128,7 +158,7 @@ def statement_kind(sql: str) -> str:
         written = _WRITE.search(redacted(sql))
         return "read" if written is None else written[0].split()[0].lower()
     if word in _READS:
-        return "read"
+        return "other" if ";" in sql and _SECOND.search(redacted(sql)) else "read"
     return {"replace": "insert"}.get(word, word) if word in _WRITES else "other"
 
 

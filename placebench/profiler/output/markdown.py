@@ -11,7 +11,7 @@ from placebench import units
 from placebench.profiler.analysis.difference import Change, RecordingDifference, StatementChange
 from placebench.profiler.analysis.findings import Finding, find
 from placebench.profiler.analysis.summary import RecordingSummary, StatementGroup, summarise
-from placebench.profiler.model.fingerprint import one_line
+from placebench.profiler.model.fingerprint import shortened
 from placebench.profiler.model.recording_data import RecordingData
 from placebench.profiler.output.source_places import place_of, repository_root
 
@@ -144,8 +144,7 @@ def _unit_free(change: Change) -> str:
 
 
 def _sql(sql: str) -> str:
-    text = one_line(sql)
-    return code(text if len(text) <= _LONGEST_SQL else f"{text[:_LONGEST_SQL]}…")
+    return code(shortened(sql, _LONGEST_SQL))
 
 
 def _left_out(count: int, what: str) -> list[str]:

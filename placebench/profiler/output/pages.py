@@ -119,6 +119,7 @@ def _parts(summary: RecordingSummary) -> Markup | None:
         "Python": summary.python_s,
         "compile": summary.compile_s,
         "connection-pool wait": summary.pool_wait_s,
+        **({} if summary.connect_s is None else {"connect": summary.connect_s}),
         "fetch": summary.fetch_s,
         "execute": summary.execute_s,
         "transaction steps": summary.transactions_s,

@@ -18,6 +18,7 @@ from placebench.profiler.analysis.suite import (
     SuiteProfile,
 )
 from placebench.profiler.model.files import write_whole
+from placebench.profiler.model.fingerprint import shortened
 from placebench.profiler.output.markdown import code, table
 
 _MARKER = "<!-- placebench: pytest --sql -->"
@@ -138,12 +139,12 @@ def _section(title: str, entries: "map[list[str]]") -> list[str]:
 
 
 def _slow_lines(each: RankedStatement) -> list[str]:
-    return [f"{units.duration(each.use.longest_s):>10}  {each.use.sql[:_LONGEST_SQL]}", *_where(each)]
+    return [f"{units.duration(each.use.longest_s):>10}  {shortened(each.use.sql, _LONGEST_SQL)}", *_where(each)]
 
 
 def _repeated_lines(each: RankedStatement) -> list[str]:
     seconds = units.duration(each.use.elapsed_s)
-    return [f"{each.use.calls:>6} ×  {seconds:>8}  {each.use.sql[:_LONGEST_SQL]}", *_where(each)]
+    return [f"{each.use.calls:>6} ×  {seconds:>8}  {shortened(each.use.sql, _LONGEST_SQL)}", *_where(each)]
 
 
 def _where(each: RankedStatement) -> list[str]:
@@ -158,7 +159,7 @@ def _finding_lines(each: RepeatedFinding) -> list[str]:
     place = each.finding.place or "line not known"
     return [
         f"{each.finding.kind}: {place}, {each.most} × in {each.tests[0]}{_others(len(each.tests) - 1)}",
-        f"    {each.finding.sql[:_LONGEST_SQL]}",
+        f"    {shortened(each.finding.sql, _LONGEST_SQL)}",
         f"    → {each.finding.advice}",
     ]
 
@@ -197,4 +198,4 @@ def _tests(each: RepeatedFinding) -> str:
 
 
 def _sql(sql: str) -> str:
-    return code(sql[:_LONGEST_SQL])
+    return code(shortened(sql, _LONGEST_SQL))

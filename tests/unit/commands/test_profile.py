@@ -327,6 +327,10 @@ def test_an_application_that_cannot_be_loaded_is_not_our_bug(
         (["shop:wsgi", "--requests", "0"], "argument --requests: expected a whole number from 1 to "),
         (["shop:silent"], "the application returned without a response"),
         (["shop:wsgi", "--login", "x"], "request 'x': expected a method and a path"),
+        (
+            ["shop:raising", "--login", "POST /in"],
+            "login POST /in: the application raised ZeroDivisionError, see above",
+        ),
     ],
 )
 def test_a_mistake_is_one_line(

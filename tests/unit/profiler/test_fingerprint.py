@@ -10,6 +10,7 @@ from placebench.profiler.model.fingerprint import (
     one_line,
     query_summary,
     redacted,
+    shortened,
     statement_kind,
     transaction_step,
     written_table,
@@ -114,6 +115,24 @@ def test_transaction_steps_are_told_from_statements(sql: str, step: str | None) 
     assert transaction_step(sql) == step
 
 
+@pytest.mark.parametrize(
+    ("sql", "shown"),
+    [
+        (
+            'SELECT "u"."id",\n "u"."name", "u"."mail" FROM "u" WHERE "u"."id" = %s',
+            'SELECT "u"."id", … FROM "u" WHERE "u"."…',
+        ),
+        ("select a, (select count(*) from b), c, d from t", "select a, … from t"),
+        ("SELECT coalesce(a, b), c, d, e, f, g, h FROM t", "SELECT coalesce(a, b), … FROM t"),
+        ("INSERT INTO t (a, b, c, d, e, f, g, h, i, j) VALUES", "INSERT INTO t (a, b, c, d, e, f, g, h, …"),
+        ("SELECT a, b FROM t", "SELECT a, b FROM t"),
+    ],
+)
+def test_columns_are_left_out_before_tables_and_conditions(sql: str, shown: str) -> None:
+    """Only where the statement is too long, and where it can be told which words are columns."""
+    assert shortened(sql, 40) == shown
+
+
 def test_a_long_list_is_short_for_eyes() -> None:
     """Even one that was cut in the middle; what is no list stays."""
     assert one_line("select a\n from t where id in (%(a_1)s, %(a_2)s, %(a_3)s, %(a_4)s) and b = %(b)s") == (
@@ -136,6 +155,8 @@ KINDS = [
     ("merge into t using s on true when matched then do nothing", "merge", "t"),
     ("create table t as select 1", "other", None),
     ("call f()", "other", None),
+    ("SELECT pg_advisory_unlock_all();\nCLOSE ALL;", "other", None),
+    ("select ';a' from t; ", "read", None),
     ("", "other", None),
 ]
 

@@ -30,7 +30,7 @@ def test_figures_findings_and_statements_are_in_the_order_of_their_cost() -> Non
         "## GET /orders\n\n**100 ms**, mean of 2 requests, SQL 56.0 ms, Python 44.0 ms.\n7 statements"
     )
     assert "1. **n+1** `shop/views.py:7 view`: 6 times in one request" in text
-    assert "\n   → load all of them at once" in text
+    assert "\n   → load all at once" in text
     rows = [line for line in text.splitlines() if line.startswith(("| 5", "| 6"))]
     assert rows == [
         "| 50.0 ms | 1 | 1 | `shop/views.py:9 view` | `SELECT count(*) FROM orders` |",

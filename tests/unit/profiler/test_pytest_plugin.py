@@ -342,6 +342,22 @@ def test_a_wrong_option_ends_the_run_before_the_first_test(run: Run, arguments: 
     assert printed.returncode == pytest.ExitCode.USAGE_ERROR
 
 
+def test_a_baseline_outside_of_the_suite_does_not_move_its_root(run: Run, tmp_path: Path) -> None:
+    """pytest takes a word that it does not know yet for a test: the tests would have other names than in the file."""
+    outside = tmp_path.parent / f"{tmp_path.name}.json"
+    (tmp_path / "pytest.ini").write_text("[pytest]\n")
+
+    written = run("--sql-baseline", str(outside), "--sql-update", "-k", "page")
+    as_word = run("--sql-baseline", str(outside))
+    with_sign = run(f"--sql-baseline={outside}", "-k", "page", ITEMS="9")
+
+    assert written.returncode == 0
+    assert f"--sql-baseline={outside}" in as_word.stderr
+    assert as_word.returncode == pytest.ExitCode.USAGE_ERROR
+    assert "SQL regression: test_shop.py::test_page: 9 statements (6 in the baseline)" in with_sign.stdout
+    assert with_sign.returncode == pytest.ExitCode.TESTS_FAILED
+
+
 def test_without_the_option_nothing_is_loaded(run: Run, tmp_path: Path) -> None:
     """Neither the profiler nor SQLAlchemy, and no file is written."""
     (tmp_path / "test_shop.py").write_text(

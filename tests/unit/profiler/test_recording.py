@@ -184,7 +184,7 @@ def test_the_summary_groups_by_fingerprint() -> None:
 
     assert (group.calls, group.elapsed_s, group.row_count, group.cache_misses) == (2, 3.0, 10, 1)
     assert group.callers == (Caller("app.py", 3, "view"),)
-    assert (summary.execute_s, summary.transactions_s) == (2.0, 0.5)
+    assert (summary.execute_s, summary.transactions_s, summary.connect_s) == (2.0, 0.5, None)
 
 
 def test_the_summary_is_a_table_too() -> None:
