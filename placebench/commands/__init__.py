@@ -74,6 +74,7 @@ COMMANDS: Mapping[str, Entry] = {
     "lab study operators": Entry("what each setting of the real Placement is worth", "lab.study.operators"),
     "lab study herd": Entry("claims that schedulers lose to each other on the real Placement", "lab.study.herd"),
     "lab study saturation": Entry("how much load each variant takes, and how it breaks", "lab.study.saturation"),
+    "lab study scaleout": Entry("throughput and CPU by the number of hosts and replicas", "lab.study.scaleout"),
     "lab study published": Entry("the published figures of Placement, measured again", "lab.study.published"),
 }
 """By the words that call them, in the order of the help: everybody's commands first, then the laboratory."""

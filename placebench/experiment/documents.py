@@ -317,7 +317,7 @@ class _NetworkPoint(TypedDict):
 
 
 class _NetworkSettings(_Study[_NetworkPoint]):
-    job: Literal["query", "tiny", "waits"]
+    job: Literal["query", "tiny", "waits", "http", "rows", "walk"]
     operations: _AtLeastOne
     between: Literal["database", "client"]
     bytes_per_s: Positive | None
@@ -417,6 +417,36 @@ class _WorkersValues(TypedDict):
     memory: Annotated[list[tuple[Amount, Count, Count, Count, int]], Meta(min_length=1)]
 
 
+class _ScaleOutPoint(TypedDict):
+    hosts: _AtLeastOne
+    replicas: Count
+
+
+class _ScaleOutSettings(_Study[_ScaleOutPoint]):
+    requests: _AtLeastOne
+    users: _AtLeastOne
+    variant: str
+    processes: _AtLeastOne
+    cpus_per_host: Count
+
+
+class _ScaleOutCpu(TypedDict):
+    nginx: Amount
+    hosts: Amount
+    primary: Amount
+    replicas: Amount
+
+
+class _ScaleOutValues(TypedDict):
+    elapsed_s: Positive
+    requests: _AtLeastOne
+    throughput_per_s: Positive
+    latency_s: Amount
+    latency_s_p99: Amount
+    client_cpu_s: Amount
+    cpu_s: _ScaleOutCpu
+
+
 HEADS: Final[Mapping[str, Any]] = {
     "perfload": _InterleavedHead,
     "compare": _InterleavedHead,
@@ -428,6 +458,7 @@ HEADS: Final[Mapping[str, Any]] = {
     "network": _StudyHead[_NetworkSettings],
     "matrix": _StudyHead[_MatrixSettings],
     "workers": _StudyHead[_WorkersSettings],
+    "scaleout": _StudyHead[_ScaleOutSettings],
 }
 """The head of a run, by its command."""
 MEASUREMENTS: Final[Mapping[str, Any]] = {
@@ -439,5 +470,6 @@ MEASUREMENTS: Final[Mapping[str, Any]] = {
     "network": _Measured[_NetworkPoint, _NetworkValues],
     "matrix": _Measured[_MatrixJob, _MatrixValues],
     "workers": _Measured[_WorkersPoint, _WorkersValues],
+    "scaleout": _Measured[_ScaleOutPoint, _ScaleOutValues],
 }
 """A valid measurement, by the command of the study."""

@@ -7,7 +7,7 @@ changes the link's shape. A job begins when its first request is sent and ends w
 """
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, replace
 from functools import partial
@@ -99,10 +99,55 @@ class NetworkStudy:
 
 def _requests(study: NetworkStudy, topology: Topology) -> list[str]:
     """Return the requests of the job, in this order."""
-    if study.job != "tiny":
-        return [study.request] * study.operations
-    roots = [topology.uuids(number)[0] for number in range(min(topology.trees, study.operations))]
-    return [f"/resource_providers/{roots[number % len(roots)]}" for number in range(study.operations)]
+    return small_reads(topology, study.operations) if study.job == "tiny" else [study.request] * study.operations
+
+
+def small_reads(topology: Topology, operations: int) -> list[str]:
+    """Return requests for the roots of *topology*, one after the other."""
+    roots = [topology.uuids(number)[0] for number in range(min(topology.trees, operations))]
+    return [f"/resource_providers/{roots[number % len(roots)]}" for number in range(operations)]
+
+
+@dataclass(frozen=True)
+class Sent:
+    """One request as the client saw it."""
+
+    elapsed_s: float
+    cpu_s: float
+    packed_bytes: int
+
+
+def measure_job(
+    link: Link,
+    profile: LinkProfile,
+    database_url: str,
+    workers: Callable[[], Sequence[int]],
+    job: Callable[[], Sequence[Sent]],
+) -> dict[str, Any]:
+    """Run *job* over *link* with this profile; return what `NetworkStudy.spec` names.
+
+    database_url: without the link. workers: the processes of the service.
+    """
+    link.set_profile(profile)
+    worker_pids, backends_before = workers(), read_backends(database_url)
+    pids = [*worker_pids, *(backends_before.cpu_s if backends_before else ())]
+    before, cpu_before, starved_before_s = link.traffic(), read_cpu_by_pid(worker_pids), read_starved_s(pids)
+    link.trace()
+    sent = job()
+    worker_cpu_s = cpu_between(cpu_before, read_cpu_by_pid(worker_pids))
+    starved_s = read_starved_s(pids) - starved_before_s
+    backend_cpu_s = backend_cpu_between(backends_before, read_backends(database_url))
+    traffic, elapsed_s = link.traffic().since(before), sum(each.elapsed_s for each in sent)
+    return {
+        "elapsed_s": elapsed_s,
+        "cpu_s": None if backend_cpu_s is None else worker_cpu_s + backend_cpu_s,
+        "client_cpu_s": sum(each.cpu_s for each in sent),
+        "starved_s": starved_s,
+        **asdict(traffic),
+        "in_transit_s": min(traffic.in_transit_s, elapsed_s),
+        "body_bytes": sum(each.packed_bytes for each in sent),
+        "trace": link.trace(),
+    }
 
 
 class _Served:
@@ -141,32 +186,18 @@ class _Served:
         """One job over the emulated network of the point."""
         encoding = "gzip" if point.get("compress") else "identity"
         url = self._link.url if self._link.url.startswith("http") else self._server.url
-        self._link.set_profile(LinkProfile(point["latency_ms"] / 1e3, bytes_per_s))
-        workers, backends_before = self._server.worker_pids(), read_backends(self._database_url)
-        pids = [*workers, *(backends_before.cpu_s if backends_before else ())]
-        before, cpu_before, starved_before_s = self._link.traffic(), read_cpu_by_pid(workers), read_starved_s(pids)
-        self._link.trace()
-        sent = [self._send(url, request, encoding) for request in requests]
-        worker_cpu_s, starving_s = (
-            cpu_between(cpu_before, read_cpu_by_pid(workers)),
-            read_starved_s(pids) - starved_before_s,
+        profile = LinkProfile(point["latency_ms"] / 1e3, bytes_per_s)
+        made = measure_job(
+            self._link,
+            profile,
+            self._database_url,
+            self._server.worker_pids,
+            lambda: [self._send(url, request, encoding) for request in requests],
         )
-        backend_cpu_s = backend_cpu_between(backends_before, read_backends(self._database_url))
-        traffic = self._link.traffic().since(before)
         self._server.check()
-        elapsed_s = sum(each.elapsed_s for each in sent)
-        return {
-            "elapsed_s": elapsed_s,
-            "cpu_s": None if backend_cpu_s is None else worker_cpu_s + backend_cpu_s,
-            "client_cpu_s": sum(each.cpu_s for each in sent),
-            "starved_s": starving_s,
-            **asdict(traffic),
-            "in_transit_s": min(traffic.in_transit_s, elapsed_s),
-            "body_bytes": sum(each.packed_bytes for each in sent),
-            "trace": self._link.trace(),
-        }
+        return made
 
-    def _send(self, url: str, request: str, encoding: str) -> "_Sent":
+    def _send(self, url: str, request: str, encoding: str) -> Sent:
         """One request, timed until its body is read; then its response is compared with the others'."""
         started, cpu_before = time.perf_counter(), time.thread_time()
         try:
@@ -177,7 +208,7 @@ class _Served:
         if reply.status != HTTPStatus.OK:
             raise LoadError(f"{self._variant.name} returned {reply.status}, expected 200; {self._state()}")
         self._same.check(self._variant.name, request, reply.body)
-        return _Sent(elapsed_s, cpu_s, reply.packed_bytes)
+        return Sent(elapsed_s, cpu_s, reply.packed_bytes)
 
     def _state(self) -> str:
         """Whether its proxy still runs, which is the first thing to check."""
@@ -186,15 +217,6 @@ class _Served:
         except LoadError as error:
             return str(error)
         return "its proxy runs"
-
-
-@dataclass(frozen=True)
-class _Sent:
-    """One request as the client saw it."""
-
-    elapsed_s: float
-    cpu_s: float
-    packed_bytes: int
 
 
 def _spec(study: NetworkStudy, variant: Variant, database_url: str, folder: Path) -> ServerSpec:

@@ -63,7 +63,7 @@ def hidden_places(document: Any, at: str = "plan") -> Iterator[str]:
 
 def _data(plan: Experiment) -> dict[str, Any]:
     """An inventory data set, or data of one's own."""
-    names = _OWN_DATA if plan.topology is None else ("topology", "trees")
+    names = _OWN_DATA if plan.topology is None else ("topology", "trees", "database")
     used = {"seed": plan.seed, **_without_defaults({name: getattr(plan, name) for name in names})}
     return used if plan.utilization is None else {**used, "utilization": plan.utilization}
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from http import HTTPStatus
 from itertools import cycle, pairwise
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Final
 from uuid import uuid4
 
 from placebench.errors import LoadError
@@ -25,7 +25,7 @@ from placebench.experiment.http_request import HEADERS, Reply, fetch, send
 from placebench.experiment.write_check import holding_of, read_holdings
 from placebench.loadgen.write_log import Allocations
 from placebench.reference.api.pipeline import POSITION_HEADER
-from placebench.runtime.postgres.cluster import Cluster, ClusterNode
+from placebench.runtime.postgres.cluster import Cluster, ClusterNode, Who
 from placebench.runtime.scale_out import ScaleOut
 
 Note = Callable[[str], None]
@@ -267,7 +267,7 @@ def _cut_then_kill(scaled: ScaleOut, note: Note) -> None:
 
 
 @contextmanager
-def _cut_off(cluster: Cluster, who: Literal["services", "nodes"], note: Note) -> Iterator[None]:
+def _cut_off(cluster: Cluster, who: Who, note: Note) -> Iterator[None]:
     """Nothing passes between the primary and *who* for some seconds, and until the block ends."""
     primary = cluster.primary
     with cluster.cut_off(primary, who):
@@ -297,6 +297,8 @@ class Fault:
     inflict: Callable[[ScaleOut, Note], None]
     of_database: bool = True
     """Whether it needs a replica."""
+    of_network: bool = False
+    """Whether it needs a cluster that is cuttable."""
 
 
 FAULTS: Final[Mapping[str, Fault]] = {
@@ -304,7 +306,7 @@ FAULTS: Final[Mapping[str, Fault]] = {
     "kill-replica": Fault(_kill_replica),
     "kill-primary": Fault(_kill_primary),
     "slow-replica": Fault(_slow_replica),
-    "cut-hosts": Fault(_cut_hosts, of_database=False),
-    "cut-replicas": Fault(_cut_replicas),
-    "cut-then-kill": Fault(_cut_then_kill),
+    "cut-hosts": Fault(_cut_hosts, of_database=False, of_network=True),
+    "cut-replicas": Fault(_cut_replicas, of_network=True),
+    "cut-then-kill": Fault(_cut_then_kill, of_network=True),
 }

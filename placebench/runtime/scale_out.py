@@ -16,7 +16,7 @@ from importlib import resources
 from importlib.util import find_spec
 from pathlib import Path
 from types import TracebackType
-from typing import Final, Self
+from typing import Any, Final, Self
 from urllib.parse import urlsplit
 
 from placebench.errors import MissingExtraError, ServerError
@@ -38,12 +38,14 @@ class ScaleOut:
         hosts: int,
         replicas: int,
         synchronous: bool = False,
+        cuttable: bool = False,
         announce: Callable[[str], None] = lambda _: None,
     ) -> None:
         """Start the database, let *fill* write the data, copy it to the replicas, then start hosts and balancer.
 
         spec: of each host; its port is the balancer's. fill: takes the URL of the primary's empty database. hosts,
-        replicas: how many. synchronous: a commit waits until every replica shows it. announce: gets each step.
+        replicas: how many. synchronous: a commit waits until every replica shows it. cuttable: the network of the nodes
+        can be cut (`Cluster.cut_off`). announce: gets each step.
 
         Raises MissingExtraError where nginx is missing, before anything is started, ServerError and DatabaseError for
         what does not start.
@@ -51,18 +53,17 @@ class ScaleOut:
         nginx_program()
         with ExitStack() as stack:
             announce("PostgreSQL: the primary")
-            self.cluster = stack.enter_context(Cluster(replicas))
+            self.cluster = stack.enter_context(Cluster(replicas, cuttable=cuttable))
             announce("data")
             fill(self.cluster.url(self.cluster.primary))
             announce(f"replicas: {replicas}")
             self.cluster.add_replicas(synchronous=synchronous)
             announce(f"service hosts: {hosts}")
-            readers = {"PLACEBENCH_READER_URL": self.cluster.reader_url} if replicas else {}
+            readers = {"PLACEBENCH_READER_URL": self.cluster.reader_url(replicas)} if replicas else {}
             environment = {**spec.environment, **readers}
             self._spec = replace(spec, database_url=self.cluster.writer_url, environment=environment, port=0)
-            with ThreadPoolExecutor(hosts) as pool:
-                started = pool.map(lambda _: stack.enter_context(serve(self._spec)), range(hosts))
-                self.hosts: list[RunningServer] = list(started)
+            self.cpus = share_cpus(hosts)
+            self.hosts = start_hosts(self._spec, self.cpus, stack)
             announce("nginx")
             self.balancer = stack.enter_context(LoadBalancer([host.url for host in self.hosts], port=spec.port))
             self.url = self.balancer.url
@@ -92,9 +93,42 @@ class ScaleOut:
     def restart_host(self, number: int) -> None:
         """Start a killed host again, at the address that nginx knows."""
         port = urlsplit(self.hosts[number].url).port or 0
-        self.hosts[number] = self._stack.enter_context(serve(replace(self._spec, port=port)))
+        (self.hosts[number],) = start_hosts(replace(self._spec, port=port), [self.cpus[number]], self._stack)
+
+    def isolation(self) -> dict[str, Any]:
+        """What parts have of their own, for results: the CPUs of each host, none where all are shared."""
+        return {
+            "cpus": {f"host{number}": sorted(each) for number, each in enumerate(self.cpus, 1)},
+            "network": "shared",
+        }
 
 
+def share_cpus(hosts: int) -> list[frozenset[int]]:
+    """The CPUs of each host: as many for each, and as many left for nginx and databases; empty where there are too few.
+
+    Too few are two of them, or fewer than one for each; and the CPUs of macOS, where processes are not bound to any.
+    """
+    available = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
+    share = len(available) // (hosts + 1) if len(available) > _TOO_FEW_CPUS else 0
+    return [frozenset(available[share * number : share * (number + 1)]) for number in range(hosts)]
+
+
+def start_hosts(spec: ServerSpec, cpus: Sequence[frozenset[int]], stack: ExitStack) -> list[RunningServer]:
+    """Start a host of *spec* for each of *cpus*, side by side, on those CPUs or, where it is empty, on all.
+
+    *stack* ends them.
+    """
+
+    def start(own: frozenset[int]) -> RunningServer:
+        if own:
+            os.sched_setaffinity(0, own)  # of this thread, which ends with the pool; the host inherits it
+        return stack.enter_context(serve(spec))
+
+    with ThreadPoolExecutor(len(cpus)) as pool:
+        return list(pool.map(start, cpus))
+
+
+_TOO_FEW_CPUS: Final = 2
 _LIMIT_S: Final = 20.0
 _POLL_S: Final = 0.01
 _CONFIGURATION: Final = """\

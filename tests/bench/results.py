@@ -33,7 +33,7 @@ class Recipe:
     section: str = ""
     """Of bench.py, with its options; or else"""
     run: str = ""
-    """A command of placebench with -o and --resume."""
+    """A command of placebench with -o and --resume, which makes the first file; published.py draws the others."""
     smoke: str = ""
     """Further options of the command for --smoke; a section has its own."""
     placement: bool = False
@@ -53,7 +53,7 @@ class Recipe:
                 str(out),
             ]
             return
-        folder, (file,) = runs / self.name, self.files
+        folder, file = runs / self.name, self.files[0]
         least = shlex.split(self.smoke) if smoke else []
         again = ["--resume"] if (folder / "run.json").is_file() else []
         yield ["-m", "placebench", *shlex.split(self.run), *beside, *least, *again, "-q", "-o", str(folder)]
@@ -61,8 +61,9 @@ class Recipe:
 
 
 _LEAST = "--trees 4 -n 1 --rounds 1"
-PLANS = sorted(path.stem for path in (TOP / "docs" / "lab" / "plans").glob("*.toml"))
-"""A raw file each."""
+_LEAST_SIZES = "--trees 4 --sizes 1x1 --requests 2 -n 1"
+PLANS = {"alternatives": 6, "connections": 3, "drivers": 3, "indexes": 3, "postgres": 3}
+"""Of docs/lab/plans: the rounds of a replicate. A raw file each."""
 RECIPES = (
     Recipe("steps", ("steps.json",), run="lab steps --trees 1000 -n 30", smoke=_LEAST),
     Recipe("leave-one-out", ("leave-one-out.json",), run="lab steps --leave-one-out --trees 1000 -n 12", smoke=_LEAST),
@@ -72,10 +73,10 @@ RECIPES = (
         Recipe(
             name,
             (f"{name}.json",),
-            run=f"compare --plan docs/lab/plans/{name}.toml --trees 1000 -n 8 --rounds 6",
+            run=f"compare --plan docs/lab/plans/{name}.toml --trees 1000 -n 8 --rounds {rounds}",
             smoke="--trees 4 -n 6 --rounds 1",
         )
-        for name in PLANS
+        for name, rounds in PLANS.items()
     ),
     Recipe("calibration", ("calibration.json",), run="calibrate -n 60", smoke="--trees 4 -n 6 --rounds 1"),
     Recipe(
@@ -92,12 +93,26 @@ RECIPES = (
             smoke="--trees 4 -n 1 --time 1",
             placement=variants.startswith("placement"),
         )
-        for name, variants in (("saturation", "placement,tuned"), ("saturation-algorithms", "dedup,cached"))
+        for name, variants in (("saturation", "placement,tuned"), ("saturation-algorithms", "dedup,cached --time 3"))
     ),
     Recipe("losses", ("losses.json", "losses.svg"), section="losses"),
     Recipe("scaleout", ("scaleout.json",), section="faults"),
     Recipe("scaleout-cost", ("scaleout-cost.json",), section="scaleout"),
+    Recipe(
+        "scaleout-7000",
+        ("scaleout-7000.json", "scaleout-hosts.svg"),
+        run="lab study scaleout --trees 1000 -n 3",
+        smoke=_LEAST_SIZES,
+    ),
+    Recipe(
+        "scaleout-60000",
+        ("scaleout-60000.json",),
+        run="lab study scaleout --trees 8572 --sizes 1x1,2x1,3x1,4x1 --requests 40 -n 3",
+        smoke=_LEAST_SIZES,
+    ),
     Recipe("repeats", ("repeats.json",), section="repeats"),
+    Recipe("profiler", ("profiler.json",), section="profiler --repeats 8"),
+    Recipe("profiled", ("profiled.json",), section="profiled --trees 300 --repeats 4"),
     Recipe("waiting", ("waiting.json",), section="waiting"),
     Recipe("sequential", ("sequential.json",), section="sequential"),
     Recipe(
@@ -118,8 +133,20 @@ RECIPES = (
         "asyncio",
         ("asyncio.json",),
         run="lab study workers --workloads compute,database,network,query --mixes 1x8,8x1,1x8@uvicorn,1x8@granian,"
-        "2x4@uvicorn --users 8 --requests 100 --trees 50 -n 6",
+        "2x4@uvicorn --users 8 --requests 100 --trees 50 -n 5",
         smoke="--mixes 1x1,1x2@uvicorn --requests 2 --users 2 --trees 4 -n 1",
+    ),
+    Recipe(
+        "breakdown",
+        ("breakdown.json",),
+        run="lab study breakdown --trees 100 --time 1 -n 5",
+        smoke="--endpoints traits --trees 4 -n 1",
+    ),
+    Recipe(
+        "copy-on-write",
+        ("copy-on-write.json",),
+        run="lab study workers --workloads state,state-frozen --mixes 1x1,1x2,1x4,2x1,2x2,4x1 --trees 50 -n 5",
+        smoke="--mixes 1x1 --requests 2 --trees 4 -n 1",
     ),
     Recipe(
         "scalability",
@@ -127,6 +154,24 @@ RECIPES = (
         run="lab study workers --mixes 1x1,2x1,3x1,4x1,6x1 --workloads compute,query --requests 80 --users 6 --trees "
         "50 -n 3",
         smoke="--mixes 1x1 --requests 2 --trees 4 -n 1",
+    ),
+    *(
+        Recipe(
+            f"network-{job}",
+            (f"network-{job}.json",),
+            run=f"lab study network --job {job} --trees 50 -n 6",
+            smoke="--latency-ms 0,1 --operations 2 --trees 4 -n 1",
+        )
+        for job in ("http", "rows", "walk")
+    ),
+    *(
+        Recipe(
+            f"matrix-{name}",
+            (f"matrix-{name}.json",),
+            run=f"lab study matrix docs/lab/matrices/{name}-small.toml -n 6",
+            smoke="--trees 4 -n 1",
+        )
+        for name in ("latency", "pythons")
     ),
 )
 """Add a line for a new raw file, and its figures to published.py."""

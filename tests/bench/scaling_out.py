@@ -111,20 +111,22 @@ def _cpu_s(scaled: ScaleOut) -> dict[str, float]:
     return found
 
 
-def _behind_nginx(scaled: ScaleOut, request: str, arguments: argparse.Namespace) -> dict[str, list[float]]:
-    """CPU seconds per request of nginx, host and PostgreSQL, directly at the host and through nginx, in pairs."""
+def _behind_nginx(scaled: ScaleOut, request: str, arguments: argparse.Namespace) -> dict[str, Any]:
+    """CPU seconds per request, directly at the host and through nginx, in pairs; by part too."""
     urls = {"direct": scaled.hosts[0].url, "nginx": scaled.url}
-    found: dict[str, list[float]] = {name: [] for name in urls}
+    parts: dict[str, defaultdict[str, list[float]]] = {name: defaultdict(list) for name in urls}
     for url in (*urls.values(), *urls.values()):
         fetch(url, request)
     for pair in range(arguments.pairs):
         for name in sorted(urls, reverse=bool(pair % 2)):
-            before = sum(_cpu_s(scaled).values())
+            before = _cpu_s(scaled)
             for _ in range(arguments.block_requests):
                 fetch(urls[name], request)
-            found[name].append((sum(_cpu_s(scaled).values()) - before) / arguments.block_requests)
+            for part, seconds in _cpu_s(scaled).items():
+                parts[name][part].append((seconds - before[part]) / arguments.block_requests)
+    found = {name: [sum(block) for block in zip(*each.values(), strict=True)] for name, each in parts.items()}
     more = [after - before for before, after in zip(found["direct"], found["nginx"], strict=True)]
-    return {f"{name}_s": values for name, values in found.items()} | {"more_s": more}
+    return {f"{name}_s": values for name, values in found.items()} | {"more_s": more, "parts_s": parts}
 
 
 def _writes(stands: dict[str, ScaleOut], arguments: argparse.Namespace) -> dict[str, dict[str, Any]]:
@@ -195,14 +197,16 @@ def bench_faults(arguments: argparse.Namespace, say: Callable[..., None], _: Cal
 
 
 def _checks(cases: Sequence[Case], claims: int) -> dict[str, Any]:
-    """What a check of each case found, on two hosts and one replica that are started for it."""
+    """What a check of each case found, one after the other; two hosts and one replica for each kind of replication."""
     head: dict[str, Any] = {}
     runs = []
-    for fault, replication, with_position in cases:
-        with _stand_up(hosts=2, replicas=1, synchronous=replication == "synchronous") as scaled:
+    for replication in sorted({replication for _, replication, _ in cases}):
+        synchronous = replication == "synchronous"
+        with _stand_up(hosts=2, replicas=1, synchronous=synchronous, cuttable=len(cases) > 1) as scaled:
             head = head or _head(scaled)
-            how = {"replication": replication, "fault": fault, "claims": claims, "with_position": with_position}
-            runs.append(how | _check(scaled, fault, claims, with_position=with_position))
+            for fault, _, with_position in (each for each in cases if each[1] == replication):
+                how = {"replication": replication, "fault": fault, "claims": claims, "with_position": with_position}
+                runs.append(how | _check(scaled, fault, claims, with_position=with_position))
     return {**head, "runs": runs}
 
 

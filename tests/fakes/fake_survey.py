@@ -60,6 +60,7 @@ POINTS: Mapping[str, Sequence[dict[str, Any]]] = {
         for workload in ("query", "state")
         for processes, threads in ((1, 4), (4, 1))
     ],
+    "scaleout": [{"hosts": hosts, "replicas": 1} for hosts in (1, 2)],
 }
 SETTINGS: Mapping[str, dict[str, Any]] = {
     "breakdown": {"variant": "tuned", "processes": 2, "time_s": 3.0},
@@ -85,6 +86,7 @@ SETTINGS: Mapping[str, dict[str, Any]] = {
         "versions": [{"point": point, **_VERSIONS} for point in _MATRIX],
     },
     "workers": {"requests": {"query": 40, "state": 40}, "users": 4, "variant": "tuned"},
+    "scaleout": {"requests": 100, "users": 8, "variant": "dedup", "processes": 1, "cpus_per_host": 0},
 }
 VALUES: Mapping[str, dict[str, Any]] = {
     "breakdown": {
@@ -163,6 +165,15 @@ VALUES: Mapping[str, dict[str, Any]] = {
         "rss_bytes": 90 * _MIB,
         "unshared_bytes": 8 * _MIB,
         "memory": [[0.0, 50 * _MIB, 40 * _MIB, 90 * _MIB, 0], [0.5, 50 * _MIB, 40 * _MIB, 90 * _MIB, 8 * _MIB]],
+    },
+    "scaleout": {
+        "elapsed_s": 2.0,
+        "requests": 100,
+        "throughput_per_s": 50.0,
+        "latency_s": 0.1,
+        "latency_s_p99": 0.2,
+        "client_cpu_s": 0.1,
+        "cpu_s": {"nginx": 0.1, "hosts": 2.0, "primary": 0.0, "replicas": 0.5},
     },
 }
 

@@ -92,6 +92,29 @@ def proxies() -> list[int]:
     return [each.pid for each in below if "placebench.runtime.network.proxy" in each.cmdline()]
 
 
+TRIPS = {
+    "http": {"connection": 8, "keep-alive": 5, "pipelining": 2},
+    "rows": {"insert": 6, "pipeline": 1, "multi-row": 3, "copy": 4},
+    "walk": {"loop": 4, "recursive": 1, "function": 1},
+}
+"""Of four requests, rows or steps, handshakes, BEGIN and COMMIT included; a pipeline is a transaction by itself."""
+
+
+@pytest.mark.parametrize("job", TRIPS)
+def test_a_protocol_has_its_own_round_trips(
+    job: str, server: Server, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As many at 0 and at 10 ms, and the time grows by a latency for each."""
+    pytest.importorskip("granian" if job == "http" else "psycopg")
+    options = ("--job", job, "--operations", "4", "--latency-ms", "0,10", "--out", str(tmp_path / "run"))
+    rows = asked(server, capsys, *options)
+
+    for latency_ms in (0, 10):
+        there = [row for row in rows if row["latency_ms"] == latency_ms]
+        assert TRIPS[job] == {row["variant"]: row["round_trips"] + row["connections"] for row in there}
+        assert all(row["elapsed_s"] >= TRIPS[job][row["variant"]] * latency_ms / 1e3 for row in there)
+
+
 @pytest.mark.parametrize(
     ("options", "said"),
     [
@@ -103,6 +126,11 @@ def proxies() -> list[int]:
         (["--variants", "naive,naive"], "argument --variants: expected different names with commas between"),
         (["--variants", "noop"], "the variant noop uses no database: name variants, or placement"),
         (["--variants", "nimble"], "no variant 'nimble'"),
+        (
+            ["--job", "rows", "--variants", "insert,keep-alive"],
+            "no protocol 'keep-alive' of --job rows: expected insert",
+        ),
+        (["--job", "http", "--between", "client"], "--between has no effect on --job http: leave it away"),
         (["--operations", "0"], "argument --operations: expected a whole number from 1 to 1000000, saw '0'"),
     ],
 )

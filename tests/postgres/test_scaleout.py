@@ -7,7 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -21,7 +21,9 @@ from placebench.experiment.http_request import HEADERS, Reply, send
 from placebench.experiment.scale_out_check import FAULTS, ScaleOutCheck, check_scale_out
 from placebench.reference.api.pipeline import POSITION_HEADER
 from placebench.runtime import scale_out
-from placebench.runtime.postgres import open_connection
+from placebench.runtime.postgres import Server, open_connection
+from placebench.runtime.running_server import ServerSpec
+from placebench.runtime.scale_out import share_cpus, start_hosts
 from placebench.seeding import find_topology
 
 Scaled = dict[str, Any]
@@ -157,6 +159,29 @@ def test_the_command_knows_every_fault() -> None:
     assert list(_FAULTS) == list(FAULTS)
 
 
+def test_a_host_has_the_cpus_that_it_is_started_on(server: Server) -> None:
+    """All of its processes, and nobody else."""
+    before, first = os.sched_getaffinity(0), min(os.sched_getaffinity(0))
+    with ExitStack() as stack:
+        (host,) = start_hosts(ServerSpec(database_url=server.url, variant="dedup"), [frozenset({first})], stack)
+        pids = [host.pid, *host.worker_pids()]
+
+        assert [os.sched_getaffinity(pid) for pid in pids] == [{first}] * 2
+    assert os.sched_getaffinity(0) == before
+
+
+@pytest.mark.parametrize(
+    ("count", "hosts", "found"), [(8, 3, [{0, 1}, {2, 3}, {4, 5}]), (3, 4, [set()] * 4), (2, 1, [set()])]
+)
+def test_hosts_share_cpus_where_there_are_enough(
+    count: int, hosts: int, found: list[set[int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Eight for three hosts: two each, and two for nginx and the databases; of two CPUs none is set apart."""
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(count)))
+
+    assert share_cpus(hosts) == found
+
+
 def test_what_is_no_position_is_refused(scaled: Scaled) -> None:
     """A position that the service cannot read would be no promise."""
     assert [ask(scaled, "GET", "/traits", each).status for each in ("", "1", "0/1; DROP", "0/FFFFFFFFF")] == [400] * 4
@@ -225,3 +250,34 @@ def test_a_missing_nginx_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -
 
     with pytest.raises(MissingExtraError, match=r"placebench\[scaleout\]"):
         scale_out.nginx_program()
+
+
+def test_a_study_serves_the_same_responses_by_every_number_of_hosts_and_replicas(
+    server: Server, tmp_path: Path, capsys: pytest.CaptureFixture[str], documented: Callable[[str], set[str]]
+) -> None:
+    """With a replica the primary has nothing to do for a read. Takes some seconds: a cluster of its own."""
+    small = ["--trees", "2", "-n", "1", "--requests", "20", "--sizes", "1x0,2x1", "--users", "2"]
+    argv = ["lab", "study", "scaleout", *small, "--server", server.url, "--json", "-o", str(tmp_path / "run")]
+    assert main(argv) == 0
+    alone, scaled = json.loads(capsys.readouterr().out)["rows"]
+
+    assert documented("scaleout") <= set(alone)
+    assert [(row["hosts"], row["replicas"], row["reason"]) for row in (alone, scaled)] == [(1, 0, None), (2, 1, None)]
+    assert alone["primary_cpu_s"] > 10 * scaled["primary_cpu_s"]
+    assert min(scaled["nginx_cpu_s"], scaled["hosts_cpu_s"], scaled["replicas_cpu_s"]) > 0 == alone["replicas_cpu_s"]
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--sizes", "1"], "hosts x replicas"),
+        (["--sizes", "0x1"], "hosts x replicas"),
+        (["--variant", "cached"], "a replica"),
+    ],
+)
+def test_a_study_of_what_cannot_be_is_one_line(
+    options: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Exit code 2 before anything is started."""
+    assert main(["lab", "study", "scaleout", *options]) == 2
+    assert said in capsys.readouterr().err

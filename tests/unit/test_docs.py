@@ -143,7 +143,7 @@ def test_each_environment_variable_is_documented() -> None:
 
 
 def test_matrices_can_be_run(tmp_path: Path) -> None:
-    """The file in docs/lab/matrices, and the one in the page."""
+    """The files in docs/lab/matrices, and the one in the page."""
     (written,) = blocks(DOCS / "lab" / "matrix.md", "toml")
     (tmp_path / "mine.toml").write_text(written)
 

@@ -213,7 +213,8 @@ def _check(arguments: Namespace, scaled: "ScaleOut") -> int:
             progress=advance,
         )
     passed = made.history.passed
-    emit(arguments, text=lambda: "\n".join(_lines(made)), document=lambda: {**asdict(made), "passed": passed})
+    document = {**asdict(made), "passed": passed, "isolation": scaled.isolation()}
+    emit(arguments, text=lambda: "\n".join(_lines(made)), document=lambda: document)
     if made.events and made.events[-1][1] == INTERRUPTED:
         return EXIT_INTERRUPTED
     return 3 if passed is None else int(not passed)
@@ -241,6 +242,7 @@ def _anomaly_lines(history: "HistoryCheck") -> Iterator[str]:
 
 @contextmanager
 def _stand_up(arguments: Namespace, chosen: "ReferenceVariant") -> "Iterator[ScaleOut]":
+    from placebench.experiment.scale_out_check import FAULTS
     from placebench.runtime.running_server import ServerSpec
     from placebench.runtime.scale_out import ScaleOut
     from placebench.seeding import find_topology, migrate_options, seed
@@ -270,6 +272,7 @@ def _stand_up(arguments: Namespace, chosen: "ReferenceVariant") -> "Iterator[Sca
             hosts=arguments.hosts,
             replicas=arguments.replicas,
             synchronous=arguments.synchronous,
+            cuttable=bool(arguments.fault) and FAULTS[arguments.fault].of_network,
             announce=announce,
         )
     with scaled:
@@ -279,7 +282,13 @@ def _stand_up(arguments: Namespace, chosen: "ReferenceVariant") -> "Iterator[Sca
 
 def _document(scaled: "ScaleOut", variant_name: str) -> dict[str, Any]:
     databases = {node.name: scaled.cluster.url(node) for node in scaled.cluster.nodes}
-    return {"url": scaled.url, "variant": variant_name, "pids": scaled.pids(), "databases": databases}
+    return {
+        "url": scaled.url,
+        "variant": variant_name,
+        "pids": scaled.pids(),
+        "databases": databases,
+        "isolation": scaled.isolation(),
+    }
 
 
 def _watch(scaled: "ScaleOut", wait: Callable[[float], bool]) -> None:

@@ -3,9 +3,9 @@
 FlaskExtension(app, folder=Path("recordings"))
 """
 
-from typing import Any, Unpack
+from typing import Unpack
 
-from flask import Flask, request, request_started
+from flask import Flask, request
 
 from placebench.profiler.capture.statement_comments import set_comment
 from placebench.profiler.integrations.process_profiler import IntegrationSettings, split_settings
@@ -26,12 +26,13 @@ class FlaskExtension:
         """Profile the requests to *app*."""
         profiler, settings = split_settings({**self._settings, **app.config.get("SQL_PROFILER", {})})
 
-        def name_request(_sender: Flask, **_: Any) -> None:
+        def name_request() -> None:
             rule, view = request.url_rule, app.view_functions.get(request.endpoint or "")
             set_comment(None if rule is None else f"{request.root_path}{rule}", getattr(view, "__name__", None))
             if rule is not None:
                 profiler.rename(f"{request.method} {request.root_path}{rule}")
 
         app.wsgi_app = profiler.wsgi(app.wsgi_app, **settings)
-        request_started.connect(name_request, app, weak=False)
+        # The first of these functions; a signal would need blinker, which Flask 2.2 does without.
+        app.before_request_funcs.setdefault(None, []).insert(0, name_request)
         app.extensions["placebench"] = profiler

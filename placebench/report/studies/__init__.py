@@ -18,7 +18,7 @@ from placebench.report.figures import shorten_variant
 from placebench.report.model import Chart, Column, Items, Paragraph, Report, Section, Table, Text
 from placebench.results import Run
 
-STUDIES = ("breakdown", "herd", "matrix", "network", "operators", "published", "saturation", "workers")
+STUDIES = ("breakdown", "herd", "matrix", "network", "operators", "published", "saturation", "scaleout", "workers")
 """Each is a command, and the module of its results."""
 CLIENT_IS_BUSY = 0.7
 """From this share of a core on, the client may be the limit."""

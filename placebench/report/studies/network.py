@@ -347,12 +347,20 @@ def _role(variant: str, variants: Sequence[str]) -> Role:
 
 def _notes(settings: Mapping[str, Any]) -> Iterator[str]:
     sides = "the service and its database" if settings["between"] == "database" else "the client and the service"
+    by_service = "by one client of one worker with one thread"
     job = {
-        "query": "A job is the request",
-        "tiny": "A job is small reads one after the other (GET /resource_providers/UUID)",
-        "waits": "A job is the request after 250 ms of pg_sleep() in the database, one statement of the service",
+        "query": f"A job is the request, N per job, {by_service}",
+        "tiny": f"A job is small reads one after the other (GET /resource_providers/UUID), N per job, {by_service}",
+        "waits": "A job is the request after 250 ms of pg_sleep() in the database, one statement of the service, N per "
+        f"job, {by_service}",
+        "http": "A job is N small reads (GET /resource_providers/UUID) of tuned under granian, one worker: connection "
+        "opens one for each, keep-alive one for all, pipelining sends all requests before it reads a response",
+        "rows": "A job writes N rows in a transaction, with psycopg 3 on an open connection: insert is an INSERT for "
+        "each, pipeline the same in pipeline mode, multi-row one INSERT, copy a COPY",
+        "walk": "A job follows a list of N rows, each with the key of the next, with psycopg 3 on an open connection: "
+        "loop is a SELECT for each, recursive one WITH RECURSIVE, function a loop in PL/pgSQL",
     }[settings["job"]]
-    yield f"{job}, {units.count(settings['operations'])} per job, by one client of one worker with one thread."
+    yield f"{job.replace('N ', units.count(settings['operations']) + ' ')}."
     yield (
         f"A proxy between {sides} emulates the network. Each byte leaves it half of the latency after it came; "
         "opening a connection takes one latency more, for its handshake."

@@ -1,27 +1,23 @@
 """Threads, processes or event loops: throughput and memory of each mix, workload by workload."""
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from statistics import fmean
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from placebench import units
-from placebench.errors import TooFewReplicatesError
 from placebench.experiment.records import Measurement
 from placebench.page.axis_charts import Line, PointSeries, lines, points
 from placebench.page.svg import Role
-from placebench.report.model import Chart, Column, Table
+from placebench.report.model import Chart
+from placebench.report.scalability import scalability_row, scalability_tables
 from placebench.report.studies import CLIENT_IS_BUSY, StudyResults, measured, valid_points
 from placebench.results import Run
-from placebench.stats import ConfidenceInterval, median_interval
-from placebench.stats.scalability import fit_scalability
+from placebench.stats import median_interval
 
 _MEDIANS = ("throughput_per_s", "latency_s", "pss_bytes", "uss_bytes", "rss_bytes", "unshared_bytes", "client_cpu_s")
 _LOST = 4
 """Where the un-shared bytes are in a sample of `memory`."""
 _POINTS_OF_A_LINE = 25
-_CHECKED_FROM = 4
-"""So many sizes are three for the fit and one to check it."""
 _MIB = 2**20
 """Axes are in MiB, so that their ticks are round in the unit beside them."""
 _NAMES = {
@@ -43,7 +39,7 @@ def results(run: Run) -> StudyResults:
         rows=rows,
         columns=_COLUMNS,
         charts=[*_throughput_charts(rows), *_unshared_charts(rows)],
-        tables=[Table("Scalability", _LAW_COLUMNS, laws, id="scalability", caption=_LAW_CAPTION)] if laws else [],
+        tables=scalability_tables([measured("workload", "workload", lambda name: _NAMES[name])], laws),
         document={"scalability": laws},
         summary=list(_summary(rows)),
         notes=list(_notes(run.head.settings)),
@@ -153,36 +149,8 @@ _COLUMNS = (
 )
 
 
-def _interval_columns(name: str, label: str, show: Callable[[float], str]) -> tuple[Column, ...]:
-    return measured(name, label, show), measured(f"{name}_low", "from", show), measured(f"{name}_high", "to", show)
-
-
-_LAW_CAPTION = (
-    "Universal Scalability Law, X(N) = λ N / (1 + σ (N - 1) + κ N (N - 1)), with 95 % intervals; a dash is not bounded "
-    "by the measurements. Checked at the largest number where four were measured, which the fit has not seen, else at "
-    "twice the largest: both are extrapolations. Their interval is for the mean of as many new measurements."
-)
-_LAW_COLUMNS = (
-    measured("workload", "workload", lambda name: _NAMES[name]),
-    measured("of", "N is the number of"),
-    measured("fitted", "fitted on", lambda sizes: ", ".join(map(str, sizes))),
-    measured("n", "n", units.count),
-    *_interval_columns("lambda_per_s", "λ", units.rate),
-    *_interval_columns("sigma", "σ", units.significant),
-    *_interval_columns("kappa", "κ", units.significant),
-    *_interval_columns("peak", "peak at N", units.significant),
-    measured("checked_at", "checked at N", units.count),
-    *_interval_columns("predicted_per_s", "extrapolated", units.rate),
-    measured("measured_per_s", "measured", units.rate),
-)
-
-
 def _laws(found: Iterable[tuple[Mapping[str, Any], Sequence[Measurement]]]) -> Iterator[dict[str, Any]]:
-    """A row for each workload, for processes of one thread and for threads of one process, where enough were measured.
-
-    The largest number is left out of the fit where four or more were measured, and what was measured there is beside
-    what the law extrapolates; else that is done for twice the largest number, with nothing beside it.
-    """
+    """A row for each workload, for processes of one thread and for threads of one process."""
     by_kind: dict[tuple[str, str], dict[int, list[float]]] = {}
     for point, made in found:
         if point.get("server", "uwsgi") == "uwsgi":
@@ -191,38 +159,8 @@ def _laws(found: Iterable[tuple[Mapping[str, Any], Sequence[Measurement]]]) -> I
                     sizes = by_kind.setdefault((point["workload"], of), {})
                     sizes[point[of]] = [each.values["throughput_per_s"] for each in made]
     for (workload, of), sizes in by_kind.items():
-        if (law := _law(sizes)) is not None:
+        if (law := scalability_row(sizes)) is not None:
             yield {"workload": workload, "of": of, **law}
-
-
-def _law(sizes: Mapping[int, Sequence[float]]) -> dict[str, Any] | None:
-    """The fit, and its check; None where too little was measured."""
-    largest = max(sizes)
-    is_checked = len(sizes) >= _CHECKED_FROM
-    fitted = sorted(size for size in sizes if size < largest or not is_checked)
-    try:
-        law = fit_scalability([(size, each) for size in fitted for each in sizes[size]])
-    except TooFewReplicatesError:
-        return None
-    checked_at = largest if is_checked else 2 * largest
-    predicted = law.predict(checked_at, repeats=len(sizes[largest]))
-    return {
-        "fitted": fitted,
-        "n": law.n,
-        **_bounded("lambda_per_s", law.throughput_of_one),
-        **_bounded("sigma", law.contention),
-        **_bounded("kappa", law.crosstalk),
-        **_bounded("peak", law.peak),
-        "checked_at": checked_at,
-        **_bounded("predicted_per_s", predicted),
-        "measured_per_s": fmean(sizes[largest]) if is_checked else None,
-    }
-
-
-def _bounded(name: str, interval: ConfidenceInterval) -> dict[str, float | None]:
-    """The estimate and its limits; None for those that are open."""
-    named = {name: interval.estimate, f"{name}_low": interval.low, f"{name}_high": interval.high}
-    return {each: value if math.isfinite(value) else None for each, value in named.items()}
 
 
 def _throughput_charts(rows: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, Chart]]:

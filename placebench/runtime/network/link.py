@@ -54,6 +54,7 @@ class Link:
         """Wrap *proxies*, from the nearest to the service on; the nearest counts."""
         self._proxies = proxies
         self.url = url
+        self.is_cut = False
 
     @property
     def pids(self) -> list[int]:
@@ -70,8 +71,30 @@ class Link:
 
         Raises LoadError for a dead link.
         """
-        for proxy in self._proxies:
-            proxy.order({"profile": asdict(profile)})
+        self._order({"profile": asdict(profile)})
+
+    @property
+    def port(self) -> int:
+        """The port on 127.0.0.1 that leads through it."""
+        return self._proxies[0].port
+
+    def cut(self) -> None:
+        """Let nothing pass from now on, as when all packets are lost: no connection ends, and none is refused."""
+        self.is_cut = True
+        self._order({"cut": True})
+
+    def heal(self) -> None:
+        """Pass on what was sent meanwhile, and then all as before."""
+        self.is_cut = False
+        self._order({"cut": False})
+
+    def shut(self) -> None:
+        """End all connections, with what is on its way, and refuse new ones, as the other end does when it dies."""
+        self._order({"open": False})
+
+    def open(self) -> None:
+        """Take connections, now that the other end does."""
+        self._order({"open": True})
 
     def traffic(self) -> Traffic:
         """What has passed until now, once nothing passes any more; raises LoadError when it never gets quiet."""
@@ -92,6 +115,10 @@ class Link:
         """
         return dict(self._proxies[0].order({"trace": True})["trace"])
 
+    def _order(self, order: Mapping[str, Any]) -> None:
+        for proxy in self._proxies:
+            proxy.order(order)
+
 
 @contextmanager
 def open_database_link(database_url: str, *, proxies: int = 1, log: Path | None = None) -> Iterator[Link]:
@@ -105,6 +132,13 @@ def open_database_link(database_url: str, *, proxies: int = 1, log: Path | None 
         through = url.set(host="127.0.0.1", port=chain[0].port)
         query = {name: value for name, value in url.query.items() if name not in ("host", "port")}
         yield Link(chain, through.set(query=query).render_as_string(hide_password=False))
+
+
+@contextmanager
+def open_link_ahead(port: int) -> Iterator[Link]:
+    """A link to a port of this machine, where nobody has to listen yet: it refuses connections until `Link.open`."""
+    with _chain("127.0.0.1", port, 1, None, "ahead") as chain:
+        yield Link(chain, f"127.0.0.1:{chain[0].port}")
 
 
 @contextmanager
@@ -122,12 +156,12 @@ def _check_proxies(proxies: int) -> None:
 
 
 @contextmanager
-def _chain(host: str, port: int, proxies: int, log: Path | None) -> Iterator[list["_Proxy"]]:
+def _chain(host: str, port: int, proxies: int, log: Path | None, *options: str) -> Iterator[list["_Proxy"]]:
     _check_proxies(proxies)
     with ExitStack() as stack:
         chain: list[_Proxy] = []
         for _ in range(proxies):
-            argv = [sys.executable, "-m", "placebench.runtime.network.proxy", host, str(port)]
+            argv = [sys.executable, "-m", "placebench.runtime.network.proxy", host, str(port), *options]
             spec = ChildSpec(name="link", argv=argv, log=log, pipes=True)
             process = stack.enter_context(line_process(spec, gone="the link dropped: its process is gone"))
             chain.insert(0, _Proxy(process))

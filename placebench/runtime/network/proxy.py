@@ -3,8 +3,10 @@
 Run as `python -m placebench.runtime.network.proxy HOST PORT` (or the folder of a Unix socket as HOST). Its first line
 is the port it listens on, or why it cannot reach the other end. Then each line on stdin is an order, and its response
 is what was counted so far: `{"profile": {...}}` changes the link, `{"trace": true}` also gives the bytes over time
-since the last such order, `{}` only the counts. It ends with its stdin. `Relay` forwards the bytes between sockets,
-each direction through a `DelayQueue`.
+since the last such order, `{"cut": true}` lets nothing pass until `{"cut": false}`, `{"open": false}` ends all
+connections and refuses new ones until `{"open": true}`, `{}` only counts. It ends with its stdin. `Relay` forwards the
+bytes between sockets, each direction through a `DelayQueue`. With the third argument `ahead` it starts before the other
+end, whose HOST is a numeric IPv4 address, and refuses connections.
 """
 
 import json
@@ -71,8 +73,14 @@ _MAX_CONNECTIONS = 450
 class Relay:
     """All connections of one link, and what passed over them."""
 
-    def __init__(self, connect: Callable[[], socket.socket], *, clock: Callable[[], float] = time.perf_counter) -> None:
-        """connect: begins a connection to the other end, and does not wait for it."""
+    def __init__(
+        self,
+        connect: Callable[[], socket.socket],
+        *,
+        ahead: bool = False,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        """connect: begins a connection to the other end, and does not wait for it. ahead: refuse connections so far."""
         self.clock = clock
         self.buffer = memoryview(bytearray(_CHUNK))
         self.set_profile(UNCHANGED)
@@ -85,9 +93,9 @@ class Relay:
         self.in_transit_s = 0.0
         self.trace = Trace(clock())
         self._connect = connect
-        self._listener = socket.create_server(("127.0.0.1", 0), backlog=_MAX_CONNECTIONS)
-        self._listener.setblocking(False)
-        self.readers[self._listener.fileno()] = self._accept
+        self._listener = _bound_socket(0)
+        if not ahead:
+            self.open()
 
     def set_profile(self, profile: LinkProfile) -> None:
         """From now on; what is on its way arrives as it was to."""
@@ -126,6 +134,20 @@ class Relay:
             "cpu_s": time.process_time(),
         }
 
+    def open(self) -> None:
+        """Take connections."""
+        self._listener.listen(_MAX_CONNECTIONS)
+        self.readers[self._listener.fileno()] = self._accept
+
+    def shut(self) -> None:
+        """End all connections, and refuse new ones; what was on its way is lost."""
+        for each in tuple(self.connections):
+            each.close()
+        port = self.port
+        self.readers.pop(self._listener.fileno(), None)
+        self._listener.close()
+        self._listener = _bound_socket(port)
+
     def close(self) -> None:
         """Take no more connections."""
         self._listener.close()
@@ -141,6 +163,15 @@ class Relay:
             return
         self.accepted += 1
         self.connections.add(_Connection(self, service, self._connect()))
+
+
+def _bound_socket(port: int) -> socket.socket:
+    """It does not listen yet: connections are refused."""
+    bound = socket.socket()
+    bound.setblocking(False)
+    bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    bound.bind(("127.0.0.1", port))
+    return bound
 
 
 class _Connection:
@@ -331,12 +362,13 @@ _TIMER_SLACK = Path("/proc/self/timerslack_ns")
 _CONNECT_TIMEOUT_S = 10.0
 
 
-def _main(host: str, port: int) -> None:
+def _main(host: str, port: int, *, ahead: bool) -> None:
     """Serve until stdin ends."""
     with suppress(OSError):  # by default the kernel lets each wait last up to 50 µs longer
         _TIMER_SLACK.write_text("1")
     try:
-        relay = Relay(_connector(host, port))
+        connect = _connection_to(socket.AF_INET, (host, port)) if ahead else _connector(host, port)
+        relay = Relay(connect, ahead=ahead)
     except OSError as error:
         _print({"error": f"{host}:{port} cannot be reached: {error}"})
         return
@@ -344,7 +376,10 @@ def _main(host: str, port: int) -> None:
     orders = _Orders(relay)
     relay.readers[sys.stdin.fileno()] = orders.read
     while not orders.ended:
-        relay.run_once()
+        if orders.is_cut:
+            orders.read()
+        else:
+            relay.run_once()
 
 
 class _Orders:
@@ -352,6 +387,8 @@ class _Orders:
 
     def __init__(self, relay: Relay) -> None:
         self.ended = False
+        self.is_cut = False
+        """Whether nothing passes: no byte, no new connection, and no end of one."""
         self._relay = relay
         self._partial = b""
 
@@ -366,6 +403,9 @@ class _Orders:
     def _respond(self, order: dict[str, Any]) -> dict[str, Any]:
         if "profile" in order:
             self._relay.set_profile(LinkProfile(**order["profile"]))
+        self.is_cut = order.get("cut", self.is_cut)
+        if "open" in order:
+            (self._relay.open if order["open"] else self._relay.shut)()
         counts = self._relay.counts()
         if "trace" in order:
             counts["trace"] = self._relay.trace.to_json()
@@ -382,7 +422,10 @@ def _connector(host: str, port: int) -> Callable[[], socket.socket]:
     else:
         with socket.create_connection((host, port), timeout=_CONNECT_TIMEOUT_S) as probe:
             family, address = probe.family, probe.getpeername()
+    return _connection_to(family, address)
 
+
+def _connection_to(family: socket.AddressFamily, address: Any) -> Callable[[], socket.socket]:
     def connect() -> socket.socket:
         started = socket.socket(family)
         started.setblocking(False)
@@ -398,4 +441,4 @@ def _print(document: dict[str, Any]) -> None:
 
 
 if __name__ == "__main__":
-    _main(sys.argv[1], int(sys.argv[2]))
+    _main(sys.argv[1], int(sys.argv[2]), ahead="ahead" in sys.argv[3:])

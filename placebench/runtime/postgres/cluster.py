@@ -5,21 +5,20 @@ Whoever connects finds the primary and the replicas by libpq's own means, a URL 
 slots; every node keeps the last 512 MB of the log for those that were away.
 """
 
-import os
 import secrets
-import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, replace
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
 from types import TracebackType
-from typing import Final, Literal, Self
+from typing import Final, Literal, Self, get_args
 
 from sqlalchemy import text
 from sqlalchemy.engine import URL, make_url
 
 from placebench.errors import DatabaseError
+from placebench.runtime.network.link import Link, open_link_ahead
 from placebench.runtime.postgres.binaries import find_binaries, make_runnable, private_folder, server_account
 from placebench.runtime.postgres.connection import SUPERUSER, open_connection, own_url, with_database
 from placebench.runtime.postgres.private_server import (
@@ -34,6 +33,8 @@ from placebench.runtime.postgres.private_server import (
 )
 from placebench.runtime.supervisor import Child, Supervisor, start_child
 
+Who = Literal["services", "nodes"]
+"""Who connects to a node: services, or other nodes for replication."""
 _DATABASE: Final = "placement"
 _LIMIT_S: Final = 30.0
 _POLL_S: Final = 0.01
@@ -61,6 +62,12 @@ class ClusterNode:
     port: int
     supervisor: Supervisor
     child: Child | None = None
+    links: dict[Who, Link] = field(default_factory=dict)
+    """The network between others and the node, where it can be cut."""
+
+    def port_for(self, who: Who) -> int:
+        """Where they connect."""
+        return self.links[who].port if self.links else self.port
 
     @property
     def is_running(self) -> bool:
@@ -71,14 +78,16 @@ class ClusterNode:
 class Cluster:
     """A primary, and replicas once `add_replicas` was called; a context manager that ends and removes them all."""
 
-    def __init__(self, replicas: int) -> None:
+    def __init__(self, replicas: int, *, cuttable: bool = False) -> None:
         """Start the primary alone, with an empty database; takes about a second.
 
-        Raises DatabaseError where there is no PostgreSQL, or where it does not start.
+        cuttable: services and nodes connect to a node through a proxy each, for `cut_off`; costs some 100 ms for each,
+        and some 60 µs per round trip. Raises DatabaseError where there is no PostgreSQL, or where it does not start.
         """
         self._password = secrets.token_urlsafe(32)
         self._stack = ExitStack()
         self._is_synchronous = False
+        self._is_cuttable = cuttable
         self.nodes: list[ClusterNode] = []
         try:
             with one_line_errors("no PostgreSQL cluster could be made"):
@@ -105,12 +114,12 @@ class Cluster:
     @property
     def writer_url(self) -> str:
         """A URL of all nodes, that leads to the one that takes writes."""
-        return self._url_of_all(target_session_attrs="read-write")
+        return self._url_of(self.nodes, target_session_attrs="read-write")
 
-    @property
-    def reader_url(self) -> str:
-        """A URL of all nodes, that leads to any replica, or where there is none to the primary."""
-        return self._url_of_all(target_session_attrs="prefer-standby", load_balance_hosts="random")
+    def reader_url(self, replicas: int) -> str:
+        """A URL of the first nodes, that leads to any of so many replicas, or where there is none to the primary."""
+        nodes = self.nodes[: 1 + replicas]
+        return self._url_of(nodes, target_session_attrs="prefer-standby", load_balance_hosts="random")
 
     def url(self, node: ClusterNode) -> str:
         """The URL of the database on this node alone."""
@@ -132,10 +141,13 @@ class Cluster:
         assert node.child is not None
         node.child.kill()
         node.child.wait(_LIMIT_S)
+        for link in node.links.values():
+            if not link.is_cut:
+                link.shut()
 
     def restart(self, node: ClusterNode) -> None:
         """Start a replica again that was killed, and wait until it streams."""
-        node.child = start_server(node.place, node.supervisor, node.port)
+        self._start(node)
         self._await_streams(len(self.replicas))
 
     def promote(self) -> ClusterNode:
@@ -179,35 +191,39 @@ class Cluster:
                 connection.exec_driver_sql("SELECT pg_wal_replay_resume()")
 
     @contextmanager
-    def cut_off(self, node: ClusterNode, who: Literal["services", "nodes"]) -> Iterator[None]:
+    def cut_off(self, node: ClusterNode, who: Who) -> Iterator[None]:
         """Let nothing pass between the node and others meanwhile: no connection ends, and none is refused.
 
-        The processes that serve the connections are stopped (SIGSTOP), for services the one that accepts new ones too.
+        What was sent meanwhile arrives afterwards, unless the node has ended. For a cluster that is cuttable.
         """
-        assert node.child is not None
-        kind = "client backend" if who == "services" else "walsender"
-        serving = text(
-            "SELECT pid FROM pg_stat_activity WHERE backend_type = :kind AND pid <> pg_backend_pid()"
-        ).bindparams(kind=kind)
-        with open_connection(self.url(node)) as connection:
-            pids = list(connection.scalars(serving))
-        pids += [node.child.pid] if who == "services" else []
-        _signal(pids, signal.SIGSTOP)
+        link = node.links[who]
+        link.cut()
         try:
             yield
         finally:
-            _signal(pids, signal.SIGCONT if node.is_running else signal.SIGKILL)
+            if not node.is_running:
+                link.shut()
+            link.heal()
 
     def _make_node(self, number: int) -> ClusterNode:
         account = server_account()
         place = ServerInstance(private_folder(account), make_runnable(find_binaries(), account), account)
         supervisor = Supervisor(place.folder)
         self._stack.callback(supervisor.close)
-        return ClusterNode(f"node{number}", place, free_port(), supervisor)
+        node = ClusterNode(f"node{number}", place, free_port(), supervisor)
+        if self._is_cuttable:
+            for who in get_args(Who):
+                node.links[who] = self._stack.enter_context(open_link_ahead(node.port))
+        return node
+
+    def _start(self, node: ClusterNode) -> None:
+        node.child = start_server(node.place, node.supervisor, node.port)
+        for link in node.links.values():
+            link.open()
 
     def _start_primary(self, node: ClusterNode) -> None:
         make_data(node.place, node.supervisor, self._password, self._settings(node))
-        node.child = start_server(node.place, node.supervisor, node.port)
+        self._start(node)
         with open_connection(own_url(self._password, node.port)) as connection:
             connection.exec_driver_sql(f"CREATE DATABASE {_DATABASE}")
 
@@ -223,7 +239,7 @@ class Cluster:
             *("--write-recovery-conf", "--wal-method=stream", "--checkpoint=fast", "--no-sync"),
         )
         self._run(node, "pg_basebackup", command)
-        node.child = start_server(place, node.supervisor, node.port)
+        self._start(node)
 
     def _settings(self, node: ClusterNode) -> dict[str, str]:
         # A replica tells the primary the name of its cluster; the primary waits for replicas by that name.
@@ -231,7 +247,7 @@ class Cluster:
 
     def _conninfo(self, **more: str) -> str:
         """Where the primary is, as libpq wants it; without the password, which the environment has."""
-        ports = ",".join(str(node.port) for node in self.nodes)
+        ports = ",".join(str(node.port_for("nodes")) for node in self.nodes)
         given = {
             "host": ",".join("127.0.0.1" for _ in self.nodes),
             "port": ports,
@@ -250,8 +266,8 @@ class Cluster:
         if child.wait(_LIMIT_S):
             raise DatabaseError(f"{name} failed: {failure_reason(child, node.place)}")
 
-    def _url_of_all(self, **more: str) -> str:
-        hosts = tuple(f"127.0.0.1:{node.port}" for node in self.nodes)
+    def _url_of(self, nodes: Iterable[ClusterNode], **more: str) -> str:
+        hosts = tuple(f"127.0.0.1:{node.port_for('services')}" for node in nodes)
         query = {"host": hosts, "connect_timeout": "2", **more}
         driver = make_url(own_url(self._password, 0)).drivername
         url = URL.create(driver, SUPERUSER, self._password, database=_DATABASE, query=query)
@@ -284,9 +300,3 @@ class Cluster:
     def _scalar(self, node: ClusterNode, statement: str) -> int:
         with open_connection(self.url(node)) as connection:
             return int(connection.scalar(text(statement)) or 0)
-
-
-def _signal(pids: list[int], number: signal.Signals) -> None:
-    for pid in pids:
-        with suppress(ProcessLookupError):
-            os.kill(pid, number)

@@ -1,6 +1,7 @@
 """The counting link, between real sockets."""
 
 import os
+import select
 import signal
 import socket
 import threading
@@ -12,7 +13,7 @@ from sqlalchemy import make_url
 
 from placebench.errors import LoadError, PlacebenchError
 from placebench.runtime.network.delay_queue import LinkProfile
-from placebench.runtime.network.link import Traffic, open_database_link, open_service_link
+from placebench.runtime.network.link import Traffic, open_database_link, open_link_ahead, open_service_link
 
 
 @pytest.fixture
@@ -140,3 +141,36 @@ def test_proxies_have_a_limit(database: str) -> None:
     """Each is a process."""
     with pytest.raises(PlacebenchError, match=r"^0 proxies: expected 1 to 8$"), open_database_link(database, proxies=0):
         pass
+
+
+@pytest.mark.parametrize(("dies", "arrives"), [(False, b"late"), (True, b"")])
+def test_nothing_passes_while_a_link_is_cut(dies: bool, arrives: bytes) -> None:
+    """What was sent meanwhile arrives afterwards; where an end has died, never: the connection has ended."""
+    with (
+        socket.create_server(("127.0.0.1", 0)) as listener,
+        open_link_ahead(listener.getsockname()[1]) as link,
+    ):
+        link.open()
+        with socket.create_connection(("127.0.0.1", link.port)) as service:
+            other, _ = listener.accept()
+            with other:
+                link.cut()
+                service.sendall(b"late")
+                meanwhile = select.select([other], [], [], 0.05)[0]
+                if dies:
+                    link.shut()
+                link.heal()
+
+                assert (meanwhile, other.recv(100)) == ([], arrives)
+
+
+def test_a_link_refuses_connections_while_its_other_end_does(database: str) -> None:
+    """Before it is opened, and after it was shut: whoever connects tries another address then."""
+    with open_link_ahead(make_url(database).port or 0) as link:
+        address = f"tcp://127.0.0.1:{link.port}"
+        for _ in range(2):
+            with pytest.raises(ConnectionRefusedError):
+                talk(address, b"x")
+            link.open()
+            talk(address, b"ab")
+            link.shut()

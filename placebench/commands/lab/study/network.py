@@ -9,44 +9,50 @@ from placebench.commands.lab.study import REPLICATES, add_study_options, is_quic
 from placebench.errors import PlacebenchError
 
 if TYPE_CHECKING:
+    from placebench.experiment.network_study import NetworkStudy
+    from placebench.experiment.protocol_study import ProtocolStudy
     from placebench.experiment.variants import Variant
+    from placebench.topology import Topology
 
-_JOBS = ("query", "tiny", "waits")
-_LATENCIES = {"query": "0,0.5,5,26,50,180,250,370", "tiny": "0,0.5,5", "waits": "0,0.5,5,26,50,180,250,370"}
-_QUICK_LATENCIES = {"query": "0,50", "tiny": "0,5", "waits": "0,50"}
+_OF_PROTOCOLS = ("http", "rows", "walk")
+_JOBS = ("query", "tiny", "waits", *_OF_PROTOCOLS)
+_EVERY, _SHORT, _PROTOCOLS = "0,0.5,5,26,50,180,250,370", "0,0.5,5", "0,10,100"
+_LATENCIES = {"query": _EVERY, "tiny": _SHORT, "waits": _EVERY} | dict.fromkeys(_OF_PROTOCOLS, _PROTOCOLS)
+_QUICK_LATENCIES = {"query": "0,50", "tiny": "0,5", "waits": "0,50"} | dict.fromkeys(_OF_PROTOCOLS, "0,50")
 _QUICK_TINY_OPERATIONS = 40
+_OPERATIONS_OF_PROTOCOLS = 20
 
 
 def _configure(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--latency-ms",
         metavar="MS,MS",
-        help="round-trip times of the network, 0 to 370 ms (default: 0,0.5,5,26,50,180,250,370; --job tiny: 0,0.5,5)",
+        help="round-trip times of the network, 0 to 370 ms (default: 0,0.5,5,26,50,180,250,370; --job tiny: 0,0.5,5; "
+        "http, rows and walk: 0,10,100)",
     )
     parser.add_argument(
         "--variants",
         type=options.names,
-        default="naive,tuned",
         metavar="V,V",
-        help="variants, the base first (default: %(default)s)",
+        help="variants, the base first (default: naive,tuned; http, rows and walk: all protocols of the job)",
     )
     parser.add_argument(
         "--job",
         choices=_JOBS,
         default="query",
-        help="query: the request; tiny: many small reads; waits: the request and 250 ms of pg_sleep() (default: query)",
+        help="query: the request; tiny: many small reads; waits: the request and 250 ms of pg_sleep(); http, rows and "
+        "walk: small reads, writes and a loop, in several protocols (default: query)",
     )
     parser.add_argument(
         "--operations",
         type=options.whole(1, limits.OPERATIONS),
         metavar="N",
-        help="number of requests per job (default: 1; --job tiny: 1000)",
+        help="number of requests, rows or steps per job (default: 1; tiny: 1000; http, rows and walk: 20)",
     )
     parser.add_argument(
         "--between",
         choices=("database", "client"),
-        default="database",
-        help="which side of the service is far away (default: database)",
+        help="which side of the service is far away (default: database; the jobs http, rows and walk have one side)",
     )
     parser.add_argument(
         "--bandwidth-mbit",
@@ -71,7 +77,6 @@ def _configure(parser: ArgumentParser) -> None:
 
 def _run(arguments: Namespace) -> int:
     """Measure every variant at every latency."""
-    from placebench.experiment.network_study import NetworkStudy
     from placebench.runtime.network.delay_queue import LinkProfile
 
     topology = topology_of(arguments)
@@ -79,18 +84,43 @@ def _run(arguments: Namespace) -> int:
     bytes_per_s = None if arguments.bandwidth_mbit is None else arguments.bandwidth_mbit * 1e6 / 8
     for latency_ms in latencies_ms:
         LinkProfile(latency_ms / 1e3, bytes_per_s)
-    study = NetworkStudy(
+    of_job = _protocols if arguments.job in _OF_PROTOCOLS else _services
+    study = of_job(arguments, topology, latencies_ms, bytes_per_s)
+    return run_study(arguments, topology, study.spec(repeats=arguments.replicates or REPLICATES))
+
+
+def _services(
+    arguments: Namespace, topology: "Topology", latencies_ms: tuple[float, ...], bytes_per_s: float | None
+) -> "NetworkStudy":
+    from placebench.experiment.network_study import NetworkStudy
+
+    return NetworkStudy(
         variants=_variants(arguments),
         latencies_ms=latencies_ms,
         request=arguments.request or topology.request,
         job=arguments.job,
         operations=_operations(arguments),
-        between=arguments.between,
+        between=arguments.between or "database",
         bytes_per_s=bytes_per_s,
         proxies=arguments.proxies,
         compress=_compress(arguments),
     )
-    return run_study(arguments, topology, study.spec(repeats=arguments.replicates or REPLICATES))
+
+
+def _protocols(
+    arguments: Namespace, _: "Topology", latencies_ms: tuple[float, ...], bytes_per_s: float | None
+) -> "ProtocolStudy":
+    from placebench.experiment.protocol_study import PROTOCOLS, ProtocolStudy
+
+    job, known = arguments.job, PROTOCOLS[arguments.job]
+    for option in ("between", "compress", "request", "placement_python"):
+        if getattr(arguments, option):
+            raise PlacebenchError(f"--{option.replace('_', '-')} has no effect on --job {job}: leave it away")
+    chosen = tuple(arguments.variants or known)
+    if wrong := [name for name in chosen if name not in known]:
+        raise PlacebenchError(f"no protocol {wrong[0]!r} of --job {job}: expected {', '.join(known)}")
+    operations = _OPERATIONS_OF_PROTOCOLS if arguments.operations is None else arguments.operations
+    return ProtocolStudy(job, chosen, latencies_ms, operations, bytes_per_s, arguments.proxies)
 
 
 def _latencies_ms(arguments: Namespace) -> tuple[float, ...]:
@@ -106,7 +136,8 @@ def _latencies_ms(arguments: Namespace) -> tuple[float, ...]:
 def _variants(arguments: Namespace) -> "tuple[Variant, ...]":
     from placebench.experiment.variants import read_variant, require_uwsgi
 
-    variants = tuple(read_variant(name, placement_python=arguments.placement_python) for name in arguments.variants)
+    names = arguments.variants or ("naive", "tuned")
+    variants = tuple(read_variant(name, placement_python=arguments.placement_python) for name in names)
     for variant in variants:
         if variant.request:
             raise PlacebenchError(f"the variant {variant.name} uses no database: name variants, or placement")

@@ -1,13 +1,13 @@
 """Trees read from PostgreSQL into a tree index, providers of equal content as one class: `fetch`.
 
-PostgreSQL sends each distinct attribute (an inventory, an amount in use, a set of traits, an aggregate) once, with
-the ids of all providers that have it. A provider's content is one number, which each further attribute replaces by that
+PostgreSQL sends each distinct attribute (an inventory, an amount in use, a trait, an aggregate) once, with the ids of
+all providers that have it. A provider's content is one number, which each further attribute replaces by that
 of the longer content; equal numbers are equal providers, and only distinct ones are looked at.
 """
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import count, pairwise
+from itertools import chain, count, pairwise
 from operator import itemgetter, sub
 from struct import unpack
 from typing import Final, NamedTuple
@@ -120,7 +120,7 @@ class _Usage(NamedTuple):
 
 
 class _Traits(NamedTuple):
-    """All traits of a provider, sorted by their names."""
+    """Traits that the same providers hold, by their names."""
 
     names: tuple[str, ...]
 
@@ -231,7 +231,7 @@ class _DecodedContents(dict[int, tuple[ProviderClass, int]]):
 def _decode_unused(attributes: Sequence[_Attribute]) -> _Unused:
     assert isinstance(attributes[0], int)
     inventories = tuple(each for each in attributes if isinstance(each, ClassInventory))
-    traits = next((each.names for each in attributes if isinstance(each, _Traits)), ())
+    traits = tuple(sorted(chain.from_iterable(each.names for each in attributes if isinstance(each, _Traits))))
     return _Unused(
         attributes[0], inventories, traits, frozenset(each.uuid for each in attributes if isinstance(each, _Aggregate))
     )
@@ -256,12 +256,13 @@ def _add_inventories(contents: _Contents, connection: Connection, having: str, i
 
 
 def _add_traits(contents: _Contents, connection: Connection, having: str, index: TreeIndex) -> None:
-    rows = statements.read_traits(connection, having)
-    names = {trait_ids[0]: name for trait_ids, _, name in rows if name is not None}
-    index.traits.update(names.values())
-    for trait_ids, holders, name in rows:
-        if name is None:
-            contents.add(_Traits(tuple(sorted([names[each] for each in trait_ids]))), _decode_ids(holders))
+    """Traits that the same providers hold, as the features of a kind of processor, are one attribute."""
+    names: defaultdict[bytes, list[str]] = defaultdict(list)
+    for name, holders in statements.read_traits(connection, having):
+        index.traits.add(name)
+        names[bytes(holders)].append(name)
+    for ids, together in names.items():
+        contents.add(_Traits(tuple(together)), _decode_ids(ids))
 
 
 def _add_usages(contents: _Contents, connection: Connection, having: str, class_names: Mapping[int, str]) -> None:

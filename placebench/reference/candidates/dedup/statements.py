@@ -1,7 +1,7 @@
 """The SELECTs that fill a tree index, one in a function; `Trees` says of which trees.
 
-PostgreSQL encodes by dictionary: one row for each distinct inventory, amount in use, set of traits or aggregate, with
-the ids of all providers that have it as one value. Ids are four bytes each (`int4send`), which Python unpacks 5000 to a
+PostgreSQL encodes by dictionary: one row for each distinct inventory, amount in use, trait or aggregate, with the ids
+of all providers that have it as one value. Ids are four bytes each (`int4send`), which Python unpacks 5000 to a
 tenth of a millisecond; as rows they would cost a hundred times that. `having` is the WHERE that `Trees.having` makes.
 """
 
@@ -98,21 +98,13 @@ def read_usages(connection: Connection, having: str) -> list[_Row]:
 
 
 def read_traits(connection: Connection, having: str) -> list[_Row]:
-    """Return (trait ids, provider ids, None) of each distinct set of traits, then ([id], None, name); 1 round trip.
-
-    Hosts have dozens of traits but few sets of them, so that sets are fewer ids to send than traits.
-    """
+    """Return (name, provider ids) of each trait that a provider of the trees holds; 1 round trip."""
     return _rows(
         connection,
         f"""
-        WITH sets AS (
-            SELECT trait_ids, string_agg(int4send(resource_provider_id), '') AS holders
-            FROM (SELECT resource_provider_id, array_agg(trait_id ORDER BY trait_id) AS trait_ids
-                  FROM resource_provider_traits {having} GROUP BY 1) AS held
-            GROUP BY 1)
-        SELECT trait_ids, holders, NULL FROM sets
-        UNION ALL
-        SELECT ARRAY[id], NULL, name FROM traits WHERE id IN (SELECT unnest(trait_ids) FROM sets)
+        SELECT t.name, h.holders
+        FROM (SELECT trait_id, string_agg(int4send(resource_provider_id), '') AS holders
+              FROM resource_provider_traits {having} GROUP BY 1) AS h JOIN traits t ON t.id = h.trait_id
         """,
     )
 

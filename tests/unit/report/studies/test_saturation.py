@@ -1,5 +1,6 @@
 """The knees and what comes after them, from counts that a reader can check by hand."""
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -9,6 +10,7 @@ from reports import document_of
 
 from placebench import results
 from placebench.experiment.records import Measurement, append_lines
+from placebench.report.studies.saturation import _rates, _row
 
 
 def test_a_knee_has_the_interval_of_five_repeats(tmp_path: Path) -> None:
@@ -60,3 +62,17 @@ def test_variants_that_failed_are_rows(tmp_path: Path) -> None:
 
     for failed, rows in with_failures(folder):
         assert failed == [row["reason"] for row in rows].count(REASON)
+
+
+def test_the_published_rows_are_those_of_the_raw_file() -> None:
+    """Knees and rates of docs/results, which docs/lab/saturation.md shows, are computed anew from the measurements."""
+    raw = json.loads((Path(__file__).parents[4] / "docs" / "results" / "saturation.json").read_text())
+    made = [Measurement(**each) for each in raw["measurements"] if each["invalid"] is None]
+
+    for row in raw["rows"]:
+        mine = [each for each in made if each.point == {"variant": row["variant"]}]
+
+        assert {**_row(row["variant"], mine), "reason": None} == row
+        assert list(_rates(row["variant"], mine)) == [
+            each for each in raw["rates"] if each["variant"] == row["variant"]
+        ]
