@@ -24,9 +24,7 @@ class Amounts:
     seeded: tuple[tuple[str, int], ...]
     """Loader and trees."""
     blocks: int
-    """Of a profiler's cost a statement, in a repeat."""
-    sqlite: bool
-    """Whether that is measured on SQLite too, and not on PostgreSQL alone."""
+    """Of statements under each profiler, in a repeat."""
     statements: int
     """That an application is profiled for, while its memory is watched."""
     soaked: int
@@ -65,8 +63,7 @@ FULL = Amounts(
     quick_runs=2,
     simulated=2000,
     seeded=(("copy", 1000), ("copy", 10_000), ("copy", 100_000), ("sql", 1000), ("http", 30)),
-    blocks=10,
-    sqlite=True,
+    blocks=40,
     statements=1_000_000,
     soaked=6_048_000,
     samples=1_000_000,
@@ -93,7 +90,6 @@ SMOKE = Amounts(
     simulated=10,
     seeded=(("copy", 2), ("sql", 2), ("http", 1)),
     blocks=2,
-    sqlite=False,
     statements=2000,
     soaked=8000,
     samples=10_000,

@@ -31,7 +31,6 @@ from placebench.seeding import find_topology, migrate, seed
 from placebench.stats import hodges_lehmann
 from placebench.stats.hodges_lehmann import FEWEST_REPLICATES
 
-COST = Path(__file__).with_name("statement_cost.py")
 KEPT = Path("docs") / "results"
 
 
@@ -151,35 +150,35 @@ def _seeded(server: Server, loader: str, trees: int) -> Seeded:
 
 
 def bench_profiler(arguments: argparse.Namespace) -> None:
-    """CPU that each profiler adds to a small statement, each in a process of its own, on SQLite and PostgreSQL."""
-    modes = [f"placebench-{mode}" for mode in ("idle", "statistics", "light", "full", "sampled", "external", "flame")]
-    blocks = arguments.repeats * arguments.blocks
+    """CPU that each profiler adds to a small statement, on SQLite and PostgreSQL; a replicate is a process."""
+    costs: dict[str, list[dict[str, Any]]] = {"sqlite": [], "postgresql": []}
     with open_server() as server:
-        for url in (*(["sqlite://"] if arguments.sqlite else []), server.create_database("bench_profiler")):
-            base: float | None = None
-            for contender in (*modes, "sqltap", "opentelemetry", "queryspy"):
-                found = statement_cost(contender, url, blocks)
-                if found is None:
-                    say(contender, "not installed")
-                    continue
-                if base is None:
-                    base = statistics.median(found["base_s"])
-                    say(f"{url.partition(':')[0]}, n = {blocks}", "µs of CPU a statement", "and at its end")
-                    say("nobody watches", spread([seconds * 1e6 for seconds in found["base_s"]]))
-                before = base if found["whole"] else 0.0
-                during = [(seconds - before) * 1e6 for seconds in found["during_s"]]
-                say(labelled(contender), quartiles(during), quartiles([seconds * 1e6 for seconds in found["end_s"]]))
+        url = server.create_database("bench_profiler")
+        document = {**_beside("raw_file").measured_here(url), "n": arguments.repeats, "rounds": arguments.blocks}
+        for _ in range(arguments.repeats):
+            for database, address in (("sqlite", "sqlite://"), ("postgresql", url)):
+                costs[database].append(printed_by("statement_cost.py", address, str(arguments.blocks)))
+    _beside("raw_file").write_raw(arguments.out / "profiler.json", {**document, "costs": costs})
+    for database, processes in costs.items():
+        say(f"{database}, n = {arguments.repeats}", "µs of CPU a statement", "and at its end")
+        for profiler in processes[0]:
+            each = [found[profiler] for found in processes]
+            during, end = ([found[when] * 1e6 for found in each] for when in ("during_s", "end_s"))
+            say(labelled(profiler), spread(during), spread(end))
 
 
 def bench_profiled(arguments: argparse.Namespace) -> None:
-    """What each mode adds to a whole request of the reference service, and the memory of many statements."""
+    """What each mode adds to a whole request of the reference service."""
     topology = find_topology("nested-perfload", trees=arguments.trees, seed=1)
     repeats = max(arguments.repeats * 3, FEWEST_REPLICATES)
+    cpu_s: dict[str, dict[str, list[float]]] = {}
     with open_server() as server:
         url = server.create_database("bench_profiled")
         seed(topology, url)
+        document = {**_beside("raw_file").measured_here(url), "n": repeats, "trees": topology.trees, "cpu_s": cpu_s}
         for variant in ("naive", "tuned"):
             found = printed_by("request_cost.py", url, topology.request, variant, str(repeats))
+            cpu_s[variant] = found
             say(
                 f"{variant}, {arguments.trees} trees, n = {repeats}",
                 "ms of CPU a request",
@@ -191,6 +190,11 @@ def bench_profiled(arguments: argparse.Namespace) -> None:
                 estimate, low, high = (units.change(math.exp(each)) for each in (over.estimate, over.low, over.high))
                 name, cpu_ms = labelled(mode) or "no profiler", spread([each * 1e3 for each in seconds])
                 say(name, cpu_ms, estimate, f"{low} to {high}")
+    _beside("raw_file").write_raw(arguments.out / "profiled.json", document)
+
+
+def bench_memory(arguments: argparse.Namespace) -> None:
+    """The memory of many recorded statements."""
     memory = printed_by("statement_memory.py", str(arguments.statements))["rss_bytes"]
     millions = [arguments.statements * (0.5 + tenth / 10) / 1e6 for tenth in range(5)]
     grown = statistics.linear_regression(millions, memory[5:]).slope
@@ -230,26 +234,9 @@ def labelled(contender: str) -> str:
 
 def printed_by(script: str, *arguments: str) -> dict[str, Any]:
     """The JSON that a script beside this one prints, in a process of its own."""
-    command = [sys.executable, str(COST.with_name(script)), *arguments]
+    command = [sys.executable, str(Path(__file__).with_name(script)), *arguments]
     found: dict[str, Any] = json.loads(subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout)
     return found
-
-
-def statement_cost(contender: str, url: str, blocks: int) -> dict[str, Any] | None:
-    """What its process prints; None if it is not installed."""
-    command = [sys.executable, str(COST), contender, url, str(blocks)]
-    ended = subprocess.run(command, capture_output=True, text=True, check=False)
-    if ended.returncode and "ModuleNotFoundError" in ended.stderr:
-        return None
-    ended.check_returncode()
-    found: dict[str, Any] = json.loads(ended.stdout)
-    return found
-
-
-def quartiles(values: Sequence[float]) -> str:
-    """Median (lower to upper quartile): other variants of the machine make the extremes."""
-    low, middle, high = statistics.quantiles(values, n=4)
-    return f"{middle:+.1f} ({low:.1f} to {high:.1f})"
 
 
 # --- what is served
@@ -278,6 +265,7 @@ SECTIONS: dict[str, Any] = {
     "sequential": lambda arguments: _beside("sequential_simulation").bench_sequential(arguments, say, spread),
     "profiler": bench_profiler,
     "profiled": bench_profiled,
+    "memory": bench_memory,
     "soak": bench_soak,
     "telemetry": lambda arguments: _beside("telemetry_cost").bench_telemetry(arguments, say, spread),
     "waiting": lambda arguments: _beside("waiting").bench_waiting(arguments, say, spread),

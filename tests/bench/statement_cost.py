@@ -1,105 +1,128 @@
-"""What one profiler costs a statement: CPU of this process, blocks with and without it by turns; prints JSON.
+"""CPU that profilers add to a small statement; prints JSON.
 
-    python statement_cost.py CONTENDER DATABASE_URL BLOCKS
+    python statement_cost.py DATABASE_URL ROUNDS
 
-A process of its own for each contender: some listen to every engine. `during` is while statements run, `end` is what
-the end of a recording of 300 statements costs, divided by them; both are differences to an engine that nobody watches.
+A round is one block of statements for each profiler that is installed, and one that nobody watches ("bare"), in random
+order and each on an engine of its own: what else happens on the machine reaches all of them. The figures are medians of
+the rounds, in seconds per statement: `during_s` of the bare block, or what a profiler adds to the bare block of its
+round, and `end_s`, what the end of its recording takes.
 """
 
 import gc
 import json
+import random
+import statistics
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 from sqlalchemy import Connection, Engine, create_engine, text
 from sqlalchemy.pool import StaticPool
 
-STATEMENTS = 300
+from placebench import SqlProfiler
+
+STATEMENTS = 100
+WARM_UP = 3
 QUERY = text("select 1 where 1 = :value")
 
+Recording = Callable[[], AbstractContextManager[Any]]
+"""Begins what a block of statements is recorded with."""
 
-@contextmanager
-def placebench(engine: Engine, mode: str) -> Iterator[Callable[[], Any]]:
+
+def placebench(engine: Engine, mode: str) -> Recording:
     """Our own profiler; idle is installed and records nothing, statistics counts and records nothing."""
-    from contextlib import nullcontext
-
-    from placebench import SqlProfiler
-
     profiler = SqlProfiler(engine)
     if mode == "statistics":
         profiler.collect_statistics()
-    yield nullcontext if mode in ("idle", "statistics") else lambda: profiler.record("block", mode)
+    return nullcontext if mode in ("idle", "statistics") else lambda: profiler.record("block", mode)
 
 
-@contextmanager
-def sqltap(engine: Engine, _: str) -> Iterator[Callable[[], Any]]:
+def sqltap(engine: Engine) -> Recording:
     """sqltap's profiling session."""
-    import sqltap
+    from sqltap import ProfilingSession
 
-    yield lambda: sqltap.ProfilingSession(engine)
+    return lambda: ProfilingSession(engine)
 
 
-@contextmanager
-def opentelemetry(engine: Engine, _: str) -> Iterator[Callable[[], Any]]:
+def opentelemetry(engine: Engine) -> Recording:
     """Spans that are made and exported nowhere; it says that it knows no SQLAlchemy 2.1, and works with it."""
-    from contextlib import nullcontext
-
     from opentelemetry.instrumentation.sqlalchemy import SQLAlchemyInstrumentor
     from opentelemetry.sdk.trace import TracerProvider
 
     SQLAlchemyInstrumentor().instrument(engine=engine, tracer_provider=TracerProvider(), skip_dep_check=True)
-    yield nullcontext
+    return nullcontext
 
 
-@contextmanager
-def queryspy(engine: Engine, _: str) -> Iterator[Callable[[], Any]]:
-    """A recorder of queryspy's, without its judgement."""
-    import queryspy
-
-    yield queryspy.record
+MODES = ("idle", "statistics", "light", "full", "sampled", "flame")
+OTHERS = {"sqltap": sqltap, "opentelemetry-instrumentation-sqlalchemy": opentelemetry}
+"""By the name of their distribution."""
 
 
-# The engine that nobody should watch is watched too: what is printed is the whole statement.
-LISTENS_TO_ALL = {"queryspy"}
-CONTENDERS = {"placebench": placebench, "sqltap": sqltap, "opentelemetry": opentelemetry, "queryspy": queryspy}
+def main(url: str, rounds: int) -> None:
+    """Measure, and print the medians."""
+    engines = {name: connected(url) for name in ("bare", *MODES)}
+    recordings: dict[str, Recording] = {"bare": nullcontext}
+    recordings |= {mode: placebench(engines[mode], mode) for mode in MODES}
+    for distribution, begin in OTHERS.items():
+        try:
+            name = f"{distribution} {version(distribution)}"
+        except PackageNotFoundError:
+            continue
+        engines[name] = connected(url)
+        recordings[name] = begin(engines[name])
+    connections = {name: engine.connect() for name, engine in engines.items()}
+    found = costs(recordings, connections, rounds)
+    # py-spy takes some 100 ms to start: one recording has the blocks of all rounds.
+    engine = connected(url)
+    with placebench(engine, "external")():
+        connections["external"] = engine.connect()
+        found["external"] = costs(dict.fromkeys(("bare", "external"), nullcontext), connections, rounds)["external"]
+    print(json.dumps(found))
 
 
-def main(contender: str, url: str, blocks: int) -> None:
-    """Measure blocks by turns, unwatched and watched, and print the differences in seconds a statement."""
-    name, _, mode = contender.partition("-")
-    pool = {"poolclass": StaticPool} if url.startswith("sqlite") else {}
-    plain, watched = create_engine(url, **pool), create_engine(url, **pool)
-    during, end, base = [], [], []
-    with CONTENDERS[name](watched, mode) as recording:
-        without, within = plain.connect(), watched.connect()
-        gc.disable()  # a collection belongs to nobody's statement
-        for block in range(blocks + 3):
-            unwatched_s = ran(without)
-            began = recording()
-            began.__enter__()
-            watched_s = ran(within)
-            ended = time.process_time()
-            began.__exit__(None, None, None)
-            ended_s = (time.process_time() - ended) / STATEMENTS
-            del began
+def connected(url: str) -> Engine:
+    """An engine of its own."""
+    return create_engine(url, poolclass=StaticPool)
+
+
+def costs(
+    recordings: Mapping[str, Recording], connections: Mapping[str, Connection], rounds: int
+) -> dict[str, dict[str, float]]:
+    """By profiler, the medians of the rounds."""
+    during: dict[str, list[float]] = {name: [] for name in recordings}
+    end: dict[str, list[float]] = {name: [] for name in recordings}
+    gc.collect()
+    gc.freeze()
+    gc.disable()  # a collection belongs to no statement
+    for number in range(-WARM_UP, rounds):
+        took = {}
+        for name in random.Random(number).sample(list(recordings), len(recordings)):
+            took[name] = block(recordings[name], connections[name])
             gc.collect()
-            if block >= 3:
-                base.append(unwatched_s)
-                during.append(watched_s - (0.0 if name in LISTENS_TO_ALL else unwatched_s))
-                end.append(ended_s)
-    print(json.dumps({"base_s": base, "during_s": during, "end_s": end, "whole": name in LISTENS_TO_ALL}))
+        for name, (during_s, end_s) in took.items() if number >= 0 else ():
+            during[name].append(during_s - (0.0 if name == "bare" else took["bare"][0]))
+            end[name].append(end_s)
+    gc.enable()
+    return {
+        name: {"during_s": statistics.median(during[name]), "end_s": statistics.median(end[name])}
+        for name in recordings
+    }
 
 
-def ran(connection: Connection) -> float:
-    """CPU seconds of one statement."""
+def block(recording: Recording, connection: Connection) -> tuple[float, float]:
+    """CPU seconds of this process per statement, while they run and at the end of what records them."""
+    recorded = recording()
+    recorded.__enter__()
     began = time.process_time()
     for value in range(STATEMENTS):
         connection.execute(QUERY, {"value": value}).all()
-    return (time.process_time() - began) / STATEMENTS
+    ended = time.process_time()
+    recorded.__exit__(None, None, None)
+    return (ended - began) / STATEMENTS, (time.process_time() - ended) / STATEMENTS
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2], int(sys.argv[3]))
+    main(sys.argv[1], int(sys.argv[2]))
