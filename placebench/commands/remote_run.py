@@ -46,6 +46,7 @@ if TYPE_CHECKING:
 _BEAT_S: Final = 5.0
 _SILENCE_S: Final = 30.0
 _SEND_EVERY_S: Final = 10.0
+_LINES_IN_A_MESSAGE: Final = 3
 _MOST_BYTES: Final = 512 * 2**20
 _RUNS: Final = "profiles/*Z-*/"
 _STAYS: Final = ("sources", "log/lock")
@@ -61,7 +62,7 @@ if [ -z "$python" ]; then
     python="uvx --quiet --from 'placebench[bench]=={__version__}' python"
 fi
 program={shlex.quote(_PROGRAM)}
-eval "exec $python -c \\"\\$program\\""
+eval "exec env $python -c \\"\\$program\\""
 """
 _Header = dict[str, Any]
 _Received = tuple[_Header, bytes] | None
@@ -339,8 +340,8 @@ class _Session:
         with suppress(subprocess.TimeoutExpired):
             self._process.wait(_BEAT_S)
         self._said.seek(0)
-        said = self._said.read().decode(errors="replace").strip().splitlines()
-        return HostError(f"{what}: {said[-1] if said else 'it ended without a word'}")
+        said = self._said.read().decode(errors="replace").strip().splitlines()[-_LINES_IN_A_MESSAGE:]
+        return HostError(f"{what}: {' | '.join(map(str.strip, said)) or 'it ended without a word'}")
 
 
 def serve(compare_plan: Callable[..., object]) -> None:

@@ -18,6 +18,7 @@ from loopback_sshd import write_hosts
 from placebench.cli import main
 from placebench.commands import remote_run
 from placebench.errors import HostError
+from placebench.history import History
 from placebench.measure.remote_hosts import RemoteHost
 
 APP = """\
@@ -72,6 +73,15 @@ def test_a_revision_and_the_files_as_they_are_are_compared_on_a_host(project: Pa
     assert all(each["cpu_s"] > 0 for each in blocks)
     assert (project / "run" / "index.html").is_file()
     assert not place.exists()
+
+
+def test_a_commit_is_added_to_the_history_here(project: Path, hosts: Path) -> None:
+    """The machine of its entry is the one that measured."""
+    subprocess.run(["git", "-c", "user.name=a", "-c", "user.email=a@b", "commit", "-qam", "two"], check=True)
+
+    assert main(["history", "add", "HEAD", "--reference", "v1", "-n", "0", *on(hosts)]) == 0
+    (entry,) = History.read(project / "placebench-history.jsonl").entries
+    assert (entry.reference_name, entry.subject) == ("v1", "two")
 
 
 @pytest.mark.parametrize("end", ["Ctrl-C", "killed here", "connection cut"])
