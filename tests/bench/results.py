@@ -43,7 +43,7 @@ class Recipe:
         """What to run, one after the other, so that the files are in *out*."""
         beside = ["--placement-python", str(placement)] if self.placement and placement else []
         if self.section:
-            least = ["--smoke"] if smoke else []
+            least = ["--smoke", "--repeats", "1"] if smoke else []
             yield [
                 str(TOP / "tests" / "bench" / "bench.py"),
                 *shlex.split(self.section),
@@ -82,7 +82,7 @@ RECIPES = (
     Recipe(
         "restarts", ("restarts.json",), run="calibrate -n 60 --trees 100 --rounds 8", smoke="--trees 4 -n 6 --rounds 1"
     ),
-    Recipe("candidates", ("candidates.json",), section="candidates", placement=True),
+    Recipe("candidates", ("candidates.json",), section="candidates --repeats 12", placement=True),
     Recipe("http", ("http.json",), section="http", placement=True),
     Recipe("scale", ("scale.json", "scale-all.svg", "scale-limit-10.svg"), section="scale", placement=True),
     *(
