@@ -110,7 +110,7 @@ def _packages() -> _Diagnosis:
     requirements = map(_BENCH.fullmatch, importlib.metadata.requires("placebench") or ())
     names = [found[1] for found in requirements if found and found[1] not in _FOUND_BY_THEMSELVES]
     missing = [name for name in names if not _installed(name)]
-    seen = f"{len(names) - len(missing)} of {len(names)} packages of the extra bench"
+    seen = f"{len(names) - len(missing)} of {len(names)} packages of the extra bench are installed"
     return _Diagnosis("packages", not missing, seen, f"no {', '.join(missing)}; {_INSTALL}" if missing else "")
 
 

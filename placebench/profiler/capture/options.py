@@ -36,7 +36,7 @@ class Options:
 
     @property
     def counts_bytes(self) -> bool:
-        """Whether the kernel's counters of bytes are read with each round trip, which takes two system calls."""
+        """Whether the kernel's counters of bytes are read with each round trip, which takes a system call."""
         return self.mode not in ("light", "external")
 
 
