@@ -22,7 +22,6 @@ from typing import Any
 
 from placebench import units
 from placebench.page.axis_charts import Line, lines
-from placebench.page.svg import Role
 from placebench.report.scalability import scalability_curve
 from placebench.stats import hodges_lehmann
 from placebench.stats.hodges_lehmann import pseudo_median
@@ -645,6 +644,17 @@ def scaleout() -> str:
     )
 
 
+@figure
+def scaleout_history() -> str:
+    """Of the long histories: all that were made without a fault alone."""
+    runs = [part["runs"][0] for part in raw("scaleout.json")["parts"] if len(part["runs"]) == 1]
+    found = [made["history"] for made in runs]
+    operations = sum(each["reads"] + each["writes"]["acknowledged"] for each in found)
+    stale, lost = sum(each["stale"] for each in found), sum(each["writes"]["lost"] for each in found)
+    claims = units.count(sum(made["claims"] for made in runs))
+    return f"{claims} claims in {len(runs)} histories, {units.count(operations)} operations: {stale} stale, {lost} lost"
+
+
 # --- scaleout-cost.json
 
 
@@ -695,31 +705,29 @@ def scaleout_started() -> str:
     return " s, ".join(f"{seconds:.1f}" for seconds in raw("scaleout-cost.json")["started_s"].values()) + " s"
 
 
-# --- scaleout-7000.json, scaleout-60000.json
+# --- scaleout-7000.json
 
-INVENTORIES = {"7 000": "scaleout-7000.json"}
+SIZES_FILE = "scaleout-7000.json"
 
 
 @figure
 def scaleout_sizes() -> str:
+    document = raw(SIZES_FILE)
     rows = []
-    for providers, name in INVENTORIES.items():
-        document = raw(name)
-        for row in document["rows"]:
-            rates = [
-                each["values"]["throughput_per_s"]
-                for each in document["measurements"]
-                if each["point"] == {part: row[part] for part in ("hosts", "replicas")} and not each["invalid"]
-            ]
-            parts = [f"{row[f'{part}_cpu_s'] * 1e3:.2f}" for part in ("nginx", "hosts", "primary", "replicas")]
-            times = [f"{row[each] * 1e3:.0f}" for each in ("latency_s", "latency_s_p99")]
-            rate = f"{row['throughput_per_s']:.1f} ({min(rates):.1f}–{max(rates):.1f})"
-            extrapolated = f"{row['separate_per_s']:.0f}, {row['limited_by']}"
-            size = (providers, row["hosts"], row["replicas"], row["n"])
-            rows.append((*size, rate, *times, *parts, f"{row['cores_used']:.2f}", extrapolated))
-    head = (
-        "| Providers | Hosts | Replicas | n | Requests/s (range) | Median, ms | p99, ms | CPU per request, ms: nginx |"
-    )
+    for row in document["rows"]:
+        rates = [
+            each["values"]["throughput_per_s"]
+            for each in document["measurements"]
+            if each["point"] == {part: row[part] for part in ("hosts", "replicas")} and not each["invalid"]
+        ]
+        parts = [f"{row[f'{part}_cpu_s'] * 1e3:.2f}" for part in ("nginx", "hosts", "primary", "replicas")]
+        times = [f"{row[each] * 1e3:.0f}" for each in ("latency_s", "latency_s_p99")]
+        rate = f"{row['throughput_per_s']:.1f} ({min(rates):.1f}–{max(rates):.1f})"
+        extrapolated = f"{row['separate_per_s']:.0f}, {row['limited_by']}"
+        rows.append(
+            (row["hosts"], row["replicas"], row["n"], rate, *times, *parts, f"{row['cores_used']:.2f}", extrapolated)
+        )
+    head = "| Hosts | Replicas | n | Requests/s (range) | Median, ms | p99, ms | CPU per request, ms: nginx |"
     return table(f"{head} hosts | primary | replicas | Cores used | Extrapolated: a core each, limited by |", rows)
 
 
@@ -734,43 +742,34 @@ def scaleout_laws() -> str:
     rows = [
         (
             f"{law['of']}, {law['beside']}",
-            providers,
             ", ".join(map(str, law["fitted"])),
             law["n"],
             *(bounded(law, name, digits) for name, digits in names.items()),
             f"{law['measured_per_s']:.0f}" if law["measured_per_s"] else "",
         )
-        for providers, name in INVENTORIES.items()
-        for law in raw(name)["scalability"]
+        for law in raw(SIZES_FILE)["scalability"]
     ]
     return table(
-        "| N is the number of | Providers | Fitted on | n | λ, per s | σ | κ | Peak at N | Extrapolated to 4, per s | "
-        "Measured |",
+        "| N is the number of | Fitted on | n | λ, per s | σ | κ | Peak at N | Extrapolated to 4, per s | Measured |",
         rows,
     )
 
 
 def scaleout_chart() -> str:
-    """Throughput by hosts beside one replica, as a multiple of λ, with the law that was fitted to it."""
+    """Throughput by hosts beside one replica, with the law that was fitted to it."""
     from picture_file import picture_file
 
-    drawn = []
-    roles: tuple[Role, Role] = ("baseline", "variant")
-    for (providers, name), role in zip(INVENTORIES.items(), roles, strict=False):
-        document = raw(name)
-        sizes: dict[int, list[float]] = {}
-        for each in document["measurements"]:
-            if each["point"]["replicas"] == 1 and not each["invalid"]:
-                sizes.setdefault(each["point"]["hosts"], []).append(each["values"]["throughput_per_s"])
-        one = next(law for law in document["scalability"] if law["of"] == "hosts")["lambda_per_s"]
-        seen = [(float(size), statistics.median(sizes[size]) / one) for size in sorted(sizes)]
-        law = [(size, rate / one) for size, rate in scalability_curve(sizes)]
-        drawn += [Line(f"{providers}", seen, role), Line(f"{providers}: law", law)]
+    document = raw(SIZES_FILE)
+    sizes: dict[int, list[float]] = {}
+    for each in document["measurements"]:
+        if each["point"]["replicas"] == 1 and not each["invalid"]:
+            sizes.setdefault(each["point"]["hosts"], []).append(each["values"]["throughput_per_s"])
+    seen = [(float(size), statistics.median(sizes[size])) for size in sorted(sizes)]
     chart = lines(
-        drawn,
-        title="Throughput by hosts, against one",
-        description="Measured for each number of hosts and two inventories, and the law fitted to 1, 2 and 3 hosts.",
-        show=lambda value: f"{value:g}×",
+        [Line("measured", seen, "variant"), Line("law", scalability_curve(sizes), "baseline")],
+        title="Throughput by hosts",
+        description="Measured for each number of hosts, and the law fitted to 1, 2 and 3 hosts.",
+        show=units.rate,
         show_where=lambda where: f"{where:g}",
     )
     return picture_file(chart)

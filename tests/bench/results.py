@@ -104,12 +104,6 @@ RECIPES = (
         run="lab study scaleout --trees 1000 -n 3",
         smoke=_LEAST_SIZES,
     ),
-    Recipe(
-        "scaleout-60000",
-        ("scaleout-60000.json",),
-        run="lab study scaleout --trees 8572 --sizes 1x1,2x1,3x1,4x1 --requests 40 -n 3",
-        smoke=_LEAST_SIZES,
-    ),
     Recipe("repeats", ("repeats.json",), section="repeats"),
     Recipe("profiler", ("profiler.json",), section="profiler --repeats 8"),
     Recipe("profiled", ("profiled.json",), section="profiled --trees 300 --repeats 4"),
