@@ -58,6 +58,8 @@ def test_another_amount_is_a_difference() -> None:
     )
     assert difference(one, other) == expected
     assert one.digest != other.digest
+    both = [canonical_candidates(answer(amount=amount)) for amount in (1, 2)]
+    assert difference(*both) == expected.replace("1 of 1", "2 of 2")
 
 
 def test_a_repeated_candidate_is_a_difference() -> None:
@@ -67,6 +69,7 @@ def test_a_repeated_candidate_is_a_difference() -> None:
     document["allocation_requests"] *= 2
 
     assert difference(one, canonical_candidates(document)) == "2 candidates where 1 were expected"
+    assert difference(canonical_candidates(document), one) == "1 candidates where 2 were expected"
 
 
 def test_another_trait_is_a_difference() -> None:
@@ -88,6 +91,8 @@ def test_another_trait_is_a_difference() -> None:
         (b"[0.5]", b"[0.50]", None),
         (b'{"a": 1, "b": NaN}', b'{"b": NaN, "a": 1}', None),
         (b'{"a": [1, 2]}', b'{"a": [2, 1]}', "$.a[0] is 2 where 1 was expected"),
+        (b'{"a": 1}', b"[1]", '$ is [1] where {"a": 1} was expected'),
+        (b"[1]", b'{"a": 1}', '$ is {"a": 1} where [1] was expected'),
     ],
 )
 def test_what_is_the_same_in_any_document(baseline: bytes, variant: bytes, expected: str | None) -> None:

@@ -273,7 +273,10 @@ SCAN = {"kind": "Seq Scan", "relation": "t", "condition": "(a = ?)", "rows": 5.0
     [
         ([statement(repeated=True)], [statement(repeated=False)]),
         ([statement(redundant_rows=50)] * 2, [statement(redundant_rows=50), statement(redundant_rows=49)]),
-        ([statement(row_count=10, bytes_received=20_005)], [statement(row_count=10, bytes_received=20_000)]),
+        (
+            [statement(row_count=10, bytes_received=20_005)],
+            [statement(row_count=9, bytes_received=20_000), statement(row_count=1, bytes_received=0)],
+        ),
         ([statement(pool_wait_s=0.010)], [statement(pool_wait_s=0.0099)]),
         ([plan(**SCAN, rows_removed=9_995.0)], [plan(**SCAN, rows_removed=9_994.0)]),
         ([plan(rows=1000.0, rows_expected=100)], [plan(rows=999.0, rows_expected=100)]),
@@ -337,7 +340,11 @@ def test_a_transaction_may_wait_for_less_than_50_ms(committed_s: float, found: l
             0.002,
         ),
         (
-            [plan(rows=200.0, rows_expected=10), plan(rows=200.0, rows_expected=10, elapsed_s=0.002)],
+            [
+                plan(rows=900.0, rows_expected=10, elapsed_s=None),
+                plan(rows=200.0, rows_expected=10),
+                plan(rows=200.0, rows_expected=10, elapsed_s=0.002),
+            ],
             "Hash Join: 200 rows where 10 were expected",
             0.003,
         ),
@@ -364,6 +371,7 @@ def test_the_place_is_the_line_and_who_called_it() -> None:
         "",
     ]
     assert finding.shortened_sql == "x" * 159 + "…"
+    assert finding.mean_s == 0.1
 
 
 def test_findings_are_told_by_their_seconds() -> None:
@@ -382,6 +390,8 @@ def test_limits_can_be_chosen() -> None:
     assert [finding.kind for finding in find(recording, Limits(repeats=2))] == ["n+1"]
     again = Recording("r", "full", statements=[statement(repeated=True)])
     assert [finding.kind for finding in find(again, Limits(repeats=1))] == ["duplicate"]
+    fetched = Recording("r", "full", statements=[statement(row_count=3, redundant_rows=3)], requests=2)
+    assert [each.title[:26] for each in find(fetched, Limits(redundant_rows=1))] == ["1.50 entities of 1.50 rows"]
 
 
 def test_a_recording_knows_what_it_asked_for_twice(profiler: SqlProfiler, engine: Engine) -> None:

@@ -38,7 +38,10 @@ def test_noise_alone_is_seldom_called_a_change() -> None:
     """Of 400 draws about 5 in 100, and of ten disjoint sixes hardly any."""
     made = calibrate(noise(0.02), "cpu_s", margin=0.01, seed=1)
 
-    assert max(made.false_positive_rate.values()) < 0.09
+    assert 0.01 < min(made.false_positive_rate.values()) <= max(made.false_positive_rate.values()) < 0.09
+    assert set(made.false_positive_rate) == set(made.detectable) == {"12", "30"}
+    assert made.low < made.estimate < made.high
+    assert made.to_json()["metric"] == "cpu_s"
     assert (made.runs_of_six, made.replicates) == (10, 60)
     assert made.false_positives <= 2
 

@@ -3,7 +3,9 @@
 import math
 import random
 
+import numpy as np
 import pytest
+from scipy.stats import t as student
 
 from placebench.errors import TooFewReplicatesError
 from placebench.stats import ConfidenceInterval, fit_scalability
@@ -83,3 +85,52 @@ def test_too_little_is_inconclusive() -> None:
 def test_students_deviates() -> None:
     """As in printed tables: t(0.975) for 1, 2, 7 and 22 degrees of freedom."""
     assert pytest.approx([12.706, 4.3027, 2.3646, 2.0739], rel=1e-4) == [_student(0.95, n) for n in (1, 2, 7, 22)]
+
+
+def test_the_limits_are_those_of_fieller_and_of_weighted_least_squares() -> None:
+    """By numpy's matrices and scipy's deviates; at a limit r of a ratio a / b the distance of a - r b from 0 is t."""
+    points = measured(random.Random(3), 0.1, 0.01, 0.02)
+    fit, deviate = fit_scalability(points, confidence=0.9), student.ppf(0.95, len(points) - 3)
+    law, seen = np.array([[1, n - 1, n * (n - 1)] for n, _ in points]), np.array([n / each for n, each in points])
+    theta, expected = np.array(fit.coefficients), law @ np.array(fit.coefficients)
+    weighted = law / expected[:, None]
+    variance = sum((seen / expected - 1) ** 2) / (len(points) - 3)
+    covariance = variance * np.linalg.inv(weighted.T @ weighted)
+
+    def distance(constant: float, row: list[float]) -> float:
+        return float(abs(constant + row @ theta) / math.sqrt(row @ covariance @ np.array(row)))
+
+    new = np.array([1, 7, 56])
+    half = deviate * math.sqrt(new @ covariance @ new + variance * (new @ theta) ** 2 / 4)
+    predicted = fit.predict(8, repeats=4)
+
+    assert np.linalg.lstsq(weighted, seen / expected)[0] == pytest.approx(theta, rel=1e-6)
+    assert np.array(fit.covariance) == pytest.approx(covariance, rel=1e-6)
+    assert fit.noise == pytest.approx(math.sqrt(variance))
+    for end in ("low", "high"):
+        one, sigma, kappa, peak = (
+            getattr(each, end) for each in (fit.throughput_of_one, fit.contention, fit.crosstalk, fit.peak)
+        )
+        rows = [[-sigma, 1.0, 0.0], [-kappa, 0.0, 1.0], [1.0, -1.0, -(peak**2)]]
+        assert distance(1.0, [-one, 0.0, 0.0]) == pytest.approx(deviate, rel=1e-6)
+        assert [distance(0.0, row) for row in rows] == pytest.approx([deviate] * 3, rel=1e-6)
+    assert (predicted.low, predicted.high) == pytest.approx((8 / (new @ theta + half), 8 / (new @ theta - half)))
+    assert {each.confidence for each in (fit.peak, fit.contention, predicted)} == {0.9}
+
+
+def test_growth_above_linear_has_no_peak() -> None:
+    """κ below 0: the peak is nowhere, as its interval is."""
+    fit = fit_scalability([(n, throughput(n, 0.0, -0.01)) for n in SIZES for _ in range(2)])
+
+    assert fit.peak == ConfidenceInterval(math.inf, math.inf, math.inf, 0.95)
+    assert math.inf == fit.predict(20).estimate
+
+
+@pytest.mark.parametrize("pair", [(0, 9.0), (1, -9.0)])
+def test_sizes_and_throughputs_are_above_zero(pair: tuple[int, float]) -> None:
+    """One of them is enough; six measurements of three sizes are."""
+    enough = [(n, throughput(n, 0.1, 0.01)) for n in (1, 2, 3)] * 2
+
+    assert fit_scalability(enough).n == 6
+    with pytest.raises(ValueError, match="above 0"):
+        fit_scalability([*enough, pair])

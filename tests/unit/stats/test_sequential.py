@@ -8,7 +8,8 @@ from itertools import accumulate
 import pytest
 
 from placebench.errors import TooFewReplicatesError
-from placebench.stats.sequential import Bets, sequential_interval, sequential_p
+from placebench.stats.hodges_lehmann import ConfidenceInterval
+from placebench.stats.sequential import Bets, sequential_detectable, sequential_interval, sequential_p
 
 RUNS, REPLICATES = 400, 60
 AT_MOST = RUNS * 0.05 + 3 * math.sqrt(RUNS * 0.05 * 0.95)
@@ -87,6 +88,10 @@ def test_the_interval_is_where_the_capital_of_either_side_reaches_forty() -> Non
     assert Bets.on(values).capital(interval.low)[-1] == pytest.approx(math.log(40))
     assert Bets.on([-each for each in values]).capital(-interval.high)[-1] == pytest.approx(math.log(40))
     assert interval.low < interval.estimate < interval.high
+    with pytest.raises(
+        TooFewReplicatesError, match="3 replicates, 4 or more needed"
+    ):  # at 8, which three won bets make
+        sequential_interval([0.01, 0.02, 0.03], confidence=0.75)
     with pytest.raises(TooFewReplicatesError, match="5 replicates, 7 or more needed"):
         sequential_interval([0.01] * 5)
 
@@ -138,3 +143,23 @@ def test_what_cannot_be_is_refused(values: list[float], confidence: float) -> No
     """A value that is no number, and a confidence that nothing reaches."""
     with pytest.raises(ValueError, match=r"nan|1\.0"):
         sequential_interval(values, confidence=confidence)
+
+
+def test_the_detectable_effect_by_hand() -> None:
+    """Half of a width of 8 %, and 0.8416 standard errors of 1 %: so much more than the half is found in 4 of 5 runs."""
+    assert sequential_detectable([0.0, 0.02], ConfidenceInterval(0.01, -0.03, 0.05, 0.95)) == pytest.approx(
+        0.048416, abs=1e-6
+    )
+
+
+def test_an_interval_of_less_confidence_is_narrower_and_needs_fewer() -> None:
+    """1 of 10 instead of 1 of 20: the capital of a side has to reach 20, which five won bets make."""
+    values = [0.01, 0.03, 0.02, 0.0, 0.025, 0.015, 0.02, 0.01, 0.03, 0.005, 0.02, 0.015]
+    wide, narrow = (sequential_interval(values, confidence=each) for each in (0.95, 0.9))
+
+    assert wide.low < narrow.low < narrow.high < wide.high
+    assert Bets.on(values).capital(narrow.low)[-1] == pytest.approx(math.log(20))
+    assert [narrow.confidence, wide.confidence] == [0.9, 0.95]
+    with pytest.raises(TooFewReplicatesError, match="4 replicates, 5 or more needed"):
+        sequential_interval([0.01, 0.02, 0.01, 0.02], confidence=0.9)
+    assert sequential_interval([0.01, 0.02, 0.01, 0.02, 0.01], confidence=0.9).low < 0.01
