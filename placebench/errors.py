@@ -59,6 +59,10 @@ class ServerError(PlacebenchError):
     """The service under test did not start, died, or its port is taken."""
 
 
+class HostError(PlacebenchError):
+    """A machine cannot be used by SSH, or the connection to it was lost."""
+
+
 class LoadError(PlacebenchError):
     """A load run that could not be made or has no samples."""
 

@@ -10,7 +10,9 @@ from itertools import count
 from pathlib import Path
 
 import pytest
+from loopback_sshd import loopback_sshd
 
+from placebench.measure.remote_hosts import RemoteHost
 from placebench.runtime.postgres import Server, open_server
 
 # What the host of this machine does to it is not what the tests are about.
@@ -32,6 +34,13 @@ def database_url(server: Server) -> Iterator[str]:
     name = f"placebench_test_{next(_numbers)}"
     yield server.create_database(name)
     server.drop_database(name)
+
+
+@pytest.fixture(scope="session")
+def ssh_host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RemoteHost]:
+    """This machine, through an sshd."""
+    with loopback_sshd(tmp_path_factory.mktemp("sshd")) as host:
+        yield host
 
 
 @pytest.fixture

@@ -38,6 +38,7 @@ MAY_IMPORT = {
     "measure": {"runtime", "telemetry", "decoding", "errors"},
     "page": {"units", "errors"},
     "profiler": {"page", "units", "gates", "http_session", "errors"},
+    "pytest_plugin": {"profiler"},
     "seeding": {"topology", "tables", "paths", "decoding", "errors"},
     "export": {"topology", "tables", "seeding", "decoding", "addresses", "errors"},
     "reference": {"tables", "profiler", "telemetry", "errors"},

@@ -28,6 +28,7 @@ def _configure(parser: ArgumentParser) -> None:
     options.add_requests(parser, default="the plan's")
     options.add_login(parser)
     options.add_comparison(parser, rounds="the plan's, or 24", requests=False)
+    options.add_host(parser)
     parser.add_argument(
         "--setup",
         type=options.text,

@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from placebench import units
+from placebench import __version__, units
 from placebench.commands import Command, options
 from placebench.commands.output import emit
 from placebench.errors import DatabaseError, MissingExtraError, PlacebenchError, ProfilerError, ServerError
@@ -110,7 +110,7 @@ def _packages() -> _Diagnosis:
     requirements = map(_BENCH.fullmatch, importlib.metadata.requires("placebench") or ())
     names = [found[1] for found in requirements if found and found[1] not in _FOUND_BY_THEMSELVES]
     missing = [name for name in names if not _installed(name)]
-    seen = f"{len(names) - len(missing)} of {len(names)} packages of the extra bench"
+    seen = f"{len(names) - len(missing)} of {len(names)} packages of the extra bench are installed"
     return _Diagnosis("packages", not missing, seen, f"no {', '.join(missing)}; {_INSTALL}" if missing else "")
 
 
@@ -203,6 +203,8 @@ def _host(host: "RemoteHost") -> list[_Diagnosis]:
         advice = f"`ssh {host.ssh} true` has to work without a question: use a key, and accept the host's once by hand"
         return [_Diagnosis("SSH", well=False, seen=str(error), advice=advice)]
     found = [_remote_system(facts), _remote_python(facts), _remote_program(facts, "uv", advice=_INSTALL_UV)]
+    if "placebench" in facts.programs:
+        found.append(_remote_placebench(facts))
     if "database" in host.roles:
         advice = "apt install postgresql, or `uvx --from 'placebench[bench]' placebench db start` there"
         found.append(_remote_program(facts, "postgresql", advice=advice))
@@ -228,6 +230,13 @@ def _remote_python(facts: "HostFacts") -> _Diagnosis:
     well = "uv" in facts.programs
     advice = "uv brings one of its own" if well else "install Python 3.11 or later, or uv"
     return _Diagnosis("Python", well, seen, advice)
+
+
+def _remote_placebench(facts: "HostFacts") -> _Diagnosis:
+    """Without one, uvx brings the same version; `compare --host` refuses another one."""
+    seen = facts.programs["placebench"]
+    well = seen == __version__
+    return _Diagnosis("placebench", well, seen, "" if well else f"install {__version__} there, which is the one here")
 
 
 def _remote_program(facts: "HostFacts", name: str, *, advice: str) -> _Diagnosis:

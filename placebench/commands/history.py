@@ -101,6 +101,7 @@ def _add_measurement(parser: ArgumentParser) -> None:
     options.add_data(parser, plan="plan", requests=False)
     options.add_rounds(parser, "the plan's, or 24")
     options.add_server(parser)
+    options.add_host(parser)
     _add_file(parser)
     options.add_output(parser)
     parser.set_defaults(placement_python=None, out=None)

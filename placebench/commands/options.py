@@ -48,6 +48,18 @@ def add_run(parser: ArgumentParser, *, resume: bool = True) -> None:
         parser.add_argument("--resume", action="store_true", help="go on with the run in --out, or with the newest one")
 
 
+def add_host(parser: ArgumentParser) -> None:
+    """--host and --hosts: where the comparison is made."""
+    parser.add_argument(
+        "--host",
+        type=text,
+        metavar="NAME",
+        help="machine that everything is started and measured on, by SSH: a host of --hosts, or what the command ssh "
+        "takes (default: this one)",
+    )
+    parser.add_argument("--hosts", type=path, metavar="FILE", help="TOML file that describes the machines by name")
+
+
 def add_server(parser: ArgumentParser) -> None:
     """--server."""
     parser.add_argument(

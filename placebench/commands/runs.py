@@ -11,7 +11,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from placebench.commands import options
 from placebench.commands.output import emit_report, say, steps
@@ -45,6 +45,9 @@ def compare_plan(
     postgres: settings of PostgreSQL that every variant has too. requests, login: of the command line.
     emit: as that of `run_comparison`; None: the report is printed.
     """
+    if getattr(arguments, "host", None):
+        more = {"postgres": postgres, "requests": requests, "login": login}
+        return _compare_on_host(arguments, plan, more, gates=gates, emit=emit or partial(emit_report, arguments))
     from placebench.experiment.compare_run import (
         ROUNDS,
         SCREEN,
@@ -90,6 +93,36 @@ def compare_plan(
     settings = replace(settings, plan=plan_document(_filled_in(arguments, plan, data), settings))
     emit = emit or partial(emit_report, arguments)
     return run_comparison(arguments, data, settings, name=plan.name, gates=gates, emit=emit)
+
+
+def _compare_on_host(
+    arguments: Namespace,
+    plan: "Experiment",
+    more: Mapping[str, Any],
+    *,
+    gates: "Sequence[Gate]",
+    emit: "Callable[[Report], object]",
+) -> Path:
+    """Compare as `compare_plan` on the machine of --host, and report here; raises as `run_comparison` does."""
+    from placebench.commands.remote_run import RemoteJob, run_on_host
+    from placebench.report import raise_for_gates
+
+    reports: list[Report] = []
+    too_few: TooFewReplicatesError | None = None
+
+    def keep(report: "Report") -> None:
+        reports.append(report)
+        emit(report)
+
+    with run_folder(arguments, plan.name) as folder, reported(folder, keep, gates):
+        try:
+            run_on_host(RemoteJob(arguments, plan, more), folder)
+        except TooFewReplicatesError as error:
+            too_few = error
+    raise_for_gates(reports[-1])
+    if too_few is not None:
+        raise too_few
+    return folder
 
 
 def _data(

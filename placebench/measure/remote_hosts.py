@@ -1,6 +1,7 @@
 """Machines that are reached by SSH: `read_hosts` reads a hosts file, `inspect_host` finds out what a host has.
 
 Nothing is installed or changed there: a shell script of some lines is run by `ssh`, with the options of ~/.ssh/config.
+`ssh_command` runs any script on a host, and `FIND_PYTHON` begins one that needs the placebench there.
 """
 
 import re
@@ -23,13 +24,24 @@ from placebench.telemetry.clock import ClockBounds
 Role = Literal["load", "service", "database", "balancer"]
 _LIMIT_S: Final = 60.0
 _CONNECT_LIMIT_S: Final = 10
+_OPTIONS: Final = ("BatchMode=yes", "ServerAliveInterval=5", "ServerAliveCountMax=4")
 _EXCHANGES: Final = 10
 _READY: Final = "ready"
-_SCRIPT: Final = r"""
+FIND_PYTHON: Final = r"""
 PATH="$PATH:$HOME/.local/bin:$HOME/.cargo/bin:/usr/local/bin:/usr/sbin:/sbin"
+if [ -z "$python" ] && program=$(command -v placebench); then
+    python=$(sed -n "1s/^#! *//p" "$program")
+    case $python in */sh) python=$(sed -n "2s/^'*exec' \(.*\) \"\$0\".*/\1/p" "$program") ;; esac
+    case $python in *python*) ;; *) python= ;; esac
+fi
+"""
+"""Sets $python, unless a host names one, to that of the command placebench, which line 2 of a script for sh has."""
+_SCRIPT: Final = r"""
+version='import placebench; print(placebench.__version__)'
+[ -n "$python" ] && echo "placebench $(eval "$python -c \"\$version\"" 2>&1 | tail -n 1)"
 echo "system $(uname -sr), $(getconf _NPROCESSORS_ONLN) cores"
-for python in python3.14 python3.13 python3.12 python3.11 python3; do
-    if version=$("$python" -c 'import sys; print(".".join(map(str, sys.version_info[:3])))' 2>/dev/null); then
+for each in python3.14 python3.13 python3.12 python3.11 python3; do
+    if version=$("$each" -c 'import sys; print(".".join(map(str, sys.version_info[:3])))' 2>/dev/null); then
         echo "python $version"
         break
     fi
@@ -54,6 +66,8 @@ class RemoteHost(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ports: tuple[Annotated[int, msgspec.Meta(ge=1, le=65_535)], ...] = ()
     """Which have to be free there."""
     ssh_options: tuple[str, ...] = ()
+    python: str = ""
+    """Shell command for a Python there that has placebench; by default that of the command placebench, or uvx's."""
 
 
 class _File(TypedDict):
@@ -77,12 +91,29 @@ def read_hosts(path: Path) -> dict[str, RemoteHost]:
     return read_toml(path, _File, error=UsageError)["hosts"]
 
 
-def inspect_host(host: RemoteHost) -> HostFacts:
-    """Log in and look; raises ServerError with what ssh said where that fails. Ends after a minute at most."""
+def find_host(name: str, file: Path | None) -> RemoteHost:
+    """The host of this name in the hosts file; without a file it is what ssh takes. Raises UsageError for none."""
+    if file is None:
+        return RemoteHost(name, ())
+    hosts = read_hosts(file)
+    if name not in hosts:
+        raise UsageError(f"no host {name!r} in {file}: expected one of {', '.join(hosts)}")
+    return hosts[name]
+
+
+def ssh_command(host: RemoteHost, script: str) -> list[str]:
+    """The command that runs a shell script there, without a prompt; raises ServerError where there is no ssh."""
     if shutil.which("ssh") is None:
         raise ServerError("no command ssh on this machine: apt install openssh-client")
-    options = ["-o", "BatchMode=yes", "-o", f"ConnectTimeout={_CONNECT_LIMIT_S}", *host.ssh_options]
-    command = ["ssh", *options, "--", host.ssh, f"sh -c {shlex.quote(_SCRIPT)}"]
+    options = [f"ConnectTimeout={_CONNECT_LIMIT_S}", *_OPTIONS]
+    given = [*(part for each in options for part in ("-o", each)), *host.ssh_options]
+    script = f"python={shlex.quote(host.python)}\n{script}"
+    return ["ssh", *given, "--", host.ssh, f"sh -c {shlex.quote(script)}"]
+
+
+def inspect_host(host: RemoteHost) -> HostFacts:
+    """Log in and look; raises ServerError with what ssh said where that fails. Ends after a minute at most."""
+    command = ssh_command(host, FIND_PYTHON + _SCRIPT)
     pipe = subprocess.PIPE
     with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True, bufsize=1) as process:
         end = threading.Timer(_LIMIT_S, process.kill)

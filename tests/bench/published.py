@@ -21,12 +21,15 @@ from pathlib import Path
 from typing import Any
 
 from placebench import units
+from placebench.page.axis_charts import Line, lines
+from placebench.report.scalability import scalability_curve
 from placebench.stats import hodges_lehmann
 from placebench.stats.hodges_lehmann import pseudo_median
 from placebench.stats.sequential import sequential_p
 
 TOP = Path(__file__).resolve().parents[2]
 RESULTS = TOP / "docs" / "results"
+sys.path.append(str(TOP / "tests" / "fakes"))
 PAGES = [TOP / "README.md", *sorted((TOP / "docs").rglob("*.md"))]
 MARKED = re.compile(r"<!-- (?P<name>[a-z][a-z0-9-]*) -->(?P<text>.*?)<!-- / -->", re.DOTALL)
 VERDICTS = {"cannot tell": "inconclusive"}
@@ -168,12 +171,18 @@ def plans() -> str:
     return table(head, rows)
 
 
-COUNTS = {"round_trips": "round trips", "rows": "rows", "bytes_received": "bytes received"}
+COUNTS = {
+    "round_trips": "round trips",
+    "rows": "rows",
+    "bytes_sent": "bytes sent",
+    "bytes_received": "bytes received",
+}
 
 
 def _counts(file: str, name: str) -> str:
-    """Those that differ from the baseline's."""
-    found = {each["metric"]: each["ratio"] for each in raw(file)["comparisons"] if each["change"] == name}
+    """Those that differ from the baseline's by half a percent or more."""
+    made = [each for each in raw(file)["comparisons"] if each["change"] == name and abs(each["ratio"] - 1) >= 0.005]
+    found = {each["metric"]: each["ratio"] for each in made}
     return ", ".join(f"{label} {change(found[each], 0)} %" for each, label in COUNTS.items() if each in found)
 
 
@@ -376,6 +385,17 @@ def saturation_rates() -> str:
 
 
 SATURATION = [each for each in ("saturation.json", "saturation-algorithms.json") if (RESULTS / each).is_file()]
+
+
+def _of_knee(variant: str) -> Callable[[], str]:
+    def made() -> str:
+        (row,) = (row for file in SATURATION for row in raw(file)["rows"] if row["variant"] == variant)
+        return _of_repeats(row, "knee").replace("]", f"; n = {row['n']}]")
+
+    return made
+
+
+FIGURES |= {f"saturation-{name}": _of_knee(name) for name in ("placement", "tuned")}
 
 
 def _of_repeats(row: dict[str, Any], name: str) -> str:
@@ -624,6 +644,17 @@ def scaleout() -> str:
     )
 
 
+@figure
+def scaleout_history() -> str:
+    """Of the long histories: all that were made without a fault alone."""
+    runs = [part["runs"][0] for part in raw("scaleout.json")["parts"] if len(part["runs"]) == 1]
+    found = [made["history"] for made in runs]
+    operations = sum(each["reads"] + each["writes"]["acknowledged"] for each in found)
+    stale, lost = sum(each["stale"] for each in found), sum(each["writes"]["lost"] for each in found)
+    claims = units.count(sum(made["claims"] for made in runs))
+    return f"{claims} claims in {len(runs)} histories, {units.count(operations)} operations: {stale} stale, {lost} lost"
+
+
 # --- scaleout-cost.json
 
 
@@ -639,8 +670,16 @@ def _more_ms(seconds: Sequence[float]) -> str:
 @figure
 def scaleout_nginx() -> str:
     costs = raw("scaleout-cost.json")["nginx"].items()
-    rows = [(name, _ms(each["direct_s"]), _ms(each["nginx_s"]), _more_ms(each["more_s"])) for name, each in costs]
-    return table("| Response | CPU directly, ms | CPU through nginx, ms | More, ms [95 % CI] |", rows)
+    rows = [
+        (
+            name,
+            *(_ms(each[way]) for way in ("direct_s", "nginx_s")),
+            _ms(each["parts_s"]["nginx"]["nginx"]),
+            _more_ms(each["more_s"]),
+        )
+        for name, each in costs
+    ]
+    return table("| Response | CPU directly, ms | CPU through nginx, ms | of nginx itself | More, ms [95 % CI] |", rows)
 
 
 @figure
@@ -664,6 +703,76 @@ def scaleout_lag() -> str:
 @figure
 def scaleout_started() -> str:
     return " s, ".join(f"{seconds:.1f}" for seconds in raw("scaleout-cost.json")["started_s"].values()) + " s"
+
+
+# --- scaleout-7000.json
+
+SIZES_FILE = "scaleout-7000.json"
+
+
+@figure
+def scaleout_sizes() -> str:
+    document = raw(SIZES_FILE)
+    rows = []
+    for row in document["rows"]:
+        rates = [
+            each["values"]["throughput_per_s"]
+            for each in document["measurements"]
+            if each["point"] == {part: row[part] for part in ("hosts", "replicas")} and not each["invalid"]
+        ]
+        parts = [f"{row[f'{part}_cpu_s'] * 1e3:.2f}" for part in ("nginx", "hosts", "primary", "replicas")]
+        times = [f"{row[each] * 1e3:.0f}" for each in ("latency_s", "latency_s_p99")]
+        rate = f"{row['throughput_per_s']:.1f} ({min(rates):.1f}–{max(rates):.1f})"
+        extrapolated = f"{row['separate_per_s']:.0f}, {row['limited_by']}"
+        rows.append(
+            (row["hosts"], row["replicas"], row["n"], rate, *times, *parts, f"{row['cores_used']:.2f}", extrapolated)
+        )
+    head = "| Hosts | Replicas | n | Requests/s (range) | Median, ms | p99, ms | CPU per request, ms: nginx |"
+    return table(f"{head} hosts | primary | replicas | Cores used | Extrapolated: a core each, limited by |", rows)
+
+
+@figure
+def scaleout_laws() -> str:
+    def bounded(law: dict[str, Any], name: str, digits: int) -> str:
+        middle, low, high = (law[name + end] for end in ("", "_low", "_high"))
+        shown = [("–" if each is None else f"{each:.{digits}f}").replace("-", "−") for each in (middle, low, high)]
+        return f"{shown[0]} [{shown[1]}, {shown[2]}]"
+
+    names = {"lambda_per_s": 1, "sigma": 2, "kappa": 3, "peak": 1, "predicted_per_s": 0}
+    rows = [
+        (
+            f"{law['of']}, {law['beside']}",
+            ", ".join(map(str, law["fitted"])),
+            law["n"],
+            *(bounded(law, name, digits) for name, digits in names.items()),
+            f"{law['measured_per_s']:.0f}" if law["measured_per_s"] else "",
+        )
+        for law in raw(SIZES_FILE)["scalability"]
+    ]
+    return table(
+        "| N is the number of | Fitted on | n | λ, per s | σ | κ | Peak at N | Extrapolated to 4, per s | Measured |",
+        rows,
+    )
+
+
+def scaleout_chart() -> str:
+    """Throughput by hosts beside one replica, with the law that was fitted to it."""
+    from picture_file import picture_file
+
+    document = raw(SIZES_FILE)
+    sizes: dict[int, list[float]] = {}
+    for each in document["measurements"]:
+        if each["point"]["replicas"] == 1 and not each["invalid"]:
+            sizes.setdefault(each["point"]["hosts"], []).append(each["values"]["throughput_per_s"])
+    seen = [(float(size), statistics.median(sizes[size])) for size in sorted(sizes)]
+    chart = lines(
+        [Line("measured", seen, "variant"), Line("law", scalability_curve(sizes), "baseline")],
+        title="Throughput by hosts",
+        description="Measured for each number of hosts, and the law fitted to 1, 2 and 3 hosts.",
+        show=units.rate,
+        show_where=lambda where: f"{where:g}",
+    )
+    return picture_file(chart)
 
 
 # --- repeats.json
@@ -850,8 +959,10 @@ def written(text: str) -> str:
 
 
 def main() -> None:
-    """Write the pages, or compare them."""
+    """Write the pages and the picture, or compare the pages; the picture has the style of the reports of its day."""
     wrong = []
+    if "--check" not in sys.argv:
+        (RESULTS / "scaleout-hosts.svg").write_text(scaleout_chart(), encoding="utf-8")
     for page in PAGES:
         text = page.read_text(encoding="utf-8")
         if (made := written(text)) != text:

@@ -43,7 +43,7 @@ class Recipe:
         """What to run, one after the other, so that the files are in *out*."""
         beside = ["--placement-python", str(placement)] if self.placement and placement else []
         if self.section:
-            least = ["--smoke"] if smoke else []
+            least = ["--smoke", "--repeats", "1"] if smoke else []
             yield [
                 str(TOP / "tests" / "bench" / "bench.py"),
                 *shlex.split(self.section),
@@ -82,7 +82,7 @@ RECIPES = (
     Recipe(
         "restarts", ("restarts.json",), run="calibrate -n 60 --trees 100 --rounds 8", smoke="--trees 4 -n 6 --rounds 1"
     ),
-    Recipe("candidates", ("candidates.json",), section="candidates", placement=True),
+    Recipe("candidates", ("candidates.json",), section="candidates --repeats 12", placement=True),
     Recipe("http", ("http.json",), section="http", placement=True),
     Recipe("scale", ("scale.json", "scale-all.svg", "scale-limit-10.svg"), section="scale", placement=True),
     *(
@@ -90,7 +90,7 @@ RECIPES = (
             name,
             (f"{name}.json",),
             run=f"lab study saturation --variants {variants} --slo 'p90 <= 500ms' --trees 50 -n 5",
-            smoke="--trees 4 -n 1 --time 1",
+            smoke="--variants tuned --slo 'p50 <= 500ms' --trees 4 -n 1 --time 0.5",
             placement=variants.startswith("placement"),
         )
         for name, variants in (("saturation", "placement,tuned"), ("saturation-algorithms", "dedup,cached --time 3"))
@@ -98,11 +98,10 @@ RECIPES = (
     Recipe("losses", ("losses.json", "losses.svg"), section="losses"),
     Recipe("scaleout", ("scaleout.json",), section="faults"),
     Recipe("scaleout-cost", ("scaleout-cost.json",), section="scaleout"),
-    Recipe("scaleout-7000", ("scaleout-7000.json",), run="lab study scaleout --trees 1000 -n 3", smoke=_LEAST_SIZES),
     Recipe(
-        "scaleout-60000",
-        ("scaleout-60000.json", "scaleout-hosts.svg"),
-        run="lab study scaleout --trees 8572 --sizes 1x1,2x1,3x1,4x1 --requests 40 -n 3",
+        "scaleout-7000",
+        ("scaleout-7000.json", "scaleout-hosts.svg"),
+        run="lab study scaleout --trees 1000 -n 3",
         smoke=_LEAST_SIZES,
     ),
     Recipe("repeats", ("repeats.json",), section="repeats"),

@@ -197,14 +197,15 @@ def bench_faults(arguments: argparse.Namespace, say: Callable[..., None], _: Cal
 
 
 def _checks(cases: Sequence[Case], claims: int) -> dict[str, Any]:
-    """What a check of each case found, one after the other; two hosts and one replica for each kind of replication."""
+    """What a check of each case found, one after the other; two hosts and one replica for each kind of them."""
     head: dict[str, Any] = {}
     runs = []
-    for replication in sorted({replication for _, replication, _ in cases}):
+    for kind in sorted({each[1:] for each in cases}):
+        replication, with_position = kind
         synchronous = replication == "synchronous"
         with _stand_up(hosts=2, replicas=1, synchronous=synchronous, cuttable=len(cases) > 1) as scaled:
             head = head or _head(scaled)
-            for fault, _, with_position in (each for each in cases if each[1] == replication):
+            for fault in (each[0] for each in cases if each[1:] == kind):
                 how = {"replication": replication, "fault": fault, "claims": claims, "with_position": with_position}
                 runs.append(how | _check(scaled, fault, claims, with_position=with_position))
     return {**head, "runs": runs}

@@ -2,7 +2,8 @@
 
 `tox -e mutation -- stats` mutates the modules of `modules.toml` whose path begins with "stats", each mutant in a copy
 of the tree, and runs the tests that are named beside the module. Exit code 1, if a mutant survives that `modules.toml`
-does not list as accepted, or a listed one does not survive any more.
+does not list as accepted, or a listed one does not survive any more. `--save` writes what the run found to
+`results.json`: for each module the date, the commit, and how many of its mutants were run.
 
 Not mutated is what mypy checks (annotations, protocols, the kinds of parameters, `frozen` and `slots` of a dataclass),
 `strict=True` of a zip, which checks ourselves, and caches of functions, which make them faster. The operators that
@@ -13,6 +14,7 @@ import argparse
 import ast
 import difflib
 import hashlib
+import json
 import math
 import multiprocessing
 import os
@@ -20,6 +22,7 @@ import random
 import resource
 import shutil
 import signal
+import subprocess
 import sys
 import tempfile
 import time
@@ -27,7 +30,8 @@ import tomllib
 from argparse import Namespace
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
 from functools import cache
 from importlib import import_module
 from itertools import groupby
@@ -40,6 +44,9 @@ from cosmic_ray.plugins import get_operator
 from cosmic_ray.tools.filters.operators_filter import OperatorsFilter
 from cosmic_ray.work_db import WorkDB
 from cosmic_ray.work_item import MutationSpec, TestOutcome, WorkerOutcome, WorkItem, WorkResult
+from rich.console import Console
+from rich.progress import track
+from rich.table import Table
 
 TOP = Path(__file__).resolve().parents[2]
 HERE = Path(__file__).parent
@@ -69,6 +76,22 @@ class Task:
 
 
 @dataclass(frozen=True)
+class Figures:
+    """What became of the mutants of a module. `cpu_s`: of the tests of those that were run."""
+
+    mutants: int
+    run: int
+    killed: int
+    survivors: int
+    accepted: int
+    cpu_s: float
+
+    def __add__(self, other: "Figures") -> "Figures":
+        mine, theirs = asdict(self), asdict(other)
+        return Figures(**{name: mine[name] + theirs[name] for name in mine})
+
+
+@dataclass(frozen=True)
 class Survivor:
     """A mutant that no test noticed: the lines of the module, and of the mutant."""
 
@@ -78,7 +101,7 @@ class Survivor:
 
 
 def main() -> None:
-    """Mutate, print a line per module and the survivors."""
+    """Mutate, print a table of the modules and the survivors."""
     options = parse_options()
     modules = tomllib.loads((HERE / "modules.toml").read_text())
     chosen = [name for name in modules if not options.modules or name.startswith(tuple(options.modules))]
@@ -88,9 +111,13 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="placebench-mutation-") as scratch:
         sessions = {name: open_session(name, options.session or Path(scratch)) for name in chosen}
         run(sessions, modules, options, Path(scratch))
-        reports = [report(name, sessions[name], modules[name].get("accepted", ())) for name in chosen]
-    print_total(sessions)
-    sys.exit("\n".join(problems) if (problems := [line for each in reports for line in each]) else 0)
+        accepted = {name: expected_survivors(modules[name]) for name in chosen}
+        figures = {name: count(sessions[name], accepted[name]) for name in chosen}
+        problems = [line for name in chosen for line in report(name, sessions[name], accepted[name])]
+    print_table(figures)
+    if options.save:
+        save(figures)
+    sys.exit("\n".join(problems) or 0)
 
 
 def parse_options() -> Namespace:
@@ -106,6 +133,7 @@ def parse_options() -> Namespace:
     )
     parser.add_argument("--session", type=Path, metavar="DIR", help="keep the sessions here: the next run goes on")
     parser.add_argument("--again", action="store_true", help="run again what survived, because tests were added")
+    parser.add_argument("--save", action="store_true", help="write what was found to tests/mutation/results.json")
     return parser.parse_args()
 
 
@@ -158,7 +186,8 @@ def run(sessions: dict[str, WorkDB], modules: dict[str, Any], options: Namespace
     ]
     pool = multiprocessing.get_context("fork").Pool(options.jobs, prepare, (scratch,))
     with pool, suppress(KeyboardInterrupt):  # what was run until then is reported
-        for task, result in pool.imap_unordered(run_mutant, tasks):
+        done = pool.imap_unordered(run_mutant, tasks)
+        for task, result in track(done, "mutants", len(tasks), console=Console(stderr=True)):
             if result is not None:
                 sessions[task.module].set_result(task.item.job_id, result)
 
@@ -204,10 +233,10 @@ def run_mutant(task: Task) -> tuple[Task, WorkResult | None]:
             compile(after, str(mutation.module_path), "exec")
         except SyntaxError:
             return task, WorkResult(WorkerOutcome.SKIPPED, output="no program")
-        survived = run_tests(task.tests, limit_s)[0] == 0
-    outcome = TestOutcome.SURVIVED if survived else TestOutcome.KILLED
-    lines = changed_lines(before, after) if survived else None
-    return task, WorkResult(WorkerOutcome.NORMAL, test_outcome=outcome, diff="\n".join(lines) if lines else None)
+        status, took_s = run_tests(task.tests, limit_s)
+    outcome = TestOutcome.KILLED if status else TestOutcome.SURVIVED
+    diff = None if status else "\n".join(changed_lines(before, after))
+    return task, WorkResult(WorkerOutcome.NORMAL, output=f"{took_s:.3f}", test_outcome=outcome, diff=diff)
 
 
 @cache
@@ -270,45 +299,62 @@ def survivors(session: WorkDB) -> Iterator[Survivor]:
         yield Survivor(f"{mutation.module_path}:{mutation.start_pos[0]}", mutation.operator_name, (old, new))
 
 
-def counts(session: WorkDB) -> dict[str, int]:
-    """How many mutants there are, and what became of them."""
+def expected_survivors(module: dict[str, Any]) -> set[tuple[str, str]]:
+    """The survivors of a module that are accepted: the line, and what it becomes."""
+    return {(each["line"], mutant) for each in module.get("accepted", ()) for mutant in each["mutants"]}
+
+
+def count(session: WorkDB, accepted: set[tuple[str, str]]) -> Figures:
+    """What became of the mutants, apart from those that are no programs or what mypy checks."""
     results = [result for _, result in session.results]
-    skipped = sum(each.worker_outcome == WorkerOutcome.SKIPPED for each in results)
-    killed = sum(each.test_outcome == TestOutcome.KILLED for each in results)
-    survived = sum(each.test_outcome == TestOutcome.SURVIVED for each in results)
-    number = session.num_work_items
-    left = {"not run": number - skipped - killed - survived}
-    return {"generated": number, "skipped": skipped, "killed": killed, "survived": survived} | left
-
-
-def report(module: str, session: WorkDB, accepted: Sequence[dict[str, Any]]) -> list[str]:
-    """Print the figures of a module; returns the problems: survivors that are not accepted, and the other way round."""
-    figures = counts(session)
-    print_figures(module, figures)
-    expected = {(each["line"], mutant) for each in accepted for mutant in each["mutants"]}
+    ran = [result for result in results if result.worker_outcome == WorkerOutcome.NORMAL]
     found = list(survivors(session))
-    unexpected = [each for each in found if each.lines not in expected]
+    return Figures(
+        mutants=session.num_work_items - len(results) + len(ran),
+        run=len(ran),
+        killed=len(ran) - len(found),
+        survivors=len(found),
+        accepted=sum(each.lines in accepted for each in found),
+        cpu_s=round(sum(float(result.output or 0) for result in ran), 1),
+    )
+
+
+def report(module: str, session: WorkDB, accepted: set[tuple[str, str]]) -> list[str]:
+    """The problems of a module: survivors that are not accepted, and the other way round."""
+    found = list(survivors(session))
+    unexpected = [each for each in found if each.lines not in accepted]
     problems = []
     for place, alike in groupby(unexpected, key=lambda each: (each.place, each.lines[0])):
         problems.append(f"{place[0]}: survived\n- {place[1]}")
         problems += [f"+ {each.lines[1]}   ({each.operator})" for each in alike]
-    if not figures["not run"]:
-        gone = sorted(expected - {each.lines for each in found})
+    if not list(session.pending_work_items):
+        gone = sorted(accepted - {each.lines for each in found})
         problems += [f"placebench/{module}: accepted, but no survivor\n- {old}\n+ {new}" for old, new in gone]
     return problems
 
 
-def print_total(sessions: dict[str, WorkDB]) -> None:
-    """Print the sums of all modules."""
-    each = [counts(session) for session in sessions.values()]
-    print_figures("all", {name: sum(figures[name] for figures in each) for name in each[0]})
+def print_table(figures: dict[str, Figures]) -> None:
+    """Print a row per module, and the sum."""
+    table = Table(box=None, header_style="")
+    table.add_column("module", no_wrap=True)
+    for name in ("mutants", "run", "killed", "survivors", "accepted", "CPU s", "killed %"):
+        table.add_column(name, justify="right")
+    for name, each in (figures | {"all": sum(figures.values(), Figures(0, 0, 0, 0, 0, 0.0))}).items():
+        share = f"{each.killed / each.run:.1%}" if each.run else "none run"
+        numbers = (each.mutants, each.run, each.killed, each.survivors, each.accepted, round(each.cpu_s))
+        table.add_row(name, *map(str, numbers), share)
+    Console(width=120).print(table)
 
 
-def print_figures(name: str, figures: dict[str, int]) -> None:
-    """One line: "stats/verdict.py  generated 100, …, 93.1 % killed"."""
-    run = figures["killed"] + figures["survived"]
-    share = f"{figures['killed'] / run:.1%} killed" if run else "none run"
-    print(f"{name:<40} {', '.join(f'{label} {number}' for label, number in figures.items())}: {share}", flush=True)
+def save(figures: dict[str, Figures]) -> None:
+    """Replace what `results.json` says of these modules."""
+    path = HERE / "results.json"
+    saved = json.loads(path.read_text()) if path.exists() else {}
+    commit = subprocess.run(["git", "describe", "--always", "--dirty"], capture_output=True, text=True, check=False)
+    made = {"made_on": f"{datetime.now(UTC):%Y-%m-%d}", "commit": commit.stdout.strip() or None}
+    made["python"] = ".".join(map(str, sys.version_info[:3]))
+    saved |= {name: made | asdict(each) for name, each in figures.items() if each.run}
+    path.write_text(json.dumps(dict(sorted(saved.items())), indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -176,8 +176,8 @@ def _redundant_fetches(statements: _Statements, recording: RecordingData, limits
 def _wide_rows(statements: _Statements, recording: RecordingData, limits: Limits) -> Iterator[Finding]:
     """More bytes per row than a page of results should need."""
     measured = [each for each in statements if each.bytes_received is not None and each.row_count]
-    rows = sum(statement.row_count or 0 for statement in measured)
-    received = sum(statement.bytes_received or 0 for statement in measured)
+    rows = sum(each.row_count or 0 for each in measured)
+    received = sum(each.bytes_received or 0 for each in measured)
     # In mode plans most of the bytes are plans.
     if recording.mode != "plans" and rows and received / rows > limits.bytes_per_row:
         yield _finding(
@@ -250,10 +250,11 @@ def _sequential_scans(statements: _Statements, recording: RecordingData, limits:
 def _row_estimate_errors(statements: _Statements, _recording: RecordingData, limits: Limits) -> Iterator[Finding]:
     """Row estimates of the planner that are far off, so that it may have chosen the wrong plan."""
     for statement, node, alike in _nodes(statements):
-        error, most = node.estimate_error or 1.0, max(node.rows or 0.0, node.rows_expected)
+        error, rows = node.estimate_error or 1.0, node.rows or 0.0
         # Fewer rows than expected may only mean that no more were needed: LIMIT, EXISTS.
-        more = (node.rows or 0.0) > node.rows_expected
-        matters = most >= limits.estimated_rows and (node.elapsed_s or 0.0) >= limits.estimated_s
+        more = rows > node.rows_expected
+        most, elapsed_s = max(rows, node.rows_expected), node.elapsed_s or 0.0
+        matters = most >= limits.estimated_rows and elapsed_s >= limits.estimated_s
         if error >= limits.estimate_error and matters and (more or not _stops_early(statement.plan)):
             yield _finding(
                 "row-estimate error",
@@ -378,7 +379,7 @@ def _in_one_request(number: int, recording: RecordingData) -> str:
 
 
 def _nodes(statements: _Statements) -> Iterator[tuple[Statement, PlanNode, list[PlanNode]]]:
-    """Each node of the most expensive plan of the statements, with those like it of all executions."""
+    """The nodes of the most expensive plan of the statements, of those alike the longest, and all executions of it."""
     planned = [(statement, statement.plan) for statement in statements if statement.plan is not None]
     if not planned:
         return
@@ -386,7 +387,10 @@ def _nodes(statements: _Statements) -> Iterator[tuple[Statement, PlanNode, list[
     alike: dict[tuple[str, str | None], list[PlanNode]] = {}
     for _, node in (each for _, other in planned for each in other.walk()):
         alike.setdefault((node.title, node.condition), []).append(node)
-    yield from ((statement, node, alike[node.title, node.condition]) for _, node in plan.walk())
+    longest: dict[tuple[str, str | None], PlanNode] = {}
+    for _, node in sorted(plan.walk(), key=lambda each: each[1].elapsed_s or 0.0):
+        longest[node.title, node.condition] = node
+    yield from ((statement, node, alike[key]) for key, node in longest.items())
 
 
 def _stops_early(plan: PlanNode | None) -> bool:

@@ -127,9 +127,10 @@ def summarise(recording: RecordingData) -> RecordingSummary:
         name: sum_of_measured(getattr(statement, name) for statement in statements)
         for name in ("compile_s", "pool_wait_s", "execute_s", "fetch_s")
     }
-    steps = recording.transactions
-    sums["connect_s"] = sum_of_measured(step.elapsed_s for step in steps if step.kind == "CONNECT")
-    sums["transactions_s"] = sum_of_measured(step.elapsed_s for step in steps if step.kind != "CONNECT")
+    connects = [step.elapsed_s for step in recording.transactions if step.kind == "CONNECT"]
+    steps = [step.elapsed_s for step in recording.transactions if step.kind != "CONNECT"]
+    sums["connect_s"] = sum_of_measured(connects)
+    sums["transactions_s"] = sum_of_measured(steps) if steps else 0.0
     sums["statements"] = len(statements)
     sums["groups"] = group_statements(statements)
     names = (item.name for item in fields(RecordingSummary))

@@ -123,7 +123,8 @@ _SCHEMES = ("stdlib", "platstdlib", "scripts")
 _PLACEBENCH = f"{Path(__file__).parents[2]}/"
 _INSTALLED = (*(f"{sysconfig.get_path(name)}/" for name in _SCHEMES), _PLACEBENCH)
 _COMMAND_LINE = f"{_PLACEBENCH}commands/"
-_SQL, _LIBRARY, _APPLICATION, _OUTSIDE = range(4)
+_SQL, _LIBRARY, _APPLICATION, _OUTSIDE, _TEMPLATES = range(5)
+_DJANGO_TEMPLATES = "/django/template/base.py"
 # By the application's folders and packages: what each file that was met belongs to.
 _KINDS: dict[tuple[str, ...], dict[str, int]] = {}
 
@@ -163,6 +164,8 @@ def _nearest_two(
         kind = kinds.get(file)
         if kind is None:
             kind = _kind(file, kinds, application)
+        if kind == _TEMPLATES and (template := _django_template(frame)) is not None:
+            kind = _kind(template.file, kinds, application)
         if kind == _OUTSIDE:  # below is `placebench profile run`
             break
         if kind == _APPLICATION:
@@ -183,7 +186,9 @@ def _kind(file: str, kinds: dict[str, int], application: tuple[str, ...]) -> int
         kinds.clear()
     own = any(f"/{each.strip('/')}/" in file for each in application)
     installed = file.startswith((*_INSTALLED, "<frozen")) or "/site-packages/" in file or "/dist-packages/" in file
-    if file.startswith(_LIBRARIES):
+    if file.endswith(_DJANGO_TEMPLATES):
+        kinds[file] = _TEMPLATES
+    elif file.startswith(_LIBRARIES):
         kinds[file] = _SQL
     elif file.startswith(_COMMAND_LINE) and not own:
         kinds[file] = _OUTSIDE
@@ -197,7 +202,9 @@ _CALLERS: dict[tuple[int, int], tuple[CodeType, Caller]] = {}
 
 
 def _caller(frame: FrameType) -> Caller:
-    """The line that a frame is at, found once in a process."""
+    """The line that a frame is at, found once in a process, or that of the template which it renders."""
+    if (template := _django_template(frame)) is not None:
+        return template
     code = frame.f_code
     place = id(code), frame.f_lasti
     known = _CALLERS.get(place)
@@ -216,6 +223,15 @@ def _find_caller(frame: FrameType) -> Caller:
         known = template.filename if Path(template.filename or "<").is_absolute() else template.name
         return Caller(known or file, template.get_corresponding_lineno(line), "template")
     return Caller(file, line, function)
+
+
+def _django_template(frame: FrameType) -> Caller | None:
+    """The line of a template that a frame of Django's renders: it interprets templates, all in the same code."""
+    if frame.f_code.co_name != "render_annotated":
+        return None
+    node = frame.f_locals.get("self")
+    token, origin = getattr(node, "token", None), getattr(node, "origin", None)
+    return None if token is None or origin is None else Caller(origin.name, token.lineno, "template")
 
 
 def application_frame(frame: FrameType | None) -> FrameType | None:

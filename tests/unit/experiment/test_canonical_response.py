@@ -1,16 +1,23 @@
 """When two answers say the same."""
 
+import json
+import re
 from typing import Any
 
 import pytest
 
+from placebench.errors import PlacebenchError
 from placebench.experiment.canonical_response import (
     ResponseRules,
     canonical_candidates,
     compared_head,
     difference,
+    find_values,
+    parse_path,
     parse_response,
 )
+
+DOCUMENT: dict[str, Any] = {"a": [{"id": 1}, {"id": 2, "b c": [3]}], "id": 4}
 
 
 def answer(*, providers: tuple[str, ...] = ("p1", "p2"), traits: tuple[str, ...] = ("A", "B"), amount: int = 1) -> Any:
@@ -95,3 +102,125 @@ def test_ids_of_a_request_are_not_compared_whatever_they_are_called() -> None:
     """X-OpenStack-Request-Id differs from response to response, as X-Request-ID does; X-Requested is an answer."""
     headers = [("X-OpenStack-Request-Id", "req-1"), ("x-request-id", "2"), ("X-B3-Trace-Id", "3"), ("X-Requested", "4")]
     assert compared_head(200, headers, ResponseRules()) == {"status": 200, "x-requested": "4"}
+
+
+@pytest.mark.parametrize(
+    ("path", "values"),
+    [
+        ("$", [DOCUMENT]),
+        ("$.id", [4]),
+        ("$..id", [1, 2, 4]),
+        ("$.a[*].id", [1, 2]),
+        ("$.a[1]", [{"id": 2, "b c": [3]}]),
+        ("$.*", [DOCUMENT["a"], 4]),
+        ("$..['b c'][0]", [3]),
+        ('$["a"]..[0]', [{"id": 1}, 3]),
+        ("$.a.id", []),
+        ("$['']", []),
+    ],
+)
+def test_what_lies_at_a_path(path: str, values: list[Any]) -> None:
+    """A key, a place, any of either, at any depth, and names in quotes."""
+    assert list(find_values(path, DOCUMENT)) == values
+
+
+@pytest.mark.parametrize("path", ["", "a", ".a", "$a", "$.", "$.a.", "$[", "$[a]", "$.a b", "$.a['b]", "$...a"])
+def test_what_is_no_path(path: str) -> None:
+    """Refused in the rules, by its text; the whole document may be unordered, but not ignored."""
+    assert parse_path(path) is None
+    for rules in (ResponseRules(ignore=("$.a", path)), ResponseRules(unordered=("$", path))):
+        with pytest.raises(PlacebenchError, match=re.escape(f"plan.toml: {path!r}: expected a JSON path")):
+            rules.check("plan.toml")
+    with pytest.raises(PlacebenchError, match=re.escape("'$'")):
+        ResponseRules(ignore=("$",)).check("plan.toml")
+    ResponseRules(ignore=("$.a",), unordered=("$",), off="").check("plan.toml")
+    ResponseRules(off="why").check("plan.toml")
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "is_close"),
+    [
+        (b"1.5", b"1.6", False),
+        (b"1.5", b"1.51", True),
+        (b"200.5", b"202", True),
+        (b"202", b"200.5", True),
+        (b"200.5", b"203", False),
+        (b"203", b"200.5", False),
+        (b"0.001", b"0.0109", True),  # below 1 by itself, not as a share
+        (b"0.001", b"0.012", False),
+        (b"-200.5", b"-202", True),
+        (b"-200.5", b"200.5", False),
+        (b"200", b"201", False),  # integers are counts
+        (b"1.0", b"true", False),
+        (b"1.0", b'"1"', False),
+    ],
+)
+def test_numbers_within_the_tolerance(one: bytes, other: bytes, is_close: bool) -> None:
+    """1 % of the larger one, or 0.01."""
+    rules = ResponseRules(tolerance=0.01)
+
+    assert (difference(parse_response(one, rules), parse_response(other, rules), rules.tolerance) is None) is is_close
+
+
+def test_unordered_lists_have_the_order_of_their_entries() -> None:
+    """Of numbers by size and of texts by their letters, inside of entries too; a list that is not named keeps its."""
+    rules = ResponseRules(unordered=("$", "$[*].n"))
+    one = parse_response(b'[{"k": "b", "n": [10, 9, true]}, {"k": "a", "o": [2, 1]}]', rules)
+    other = parse_response(b'[{"o": [2, 1], "k": "a"}, {"n": [true, 9, 10], "k": "b"}]', rules)
+    third = parse_response(b'[{"k": "a", "o": [1, 2]}, {"k": "b", "n": [10, 9, true]}]', rules)
+
+    assert difference(one, other) is None
+    assert one.digest == other.digest
+    assert difference(one, third) == "$[0].o[0] is 1 where 2 was expected"
+
+
+def test_values_are_shown_cut() -> None:
+    """Of documents 80 characters, of other bodies 20 bytes before and 40 from the first that differs on."""
+    short, long = "x" * 78, "x" * 79
+    both = [parse_response(json.dumps(text).encode()) for text in (short, long)]
+    bodies = [parse_response(b"a" * 30 + byte + b"c" * 60) for byte in (b"\xff", b"d")]
+
+    assert difference(*both) == f'$ is "{long[:78]}… where "{short}" was expected'
+    assert difference(*bodies) == (
+        f'byte 30 of the body: "{"a" * 20}d{"c" * 39}" where "{"a" * 20}\ufffd{"c" * 39}" was expected'
+    )
+    assert (
+        difference(parse_response(b"abc"), parse_response(b"ab")) == 'byte 2 of the body: "ab" where "abc" was expected'
+    )
+    assert difference(parse_response(b"[]"), parse_response(b"ab")) == '$ is "ab" where [] was expected'
+
+
+def test_headers_of_one_name_are_one_and_a_status_is_no_header() -> None:
+    """In their order; "*" ignores the status too."""
+    headers = [("Vary", "Cookie"), ("vary", "Accept"), ("ETag", "1"), ("X-Mine", "2")]
+    head = compared_head(200, headers, ResponseRules(ignore_headers=("X-MINE",)))
+    found, gone, missing = (
+        parse_response(b"1", head=each) for each in (head, {**head, "status": 404}, {"status": 200})
+    )
+
+    assert head == {"status": 200, "vary": "Cookie, Accept"}
+    assert compared_head(200, headers, ResponseRules(ignore_headers=("X-Mine", "*"))) == {}
+    assert difference(found, gone) == "status is 404 where 200 was expected"
+    assert difference(found, missing) == 'header vary is missing where "Cookie, Accept" was expected'
+    assert len({each.digest for each in (found, gone, missing, parse_response(b"1"))}) == 4
+
+
+@pytest.mark.parametrize("body", [b"[1]", b'{"allocation_requests": []}', b'"text"'])
+def test_what_is_no_document_of_candidates_is_compared_as_it_is(body: bytes) -> None:
+    """By the rules of the laboratory too; and candidates are only what these rules say."""
+    whole = json.dumps(answer()).encode()
+
+    assert difference(parse_response(body), parse_response(body)) is None
+    assert difference(parse_response(whole), parse_response(body)) is not None
+    assert difference(parse_response(whole, ResponseRules()), parse_response(whole, ResponseRules())) is None
+    assert difference(parse_response(whole), parse_response(whole, ResponseRules())) == (
+        "one responds with allocation candidates, the other does not"
+    )
+
+
+def test_a_candidate_more_is_a_difference() -> None:
+    """With the number of both."""
+    found = difference(canonical_candidates(answer(providers=("p1",))), canonical_candidates(answer()))
+
+    assert found is not None
+    assert found.startswith('1 candidate entries more than 1, first: {"allocations": {"p2"')

@@ -219,9 +219,7 @@ def test_the_pytest_plugin_fails_a_test_that_broke_its_budget(tmp_path: Path) ->
 
 def test_the_pytest_plugin_loads_nothing_until_it_is_asked() -> None:
     """It is imported in every run of pytest where placebench is installed."""
-    code = (
-        "import sys, placebench.profiler.integrations.pytest_plugin; print({'sqlalchemy', 'jinja2'} & set(sys.modules))"
-    )
+    code = "import sys, placebench.pytest_plugin; print({'sqlalchemy', 'jinja2'} & set(sys.modules))"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
 
     assert loaded == "set()\n"

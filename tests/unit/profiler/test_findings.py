@@ -135,6 +135,100 @@ def test_a_scan_in_a_loop_costs_all_its_executions() -> None:
     assert finding.title == "20\u202f005 rows of t read for 5: (a = ?), 5 times in one request"
 
 
+def test_a_scan_that_a_plan_has_twice_is_one_finding() -> None:
+    """Both sides of a self-join: the longer one is shown, and the seconds of both are counted once."""
+    scan = PlanNode("Seq Scan", "t", condition="(a = ?)", rows=5.0, rows_expected=5.0, rows_removed=2e4, elapsed_s=0.1)
+    longer = replace(scan, rows_removed=3e4, elapsed_s=0.2)
+    join = PlanNode("Nested Loop", rows=5.0, rows_expected=5.0, elapsed_s=0.4, children=(scan, longer, scan))
+
+    (finding,) = find(Recording("r", "plans", statements=[statement(plan=join)]))
+
+    assert (finding.count, finding.seconds) == (30_005, pytest.approx(0.4))
+    assert finding.title.endswith(", 3 times in one request")
+
+
+@pytest.mark.parametrize("kind", ["Index Scan", "Tid Range Scan"])
+def test_a_scan_of_another_kind_is_none_of_the_whole_table(kind: str) -> None:
+    """Though its filter throws away as many rows."""
+    assert kinds(plan(**{**SCAN, "kind": kind}, rows_removed=20_000.0)) == []
+
+
+def test_a_plan_without_times_or_rows_says_what_it_can() -> None:
+    """Of EXPLAIN there are no rows, without TIMING there are no times: neither is a wrong estimate or a spill."""
+    untimed = plan(rows=2000.0, rows_expected=10, elapsed_s=None)
+    scanned = plan(**{**SCAN, "rows": None, "elapsed_s": None}, rows_removed=10_000.0)
+
+    assert kinds(untimed, plan(rows_expected=2000)) == []
+    assert kinds(plan(**{**SCAN, "rows": None}, rows_removed=9_999.0)) == []
+    assert kinds(plan(**{**SCAN, "rows": 10_000.0, "rows_expected": 9_000.0})) == [("sequential scan", 10_000)]
+    (finding,) = find(Recording("r", "plans", statements=[scanned]))
+    assert (finding.count, finding.seconds) == (10_000, 0.0)
+
+
+def test_what_was_not_measured_adds_nothing() -> None:
+    """No rows, no seconds of compilation, no wait, and a timeout of unknown length."""
+    fetched = find(Recording("r", "full", statements=[statement(row_count=500, redundant_rows=400), statement()]))
+    compiled = find(Recording("r", "full", statements=[statement(cache_hit=False)] * 3))
+    timeouts = find(Recording("r", "full", transactions=[Transaction("POOL TIMEOUT", 0.0)]))
+    rollback = Transaction("ROLLBACK", 0.1, number=1)
+    idle = find(Recording("r", "full", statements=[statement(execute_s=None, transaction=1)], transactions=[rollback]))
+
+    assert [each.title.split(" had")[0] for each in fetched] == ["400 entities of 500 rows"]
+    assert [each.seconds for each in (*compiled, *timeouts)] == [0.0, 0.0]
+    assert [(each.kind, each.seconds) for each in idle] == [("idle in transaction", 0.1)]
+
+
+def test_figures_of_merged_requests_are_those_of_the_mean_one() -> None:
+    """Four requests: 100.5 redundant of 150 rows, and two spills, in each."""
+    fetched = [statement(request=number, row_count=150, redundant_rows=100) for number in range(1, 5)]
+    fetched.append(statement(request=4, redundant_rows=2))
+    spilled = [statement(request=number, plan=PlanNode("Sort", spilled_kb=1)) for number in (1, 2, 3, 4) * 2]
+
+    (redundant,) = find(Recording("r", "full", statements=fetched, requests=4))
+    (spill,) = find(Recording("r", "plans", statements=spilled, requests=4))
+
+    assert redundant.title.startswith(f"{units.average(100.5)} entities of 150 rows")
+    assert spill.title.endswith(" to disk, 2 times in one request")
+
+
+def test_one_statement_from_two_callers_is_no_loop() -> None:
+    """A helper that each of several functions calls; of one function it is a loop, with its caller's name."""
+    others = [statement(outer_caller=Caller("/app/views.py", line, "view")) for line in range(5)]
+
+    assert kinds(*others) == []
+    (finding,) = find(Recording("r", "full", statements=others[:1] * 5))
+    assert (finding.outer_caller, finding.fingerprint, finding.sql) == (others[0].outer_caller, "f", "select ?")
+
+
+def test_transactions_that_wait_at_one_line_are_one_finding() -> None:
+    """Two of 100 and 60 ms with 1 ms in the database, and one of another line; the longest wait is told."""
+    statements = [statement(started_s=at, transaction=number, fetch_s=0.001) for number, at in ((1, 0.0), (2, 1.0))]
+    statements.append(statement(started_s=2.0, transaction=3, caller=THERE))
+    ends = [Transaction("COMMIT", at, number=number) for number, at in ((1, 0.1), (2, 1.06), (3, 2.07))]
+
+    found = find(Recording("r", "full", statements=statements, transactions=ends))
+
+    assert [(each.count, round(each.seconds, 6), each.caller) for each in found] == [
+        (2, 0.156, HERE),
+        (1, 0.069, THERE),
+    ]
+    assert found[0].title == (
+        f"a transaction waited for the application 2 times, up to {units.duration(0.098)}; this statement ran last"
+    )
+
+
+def test_a_plan_that_may_stop_early_may_have_fewer_rows_but_not_more() -> None:
+    """A semi or anti join, and a LIMIT, wherever they are; more rows than expected are a wrong estimate with them."""
+    for kind in ("Limit", "Hash Semi Join", "Hash Anti Join"):
+        few = PlanNode("Hash Join", elapsed_s=0.1, rows=10.0, rows_expected=2000)
+        many = replace(few, rows=2000.0, rows_expected=10)
+
+        assert kinds(statement(plan=PlanNode(kind, rows=1.0, rows_expected=1, children=(few,)))) == []
+        assert kinds(statement(plan=PlanNode(kind, rows=1.0, rows_expected=1, children=(many,)))) == [
+            ("row-estimate error", 1)
+        ]
+
+
 def test_an_estimate_off_by_ten_times_is_found() -> None:
     """Either way, if there are many rows."""
     node = {"kind": "Hash Join", "loops": 1, "elapsed_s": 0.1}
@@ -179,7 +273,7 @@ SCAN = {"kind": "Seq Scan", "relation": "t", "condition": "(a = ?)", "rows": 5.0
     [
         ([statement(repeated=True)], [statement(repeated=False)]),
         ([statement(redundant_rows=50)] * 2, [statement(redundant_rows=50), statement(redundant_rows=49)]),
-        ([statement(row_count=10, bytes_received=20_010)], [statement(row_count=10, bytes_received=20_000)]),
+        ([statement(row_count=10, bytes_received=20_005)], [statement(row_count=10, bytes_received=20_000)]),
         ([statement(pool_wait_s=0.010)], [statement(pool_wait_s=0.0099)]),
         ([plan(**SCAN, rows_removed=9_995.0)], [plan(**SCAN, rows_removed=9_994.0)]),
         ([plan(rows=1000.0, rows_expected=100)], [plan(rows=999.0, rows_expected=100)]),
@@ -212,20 +306,30 @@ def test_a_transaction_may_wait_for_less_than_50_ms(committed_s: float, found: l
             0.002,
         ),
         (
-            [statement(row_count=10, bytes_received=90_000), statement(row_count=20, bytes_received=0), statement()],
+            [
+                statement(row_count=10, bytes_received=90_000),
+                statement(row_count=20, bytes_received=0),
+                statement(row_count=9),
+                statement(bytes_received=9_000),
+            ],
             f"{units.size(3000)} per row over 30 rows",
             0.002,
         ),
         (
-            [statement(cache_hit=False, compile_s=0.1)] * 3 + [statement(cache_hit=True)],
-            "3 of 4 executions were not in SQLAlchemy's statement cache",
-            0.3,
+            [statement(cache_hit=False, compile_s=0.1)] * 4 + [statement(cache_hit=True, batch=2)],
+            "4 of 5 executions were not in SQLAlchemy's statement cache",
+            0.4,
         ),
         ([statement(pool_wait_s=0.02)], f"waited for a connection once, up to {units.duration(0.02)}", 0.02),
         (
             [statement(pool_wait_s=0.02), statement(pool_wait_s=0.03)],
             f"waited for a connection 2 times, up to {units.duration(0.03)}",
             0.05,
+        ),
+        (
+            [plan(spilled_kb=2048)],
+            f"Hash Join wrote {units.size(2048 * 1024)} to disk",
+            0.001,
         ),
         (
             [plan(spilled_kb=2048), plan(spilled_kb=2048)],
@@ -276,6 +380,8 @@ def test_limits_can_be_chosen() -> None:
     recording = Recording("r", "full", statements=[statement()] * 2)
 
     assert [finding.kind for finding in find(recording, Limits(repeats=2))] == ["n+1"]
+    again = Recording("r", "full", statements=[statement(repeated=True)])
+    assert [finding.kind for finding in find(again, Limits(repeats=1))] == ["duplicate"]
 
 
 def test_a_recording_knows_what_it_asked_for_twice(profiler: SqlProfiler, engine: Engine) -> None:

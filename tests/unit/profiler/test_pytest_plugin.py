@@ -363,8 +363,7 @@ def test_without_the_option_nothing_is_loaded(run: Run, tmp_path: Path) -> None:
     (tmp_path / "test_shop.py").write_text(
         "import sys\n\n\ndef test_it():\n    loaded = [name for name in sys.modules if 'placebench' in name]\n"
         "    assert {'sqlalchemy', 'jinja2', 'rich'} & set(sys.modules) == set()\n    assert sorted(loaded) == [\n"
-        "        'placebench', 'placebench.profiler', 'placebench.profiler.integrations',\n"
-        "        'placebench.profiler.integrations.pytest_plugin',\n    ]\n"
+        "        'placebench', 'placebench.pytest_plugin',\n    ]\n"
     )
 
     printed = run()

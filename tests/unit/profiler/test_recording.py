@@ -185,6 +185,8 @@ def test_the_summary_groups_by_fingerprint() -> None:
     assert (group.calls, group.elapsed_s, group.row_count, group.cache_misses) == (2, 3.0, 10, 1)
     assert group.callers == (Caller("app.py", 3, "view"),)
     assert (summary.execute_s, summary.transactions_s, summary.connect_s) == (2.0, 0.5, None)
+    assert recording(transactions=[Transaction("CONNECT", 0.0, 0.25)]).summary().connect_s == 0.25
+    assert recording(transactions=[]).summary().transactions_s == 0.0
 
 
 def test_the_summary_is_a_table_too() -> None:

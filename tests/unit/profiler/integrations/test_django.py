@@ -8,6 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from placebench.profiler.capture.stack import Callers, find_callers
+from placebench.profiler.model.statement import Caller
+
 pytest.importorskip("django")
 
 PROJECT = {
@@ -217,3 +220,19 @@ def test_a_management_command_is_a_program(project: Path) -> None:
     assert (0, 2) == (good.returncode, bad.returncode), good.stderr
     assert "no issues" in good.stdout
     assert "manage.py: " in good.stdout
+
+
+def test_a_statement_of_a_template_has_its_line(tmp_path: Path) -> None:
+    """Django interprets templates: no frame of Python is at their lines."""
+    from django.template import Context, Engine
+
+    found: list[Callers] = []
+    page = tmp_path / "orders.html"
+    page.write_text("one\n{% for number in numbers %}\n{{ items }}\n{% endfor %}")
+
+    def items() -> None:
+        found.append(find_callers(sys._getframe(1)))
+
+    Engine(dirs=[str(tmp_path)]).get_template(page.name).render(Context({"numbers": [1], "items": items}))
+
+    assert [Caller(str(page), 3, "template")] == [caller for caller, _ in found]

@@ -1,0 +1,176 @@
+"""Comparisons on another machine: this one through a real sshd on loopback, where one is installed.
+
+here (the test) ──ssh──▶ sshd ──▶ placebench ──▶ the servers of the variants
+"""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from loopback_sshd import write_hosts
+
+from placebench.cli import main
+from placebench.commands import remote_run
+from placebench.errors import HostError
+from placebench.history import History
+from placebench.measure.remote_hosts import RemoteHost
+
+APP = """\
+import os, pathlib
+pathlib.Path(os.environ["SEEN"]).write_text(f"{os.getpid()} {os.getcwd()}")
+
+def application(environ, start_response):
+    body = str(sum(range(20_000)))
+    start_response("200 OK", [("Content-Type", "text/plain")])
+    return [body.encode()]
+"""
+PLAN = """\
+[tool.placebench]
+database = "none"
+request = "/"
+[tool.placebench.app]
+app = "app:application"
+env = { SEEN = "SEEN_FILE" }
+[tool.placebench.variants.now]
+"""
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A repository with the tag v1, and an application that is not committed as it is."""
+    folder = tmp_path / "project"
+    folder.mkdir()
+    (folder / "app.py").write_text(APP)
+    (folder / "pyproject.toml").write_text(PLAN.replace("SEEN_FILE", str(tmp_path / "seen")))
+    monkeypatch.chdir(folder)
+    author = ("-c", "user.name=a", "-c", "user.email=a@b")
+    for command in (["init", "-q"], ["add", "."], [*author, "commit", "-qm", "one"], ["tag", "v1"]):
+        subprocess.run(["git", *command], check=True)
+    (folder / "app.py").write_text(f"{APP}\nEDITED = True\n")
+    return folder
+
+
+@pytest.fixture
+def hosts(ssh_host: RemoteHost, tmp_path: Path) -> Path:
+    """The hosts file, with this Python for the far side."""
+    return write_hosts(tmp_path / "hosts.toml", ssh_host, f'roles = ["service"]\npython = "{sys.executable}"')
+
+
+def test_a_revision_and_the_files_as_they_are_are_compared_on_a_host(project: Path, hosts: Path) -> None:
+    """The run is here, with the CPU that was read there; nothing of it is left there."""
+    exit_code = main(["compare", "v1", "now", "-n", "1", "--rounds", "1", "-o", "run", *on(hosts)])
+
+    blocks = [json.loads(line) for line in (project / "run" / "blocks.jsonl").read_text().splitlines()]
+    _, place = served(project)
+    assert exit_code == 3  # one replicate decides nothing
+    assert {each["variant"] for each in blocks} == {"v1", "now"}
+    assert all(each["cpu_s"] > 0 for each in blocks)
+    assert (project / "run" / "index.html").is_file()
+    assert not place.exists()
+
+
+def test_a_commit_is_added_to_the_history_here(project: Path, hosts: Path) -> None:
+    """The machine of its entry is the one that measured."""
+    subprocess.run(["git", "-c", "user.name=a", "-c", "user.email=a@b", "commit", "-qam", "two"], check=True)
+
+    assert main(["history", "add", "HEAD", "--reference", "v1", "-n", "0", *on(hosts)]) == 0
+    (entry,) = History.read(project / "placebench-history.jsonl").entries
+    assert (entry.reference_name, entry.subject) == ("v1", "two")
+
+
+@pytest.mark.parametrize("end", ["Ctrl-C", "killed here", "connection cut"])
+def test_what_runs_there_ends_with_us(
+    project: Path,
+    hosts: Path,
+    end: str,
+    eventually: Callable[..., bool],
+    runs: Callable[[int], bool],
+) -> None:
+    """The servers of the variants and the scratch folder go, however the session ends."""
+    argv = [sys.executable, "-m", "placebench", "compare", "v1", "now", "-o", "run", *on(hosts)]
+    seen = project.parent / "seen"
+    with subprocess.Popen(argv, stderr=subprocess.PIPE, start_new_session=True) as process:
+        assert eventually(lambda: seen.is_file() and seen.read_text() != "", limit_s=60)
+        pid, place = served(project)
+        if end == "Ctrl-C":
+            process.send_signal(signal.SIGINT)
+        elif end == "killed here":
+            process.kill()
+        else:
+            os.kill(
+                int(Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()[0]), signal.SIGKILL
+            )
+        process.communicate(timeout=60)
+
+    assert eventually(lambda: not runs(pid) and not place.exists(), limit_s=15)
+    assert process.returncode == {"Ctrl-C": 130, "killed here": -signal.SIGKILL, "connection cut": 2}[end]
+
+
+def test_a_connection_that_is_silent_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As one that was cut without an end: the comparison there is interrupted."""
+    monkeypatch.setattr(remote_run, "_SILENCE_S", 0.1)
+    done, lost = threading.Event(), threading.Event()
+    monkeypatch.setattr(remote_run, "_close_output", lambda: None)
+
+    with pytest.raises(KeyboardInterrupt):  # noqa: PT012  the signal arrives in one of the two
+        remote_run._watch(remote_run.queue.SimpleQueue(), done, lost)
+        threading.Event().wait(5)
+    assert lost.is_set()
+
+
+@pytest.mark.parametrize(
+    ("python", "options", "message"),
+    [
+        ('echo \'{\\"placebench\\": \\"0.0.1\\"}\' #', "", "placebench 0.0.1 is on here"),
+        ("no-such-python", "", "no-such-python"),
+        (
+            "",
+            '"-o", "StrictHostKeyChecking=yes", "-o", "UserKnownHostsFile=/dev/null", ',
+            "Host key verification failed",
+        ),
+    ],
+)
+def test_a_host_that_cannot_compare_is_one_line(
+    project: Path, hosts: Path, python: str, options: str, message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Another version, no Python there, a key that nobody accepted; no run folder is left here."""
+    text = hosts.read_text().replace("ssh_options = [", f"ssh_options = [{options}")
+    hosts.write_text(text.replace(f'"{sys.executable}"', f'"{python}"'))
+
+    assert main(["compare", "v1", "now", "-o", "run", *on(hosts)]) == 2
+    said = capsys.readouterr().err.splitlines()
+    assert len(said) == 1
+    assert message in said[0]
+    assert not (project / "run").exists()
+
+
+def test_an_unknown_host_is_named_with_those_that_are_there(
+    project: Path, hosts: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Before anything is started."""
+    assert main(["compare", "v1", "now", "--host", "web1", "--hosts", str(hosts)]) == 2
+    assert "no host 'web1'" in capsys.readouterr().err
+    assert not (project / "profiles").exists() or not list((project / "profiles").iterdir())
+
+
+def test_a_host_writes_only_into_the_run(tmp_path: Path) -> None:
+    """What is sent for another place is refused."""
+    for name in ("../elsewhere", "/tmp/elsewhere"):
+        with pytest.raises(HostError, match="not inside"):
+            remote_run._write_file(tmp_path / "run", {"file": name, "mode": 0o644}, b"", links=False)
+
+
+def on(hosts: Path) -> list[str]:
+    return ["--host", "here", "--hosts", str(hosts)]
+
+
+def served(project: Path) -> tuple[int, Path]:
+    """The process that imported the application last, and the scratch folder there that it ran in."""
+    pid, folder = (project.parent / "seen").read_text().split()
+    return int(pid), next(each for each in Path(folder).parents if each.name.startswith("placebench-remote-"))
