@@ -106,7 +106,7 @@ RECIPES = (
     ),
     Recipe("repeats", ("repeats.json",), section="repeats"),
     Recipe("profiler", ("profiler.json",), section="profiler --repeats 8"),
-    Recipe("profiled", ("profiled.json",), section="profiled --trees 300 --repeats 4"),
+    Recipe("profiled", ("profiled.json",), section="profiled --trees 300 --repeats 14"),
     Recipe("waiting", ("waiting.json",), section="waiting"),
     Recipe("sequential", ("sequential.json",), section="sequential"),
     Recipe(
