@@ -124,6 +124,7 @@ BENCH = (
     measures(f"lab study matrix stack {STUDY}"),
     measures(f"lab study breakdown {STUDY} --endpoints one-provider --time 0.2"),
     measures(f"lab study published {STUDY} --variants tuned"),
+    Call("lab study scaleout --variant cached", "a replica", exit_code=2),
     *(
         Call(f"lab study {name} {STUDY} --placement-python nowhere", "no Python at", exit_code=2)
         for name in ("herd", "operators", "saturation --variants placement")

@@ -124,7 +124,7 @@ _PLACEBENCH = f"{Path(__file__).parents[2]}/"
 _INSTALLED = (*(f"{sysconfig.get_path(name)}/" for name in _SCHEMES), _PLACEBENCH)
 _COMMAND_LINE = f"{_PLACEBENCH}commands/"
 _SQL, _LIBRARY, _APPLICATION, _OUTSIDE, _TEMPLATES = range(5)
-_DJANGO_TEMPLATES = "/django/template/base.py"
+_DJANGO_TEMPLATES, _RENDERS = "/django/template/base.py", "render_annotated"
 # By the application's folders and packages: what each file that was met belongs to.
 _KINDS: dict[tuple[str, ...], dict[str, int]] = {}
 
@@ -203,9 +203,9 @@ _CALLERS: dict[tuple[int, int], tuple[CodeType, Caller]] = {}
 
 def _caller(frame: FrameType) -> Caller:
     """The line that a frame is at, found once in a process, or that of the template which it renders."""
-    if (template := _django_template(frame)) is not None:
-        return template
     code = frame.f_code
+    if code.co_name == _RENDERS and (template := _django_template(frame)) is not None:
+        return template
     place = id(code), frame.f_lasti
     known = _CALLERS.get(place)
     if known is None:
@@ -227,7 +227,7 @@ def _find_caller(frame: FrameType) -> Caller:
 
 def _django_template(frame: FrameType) -> Caller | None:
     """The line of a template that a frame of Django's renders: it interprets templates, all in the same code."""
-    if frame.f_code.co_name != "render_annotated":
+    if frame.f_code.co_name != _RENDERS:
         return None
     node = frame.f_locals.get("self")
     token, origin = getattr(node, "token", None), getattr(node, "origin", None)

@@ -40,7 +40,7 @@ def test_a_finding_is_a_result_at_its_line() -> None:
         "region": {"startLine": 7},
     }
     assert list(run["originalUriBaseIds"]) == ["SRCROOT"]
-    assert "Load all of them at once" in result["message"]["text"]
+    assert "Load all at once" in result["message"]["text"]
     assert result["relatedLocations"][0]["physicalLocation"] == place
 
 

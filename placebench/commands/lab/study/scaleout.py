@@ -49,10 +49,10 @@ def _run(arguments: Namespace) -> int:
     from placebench.reference.variants import variant
     from placebench.runtime.scale_out import nginx_program
 
-    nginx_program()
     topology, sizes, chosen = topology_of(arguments), _sizes(arguments), variant(arguments.variant)
     if chosen.algorithm == "cached" and any(replicas for _, replicas in sizes):
         raise PlacebenchError(NO_CACHE_ON_REPLICAS)
+    nginx_program()
     study = ScaleOutStudy(
         sizes=sizes,
         requests=arguments.requests or (_QUICK_REQUESTS if is_quick(arguments) else _REQUESTS),
