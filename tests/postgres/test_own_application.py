@@ -225,7 +225,10 @@ def test_a_template_is_copied_and_stays(shop: Path, compare: Compare, database_u
     ("plan", "expected"),
     [
         ("setup = 3", "tool.placebench.setup: expected a text"),
-        ('database = "mysql"', "tool.placebench.database: expected one of mariadb, none, postgresql, sqlite, saw 'mysql'"),
+        (
+            'database = "mysql"',
+            "tool.placebench.database: expected one of mariadb, none, postgresql, sqlite, saw 'mysql'",
+        ),
         ('[tool.placebench.variants.x]\ncommand = "serve"', "the command of x has no {port} to serve at"),
         ('setup = "x"\ntrees = 3\nrequest = "/"', "setup is for data of your own, and there is trees"),
         ('setup = "x"', "no request: give --request"),
