@@ -117,10 +117,14 @@ def test_a_connection_that_is_silent_is_given_up(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(remote_run, "_SILENCE_S", 0.1)
     done, lost = threading.Event(), threading.Event()
     monkeypatch.setattr(remote_run, "_close_output", lambda: None)
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # which a shell's background jobs ignore
 
-    with pytest.raises(KeyboardInterrupt):  # noqa: PT012  the signal arrives in one of the two
-        remote_run._watch(remote_run.queue.SimpleQueue(), done, lost)
-        threading.Event().wait(5)
+    try:
+        with pytest.raises(KeyboardInterrupt):  # noqa: PT012  the signal arrives in one of the two
+            remote_run._watch(remote_run.queue.SimpleQueue(), done, lost)
+            threading.Event().wait(5)
+    finally:
+        signal.signal(signal.SIGINT, before)
     assert lost.is_set()
 
 
