@@ -214,6 +214,7 @@ def bench_soak(arguments: argparse.Namespace) -> None:
     margin = 2.306 * error  # of Student's t for 10 points
     interval = f"95 % CI {(slope - margin) / 2**10:+.1f} to {(slope + margin) / 2**10:+.1f}"
     say(f"slope of the second half, n = {len(millions)}", f"{slope / 2**10:+.1f} KiB a million", interval)
+    say("blocks allocated by Python", f"{units.count(found['blocks'][0])} to {units.count(found['blocks'][-1])}")
     say("folder of recordings, at most", f"{units.count(files)} files, {units.size(size)}")
     say("text for Prometheus, at most", units.size(found["scraped_bytes"]))
 

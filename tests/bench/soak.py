@@ -5,7 +5,8 @@
 Requests of 10 statements on SQLite. Every tenth is recorded into FOLDER, which may hold 200 recordings of 1 MB; every
 statement is counted, some have texts that never come again, some fail; now and then Prometheus's text is read and a
 worker is forked, serves 20 requests and ends. `rss_bytes` is the memory after each of 20 parts; the first is after
-one part, when all is loaded. `files` and `bytes` are the most that the folder held after a part.
+one part, when all is loaded; `blocks` is how many blocks Python had allocated then, which grow with a leak and not with
+what is free between others. `files` and `bytes` are the most that the folder held after a part.
 """
 
 import gc
@@ -65,7 +66,7 @@ def main(statements: int, folder: Path) -> None:
         for _ in profiled(environ, lambda *_: None):
             pass
 
-    rss_bytes, files, size, scraped = [], 0, 0, 0
+    rss_bytes, blocks, files, size, scraped = [], [], 0, 0, 0
     number = 0
     for part in range(PARTS):
         for _ in range(statements // EACH // PARTS):
@@ -76,12 +77,20 @@ def main(statements: int, folder: Path) -> None:
             in_worker(serve)
         gc.collect()
         rss_bytes.append(psutil.Process().memory_info().rss)
+        blocks.append(sys.getallocatedblocks())
         files = max(files, len(list(folder.iterdir())))
         size = max(size, sum(path.stat().st_size for path in folder.iterdir()))
     counted = sum(each.count for each in profiler.statistics())
     print(
         json.dumps(
-            {"rss_bytes": rss_bytes, "files": files, "bytes": size, "scraped_bytes": scraped, "counted": counted}
+            {
+                "rss_bytes": rss_bytes,
+                "blocks": blocks,
+                "files": files,
+                "bytes": size,
+                "scraped_bytes": scraped,
+                "counted": counted,
+            }
         )
     )
 
