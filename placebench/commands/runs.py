@@ -20,7 +20,7 @@ from placebench.errors import PlacebenchError, RunFolderError, TooFewReplicatesE
 if TYPE_CHECKING:
     from placebench.experiment.compare_run import CompareSettings
     from placebench.experiment.data_setup import DataSetup, OwnData, TopologyData
-    from placebench.experiment.trials import Experiment
+    from placebench.experiment.trials import Experiment, Trial
     from placebench.experiment.variants import Variant
     from placebench.gates import Gate
     from placebench.http_session import Request
@@ -61,7 +61,6 @@ def compare_plan(
 
     variants = read_variants(plan.variants, plan.tables, placement_python=arguments.placement_python)
     data, request = _data(arguments, plan, variants)
-    names = dict(zip(plan.variants, (each.name for each in variants), strict=True)) if plan.trials else {}
     sequential, width = getattr(arguments, "sequential", False), getattr(arguments, "width", None)
     if width is not None and not sequential:
         raise UsageError("--width is for --sequential: without it the number of replicates decides")
@@ -80,19 +79,20 @@ def compare_plan(
         sequential=sequential,
         width=None if width is None else width / 100,
         rounds=_first(arguments.rounds, plan.rounds, SEQUENTIAL_ROUNDS if sequential else ROUNDS),
-        trials=tuple(
-            replace(
-                each,
-                name=names.get(each.name, each.name),
-                baseline=names[each.baseline],
-                variant=names[each.variant],
-            )
-            for each in plan.trials
-        ),
+        trials=_trials(plan, [each.name for each in variants]),
     )
     settings = replace(settings, plan=plan_document(_filled_in(arguments, plan, data), settings))
     emit = emit or partial(emit_report, arguments)
     return run_comparison(arguments, data, settings, name=plan.name, gates=gates, emit=emit)
+
+
+def _trials(plan: "Experiment", variants: Sequence[str]) -> "tuple[Trial, ...]":
+    """Those of the plan, by the names that its variants have once they are read."""
+    names = dict(zip(plan.variants, variants, strict=True)) if plan.trials else {}
+    return tuple(
+        replace(each, name=names.get(each.name, each.name), baseline=names[each.baseline], variant=names[each.variant])
+        for each in plan.trials
+    )
 
 
 def _compare_on_host(
