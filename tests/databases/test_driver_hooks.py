@@ -1,12 +1,15 @@
 """The profiler of drivers alone, on PostgreSQL: psycopg2, psycopg 3 (sync and async) and asyncpg."""
 
 import asyncio
+import contextlib
 from collections.abc import Iterator
+from typing import Any
 
 import asyncpg
 import psycopg
 import psycopg2
 import psycopg2.extras
+import psycopg2.sql
 import pytest
 from sqlalchemy import create_engine, text
 from sqlalchemy.engine import make_url
@@ -144,6 +147,49 @@ def test_awaited_psycopg(profiler: SqlProfiler, url: str) -> None:
     assert set(lines(recording)) == {"test_awaited_psycopg"}
 
 
+def test_awaited_psycopg_has_the_rows_of_what_is_not_fetched(profiler: SqlProfiler, url: str) -> None:
+    """As the driver itself counts them: of writes, and of a read whose rows nobody takes."""
+
+    async def work() -> None:
+        async with await psycopg.AsyncConnection.connect(url) as connection, connection.cursor() as cursor:
+            await cursor.execute("create temporary table t (id int)")
+            await cursor.executemany("insert into t values (%s)", [(1,), (2,)])
+            await cursor.execute("update t set id = 3")
+            await cursor.execute("select * from t")
+
+    with profiler.record("rows") as recording:
+        asyncio.run(work())
+
+    assert [each.row_count for each in recording.statements] == [None, 2, 2, 2]
+
+
+def test_composed_statements_of_psycopg_are_their_text(profiler: SqlProfiler, url: str) -> None:
+    """In recordings and in statistics: with the names, which tell two statements apart, and without the literals."""
+    profiler.collect_statistics()
+    for driver in (psycopg, psycopg2):
+        sql: Any = driver.sql
+        composed = [
+            sql.SQL("select 'secret', {} from {}").format(sql.Literal("secret"), sql.Identifier("pg_catalog", table))
+            for table in ("pg_am", "pg_language")
+        ]
+        with contextlib.closing(driver.connect(url)) as connection:
+            with profiler.record("composed") as recording:
+                for each in composed:
+                    connection.cursor().execute(each)
+            connection.cursor().execute(composed[0])
+
+        assert [each.sql for each in recording.statements] == [
+            'select ?, ? from "pg_catalog"."pg_am"',
+            'select ?, ? from "pg_catalog"."pg_language"',
+        ]
+        assert {each.kind for each in recording.statements} == {"read"}
+    counted = {each.sql: each.count for each in profiler.statistics() if "pg_catalog" in each.sql}
+    assert counted == {
+        'select ?, ? from "pg_catalog"."pg_am"': 4,
+        'select ?, ? from "pg_catalog"."pg_language"': 2,
+    }
+
+
 def test_asyncpg_has_each_message(profiler: SqlProfiler, url: str) -> None:
     """Preparations are round trips of their first execution; a cursor has its fetches; a pool's connections too."""
 
@@ -175,6 +221,29 @@ def test_asyncpg_has_each_message(profiler: SqlProfiler, url: str) -> None:
     assert own[-1].error == "DivisionByZeroError"
     assert {each.bytes_received > 0 for each in own} == {True}
     assert set(lines(recording)[:-1]) == {"test_asyncpg_has_each_message"}
+
+
+def test_the_types_that_asyncpg_looks_up_tear_no_statement_apart(profiler: SqlProfiler, url: str) -> None:
+    """Between a statement's preparation and its execution it turns jit off and asks for the types, then jit on."""
+
+    async def work() -> None:
+        connection = await asyncpg.connect(url)
+        for name in ("mood", "size"):
+            await connection.execute(f"create type {name} as enum ('a')")
+            await connection.fetch(f"select $1::{name}", "a")
+        await connection.close()
+
+    with profiler.record("types") as recording:
+        asyncio.run(work())
+
+    of_program = [each for each in recording.statements if each.sql.startswith(("create", "select"))]
+    assert [(each.sql[:12], each.row_count) for each in of_program] == [
+        ("create type ", None),
+        ("select $1::m", 1),
+        ("create type ", None),
+        ("select $1::s", 1),
+    ]
+    assert recording.findings() == ()
 
 
 def test_without_a_recording_and_after_the_removal_the_drivers_are_their_own(url: str) -> None:

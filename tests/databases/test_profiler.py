@@ -351,3 +351,16 @@ def test_a_checkout_has_its_wait_its_connect_and_its_use(database_url: str) -> N
     assert {each.database.system for each in recording.statements} == {"postgresql"}
     assert {each.connection for each in recording.statements} == {1}
     assert Recording.from_json(json.loads(json.dumps(recording.to_json()))) == recording
+
+
+def test_settings_of_a_session_are_no_findings(profiler: SqlProfiler, engine: Engine) -> None:
+    """What is read under another setting is read anew; the statements are counted."""
+    with profiler.record("tenants") as recording, engine.connect() as connection:
+        for tenant in range(5):
+            connection.execute(text("set local statement_timeout = 1000"))
+            connection.execute(text("select set_config('app.tenant', :tenant, true)"), {"tenant": str(tenant)})
+            connection.execute(text("select current_setting('app.tenant')"))
+
+    assert [each.kind for each in recording.statements] == ["setting", "setting", "read"] * 5
+    assert [finding.sql for finding in recording.findings() if finding.kind == "duplicate"] == []
+    assert [finding.sql for finding in recording.findings() if finding.kind == "n+1"] == ["select current_setting(?)"]

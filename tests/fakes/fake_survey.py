@@ -178,25 +178,35 @@ VALUES: Mapping[str, dict[str, Any]] = {
 }
 
 
+def study_head(command: str, **fields: Any) -> RunHead:
+    """The head of a complete run of this command, with these fields."""
+    usual: dict[str, Any] = {
+        "name": command,
+        "started_at": "2026-11-21T15:00:00+00:00",
+        "status": "complete",
+        "request": "/allocation_candidates?resources=VCPU:1",
+        "topology": "nested-perfload",
+        "trees": 5,
+        "seed": 1,
+        "receipt": {},
+        "manifest": {},
+        "same_responses": {},
+    }
+    return RunHead(**{**usual, "command": command, **fields})
+
+
 def write_survey(folder: Path, command: str, *, repeats: int = 2) -> Path:
     """A run of this command in *folder*: every point measured so often, each time the same."""
     folder.mkdir(parents=True, exist_ok=True)
     points = POINTS[command]
     impossible = [{"point": dict(points[0]), "reason": "it needs PostgreSQL"}]
-    RunHead(
+    study_head(
+        command,
         name=folder.name,
-        started_at="2026-11-21T15:00:00+00:00",
-        status="complete",
-        request="/allocation_candidates?resources=VCPU:1",
-        topology="nested-perfload",
-        trees=5,
-        seed=1,
         variants=["naive", "tuned"],
         receipt={"digest": "a41f3f0c9be27d58"},
         manifest={"machine": {"processor": "EPYC"}},
         settings={**SETTINGS[command], "repeats": repeats, "points": list(points), "impossible": impossible},
-        same_responses={},
-        command=command,
     ).save(folder / "run.json")
     for repeat in range(repeats):
         for point in points:

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
 _MOST_LINES = 30
 _SMALLEST_SHARE = 0.001
-_LEAVES = ("sql", "plan", "gc", "profiler")
 
 Frame = tuple[str, str]
 """A function and its file; or the text of a leaf, and "sql", "plan", "gc" or "profiler"."""
@@ -227,7 +226,7 @@ def self_times(session: "Session") -> dict[Frame, float]:
 
 def relative_place(file: str, sys_path: Iterable[str]) -> str:
     """*file* from the longest folder of *sys_path* that holds it; its last two names where none does."""
-    if not file or file in _LEAVES or file.startswith("<"):
+    if not file or file.startswith("<"):
         return file
     folders = [folder.rstrip("/") + "/" for folder in sys_path if folder.startswith("/")]
     holding = max((folder for folder in folders if file.startswith(folder)), key=len, default="")

@@ -110,7 +110,7 @@ def _n_plus_one(statements: _Statements, _recording: RecordingData, limits: Limi
     # The further batches of one INSERT are no loop of the application's.
     different = [each for each in statements if not each.repeated and each.batch in (None, 1)]
     most = _most_in_one_request(different)
-    if most < limits.repeats or _are_pages(different):
+    if most < limits.repeats or different[0].kind == "setting" or _are_pages(different):
         return
     first = different[0]
     if first.kind != "read":
@@ -190,7 +190,8 @@ def _wide_rows(statements: _Statements, recording: RecordingData, limits: Limits
 
 def _cache_misses(statements: _Statements, _recording: RecordingData, limits: Limits) -> Iterator[Finding]:
     """Statements that SQLAlchemy compiled again because its statement cache did not have them."""
-    missed = [statement for statement in statements if statement.cache_hit is False]
+    # What a setting says cannot be bound.
+    missed = [each for each in statements if each.cache_hit is False and each.kind != "setting"]
     if len(missed) >= limits.cache_misses:
         yield _finding(
             "statement-cache miss",
@@ -311,7 +312,10 @@ def _idle_in_transaction(recording: RecordingData, limits: Limits) -> Iterator[F
 
 
 def _idle(recording: RecordingData) -> Iterator[tuple[Statement, float]]:
-    """The last statement of each transaction, and the seconds in which none of its statements ran."""
+    """The last statement of each transaction, and the seconds in which none of its statements ran.
+
+    On SQLite from its first write on: before that it holds no lock between its statements.
+    """
     ends = {
         (step.request, step.number): step.started_s
         for step in recording.transactions
@@ -319,7 +323,10 @@ def _idle(recording: RecordingData) -> Iterator[tuple[Statement, float]]:
     }
     inside: dict[tuple[int, int | None], list[Statement]] = {}
     for statement in recording.statements:
-        inside.setdefault((statement.request, statement.transaction), []).append(statement)
+        key = statement.request, statement.transaction
+        on_sqlite = statement.database is not None and statement.database.system == "sqlite"
+        if key in inside or not on_sqlite or statement.kind not in ("read", "setting"):
+            inside.setdefault(key, []).append(statement)
     for key, statements in inside.items():
         if key in ends:
             open_s = ends[key] - min(statement.started_s for statement in statements)

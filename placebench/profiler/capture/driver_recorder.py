@@ -102,7 +102,7 @@ class DriverRecorder:
         recording = self.active_recording()
         if recording is None:
             self.count_missed()
-            cursor.placebench_pending = self.measure(sql)
+            cursor.placebench_pending = self.measure(sql, cursor)
             return cursor.placebench_pending
         # What runs while connecting is part of the CONNECT.
         connecting = self.connecting.get() is not None
@@ -198,13 +198,13 @@ class DriverRecorder:
         """Have *how* change a connection, or the arguments of a connect, so that it is timed."""
         how(self, *args, **kwargs)
 
-    def measure(self, sql: object) -> PendingStatement | None:
+    def measure(self, sql: object, cursor: object = None) -> PendingStatement | None:
         """A statement outside of recordings that is counted, if any are and it is not the profiler's own."""
-        return None if self.collector is None or self._own.get() else self.collector.measure(sql)
+        return None if self.collector is None or self._own.get() else self.collector.measure(as_text(sql, cursor))
 
     def _start(self, recording: ActiveRecording, cursor: Any, sql: object, values: object) -> PendingStatement:
         """A statement that did not come through SQLAlchemy: the pool's ping, or the application's own."""
-        text = as_text(sql)
+        text = as_text(sql, cursor)
         # Between the pool's queue and its checkout event only the pool's own test of a connection runs. No statement at
         # all is the test of psycopg's own pool.
         ping = not text or (self.pool_request.get() is not None and _PING.match(text))

@@ -11,9 +11,7 @@ private to pyinstrument (`StackSampler._sample`); where another profiler runs on
 pyinstrument's own.
 """
 
-import logging
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -42,8 +40,6 @@ from placebench.profiler.capture.stack import (
 )
 from placebench.profiler.model.plan import PlanNode
 
-_LOG = logging.getLogger("placebench.profiler")
-_UNLOGGED = threading.Lock()
 """Free until it has been logged once that a thread samples."""
 _MOST_INTERVALS = 100_000
 _SAMPLE_INTERVAL_S = 0.00025
@@ -104,12 +100,6 @@ def _start_sampler(mode: str, clock: Clock, report_failure: Callable[[Exception]
         return ThreadSamples(clock, _SHARED_INTERVAL_S, report_failure)
     if interval_s is None:
         return Sampler(clock, report_failure)
-    if mode != "sampled" and _UNLOGGED.acquire(blocking=False):
-        _LOG.warning(
-            "%s: a sampling thread estimates Python's time in the modes `flame` and `plans`; the mode `external` "
-            "(pip install 'placebench[sampler]') samples from outside of the process",
-            profile_function_defect(),
-        )
     return ThreadSamples(clock, interval_s, report_failure)
 
 
@@ -195,7 +185,7 @@ def _notes(mode: str, source: _SampleSource) -> tuple[str, ...]:
     why = "" if mode == "sampled" else f"{reason}: "
     exact = "statements and collections are exact"
     if profile_function_defect() and why:
-        exact += "; prefer the mode external here"
+        exact += "; the mode external (pip install 'placebench[sampler]') samples from outside of the process"
     every = f"{source.interval_s * 1e3:g} ms"
     shared = ("its thread's other tasks are in the flame graph too",) if inside_event_loop() else ()
     return (

@@ -70,7 +70,9 @@ class _DuplicateDetector:
         self._writes: dict[str, int] = {}
 
     def add_write(self, table: str | None) -> None:
-        """A statement changed *table*, or something that is not known: what was read of it may be read anew."""
+        """A statement changed *table*, or something unknown (None): what was read of it may be read anew."""
+        if table == "":
+            return
         if table is None:
             self._statements.clear()
             self._rows.clear()

@@ -32,13 +32,12 @@ class StatisticsCollector:
         self.report_failure = report_failure
         self._start_anew()
 
-    def measure(self, sql: object) -> PendingStatement:
+    def measure(self, sql: str) -> PendingStatement:
         """A statement that runs from now on, and that is no part of a recording."""
         return _MeasuredStatement(self, sql)
 
-    def add_measured(self, sql: object, seconds: float, rows: int | None, *, failed: bool) -> None:
-        """Count a statement that has ended, which was measured alone; *sql* is what the driver was given."""
-        text = sql if type(sql) is str else as_text(sql)
+    def add_measured(self, text: str, seconds: float, rows: int | None, *, failed: bool) -> None:
+        """Count a statement that has ended, which was measured alone."""
         key = hash(text)
         if os.getpid() != self._pid:
             self._start_anew()
@@ -112,7 +111,7 @@ class _MeasuredStatement(PendingStatement):
     _seconds = 0.0
     _executed = False
 
-    def __init__(self, collector: StatisticsCollector, sql: object) -> None:
+    def __init__(self, collector: StatisticsCollector, sql: str) -> None:
         self._collector = collector
         self._sql = sql
         self.clock = clock = collector.clock
@@ -163,6 +162,13 @@ class _MeasuredStatement(PendingStatement):
             self._count()
 
 
-def as_text(sql: object) -> str:
-    """What a driver takes as a statement, as text."""
-    return sql if isinstance(sql, str) else sql.decode(errors="replace") if isinstance(sql, bytes) else str(sql)
+def as_text(sql: Any, cursor: object) -> str:
+    """What a driver takes as a statement, as text; a `Composed` of psycopg's needs the *cursor* to quote its names."""
+    if isinstance(sql, str):
+        return sql
+    if isinstance(sql, bytes):
+        return sql.decode(errors="replace")
+    try:
+        return str(sql.as_string(cursor))
+    except Exception:  # noqa: BLE001  the driver refuses it too, and says why
+        return str(sql)

@@ -26,7 +26,7 @@ from placebench.profiler.drivers.base import (
 )
 
 _COUNT = re.compile(r"\d+\Z")
-_MOST_PORTALS = 100
+_MOST_KEPT = 100
 
 
 class _AsyncpgCursor(NetworkCursor):
@@ -185,8 +185,8 @@ class _TimedProtocol(TimedConnection):
         self._recorder = recorder
         self._protocol = connection._protocol
         self._transport = connection._transport
-        # The text that has just been prepared, and is part of its first execution: (text, the statement).
-        self._prepared: tuple[str, PendingStatement] | None = None
+        # By text: what was prepared is part of its first execution, before which asyncpg may look up types.
+        self._prepared: dict[str, PendingStatement] = {}
         self._portals: dict[str, PendingStatement] = {}
 
     def __getattr__(self, name: str) -> Any:
@@ -211,14 +211,15 @@ class _TimedProtocol(TimedConnection):
         """The preparation of a statement: a round trip of its first execution."""
         pending = self._start(query)
         state = await self._timed(pending, self._protocol.prepare, name, query, *args, **kwargs)
-        self._prepared = None if pending is None else (query, pending)
+        if pending is not None:
+            _remember(self._prepared, query, pending)
         return state
 
     async def bind_execute(self, state: Any, args: Any, portal_name: str, *rest: Any, **kwargs: Any) -> Any:
         """The execution of a prepared statement, with all its rows or the first ones of a portal."""
         pending = self._executed(state.query, args)
         if pending is not None and portal_name:
-            self._remember(portal_name, pending)
+            _remember(self._portals, portal_name, pending)
         return await self._timed(pending, self._protocol.bind_execute, state, args, portal_name, *rest, **kwargs)
 
     async def bind_execute_many(self, state: Any, *args: Any, **kwargs: Any) -> Any:
@@ -230,7 +231,7 @@ class _TimedProtocol(TimedConnection):
         """The beginning of a cursor."""
         pending = self._executed(state.query, args)
         if pending is not None:
-            self._remember(portal_name, pending)
+            _remember(self._portals, portal_name, pending)
         return await self._timed(pending, self._protocol.bind, state, args, portal_name, *rest, **kwargs)
 
     async def execute(self, state: Any, portal_name: str, *rest: Any, **kwargs: Any) -> Any:
@@ -260,7 +261,6 @@ class _TimedProtocol(TimedConnection):
 
     def _start(self, query: Any, values: object = None) -> PendingStatement | None:
         """A new statement; None if nothing is being recorded."""
-        self._prepared = None
         pending = self._recorder.driver_call(_Call(self), query, values)  # type: ignore[arg-type]
         if pending is not None:
             pending.fetched_rows = None  # the response tells them, or nobody knows
@@ -268,18 +268,12 @@ class _TimedProtocol(TimedConnection):
 
     def _executed(self, query: str, values: object) -> PendingStatement | None:
         """The statement that was prepared for this execution, or a new one."""
-        prepared, self._prepared = self._prepared, None
-        if prepared is None or prepared[0] != query or prepared[1].recording is not self._recorder.current.get():
+        prepared = self._prepared.pop(query, None)
+        if prepared is None or prepared.recording is not self._recorder.current.get():
             return self._start(query, values)
-        self._recorder.driver_values(prepared[1], query, values)
-        prepared[1].enter()
-        return prepared[1]
-
-    def _remember(self, portal_name: str, pending: PendingStatement) -> None:
-        """The statement that the fetches of this portal belong to; the oldest ones are forgotten."""
-        self._portals[portal_name] = pending
-        if len(self._portals) > _MOST_PORTALS:
-            del self._portals[next(iter(self._portals))]
+        self._recorder.driver_values(prepared, query, values)
+        prepared.enter()
+        return prepared
 
     async def _timed(
         self, pending: PendingStatement | None, call: Any, *args: Any, trips: int = 1, **kwargs: Any
@@ -297,6 +291,13 @@ class _TimedProtocol(TimedConnection):
         finally:
             pending.leave_execute(trips)
             _count_rows(pending, response)
+
+
+def _remember(kept: dict[str, PendingStatement], key: str, pending: PendingStatement) -> None:
+    """Keep the statement that what comes later belongs to; the oldest ones are forgotten."""
+    kept[key] = pending
+    if len(kept) > _MOST_KEPT:
+        del kept[next(iter(kept))]
 
 
 def _rows_of(response: Any) -> list[Any] | None:

@@ -50,7 +50,7 @@ class CallRecorder(Protocol):
     def driver_call(self, cursor: "TimedCursor", sql: object, values: object = None) -> PendingStatement | None:
         """The statement that this execute with these values belongs to; None if nothing is being recorded."""
 
-    def measure(self, sql: object) -> PendingStatement | None:
+    def measure(self, sql: object, cursor: object = None) -> PendingStatement | None:
         """A statement outside of recordings that is counted; None if it is not."""
 
     def driver_values(self, pending: PendingStatement, sql: str, values: object) -> None:
@@ -155,7 +155,7 @@ class TimedCursor:
                     recorder.count_missed()
                 if recorder.collector is None:
                     return self.placebench_execute(sql, *args, **kwargs)
-                return self._run_counted(recorder.measure(sql), sql, args, kwargs)
+                return self._run_counted(recorder.measure(sql, self), sql, args, kwargs)
             return self._run(self.placebench_execute, sql, args, kwargs, self.trips_of_execute())
         trips = self.trips_of_execute()
         recording = pending.recording

@@ -89,9 +89,9 @@ class _PsycopgCursor(NetworkCursor):
         """A COPY of psycopg's, from its first to its last byte."""
         with self.timing(statement, self.trips_of_copy(statement)), super().copy(statement, *args, **kwargs) as copy:  # type: ignore[misc]
             yield copy
-        self._count_copied()
+        self._count_rows()
 
-    def _count_copied(self) -> None:
+    def _count_rows(self) -> None:
         if self.placebench_pending is not None:
             self.placebench_pending.set_row_count(self.rowcount)
 
@@ -107,11 +107,14 @@ class _PsycopgAsyncCursor(_PsycopgCursor):
                 return await super(TimedCursor, self).execute(sql, *args, **kwargs)  # type: ignore[misc]
         finally:
             self._add_prepared(prepared)
+            self._count_rows()
 
     async def executemany(self, sql: Any, parameters: Any, *args: Any, **kwargs: Any) -> Any:
         """The driver's executemany, timed."""
         with self.timing(sql, self.trips_of_executemany(parameters), parameters, executions=count_sets(parameters)):
-            return await super(TimedCursor, self).executemany(sql, parameters, *args, **kwargs)  # type: ignore[misc]
+            result = await super(TimedCursor, self).executemany(sql, parameters, *args, **kwargs)  # type: ignore[misc]
+        self._count_rows()
+        return result
 
     async def fetchone(self) -> Any:
         """The driver's fetchone, timed."""
@@ -167,7 +170,7 @@ class _PsycopgAsyncCursor(_PsycopgCursor):
         with self.timing(statement, self.trips_of_copy(statement)):
             async with super(NetworkCursor, self).copy(statement, *args, **kwargs) as copy:  # type: ignore[misc]
                 yield copy
-        self._count_copied()
+        self._count_rows()
 
 
 class _PsycopgConnection(DriverConnection[Any]):

@@ -4,12 +4,13 @@ import functools
 import re
 import sqlite3
 import sys
-from collections.abc import Callable, MutableMapping
+from collections.abc import Callable, Mapping, MutableMapping
 from typing import Any, ClassVar
 
 from placebench.profiler.drivers.base import CallRecorder, DriverConnection, Replace, TimedCursor, timed_class
 
 _FACTORY = 4  # its position among the arguments of connect, after the database
+_DJANGO_QUOTES = "_quote_params_for_last_executed_query"
 _WRITE = re.compile(r"\s*(?:insert|update|delete|replace)\b", re.IGNORECASE)
 
 
@@ -45,6 +46,25 @@ def time_sqlite(recorder: CallRecorder, arguments: MutableMapping[str, Any]) -> 
 
 class _SqliteCursor(TimedCursor):
     """sqlite3's cursor, which runs scripts too."""
+
+    def _run(
+        self,
+        call: Callable[..., Any],
+        sql: Any,
+        args: tuple[Any, ...],
+        kwargs: Mapping[str, Any],
+        trips: int | None,
+        executions: int = 1,
+    ) -> Any:
+        """Leave out what Django runs after each statement that it logs, to quote its values."""
+        recording = self.placebench_recorder.current.get()
+        if recording is None or sys._getframe(2).f_code.co_name != _DJANGO_QUOTES:
+            return super()._run(call, sql, args, kwargs, trips, executions)
+        recording.note(
+            "Django logs its queries (DEBUG or assertNumQueries): that takes time, and what it runs for it is left out"
+        )
+        self.placebench_pending = None
+        return call(sql, *args, **kwargs)
 
     def executescript(self, sql: str) -> Any:
         """sqlite3's executescript, timed as one statement."""

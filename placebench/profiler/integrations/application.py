@@ -103,6 +103,22 @@ def detect_application(folder: Path) -> DetectedApplication:
     )
 
 
+def application_in(path: Path) -> DetectedApplication | None:
+    """The application that a file assigns or imports by a usual name, or makes of a framework's class."""
+    for node in _top_level(path):
+        if isinstance(node, ast.Assign | ast.AnnAssign):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            names = [target.id for target in targets if isinstance(target, ast.Name)]
+            framework = _FRAMEWORKS.get(_called(node.value))
+            if names and (framework or (names[0] in _INSTANCES and isinstance(node.value, ast.Call))):
+                return DetectedApplication(f"{path}:{names[0]}", framework or f"{names[0]} in {path}")
+        elif isinstance(node, ast.ImportFrom) and path.stem in ("main", "wsgi", "asgi"):
+            for alias in node.names:
+                if (name := alias.asname or alias.name) in ("app", "application"):
+                    return DetectedApplication(f"{path}:{name}", f"{name} in {path}")
+    return None
+
+
 def _import(name: str, module_name: str) -> Any:
     try:
         return import_module(module_name)
@@ -182,7 +198,7 @@ def _flask_variable(folder: Path) -> DetectedApplication | None:
         return DetectedApplication(value, "$FLASK_APP")
     path = folder / value.removesuffix(".py").replace(".", "/")
     for file in (path.with_suffix(".py"), path / "__init__.py"):
-        for search in (_instance_in, _factory_in):
+        for search in (application_in, _factory_in):
             if (found := search(file)) is not None:
                 return DetectedApplication(found.name, "$FLASK_APP")
     return None
@@ -207,7 +223,7 @@ def _django(folder: Path) -> DetectedApplication | None:
 def _assigned(folder: Path) -> DetectedApplication | None:
     """The first file with an application, or else with a factory."""
     files = list(_usual_files(folder))
-    for search in (_instance_in, _factory_in):
+    for search in (application_in, _factory_in):
         for path in files:
             if (found := search(path)) is not None:
                 return found
@@ -221,22 +237,6 @@ def _usual_files(folder: Path) -> Iterator[Path]:
         for stem in _FILES:
             if (path := inner / f"{stem}.py").is_file():
                 yield path
-
-
-def _instance_in(path: Path) -> DetectedApplication | None:
-    """The application that a file assigns or imports by a usual name, or makes of a framework's class."""
-    for node in _top_level(path):
-        if isinstance(node, ast.Assign | ast.AnnAssign):
-            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-            names = [target.id for target in targets if isinstance(target, ast.Name)]
-            framework = _FRAMEWORKS.get(_called(node.value))
-            if names and (framework or (names[0] in _INSTANCES and isinstance(node.value, ast.Call))):
-                return DetectedApplication(f"{path}:{names[0]}", framework or f"{names[0]} in {path}")
-        elif isinstance(node, ast.ImportFrom) and path.stem in ("main", "wsgi", "asgi"):
-            for alias in node.names:
-                if (name := alias.asname or alias.name) in ("app", "application"):
-                    return DetectedApplication(f"{path}:{name}", f"{name} in {path}")
-    return None
 
 
 def _factory_in(path: Path) -> DetectedApplication | None:

@@ -22,6 +22,7 @@ from placebench.http_session import Request, Session
 from placebench.profiler.integrations.application import Interface, interface_of
 
 _BODY_KEPT = 64 * 1024
+_BODY_SHOWN = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +32,18 @@ class Response:
     status: int
     headers: tuple[tuple[str, str], ...]
     body: bytes
+
+    def header(self, name: str) -> str:
+        """The first value of a header, whose name is in lower case; empty where there is none."""
+        return next((value for each, value in self.headers if each.lower() == name), "")
+
+    @property
+    def text(self) -> str:
+        """The beginning of the body in a line, for a message; empty for a page, which says it in markup."""
+        if "html" in self.header("content-type"):
+            return ""
+        words = " ".join(self.body[:_BODY_SHOWN].decode(errors="replace").split())
+        return "".join(letter if letter.isprintable() else "?" for letter in words)
 
 
 class InProcessClient:

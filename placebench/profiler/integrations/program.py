@@ -17,6 +17,17 @@ from typing import NoReturn
 from placebench.errors import ProfilerError
 
 _SCRIPTS = (".py", ".pyw", ".pyz")
+_STARTING = (
+    *(__file__, runpy.__file__, "<frozen runpy>"),
+    *(
+        "integrations/application.py",
+        "importlib/__init__.py",
+        "importlib._bootstrap>",
+        "importlib._bootstrap_external>",
+    ),
+    *("integrations/in_process_client.py", "asyncio/runners.py", "asyncio/base_events.py"),
+)
+"""Ends of the names of files."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,12 +77,11 @@ def is_script(word: str) -> bool:
 
 
 def traceback_of(error: BaseException) -> str:
-    """The traceback that Python would print, without the frames that started the program."""
-    own = (__file__, runpy.__file__, "<frozen runpy>")
+    """The traceback that Python would print, without the frames that started the program, or called the application."""
     first = error.__traceback__
-    while first is not None and first.tb_frame.f_code.co_filename not in own:
+    while first is not None and not first.tb_frame.f_code.co_filename.endswith(_STARTING):
         first = first.tb_next
-    while first is not None and first.tb_frame.f_code.co_filename in own:
+    while first is not None and first.tb_frame.f_code.co_filename.endswith(_STARTING):
         first = first.tb_next
     return "".join(traceback.format_exception(type(error), error, first))
 

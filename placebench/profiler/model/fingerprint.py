@@ -136,6 +136,13 @@ def transaction_step(sql: str) -> str | None:
 
 _READS = frozenset({"select", "values", "table", "show", "explain", "pragma"})
 _WRITES = frozenset({"insert", "update", "delete", "merge", "replace"})
+_SETTINGS = frozenset({"set", "reset", "discard", "use"})
+# The argument of these PRAGMAs names what they read or check.
+_SETTING = re.compile(
+    r"pragma\s+(?:\w+\.)?(?!table_|index_|foreign_key_|integrity_check|quick_check|wal_checkpoint|optimize"
+    r"|incremental_vacuum)\w+\s*[=(]|select\b(?:(?!\bfrom\b).)*?\bset_config\s*\(",
+    re.IGNORECASE | re.DOTALL,
+)
 _FIRST_WORD = re.compile(rf"(?:\s+|{_COMMENT}|\()*([A-Za-z]+)")
 _WRITE = re.compile(r"\b(?:insert\s+into|update|delete\s+from|merge\s+into)\b", re.IGNORECASE)
 _TARGET = re.compile(
@@ -147,24 +154,33 @@ _TARGET = re.compile(
 
 @lru_cache(maxsize=256)
 def statement_kind(sql: str) -> str:
-    """What a statement does: "read", "insert", "update", "delete", "merge", or "other" (DDL, CALL, COPY and the like).
+    """What a statement does: "read", "insert", "update", "delete", "merge", "setting", or "other" (DDL, CALL, COPY …).
 
     A read that locks its rows is a read, and one with other statements behind it, such as the reset of asyncpg's pool,
-    is "other". Only words are looked at: what a function in a SELECT does is unknown.
+    is "other". A setting is of the session: SET, RESET, `PRAGMA x = y`, SELECT set_config(…). Only words are looked at:
+    what any other function in a SELECT does is unknown.
     """
     found = _FIRST_WORD.match(sql)
     word = found[1].lower() if found else ""
     if word == "with":
         written = _WRITE.search(redacted(sql))
         return "read" if written is None else written[0].split()[0].lower()
-    if word in _READS:
-        return "other" if ";" in sql and _SECOND.search(redacted(sql)) else "read"
+    if found and (word in _READS or word in _SETTINGS):
+        if ";" in sql and _SECOND.search(redacted(sql)):
+            return "other"
+        return "setting" if word in _SETTINGS or _SETTING.match(sql, found.start(1)) else "read"
     return {"replace": "insert"}.get(word, word) if word in _WRITES else "other"
 
 
 @lru_cache(maxsize=256)
 def written_table(sql: str) -> str | None:
-    """The name of the table, without its schema, that a write changes; None if it is not known."""
+    """The name of the table, without its schema, that a write changes; None if it is not known.
+
+    Empty of a PRAGMA: what it sets changes no row that is read. After SET search_path a name may be another table's.
+    """
+    first = _FIRST_WORD.match(sql)
+    if first and first[1].lower() == "pragma":
+        return ""
     found = _TARGET.search(redacted(sql))
     return None if found is None else found[1].lower()
 

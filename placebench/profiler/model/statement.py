@@ -126,7 +126,7 @@ class Statement:
 
     @property
     def kind(self) -> str:
-        """What it does: "read", "insert", "update", "delete", "merge" or "other"."""
+        """What it does: "read", "insert", "update", "delete", "merge", "setting" or "other"."""
         return statement_kind(self.sql)
 
     @classmethod

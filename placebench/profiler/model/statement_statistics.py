@@ -16,7 +16,7 @@ from typing import Self
 _RANGES = ((1.0, 2.0, 8), (2.0, 2.5, 10), (5.0, 2.0, 8))
 _BOUNDS_S: tuple[float, ...] = (
     *(
-        low * ratio ** (step / steps) * 10.0**decade
+        float(f"{low}e{decade}") * ratio ** (step / steps)
         for decade in range(-6, 2)
         for low, ratio, steps in _RANGES
         for step in range(steps)
@@ -86,8 +86,7 @@ class StatementStatistics:
     def counts_within(self, bounds_s: Sequence[float]) -> list[int]:
         """How many executions took at most so many seconds, for each of these bounds: 1, 2 or 5 of a decade."""
         within = list(accumulate(self.buckets))
-        # Their own values here may differ from the same number as it is written in the last bit.
-        return [within[bisect_left(_BOUNDS_S, bound * (1 - 1e-9))] for bound in bounds_s]
+        return [within[bisect_left(_BOUNDS_S, bound)] for bound in bounds_s]
 
     def copy(self) -> Self:
         """The same figures, which do not change any more."""

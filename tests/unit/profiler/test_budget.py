@@ -60,6 +60,7 @@ def test_unknown():
     ask(1)
 """
 
+EACH_METRIC = ("11 statements", "22 rows", "11 round trips", "2 duplicates", "1 n+1")
 KNOWN = ("rows", "round_trips", "duplicates")
 
 THREADS = """
@@ -141,17 +142,17 @@ def test_what_is_too_much_is_told_with_statement_and_place() -> None:
     ]
 
 
-@pytest.mark.parametrize(("number", "last"), [(10, "      1 from /app/views.py:7 view"), (12, "  and 2 more")])
+@pytest.mark.parametrize(("number", "last"), [(10, "      1 from /app/views.py:7 view"), (22, "  and 12 more")])
 def test_ten_statements_are_told_the_most_frequent_first(number: int, last: str) -> None:
     """Of each its places, the most frequent first; those that have none are not counted there."""
-    there = replace(STATEMENT, fingerprint="often", sql="select often", caller=Caller("/app/views.py", 9, "list"))
+    there = replace(STATEMENT, fingerprint="often", sql="s" * 121, caller=Caller("/app/views.py", 9, "list"))
     often = [replace(there, caller=STATEMENT.caller), there, there, replace(there, caller=None)]
     others = [replace(STATEMENT, fingerprint=f"f{place}") for place in range(number - 1)]
 
     lines = Budget.at_most(statements=0).broken_by(Recording("x", "full", statements=[*others, *often])).splitlines()
 
     assert lines[1:4] == [
-        "  4 x select often",
+        f"  4 x {'s' * 119}…",
         "      2 from /app/views.py:9 list",
         "      1 from /app/views.py:7 view",
     ]
@@ -177,11 +178,12 @@ def test_a_light_recording_has_no_duplicates_to_count() -> None:
 def test_only_reads_that_ended_have_to_have_figures() -> None:
     """A write without a row count, and a statement that failed, leave nothing unknown; a profiler that was off does."""
     write = replace(STATEMENT, sql="insert into t values (?)", row_count=None, repeated=None)
+    update = replace(write, sql="update t set a = ?")
     failed = replace(STATEMENT, row_count=None, repeated=None, round_trips=None, error="OperationalError")
     read = replace(STATEMENT, row_count=None, repeated=False)
     budget = Budget.at_most(rows=9, duplicates=9, round_trips=9)
 
-    assert budget.broken_by(Recording("x", "full", statements=[write, failed], sql_s=1.0)) == ""
+    assert budget.broken_by(Recording("x", "full", statements=[write, update, failed], sql_s=1.0)) == ""
     assert "1 of 2 statements have no figure" in budget.broken_by(Recording("x", "full", statements=[read, failed]))
     assert "the profiler was off" in budget.broken_by(Recording("x", "full"))
 
@@ -191,7 +193,34 @@ def test_of_a_merged_recording_the_mean_request_counts() -> None:
     merged = Recording.merge([RECORDING, RECORDING])
 
     assert Budget.at_most(statements=6, n_plus_one=1).broken_by(merged) == ""
-    assert Budget.at_most(statements=5).broken_by(merged).startswith("GET /x: 6 statements, expected <= 5")
+    assert Budget.at_most(statements=5, n_plus_one=0).broken_by(merged).splitlines()[:2] == [
+        "GET /x: 6 statements, expected <= 5",
+        "GET /x: 1 n+1, expected <= 0",
+    ]
+
+
+def test_each_metric_counts_its_own_findings() -> None:
+    """Two statements that ran again and missed the cache count twice, one line with N+1 once, others not at all."""
+    redundant = replace(STATEMENT, sql="select a", fingerprint="a", redundant_rows=1000, repeated=False)
+    again = replace(STATEMENT, sql="select b", fingerprint="b", repeated=True, cache_hit=False)
+    statements = [*[redundant] * 3, *[again] * 2, *[replace(STATEMENT, repeated=False, cache_hit=True)] * 6]
+    limits = Budget.at_most(statements=0, rows=0, round_trips=0, duplicates=0, n_plus_one=0)
+
+    broken = limits.broken_by(Recording("x", "full", statements=statements)).splitlines()[:5]
+
+    assert broken == [f"x: {text}, expected <= 0" for text in EACH_METRIC]
+    nothing = Budget.parse(["rows > 0", "round_trips > 0"]).broken_by(Recording("x", "full", sql_s=0.0))
+    assert nothing.splitlines() == ["x: 0 rows, expected > 0", "x: 0 round trips, expected > 0"]
+
+
+def test_a_gap_breaks_each_budget_but_an_empty_one() -> None:
+    """It is told though the limit holds."""
+    recording = Recording("x", "full", sql_s=0.0, failed_hooks=("fetch: ValueError",))
+
+    assert Budget.at_most(statements=9).broken_by(recording) == (
+        "x: a hook failed, what it measures is missing: fetch: ValueError"
+    )
+    assert Budget(()).broken_by(recording) == ""
 
 
 @pytest.mark.parametrize("text", ["statements", "statements=3", "queries <= 3", "statements <= 1x"])

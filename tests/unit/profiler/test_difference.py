@@ -128,7 +128,7 @@ def test_a_file_is_known_from_where_python_found_it() -> None:
     assert relative_place("/app/venv/x.py", ["/app", "/app/venv/", "/app/v"]) == "x.py"
     assert relative_place("/b/c/d.py", path) == "c/d.py"
     assert [relative_place(leaf, ["s"]) for leaf in ("", "sql", "plan")] == ["", "sql", "plan"]
-    assert relative_place("<built-in>", path) == "<built-in>"
+    assert [relative_place(file, path) for file in ("<built-in>", "<a/b/c>")] == ["<built-in>", "<a/b/c>"]
 
 
 def test_a_figure_that_did_not_change_says_so() -> None:
@@ -175,10 +175,46 @@ def test_self_time_is_that_of_the_frame_on_top() -> None:
         (["a\x00/app/x.py\x001"], 1.0),
         (["b\x00/app/y.py\x001", "a\x00/app/x.py\x009"], 2.0),
         ([], 4.0),
+        ([leaf("select 1", "sql")], 8.0),
+        ([leaf("its own work", "profiler")], 16.0),
     ]
 
-    assert self_times(one) == {("a", "x.py"): 3.0, ("?", ""): 4.0}
+    assert self_times(one) == {("a", "x.py"): 3.0, ("?", ""): 4.0, ("select 1", "sql"): 8.0}
     assert frame_changes(Session(**EMPTY), Session(**EMPTY)) == ()
+
+
+def test_a_frame_that_came_or_went_took_nothing_on_the_other_side() -> None:
+    """The largest change comes first, whichever way it goes; of one session alone there is none."""
+    old, new = session(0.1), session(0.1)
+    old.frame_records += [(["small\x00/app/views.py\x001"], 0.02), (["gone\x00/app/views.py\x001"], 0.03)]
+    new.frame_records += [(["new\x00/app/views.py\x001"], 0.04)]
+
+    assert [(each.name, each.before_s, each.after_s) for each in frame_changes(old, new)] == [
+        ("new", 0.0, 0.04),
+        ("gone", 0.03, 0.0),
+        ("small", 0.02, 0.0),
+    ]
+    assert Recording("a", "flame", session=old).diff(Recording("b", "full")).frames == ()
+
+
+def test_thirty_statements_and_frames_are_told_each_on_a_short_line() -> None:
+    """Of 31; SQL is cut after 80 characters in the table, and after 100 above its plans."""
+    plans = (PlanNode("Seq Scan"), PlanNode("Index Scan"))
+    one, other = (
+        Recording(name, "plans", statements=[statement(f"{n}", sql="s" * 120, plan=plan) for n in range(31)])
+        for name, plan in zip("ab", plans, strict=True)
+    )
+    one.session, other.session = session(0.1), session(0.1)
+    other.session.frame_records += [([f"f{number}\x00/app/views.py\x001"], 1.0) for number in range(31)]
+
+    lines = str(one.diff(other)).splitlines()
+
+    statements, frames, changed = (lines.index(title) for title in ("statements", "frames, self time", "plans"))
+    assert (frames - statements - 1, changed - frames - 1, len(lines) - changed - 1) == (30, 30, 31 * 3)
+    assert [line.split()[-1] for line in (lines[statements + 1], lines[changed + 1])] == [
+        "s" * 79 + "…",
+        "s" * 99 + "…",
+    ]
 
 
 def test_figures_of_statements_from_elsewhere_are_compared_too() -> None:
@@ -190,6 +226,8 @@ def test_figures_of_statements_from_elsewhere_are_compared_too() -> None:
 
     assert [(each.sql, each.state) for each in changes] == [("select 1", "changed"), ("select 2", "new")]
     assert (changes[0].calls.before, changes[0].calls.after, changes[0].round_trips.size) == (3, 1, 0.0)
+    new = changes[1]
+    assert [each.before for each in (new.calls, new.seconds, new.rows, new.round_trips)] == [0.0] * 4
 
 
 def test_the_text_and_the_json_tell_the_same(before: Recording, after: Recording) -> None:

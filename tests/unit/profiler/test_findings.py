@@ -13,10 +13,11 @@ from placebench import units
 from placebench.profiler import Recording, SqlProfiler, Statement, Transaction
 from placebench.profiler.analysis.findings import Finding, Limits, find
 from placebench.profiler.model.plan import PlanNode
-from placebench.profiler.model.statement import Caller
+from placebench.profiler.model.statement import Caller, DatabaseAddress
 
 HERE = Caller("/app/views.py", 10, "view")
 THERE = Caller("/app/views.py", 20, "view")
+SQLITE = DatabaseAddress("sqlite")
 TABLE = Table("t", MetaData(), Column("id", Integer, primary_key=True), Column("name", String))
 
 
@@ -99,7 +100,7 @@ def test_wide_rows_are_found_but_not_where_plans_were_sent() -> None:
     """3 kB a row; of a recording with plans the bytes say nothing."""
     wide = statement(row_count=10, bytes_received=30_000)
 
-    assert kinds(wide) == [("wide rows", 1)]
+    assert kinds(wide) == kinds(wide, mode="sampled") == [("wide rows", 1)]
     assert kinds(wide, mode="plans") == []
 
 
@@ -188,7 +189,7 @@ def test_figures_of_merged_requests_are_those_of_the_mean_one() -> None:
     (spill,) = find(Recording("r", "plans", statements=spilled, requests=4))
 
     assert redundant.title.startswith(f"{units.average(100.5)} entities of 150 rows")
-    assert spill.title.endswith(" to disk, 2 times in one request")
+    assert (spill.title.endswith(" to disk, 2 times in one request"), spill.seconds) == (True, 0.0)
 
 
 def test_one_statement_from_two_callers_is_no_loop() -> None:
@@ -248,7 +249,10 @@ def test_rows_that_nobody_asked_for_are_no_wrong_estimate() -> None:
 
 def test_a_spill_is_found() -> None:
     """A sort that did not fit into work_mem."""
-    assert kinds(statement(plan=PlanNode(kind="Sort", elapsed_s=0.1, spilled_kb=2048))) == [("spill", 1)]
+    spilled = statement(plan=PlanNode(kind="Sort", elapsed_s=0.1, spilled_kb=1000))
+
+    (finding,) = find(Recording("r", "plans", statements=[spilled]), Limits(spilled_kb=1000))
+    assert (finding.kind, finding.title) == ("spill", "Sort wrote 1000 KiB to disk")
 
 
 def test_a_transaction_that_waited_for_the_application_is_found() -> None:
@@ -258,6 +262,26 @@ def test_a_transaction_that_waited_for_the_application_is_found() -> None:
 
     (finding,) = find(Recording("r", "full", statements=statements, transactions=[commit]))
     assert (finding.kind, finding.seconds, finding.caller) == ("idle in transaction", pytest.approx(0.098), THERE)
+
+
+@pytest.mark.parametrize("step", [Transaction("SAVEPOINT", started_s=0.1, number=1), Transaction("COMMIT", 0.1)])
+def test_a_transaction_whose_end_is_unknown_waited_for_nobody(step: Transaction) -> None:
+    """A savepoint is no end, and a COMMIT outside of all transactions ends none."""
+    statements = [statement(transaction=step.number)]
+
+    assert list(find(Recording("r", "full", statements=statements, transactions=[step]))) == []
+
+
+@pytest.mark.parametrize("sql", ["insert into t values (?)", "update t set a = ?"])
+def test_a_transaction_of_sqlite_waits_from_its_first_write_on(sql: str) -> None:
+    """One that only reads holds no lock, however slow the machine; the read before the write does not count either."""
+    read, late = (statement(execute_s=0.0, started_s=at, transaction=1, database=SQLITE) for at in (0.0, 0.2))
+    write = statement(sql=sql, execute_s=0.0, started_s=0.1, transaction=1, database=SQLITE)
+    commit = Transaction("COMMIT", started_s=0.3, number=1)
+
+    assert list(find(Recording("r", "full", statements=[read, late], transactions=[commit]))) == []
+    (finding,) = find(Recording("r", "full", statements=[read, write, late], transactions=[commit]))
+    assert (finding.kind, finding.seconds) == ("idle in transaction", pytest.approx(0.2))
 
 
 def plan(**fields: Any) -> Statement:
@@ -274,7 +298,7 @@ SCAN = {"kind": "Seq Scan", "relation": "t", "condition": "(a = ?)", "rows": 5.0
         ([statement(repeated=True)], [statement(repeated=False)]),
         ([statement(redundant_rows=50)] * 2, [statement(redundant_rows=50), statement(redundant_rows=49)]),
         (
-            [statement(row_count=10, bytes_received=20_005)],
+            [statement(row_count=9, bytes_received=20_001), statement(row_count=1, bytes_received=0)],
             [statement(row_count=9, bytes_received=20_000), statement(row_count=1, bytes_received=0)],
         ),
         ([statement(pool_wait_s=0.010)], [statement(pool_wait_s=0.0099)]),
@@ -475,6 +499,7 @@ def test_pages_of_one_table_are_no_n_plus_one() -> None:
     assert kinds(*[statement(sql=sql, row_count=1)] * 6) == [("n+1", 6)]
     assert kinds(*[statement(sql=sql, row_count=100)] * 5, statement(sql=sql, row_count=101)) == [("n+1", 6)]
     assert kinds(statement(sql=sql, row_count=7), *[statement(sql=sql, row_count=100)] * 5) == [("n+1", 6)]
+    assert kinds(*(statement(sql=sql, row_count=count) for count in (9, 9, 9, 7, 9))) == [("n+1", 5)]
     assert kinds(*[statement(sql="select * from t limit ?", row_count=100)] * 6) == [("n+1", 6)]
     assert kinds(*[statement(row_count=100)] * 6) == [("n+1", 6)]
 
@@ -506,16 +531,36 @@ def test_what_was_written_in_between_is_no_duplicate(engine: Engine) -> None:
     assert [(finding.kind, finding.count) for finding in recording.findings()] == [("duplicate", 1)]
 
 
+def test_settings_of_a_session_are_no_findings(engine: Engine) -> None:
+    """Nor do those of SQLite hide the duplicates among what is read; a PRAGMA that reads may be a duplicate."""
+    profiler = SqlProfiler(engine)
+    with profiler.record("r") as recording, engine.connect() as connection:
+        for size in range(5):
+            connection.execute(text("PRAGMA foreign_keys = ON"))
+            connection.execute(text(f"pragma cache_size({1000 + size})"))
+        for sql in ("select 1", "pragma foreign_keys", "PRAGMA foreign_keys = ON", "select 1", "pragma foreign_keys"):
+            connection.execute(text(sql))
+    profiler.remove()
+
+    assert [each.kind for each in recording.statements[:10]] == ["setting"] * 10
+    assert [(finding.kind, finding.sql) for finding in recording.findings()] == [
+        ("duplicate", "select ?"),
+        ("duplicate", "pragma foreign_keys"),
+    ]
+
+
 def test_a_call_site_is_named_from_the_current_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """A file elsewhere keeps its path, an installed one begins below site-packages."""
     monkeypatch.chdir(tmp_path)
     files = (f"{tmp_path}/shop/views.py", f"{tmp_path}-2/views.py", "/lib/site-packages/flask/app.py", "<string>")
+    below = "venv/lib/site-packages/app.py"
 
-    assert [str(Caller(file, 7, "view")) for file in files] == [
+    assert [str(Caller(file, 7, "view")) for file in (*files, below)] == [
         "shop/views.py:7 view",
         f"{tmp_path}-2/views.py:7 view",
         "flask/app.py:7 view",
         "<string>:7 view",
+        "app.py:7 view",
     ]
 
 

@@ -1,25 +1,20 @@
 """SQL on the flame: pieces cut at the edges of statements, time conserved, and the mean of many requests."""
 
 import asyncio
-import json
 import math
 import sys
 import time
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 import pyinstrument
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pyinstrument.session import Session
 from sqlalchemy import create_engine, text
 from sqlalchemy.util import greenlet_spawn
 
-from placebench.errors import ProfilerError
 from placebench.profiler import Recording, SqlProfiler
-from placebench.profiler.analysis.merging import merge_sessions, unfolded
 from placebench.profiler.capture import flame_graph
 from placebench.profiler.capture.flame_graph import StackInterval, innermost, timeline, without_profiler
 from placebench.profiler.capture.sampling_thread import profile_function_defect
@@ -276,73 +271,6 @@ def test_a_flames_statements_have_the_time_of_its_recording() -> None:
     assert all("view" in "".join(stack[:-1]) for stack, _ in on_leaves)
 
 
-def session(records: list[tuple[list[str], float]], start: list[str], duration: float = 1.0) -> Session:
-    """A session of pyinstrument's."""
-    return Session.from_json(
-        {
-            "frame_records": records,
-            "start_time": 0.0,
-            "duration": duration,
-            "sample_count": len(records),
-            "start_call_stack": start,
-            "target_description": "a request",
-            "cpu_time": 0.5,
-            "sys_path": ["/app"],
-            "sys_prefixes": ["/lib"],
-        }
-    )
-
-
-THREAD_1, THREAD_2 = "one\x00<thread>\x001", "two\x00<thread>\x002"
-SERVE, VIEW, LIBRARY = "serve\x00/lib/server.py\x001", "view\x00/lib/shop/app.py\x009", "parse\x00/lib/x.py\x005"
-
-
-def saved(folder: Path, *sessions: Session) -> list[Path]:
-    """The sessions as files."""
-    paths = [folder / f"{number}.pyisession" for number in range(len(sessions))]
-    for path, each in zip(paths, sessions, strict=True):
-        each.save(path)
-    return paths
-
-
-def test_merged_requests_of_two_threads_are_one_mean_request(tmp_path: Path) -> None:
-    """Equal stacks fall together though the threads and the lines differ: (1 + 3) / 2 and (2 + 0) / 2 seconds."""
-    one = session(
-        [([THREAD_1, SERVE + "\x01l3", VIEW + "\x01l10"], 1.0), ([THREAD_1, SERVE, VIEW, LIBRARY], 2.0)],
-        [THREAD_1, SERVE],
-    )
-    two = session([([THREAD_2, SERVE, VIEW + "\x01l11"], 3.0)], [THREAD_2, SERVE], duration=3.0)
-
-    merged = merge_sessions(saved(tmp_path, one, two))
-
-    root = merged.root_frame()
-    view = root.children[0]
-    assert (root.function, root.time, merged.duration, merged.sample_count) == ("one request", 3.0, 2.0, 3)
-    assert (view.function, view.time, len(root.children)) == ("view", 3.0, 1)
-    assert [(child.function, child.time) for child in view.children if not child.is_synthetic] == [("parse", 1.0)]
-
-
-def test_the_application_can_be_an_installed_package(tmp_path: Path) -> None:
-    """By default what is installed is a library, which the page folds away."""
-    path = saved(tmp_path, session([([THREAD_1, VIEW], 1.0), ([THREAD_1, LIBRARY], 1.0)], [THREAD_1]))
-
-    default = merge_sessions(path).root_frame()
-    told = merge_sessions(path, application=["shop"]).root_frame()
-
-    assert {frame.function: frame.is_application_code for frame in default.children} == {"parse": False, "view": False}
-    assert {frame.function: frame.is_application_code for frame in told.children} == {"parse": False, "view": True}
-
-
-def test_merging_needs_sessions(tmp_path: Path) -> None:
-    """No files, or a file that is none: the user's error, with the file's name."""
-    (tmp_path / "bad.pyisession").write_text(json.dumps({"no": "session"}))
-
-    with pytest.raises(ProfilerError, match="no profiled requests to merge"):
-        merge_sessions([])
-    with pytest.raises(ProfilerError, match=r"bad\.pyisession cannot be read as a pyinstrument session"):
-        merge_sessions([tmp_path / "bad.pyisession"])
-
-
 @WITH_PROFILE_FUNCTION
 def test_of_flame_graphs_at_once_on_one_event_loop_one_is_exact() -> None:
     """Each of twenty profile functions took a sample whenever one task was continued: 2 s became 76 s."""
@@ -366,17 +294,3 @@ def test_of_flame_graphs_at_once_on_one_event_loop_one_is_exact() -> None:
     for recording in recordings:
         seconds = sum(seconds for _, seconds in recording.session.frame_records)
         assert seconds == pytest.approx(recording.elapsed_s, rel=0.05)
-
-
-def test_an_installed_program_is_shown_with_the_package_that_ran_sql() -> None:
-    """Its files are no libraries on the page then; those of the server are."""
-    prefix = "/venv/lib/python3.11/site-packages"
-    stack = [f"{name}\x00{prefix}/{name}/x.py\x001" for name in ("server", "keystone", "sqlalchemy")]
-    made = Session([([*stack, leaf("select ?", "sql")], 1.0)], 0.0, 1.0, 0.001, 0.001, 1, [], "x", 0.0, [], ["/venv"])
-
-    shown = unfolded(made)
-
-    assert shown.sys_prefixes == [f"{prefix}/server/x.py", f"{prefix}/sqlalchemy/x.py"]
-    assert unfolded(
-        Session([(["view\x00/app/x.py\x001"], 1.0)], 0.0, 1.0, 1, 1, 1, [], "x", 0.0, [], ["/venv"])
-    ).sys_prefixes == ["/venv"]

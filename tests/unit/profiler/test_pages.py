@@ -18,7 +18,6 @@ from placebench.profiler import (
     write_flame_page,
     write_speedscope,
 )
-from placebench.profiler.analysis.merging import bounded
 from placebench.profiler.capture.stack import leaf
 from placebench.profiler.model.statement import Caller
 
@@ -167,41 +166,6 @@ def test_speedscope_has_the_statements_among_its_frames(session: Session, tmp_pa
     assert document["$schema"] == "https://www.speedscope.app/file-format-schema.json"
     assert any(name.startswith("select '</script>") for name in names)
     assert document["profiles"][0]["events"][-1]["at"] == pytest.approx(0.25)
-
-
-def large_session(stacks: int, records: int) -> Session:
-    """One that goes through so many stacks, each of 40 frames, in turn: 1 ms each time."""
-    frames = [
-        [f"view{depth}_{number % 2**depth}\x00/app/views.py\x00{depth}" for depth in range(39)]
-        + [leaf(f"select {number}", "sql")]
-        for number in range(stacks)
-    ]
-    each = [(frames[number * 7919 % stacks], 0.001) for number in range(records)]
-    return Session(each, 0.0, records / 1000, 0.001, 0.001, records, [frames[0][0]], "large", 1.0, [], [])
-
-
-@pytest.mark.parametrize(
-    ("stacks", "notes"),
-    [
-        (8, ["equal stacks are shown as one in each "]),
-        (1500, ["equal stacks are shown as one in all of the time", "frames of less than 2 ms"]),
-    ],
-)
-def test_the_page_of_a_large_flame_graph_stays_small_and_says_how(stacks: int, notes: list[str]) -> None:
-    """Of 3 s in 3000 intervals, which are 90,000 frames, 10,000 are left, and all of the time."""
-    made, folded = bounded(large_session(stacks, 3000), 10_000)
-
-    root = made.root_frame()
-    assert root is not None
-    assert root.to_json_str().count('"identifier"') <= 10_000
-    assert sum(seconds for _, seconds in made.frame_records) == pytest.approx(3.0)
-    assert [any(each.startswith(note) for each in folded) for note in notes] == [True] * len(notes)
-    assert len(folded) == len(notes)
-
-
-def test_a_flame_graph_that_is_not_large_stays_as_it_is(session: Session) -> None:
-    """Its time line too."""
-    assert bounded(session, 20) == (session, ())
 
 
 def test_a_recording_writes_its_flame_graph(session: Session, tmp_path: Path) -> None:

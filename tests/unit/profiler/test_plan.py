@@ -141,6 +141,7 @@ def test_a_node_has_what_postgresql_told_of_it() -> None:
     [
         ({"Node Type": "ModifyTable", "Operation": "Insert", "Relation Name": "t"}, "Insert on t"),
         ({"Node Type": "Scan", "Operation": "Select", "CTE Name": "c"}, "Scan on c"),
+        ({"Node Type": "Foreign Scan", "Operation": "Select", "Relation Name": "t"}, "Foreign Scan on t"),
         ({"Node Type": "Function Scan", "Function Name": "f"}, "Function Scan on f"),
         ({"Node Type": "ModifyTable"}, "ModifyTable"),
     ],
@@ -155,7 +156,10 @@ def test_what_was_not_run_has_no_error_and_no_time_below_zero() -> None:
     child = PlanNode("Sort", elapsed_s=2.0)
 
     assert node(**{"Plan Rows": 5, "Actual Rows": 0.0, "Actual Loops": 0}).estimate_error is None
-    assert PlanNode("Sort", rows=0.5, rows_expected=0.0, loops=1).estimate_error == 1.0
+    assert PlanNode("Sort", rows=0.5, loops=1).estimate_error == 1.0
+    assert PlanNode("Sort").rows_expected == 0.0
+    assert PlanNode("Sort", rows=2.0, rows_expected=5.0, loops=1).estimate_error == 2.5
+    assert node(**{"Plan Rows": 5, "Actual Rows": 3.0}).rows == 3.0
     assert PlanNode("Gather", elapsed_s=1.5, children=(child, PlanNode("Result"))).self_s == 0.0
     assert PlanNode("Gather", children=(child,)).shape == "Gather (Sort)"
     assert [depth for depth, _ in PlanNode("a", children=(PlanNode("b", children=(child,)),)).walk()] == [0, 1, 2]

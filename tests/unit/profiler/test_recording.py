@@ -65,6 +65,7 @@ def test_a_flame_is_saved_and_loaded_with_its_recording(tmp_path: Path) -> None:
     loaded = Recording.load(path)
 
     assert ["one.pyisession", "one.recording.json"] == sorted(file.name for file in tmp_path.iterdir())
+    assert (loaded, repr(loaded)) == (recording(), repr(recording()))
     assert loaded.session is not None
     assert frames == [(stack, seconds) for stack, seconds in loaded.session.frame_records]
     recording().save(path)
@@ -90,10 +91,14 @@ def test_what_is_no_recording_is_an_error_of_the_user(tmp_path: Path, text: str,
 
 def test_merging_adds_up() -> None:
     """Sums are totals, statements stand one after the other, and what one does not know the merged one does not."""
-    merged = Recording.merge([recording(), recording(cpu_s=None)], name="both")
+    merged = Recording.merge([recording("one"), recording("two", cpu_s=None)], name="both")
 
     assert (merged.name, merged.requests, merged.statement_count) == ("both", 2, 4)
     assert (merged.elapsed_s, merged.sql_s, merged.cpu_s, merged.gc_collections) == (16.0, 7.0, None, 2)
+    assert Recording.merge([recording("one"), recording("two")]).name == "one"
+    assert Recording.from_json(json.loads(json.dumps(merged.to_json()))).to_json() == merged.to_json()
+    with pytest.raises(ProfilerError, match="requests is 0"):
+        Recording.from_json({**merged.to_json(), "requests": 0})
 
 
 def test_what_was_merged_is_numbered_by_its_request() -> None:
@@ -170,50 +175,14 @@ def test_python_is_what_sql_is_not() -> None:
 
 
 def test_sums_tell_what_was_measured() -> None:
-    """Rows and round trips of those that know; None if none does."""
+    """Rows, round trips and bytes of those that know; None if none does."""
     unknown = recording(statements=[], transactions=[])
+    first, again = recording().statements
+    sent = recording(statements=[replace(first, bytes_sent=5, bytes_received=7), replace(first, bytes_sent=6), again])
 
     assert (recording().row_count, recording().round_trips) == (10, 3)
+    assert (sent.bytes_sent, sent.bytes_received, unknown.bytes_sent, unknown.bytes_received) == (11, 7, None, None)
     assert (unknown.row_count, unknown.round_trips) == (None, None)
-
-
-def test_the_summary_groups_by_fingerprint() -> None:
-    """Two executions are one group, with the times of both."""
-    summary = recording().summary()
-    group = summary.groups[0]
-
-    assert (group.calls, group.elapsed_s, group.row_count, group.cache_misses) == (2, 3.0, 10, 1)
-    assert group.callers == (Caller("app.py", 3, "view"),)
-    assert (summary.execute_s, summary.transactions_s, summary.connect_s) == (2.0, 0.5, None)
-    assert recording(transactions=[Transaction("CONNECT", 0.0, 0.25)]).summary().connect_s == 0.25
-    assert recording(transactions=[]).summary().transactions_s == 0.0
-
-
-def test_the_summary_is_a_table_too() -> None:
-    """With units, and with words where nothing was measured."""
-    text = str(recording(cpu_s=None).summary())
-
-    assert text.splitlines() == [
-        "GET /: 8.00 s",
-        "  cpu not measured · sql 3.50 s · python 4.50 s · gc 250 ms · profiler overhead not measured",
-        "  compile 250 ms · connection-pool wait 250 ms · execute 2.00 s · fetch 500 ms · transactions 500 ms",
-        "  statements 2 · rows 10 · round trips 3 · received not measured",
-        "      3.00 s     2 x  select ?",
-    ]
-    assert " · 7 dropped" in str(recording(dropped=7).summary())
-
-
-def test_the_table_of_many_requests_is_of_the_mean_one() -> None:
-    """Its sums are of all; with plans it says what they do to times; a failed statement is marked."""
-    failed = replace(recording().statements[0], error="UndefinedColumn")
-    part = replace(recording(statements=[failed, failed]), mode="plans", error="ProgrammingError")
-    lines = str(Recording.merge([part, part]).summary()).splitlines()
-
-    assert lines[0] == (
-        "GET /: 8.00 s, mean of 2 requests; its times and bytes hold the sending of plans; ended with ProgrammingError"
-    )
-    assert lines[3].startswith("  statements 2 · rows 20 · round trips ")
-    assert lines[4].endswith("  (2 failed)")
 
 
 def test_a_spoiled_recording_is_refused_or_can_be_used(tmp_path: Path) -> None:

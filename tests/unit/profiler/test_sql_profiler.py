@@ -236,6 +236,19 @@ def test_a_wrong_parameter_is_an_error_of_its_own_statement(profiler: SqlProfile
     assert recording.statements[1].execute_s is None
 
 
+def test_what_is_fetched_after_a_recording_is_not_in_it(profiler: SqlProfiler, engine: Engine) -> None:
+    """Its rows and times are those of the recording's end, whenever they are read."""
+    with engine.connect() as connection:
+        with profiler.record("one row") as recording:
+            result = connection.execute(text("select 1 union all select 2 union all select 3"))
+            result.fetchone()
+
+        assert result.all() == [(2,), (3,)]
+
+    (statement,) = recording.statements
+    assert statement.row_count == 1
+
+
 def test_a_fetch_that_fails_is_an_error_of_its_statement(profiler: SqlProfiler, engine: Engine, clock: Any) -> None:
     """The statement ran well, and its third row did not come; the time until then is in fetch_s."""
 

@@ -85,6 +85,43 @@ def test_percentiles_have_the_stated_error() -> None:
             assert statistics.quantile_s(share) == pytest.approx(exact, rel=RELATIVE_ERROR)
 
 
+def taken(*seconds: float) -> StatementStatistics:
+    """The statistics of executions that took so long."""
+    statistics = StatementStatistics("f", "")
+    for each in seconds:
+        statistics.add(each, 2, failed=each > 100)
+    return statistics
+
+
+def test_one_two_and_five_of_each_decade_are_bounds() -> None:
+    """From 1 µs to 100 s: what takes so long is within, what takes a millionth more is not."""
+    bounds_s = [float(f"{digit}e{decade}") for decade in range(-6, 2) for digit in (1, 2, 5)] + [100.0]
+
+    assert [taken(each, each * 1.000001).counts_within([each]) for each in bounds_s] == [[1]] * 25
+    assert len(taken().buckets) == 1 + 8 * 26 + 1
+
+
+def test_each_time_is_known_to_the_stated_error() -> None:
+    """50 times in each of the eight decades; and the error is not stated larger than it is."""
+    times_s = [1e-6 * 10 ** (step / 50) for step in range(1, 401)]
+    errors = [abs((taken(each, 1000.0).quantile_s(0.5) or 0) / each - 1) for each in times_s]
+
+    assert 0.9 * RELATIVE_ERROR < max(errors) <= RELATIVE_ERROR
+
+
+def test_sums_and_percentiles_of_few_executions() -> None:
+    """A percentile is the time of an execution, of the first at the least, and never above the longest."""
+    statistics = taken(0.004, 0.002, 200.0)
+    copied = statistics.copy()
+    statistics.add(1.0, None, failed=False)
+
+    assert (copied.count, copied.row_count, copied.error_count, copied.max_s) == (3, 6, 1, 200.0)
+    assert (statistics.count, statistics.row_count, statistics.error_count) == (4, 6, 1)
+    quantiles = [statistics.quantile_s(share) for share in (0.0, 0.25, 0.26, 0.95)]
+    assert quantiles == pytest.approx([0.002, 0.002, 0.004, 200.0], rel=RELATIVE_ERROR)
+    assert [taken(seconds).p95_s for seconds in (1e-9, 300.0)] == [1e-9, 300.0]
+
+
 def test_times_outside_of_the_buckets_are_counted() -> None:
     """Nothing is lost: the percentile of what took longer than 100 s is the longest."""
     statistics = StatementStatistics("f", "")
@@ -94,6 +131,7 @@ def test_times_outside_of_the_buckets_are_counted() -> None:
     assert (statistics.count, statistics.quantile_s(1.0), statistics.total_s) == (4, 500.0, 500.003)
     assert statistics.counts_within((0.0005, 0.001, 0.002, 10.0)) == [1, 2, 3, 3]
     assert StatementStatistics("f", "").p95_s is None
+    assert taken(1e-9, 1.0).quantile_s(0.5) == 1e-6
 
 
 def test_memory_is_bounded(profiler: SqlProfiler, engine: Engine) -> None:

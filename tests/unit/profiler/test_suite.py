@@ -85,7 +85,7 @@ def test_a_regression_is_more_statements_duplicates_or_n_plus_one_lines() -> Non
         {
             "more": SqlCounts({"f": 4}),
             "most": SqlCounts({"f": 1}),
-            "fewer": SqlCounts({"f": 6}, n_plus_one=1),
+            "fewer": SqlCounts({"f": 6}, duplicates=2, n_plus_one=1),
             "others": SqlCounts({"g": 5}, n_plus_one=1),
             "new_n_plus_one": SqlCounts({"f": 5}),
             "same": SqlCounts({"f": 5}, n_plus_one=1),
@@ -133,6 +133,7 @@ def test_a_test_sums_up_its_statements_and_findings() -> None:
             SqlCounts({"a": 1, "c": 2}),
             "t: 14 statements (3 in the baseline); +9 × select b and 1 others",
         ),
+        ([use("x" * 99, 3, place="")], SqlCounts({}), f"t: 3 statements (0 in the baseline); +3 × select {'x' * 92}…"),
         ([use("a", 3)], SqlCounts({"a": 4}), "t: 3 statements (4 in the baseline)"),
         (
             [use("a", 3)],
@@ -165,7 +166,9 @@ def test_statements_are_ranked_by_their_worst_test() -> None:
     assert ranked(profile.most_repeated(9)) == [("b", "one", 1), ("a", "two", 1)]
     assert ranked(profile.most_repeated(1)) == [("b", "one", 1)]
     assert ranked(profile.slowest(9)) == [("c", "one", 0), ("b", "two", 1), ("a", "one", 1)]
-    assert [test.name for test in profile.with_sql] == ["one", "two"]
+    few = [ProfiledTest("a few", statements=(use("a", 1),)), ProfiledTest("none"), profiled("b", 1, missed=1)]
+    assert [test.name for test in suite(*few, two, one).with_sql] == ["one", "two", "a few", "b"]
+    assert [test.name for test in suite(*few).unknown] == ["b"]
 
 
 def test_findings_of_many_tests_are_one() -> None:
@@ -196,6 +199,18 @@ def test_a_statement_names_five_lines_the_most_frequent_first() -> None:
     assert found.places == ("a.py:9 f", "a.py:0 f", "a.py:1 f", "a.py:2 f", "a.py:3 f")
     assert (found.calls, found.elapsed_s, found.longest_s) == (8, pytest.approx(1.6), 0.5)
     assert (test.elapsed_s, test.unknown) == (3.0, "")
+
+
+def test_a_file_elsewhere_is_named_from_the_longest_folder_that_python_found_it_in(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What is installed below such a folder keeps its whole name."""
+    monkeypatch.setattr("sys.path", ["", "/opt", "/opt/shop/", "/opt/shop/lib"])
+    files = ["/opt/shop/lib/x.py", "/opt/shop/y.py", "/opt/z.py", "/op/z.py", "/opt/site-packages/z.py"]
+
+    places = [profiled("t", 1, file=file).statements[0].places[0] for file in files]
+
+    assert places == [f"{name}:7 view" for name in ("x.py", "y.py", "z.py", "/op/z.py", "/opt/site-packages/z.py")]
 
 
 def test_an_update_keeps_what_was_not_run(tmp_path: Path) -> None:
@@ -234,13 +249,15 @@ def test_a_test_whose_counts_are_not_known_is_not_compared(recorded: dict[str, o
 
 
 def test_a_profiled_test_and_a_baseline_come_back_as_they_were(tmp_path: Path) -> None:
-    """From the line of a worker, and from the file."""
+    """From the line of a worker, and from the file, whose format is 1 and whose names can be read."""
     test = profiled("a", 6)
-    baseline = SuiteBaseline({"a": test.counts, "b": None})
+    baseline = SuiteBaseline({"a": test.counts, "test_größe": None})
     baseline.save(tmp_path / "sql.json")
+    saved = (tmp_path / "sql.json").read_text(encoding="utf-8")
 
     assert ProfiledTest.from_text(test.to_text(), has_passed=True) == test
     assert SuiteBaseline.load(tmp_path / "sql.json") == baseline
+    assert ('"format_version": 1' in saved, '"test_größe": null' in saved) == (True, True)
 
 
 @pytest.mark.parametrize(

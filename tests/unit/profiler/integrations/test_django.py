@@ -212,6 +212,23 @@ def test_a_project_is_found_and_its_login_is_made(project: Path) -> None:
     assert "secret" not in ran.stdout + Path("profile/recording.json").read_text()
 
 
+def test_the_statements_of_djangos_own_log_are_left_out(project: Path) -> None:
+    """With DEBUG it has SQLite quote the values of each statement; a note says that this takes time.
+
+    assertNumQueries has it do so too, so the note names both.
+    """
+    with (project / "shop/settings.py").open("a") as settings:
+        settings.write("DEBUG = True\n")
+    ran = run("-m", "placebench", "profile", "run", "--mode", "full", "--request", "GET /sent/", "--json")
+
+    assert 0 == ran.returncode, ran.stderr
+    document = json.loads(ran.stdout)
+    # The view's own, and three with which Django connects.
+    assert 4 == document["summary"]["statements"]
+    assert ["DEBUG or assertNumQueries" in note for note in document["notes"]] == [True]
+    assert "QUOTE" not in Path("profile/recording.json").read_text()
+
+
 def test_a_management_command_is_a_program(project: Path) -> None:
     """Its exit code is kept."""
     good = run("-m", "placebench", "profile", "run", "--mode", "light", "manage.py", "check")

@@ -160,6 +160,16 @@ def test_json_is_alone_on_stdout() -> None:
     assert "__main__ helper" in ran.stderr
 
 
+def test_a_file_with_an_application_is_run_and_named_as_one() -> None:
+    """As `fastapi run main.py` serves it."""
+    Path("main.py").write_text("app = dict()\n")
+
+    ran = run("main.py")
+
+    assert 0 == ran.returncode
+    assert "`placebench profile run main.py:app` sends requests to it" in ran.stderr
+
+
 def test_a_program_that_raises_shows_its_own_frames_and_a_page() -> None:
     """As Python does, with exit code 1."""
     own = subprocess.run([sys.executable, "raises.py"], capture_output=True, text=True, check=False)
@@ -183,10 +193,11 @@ def test_a_program_that_raises_shows_its_own_frames_and_a_page() -> None:
     ],
 )
 def test_what_is_wrong_is_the_last_line(words: list[str], code: int, line: str) -> None:
-    """The program's own errors have its exit code; ours have 2."""
+    """The program's own errors have its exit code; ours have 2, and leave no folder."""
     ran = run(*words)
 
     assert code == ran.returncode
+    assert (code == 1) == Path("profile").exists()
     assert line in ran.stderr.splitlines()[-1]
 
 
