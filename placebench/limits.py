@@ -16,6 +16,8 @@ WORKERS: Final = 1024
 """Processes of a server, and threads in each of them."""
 OPERATIONS: Final = 1_000_000
 PROXIES: Final = 8
+CLIENTS: Final = 64
+"""Of an emulated network, each with a worker and a connection to PostgreSQL of its own."""
 LATENCY_MS: Final = 370.0
 """Of a round trip."""
 SECONDS: Final = 7 * 24 * 3600.0

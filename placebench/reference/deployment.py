@@ -23,10 +23,6 @@ from placebench.telemetry import Telemeter
 
 _DEFAULT_POOL_SIZE: Final = "10"
 _RENEWED_EVERY_S: Final = 10
-NO_CACHE_ON_REPLICAS: Final = (
-    "the variant cached registers as a reader of the change log, which a replica, being read-only, does not take: "
-    "choose dedup, or no replicas"
-)
 
 
 def load_application(interface: Interface) -> tuple[WSGIApplication, Engine]:
@@ -97,8 +93,6 @@ def _make_readers(environment: Mapping[str, str]) -> Engine | None:
     url = environment.get("PLACEBENCH_READER_URL")
     if not url:
         return None
-    if _variant(environment).algorithm == "cached":
-        raise ServerError(f"PLACEBENCH_READER_URL: {NO_CACHE_ON_REPLICAS}")
     return make_engine({**environment, "PLACEBENCH_DATABASE_URL": url}, pool_recycle=_RENEWED_EVERY_S)
 
 

@@ -57,7 +57,7 @@ class WorkerImplementations:
     ping: bool
     heap: Callable[[], None]
     gc_frequency: Callable[[], None]
-    workers: tuple[int, int] | None  # processes, and threads in each; None: as the server is configured
+    workers: tuple[int, int]  # processes, and threads in each
 
 
 # In the order of the cumulative series: first what is not done at all any more, then what is done at less cost.
@@ -100,7 +100,7 @@ REVISIONS = tuple(sorted({made.revision for each in CATALOGUE for made in each.i
 ALGORITHMS: tuple[str, ...] = ("dedup", "cached")
 WHY: Mapping[str, str] = {
     "dedup": "Another algorithm, nothing cached between requests: identical provider trees are solved once and "
-    "written for all of them, and PostgreSQL sends a row a distinct inventory, trait or amount in use.",
+    "written for all of them, and PostgreSQL sends a row a distinct inventory or trait, not one a provider.",
     "cached": "The same on an in-memory index that is kept between requests, and validated before each response. While "
     "nothing is written, the same request gets the same body again, as in a load run: another one costs more.",
 }
@@ -254,6 +254,11 @@ def _change(name: str, own: Iterable[Optimization], sign: str, part: str) -> tup
 
 
 def _no_such_variant(name: str) -> VariantError:
+    if _base(name) not in _SIGNS:
+        return VariantError(
+            f"no variant {name!r}: expected {', '.join(_SIGNS)}, or one of them with other optimizations, as in "
+            "naive+pruning and tuned-orjson"
+        )
     optimizations = ", ".join(each.name for each in OPTIMIZATIONS)
     further = ", ".join(each.removeprefix("naive+") for each in further_alternatives())
     return VariantError(

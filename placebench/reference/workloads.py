@@ -6,6 +6,7 @@ It is made from the environment; for a variant with an asynchronous driver it is
                                "state": GET /state/N reads the Nth fiftieth of a state that was loaded before the fork
                                "database": GET /database/N waits 20 ms for PostgreSQL, which sleeps
                                "network": GET /network/N waits for another service, which responds when it likes
+                               "subprocess": GET /subprocess/N starts a program that reads a temporary file
     PLACEBENCH_UPSTREAM        that service, HOST:PORT: it sends a line to whoever connects
     PLACEBENCH_VARIANT         whose driver it is, and whether it waits in an event loop; default "tuned"
     PLACEBENCH_STATE_RECORDS   of the state, some 500 bytes each; default 200000, about 100 MB
@@ -19,6 +20,8 @@ import gc
 import hashlib
 import os
 import socket
+import subprocess
+import tempfile
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
@@ -50,12 +53,13 @@ def workload(environment: Mapping[str, str], engine: Engine | None = None) -> WS
 
     engine: that `make_engine` makes of them; None: made where one is needed.
     """
-    name = read_choice(environment, "PLACEBENCH_WORKLOAD", ("compute", "state", "database", "network"))
+    name = read_choice(environment, "PLACEBENCH_WORKLOAD", ("compute", "state", "database", "network", "subprocess"))
     make: Mapping[str, Callable[[], _Compute]] = {
         "compute": lambda: compute,
         "state": lambda: _state(environment),
         "database": lambda: _database(engine or make_engine(environment)),
         "network": lambda: _network(environment),
+        "subprocess": lambda: _subprocess(_is_asynchronous(environment)),
     }
     function = make[name]()
     if read_choice(environment, "PLACEBENCH_FREEZE", ("0", "1")) == "1":
@@ -131,6 +135,32 @@ async def _await_line(host: str, port: int) -> bytes:
         return await reader.readline()
     finally:
         writer.close()
+
+
+def _subprocess(in_event_loop: bool) -> _Compute:
+    """Writes a temporary file, and reads what a program, `cat`, makes of it: start, pipe, exit code."""
+
+    def run(number: int) -> object:
+        with tempfile.NamedTemporaryFile() as file:
+            file.write(str(number).encode())
+            file.flush()
+            command = ("cat", file.name)
+            printed = await_only(_await_program(*command)) if in_event_loop else _run_program(*command)
+        return {"number": number, "printed": printed.decode()}
+
+    return run
+
+
+def _run_program(*command: str) -> bytes:
+    return subprocess.run(command, stdout=subprocess.PIPE, check=True).stdout
+
+
+async def _await_program(*command: str) -> bytes:
+    program = await asyncio.create_subprocess_exec(*command, stdout=subprocess.PIPE)
+    printed, _ = await program.communicate()
+    if program.returncode:
+        raise subprocess.CalledProcessError(program.returncode, command)
+    return printed
 
 
 def _is_asynchronous(environment: Mapping[str, str]) -> bool:

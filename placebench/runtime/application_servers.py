@@ -21,7 +21,7 @@ from pathlib import Path
 from placebench.errors import MissingExtraError, PlacebenchError, ServerError
 from placebench.runtime.mod_wsgi import find_mod_wsgi, mod_wsgi_options
 from placebench.runtime.running_server import POLL_S, Interface, RunningServer, ServerSpec
-from placebench.runtime.uwsgi import UwsgiServer, uwsgi_program
+from placebench.runtime.uwsgi import UwsgiServer, has_uwsgi
 
 STANDALONE = Path(__file__).with_name("standalone")
 """The folder of programs that need nothing but what is installed beside the application."""
@@ -248,7 +248,7 @@ def with_server(spec: ServerSpec) -> ServerSpec:
         raise ServerError(f"{spec.module} cannot be imported by {python}: {said}")
     interface, installed = json.loads(ended.stdout.splitlines()[-1])
     able = _SERVERS_OF[interface]
-    if _has_uwsgi(spec.python):
+    if has_uwsgi(spec.python):
         installed.append("uwsgi")
     if spec.server and spec.server not in able:
         raise ServerError(
@@ -261,14 +261,6 @@ def with_server(spec: ServerSpec) -> ServerSpec:
         package = "pyuwsgi" if wanted == "uwsgi" else wanted
         raise MissingExtraError(f"{wanted} is not installed for {python}: {python} -m pip install {package}")
     return replace(spec, server=chosen, interface=interface)
-
-
-def _has_uwsgi(python: Path | None) -> bool:
-    try:
-        uwsgi_program(python)
-    except MissingExtraError:
-        return False
-    return True
 
 
 def _require(server: str, spec: ServerSpec) -> None:

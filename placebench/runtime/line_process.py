@@ -47,6 +47,11 @@ class LineProcess:
             raise self._error()
         return dict(json.loads(line))
 
+    def lines(self) -> Iterator[str]:
+        """What comes before the first line of JSON, which a foreign shell may say; ends with the process."""
+        while line := self._output.readline():
+            yield line
+
     def _error(self) -> LoadError:
         said = " | ".join(self._child.log_tail(4).splitlines())
         return LoadError(f"{self._gone}; {said or 'it left no message'}")

@@ -44,6 +44,8 @@ class ServerSpec:
     """Of the server "command": what serves at {port}."""
     ready: str = ""
     """A path that responds with 200 to 399 when the service is ready; none: `GET /` is, or for a command its port."""
+    prefix: tuple[str, ...] = ()
+    """What the command of the server begins with, such as nsenter with its options."""
     folder: Path | None = None
     """Where it runs; None: in a scratch folder."""
     module: str = "placebench.reference.wsgi:application"
@@ -92,7 +94,7 @@ class RunningServer(ABC):
     def __init__(self, spec: ServerSpec) -> None:
         """Start the process; `wait_until_ready` waits for it."""
         self._scratch = scratch = new_scratch_path(f"placebench-{self.name}-")
-        argv = self._command(spec)
+        argv = [*spec.prefix, *self._command(spec)]
         if spec.log is not None:
             spec.log.parent.mkdir(parents=True, exist_ok=True)
         self._spec = spec

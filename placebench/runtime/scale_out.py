@@ -21,6 +21,7 @@ from urllib.parse import urlsplit
 
 from placebench.errors import MissingExtraError, ServerError
 from placebench.runtime.application_servers import serve
+from placebench.runtime.network.namespaces import HostNetwork, host_networks
 from placebench.runtime.postgres.cluster import Cluster
 from placebench.runtime.postgres.private_server import free_port, is_free
 from placebench.runtime.running_server import RunningServer, ServerSpec
@@ -39,21 +40,27 @@ class ScaleOut:
         replicas: int,
         synchronous: bool = False,
         cuttable: bool = False,
+        namespaces: bool = False,
         announce: Callable[[str], None] = lambda _: None,
     ) -> None:
         """Start the database, let *fill* write the data, copy it to the replicas, then start hosts and balancer.
 
         spec: of each host; its port is the balancer's. fill: takes the URL of the primary's empty database. hosts,
         replicas: how many. synchronous: a commit waits until every replica shows it. cuttable: the network of the nodes
-        can be cut (`Cluster.cut_off`). announce: gets each step.
+        can be cut (`Cluster.cut_off`). namespaces: each host has a network of its own (`host_networks`), which are not
+        cuttable. announce: gets each step.
 
         Raises MissingExtraError where nginx is missing, before anything is started, ServerError and DatabaseError for
         what does not start.
         """
         nginx_program()
         with ExitStack() as stack:
+            self._networks: list[HostNetwork] = []
+            where = {}
+            if namespaces:
+                where["address"], self._networks = stack.enter_context(host_networks(hosts))
             announce("PostgreSQL: the primary")
-            self.cluster = stack.enter_context(Cluster(replicas, cuttable=cuttable))
+            self.cluster = stack.enter_context(Cluster(replicas, cuttable=cuttable, **where))
             announce("data")
             fill(self.cluster.url(self.cluster.primary))
             announce(f"replicas: {replicas}")
@@ -63,7 +70,7 @@ class ScaleOut:
             environment = {**spec.environment, **readers}
             self._spec = replace(spec, database_url=self.cluster.writer_url, environment=environment, port=0)
             self.cpus = share_cpus(hosts)
-            self.hosts = start_hosts(self._spec, self.cpus, stack)
+            self.hosts = start_hosts(self._spec, self.cpus, stack, self._networks)
             announce("nginx")
             self.balancer = stack.enter_context(LoadBalancer([host.url for host in self.hosts], port=spec.port))
             self.url = self.balancer.url
@@ -93,13 +100,14 @@ class ScaleOut:
     def restart_host(self, number: int) -> None:
         """Start a killed host again, at the address that nginx knows."""
         port = urlsplit(self.hosts[number].url).port or 0
-        (self.hosts[number],) = start_hosts(replace(self._spec, port=port), [self.cpus[number]], self._stack)
+        own = (replace(self._spec, port=port), [self.cpus[number]], self._stack, self._networks[number : number + 1])
+        (self.hosts[number],) = start_hosts(*own)
 
     def isolation(self) -> dict[str, Any]:
-        """What parts have of their own, for results: the CPUs of each host, none where all are shared."""
+        """What parts have of their own, for results: each host's CPUs, none where all are shared, and its address."""
         return {
             "cpus": {f"host{number}": sorted(each) for number, each in enumerate(self.cpus, 1)},
-            "network": "shared",
+            "network": {f"host{number}": each.address for number, each in enumerate(self._networks, 1)} or "shared",
         }
 
 
@@ -113,19 +121,22 @@ def share_cpus(hosts: int) -> list[frozenset[int]]:
     return [frozenset(available[share * number : share * (number + 1)]) for number in range(hosts)]
 
 
-def start_hosts(spec: ServerSpec, cpus: Sequence[frozenset[int]], stack: ExitStack) -> list[RunningServer]:
+def start_hosts(
+    spec: ServerSpec, cpus: Sequence[frozenset[int]], stack: ExitStack, networks: Sequence[HostNetwork] = ()
+) -> list[RunningServer]:
     """Start a host of *spec* for each of *cpus*, side by side, on those CPUs or, where it is empty, on all.
 
-    *stack* ends them.
+    networks: of each host; none: that of this machine. *stack* ends them.
     """
+    specs = [replace(spec, host=each.address, prefix=each.enter) for each in networks] or [spec] * len(cpus)
 
-    def start(own: frozenset[int]) -> RunningServer:
+    def start(spec: ServerSpec, own: frozenset[int]) -> RunningServer:
         if own:
             os.sched_setaffinity(0, own)  # of this thread, which ends with the pool; the host inherits it
         return stack.enter_context(serve(spec))
 
     with ThreadPoolExecutor(len(cpus)) as pool:
-        return list(pool.map(start, cpus))
+        return list(pool.map(start, specs, cpus))
 
 
 _TOO_FEW_CPUS: Final = 2

@@ -16,6 +16,7 @@ from sqlalchemy.engine import URL
 from placebench import __version__
 from placebench.errors import MissingExtraError, ServerError
 from placebench.runtime.postgres.cluster import SETTINGS
+from placebench.runtime.postgres.private_server import DATABASE_SETTINGS
 from placebench.runtime.scale_out import nginx_configuration
 
 Format = Literal["compose", "kubernetes"]
@@ -33,8 +34,7 @@ echo "host replication all all scram-sha-256" >> "$PGDATA/pg_hba.conf"
 """
 _SYNCHRONOUS: Final = """\
 psql -v ON_ERROR_STOP=1 --username "$POSTGRES_USER" --dbname "$POSTGRES_DB" \\
-    --command "ALTER SYSTEM SET synchronous_standby_names = '{names}'" \\
-    --command "ALTER SYSTEM SET synchronous_commit = 'remote_apply'"
+    --command "ALTER SYSTEM SET synchronous_standby_names = '{names}'"
 """
 _REPLICA_SCRIPT: Final = """\
 # Copy the primary once, then follow it, or whichever node was promoted: sh replica.sh NAME NODE,NODE... SETTINGS...
@@ -113,6 +113,11 @@ class _Part:
     files: Mapping[str, str] = field(default_factory=dict)
     """Names of the plan's files, and where the container has them."""
 
+    @property
+    def has_password(self) -> bool:
+        """Whether it talks to a database."""
+        return self.kind != "load" and self.image != _NGINX
+
 
 def _parts(plan: ScaleOutPlan) -> list[_Part]:
     replicas = [f"replica{number}" for number in range(1, plan.replicas + 1)]
@@ -136,8 +141,10 @@ def _parts(plan: ScaleOutPlan) -> list[_Part]:
 
 def _databases(plan: ScaleOutPlan, replicas: Sequence[str]) -> list[_Part]:
     connections = _CONNECTIONS + plan.hosts * plan.processes * max(10, plan.threads)
-    # fsync is off only where the data are thrown away.
-    settings = {**SETTINGS, "fsync": "on", "max_connections": str(connections)}
+    # fsync is off only where the data are thrown away. What is said here, ALTER SYSTEM does not change.
+    settings = {**SETTINGS, **DATABASE_SETTINGS, "fsync": "on", "max_connections": str(connections)}
+    if plan.synchronous:
+        settings["synchronous_commit"] = "remote_apply"
     options = [part for name, value in settings.items() for part in ("-c", f"{name}={value}")]
     primary = _Part(
         "primary",
@@ -246,7 +253,7 @@ def _compose_service(part: _Part, plan: ScaleOutPlan) -> dict[str, Any]:
     service: dict[str, Any] = {"image": part.image, "command": list(part.command)}
     if part.image == plan.image:
         service["build"] = "."
-    if part.image != _NGINX:
+    if part.has_password:
         password = f"${{{_PASSWORD}:?}}"
         own = {_PASSWORD: password} if part.kind == "database" else {}
         service["environment"] = {**part.environment, **own, "PGPASSWORD": password}
@@ -303,7 +310,7 @@ def _kubernetes_objects(part: _Part) -> list[dict[str, Any]]:
 
 def _pod(part: _Part) -> dict[str, Any]:
     container: dict[str, Any] = {"name": part.name, "image": part.image, "command": list(part.command)}
-    if part.image != _NGINX:
+    if part.has_password:
         password = {"secretKeyRef": {"name": "placebench", "key": _PASSWORD}}
         names = [_PASSWORD, "PGPASSWORD"] if part.kind == "database" else ["PGPASSWORD"]
         container["env"] = [

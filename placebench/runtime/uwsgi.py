@@ -99,6 +99,15 @@ def uwsgi_program(python: Path | None = None) -> str:
     return found
 
 
+def has_uwsgi(python: Path | None = None) -> bool:
+    """Whether `uwsgi_program` finds one."""
+    try:
+        uwsgi_program(python)
+    except MissingExtraError:
+        return False
+    return True
+
+
 def _virtualenv_option(python: Path | None) -> tuple[str, ...]:
     """A uWSGI compiled from source links the base Python: it needs the path of the packages."""
     prefix = (python or Path(sys.executable)).parent.parent

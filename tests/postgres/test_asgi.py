@@ -216,6 +216,14 @@ def test_a_wait_for_the_database_is_a_request_of_either_kind(seeded: str, name: 
     assert (200, b'{"number":7}') == (response.status, response.body)
 
 
+def test_a_program_that_an_event_loop_starts_prints_for_its_request(seeded: str) -> None:
+    """The response is that of threads."""
+    with client_of(ASYNCHRONOUS[0], seeded, "subprocess") as client:
+        response = get(client, "/subprocess/7")
+
+    assert (200, b'{"number":7,"printed":"7"}') == (response.status, response.body)
+
+
 def test_each_kind_of_server_is_told_which_application_it_serves(monkeypatch: pytest.MonkeyPatch) -> None:
     """uWSGI with a variant for an event loop, uvicorn with one for threads: one line, which names the other module."""
     monkeypatch.setenv("PLACEBENCH_DATABASE_URL", "postgresql://nobody@localhost/nothing")

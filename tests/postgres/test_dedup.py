@@ -12,7 +12,9 @@ from placebench.reference.api.candidates_query import parse_query
 from placebench.reference.api.handlers.candidates import find_candidates
 from placebench.reference.api.problems import BadRequest
 from placebench.reference.candidates.dedup import service
+from placebench.reference.candidates.dedup.equivalence import equivalence_classes
 from placebench.reference.candidates.dedup.fetch import fetch
+from placebench.reference.candidates.dedup.relevance import Assessor
 from placebench.reference.candidates.dedup.statements import Trees
 from placebench.reference.candidates.dedup.tree_index import TreeIndex
 from placebench.reference.variants import variant
@@ -82,7 +84,8 @@ def test_an_index_is_updated_tree_by_tree(nested: Engine) -> None:
     index = TreeIndex()
     with nested.connect() as connection:
         roots = fetch(connection, index)
-        (tree_class,) = index.tree_classes.values()
+        (layout,) = index.layouts.values()
+        (tree_class,) = layout.classes.values()
         connection.execute(
             text(
                 "INSERT INTO allocations (resource_provider_id, resource_class_id, consumer_id, used)"
@@ -94,12 +97,33 @@ def test_an_index_is_updated_tree_by_tree(nested: Engine) -> None:
         assert fetch(connection, index, Trees.of([roots[3]])) == [roots[3]]
         other = index.class_of[roots[3]]
         connection.rollback()
-        disks = other.providers[0].inventories
         fetch(connection, index, Trees.of([roots[3]]))
 
-    assert [(each.class_name, each.used) for each in disks] == [("DISK_GB", 5)]
-    assert list(index.tree_classes.values()) == [tree_class]
+    assert other.layout is layout
+    assert other.resources[0] == tree_class.resources[0].replace('"used":0', '"used":5')
+    assert other.most == (tree_class.most[0] - 5, *tree_class.most[1:])
+    assert list(layout.classes.values()) == [tree_class]
     assert len(tree_class.trees) == TREES
+
+
+@pytest.mark.parametrize("cloud", ["dedup"], indirect=True)
+def test_equal_storages_are_searched_once(cloud: Any, on_postgresql: Engine) -> None:
+    """Each node has its own storage: one search for the two whose storages are equal, and each names its own.
+
+    cn1 [a]  VCPU 4    cn2 [b]  VCPU 4    cn3 [c]  VCPU 4
+    ss1 [a]  DISK 10   ss2 [b]  DISK 10   ss3 [c]  DISK 9
+    """
+    for number, (aggregate, total) in enumerate(zip("abc", (10, 10, 9), strict=True), 1):
+        cloud.add(f"cn{number}", aggregates=aggregate, VCPU=4)
+        cloud.add(f"ss{number}", aggregates=aggregate, traits="MISC_SHARES_VIA_AGGREGATE", DISK_GB=total)
+    query, index = "resources=VCPU:1,DISK_GB:10", TreeIndex()
+    with on_postgresql.connect() as connection:
+        fetch(connection, index)
+    classes = equivalence_classes(index, Assessor(parse_query(query)))
+
+    assert [len(each.trees) for each in classes if not each.candidates.is_empty()] == [2]
+    assert cloud.candidates(query) == ["cn1 VCPU:1, ss1 DISK_GB:10", "cn2 VCPU:1, ss2 DISK_GB:10"]
+    assert sorted(cloud.document(query)["provider_summaries"]) == ["cn1", "cn2", "ss1", "ss2"]
 
 
 @pytest.mark.parametrize("cloud", ["dedup"], indirect=True)

@@ -18,7 +18,7 @@ SHOP = EXAMPLES / "shop"
 PAGE = (SHOP / "README.md").read_text(encoding="utf-8")
 MARK = "== next command =="
 FIGURE = re.compile(
-    r"\[95 % CI [^]]*\]"
+    r"\[(?:95 % CI )?[−+\d][^]]*\]"
     r"|\b(?:[0-9a-f]{12}|[0-9a-f]{7})\b"  # a commit
     r"|[−+]?\b\d[\d.]*\s?(?:ns|µs|ms|s|%|KiB|MiB|B|×)(?!\w)"
 )

@@ -60,6 +60,21 @@ def test_compressed_answers_are_fewer_bytes_between_client_and_service(
     assert packed["bytes_received"] < plain["bytes_received"] / 2
 
 
+def test_many_clients_at_once_wait_beside_each_other(
+    server: Server, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Four, more than a second away: the counts are of all, and the time is less than two after the other take."""
+    options = ("--between", "client", "--compress", "--variants", "tuned", "--latency-ms", "360", "--clients", "4")
+    plain, packed = asked(server, capsys, *options, "--proxies", "3", "--out", str(tmp_path / "run"))
+
+    for row in (plain, packed):
+        assert (4, 4) == (row["connections"], row["round_trips"])
+        assert (1 + 3) * 0.36 <= row["elapsed_s"] < 2 * (1 + 3) * 0.36
+        assert (None, None) == (row["idle_share"], row["round_trips_published"])
+    assert packed["bytes_received"] < plain["bytes_received"] / 2
+    assert "by each of 4 clients at once" in (tmp_path / "run" / "index.html").read_text()
+
+
 def test_small_reads_and_fixed_waits_are_jobs_too(server: Server, tmp_path: Path) -> None:
     """Small reads, and 250 ms of waiting in the database; a link that drops is one line, and begun anew after it."""
     topology = find_topology("nested-perfload", trees=2, seed=1)
@@ -131,6 +146,7 @@ def test_a_protocol_has_its_own_round_trips(
             "no protocol 'keep-alive' of --job rows: expected insert",
         ),
         (["--job", "http", "--between", "client"], "--between has no effect on --job http: leave it away"),
+        (["--clients", "65"], "argument --clients: expected a whole number from 1 to 64, saw '65'"),
         (["--operations", "0"], "argument --operations: expected a whole number from 1 to 1000000, saw '0'"),
     ],
 )

@@ -227,10 +227,11 @@ def test_nothing_is_left_after_kill_9_of_the_command(
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (["--variant", "cached"], "a replica"),
         (["--replicas", "0", "--synchronous"], "no replica"),
         (["--fault", "kill-host"], "--check N"),
         (["--check", "1", "--fault", "kill-replica", "--replicas", "0"], "no replica"),
+        (["--namespaces", "--check", "1", "--fault", "cut-hosts"], "--namespaces with --fault cut-hosts"),
+        (["--namespaces", "--write", "compose", "--out", "plan"], "--namespaces with --write"),
         (["--hosts", "0"], "from 1 to 16"),
         (["--variant", "quick"], "'quick'"),
     ],
@@ -272,7 +273,6 @@ def test_a_study_serves_the_same_responses_by_every_number_of_hosts_and_replicas
     [
         (["--sizes", "1"], "hosts x replicas"),
         (["--sizes", "0x1"], "hosts x replicas"),
-        (["--variant", "cached"], "a replica"),
     ],
 )
 def test_a_study_of_what_cannot_be_is_one_line(

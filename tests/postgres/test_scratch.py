@@ -9,9 +9,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from sqlalchemy import create_engine, text
+from sqlalchemy import create_engine
 from sqlalchemy.engine import make_url
 from sqlalchemy.pool import NullPool
+from statements import run
 
 from placebench.cli import main
 from placebench.errors import DatabaseError
@@ -29,15 +30,6 @@ server = open_server(sys.argv[1])
 print(server.run, server.create_database("placebench_shop"), flush=True)
 sys.stdin.read()
 """
-
-
-def run(url: str, *statements: str) -> list[object]:
-    """Run statements in autocommit; the first column of the last one's rows."""
-    engine = create_engine(url, poolclass=NullPool, isolation_level="AUTOCOMMIT")
-    with engine.connect() as connection:
-        for statement in statements:
-            result = connection.execute(text(statement))
-        return list(result.scalars()) if result.returns_rows else []
 
 
 def states(server: Server, of_run: str) -> list[str]:

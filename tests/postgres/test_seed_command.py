@@ -8,6 +8,7 @@ from importlib.util import find_spec
 import pytest
 
 from placebench.commands.lab.seed import COMMANDS
+from placebench.commands.output import set_verbosity
 from placebench.errors import DatabaseError, PlacebenchError, SeedError
 from placebench.seeding import data_digest
 
@@ -19,7 +20,13 @@ def placebench_seed() -> Seed:
     """The command with these arguments; returns its exit code."""
     parser, command = ArgumentParser(), COMMANDS["lab seed"]
     command.configure(parser)
-    return lambda *arguments: command.run(parser.parse_args(arguments))
+
+    def run(*arguments: str) -> int:
+        parsed = parser.parse_args(arguments)
+        set_verbosity(parsed)
+        return command.run(parsed)
+
+    return run
 
 
 def test_json_is_the_receipt_alone_on_stdout(

@@ -5,21 +5,12 @@ from collections.abc import Iterator
 import pytest
 from sqlalchemy import create_engine, text
 from sqlalchemy.engine import make_url
-from sqlalchemy.pool import NullPool
+from statements import run
 
 from placebench.errors import DatabaseError
 from placebench.runtime.postgres import Server, check_database, open_server
 
 NAME = "placebench_test_named"
-
-
-def run(url: str, *statements: str) -> list[object]:
-    """Run statements in autocommit; the first column of the last one's rows."""
-    engine = create_engine(url, poolclass=NullPool, isolation_level="AUTOCOMMIT")
-    with engine.connect() as connection:
-        for statement in statements:
-            result = connection.execute(text(statement))
-        return list(result.scalars()) if result.returns_rows else []
 
 
 def databases(server: Server) -> set[object]:

@@ -1,7 +1,7 @@
 """Variants with a PostgreSQL of their own, and ways of the deployment, on real servers."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 
@@ -23,7 +23,9 @@ from placebench.seeding import data_digest, find_topology, migrate_options, seed
 
 TOPOLOGY = find_topology("nested-perfload", trees=2, seed=1)
 WORKLOAD = placement_workload(TOPOLOGY.request)
-SETTINGS = VariantTable(variant="tuned+totals:by_trigger+driver:psycopg3", pg={"work_mem": "64kB", "jit": True})
+SETTINGS = VariantTable(
+    variant="tuned+totals:by_trigger+driver:psycopg3", pg={"work_mem": "64kB", "enable_hashagg": False}
+)
 VARIANT = read_variant("own", VariantTables({"own": SETTINGS}))
 HEADERS = {"X-Auth-Token": "admin", "OpenStack-API-Version": "placement 1.39"}
 
@@ -65,12 +67,12 @@ def test_the_server_has_the_settings(private: Server, server: Server, url: str) 
     """And the session's own server has them not; variants with the same settings share one."""
     engine = create_engine(url)
     with engine.connect() as connection:
-        found = [connection.scalar(text(f"SHOW {name}")) for name in ("work_mem", "jit", "fsync")]
+        found = [connection.scalar(text(f"SHOW {name}")) for name in ("work_mem", "enable_hashagg", "fsync")]
     engine.dispose()
     with VariantServers(server) as servers:
         shared = servers.of(read_variant("tuned"))
 
-    assert found == ["64kB", "on", "off"]
+    assert found == ["64kB", "off", "off"]
     assert shared is server
     assert private.url != server.url
 
@@ -110,6 +112,18 @@ def test_what_postgresql_does_not_take(
         check_settings([own(settings)], private)
 
     assert "\n" not in str(caught.value)
+
+
+def test_jit_is_refused_where_it_would_do_nothing(private: Server) -> None:
+    """PostgreSQL takes jit = on without LLVM too, and compiles nothing."""
+    engine = create_engine(private.url)
+    with engine.connect() as connection:
+        connection.execute(text("SET jit = on"))
+        compiles = connection.scalar(text("SELECT pg_jit_available()"))
+    engine.dispose()
+
+    with nullcontext() if compiles else pytest.raises(DatabaseError, match=r"pg:jit=on: .* says it is built without"):
+        check_settings([own({"jit": True})], private)
 
 
 def test_a_server_that_does_not_start_with_them(server: Server) -> None:

@@ -1,6 +1,8 @@
 """`placebench lab study workers` on a real PostgreSQL and real uWSGIs: the same responses of every mix."""
 
 import json
+import os
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
@@ -53,6 +55,26 @@ def test_event_loops_send_the_responses_that_threads_send(
         (row["server"], row["mix"]) for row in rows
     ]
     assert all(row["cpu_s"] > 0 and row["pss_bytes"] > 0 and row["requests"] == 4 for row in rows)
+
+
+def test_the_cpu_of_programs_that_threads_and_event_loops_start_is_counted(
+    server: Server, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A `cat` that computes before it prints: its time is in the row, though it varies by half on a busy machine."""
+    program = tmp_path / "cat"
+    program.write_text('#!/bin/sh\ni=0; while [ $i -lt 50000 ]; do i=$((i+1)); done; exec /bin/cat "$@"\n')
+    program.chmod(0o755)
+    begun_s = os.times().children_user
+    subprocess.run([program, "/dev/null"], check=True)
+    one_s = os.times().children_user - begun_s
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    small = ["--trees", "2", "--replicates", "1", "--json", "--server", server.url, "--out", str(tmp_path / "run")]
+    mixes = ["--mixes", "1x2,1x2@uvicorn", "--workloads", "subprocess", "--requests", "6", "--users", "2"]
+
+    assert 0 == main(["lab", "study", "workers", *small, *mixes])
+
+    threads, event_loop = json.loads(capsys.readouterr().out)["rows"]
+    assert threads["cpu_s_per_request"] > 0.3 * one_s < event_loop["cpu_s_per_request"]
 
 
 def test_the_default_mixes_fit_the_machine() -> None:

@@ -6,11 +6,12 @@ and a tuple of positions in a tree in `dedup`.
 
 from abc import ABC, abstractmethod
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate
 from typing import Generic, TypeVar
 
 from placebench.reference.api.candidates_query import CandidateRequest
+from placebench.reference.candidates.memo import Memo
 
 _Solution = TypeVar("_Solution")
 
@@ -39,7 +40,7 @@ class Combinations(ABC, Generic[_Solution]):
         self._subtrees = [sorted(suffixes.index(suffix) for suffix in names) for names in request.same_subtrees]
         contending = (any(name in contended for name, _ in group.resources) for group in request.groups)
         self._contending = list(accumulate(contending, initial=0))  # how many of so many first groups
-        self._free = _Memo(self._read_free)
+        self._free = Memo(self._read_free)
         self._wanted: dict[int, int] = defaultdict(int)
         for group in request.groups:
             for name, amount in group.resources:
@@ -170,14 +171,3 @@ class Combinations(ABC, Generic[_Solution]):
             for key, amount in self._amounts(group, solution):
                 sums[key] = sums.get(key, 0) + amount
         return sums
-
-
-class _Memo(dict[InventoryKey, int]):
-    """What a function returns for each inventory, called once."""
-
-    def __init__(self, call: Callable[[InventoryKey], int]) -> None:
-        self._call = call
-
-    def __missing__(self, key: InventoryKey) -> int:
-        value = self[key] = self._call(key)
-        return value

@@ -9,7 +9,7 @@ from itertools import product
 
 from placebench.reference.api.candidates_query import CandidateRequest
 from placebench.reference.candidates.combinations import InventoryKey
-from placebench.reference.candidates.dedup.relevance import same_provider_class, same_relevance
+from placebench.reference.candidates.dedup.relevance import SAME_AMOUNTS, SAME_RELEVANCE
 from placebench.reference.candidates.dedup.selection import Selection
 from placebench.reference.candidates.objects.combinations import CandidateCombinations
 from placebench.reference.candidates.objects.groups import Solved
@@ -202,8 +202,8 @@ LIKENESS = Optimization(
     name="alike",
     field="equivalence",
     algorithms=("dedup", "cached"),
-    baseline=Implementation("equal", same_provider_class),
-    alternative=Implementation("relevant", same_relevance),
+    baseline=Implementation("equal", SAME_AMOUNTS),
+    alternative=Implementation("relevant", SAME_RELEVANCE),
     why="A thousand trees with five hundred different disks are 504 distinct trees, and four for a request.",
     source="Our measurement: one search for each distinct tree was 18× faster than Placement on equal trees, and "
     "3.5× on trees that differ.",

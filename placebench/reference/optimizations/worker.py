@@ -132,7 +132,7 @@ PING = Optimization(
 WORKERS = Optimization(
     name="workers",
     field="workers",
-    baseline=Implementation("configured", None),
+    baseline=Implementation("1x1", (1, 1)),
     further=(
         Implementation("2x1", (2, 1)),
         Implementation("1x2", (1, 2)),

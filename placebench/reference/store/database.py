@@ -83,6 +83,10 @@ class Database:
         """A read-only connection on which every statement sees the state of the first one."""
         return self._reading.connect()
 
+    def primary_snapshot(self) -> AbstractContextManager[Connection]:
+        """The same, of the database that is written to."""
+        return self._reading.connect()
+
     def one_statement(self) -> AbstractContextManager[Connection]:
         """A connection for a handler that reads by one statement, as the variant's `transaction` wants it."""
         return self._single.connect()

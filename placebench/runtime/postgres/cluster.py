@@ -19,6 +19,7 @@ from sqlalchemy.engine import URL, make_url
 
 from placebench.errors import DatabaseError
 from placebench.runtime.network.link import Link, open_link_ahead
+from placebench.runtime.network.namespaces import BLOCK
 from placebench.runtime.postgres.binaries import find_binaries, make_runnable, private_folder, server_account
 from placebench.runtime.postgres.connection import SUPERUSER, open_connection, own_url, with_database
 from placebench.runtime.postgres.private_server import (
@@ -36,6 +37,7 @@ from placebench.runtime.supervisor import Child, Supervisor, start_child
 Who = Literal["services", "nodes"]
 """Who connects to a node: services, or other nodes for replication."""
 _DATABASE: Final = "placement"
+_LOOPBACK: Final = "127.0.0.1"
 _LIMIT_S: Final = 30.0
 _POLL_S: Final = 0.01
 SETTINGS: Final = {
@@ -78,9 +80,10 @@ class ClusterNode:
 class Cluster:
     """A primary, and replicas once `add_replicas` was called; a context manager that ends and removes them all."""
 
-    def __init__(self, replicas: int, *, cuttable: bool = False) -> None:
+    def __init__(self, replicas: int, *, cuttable: bool = False, address: str = _LOOPBACK) -> None:
         """Start the primary alone, with an empty database; takes about a second.
 
+        address: of this machine, that services connect to, without proxies.
         cuttable: services and nodes connect to a node through a proxy each, for `cut_off`; costs some 100 ms for each,
         and some 60 µs per round trip. Raises DatabaseError where there is no PostgreSQL, or where it does not start.
         """
@@ -88,6 +91,7 @@ class Cluster:
         self._stack = ExitStack()
         self._is_synchronous = False
         self._is_cuttable = cuttable
+        self._address = address
         self.nodes: list[ClusterNode] = []
         try:
             with one_line_errors("no PostgreSQL cluster could be made"):
@@ -223,6 +227,9 @@ class Cluster:
 
     def _start_primary(self, node: ClusterNode) -> None:
         make_data(node.place, node.supervisor, self._password, self._settings(node))
+        if self._address != _LOOPBACK:
+            with (node.place.data / "pg_hba.conf").open("a") as stream:  # the replicas copy it
+                stream.write(f"host all all {BLOCK} scram-sha-256\n")
         self._start(node)
         with open_connection(own_url(self._password, node.port)) as connection:
             connection.exec_driver_sql(f"CREATE DATABASE {_DATABASE}")
@@ -243,13 +250,14 @@ class Cluster:
 
     def _settings(self, node: ClusterNode) -> dict[str, str]:
         # A replica tells the primary the name of its cluster; the primary waits for replicas by that name.
-        return measuring_settings(node.place) | SETTINGS | {"cluster_name": node.name}
+        addresses = {"listen_addresses": ",".join(dict.fromkeys((_LOOPBACK, self._address)))}
+        return measuring_settings(node.place) | SETTINGS | addresses | {"cluster_name": node.name}
 
     def _conninfo(self, **more: str) -> str:
         """Where the primary is, as libpq wants it; without the password, which the environment has."""
         ports = ",".join(str(node.port_for("nodes")) for node in self.nodes)
         given = {
-            "host": ",".join("127.0.0.1" for _ in self.nodes),
+            "host": ",".join(_LOOPBACK for _ in self.nodes),
             "port": ports,
             "user": SUPERUSER,
             "target_session_attrs": "read-write",
@@ -267,7 +275,7 @@ class Cluster:
             raise DatabaseError(f"{name} failed: {failure_reason(child, node.place)}")
 
     def _url_of(self, nodes: Iterable[ClusterNode], **more: str) -> str:
-        hosts = tuple(f"127.0.0.1:{node.port_for('services')}" for node in nodes)
+        hosts = tuple(f"{self._address}:{node.port_for('services')}" for node in nodes)
         query = {"host": hosts, "connect_timeout": "2", **more}
         driver = make_url(own_url(self._password, 0)).drivername
         url = URL.create(driver, SUPERUSER, self._password, database=_DATABASE, query=query)

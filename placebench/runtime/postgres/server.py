@@ -141,11 +141,17 @@ class Server:
         """Let PostgreSQL say whether postgresql.conf could have this setting; nothing changes.
 
         ALTER SYSTEM SET name = 'value', and RESET without a reload in between.
-        Raises DatabaseError with what PostgreSQL says of the name or the value.
+        Raises DatabaseError with what PostgreSQL says of the name or the value, and for `jit` where PostgreSQL is built
+        without LLVM and would ignore it.
         """
         literal = value.replace("'", "''")
         self._execute(f"ALTER SYSTEM SET {quote_name(name)} = '{literal}'")
         self._execute(f"ALTER SYSTEM RESET {quote_name(name)}")
+        if name == "jit":
+            with open_connection(self.url) as connection:
+                connection.exec_driver_sql(f"SET jit = '{literal}'")
+                if connection.scalar(text("SELECT current_setting('jit')::boolean AND NOT pg_jit_available()")):
+                    raise DatabaseError(f"{describe(self.url)}: it is built without LLVM, which jit needs")
 
     def stop(self) -> None:
         """End a server of ours with its data; on a named one drop what was created. May be called again.

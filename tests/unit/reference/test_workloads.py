@@ -1,6 +1,7 @@
 """The requests without a database: each response follows from its path."""
 
 import gc
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from werkzeug.test import Client
@@ -32,6 +33,15 @@ def test_what_was_loaded_may_be_frozen() -> None:
     gc.unfreeze()
 
     assert frozen > 0
+
+
+def test_programs_that_threads_start_at_once_each_print_for_their_own_request() -> None:
+    """Eight threads, forty programs and temporary files: what is read back is what the request named."""
+    client = Client(workload({"PLACEBENCH_WORKLOAD": "subprocess"}))
+    with ThreadPoolExecutor(8) as threads:
+        bodies = list(threads.map(lambda number: client.get(f"/subprocess/{number}").json, range(40)))
+
+    assert [{"number": number, "printed": str(number)} for number in range(40)] == bodies
 
 
 @pytest.mark.parametrize("wrong", [{"PLACEBENCH_WORKLOAD": "rest"}, {**SMALL, "PLACEBENCH_STATE_RECORDS": "49"}])

@@ -115,6 +115,25 @@ def test_scripts_are_shell(tmp_path: Path) -> None:
     assert "synchronous_standby_names = 'ANY 2 (replica1, replica2)'" in files["primary.sh"]
 
 
+@pytest.mark.parametrize(("synchronous", "commit"), [(True, "remote_apply"), (False, "on")])
+def test_a_commit_waits_for_the_replicas_where_the_plan_says_so(tmp_path: Path, synchronous: bool, commit: str) -> None:
+    """It is an option of every node, over which ALTER SYSTEM has no say, and which a promoted replica has too."""
+    compose = written("compose", tmp_path, replace(PLAN, synchronous=synchronous))["compose.yaml"]
+    commands = [service["command"] for service in yaml.safe_load(compose)["services"].values()]
+    databases = [command for command in commands if "fsync=on" in command]
+
+    assert len(databases) == 3
+    assert all(f"synchronous_commit={commit}" in command for command in databases)
+
+
+def test_the_load_does_not_know_the_password(tmp_path: Path) -> None:
+    """It sends requests, and talks to no database."""
+    files = written("kubernetes", tmp_path)
+
+    assert "PGPASSWORD" not in files["load.yaml"]
+    assert "PGPASSWORD" in files["scaleout.yaml"]
+
+
 def test_a_folder_with_files_stays_as_it_is(tmp_path: Path) -> None:
     """Somebody may have changed them, and the password of a running database is among them."""
     (tmp_path / "compose.yaml").write_text("mine")

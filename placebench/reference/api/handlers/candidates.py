@@ -1,7 +1,7 @@
 """Allocation candidates, the request that is measured: `find_candidates` searches by the algorithm of the variant."""
 
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import replace
 
 import orjson
@@ -50,17 +50,22 @@ def list_candidates(call: Call) -> Response:
     if call.minor < SINCE_MAPPINGS:
         return _list_in_older_form(call, request)
     with ExitStack() as stack:
-        connection = stack.enter_context(call.database.snapshot())
+        connection = stack.enter_context(_snapshot(call))
         content = find_candidates(connection, request, call.variant, call.settings)
         if isinstance(content, bytes):
             return responses.body(content)
         return responses.stream(content, stack.pop_all().close)
 
 
+def _snapshot(call: Call) -> AbstractContextManager[Connection]:
+    """Of a replica too, but for an index: a standby does not tell which transactions its snapshot leaves out."""
+    return call.database.primary_snapshot() if call.variant.algorithm == "cached" else call.database.snapshot()
+
+
 def _list_in_older_form(call: Call, request: CandidateRequest) -> Response:
     """The response rewritten for a version before 1.34, which takes time and memory."""
     bounded = request if call.minor >= SINCE_TREES else replace(request, limit=None)  # it counts what is left then
-    with call.database.snapshot() as connection:
+    with _snapshot(call) as connection:
         content = find_candidates(connection, bounded, call.variant, call.settings)
         found = orjson.loads(content if isinstance(content, bytes) else b"".join(content))
     return responses.document(in_older_form(found, request, call.minor))

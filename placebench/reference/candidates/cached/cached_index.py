@@ -22,7 +22,7 @@ from placebench.reference.candidates.cached.change_log import (
 )
 from placebench.reference.candidates.dedup import statements
 from placebench.reference.candidates.dedup.fetch import fetch
-from placebench.reference.candidates.dedup.relevance import Equivalence, same_relevance
+from placebench.reference.candidates.dedup.relevance import SAME_RELEVANCE, Equivalence
 from placebench.reference.candidates.dedup.service import answer_by_dedup
 from placebench.reference.candidates.dedup.solver import solve
 from placebench.reference.candidates.dedup.statements import Trees
@@ -74,7 +74,6 @@ class CachedIndex:
         self._index: TreeIndex | None = None
         self._snapshot: PgSnapshot | None = None  # which the index shows
         self._bodies = _ResponseCache()
-        self._class_count = 0  # provider classes, when unused ones were last forgotten
         self._lent: WeakSet[Iterator[bytes]] = WeakSet()  # bodies that read from it while they are sent
 
     def respond(
@@ -82,7 +81,7 @@ class CachedIndex:
         connection: Connection,
         request: CandidateRequest,
         settings: ServiceSettings,
-        equivalence: Equivalence = same_relevance,
+        equivalence: Equivalence = SAME_RELEVANCE,
     ) -> Body | None:
         """Return the JSON body as of the connection's snapshot; None if that has to be read by itself.
 
@@ -140,7 +139,6 @@ class CachedIndex:
         index = TreeIndex()
         _read_names(connection, index)
         fetch(connection, index)
-        self._class_count = len(index.provider_classes)
         return index
 
     def _apply(self, connection: Connection, index: TreeIndex | None, changes: Changes | None) -> TreeIndex:
@@ -158,14 +156,7 @@ class CachedIndex:
         if roots:
             fetch(connection, index, Trees.of(roots))
         index.roots_of_named.clear()
-        self._forget_unused(index)
         return index
-
-    def _forget_unused(self, index: TreeIndex) -> None:
-        """Forget unused provider classes, when they may be half of all."""
-        if len(index.provider_classes) > 2 * self._class_count + 1000:
-            index.forget_unused()
-            self._class_count = len(index.provider_classes)
 
     def _drop(self) -> None:
         self._index = self._snapshot = None

@@ -2,6 +2,7 @@
 
 One solver, two places where its `TreeIndex` comes from: `dedup` reads one for each request (`service`), `cached` keeps
 one. `statements` has the SELECTs, `fetch` puts their rows together. `solver` is pure: `relevance` reduces a provider to
-what matters to the request, `anchors` a tree; `equivalence` searches each distinct anchor once, `selection` cuts what
-was found to what is wanted, and writes it by filling `templates`.
+what matters to the request, `anchors` a tree; `equivalence` compares the trees of a layout by columns of their amounts,
+and searches each distinct anchor once; `selection` cuts what was found to what is wanted, and writes it by filling
+`pieces`: those of a candidate from `templates`, those of the summaries from the layout.
 """

@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 from placebench.reference.api.candidates_query import RequestGroup
 from placebench.reference.candidates.combinations import Combinations, InventoryKey
-from placebench.reference.candidates.dedup.relevance import Assessor, Relevance, RootRuling
-from placebench.reference.candidates.dedup.tree_index import ROOT, TreeClass, TreeIndex
+from placebench.reference.candidates.dedup.relevance import Assessor, Relevance, RootRuling, providers_of
+from placebench.reference.candidates.dedup.tree_index import ROOT, TreeIndex, TreeLayout
 
 
 class SharingProvider(NamedTuple):
@@ -58,10 +58,10 @@ def sharing_providers(index: TreeIndex, assessor: Assessor) -> list[SharingProvi
     """Return the sharing providers that can give something to this request."""
     found = []
     for root_id, tree_class in index.sharing.items():
-        for place, each in enumerate(tree_class.providers):
+        for place, each in enumerate(providers_of(tree_class)):
             relevance = assessor.relevance(each)
-            if each.shares and each.aggregates and (relevance.solves or relevance.gives):
-                uuid, lineage = tree_class.trees[root_id][place], _lineage(tree_class, place)
+            if relevance.shares and each.aggregates:
+                uuid, lineage = tree_class.trees[root_id][place], _lineage(tree_class.layout, place)
                 groups = groups_in_tree(index, assessor, root_id)
                 found.append(SharingProvider(root_id, place, uuid, relevance, each.aggregates, lineage, groups))
     return found
@@ -77,11 +77,11 @@ def groups_in_tree(index: TreeIndex, assessor: Assessor, root_id: int) -> int:
     return sum(1 << number for number, flag in enumerate(flags) if flag)
 
 
-def _lineage(tree_class: TreeClass, place: int) -> tuple[int, ...]:
+def _lineage(layout: TreeLayout, place: int) -> tuple[int, ...]:
     places = []
     while place != ROOT:
         places.append(place)
-        place = tree_class.parents[place]
+        place = layout.parents[place]
     return tuple(places)
 
 

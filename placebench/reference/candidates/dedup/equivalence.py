@@ -1,23 +1,26 @@
 """The trees of an index in classes of equal candidates, each searched once: `equivalence_classes`."""
 
-from collections.abc import Callable, Collection, Hashable, Iterator
-from typing import Final, NamedTuple, TypeVar
+from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
+from itertools import islice
+from typing import Final, NamedTuple
 
 from placebench.reference.candidates.dedup.anchors import (
     Anchor,
     AnchorCombinations,
-    SharingProvider,
     groups_in_tree,
     sharing_providers,
 )
-from placebench.reference.candidates.dedup.relevance import Assessor, Relevance
+from placebench.reference.candidates.dedup.pieces import TreeTexts
+from placebench.reference.candidates.dedup.relevance import Assessor, Provider, Relevance, providers_of
 from placebench.reference.candidates.dedup.templates import CandidateTemplate, TemplateBatch, make_template
-from placebench.reference.candidates.dedup.tree_index import ProviderClass, TreeClass, TreeIndex, TreeUuids
-
-_K = TypeVar("_K")
-_T = TypeVar("_T")
+from placebench.reference.candidates.dedup.tree_index import TreeClass, TreeIndex, TreeLayout
+from placebench.reference.candidates.memo import Memo
 
 _UNNAMED: Final = -1  # as the id of a root: of the trees that no in_tree names
+_FIRST_CLASSES: Final = 16  # that are compared at once: under a limit few are needed
+_GROWTH: Final = 8
+
+_Aggregates = tuple[frozenset[str], ...]  # of each provider of a tree
 
 
 class AnchorCandidates:
@@ -56,11 +59,11 @@ class AnchorCandidates:
 
 
 class EquivalenceClass(NamedTuple):
-    """Trees of one class that have the same candidates."""
+    """Trees of one layout that have the same candidates."""
 
     candidates: AnchorCandidates
-    tree_class: TreeClass
-    trees: Collection[TreeUuids]
+    layout: TreeLayout
+    trees: Collection[TreeTexts]
 
 
 def equivalence_classes(
@@ -71,80 +74,123 @@ def equivalence_classes(
     return grouping.all() if root_ids is None else grouping.of_roots(root_ids)
 
 
+class _Usable(NamedTuple):
+    """Sharing providers that a tree can use."""
+
+    numbers: tuple[int, ...]
+    kinds: tuple[int, ...]  # equal where their candidates are equal but for the uuids
+    uuids: list[str]
+
+
 class _Grouping:
     def __init__(self, index: TreeIndex, assessor: Assessor) -> None:
         self._index = index
         self._assessor = assessor
         self._equivalent: dict[Hashable, int] = {}
         self._relevances: list[Relevance] = []
-        self._numbers = _Memo(self._number)
-        self._rulings = _Memo(assessor.ruling)
-        self._usable = _Memo(self._find_usable)
-        self._usable_numbers: dict[tuple[SharingProvider, ...], int] = {}
+        self._numbers = Memo(self._number)
+        self._usable = Memo(self._find_usable)
         self._candidates: dict[object, AnchorCandidates] = {}
         self._sharing = sharing_providers(index, assessor)
+        kinds: dict[object, int] = {}  # the sharing providers of one kind are searched once for all of them
+        self._kinds = [
+            kinds.setdefault(number if assessor.request.same_subtrees else (each.relevance, each.groups), number)
+            for number, each in enumerate(self._sharing)
+        ]
+        self._sharing_in: dict[str, list[int]] = {}  # by aggregate, their numbers
+        for number, each in enumerate(self._sharing):
+            for uuid in each.aggregates:
+                self._sharing_in.setdefault(uuid, []).append(number)
         self._elsewhere = groups_in_tree(index, assessor, _UNNAMED)
-        self._special = {*index.roots_of_named.values(), *(each.root_id for each in self._sharing)}
+        self._special: dict[TreeClass, set[int]] = {}  # roots of trees that in_tree names or that have such providers
+        for root_id in {*index.roots_of_named.values(), *(each.root_id for each in self._sharing)}:
+            if root_id in index.class_of:
+                self._special.setdefault(index.class_of[root_id], set()).add(root_id)
 
     def all(self) -> Iterator[EquivalenceClass]:
-        for tree_class in self._index.tree_classes.values():
-            ordinary: Collection[TreeUuids] = tree_class.trees.values()  # no copy: under a limit few are needed
-            if not tree_class.trees.keys().isdisjoint(self._special):
-                ordinary = [tree for root_id, tree in tree_class.trees.items() if root_id not in self._special]
-                for root_id in self._special & tree_class.trees.keys():
-                    yield self._class(tree_class, [tree_class.trees[root_id]], root_id)
-            if ordinary:
-                yield self._class(tree_class, ordinary)
+        for layout in self._index.layouts.values():
+            classes, count = iter(layout.classes.values()), _FIRST_CLASSES
+            while some := list(islice(classes, count)):
+                yield from self._of_layout(layout, {each: each.trees for each in some})
+                count *= _GROWTH
 
     def of_roots(self, root_ids: Collection[int]) -> Iterator[EquivalenceClass]:
-        by_class: dict[TreeClass, list[int]] = {}
+        by_layout: dict[TreeLayout, dict[TreeClass, dict[int, TreeTexts]]] = {}
         for root_id in root_ids:
-            by_class.setdefault(self._index.class_of[root_id], []).append(root_id)
-        for tree_class, own in by_class.items():
-            yield self._class(tree_class, [tree_class.trees[key] for key in own if key not in self._special])
-            for root_id in self._special.intersection(own):
-                yield self._class(tree_class, [tree_class.trees[root_id]], root_id)
+            own = self._index.class_of[root_id]
+            by_layout.setdefault(own.layout, {}).setdefault(own, {})[root_id] = own.trees[root_id]
+        for layout, found in by_layout.items():
+            yield from self._of_layout(layout, found)
 
-    def _class(self, tree_class: TreeClass, trees: Collection[TreeUuids], root_id: int = _UNNAMED) -> EquivalenceClass:
+    def _of_layout(
+        self, layout: TreeLayout, found: dict[TreeClass, dict[int, TreeTexts]]
+    ) -> Iterator[EquivalenceClass]:
+        """Only one of the trees is looked at that have their amounts on equal levels, and equal surroundings.
+
+        found: classes of this layout, with some of their trees by the ids of their roots.
+        """
+        for each in self._special.keys() & found.keys():
+            trees, special = found[each], self._special[each]
+            for root_id in special & trees.keys():
+                yield self._class(each, [[*trees[root_id], *self._usable[each.aggregates, root_id].uuids]], root_id)
+            found[each] = {root_id: tree for root_id, tree in trees.items() if root_id not in special}
+        alike: dict[Hashable, list[TreeClass]] = {}
+        for each, key in zip(found, zip(*self._columns(layout, found), strict=True), strict=True):
+            alike.setdefault(key, []).append(each)
+        for classes in alike.values():
+            yield self._class(classes[0], self._texts(found, classes))
+
+    def _texts(
+        self, found: Mapping[TreeClass, Mapping[int, TreeTexts]], classes: Sequence[TreeClass]
+    ) -> Collection[TreeTexts]:
+        """The trees of these classes, each with the uuids of the sharing providers that it can use."""
+        if self._sharing:
+            uuids = [self._usable[each.aggregates, _UNNAMED].uuids for each in classes]
+            return [[*tree, *own] for each, own in zip(classes, uuids, strict=True) for tree in found[each].values()]
+        if len(classes) == 1:
+            return found[classes[0]].values()
+        return [tree for each in classes for tree in found[each].values()]
+
+    def _columns(self, layout: TreeLayout, classes: Collection[TreeClass]) -> Iterator[list[Hashable]]:
+        """Of each class: the level of each amount that the request may need, and what is around its providers."""
+        level = self._assessor.equivalence.level
+        for number, (_, inventory) in enumerate(layout.inventories):
+            if amounts := self._assessor.amounts.get(inventory.class_name):
+                yield [level(amounts, each.most[number]) for each in classes]
+        yield [self._usable[each.aggregates, _UNNAMED].kinds for each in classes]
+        if self._assessor.by_aggregates:
+            yield [each.aggregates for each in classes]
+
+    def _class(self, tree_class: TreeClass, trees: Collection[TreeTexts], root_id: int = _UNNAMED) -> EquivalenceClass:
         """root_id: of the one tree, if it is named by in_tree or has sharing providers."""
-        sharing_number, sharing = self._usable[tree_class.aggregates, root_id]
+        usable = self._usable[tree_class.aggregates, root_id]
         groups = self._elsewhere if root_id == _UNNAMED else groups_in_tree(self._index, self._assessor, root_id)
-        parents = tree_class.parents if self._assessor.request.same_subtrees else ()
-        ruling, numbers = (
-            self._rulings[tree_class.providers[0]],
-            tuple([self._numbers[p] for p in tree_class.providers]),
-        )
-        key = ruling, numbers, parents, sharing_number, groups
+        parents = tree_class.layout.parents if self._assessor.request.same_subtrees else ()
+        providers = providers_of(tree_class)
+        ruling, numbers = self._assessor.ruling(providers[0]), tuple([self._numbers[each] for each in providers])
+        key = ruling, numbers, parents, usable.kinds, groups
         candidates = self._candidates.get(key)
         if candidates is None:
             relevances = tuple(self._relevances[number] for number in numbers)
-            anchor = Anchor(ruling, relevances, parents, sharing, groups)
+            anchor = Anchor(
+                ruling, relevances, parents, tuple(self._sharing[number] for number in usable.numbers), groups
+            )
             candidates = self._candidates[key] = AnchorCandidates(anchor, self._assessor)
-        return EquivalenceClass(candidates, tree_class, trees)
+        return EquivalenceClass(candidates, tree_class.layout, trees)
 
-    def _number(self, provider: ProviderClass) -> int:
+    def _number(self, provider: Provider) -> int:
         """Equivalent providers have one number: it is hashed and compared faster than their relevance."""
         relevance = self._assessor.relevance(provider)
-        number = self._equivalent.setdefault(self._assessor.equivalence(provider, relevance), len(self._relevances))
+        key = self._assessor.equivalence.key(provider, relevance)
+        number = self._equivalent.setdefault(key, len(self._relevances))
         if number == len(self._relevances):
             self._relevances.append(relevance)
         return number
 
-    def _find_usable(self, tree: tuple[frozenset[str], int]) -> tuple[int, tuple[SharingProvider, ...]]:
-        """The sharing providers that a tree in these aggregates can use, but its own, and their number as a tuple."""
+    def _find_usable(self, tree: tuple[_Aggregates, int]) -> _Usable:
+        """Those that a tree in these aggregates can use, but its own."""
         aggregates, root_id = tree
-        found = tuple(
-            each for each in self._sharing if each.root_id != root_id and not each.aggregates.isdisjoint(aggregates)
-        )
-        return self._usable_numbers.setdefault(found, len(self._usable_numbers)), found
-
-
-class _Memo(dict[_K, _T]):
-    """What a function returns for each key, called once."""
-
-    def __init__(self, call: Callable[[_K], _T]) -> None:
-        self._call = call
-
-    def __missing__(self, key: _K) -> _T:
-        value = self[key] = self._call(key)
-        return value
+        found = {n for own in aggregates for uuid in own for n in self._sharing_in.get(uuid, ())}
+        numbers = tuple([n for n in sorted(found) if self._sharing[n].root_id != root_id])
+        kinds = tuple([self._kinds[number] for number in numbers])
+        return _Usable(numbers, kinds, [self._sharing[number].uuid for number in numbers])

@@ -1,13 +1,14 @@
-"""Trees read from PostgreSQL into a tree index, providers of equal content as one class: `fetch`.
+"""Trees read from PostgreSQL into a tree index, identical ones as one class: `fetch`.
 
-PostgreSQL sends each distinct attribute (an inventory, an amount in use, a trait, an aggregate) once, with the ids of
-all providers that have it. A provider's content is one number, which each further attribute replaces by that
-of the longer content; equal numbers are equal providers, and only distinct ones are looked at.
+PostgreSQL sends each distinct attribute (an inventory, a trait, an aggregate) once, with the ids of all providers that
+have it. A provider's content is one number, which each further attribute replaces by that of the longer content; equal
+numbers are equal contents, and only distinct ones are looked at. Amounts in use, of which few are equal, are kept
+beside the content, a column for each class.
 """
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import chain, count, pairwise
+from itertools import chain, count, pairwise, repeat
 from operator import itemgetter, sub
 from struct import unpack
 from typing import Final, NamedTuple
@@ -19,7 +20,16 @@ from placebench.reference.api.candidates_query import CandidateRequest
 from placebench.reference.candidates.combinations import capacity
 from placebench.reference.candidates.dedup import statements
 from placebench.reference.candidates.dedup.statements import Trees
-from placebench.reference.candidates.dedup.tree_index import ROOT, ClassInventory, ProviderClass, TreeClass, TreeIndex
+from placebench.reference.candidates.dedup.tree_index import (
+    ROOT,
+    InventoryType,
+    ProviderType,
+    TreeClass,
+    TreeIndex,
+    TreeLayout,
+)
+from placebench.reference.candidates.memo import Memo
+from placebench.reference.optimizations.serialization import by_orjson
 from placebench.reference.store.candidate_queries import SHARING_TRAIT
 
 ALL_TREES: Final = Trees()
@@ -50,14 +60,14 @@ def fetch(connection: Connection, index: TreeIndex, trees: Trees = ALL_TREES, *,
     except KeyError:
         ids, parents, quoted = _drop_unrooted(ids, parents, quoted)
         roots, distances = _roots_and_distances(ids, parents)
-    contents, having = _Contents(ids, distances), trees.having(ids)
+    contents, memberships, having = _Contents(ids, distances), _Contents(), trees.having(ids)
     class_names = _add_inventories(contents, connection, having, index)
     _add_traits(contents, connection, having, index)
     if aggregates or SHARING_TRAIT in index.traits:
         for uuid, members in statements.read_aggregates(connection, having):
-            contents.add(_Aggregate(uuid), _decode_ids(members))
-    _add_usages(contents, connection, having, class_names)
-    _put_trees(index, ids, roots, quoted, contents)
+            memberships.add(uuid, _decode_ids(members))
+    used = _read_used(connection, having, class_names)
+    _put_trees(index, ids, roots, quoted, _TreeClasses(index, ids, contents, memberships, used))
     return [ids[place] for place in roots]
 
 
@@ -76,6 +86,10 @@ def fetch_names(connection: Connection, index: TreeIndex, request: CandidateRequ
 
 def _decode_ids(encoded: bytes) -> tuple[int, ...]:
     return unpack(f">{len(encoded) // 4}i", encoded)
+
+
+def _decode_amounts(encoded: bytes) -> tuple[int, ...]:
+    return unpack(f">{len(encoded) // 8}q", encoded)
 
 
 def _quote_uuids(uuids: str, count: int) -> list[str]:
@@ -112,11 +126,22 @@ def _drop_unrooted(
     return tuple(own for own, _, _ in rows), tuple(parent for _, parent, _ in rows), [uuid for _, _, uuid in rows]
 
 
-class _Usage(NamedTuple):
-    """What is used of a class."""
+class _Inventory(NamedTuple):
+    """A provider's inventory of one class, but for what is used of it."""
 
-    class_name: str
-    amount: int
+    type: InventoryType
+    capacity: int
+    max_unit: int
+    text: str  # of a summary, with a place for what is used
+
+    @classmethod
+    def of(
+        cls, name: str, total: int, reserved: int, ratio: float, min_unit: int, max_unit: int, step_size: int
+    ) -> "_Inventory":
+        """Return that of a row of inventories."""
+        most = capacity(total, reserved, ratio)
+        text = f'{by_orjson(name).decode().replace("%", "%%")}:{{"capacity":{most},"used":%d}}'
+        return cls(InventoryType(name, min_unit, step_size), most, max_unit, text)
 
 
 class _Traits(NamedTuple):
@@ -125,14 +150,8 @@ class _Traits(NamedTuple):
     names: tuple[str, ...]
 
 
-class _Aggregate(NamedTuple):
-    """An aggregate, by its uuid."""
-
-    uuid: str
-
-
-# An int is the first attribute of each provider: how many places before it its parent is.
-_Attribute = int | ClassInventory | _Usage | _Traits | _Aggregate
+# An int is how many places before the provider its parent is; a str is the uuid of an aggregate.
+_Attribute = int | str | _Inventory | _Traits
 
 _NOTHING: Final = 0  # the number of empty content
 
@@ -140,8 +159,8 @@ _NOTHING: Final = 0  # the number of empty content
 class _Contents:
     """The content of each provider as a number, which means an attribute and the number of the content before."""
 
-    def __init__(self, provider_ids: Iterable[int], distances: Sequence[int]) -> None:
-        """distances: how many places before each provider its parent is."""
+    def __init__(self, provider_ids: Iterable[int] = (), distances: Sequence[int] = ()) -> None:
+        """distances: how many places before each provider its parent is, as its first attribute."""
         self._attributes: list[_Attribute] = [_NOTHING]
         self._before = [_NOTHING]
         first = {distance: self.extend(_NOTHING, distance) for distance in dict.fromkeys(distances)}
@@ -159,14 +178,6 @@ class _Contents:
         self._attributes.append(attribute)
         self._before.append(number)
         return len(self._attributes) - 1
-
-    def usages(self, number: int) -> tuple[dict[str, int], int]:
-        """Return what is used of each class, the last attributes, and the number of the content before them."""
-        found = {}
-        while isinstance(attribute := self._attributes[number], _Usage):
-            found[attribute.class_name] = attribute.amount
-            number = self._before[number]
-        return found, number
 
     def attributes(self, number: int) -> list[_Attribute]:
         """Return the attributes of the content of this number, in their order."""
@@ -189,67 +200,12 @@ class _ExtendedContents(dict[int, int]):
         return extended
 
 
-class _Unused(NamedTuple):
-    """A content before usages."""
-
-    distance: int
-    inventories: tuple[ClassInventory, ...]
-    traits: tuple[str, ...]
-    aggregates: frozenset[str]
-
-
-class _DecodedContents(dict[int, tuple[ProviderClass, int]]):
-    """The provider class of each content, and how many places before the provider its parent is."""
-
-    def __init__(self, index: TreeIndex, contents: _Contents) -> None:
-        self._index = index
-        self._contents = contents
-        self._unused: dict[int, _Unused] = {}
-
-    def __missing__(self, number: int) -> tuple[ProviderClass, int]:
-        """What is used of a class without an inventory does not count."""
-        usages, before = self._contents.usages(number)
-        unused = self._unused.get(before)
-        if unused is None:
-            unused = self._unused[before] = _decode_unused(self._contents.attributes(before))
-        inventories = unused.inventories
-        if usages:
-            inventories = tuple(
-                [ClassInventory(name, most, usages.get(name, 0), *limits) for name, most, _, *limits in inventories]
-            )
-        provider = self._index.intern_provider(inventories, unused.traits, unused.aggregates)
-        decoded = self[number] = provider, unused.distance
-        return decoded
-
-    def tree_class(self, numbers: Sequence[int]) -> TreeClass:
-        """Return the class of a tree whose providers have these contents."""
-        decoded = [self[number] for number in numbers]
-        parents = [place - distance for place, (_, distance) in enumerate(decoded)]
-        return self._index.intern_tree(tuple([provider for provider, _ in decoded]), tuple(parents))
-
-
-def _decode_unused(attributes: Sequence[_Attribute]) -> _Unused:
-    assert isinstance(attributes[0], int)
-    inventories = tuple(each for each in attributes if isinstance(each, ClassInventory))
-    traits = tuple(sorted(chain.from_iterable(each.names for each in attributes if isinstance(each, _Traits))))
-    return _Unused(
-        attributes[0], inventories, traits, frozenset(each.uuid for each in attributes if isinstance(each, _Aggregate))
-    )
-
-
-def _inventory(
-    class_name: str, total: int, reserved: int, allocation_ratio: float, min_unit: int, max_unit: int, step_size: int
-) -> ClassInventory:
-    """A row of inventories, nothing used of it yet."""
-    return ClassInventory(class_name, capacity(total, reserved, allocation_ratio), 0, min_unit, max_unit, step_size)
-
-
 def _add_inventories(contents: _Contents, connection: Connection, having: str, index: TreeIndex) -> dict[int, str]:
     """In one order of the classes, so that equal providers have their inventories in equal order; their names by id."""
     names: dict[int, str] = {}
     for class_id, *columns, holders in sorted(statements.read_inventories(connection, having), key=_CLASS_ID):
-        inventory = _inventory(*columns)
-        names[class_id] = inventory.class_name
+        inventory = _Inventory.of(*columns)
+        names[class_id] = inventory.type.class_name
         contents.add(inventory, _decode_ids(holders))
     index.resource_classes.update(names.values())
     return names
@@ -265,22 +221,100 @@ def _add_traits(contents: _Contents, connection: Connection, having: str, index:
         contents.add(_Traits(tuple(together)), _decode_ids(ids))
 
 
-def _add_usages(contents: _Contents, connection: Connection, having: str, class_names: Mapping[int, str]) -> None:
-    """The last attributes, since they differ most: what is before them is decoded once for many providers."""
-    for class_id, used, holders in statements.read_usages(connection, having):
-        if class_id in class_names:
-            contents.add(_Usage(class_names[class_id], int(used)), _decode_ids(holders))
+def _read_used(connection: Connection, having: str, class_names: Mapping[int, str]) -> dict[str, dict[int, int]]:
+    """What is used of each class, by provider."""
+    return {
+        class_names[class_id]: dict(zip(_decode_ids(holders), _decode_amounts(amounts), strict=True))
+        for class_id, holders, amounts in statements.read_usages(connection, having)
+        if class_id in class_names
+    }
+
+
+class _Provider(NamedTuple):
+    """What a provider's content means."""
+
+    distance: int  # how many places before it its parent is
+    type: ProviderType
+    inventories: list[_Inventory]
+    text: str  # of a summary: the resources, with places for what is used
+
+
+class _Content(NamedTuple):
+    """What trees have in common whose providers have equal contents."""
+
+    layout: TreeLayout
+    capacities: list[int]  # of the layout's inventories
+    max_units: list[int]
+    used: list[tuple[int, Sequence[int]]]  # of each inventory: the place of its provider, and the column of its class
+    text: str  # of each provider, a line each
+
+
+class _TreeClasses(dict[tuple[object, ...], TreeClass]):
+    """The class of each tree, by all that is known of the providers at its places."""
+
+    def __init__(
+        self,
+        index: TreeIndex,
+        ids: Sequence[int],
+        contents: _Contents,
+        memberships: _Contents,
+        used: Mapping[str, Mapping[int, int]],
+    ) -> None:
+        self._index = index
+        self._used = {name: _column(amounts, ids) for name, amounts in used.items()}
+        self._none = (0,) * len(ids)
+        self._numbers = _column(contents.numbers, ids)
+        self._groups = _column(memberships.numbers, ids) if memberships.numbers else self._none
+        self._providers = Memo[int, _Provider](lambda number: _decode_provider(index, contents.attributes(number)))
+        self._aggregates = Memo[int, frozenset[str]](lambda number: frozenset(map(str, memberships.attributes(number))))
+        self._contents = Memo(self._content)
+        distinguishing = [self._numbers, *([self._groups] if memberships.numbers else ()), *self._used.values()]
+        self.places = tuple(zip(*distinguishing, strict=True)) if distinguishing[1:] else self._numbers
+
+    def make(self, start: int, end: int) -> TreeClass:
+        """Return the class of the tree from this place up to that one."""
+        content = self._contents[self._numbers[start:end]]
+        used = tuple([column[start + place] for place, column in content.used])
+        most = tuple(map(min, map(sub, content.capacities, used), content.max_units))
+        aggregates = tuple(map(self._aggregates.__getitem__, self._groups[start:end]))
+        return TreeClass(content.layout, most, tuple((content.text % used).split("\n")), aggregates)
+
+    def _content(self, numbers: tuple[int, ...]) -> _Content:
+        distances, types, inventories, texts = zip(*map(self._providers.__getitem__, numbers), strict=True)
+        layout = self._index.intern_tree(types, tuple(map(sub, count(), distances)))
+        together = [*chain.from_iterable(inventories)]
+        return _Content(
+            layout,
+            [each.capacity for each in together],
+            [each.max_unit for each in together],
+            [(place, self._used.get(each.class_name, self._none)) for place, each in layout.inventories],
+            "\n".join(texts),
+        )
+
+
+def _column(values: Mapping[int, int], ids: Sequence[int]) -> tuple[int, ...]:
+    """What each provider has of this, 0 for nothing."""
+    return tuple(map(values.get, ids, repeat(0)))
+
+
+def _decode_provider(index: TreeIndex, attributes: Sequence[_Attribute]) -> _Provider:
+    distance, inventories = attributes[0], [each for each in attributes if isinstance(each, _Inventory)]
+    assert isinstance(distance, int)
+    traits = sorted(chain.from_iterable(each.names for each in attributes if isinstance(each, _Traits)))
+    provider_type = index.intern_provider(tuple([each.type for each in inventories]), tuple(traits))
+    return _Provider(distance, provider_type, inventories, ",".join([each.text for each in inventories]))
 
 
 def _put_trees(
-    index: TreeIndex, ids: Sequence[int], roots: Sequence[int], uuids: Sequence[str], contents: _Contents
+    index: TreeIndex, ids: Sequence[int], roots: Sequence[int], uuids: Sequence[str], classes: _TreeClasses
 ) -> None:
-    """The trees: from each root's place on to the next one's."""
-    numbers, decoded = tuple(map(contents.numbers.__getitem__, ids)), _DecodedContents(index, contents)
-    tree_classes: dict[tuple[int, ...], TreeClass] = {}
+    """The trees, or replace them: from each root's place on to the next one's."""
+    for root_id in index.class_of.keys() & {ids[place] for place in roots}:
+        index.remove(root_id)
+    places = classes.places
     for start, end in pairwise((*roots, len(ids))):
-        key = numbers[start:end]
-        tree_class = tree_classes.get(key)
+        key = places[start:end]
+        tree_class = classes.get(key)
         if tree_class is None:
-            tree_class = tree_classes[key] = decoded.tree_class(key)
+            tree_class = classes[key] = classes.make(start, end)
         index.put(ids[start], tree_class, uuids[start:end])

@@ -2,14 +2,19 @@
 
 Two providers of equal relevance are exchangeable in the search, however else they differ; so are two trees of such
 providers. That is why a search per distinct tree is few searches, even where no two trees are equal.
+
+Of an amount it matters only between which of the request's amounts it is: its level. Trees of one layout are
+distinguished by their levels, a column of amounts at a time, and only one of those on equal levels is looked at.
 """
 
+from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from itertools import islice
 from typing import Final, NamedTuple
 
 from placebench.reference.api.candidates_query import CandidateRequest, RequestGroup
-from placebench.reference.candidates.dedup.tree_index import ClassInventory, ProviderClass
+from placebench.reference.candidates.dedup.tree_index import InventoryType, ProviderType, TreeClass
 
 
 class Relevance(NamedTuple):
@@ -26,18 +31,35 @@ class Relevance(NamedTuple):
     shares: bool
 
 
-Equivalence = Callable[[ProviderClass, Relevance], Hashable]
 _IRRELEVANT: Final = Relevance(0, 0, 0, member=False, free=(), shares=False)
 
 
-def same_provider_class(provider_class: ProviderClass, relevance: Relevance) -> Hashable:
-    """Return what equal providers share: each distinct tree is searched."""
-    return provider_class, relevance
+class Provider(NamedTuple):
+    """A provider without its uuid and place."""
+
+    type: ProviderType
+    most: tuple[int, ...]  # that each inventory can give at once: by what is unused, and by max_unit
+    aggregates: frozenset[str]
 
 
-def same_relevance(_provider_class: ProviderClass, relevance: Relevance) -> Hashable:
-    """Return what providers share that are alike in what the request needs, however else they differ."""
-    return relevance
+def providers_of(tree_class: TreeClass) -> list[Provider]:
+    """Return the providers of the trees of this class, the root first."""
+    most = iter(tree_class.most)
+    return [
+        Provider(each, tuple(islice(most, len(each.inventories))), aggregates)
+        for each, aggregates in zip(tree_class.layout.providers, tree_class.aggregates, strict=True)
+    ]
+
+
+class Equivalence(NamedTuple):
+    """Which amounts and which providers are alike: of these only one is searched."""
+
+    level: Callable[[Sequence[int], int], int]  # of an amount, from the request's amounts in their order
+    key: Callable[[Provider, Relevance], Hashable]
+
+
+SAME_AMOUNTS: Final = Equivalence(lambda _amounts, most: most, lambda provider, _relevance: provider)
+SAME_RELEVANCE: Final = Equivalence(bisect_right, lambda _provider, relevance: relevance)
 
 
 class RootRuling(NamedTuple):
@@ -60,7 +82,7 @@ class _Eligibility(NamedTuple):
 class Assessor:
     """One request, and what of each provider is relevant to it."""
 
-    def __init__(self, request: CandidateRequest, equivalence: Equivalence = same_relevance) -> None:
+    def __init__(self, request: CandidateRequest, equivalence: Equivalence = SAME_RELEVANCE) -> None:
         """equivalence: says which providers are searched once for all of them."""
         self.request = request
         self.equivalence = equivalence
@@ -71,12 +93,17 @@ class Assessor:
         self._alone = [
             (1 << number, self._demanded(group)) for number, group in enumerate(request.groups) if not group.spreads
         ]
-        self._by_aggregates = any(group.member_of or group.not_member_of for group in request.groups)
+        self.amounts = {
+            name: sorted({amount for _, amount in demands}.union(self.contended.get(name, ())))
+            for name, demands in self._demands.items()
+        }
+        """Of each class, the amounts that it may have to give, in their order."""
+        self.by_aggregates = any(group.member_of or group.not_member_of for group in request.groups)
         self._eligibilities: dict[object, _Eligibility] = {}
 
-    def relevance(self, provider_class: ProviderClass) -> Relevance:
+    def relevance(self, provider: Provider) -> Relevance:
         """Return what counts of the provider; whether in_tree names its tree is not looked at."""
-        satisfiable, eligibility = self._satisfiable(provider_class.inventories), self._eligibility(provider_class)
+        satisfiable, eligibility = self._satisfiable(provider), self._eligibility(provider)
         solves = 0
         for bit, demanded in self._alone:
             if eligibility.admitted & bit and satisfiable & demanded == demanded:
@@ -85,9 +112,9 @@ class Assessor:
         if not (solves or gives):
             return _IRRELEVANT
         meets, member = (eligibility.meets, eligibility.ruling.member) if gives else (0, False)
-        return Relevance(solves, gives, meets, member, self._free(provider_class.inventories), provider_class.shares)
+        return Relevance(solves, gives, meets, member, self._free(provider), provider.type.shares)
 
-    def ruling(self, root: ProviderClass) -> RootRuling:
+    def ruling(self, root: Provider) -> RootRuling:
         """Return what the provider decides as a root."""
         return self._eligibility(root).ruling
 
@@ -98,71 +125,66 @@ class Assessor:
             self._demands.setdefault(name, []).append((1 << number, amount))
         return (1 << len(group.resources)) - 1 << first
 
-    def _satisfiable(self, inventories: Iterable[ClassInventory]) -> int:
+    def _satisfiable(self, provider: Provider) -> int:
         """The demands, as bits, that the inventories have capacity for, each by itself."""
         satisfiable, demands = 0, self._demands
-        for inventory in inventories:
-            if inventory.class_name in demands:
-                for bit, amount in demands[inventory.class_name]:
-                    if _has_capacity(inventory, amount):
-                        satisfiable |= bit
+        for inventory, most in zip(provider.type.inventories, provider.most, strict=True):
+            for bit, amount in demands.get(inventory.class_name, ()):
+                if amount <= most and _allows(inventory, amount):
+                    satisfiable |= bit
         return satisfiable
 
-    def _free(self, inventories: Iterable[ClassInventory]) -> tuple[int, ...]:
+    def _free(self, provider: Provider) -> tuple[int, ...]:
         """The largest possible sum that each inventory can give; what is between two sums makes no difference."""
         if not self.contended:
             return ()
-        free = {each.class_name: min(each.capacity - each.used, each.max_unit) for each in inventories}
+        free = {each.class_name: most for each, most in zip(provider.type.inventories, provider.most, strict=True)}
         return tuple(
             max((amount for amount in sums if amount <= free.get(name, 0)), default=0)
             for name, sums in self.contended.items()
         )
 
-    def _eligibility(self, provider_class: ProviderClass) -> _Eligibility:
-        key = provider_class.traits, self._by_aggregates and provider_class.aggregates
+    def _eligibility(self, provider: Provider) -> _Eligibility:
+        key = provider.type, self.by_aggregates and provider.aggregates
         eligibility = self._eligibilities.get(key)
         if eligibility is None:
-            eligibility = self._eligibilities[key] = self._assess(provider_class)
+            eligibility = self._eligibilities[key] = self._assess(provider)
         return eligibility
 
-    def _assess(self, provider_class: ProviderClass) -> _Eligibility:
-        traits, group = set(provider_class.traits), self._spreading
+    def _assess(self, provider: Provider) -> _Eligibility:
+        traits, group = set(provider.type.traits), self._spreading
         allowed = traits >= self.request.root_required and traits.isdisjoint(self.request.root_forbidden)
-        excluded = not group.not_member_of.isdisjoint(provider_class.aggregates)
+        excluded = not group.not_member_of.isdisjoint(provider.aggregates)
         return _Eligibility(
-            _bits(not group.spreads and _admits(group, provider_class) for group in self.request.groups),
-            not _refuses(group, provider_class),
+            _bits(not group.spreads and _admits(group, provider) for group in self.request.groups),
+            not _refuses(group, provider),
             _bits(not names.isdisjoint(traits) for names in group.required),
-            RootRuling(allowed, _is_member(group, provider_class), excluded),
+            RootRuling(allowed, _is_member(group, provider), excluded),
         )
 
 
-def _has_capacity(inventory: ClassInventory, amount: int) -> bool:
-    """Whether so much can be given at once."""
-    return (
-        inventory.used + amount <= inventory.capacity
-        and inventory.min_unit <= amount <= inventory.max_unit
-        and amount % inventory.step_size == 0
-    )
+def _allows(inventory: InventoryType, amount: int) -> bool:
+    """Whether so much can be given at once, if it is there."""
+    return inventory.min_unit <= amount and amount % inventory.step_size == 0
 
 
-def _admits(group: RequestGroup, provider_class: ProviderClass) -> bool:
+def _admits(group: RequestGroup, provider: Provider) -> bool:
     """As in Placement, a group without resources needs a positive filter to have a provider at all."""
     return (
         bool(group.resources or group.required or group.member_of)
-        and not _refuses(group, provider_class)
-        and all(not names.isdisjoint(provider_class.traits) for names in group.required)
-        and _is_member(group, provider_class)
+        and not _refuses(group, provider)
+        and all(not names.isdisjoint(provider.type.traits) for names in group.required)
+        and _is_member(group, provider)
     )
 
 
-def _refuses(group: RequestGroup, provider_class: ProviderClass) -> bool:
-    traits, aggregates = provider_class.traits, provider_class.aggregates
+def _refuses(group: RequestGroup, provider: Provider) -> bool:
+    traits, aggregates = provider.type.traits, provider.aggregates
     return not (group.forbidden.isdisjoint(traits) and group.not_member_of.isdisjoint(aggregates))
 
 
-def _is_member(group: RequestGroup, provider_class: ProviderClass) -> bool:
-    return all(not uuids.isdisjoint(provider_class.aggregates) for uuids in group.member_of)
+def _is_member(group: RequestGroup, provider: Provider) -> bool:
+    return all(not uuids.isdisjoint(provider.aggregates) for uuids in group.member_of)
 
 
 def _contended_sums(request: CandidateRequest) -> Mapping[str, list[int]]:

@@ -7,32 +7,31 @@ from typing import Final, TypeVar
 
 from placebench.reference.api.candidates_query import CandidateRequest
 from placebench.reference.candidates.dedup.equivalence import AnchorCandidates, EquivalenceClass
-from placebench.reference.candidates.dedup.templates import CandidateTemplate, TemplateBatch, fill_pieces, join_pieces
-from placebench.reference.candidates.dedup.tree_index import TreeClass, TreeIndex, TreeUuids
+from placebench.reference.candidates.dedup.pieces import TreeTexts, fill_pieces, join_pieces
+from placebench.reference.candidates.dedup.templates import CandidateTemplate, TemplateBatch
+from placebench.reference.candidates.dedup.tree_index import TreeIndex, TreeLayout
 from placebench.reference.candidates.results import Body, hold, in_order, limited, search_bound
 from placebench.reference.settings import DEPTH_FIRST, ServiceSettings
 
-_TreeCandidate = tuple[CandidateTemplate, TreeClass, TreeUuids]
+_TreeCandidate = tuple[CandidateTemplate, TreeLayout, TreeTexts]
 
 
 @dataclass(slots=True)
 class Selected:
     """What is to be written: candidates with the trees to write them for, and the trees to summarise."""
 
-    requests: dict[tuple[CandidateTemplate, ...], list[TreeUuids]] = field(default_factory=dict)
-    summaries: dict[TreeClass, list[TreeUuids]] = field(default_factory=dict)
-    sharing_roots: set[int] = field(default_factory=set)
+    requests: dict[tuple[CandidateTemplate, ...], list[TreeTexts]] = field(default_factory=dict)
+    summaries: dict[TreeLayout, list[TreeTexts]] = field(default_factory=dict)
     count: int = 0
 
-    def add(self, batch: TemplateBatch, tree_class: TreeClass, trees: Collection[TreeUuids]) -> None:
-        """Add each of the batch's candidates for each of the trees, which are of this class."""
+    def add(self, batch: TemplateBatch, layout: TreeLayout, trees: Collection[TreeTexts]) -> None:
+        """Add each of the batch's candidates for each of the trees, which are of this layout."""
         if not batch.templates:
             return
         self.requests.setdefault(batch.templates, []).extend(trees)
         self.count += len(batch.templates) * len(trees)
         if batch.gives:
-            self.summaries.setdefault(tree_class, []).extend(trees)
-        self.sharing_roots |= batch.sharing_roots
+            self.summaries.setdefault(layout, []).extend(trees)
 
 
 class Selection:
@@ -61,20 +60,20 @@ class Selection:
         return selected
 
     def _select_all(self, selected: Selected, classes: Iterable[EquivalenceClass]) -> None:
-        for candidates, tree_class, trees in classes:
+        for candidates, layout, trees in classes:
             batch = candidates.batch()
             if not batch.shared:
-                selected.add(batch, tree_class, trees)
+                selected.add(batch, layout, trees)
                 continue
             for tree in trees:
-                selected.add(TemplateBatch.of(self._fresh(candidates, tree)), tree_class, [tree])
+                selected.add(TemplateBatch.of(self._fresh(candidates, tree)), layout, [tree])
 
     def _select_first(self, selected: Selected, classes: Iterable[EquivalenceClass], enough: int) -> None:
         """One tree after the other."""
-        for candidates, tree_class, trees in classes:
+        for candidates, layout, trees in classes:
             for tree in () if candidates.is_empty() else trees:
                 fresh = islice(self._fresh(candidates, tree), enough - selected.count)
-                selected.add(TemplateBatch.of(fresh), tree_class, [tree])
+                selected.add(TemplateBatch.of(fresh), layout, [tree])
                 if selected.count == enough:
                     return
 
@@ -86,13 +85,13 @@ class Selection:
         for candidate in limited(found, self._limit, self._settings):
             by_tree.setdefault(candidate[2][0], []).append(candidate)
         for candidates in by_tree.values():
-            _, tree_class, tree = candidates[0]
-            selected.add(TemplateBatch.of(template for template, _, _ in candidates), tree_class, [tree])
+            _, layout, tree = candidates[0]
+            selected.add(TemplateBatch.of(template for template, _, _ in candidates), layout, [tree])
 
-    def _of_tree(self, own: EquivalenceClass, tree: TreeUuids) -> Iterator[_TreeCandidate]:
-        return ((template, own.tree_class, tree) for template in self._fresh(own.candidates, tree))
+    def _of_tree(self, own: EquivalenceClass, tree: TreeTexts) -> Iterator[_TreeCandidate]:
+        return ((template, own.layout, tree) for template in self._fresh(own.candidates, tree))
 
-    def _fresh(self, candidates: AnchorCandidates, tree: TreeUuids) -> Iterator[CandidateTemplate]:
+    def _fresh(self, candidates: AnchorCandidates, tree: TreeTexts) -> Iterator[CandidateTemplate]:
         """The candidates of the tree that no other anchor has had."""
         for template in candidates:
             if template.shared:
@@ -103,7 +102,6 @@ class Selection:
             yield template
 
 
-_FEW_TREES: Final = 4
 _PIECE_SIZE: Final = 4_000  # candidates or providers that are written at once: about 2 MB
 
 _T = TypeVar("_T")
@@ -120,14 +118,9 @@ def write_requests(selected: Selected) -> Iterator[list[str]]:
 
 def write_summaries(selected: Selected, index: TreeIndex) -> Iterator[list[str]]:
     """Yield the provider summaries in pieces, of the trees that give something, each with a comma before it."""
-    columns = _SummaryColumns()
-    for tree_class, trees in _trees_to_summarise(selected, index).items():
-        for some in _slices(trees, _PIECE_SIZE) if len(trees) > _PIECE_SIZE else (trees,):
-            columns.add(tree_class, some)
-            if len(columns.uuids) >= _PIECE_SIZE:
-                yield columns.pieces()
-                columns = _SummaryColumns()
-    yield columns.pieces()
+    for layout, trees in _trees_to_summarise(selected, index).items():
+        for some in _slices(trees, max(1, _PIECE_SIZE // len(layout.providers))):
+            yield fill_pieces(layout.summaries, some)
 
 
 def write_document(requests: Iterator[list[str]], summaries: Iterator[list[str]]) -> Body:
@@ -151,56 +144,20 @@ def _without_first_comma(texts: Iterator[list[str]]) -> Iterator[list[str]]:
     yield from nonempty
 
 
-class _SummaryColumns:
-    """Summaries of providers, each column as one list: filled without a loop, whatever the classes of the trees."""
-
-    def __init__(self) -> None:
-        self.uuids: list[str] = []
-        self._texts: list[str] = []
-        self._parents: list[str] = []
-        self._roots: list[str] = []
-
-    def add(self, tree_class: TreeClass, trees: Sequence[TreeUuids]) -> None:
-        """Tree by tree if they are few, place by place if they are many."""
-        if len(trees) < _FEW_TREES:
-            self._add_few(tree_class, trees)
-            return
-        count = len(trees)
-        columns = [*zip(*trees, strict=True), ["null"] * count]  # the last one, at ROOT, is that of a root's parent
-        for column, provider, parent in zip(columns, tree_class.providers, tree_class.parents, strict=False):
-            self.uuids.extend(column)
-            self._texts.extend([provider.text] * count)
-            self._parents.extend(columns[parent])
-            self._roots.extend(columns[0])
-
-    def _add_few(self, tree_class: TreeClass, trees: Sequence[TreeUuids]) -> None:
-        texts = [each.text for each in tree_class.providers]
-        for tree in trees:
-            uuids = [*tree, "null"]  # the last one, at ROOT, is that of a root's parent
-            self.uuids += tree
-            self._texts += texts
-            self._parents += [uuids[parent] for parent in tree_class.parents]
-            self._roots += [tree[0]] * len(texts)
-
-    def pieces(self) -> list[str]:
-        """`,"...":{...,"root_provider_uuid":"..."}` for each provider."""
-        pieces = [",", "", "", "", ',"root_provider_uuid":', "", "}"] * len(self.uuids)
-        pieces[1::7], pieces[2::7], pieces[3::7], pieces[5::7] = self.uuids, self._texts, self._parents, self._roots
-        return pieces
-
-
-def _trees_to_summarise(selected: Selected, index: TreeIndex) -> Mapping[TreeClass, Sequence[TreeUuids]]:
+def _trees_to_summarise(selected: Selected, index: TreeIndex) -> Mapping[TreeLayout, Sequence[TreeTexts]]:
     """The trees, each once: that of a sharing provider may be an anchor that gives something too."""
-    if not selected.sharing_roots:
-        return selected.summaries
-    listed = {tree[0] for trees in selected.summaries.values() for tree in trees}
-    found: dict[TreeClass, list[TreeUuids]] = {key: [*trees] for key, trees in selected.summaries.items()}
-    for root_id in selected.sharing_roots:
-        tree_class = index.class_of[root_id]
+    giving = {
+        tree[hole]
+        for templates, trees in selected.requests.items()
+        for hole in TemplateBatch.of(templates).sharing
+        for tree in trees
+    }
+    listed = {tree[0] for trees in selected.summaries.values() for tree in trees} if giving else ()
+    for root_id, tree_class in index.sharing.items() if giving else ():
         tree = tree_class.trees[root_id]
-        if tree[0] not in listed:
-            found.setdefault(tree_class, []).append(tree)
-    return found
+        if tree[0] not in listed and not giving.isdisjoint(tree):
+            selected.summaries.setdefault(tree_class.layout, []).append(tree)
+    return selected.summaries
 
 
 def _slices(items: Sequence[_T], size: int) -> Iterator[Sequence[_T]]:

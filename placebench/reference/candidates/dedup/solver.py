@@ -1,12 +1,13 @@
 """From a tree index and a request to the body of the response: `solve`, which reads nothing and changes nothing."""
 
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Final
 
 from placebench.reference.api.candidates_query import CandidateRequest, RequestGroup
 from placebench.reference.api.problems import BadRequest
 from placebench.reference.candidates.dedup.equivalence import equivalence_classes
-from placebench.reference.candidates.dedup.relevance import Assessor, Equivalence, same_relevance
+from placebench.reference.candidates.dedup.relevance import SAME_RELEVANCE, Assessor, Equivalence, providers_of
 from placebench.reference.candidates.dedup.selection import (
     Selected,
     Selection,
@@ -14,7 +15,7 @@ from placebench.reference.candidates.dedup.selection import (
     write_requests,
     write_summaries,
 )
-from placebench.reference.candidates.dedup.tree_index import TreeIndex
+from placebench.reference.candidates.dedup.tree_index import TreeClass, TreeIndex
 from placebench.reference.candidates.results import Body
 from placebench.reference.settings import DEFAULTS, ServiceSettings
 
@@ -25,7 +26,7 @@ def solve(
     index: TreeIndex,
     request: CandidateRequest,
     settings: ServiceSettings = DEFAULTS,
-    equivalence: Equivalence = same_relevance,
+    equivalence: Equivalence = SAME_RELEVANCE,
 ) -> Body:
     """Return the JSON body, in parts if it is long.
 
@@ -90,14 +91,18 @@ def _has_anchor(index: TreeIndex, request: CandidateRequest) -> bool:
     if not (request.root_required or request.root_forbidden):
         return True
     assessor = Assessor(request)
-    return any(assessor.ruling(each.providers[0]).allowed for each in index.tree_classes.values())
+    return any(assessor.ruling(providers_of(each)[0]).allowed for each in _tree_classes(index))
 
 
 def _has_members(index: TreeIndex, group: RequestGroup) -> bool:
     if not group.member_of:
         return True
-    providers = (provider for each in index.tree_classes.values() for provider in each.providers)
-    return any(all(not uuids.isdisjoint(each.aggregates) for uuids in group.member_of) for each in providers)
+    providers = (aggregates for each in _tree_classes(index) for aggregates in each.aggregates)
+    return any(all(not uuids.isdisjoint(each) for uuids in group.member_of) for each in providers)
+
+
+def _tree_classes(index: TreeIndex) -> Iterator[TreeClass]:
+    return (each for layout in index.layouts.values() for each in layout.classes.values())
 
 
 def _check_classes(index: TreeIndex, group: RequestGroup) -> None:

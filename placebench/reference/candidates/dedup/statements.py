@@ -1,8 +1,9 @@
 """The SELECTs that fill a tree index, one in a function; `Trees` says of which trees.
 
-PostgreSQL encodes by dictionary: one row for each distinct inventory, amount in use, trait or aggregate, with the ids
-of all providers that have it as one value. Ids are four bytes each (`int4send`), which Python unpacks 5000 to a
-tenth of a millisecond; as rows they would cost a hundred times that. `having` is the WHERE that `Trees.having` makes.
+PostgreSQL encodes by dictionary: one row for each distinct inventory, trait or aggregate, with the ids of all providers
+that have it as one value; amounts in use, of which few are equal, come as one value a class. Ids are four bytes each
+(`int4send`), which Python unpacks 5000 to a tenth of a millisecond; as rows they would cost a hundred times that.
+`having` is the WHERE that `Trees.having` makes.
 """
 
 from collections.abc import Collection
@@ -85,14 +86,14 @@ def read_inventories(connection: Connection, having: str) -> list[_Row]:
 
 
 def read_usages(connection: Connection, having: str) -> list[_Row]:
-    """Return (class id, amount in use, provider ids) of each class and amount; 1 round trip."""
+    """Return (class id, provider ids, the amount in use at each, eight bytes long) of each class; 1 round trip."""
     return _rows(
         connection,
         f"""
-        SELECT resource_class_id, used, string_agg(int4send(resource_provider_id), '')
+        SELECT resource_class_id, string_agg(int4send(resource_provider_id), ''), string_agg(int8send(used), '')
         FROM (SELECT resource_provider_id, resource_class_id, sum(used) AS used
               FROM allocations {having} GROUP BY 1, 2) AS usage
-        GROUP BY 1, 2
+        GROUP BY 1
         """,
     )
 

@@ -1,32 +1,33 @@
 """Candidates as JSON text with holes, for every tree that has them: `CandidateTemplate`."""
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from placebench.reference.api.candidates_query import CandidateRequest
 from placebench.reference.candidates.dedup.anchors import Anchor, Combination
-from placebench.reference.candidates.dedup.tree_index import TreeUuids
+from placebench.reference.candidates.dedup.pieces import Pieces, TreeTexts, join_pieces
+from placebench.reference.optimizations.serialization import by_orjson
 
-_Pieces = tuple[str | int, ...]  # text, or the place in the tree whose uuid belongs there
+# The holes, classes and amounts of what is given; the holes of each group's mapping.
+_Identity = tuple[list[tuple[int, str, int]], list[list[int]]]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CandidateTemplate:
     """One allocation request of equal anchors; compared by identity."""
 
-    pieces: _Pieces
+    pieces: Pieces  # a hole is where the tree's texts have the uuid that belongs there
     gives: bool  # a provider of the anchor's tree gives something
-    sharing_roots: frozenset[int]  # of the trees of sharing providers that give something
+    sharing: frozenset[int]  # the holes of sharing providers that give something
     shared: bool  # all of its providers share, so that another anchor may have the same candidate
-    identity: tuple[object, ...]  # with places of the tree, if it is shared
+    identity: _Identity
 
-    def identity_in(self, tree: TreeUuids) -> object:
+    def identity_in(self, tree: TreeTexts) -> object:
         """Return what equal candidates have in common, whatever their anchors."""
         amounts, mappings = self.identity
         return (
-            frozenset((_uuid_of(tree, key), *amount) for key, *amount in amounts),  # type: ignore[attr-defined]
-            tuple(frozenset(_uuid_of(tree, key) for key in keys) for keys in mappings),  # type: ignore[attr-defined]
+            frozenset((tree[hole], name, amount) for hole, name, amount in amounts),
+            tuple(frozenset(tree[hole] for hole in holes) for holes in mappings),
         )
 
 
@@ -37,86 +38,48 @@ class TemplateBatch:
     templates: tuple[CandidateTemplate, ...]
     gives: bool  # a provider of the anchor's tree gives something to one of them
     shared: bool  # one of them may be another anchor's too
-    sharing_roots: frozenset[int]
+    sharing: frozenset[int]
 
     @classmethod
     def of(cls, templates: Iterable[CandidateTemplate]) -> "TemplateBatch":
         """Return these as one batch."""
         templates = tuple(templates)
-        sharing = frozenset[int]().union(*(each.sharing_roots for each in templates))
+        sharing = frozenset[int]().union(*(each.sharing for each in templates))
         return cls(templates, any(each.gives for each in templates), any(each.shared for each in templates), sharing)
 
 
 def make_template(anchor: Anchor, request: CandidateRequest, combination: Combination) -> CandidateTemplate:
     """Return the candidate that the combination makes."""
     own = len(anchor.relevances)
+    # A hole is a position in the tree, or beyond it, as the tree has as many resources between.
+    options = [[each if each < own else own + each for each in option] for option in combination]
     given: dict[int, dict[str, int]] = {}
-    for group, option in zip(request.groups, combination, strict=True):
+    for group, option in zip(request.groups, options, strict=True):
         for nth, (name, amount) in enumerate(group.resources):
             resources = given.setdefault(option[nth if len(option) > 1 else 0], {})
             resources[name] = resources.get(name, 0) + amount
-    names = {position: provider.uuid for position, provider in enumerate(anchor.sharing, own)}
-    mapped = [dict.fromkeys(option) for option in combination]
-    positions = {position for option in combination for position in option}
+    mapped = [list(dict.fromkeys(option)) for option in options]
     return CandidateTemplate(
-        _pieces(request, given, mapped, names),
-        any(position < own for position in given),
-        frozenset(anchor.sharing[position - own].root_id for position in given if position >= own),
-        all(anchor.relevance(position).shares for position in positions),
-        _identity(given, mapped, names),
+        _pieces(request, given, mapped),
+        any(hole < own for hole in given),
+        frozenset(hole for hole in given if hole >= own),
+        all(anchor.relevance(position).shares for option in combination for position in option),
+        ([(hole, *amount) for hole, resources in given.items() for amount in resources.items()], mapped),
     )
 
 
-def _identity(
-    given: Mapping[int, Mapping[str, int]], mapped: Sequence[Iterable[int]], names: Mapping[int, str]
-) -> tuple[object, ...]:
-    amounts = [(names.get(key, key), *amount) for key, resources in given.items() for amount in resources.items()]
-    return amounts, [[names.get(key, key) for key in keys] for keys in mapped]
-
-
-def _uuid_of(tree: TreeUuids, key: str | int) -> str:
-    return key if isinstance(key, str) else tree[key]
-
-
 def _pieces(
-    request: CandidateRequest,
-    given: Mapping[int, Mapping[str, int]],
-    mapped: Sequence[Iterable[int]],
-    names: Mapping[int, str],
-) -> _Pieces:
+    request: CandidateRequest, given: Mapping[int, Mapping[str, int]], mapped: Sequence[Iterable[int]]
+) -> Pieces:
     """`,{"allocations":{...},"mappings":{...}}`: the comma templates it from the one before."""
     raw: list[str | int] = [',{"allocations":{']
-    for count, (position, resources) in enumerate(given.items()):
-        raw += ["," if count else "", names.get(position, position)]
-        raw.append(':{"resources":' + json.dumps(resources, separators=(",", ":")) + "}")
+    for count, (hole, resources) in enumerate(given.items()):
+        raw += ["," if count else "", hole]
+        raw.append(f':{{"resources":{by_orjson(resources).decode()}}}')
     raw.append('},"mappings":{')
-    for count, (group, positions) in enumerate(zip(request.groups, mapped, strict=True)):
-        raw.append(("," if count else "") + json.dumps(group.suffix) + ":[")
-        for nth, position in enumerate(positions):
-            raw += ["," if nth else "", names.get(position, position)]
+    for count, (group, holes) in enumerate(zip(request.groups, mapped, strict=True)):
+        raw.append(f"{',' if count else ''}{by_orjson(group.suffix).decode()}:[")
+        for nth, hole in enumerate(holes):
+            raw += ["," if nth else "", hole]
         raw.append("]")
     return join_pieces([*raw, "}}"])
-
-
-def join_pieces(raw: Iterable[str | int]) -> _Pieces:
-    """Join neighbouring texts into one."""
-    pieces: list[str | int] = []
-    for piece in raw:
-        last = pieces[-1] if pieces else 0
-        if isinstance(piece, str) and isinstance(last, str):
-            pieces[-1] = last + piece
-        else:
-            pieces.append(piece)
-    return tuple(pieces)
-
-
-def fill_pieces(pieces: _Pieces, trees: Sequence[TreeUuids]) -> list[str]:
-    """Return the text for each tree in pieces: repeated, and its holes filled column by column, without a loop."""
-    text = [piece if isinstance(piece, str) else "" for piece in pieces] * len(trees)
-    columns: dict[int, list[str]] = {}
-    for hole, piece in enumerate(pieces):
-        if isinstance(piece, int):
-            if piece not in columns:
-                columns[piece] = [tree[piece] for tree in trees]
-            text[hole :: len(pieces)] = columns[piece]
-    return text

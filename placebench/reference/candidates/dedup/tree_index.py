@@ -1,98 +1,128 @@
-"""The provider trees of a database, identical ones once: `TreeIndex`.
+"""The provider trees of a database by their layouts, identical ones once: `TreeIndex`.
 
-Providers with equal inventories, traits and aggregates are one `ProviderClass`, and trees of equal providers in equal
-places one `TreeClass`. An index can be changed tree by tree, so it may serve one request or be kept.
+Trees whose providers have inventories of the same classes and the same traits, in the same places, are of one
+`TreeLayout`, whatever the amounts. Those of one layout with equal amounts and aggregates are one `TreeClass`. An index
+can be changed tree by tree, so it may serve one request or be kept.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
+from weakref import WeakValueDictionary
 
+from placebench.reference.candidates.dedup.pieces import TreeTexts, join_pieces
 from placebench.reference.optimizations.serialization import by_orjson
 from placebench.reference.store.candidate_queries import SHARING_TRAIT
 
 ROOT: Final = -1  # as the parent of a root
 
-TreeUuids = Sequence[str]  # of a tree's providers, as JSON text with its quotes, in the order of the tree's class
 
-
-class ClassInventory(NamedTuple):
-    """A provider's inventory of one class, and what is used of it."""
+class InventoryType(NamedTuple):
+    """A provider's inventory of one class without its amounts."""
 
     class_name: str
-    capacity: int
-    used: int
     min_unit: int
-    max_unit: int
     step_size: int
 
 
-class ProviderClass:
-    """A provider without its uuid and place; compared by identity, since an index holds each only once."""
+class ProviderType:
+    """A provider without its uuid, place, amounts and aggregates; compared by identity, as an index holds each once."""
 
-    __slots__ = ("aggregates", "inventories", "shares", "text", "traits")
+    __slots__ = ("__weakref__", "inventories", "shares", "traits")
 
-    def __init__(
-        self, inventories: tuple[ClassInventory, ...], traits: tuple[str, ...], aggregates: frozenset[str], text: str
-    ) -> None:
-        """text: what a summary has between the uuid of its provider and that of the parent."""
+    def __init__(self, inventories: tuple[InventoryType, ...], traits: tuple[str, ...]) -> None:
+        """Take what its inventories are and its traits."""
         self.inventories = inventories
         self.traits = traits
-        self.aggregates = aggregates
         self.shares = SHARING_TRAIT in traits
-        self.text = text
 
 
-class TreeClass:
-    """A tree without its uuids: the classes of its providers, the root first, and the position of each one's parent."""
+class TreeLayout:
+    """A tree without its uuids, amounts and aggregates; an index holds each only once."""
 
-    __slots__ = ("aggregates", "parents", "providers", "shares", "trees")
+    __slots__ = ("classes", "inventories", "parents", "providers", "shares", "summaries")
 
-    def __init__(self, providers: tuple[ProviderClass, ...], parents: tuple[int, ...]) -> None:
-        """A class without trees."""
+    def __init__(self, providers: tuple[ProviderType, ...], parents: tuple[int, ...]) -> None:
+        """providers: the root first. parents: the position of each one's parent."""
         self.providers = providers
         self.parents = parents
         self.shares = any(each.shares for each in providers)
-        self.aggregates = frozenset[str]().union(*[each.aggregates for each in providers])
-        self.trees: dict[int, TreeUuids] = {}  # by the ids of their roots
+        self.inventories = [(place, each) for place, provider in enumerate(providers) for each in provider.inventories]
+        self.summaries = join_pieces(_summaries(providers, parents))  # filled with the texts of a tree
+        self.classes: dict[object, TreeClass] = {}  # that have a tree
+
+
+def _summaries(providers: Sequence[ProviderType], parents: Iterable[int]) -> Iterator[str | int]:
+    """`,"...":{"resources":{...},"traits":[...],...}` for each provider."""
+    for place, (provider, parent) in enumerate(zip(providers, parents, strict=True)):
+        yield from (",", place, ':{"resources":{', len(providers) + place, '},"traits":')
+        yield from (by_orjson(provider.traits).decode(), ',"parent_provider_uuid":')
+        yield "null" if parent == ROOT else parent
+        yield from (',"root_provider_uuid":', 0, "}")
+
+
+class TreeClass:
+    """Trees of one layout with equal amounts and aggregates."""
+
+    __slots__ = ("aggregates", "key", "layout", "most", "resources", "trees")
+
+    def __init__(
+        self,
+        layout: TreeLayout,
+        most: tuple[int, ...],
+        resources: tuple[str, ...],
+        aggregates: tuple[frozenset[str], ...],
+    ) -> None:
+        """A class without trees.
+
+        Args:
+            layout: The layout.
+            most: What each of the layout's inventories can give at once: by what is unused, and by max_unit.
+            resources: Those of each provider's summary.
+            aggregates: Those of each provider.
+        """
+        self.layout = layout
+        self.most = most
+        self.resources = resources
+        self.aggregates = aggregates
+        self.key = most, resources, aggregates
+        self.trees: dict[int, TreeTexts] = {}  # by the ids of their roots
 
 
 class TreeIndex:
-    """Trees by their classes, and which names exist."""
+    """Trees by their layouts and classes, and which names exist."""
 
     def __init__(self) -> None:
         """An empty index."""
-        self.provider_classes: dict[object, ProviderClass] = {}
-        self._json = _JsonTexts()
-        self.tree_classes: dict[object, TreeClass] = {}  # that have a tree
+        self._provider_types: WeakValueDictionary[object, ProviderType] = WeakValueDictionary()
+        self.layouts: dict[object, TreeLayout] = {}  # that have a tree
         self.class_of: dict[int, TreeClass] = {}  # of each tree, by the id of its root
         self.sharing: dict[int, TreeClass] = {}  # of these, the trees with a provider that shares
         self.traits: set[str] = set()  # names that exist; those that nobody requested may be missing
         self.resource_classes: set[str] = set()
         self.roots_of_named: dict[str, int] = {}  # the root above each provider that an in_tree names, if there is one
 
-    def intern_provider(
-        self, inventories: tuple[ClassInventory, ...], traits: tuple[str, ...], aggregates: frozenset[str]
-    ) -> ProviderClass:
-        """Return the class of providers with these contents, the same object each time."""
-        key = inventories, traits, aggregates
-        found = self.provider_classes.get(key)
+    def intern_provider(self, inventories: tuple[InventoryType, ...], traits: tuple[str, ...]) -> ProviderType:
+        """Return the type of providers with these, the same object as long as it is used."""
+        key = inventories, traits
+        found = self._provider_types.get(key)
         if found is None:
-            found = self.provider_classes[key] = ProviderClass(*key, self._summary_text(inventories, traits))
+            found = self._provider_types[key] = ProviderType(inventories, traits)
         return found
 
-    def intern_tree(self, providers: tuple[ProviderClass, ...], parents: tuple[int, ...]) -> TreeClass:
-        """Return the class of trees of these providers, the same object as long as it has a tree, which `put` adds."""
-        return self.tree_classes.get((providers, parents)) or TreeClass(providers, parents)
+    def intern_tree(self, providers: tuple[ProviderType, ...], parents: tuple[int, ...]) -> TreeLayout:
+        """Return the layout of these trees, the same object as long as it has a tree, which `put` adds."""
+        return self.layouts.get((providers, parents)) or TreeLayout(providers, parents)
 
-    def put(self, root_id: int, tree_class: TreeClass, tree: TreeUuids) -> None:
-        """Add a tree, or replace it."""
-        if root_id in self.class_of:
-            self.remove(root_id)
+    def put(self, root_id: int, tree_class: TreeClass, uuids: Sequence[str]) -> None:
+        """Add a tree that is not there."""
+        layout = tree_class.layout
         if not tree_class.trees:
-            self.tree_classes[tree_class.providers, tree_class.parents] = tree_class
-        tree_class.trees[root_id] = tree
+            if not layout.classes:
+                self.layouts[layout.providers, layout.parents] = layout
+            tree_class = layout.classes.setdefault(tree_class.key, tree_class)
+        tree_class.trees[root_id] = [*uuids, *tree_class.resources]
         self.class_of[root_id] = tree_class
-        if tree_class.shares:
+        if layout.shares:
             self.sharing[root_id] = tree_class
 
     def remove(self, root_id: int) -> None:
@@ -100,27 +130,10 @@ class TreeIndex:
         tree_class = self.class_of.pop(root_id, None)
         if tree_class is None:
             return
+        layout = tree_class.layout
         del tree_class.trees[root_id]
         self.sharing.pop(root_id, None)
         if not tree_class.trees:
-            del self.tree_classes[tree_class.providers, tree_class.parents]
-
-    def forget_unused(self) -> None:
-        """Forget the provider classes that no tree has any more."""
-        used = {provider for each in self.tree_classes.values() for provider in each.providers}
-        self.provider_classes = {key: each for key, each in self.provider_classes.items() if each in used}
-
-    def _summary_text(self, inventories: Iterable[ClassInventory], traits: tuple[str, ...]) -> str:
-        json = self._json
-        resources = ",".join(
-            [f'{json[name]}:{{"capacity":{capacity},"used":{used}}}' for name, capacity, used, *_ in inventories]
-        )
-        return f':{{"resources":{{{resources}}},"traits":{json[traits]},"parent_provider_uuid":'
-
-
-class _JsonTexts(dict[str | tuple[str, ...], str]):
-    """The JSON of each name or list of names, written once: they are far fewer than distinct providers."""
-
-    def __missing__(self, value: str | tuple[str, ...]) -> str:
-        text = self[value] = by_orjson(value).decode()
-        return text
+            del layout.classes[tree_class.key]
+            if not layout.classes:
+                del self.layouts[layout.providers, layout.parents]
