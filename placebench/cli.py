@@ -49,7 +49,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     output.set_verbosity(arguments)
     try:
         with interrupted_once():
-            return _command(arguments.command).run(arguments)
+            return _run(_command(arguments.command), arguments)
     except (PlacebenchError, ImportError, OSError) as error:
         if (explained := _explain(error)) is None:
             return _bug()
@@ -60,6 +60,16 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _fail(f"{name}: interrupted", EXIT_INTERRUPTED)
     except Exception:  # noqa: BLE001  a bug leaves with its traceback, whatever it is
         return _bug()
+
+
+def _run(command: Command, arguments: argparse.Namespace) -> int:
+    """Run a command here, or on the machine of --host."""
+    if not (command.run_name and arguments.host):
+        return command.run(arguments)
+    from placebench.commands.runs import run_there
+
+    run_there(arguments, command.run_name, command.run)
+    return 0
 
 
 def parser() -> argparse.ArgumentParser:
@@ -121,7 +131,12 @@ def _build(words: str, *, deep: bool) -> argparse.ArgumentParser:
 def _fill(made: argparse.ArgumentParser, words: str, *, deep: bool) -> None:
     """Add a command's options, or the commands of a group."""
     if words and COMMANDS[words].module:
-        _command(words).configure(made)
+        command = _command(words)
+        command.configure(made)
+        if command.run_name:
+            from placebench.commands import options
+
+            options.add_host(made, client=False)
         made.set_defaults(command=words)
         return
     group = made.add_subparsers(required=True, metavar="COMMAND", title="commands")

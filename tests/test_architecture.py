@@ -4,6 +4,7 @@ Inside a package no two modules import each other, and a class name exists once.
 """
 
 import ast
+import tomllib
 from collections import defaultdict
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
@@ -19,6 +20,7 @@ BASE = {"errors", "units", "tables", "paths", "decoding", "limits", "addresses",
 DATA = {"topology", "seeding", "export", "telemetry", "stats"}
 PROGRAMS = {"runtime", "measure", "loadgen"}
 ALL = BASE | DATA | PROGRAMS | {"page", "profiler", "reference", "experiment", "history", "results", "report"}
+ALL |= {"remote"}
 MAY_IMPORT = {
     "__init__": set(),
     "__main__": {"cli"},
@@ -43,7 +45,8 @@ MAY_IMPORT = {
     "export": {"topology", "tables", "seeding", "decoding", "addresses", "errors"},
     "reference": {"tables", "profiler", "telemetry", "errors"},
     "loadgen": {"telemetry", "http_session", "errors"},
-    "experiment": ALL - {"page", "history", "results", "report"},
+    "remote": {"measure", "runtime", "paths", "errors"},
+    "experiment": ALL - {"page", "history", "results", "report", "remote"},
     "history": {"stats", "decoding", "errors"},
     "results": {"experiment", "profiler", "telemetry", "errors"},
     "report": {
@@ -206,3 +209,15 @@ def test_modules_with_one_importer_do_not_grow_in_number() -> None:
             importers[imported].add(name)
 
     assert len([name for name in TREES if len(importers[name]) == 1]) <= MODULES_WITH_ONE_IMPORTER
+
+
+def test_statistics_and_analysis_are_mutated() -> None:
+    """tests/mutation/modules.toml names each module that computes a verdict or a finding, and tests that exist."""
+    modules = tomllib.loads((Path(__file__).parent / "mutation" / "modules.toml").read_text())
+    folders = (PACKAGE / "stats", PACKAGE / "profiler" / "model", PACKAGE / "profiler" / "analysis")
+    computing = {str(each.relative_to(PACKAGE)) for folder in folders for each in folder.glob("[!_]*.py")}
+    tests = {name.partition("::")[0].removeprefix("--deselect=") for each in modules.values() for name in each["tests"]}
+
+    assert computing <= set(modules)
+    assert [name for name in modules if not (PACKAGE / name).is_file()] == []
+    assert [name for name in tests if not (Path(__file__).parents[1] / name).is_file()] == []

@@ -17,6 +17,8 @@ class Command(NamedTuple):
     """Adds the command's options to its parser."""
     run: Callable[[Namespace], int]
     """Runs the command; returns its exit code."""
+    run_name: str = ""
+    """What its run folder is called after, if the whole command can run on another machine by --host."""
 
 
 class Entry(NamedTuple):

@@ -37,6 +37,8 @@ class _Diagnosis:
     well: bool
     seen: str
     advice: str = ""
+    optional: bool = False
+    """Whether it is not here, and few need it."""
 
 
 def _configure(parser: ArgumentParser) -> None:
@@ -67,8 +69,8 @@ def _run(arguments: Namespace) -> int:
 
 
 def _line(diagnosis: _Diagnosis) -> str:
-    mark = "well   " if diagnosis.well else "missing"
-    return f"{mark}  {diagnosis.what:<12}{diagnosis.seen}" + (f": {diagnosis.advice}" if diagnosis.advice else "")
+    mark = "optional" if diagnosis.optional else "ok" if diagnosis.well else "missing"
+    return f"{mark:<10}{diagnosis.what:<12}{diagnosis.seen}" + (f": {diagnosis.advice}" if diagnosis.advice else "")
 
 
 def _python() -> _Diagnosis:
@@ -97,7 +99,7 @@ def _sampler() -> _Diagnosis:
     try:
         return _Diagnosis("sampler", well=True, seen=f"{find_py_spy()}, for --mode external")
     except ProfilerError as error:
-        return _Diagnosis("sampler", well=True, seen=str(error))
+        return _Diagnosis("sampler", well=True, seen=str(error), optional=True)
 
 
 def _system() -> _Diagnosis:
@@ -110,7 +112,7 @@ def _packages() -> _Diagnosis:
     requirements = map(_BENCH.fullmatch, importlib.metadata.requires("placebench") or ())
     names = [found[1] for found in requirements if found and found[1] not in _FOUND_BY_THEMSELVES]
     missing = [name for name in names if not _installed(name)]
-    seen = f"{len(names) - len(missing)} of {len(names)} packages of the extra bench are installed"
+    seen = f"{len(names) - len(missing)} of {len(names)} of the extra bench, for compare, load and lab, are installed"
     return _Diagnosis("packages", not missing, seen, f"no {', '.join(missing)}; {_INSTALL}" if missing else "")
 
 
@@ -134,15 +136,15 @@ def _mod_wsgi() -> _Diagnosis:
     try:
         found = find_mod_wsgi()
     except MissingExtraError as error:
-        return _Diagnosis("mod_wsgi", well=True, seen=str(error))
+        return _Diagnosis("mod_wsgi", well=True, seen=str(error), optional=True)
     return _Diagnosis("mod_wsgi", well=True, seen=f"{found.module} with {found.program}, for lab study matrix")
 
 
 def _free_threaded() -> _Diagnosis:
     """Pythons without a GIL, which the matrix can measure, and nothing else needs."""
-    from placebench.experiment.pythons import free_threaded
+    from placebench.experiment.pythons import find_free_threaded, free_threaded
 
-    return _Diagnosis("no GIL", well=True, seen=free_threaded())
+    return _Diagnosis("no GIL", well=True, seen=free_threaded(), optional=not find_free_threaded())
 
 
 def _postgresql() -> _Diagnosis:
@@ -158,10 +160,10 @@ def _mariadb() -> _Diagnosis:
     try:
         seen = find_mariadbd()["mariadbd"]
     except DatabaseError as error:
-        return _Diagnosis("MariaDB", well=True, seen=str(error))
+        return _Diagnosis("MariaDB", well=True, seen=str(error), optional=True)
     advice = "" if _installed("PyMySQL") else "its driver: pip install 'placebench[mariadb]'"
     seen = f"{seen}, for compare --database mariadb and lab study matrix"
-    return _Diagnosis("MariaDB", well=True, seen=seen, advice=advice)
+    return _Diagnosis("MariaDB", well=True, seen=seen, advice=advice, optional=bool(advice))
 
 
 def _found(what: str, find: Callable[[], object]) -> _Diagnosis:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from placebench.commands import Command, options
-from placebench.commands.output import emit, say
+from placebench.commands.output import emit, say, terminal_width
 from placebench.errors import (
     GateFailedError,
     HistoryError,
@@ -176,7 +176,7 @@ def _show(arguments: Namespace) -> int:
         _write_csv(arguments.csv, history, series)
     emit(
         arguments,
-        text=lambda: render_text(report),
+        text=lambda: render_text(report, width=terminal_width()),
         document=lambda: report.document,
         markdown=lambda: render_markdown(report),
         page=page,

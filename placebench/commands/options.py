@@ -48,8 +48,8 @@ def add_run(parser: ArgumentParser, *, resume: bool = True) -> None:
         parser.add_argument("--resume", action="store_true", help="go on with the run in --out, or with the newest one")
 
 
-def add_host(parser: ArgumentParser) -> None:
-    """--host and --hosts: where the comparison is made."""
+def add_host(parser: ArgumentParser, *, client: bool = True) -> None:
+    """--host, --client-host and --hosts: where a run is made."""
     parser.add_argument(
         "--host",
         type=text,
@@ -57,6 +57,14 @@ def add_host(parser: ArgumentParser) -> None:
         help="machine that everything is started and measured on, by SSH: a host of --hosts, or what the command ssh "
         "takes (default: this one)",
     )
+    if client:
+        parser.add_argument(
+            "--client-host",
+            type=text,
+            metavar="NAME",
+            help="machine that timed requests are sent from, as --host: the servers run where they would without it, "
+            "and are reached over the network (default: that of the servers)",
+        )
     parser.add_argument("--hosts", type=path, metavar="FILE", help="TOML file that describes the machines by name")
 
 

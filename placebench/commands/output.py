@@ -7,6 +7,7 @@ Progress is a bar on a terminal and plain lines elsewhere; `--quiet` leaves it o
 import itertools
 import json
 import os
+import shutil
 import sys
 import time
 from argparse import Namespace
@@ -65,11 +66,16 @@ def emit_report(arguments: Namespace, report: "Report") -> None:
 
     emit(
         arguments,
-        text=lambda: render_text(report),
+        text=lambda: render_text(report, width=terminal_width()),
         document=lambda: report.document,
         markdown=lambda: render_markdown(report),
         page=report.page,
     )
+
+
+def terminal_width() -> int | None:
+    """Return how many characters a line of stdout has room for; None where it is no terminal."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
 
 def open_page(page: Path) -> bool:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from placebench.commands import Command, options
-from placebench.commands.output import emit, emit_report, open_page, print_result, say
+from placebench.commands.output import emit, emit_report, open_page, print_result, say, terminal_width
 from placebench.commands.runs import compare_plan, list_run
 from placebench.errors import PlacebenchError, RunFolderError, TooFewReplicatesError, UsageError
 
@@ -53,6 +53,7 @@ def _configure_reproduce(parser: ArgumentParser) -> None:
     options.add_replicates(parser, "as many as were published")
     options.add_placement(parser)
     options.add_run(parser)
+    options.add_host(parser)
     options.add_output(parser, markdown=True, page=True)
     parser.set_defaults(topology=None, trees=None, seed=None, utilization=None, rounds=None)
 
@@ -101,7 +102,7 @@ def _diff(arguments: Namespace) -> int:
     from placebench.report import difference_report, render_text
 
     report = difference_report(results.load(arguments.before), results.load(arguments.after))
-    emit(arguments, text=lambda: render_text(report), document=lambda: report.document)
+    emit(arguments, text=lambda: render_text(report, width=terminal_width()), document=lambda: report.document)
     return 0
 
 

@@ -4,30 +4,37 @@ The main functions are `compare_plan`, of compare and lab steps, and `run_compar
 run is found or made by `run_folder`, and given its page by `reported` however the work in it ends.
 """
 
+import os
 import shutil
 from argparse import Namespace
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager, redirect_stdout, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from placebench.commands import options
-from placebench.commands.output import emit_report, say, steps
+from placebench.commands.interrupts import interrupted_once
+from placebench.commands.output import emit_report, say, set_verbosity, steps, warn
 from placebench.errors import PlacebenchError, RunFolderError, TooFewReplicatesError, UsageError
+from placebench.paths import is_file
 
 if TYPE_CHECKING:
+    from placebench.experiment.client_machine import ClientMachine
     from placebench.experiment.compare_run import CompareSettings
     from placebench.experiment.data_setup import DataSetup, OwnData, TopologyData
     from placebench.experiment.trials import Experiment, Trial
     from placebench.experiment.variants import Variant
     from placebench.gates import Gate
     from placebench.http_session import Request
+    from placebench.remote.project import Project
     from placebench.report import Report
 
 _T = TypeVar("_T")
 _NEEDED = 6
+_FILES = ("topology", "matrix")
+"""Options that may name a file, which goes to the machine of --host."""
 
 
 def compare_plan(
@@ -80,10 +87,31 @@ def compare_plan(
         width=None if width is None else width / 100,
         rounds=_first(arguments.rounds, plan.rounds, SEQUENTIAL_ROUNDS if sequential else ROUNDS),
         trials=_trials(plan, [each.name for each in variants]),
+        machine=_client(arguments, plan, variants),
     )
     settings = replace(settings, plan=plan_document(_filled_in(arguments, plan, data), settings))
     emit = emit or partial(emit_report, arguments)
     return run_comparison(arguments, data, settings, name=plan.name, gates=gates, emit=emit)
+
+
+def _client(arguments: Namespace, plan: "Experiment", variants: "Sequence[Variant]") -> "ClientMachine | None":
+    """The machine of --client-host; it is found from where the servers run, and described where the command runs."""
+    from placebench.experiment.client_machine import find_client
+    from placebench.measure.remote_hosts import find_host
+
+    name = getattr(arguments, "client_host", None)
+    if not name:
+        return None
+    if plan.workload.workload or plan.workload.locustfile:
+        raise UsageError("a scripted workload is not sent to --client-host: leave one of the two away")
+    if deaf := [each.name for each in variants if each.command and "{host}" not in each.command]:
+        raise UsageError(
+            f"the command of {deaf[0]} has no {{host}}, the address to listen at for --client-host, as in: uvicorn "
+            "shop:app --host {host} --port {port}"
+        )
+    client = find_client(name, getattr(arguments, "client", None) or find_host(name, arguments.hosts))
+    say(f"requests come from {name}, {1000 * client.round_trip_s:.2f} ms away, to servers at {client.address}")
+    return client
 
 
 def _trials(plan: "Experiment", variants: Sequence[str]) -> "tuple[Trial, ...]":
@@ -104,25 +132,68 @@ def _compare_on_host(
     emit: "Callable[[Report], object]",
 ) -> Path:
     """Compare as `compare_plan` on the machine of --host, and report here; raises as `run_comparison` does."""
-    from placebench.commands.remote_run import RemoteJob, run_on_host
+    from placebench.remote.project import Project
+
+    project = Project()
+    if plan.tables.app or plan.tables.variants or plan.setup:
+        project = Project.around(plan.folder, plan.source)
+        folder = project.from_here(plan.folder)
+        plan = replace(plan, folder=folder, tables=replace(plan.tables, folder=folder))
+    compare = partial(compare_plan, plan=plan, **more)
+    return run_there(arguments, plan.name, compare, project, gates=gates, emit=emit)
+
+
+def run_there(
+    arguments: Namespace,
+    name: str,
+    work: Callable[[Namespace], object],
+    project: "Project | None" = None,
+    *,
+    gates: "Sequence[Gate]" = (),
+    emit: "Callable[[Report], object] | None" = None,
+) -> Path:
+    """Do on the machine of --host what makes a run, in a folder here called after *name*; return the folder.
+
+    work: is called there with the arguments, whose --out is the run's folder there; it can be pickled.
+    emit: is called with the report at the end, as by `run_comparison`; None: the report is printed.
+    """
+    from placebench.measure.remote_hosts import find_host
+    from placebench.remote.project import Project
+    from placebench.remote.session import run_on_host
     from placebench.report import raise_for_gates
 
     reports: list[Report] = []
     too_few: TooFewReplicatesError | None = None
+    host = find_host(arguments.host, arguments.hosts)
+    emit = emit or partial(emit_report, arguments)
+    if client_host := getattr(arguments, "client_host", None):
+        arguments = Namespace(**vars(arguments), client=find_host(client_host, arguments.hosts))
+    files = {name: path for name in _FILES if is_file(path := Path(getattr(arguments, name, None) or ""))}
+    arguments = Namespace(**{**vars(arguments), **{name: path.name for name, path in files.items()}})
+    project = replace(project or Project(), given=tuple(files.values()))
 
     def keep(report: "Report") -> None:
         reports.append(report)
         emit(report)
 
-    with run_folder(arguments, plan.name) as folder, reported(folder, keep, gates):
+    with run_folder(arguments, name) as folder, reported(folder, keep, gates):
+        there = partial(_work_there, work, arguments)
         try:
-            run_on_host(RemoteJob(arguments, plan, more), folder)
+            run_on_host(arguments.host, host, there, project, folder, say=say, show=warn)
         except TooFewReplicatesError as error:
             too_few = error
     raise_for_gates(reports[-1])
     if too_few is not None:
         raise too_few
     return folder
+
+
+def _work_there(work: Callable[[Namespace], object], arguments: Namespace, folder: Path) -> None:
+    """Do *work* on the machine of --host, into *folder* there; what it prints as its result is not shown."""
+    set_verbosity(arguments)
+    there = {"host": None, "out": folder, "open": False, "json": False, "markdown": False}
+    with interrupted_once(), Path(os.devnull).open("w") as nowhere, redirect_stdout(nowhere):
+        work(Namespace(**{**vars(arguments), **there}))
 
 
 def _data(
@@ -253,7 +324,9 @@ def _claimed(arguments: Namespace, name: str) -> Path:
     from placebench.experiment.run_folder import claim_folder, new_folder
 
     if not getattr(arguments, "resume", False):
-        return claim_folder(arguments.out.resolve()) if arguments.out else new_folder(name, paths.profiles_folder())
+        if arguments.out is None:
+            return new_folder(name, paths.profiles_folder())
+        return claim_folder(arguments.out.resolve(), can_resume=hasattr(arguments, "resume"))
     made = sorted(paths.profiles_folder().glob(f"*-{name}")) if arguments.out is None else [arguments.out.resolve()]
     if not made or not (made[-1] / "run.json").is_file():
         where = arguments.out or paths.profiles_folder()

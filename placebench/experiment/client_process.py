@@ -2,11 +2,17 @@
 
 `http_client` starts one that sends over HTTP, `app_client` one that calls a WSGI application; `drive` of either returns
 `Driven`. It is a process of its own, so that what it reads and digests shares no interpreter with the one that meters
-the server. Run as `python -m placebench.experiment.client_process FOLDER`.
+the server. Run as `python -m placebench.experiment.client_process FOLDER`; `main` runs on another machine
+(`placebench.experiment.client_machine`), where nothing is written and responses come back with the times.
 """
 
+import base64
 import hashlib
 import json
+import os
+import select
+import signal
+import socket
 import sys
 import threading
 import time
@@ -27,6 +33,7 @@ from placebench.experiment.canonical_response import (
     find_values,
     parse_response,
 )
+from placebench.experiment.client_machine import ClientMachine
 from placebench.experiment.http_request import HEADERS, Reply, send
 from placebench.experiment.scripted_workload import Script, WorkloadClient, load_script
 from placebench.experiment.workload import LoginRequest, SentRequest, Workload
@@ -34,6 +41,7 @@ from placebench.http_session import Session
 from placebench.runtime.line_process import LineProcess, line_process, serve_lines
 from placebench.runtime.supervisor import ChildSpec
 
+_SILENCE_S, _CONNECT_LIMIT_S, _CONNECTIONS = 900, 10, 5
 _GONE = "the process that sends the requests died"
 _IN_PROCESS = Path(__file__).parents[1] / "runtime" / "standalone" / "in_process_client.py"
 
@@ -74,8 +82,8 @@ class Driven:
 class HttpClient:
     """A process of users who send requests over HTTP."""
 
-    def __init__(self, process: LineProcess) -> None:
-        self._process = process
+    def __init__(self, process: LineProcess, responses: Path) -> None:
+        self._process, self._responses = process, responses
         self._sent: Workload | None = None
         """The workload that the process has."""
 
@@ -90,6 +98,8 @@ class HttpClient:
             order["workload"] = msgspec.to_builtins(workload)
             self._sent = workload
         made = self._process.call(order)
+        for digest, body, head in made.pop("distinct", ()):
+            _write_response(self._responses, digest, base64.b64decode(body), head)
         if error := made.pop("error", None):
             raise LoadError(error)
         return Driven(**made)
@@ -128,11 +138,16 @@ class AppClient:
 
 
 @contextmanager
-def http_client(folder: Path) -> Iterator[HttpClient]:
-    """A client process for the `with` block; the bodies lie in `responses` of the run's *folder*."""
-    argv = [sys.executable, "-m", "placebench.experiment.client_process", str(responses_folder(folder))]
+def http_client(folder: Path, machine: ClientMachine | None = None) -> Iterator[HttpClient]:
+    """A client process for the `with` block, here or on *machine*; bodies lie in `responses` of the run's *folder*."""
+    responses = responses_folder(folder)
+    if machine is not None:
+        with machine.process(folder / "log" / "client.log") as process:
+            yield HttpClient(process, responses)
+        return
+    argv = [sys.executable, "-m", "placebench.experiment.client_process", str(responses)]
     with line_process(_spec(argv, folder), gone=_GONE) as process:
-        yield HttpClient(process)
+        yield HttpClient(process, responses)
 
 
 @contextmanager
@@ -179,8 +194,11 @@ def _spec(argv: list[str], folder: Path, variables: Mapping[str, str] | None = N
 class Client:
     """Sends requests, and remembers the responses; runs in the client process."""
 
-    def __init__(self, folder: Path, *, clock: Callable[[], float] = time.perf_counter) -> None:
+    def __init__(self, folder: Path | None, *, clock: Callable[[], float] = time.perf_counter) -> None:
+        """folder: where each distinct response is written; None: it is kept in `distinct`."""
         self._folder = folder
+        self.distinct: list[tuple[str, bytes, Mapping[str, Any]]] = []
+        """Canonical digest, body and head, until they are taken away."""
         self._clock = clock
         self._canonical: dict[_Seen, str] = {}
         """The digest of the canonical form, by that of the bytes with what is compared of the head."""
@@ -261,8 +279,7 @@ class Client:
             except OSError as error:
                 raise LoadError(f"login {call.label}: {error}") from error
             if not call.accepts(reply.status):
-                said = " ".join(reply.body[:200].decode(errors="replace").split())
-                raise LoadError(f"login {call.label}: status {reply.status}, expected {call.expected}: {said}")
+                raise LoadError(f"login {call.label}: {_unexpected(call, reply)}")
             session.keep_cookies(reply.headers)
             if token := _token(call, reply):
                 name, _, value = call.send.partition(":")
@@ -274,8 +291,18 @@ class Client:
     def _digest(self, key: "_Seen", body: bytes, head: dict[str, Any], rules: ResponseRules) -> str:
         if key not in self._canonical:
             self._canonical[key] = digest = parse_response(body, rules, head).digest
-            _write_response(self._folder, digest, body, head)
+            if self._folder is None:
+                self.distinct.append((digest, body, head))
+            else:
+                _write_response(self._folder, digest, body, head)
         return self._canonical[key]
+
+
+def _unexpected(call: SentRequest, reply: Reply) -> str:
+    """What is wrong with the status of a response, and what its body says, unless that is a page, in markup."""
+    said = " ".join(reply.body[:200].decode(errors="replace").split())
+    wrong = f"status {reply.status}, expected {call.expected}"
+    return wrong if not said or said.startswith("<") else f"{wrong}: {said}"
 
 
 _Seen = tuple[bytes, tuple[Any, ...]]
@@ -307,7 +334,7 @@ class _Sender:
                 headers=_headers(call, self._session),
                 body=call.body,
             )
-            failure = "" if call.accepts(reply.status) else f"status {reply.status}, expected {call.expected}"
+            failure = "" if call.accepts(reply.status) else _unexpected(call, reply)
         except OSError as error:
             failure = f"{type(error).__name__}: {error}"
         wall_s, cpu_s = self._clock() - started, time.thread_time() - cpu_before
@@ -381,19 +408,66 @@ def _token(call: LoginRequest, reply: Reply) -> str:
     return found[0]
 
 
-def _main() -> None:
-    client, workloads = Client(Path(sys.argv[1])), [Workload()]
+def main(folder: Path | None = None) -> None:
+    """Serve orders of `HttpClient` until the other side is gone.
+
+    folder: of the responses; None: on another machine, where the process ends with the connection, or silence on it.
+    """
+    client, workloads = Client(folder), [Workload()]
 
     def respond(*, workload: Mapping[str, Any] | None = None, **order: Any) -> dict[str, Any]:
+        if "peer" in order:
+            return {"peer": os.environ.get("SSH_CONNECTION", "no address").split()[0]}
+        if "connect" in order:
+            return _connect(*order["connect"])
         if workload is not None:
             workloads[:] = [msgspec.convert(workload, Workload)]
         try:
-            return asdict(client.drive(workload=workloads[0], **order))
+            made = asdict(client.drive(workload=workloads[0], **order))
         except LoadError as error:
-            return {"error": str(error)}
+            made = {"error": str(error)}
+        made["distinct"] = [(name, base64.b64encode(body).decode(), head) for name, body, head in client.distinct]
+        client.distinct.clear()
+        return made
 
-    serve_lines(respond)
+    serve_lines(respond if folder is not None else _watched(respond))
+
+
+def _watched(respond: Callable[..., dict[str, Any]]) -> Callable[..., dict[str, Any]]:
+    """The same, in a process that ends with its standard input, or after a long silence, as of a cable that is cut."""
+    threading.Thread(target=_end_with_input, daemon=True).start()
+    signal.alarm(_SILENCE_S)
+
+    def respond_in_time(**order: Any) -> dict[str, Any]:
+        signal.alarm(0)
+        try:
+            return respond(**order)
+        finally:
+            signal.alarm(_SILENCE_S)
+
+    return respond_in_time
+
+
+def _end_with_input() -> None:
+    """End the process as soon as nobody writes to its standard input any more, also while a request is under way."""
+    poller = select.poll()
+    poller.register(0, select.POLLRDHUP)
+    poller.poll()
+    os._exit(1)
+
+
+def _connect(address: str, port: int) -> dict[str, Any]:
+    """How long connections to a port take, or why there is none."""
+    connected_s = []
+    for _ in range(_CONNECTIONS):
+        started = time.perf_counter()
+        try:
+            socket.create_connection((address, port), timeout=_CONNECT_LIMIT_S).close()
+        except OSError as error:
+            return {"error": error.strerror or str(error)}
+        connected_s.append(time.perf_counter() - started)
+    return {"connected_s": connected_s}
 
 
 if __name__ == "__main__":
-    _main()
+    main(Path(sys.argv[1]))

@@ -20,7 +20,7 @@ from placebench.experiment.source_checkout import Origin, read_origin
 from placebench.experiment.variants import CONTROL, PLACEMENT, Variant, find_variant
 from placebench.runtime.mariadb import find_mariadbd
 from placebench.runtime.mod_wsgi import find_mod_wsgi
-from placebench.runtime.uwsgi import uwsgi_program
+from placebench.runtime.uwsgi import has_uwsgi
 
 _PORTABLE_TO = ("sqlite", "mariadb")
 _SQLALCHEMY = (2, 1)
@@ -251,15 +251,7 @@ def _installed(python: Path | None = None) -> Installed:
         versions = dict(json.loads(ended.stdout))
     except (OSError, ValueError, subprocess.TimeoutExpired) as error:
         raise PlacebenchError(f"{python} does not say what it holds ({error}): is it Python 3.11 or later?") from error
-    return Installed(program_path, versions, _has_uwsgi(python))
-
-
-def _has_uwsgi(python: Path | None) -> bool:
-    try:
-        uwsgi_program(python)
-    except MissingExtraError:
-        return False
-    return True
+    return Installed(program_path, versions, has_uwsgi(python))
 
 
 def _pins(point: Mapping[str, Any], variant: Variant | None) -> Iterator[tuple[str, str]]:

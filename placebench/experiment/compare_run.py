@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from placebench.errors import PlacebenchError
+from placebench.experiment.client_machine import ClientMachine
 from placebench.experiment.counted_pass import (
     Statistics,
     count_on_the_wire,
@@ -70,6 +71,8 @@ class CompareSettings:
 
     trials: tuple[Trial, ...] = ()
     """What is compared with what; none: each variant with the first."""
+    machine: ClientMachine | None = None
+    """Where timed requests are sent from; None: from here."""
     plan: Mapping[str, Any] = field(default_factory=dict)
     """What makes the comparison again (`placebench.experiment.published_plan`); empty: nobody wrote it."""
 
@@ -88,12 +91,13 @@ class CompareSettings:
     def to_json(self) -> dict[str, Any]:
         """For the head of the run; the same for the same question, which a sequential run may go on with at will."""
         free = ("replicates", "width") if self.sequential else ("sequential", "width")
-        left_out = ("variants", "workload", "trials", "plan", *free)
+        left_out = ("variants", "workload", "trials", "plan", "machine", *free)
         kept = {name: value for name, value in vars(self).items() if name not in left_out}
         variants = [variant.to_json() for variant in self.variants]
         trials = [asdict(each) for each in self.trials]
         return {
             **kept,
+            **({"client_host": self.machine.name} if self.machine else {}),
             "workload": self.workload.to_json(),
             "variants": variants,
             "trials": trials,
@@ -161,7 +165,8 @@ class CompareRun:
             self._run.claim_server(self._server)
         urls = {each.name: databases.of(each) for each in variants}
         url, receipt = databases.template()
-        self._run.record_environment(receipt=receipt, manifest=manifest(url))
+        client = {"client": self._settings.machine.to_json()} if self._settings.machine else {}
+        self._run.record_environment(receipt=receipt, manifest={**manifest(url), **client})
         if unchecked := receipt.get("unchecked_tables"):
             self._run.note(f"changes to {', '.join(unchecked)} will not be noticed: too many rows to digest")
         return PreparedVariants(
@@ -170,6 +175,7 @@ class CompareRun:
             workload=self._settings.workload,
             folder=self._run.path,
             block_s=self._settings.block_s,
+            machine=self._settings.machine,
             timer=self._run.timer,
             contents=data.contents,
             before={name: data.contents(url) for name, url in urls.items()} if "digest" in receipt else {},

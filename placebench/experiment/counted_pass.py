@@ -220,6 +220,7 @@ def count_on_the_wire(
     server_log = log / f"server-{name}.log"
     workload, folder = prepared.workload_of(name), responses_folder(prepared.folder)
     with (
+        _failures_with_log(name, server_log),
         prepared.client() as client,
         _open_counters(database_url, read, log) as counters,
         _watch_file(database_url) as is_opened,
@@ -248,6 +249,15 @@ def count_on_the_wire(
     made = replace(_pass(name, counted, by_statement), table_statements=later, first_statements=kept)
     made.save(prepared.folder / f"wire-{name}.json")
     return made
+
+
+@contextmanager
+def _failures_with_log(name: str, log: Path) -> Iterator[None]:
+    """Add to the failure of a request whose it is, and the log that may say why."""
+    try:
+        yield
+    except LoadError as error:
+        raise LoadError(f"{name}: {error}; its log: {log}") from error
 
 
 def _check_traffic(name: str, variant: Variant, traffic: Traffic | None, is_opened: bool) -> None:

@@ -18,7 +18,7 @@ _S = TypeVar("_S")
 _V = TypeVar("_V")
 LONGEST_NAME: Final = 160
 """Letters of a variant's name: it is part of the names of files, which have 255 bytes at most."""
-_FileName = Annotated[str, Meta(pattern=r"^[A-Za-z0-9_.,+:=@-]+$", max_length=LONGEST_NAME + 8)]
+_FileName = Annotated[str, Meta(pattern=r"^[A-Za-z0-9_.,+:=@~-]+$", max_length=LONGEST_NAME + 8)]
 """The name of a variant that files are called after."""
 _Metric = Literal[
     "", "cpu_s", "wall_s", "pss_bytes", "statements", "rows", "round_trips", "bytes_sent", "bytes_received", "gc_s"
@@ -322,6 +322,7 @@ class _NetworkSettings(_Study[_NetworkPoint]):
     between: Literal["database", "client"]
     bytes_per_s: Positive | None
     proxies: _AtLeastOne
+    clients: NotRequired[_AtLeastOne]
 
 
 class _Trace(TypedDict):
@@ -391,7 +392,7 @@ class _MatrixValues(TypedDict):
 
 
 class _WorkersPoint(TypedDict):
-    workload: Literal["compute", "database", "network", "query", "state", "state-frozen"]
+    workload: Literal["compute", "database", "network", "query", "state", "state-frozen", "subprocess"]
     processes: _AtLeastOne
     threads: _AtLeastOne
     server: NotRequired[Literal["uvicorn", "granian"]]

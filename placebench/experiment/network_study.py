@@ -6,10 +6,12 @@ on a database of its own and stays up for the whole study, as its link does, unl
 changes the link's shape. A job begins when its first request is sent and ends when the body of its last one is read.
 """
 
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, astuple, dataclass, replace
 from functools import partial
 from http import HTTPStatus
 from pathlib import Path
@@ -31,7 +33,7 @@ from placebench.topology import Topology
 TINY_OPERATIONS: Final = 1000
 _WAITING: Final = "placebench.reference.waiting:application"
 _HASH_SEED = 1
-_WARM_UP_REQUESTS = 2
+_WARM_UP_ROUNDS = 2
 
 _Between = Literal["database", "client"]
 
@@ -53,6 +55,8 @@ class NetworkStudy:
     proxies: int = 1
     compress: bool = False
     """Whether each variant is also measured with responses in gzip."""
+    clients: int = 1
+    """How many do the job at the same time, each on connections of its own; as many workers serve them."""
 
     @property
     def points(self) -> tuple[Point, ...]:
@@ -69,9 +73,10 @@ class NetworkStudy:
         """Return what is measured.
 
         A measurement has `elapsed_s, cpu_s, client_cpu_s, proxy_cpu_s, round_trips, connections, bytes_sent,
-        bytes_received, in_transit_s, body_bytes, trace`, of the whole job; cpu_s is None where not all could be read.
+        bytes_received, in_transit_s, body_bytes, trace`, of the jobs of all clients; elapsed_s is that of the client
+        that waited longest, and cpu_s is None where not all could be read.
         """
-        named = ("job", "operations", "between", "bytes_per_s", "proxies")
+        named = ("job", "operations", "between", "bytes_per_s", "proxies", "clients")
         return StudySpec(
             command="network",
             points=self.points,
@@ -92,7 +97,7 @@ class NetworkStudy:
 
             def measure(point: Point, _: int) -> dict[str, Any]:
                 with served[point["variant"]].in_use() as variant:
-                    return variant.measure(point, requests, self.bytes_per_s)
+                    return variant.measure(point, requests, self)
 
             yield measure
 
@@ -110,7 +115,7 @@ def small_reads(topology: Topology, operations: int) -> list[str]:
 
 @dataclass(frozen=True)
 class Sent:
-    """One request as the client saw it."""
+    """One request as the client saw it, or several."""
 
     elapsed_s: float
     cpu_s: float
@@ -161,6 +166,7 @@ class _Served:
         self._link = link
         self._database_url = database_url
         self._same = same
+        self._checking = threading.Lock()
 
     @classmethod
     @contextmanager
@@ -178,24 +184,36 @@ class _Served:
                 server = stack.enter_context(serve(_spec(study, variant, database_url, setup.folder)))
                 link = stack.enter_context(open_service_link(server.url, proxies=study.proxies, log=log))
             made = cls(variant, server, link, database_url, same)
-            for request in requests[:_WARM_UP_REQUESTS]:  # compile and connect, and give the first responses
-                made._send(server.url, request, "identity")
+            for _ in range(_WARM_UP_ROUNDS):  # compile and connect, and give the first responses
+                made._send_all(server.url, requests[:1], "identity", study.clients)
             yield made
 
-    def measure(self, point: Point, requests: Sequence[str], bytes_per_s: float | None) -> dict[str, Any]:
+    def measure(self, point: Point, requests: Sequence[str], study: NetworkStudy) -> dict[str, Any]:
         """One job over the emulated network of the point."""
         encoding = "gzip" if point.get("compress") else "identity"
         url = self._link.url if self._link.url.startswith("http") else self._server.url
-        profile = LinkProfile(point["latency_ms"] / 1e3, bytes_per_s)
+        profile = LinkProfile(point["latency_ms"] / 1e3, study.bytes_per_s)
         made = measure_job(
             self._link,
             profile,
             self._database_url,
             self._server.worker_pids,
-            lambda: [self._send(url, request, encoding) for request in requests],
+            lambda: [self._send_all(url, requests, encoding, study.clients)],
         )
         self._server.check()
         return made
+
+    def _send_all(self, url: str, requests: Sequence[str], encoding: str, clients: int) -> Sent:
+        """The requests one after the other, by so many clients at once: the longest time, and the sums."""
+
+        def job(_: int) -> Sent:
+            made = [self._send(url, request, encoding) for request in requests]
+            return Sent(*(sum(values) for values in zip(*map(astuple, made), strict=True)))
+
+        with ThreadPoolExecutor(clients) as threads:
+            made = list(threads.map(job, range(clients)))
+        longest_s = max(each.elapsed_s for each in made)
+        return Sent(longest_s, sum(each.cpu_s for each in made), sum(each.packed_bytes for each in made))
 
     def _send(self, url: str, request: str, encoding: str) -> Sent:
         """One request, timed until its body is read; then its response is compared with the others'."""
@@ -207,7 +225,8 @@ class _Served:
         elapsed_s, cpu_s = time.perf_counter() - started, time.thread_time() - cpu_before
         if reply.status != HTTPStatus.OK:
             raise LoadError(f"{self._variant.name} returned {reply.status}, expected 200; {self._state()}")
-        self._same.check(self._variant.name, request, reply.body)
+        with self._checking:
+            self._same.check(self._variant.name, request, reply.body)
         return Sent(elapsed_s, cpu_s, reply.packed_bytes)
 
     def _state(self) -> str:
@@ -222,4 +241,5 @@ class _Served:
 def _spec(study: NetworkStudy, variant: Variant, database_url: str, folder: Path) -> ServerSpec:
     made = variant.spec(database_url, hash_seed=_HASH_SEED, log=folder / "log" / f"uwsgi-{variant.name}.log")
     environment = {**made.environment, "PLACEBENCH_COMPRESS": str(int(study.compress))}
-    return replace(made, environment=environment, module=_WAITING if study.job == "waits" else made.module)
+    module = _WAITING if study.job == "waits" else made.module
+    return replace(made, environment=environment, module=module, processes=max(study.clients, made.processes))

@@ -41,9 +41,9 @@ class PerfloadSettings:
     processes: int = 2
     threads: int = 2
     users: int = 4
-    closed_s: float = 5.0
-    open_s: float = 10.0
-    counted_requests: int = 3
+    closed_s: float = 4.0
+    open_s: float = 8.0
+    counted_requests: int = 2
     profiled_requests: int = 12
     replicates: int = 6
     rounds: int = 2
@@ -57,7 +57,7 @@ class PerfloadSettings:
 
     @classmethod
     def default(cls) -> "PerfloadSettings":
-        """Return the cumulative series with the algorithms: about six minutes on two cores with 1000 nested trees."""
+        """Return the cumulative series with the algorithms: about five minutes on two cores with 1000 nested trees."""
         return cls(variants=(*cumulative(), *ALGORITHMS))
 
     @classmethod

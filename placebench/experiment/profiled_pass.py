@@ -12,16 +12,17 @@ import random
 import shutil
 import subprocess
 import time
-from collections.abc import Collection, Sequence
+from collections import defaultdict
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from statistics import fmean, median
+from statistics import median
 from urllib.parse import urlsplit
 
 from placebench.errors import ServerError
-from placebench.experiment.client_process import Client, HttpClient
+from placebench.experiment.client_process import Client, Driven, HttpClient
 from placebench.experiment.load_run import LoadSpec, run_load
 from placebench.experiment.passes import PassSetup
 from placebench.experiment.records import (
@@ -36,7 +37,7 @@ from placebench.experiment.replicate import PreparedVariants
 from placebench.experiment.run_folder import FAILURES, RunFolder, error_text
 from placebench.experiment.variants import Variant
 from placebench.experiment.workload import Workload
-from placebench.profiler.analysis.difference import self_times
+from placebench.profiler.analysis.difference import Frame, self_times
 from placebench.profiler.analysis.merging import load_session, merge_sessions
 from placebench.profiler.model.files import flame_graph_beside, write_whole
 from placebench.profiler.model.recording_data import notes_of
@@ -122,24 +123,33 @@ def _profile(prepared: PreparedVariants, variant: Variant, number: int, *, enoug
     workload = prepared.workload
     with prepared.client() as client, serve(spec) as server:
         warm = client.drive(server.url, workload, times=_WARM_UP_REQUESTS, login=True).check()
-        sent = _send_for_a_while(client, server.url, workload, enough_s)
-        recorded = wait_for_recordings(folder, warm.names, len(warm.wall_s) + sent)[-sent:]
+        driven = _send_for_a_while(client, server.url, workload, enough_s)
+        names = set(chain(warm.names, *(each.names for each in driven)))
+        labels = [label for each in driven for label in each.calls or workload.cycle_labels]
+        recorded = wait_for_recordings(folder, names, len(warm.wall_s) + len(labels))[-len(labels) :]
     flames = [flame for flame, _ in recorded]
     notes = list(notes_of(recording for _, recording in recorded))
-    made = ProfiledReplicate(number, variant.name, sent, _mean_times(flames), notes)
+    made = ProfiledReplicate(number, variant.name, len(labels), _mean_times(flames, labels), notes)
     mean_request = json.dumps(merge_sessions(flames).to_json())
     write_whole(_mean_request(prepared.folder, variant.name, number), mean_request)
     shutil.rmtree(folder)
     return made
 
 
-def _mean_times(sessions: Sequence[Path]) -> list[FrameTime]:
-    """Each frame's self time, the mean of the requests without those that took twice the median: they waited."""
-    requests = [self_times(load_session(path)) for path in sessions]
-    most = _LONGEST * median(sum(request.values()) for request in requests)
-    kept = [request for request in requests if sum(request.values()) <= most]
-    frames = dict.fromkeys(chain.from_iterable(kept))
-    times = {frame: fmean(request.get(frame, 0.0) for request in kept) for frame in frames}
+def _mean_times(sessions: Sequence[Path], labels: Sequence[str]) -> list[FrameTime]:
+    """Each frame's self time in the mean of the requests.
+
+    labels: by what requests are alike. One that took twice the median of those waited, and does not count.
+    """
+    alike: dict[str, list[Mapping[Frame, float]]] = {}
+    for path, label in zip(sessions, labels, strict=True):
+        alike.setdefault(label, []).append(self_times(load_session(path)))
+    times: defaultdict[Frame, float] = defaultdict(float)
+    for requests in alike.values():
+        most = _LONGEST * median(sum(request.values()) for request in requests)
+        kept = [request for request in requests if sum(request.values()) <= most]
+        for frame, self_s in chain.from_iterable(request.items() for request in kept):
+            times[frame] += self_s / len(kept) * len(requests) / len(sessions)
     least = _SMALLEST_SHARE * sum(times.values())
     return [FrameTime(*frame, self_s) for frame, self_s in times.items() if self_s > least]
 
@@ -161,12 +171,14 @@ def with_profiler(variant: Variant, spec: ServerSpec, folder: Path, mode: str = 
     return replace(spec, module=f"{_SERVED}:application", environment={**spec.environment, **variables})
 
 
-def _send_for_a_while(client: Client | HttpClient, url: str, workload: Workload, enough_s: float) -> int:
-    """Send some cycles of requests, and return how many requests; as many to each variant where they write."""
+def _send_for_a_while(client: Client | HttpClient, url: str, workload: Workload, enough_s: float) -> list[Driven]:
+    """Send some cycles of requests, and return what came of each; as many to each variant where they write."""
     began, sent = time.monotonic(), 0
+    made = []
     while sent < _FEWEST or (not workload.writes and sent < _MOST and time.monotonic() - began < enough_s):
-        sent += len(client.drive(url, workload).check().wall_s)
-    return sent
+        made.append(client.drive(url, workload).check())
+        sent += len(made[-1].wall_s)
+    return made
 
 
 def profile_under_load(setup: PassSetup, variant: str, *, requests: int) -> None:

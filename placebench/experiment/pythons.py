@@ -48,9 +48,14 @@ def find_pythons() -> Mapping[str, Path]:
     return {version: found[version] for version in sorted(found, key=_numbers) if _numbers(version) >= OLDEST}
 
 
+def find_free_threaded() -> list[str]:
+    """Return the versions of this machine's Pythons that have no GIL."""
+    return [version for version in find_pythons() if version.endswith("t")]
+
+
 def free_threaded() -> str:
     """Which Pythons of this machine have no GIL and how they are measured, or that there is none, in one line."""
-    found = [version for version in find_pythons() if version.endswith("t")]
+    found = find_free_threaded()
     if not found:
         return "no free-threaded Python on this machine, so none is measured: uv python install 3.14t"
     measured = f'lab study matrix FILE with python = ["{found[-1]}"] measures its threads'

@@ -22,6 +22,7 @@ from pathlib import Path
 from sqlalchemy.exc import SQLAlchemyError
 
 from placebench.errors import DatabaseError, LoadError, ServerError
+from placebench.experiment.client_machine import ClientMachine
 from placebench.experiment.client_process import Client, Driven, HttpClient, http_client, responses_folder
 from placebench.experiment.phase_timer import PhaseTimer
 from placebench.experiment.records import Block, WirePass, read_blocks, rewrite_lines
@@ -121,6 +122,8 @@ class PreparedVariants:
     folder: Path
     block_s: float
     """How long a block should take."""
+    machine: ClientMachine | None = None
+    """Where timed requests are sent from; None: from here."""
     timer: PhaseTimer = field(default_factory=PhaseTimer)
     """Where the time of its replicates goes."""
     contents: Callable[[str], TableContents] = read_tables
@@ -264,7 +267,8 @@ class _Served:
     def started(cls, prepared: PreparedVariants, name: str, hash_seed: int) -> Iterator["_Served"]:
         """The variant, its hash seed shared with the other variants."""
         log = prepared.folder / "log" / f"server-{name}.log"
-        server = serve(prepared.named[name].spec(prepared.databases[name], hash_seed=hash_seed, log=log))
+        spec = prepared.named[name].spec(prepared.databases[name], hash_seed=hash_seed, log=log)
+        server = serve(replace(spec, host=prepared.machine.address) if prepared.machine else spec)
         try:
             yield cls(prepared, name, server)
         finally:
@@ -356,7 +360,7 @@ def _has_round_trips(wire: Path) -> bool:
 def _client(prepared: PreparedVariants) -> Iterator[HttpClient]:
     with ExitStack() as stack:
         with prepared.timer.measure("start"):
-            client = stack.enter_context(http_client(prepared.folder))
+            client = stack.enter_context(http_client(prepared.folder, prepared.machine))
         try:
             yield client
         finally:

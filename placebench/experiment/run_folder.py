@@ -197,12 +197,16 @@ def new_folder(name: str, parent: Path) -> Path:
     return claim_folder(folder)
 
 
-def claim_folder(folder: Path) -> Path:
-    """Make *folder* for a new run; raises RunFolderError when it already holds something, or is a file."""
+def claim_folder(folder: Path, *, can_resume: bool = False) -> Path:
+    """Make *folder* for a new run; raises RunFolderError when it already holds something, or is a file.
+
+    can_resume: whether the command has --resume, which the error names where the folder holds a run.
+    """
     if folder.exists() and not folder.is_dir():
         raise RunFolderError(f"{folder} is a file, a run wants a folder of its own: name another with --out")
     if folder.exists() and any(folder.iterdir()):
-        raise RunFolderError(f"{folder} is not empty, a run wants a folder of its own: name another with --out")
+        resume = ", or continue this run with --resume" if can_resume and (folder / "run.json").is_file() else ""
+        raise RunFolderError(f"{folder} is not empty, a run wants a folder of its own: name another with --out{resume}")
     make_folder(folder / "log", error=RunFolderError)
     return folder
 

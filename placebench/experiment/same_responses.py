@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -26,6 +27,8 @@ from placebench.experiment.http_request import fetch
 from placebench.reference.variants import variant as reference_variant
 from placebench.runtime.application_servers import serve
 from placebench.runtime.running_server import ServerSpec
+
+_PATH = re.compile(r"\$(?:\.\w+|\[[^\]]+\])+")
 
 
 @dataclass
@@ -164,10 +167,18 @@ class SameResponses:
         if found := self.first_difference(name, request, response):
             which = f" to {request}" if len(self._expected) > 1 else ""
             first = self._of(request).variant
-            than = "each time" if first == name else f"from {first}"
-            raise self.error(f"{name} responds{which} differently {than}: {found}")
+            than, remedy = ("each time", self._remedy(found)) if first == name else (f"from {first}", "")
+            raise self.error(f"{name} responds{which} differently {than}: {found}{remedy}")
         self._of(request).accepted.add(response.digest)
         self.save_equal()
+
+    def _remedy(self, found: str) -> str:
+        """How to allow that a variant differs from itself at a JSON path."""
+        path = _PATH.match(found)
+        if path is None or self.rules.candidates:
+            return ""
+        ignored = re.sub(r"\[\d+\]", "[*]", path[0])
+        return f'; if that may differ, as after a request that writes: same_responses.ignore = ["{ignored}"]'
 
     def _document(self, found: str | None) -> dict[str, Any]:
         first = next((each.first for each in self._expected.values()), None)
@@ -211,7 +222,7 @@ def verify_variants(database_url: str, requests: Sequence[str], variants: Sequen
     same = SameResponses()
     for variant in variants:
         chosen = reference_variant(variant)
-        processes, threads = chosen.worker.workers or (1, 1)
+        processes, threads = chosen.worker.workers
         spec = ServerSpec(database_url, variant, processes=processes, threads=threads, **chosen.serving)
         with serve(spec) as server:
             for request in requests:

@@ -37,7 +37,7 @@ from placebench.runtime.uwsgi import uwsgi_program
 CONTROL, PLACEMENT = "noop", "placement"
 _REFERENCE = "placebench.reference.wsgi:application"
 _PLACEMENT_MODULE = "placement.wsgi.api:application"
-_NOT_IN_A_NAME = re.compile(r"[^A-Za-z0-9_.,+:=@-]+")
+_NOT_IN_A_NAME = re.compile(r"[^A-Za-z0-9_.,+:=@~-]+")
 # No authentication, no debug log, and nothing written at its start.
 _PLACEMENT_VARIABLES = {
     "OS_PLACEMENT_DATABASE__CONNECTION": "{database_url}",
@@ -282,7 +282,10 @@ def _of_name(name: str, tables: VariantTables, placement_python: Path | None) ->
         chosen = reference_variant(name)
     except VariantError as error:
         if tables.app is None:
-            own = "a table [tool.placebench.variants.NAME] in pyproject.toml, or [variants.NAME] in --plan FILE"
+            own = (
+                "a table [tool.placebench.variants.NAME] in pyproject.toml, or [variants.NAME] in --plan FILE; or a "
+                "git revision, where a table [tool.placebench.app] or [app] there has your app = 'module:callable'"
+            )
             raise VariantError(f"{error}; or {CONTROL}, {PLACEMENT}, {own}") from error
         revision = VariantTable(rev=name)
         return _of_table(name, revision, tables, placement_python)
@@ -290,7 +293,7 @@ def _of_name(name: str, tables: VariantTables, placement_python: Path | None) ->
         name,
         variables={"PLACEBENCH_VARIANT": name},
         **chosen.serving,
-        workers=chosen.worker.workers or (1, 1),
+        workers=chosen.worker.workers,
         revisions=chosen.revisions,
     )
 

@@ -20,13 +20,20 @@ from placebench.experiment.same_responses import SameResponses
 from placebench.experiment.study import Measure, Point, Restartable, StudySetup, StudySpec
 from placebench.experiment.workload import placement_workload
 from placebench.measure.meters import Backends, backend_cpu_between, read_backends
-from placebench.measure.processes import Memory, MemorySampler, cpu_between, read_cpu_by_pid
+from placebench.measure.processes import Memory, MemorySampler, cpu_between, read_cpu_by_pid, read_tree_cpu_s
 from placebench.reference.variants import variant as reference_variant
 from placebench.runtime.application_servers import serve
 from placebench.runtime.running_server import RunningServer, ServerSpec
 
-REQUESTS: Final = {"compute": 400, "database": 400, "network": 400, "query": 40, "state": 400, "state-frozen": 400}
-QUICK_REQUESTS: Final = {"compute": 60, "database": 60, "network": 60, "query": 40, "state": 100, "state-frozen": 100}
+REQUESTS: Final = {
+    **dict.fromkeys(("compute", "database", "network", "state", "state-frozen", "subprocess"), 400),
+    "query": 40,
+}
+QUICK_REQUESTS: Final = {
+    **dict.fromkeys(("compute", "database", "network", "subprocess"), 60),
+    **dict.fromkeys(("state", "state-frozen"), 100),
+    "query": 40,
+}
 THREADS: Final = "uwsgi"
 EVENT_LOOPS: Final = ("uvicorn", "granian")
 """Servers of variants with an asynchronous driver; a mix of theirs says how many tasks there may be, not threads."""
@@ -47,7 +54,7 @@ class WorkersStudy:
     """Processes, threads in each of them (tasks of an event loop), and the server."""
     workloads: tuple[str, ...]
     """compute: pure Python, GET /compute/N; database and network: 20 ms of waiting; query: the full query;
-    state: reads of a state of 200 000 records that was
+    subprocess: the start of a program; state: reads of a state of 200 000 records that was
     loaded before the fork, GET /state/N; state-frozen: the same after gc.freeze()."""
     requests: Mapping[str, int]
     """How many, by workload; the same for every mix."""
@@ -71,8 +78,9 @@ class WorkersStudy:
     def spec(self, *, repeats: int) -> StudySpec:
         """Return what is measured.
 
-        A measurement has `elapsed_s, requests, throughput_per_s, latency_s` (the median), `worker_cpu_s, backend_cpu_s,
-        client_cpu_s, pss_bytes, uss_bytes, rss_bytes` (the process tree at its highest PSS), `unshared_bytes` and
+        A measurement has `elapsed_s, requests, throughput_per_s, latency_s` (the median), `worker_cpu_s` (and that of
+        programs that they started), `backend_cpu_s, client_cpu_s`, `pss_bytes, uss_bytes, rss_bytes` (the process tree
+        at its highest PSS), `unshared_bytes` and
         `memory`, a list of `[at_s, pss_bytes, uss_bytes, rss_bytes, unshared_bytes]`.
         """
         return StudySpec(
@@ -184,10 +192,10 @@ class _Meter:
         workers = server.worker_pids()
         different = list(dict.fromkeys(paths))
         workload, times = placement_workload(*different), len(paths) // len(different)
-        before, backends_before = read_cpu_by_pid(workers), self._backends(point)
+        before, backends_before = read_tree_cpu_s(workers), self._backends(point)
         with MemorySampler(server.pid, workers) as memory:
             seen = client.drive(server.url, workload, times=times, users=self.study.users)
-        cpu_s, backends_after = cpu_between(before, read_cpu_by_pid(workers)), self._backends(point)
+        cpu_s, backends_after = read_tree_cpu_s(workers) - before, self._backends(point)
         server.check()
         self._check(point, seen)
         return {

@@ -89,6 +89,11 @@ class Workload(Struct, frozen=True, kw_only=True):
         return labels[0] if len(labels) == 1 else f"{len(labels)} requests: {', '.join(labels)}"
 
     @property
+    def cycle_labels(self) -> list[str]:
+        """The labels of a cycle's requests, in their order; none of a script."""
+        return [self.calls[number].label for number in self.cycle]
+
+    @property
     def writes(self) -> bool:
         """Whether it may change the data: each variant has to be sent the same number then."""
         return bool(self.script) or any(call.method not in SAFE_METHODS for call in self.calls)

@@ -6,6 +6,8 @@ from pathlib import Path
 
 from placebench.errors import HistoryError
 
+_TO_A_COMMIT = "^{commit}"
+
 
 @dataclass(frozen=True)
 class Commit:
@@ -22,7 +24,7 @@ class Commit:
 
 def find_commit(folder: Path, revision: str) -> Commit:
     """The commit that *revision* names in the repository around *folder*; raises HistoryError where there is none."""
-    (found,) = _log(folder, "--no-walk", f"{revision}^{{commit}}")
+    (found,) = _log(folder, "--no-walk", f"{revision}{_TO_A_COMMIT}")
     return found
 
 
@@ -47,6 +49,7 @@ def _log(folder: Path, *arguments: str) -> list[Commit]:
     except FileNotFoundError as error:
         raise HistoryError("a history needs git, and there is none on PATH") from error
     if ended.returncode:
-        raise HistoryError(f"no revision {revision!r} in {folder.resolve()}: {' '.join(ended.stderr.split())}")
+        said = f"no revision {revision!r} in {folder.resolve()}: {' '.join(ended.stderr.split())}"
+        raise HistoryError(said.replace(_TO_A_COMMIT, ""))
     pairs = (line.partition(" ") for line in ended.stdout.splitlines())
     return [Commit(name, subject) for name, _, subject in pairs]

@@ -21,8 +21,10 @@ from placebench.runtime.supervisor import ended_cpu_s
 _POWERCAP = Path("/sys/class/powercap")
 _PARTS = ("servers", "clients", "databases", "placebench")
 _CLIENTS = ("client", "locust")
+CLIENT_ELSEWHERE = "client on another machine"
+"""Name of the ssh that a client is reached with."""
 _DATABASES = ("PostgreSQL", "initdb")
-_OURS = ("", "the command", "link")
+_OURS = ("", "the command", "link", CLIENT_ELSEWHERE)
 _BACKEND = "SELECT pg_backend_pid()"
 
 
@@ -32,8 +34,8 @@ class RunCost:
 
     servers_cpu_s: Amount
     """Of the servers of all variants, with their workers."""
-    clients_cpu_s: Amount
-    """Of the processes that send requests."""
+    clients_cpu_s: Amount | None
+    """Of the processes that send requests; None where they run on another machine."""
     databases_cpu_s: Amount | None
     """Of PostgreSQL; None where it runs on another machine."""
     placebench_cpu_s: Amount
@@ -85,7 +87,7 @@ class CostMeter:
         own = _own_cpu_s() - self._began_s - clients - started - servers
         now = RunCost(
             servers_cpu_s=servers,
-            clients_cpu_s=clients,
+            clients_cpu_s=None if ended.get(CLIENT_ELSEWHERE) else clients,
             databases_cpu_s=None if self._is_blind else started + watched,
             placebench_cpu_s=max(0.0, own),
             energy_j=self._energy.read(),
@@ -95,19 +97,20 @@ class CostMeter:
 
 def _sum(before: RunCost, now: RunCost) -> RunCost:
     """The cost of all sessions; what one of them could not read is not known of the whole."""
-    databases = None
-    if before.databases_cpu_s is not None and now.databases_cpu_s is not None:
-        databases = before.databases_cpu_s + now.databases_cpu_s
     energy = None
     if before.energy_j is not None and now.energy_j is not None:
         energy = {name: joules + before.energy_j.get(name, 0.0) for name, joules in now.energy_j.items()}
     return RunCost(
         servers_cpu_s=before.servers_cpu_s + now.servers_cpu_s,
-        clients_cpu_s=before.clients_cpu_s + now.clients_cpu_s,
-        databases_cpu_s=databases,
+        clients_cpu_s=_both(before.clients_cpu_s, now.clients_cpu_s),
+        databases_cpu_s=_both(before.databases_cpu_s, now.databases_cpu_s),
         placebench_cpu_s=before.placebench_cpu_s + now.placebench_cpu_s,
         energy_j=energy,
     )
+
+
+def _both(before: float | None, now: float | None) -> float | None:
+    return None if before is None or now is None else before + now
 
 
 def _own_cpu_s() -> float:

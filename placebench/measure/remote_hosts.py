@@ -1,24 +1,26 @@
 """Machines that are reached by SSH: `read_hosts` reads a hosts file, `inspect_host` finds out what a host has.
 
 Nothing is installed or changed there: a shell script of some lines is run by `ssh`, with the options of ~/.ssh/config.
-`ssh_command` runs any script on a host, and `FIND_PYTHON` begins one that needs the placebench there.
+`python_command` runs a program of the placebench there, or of uvx's, which greets with its version (`read_greeting`).
 """
 
+import json
 import re
 import shlex
 import shutil
 import subprocess
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Final, Literal, TypedDict
 
 import msgspec
 
+from placebench import __version__
 from placebench.decoding import read_toml
-from placebench.errors import ServerError, UsageError
+from placebench.errors import HostError, ServerError, UsageError
 from placebench.telemetry.clock import ClockBounds
 
 Role = Literal["load", "service", "database", "balancer"]
@@ -27,7 +29,7 @@ _CONNECT_LIMIT_S: Final = 10
 _OPTIONS: Final = ("BatchMode=yes", "ServerAliveInterval=5", "ServerAliveCountMax=4")
 _EXCHANGES: Final = 10
 _READY: Final = "ready"
-FIND_PYTHON: Final = r"""
+_FIND_PYTHON: Final = r"""
 PATH="$PATH:$HOME/.local/bin:$HOME/.cargo/bin:/usr/local/bin:/usr/sbin:/sbin"
 if [ -z "$python" ] && program=$(command -v placebench); then
     python=$(sed -n "1s/^#! *//p" "$program")
@@ -36,6 +38,14 @@ if [ -z "$python" ] && program=$(command -v placebench); then
 fi
 """
 """Sets $python, unless a host names one, to that of the command placebench, which line 2 of a script for sh has."""
+_GREET: Final = 'import json, placebench; print(json.dumps({"placebench": placebench.__version__}), flush=True)'
+_RUN_PYTHON: Final = f"""{_FIND_PYTHON}
+if [ -z "$python" ]; then
+    command -v uvx >/dev/null || {{ echo "there is neither placebench nor uv on it" >&2; exit 2; }}
+    python="uvx --quiet --from 'placebench[bench]=={__version__}' python"
+fi
+eval "exec env $python -c \\"\\$code\\""
+"""
 _SCRIPT: Final = r"""
 version='import placebench; print(placebench.__version__)'
 [ -n "$python" ] && echo "placebench $(eval "$python -c \"\$version\"" 2>&1 | tail -n 1)"
@@ -101,7 +111,30 @@ def find_host(name: str, file: Path | None) -> RemoteHost:
     return hosts[name]
 
 
-def ssh_command(host: RemoteHost, script: str) -> list[str]:
+def python_command(host: RemoteHost, program: str) -> list[str]:
+    """The command that runs a Python program there, which may import placebench; raises as `_ssh_command` does.
+
+    What it prints first is read by `read_greeting`.
+    """
+    return _ssh_command(host, f"code={shlex.quote(f'{_GREET}; {program}')}\n{_RUN_PYTHON}")
+
+
+def read_greeting(lines: Iterable[str], name: str) -> bool:
+    """Read to the line that says which placebench is on the host *name*; a shell may say something of its own before.
+
+    False: it did not come. Raises HostError for another version than ours.
+    """
+    for line in lines:
+        if line.startswith('{"placebench": '):
+            version = json.loads(line)["placebench"]
+            if version != __version__:
+                what = f"placebench {version} is on {name}, and {__version__} here"
+                raise HostError(f"{what}: install the same one there, or name its Python in the hosts file")
+            return True
+    return False
+
+
+def _ssh_command(host: RemoteHost, script: str) -> list[str]:
     """The command that runs a shell script there, without a prompt; raises ServerError where there is no ssh."""
     if shutil.which("ssh") is None:
         raise ServerError("no command ssh on this machine: apt install openssh-client")
@@ -113,7 +146,7 @@ def ssh_command(host: RemoteHost, script: str) -> list[str]:
 
 def inspect_host(host: RemoteHost) -> HostFacts:
     """Log in and look; raises ServerError with what ssh said where that fails. Ends after a minute at most."""
-    command = ssh_command(host, FIND_PYTHON + _SCRIPT)
+    command = _ssh_command(host, _FIND_PYTHON + _SCRIPT)
     pipe = subprocess.PIPE
     with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True, bufsize=1) as process:
         end = threading.Timer(_LIMIT_S, process.kill)

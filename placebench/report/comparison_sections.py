@@ -99,20 +99,12 @@ def _estimate_note(figures: Figures, primary: Comparison) -> str:
 
 def _comparison_table(figures: Figures) -> Table:
     """Every metric of every pair."""
-    several, baseline, variant = len(figures.pairs) > 1, "baseline", "variant"
-    if not several:
-        baseline, variant = (figures.short_name(each) for each in (figures.pairs[0].baseline, figures.pairs[0].variant))
-    pair = Column(
-        "change" if figures.are_changes else "variant",
-        lambda each: figures.short_name(figures.names[each.baseline, each.variant]),
-    )
+    named, values = pair_columns(figures)
     columns = [
-        Column("metric", lambda each: METRIC_LABELS[each.metric]),
-        *([pair] if several else []),
+        *named,
         Column("effect", effect_text),
         Column("verdict", _verdict_cell, wide=True),
-        value_column(baseline, "baseline_value"),
-        value_column(variant, "variant_value"),
+        *values,
         *(Column(each, _ratio_cell(each)) for each in ("ratio", "low", "high")),
         Column("replicates", lambda each: units.count(each.replicates)),
         Column("discarded", lambda each: units.count(each.invalidated)),
@@ -157,6 +149,18 @@ def _replicate_table(figures: Figures) -> Table:
     columns = [Column("", name), *map(ratio, range(max(len(each.ratios) for each in shown)))]
     caption = "Ratio of the variant to the baseline, in the order they were made"
     return Table("Replicates", columns, shown, id="replicates", caption=caption)
+
+
+def pair_columns(figures: Figures) -> tuple[list[Column], list[Column]]:
+    """Return the columns that name a comparison, and those of its two values; a single pair is named by the latter."""
+    metric = Column("metric", lambda each: METRIC_LABELS[each.metric])
+    named, labels = [metric], ("baseline", "variant")
+    if len(figures.pairs) == 1:
+        labels = figures.short_name(figures.pairs[0].baseline), figures.short_name(figures.pairs[0].variant)
+    else:
+        pair = "change" if figures.are_changes else "variant"
+        named.append(Column(pair, lambda each: figures.short_name(figures.names[each.baseline, each.variant])))
+    return named, [value_column(labels[0], "baseline_value"), value_column(labels[1], "variant_value")]
 
 
 def value_column(label: Text, name: str) -> Column:

@@ -7,12 +7,14 @@ import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 
 from placebench import units
 from placebench.experiment.records import MEASURED, FailedPart, RunHead
 from placebench.profiler.analysis.difference import Frame
 from placebench.report.environment import masked
 from placebench.report.figures import Figures
+from placebench.report.model import Column
 from placebench.stats import COUNTED, PROFILED, Comparison, PartChange
 from placebench.stats.verdict import BELOW_MARGIN, EQUIVALENT, FASTER, INCONCLUSIVE, ROUGH_BELOW, SLOWER
 
@@ -35,7 +37,14 @@ _TABLE = re.compile(r"\b(?:from|join|into|update)\s+([\w.\"]+)", re.IGNORECASE)
 
 
 def written_effect(
-    ratio: float, low: float | None, high: float | None, *, of: str, confidence: float, n: int, is_time: bool
+    ratio: float,
+    low: float | None,
+    high: float | None,
+    *,
+    of: str,
+    confidence: float | None,
+    n: int,
+    is_time: bool,
 ) -> str:
     """Return '−77.0 % CPU [95 % CI −77.3, −76.4; n = 30], 4.3× faster'.
 
@@ -43,29 +52,33 @@ def written_effect(
 
     ratio: variant over baseline; *low* and *high* are its interval, None for too few replicates.
     of: what changes, such as 'CPU'; empty where a heading names it.
-    confidence: of the interval.
-    n: number of replicates; 0 for requests of one process.
+    confidence: of the interval; None: a heading names it, as in '−77.0 % [−77.3, −76.4], 4.3×'.
+    n: number of replicates; 0 for requests of one process, or where a heading names it.
     is_time: whether less is faster; a factor of 1.5 or more is written then.
     """
     known = [each for each in (ratio, low, high) if each is not None]
     estimate, *limits = map(_signed, units.alike(*((each - 1) * 100 for each in known)))
-    interval = f"{units.level(confidence)} CI {', '.join(limits)}" if limits else "no CI"
+    level = f"{units.level(confidence)} CI " if confidence else ""
+    interval = level + ", ".join(limits) if limits else "no CI"
     effect = f"{estimate} %{of and f' {of}'} [{interval}{f'; n = {n}' if n else ''}]"
     factor = max(ratio, 1 / ratio) if ratio else 0.0
     if not is_time or factor < _CLEARLY_A_FACTOR:
         return effect
-    return f"{effect}, {units.significant(factor, digits=2)}× {'faster' if ratio < 1 else 'slower'}"
+    direction = "" if confidence is None else " faster" if ratio < 1 else " slower"
+    return f"{effect}, {units.significant(factor, digits=2)}×{direction}"
 
 
 def _signed(number: str) -> str:
     return number.replace("-", "−") if number.startswith("-") else f"+{number}"
 
 
-def effect_text(comparison: Comparison, *, named: bool = False) -> str:
+def effect_text(comparison: Comparison, *, named: bool = False, heading: Comparison | None = None) -> str:
     """Return the effect with its interval; '0 → 5' where there is no ratio, 'the same', or 'not measured'.
 
     named: whether the metric is named in it.
+    heading: of which the heading of its column names the level and the number of replicates.
     """
+    confidence, replicates = comparison.confidence, comparison.replicates
     is_exact = comparison.metric in COUNTED or comparison.metric in PROFILED
     if comparison.ratio is None or (is_exact and comparison.ratio == 1):
         return _values_text(comparison)
@@ -74,10 +87,19 @@ def effect_text(comparison: Comparison, *, named: bool = False) -> str:
         comparison.low,
         comparison.high,
         of=_TIMES.get(comparison.metric, METRIC_LABELS[comparison.metric]) if named else "",
-        confidence=comparison.confidence,
-        n=comparison.replicates,
+        confidence=None if heading and heading.confidence == confidence else confidence,
+        n=0 if heading and heading.replicates == replicates else replicates,
         is_time=comparison.metric in _TIMES,
     )
+
+
+def effect_column(comparisons: Sequence[Comparison]) -> Column:
+    """Return the column of effects; its heading has the first one's level and number of replicates."""
+    first = next((each for each in comparisons if each.ratio is not None), None)
+    if first is None:
+        return Column("effect", effect_text)
+    label = f"effect [{units.level(first.confidence)} CI; n = {first.replicates}]"
+    return Column(label, partial(effect_text, heading=first))
 
 
 def verdict_text(comparison: Comparison) -> str:
@@ -302,7 +324,7 @@ def summary_sentences(figures: Figures) -> list[str]:
     if figures.primary is None:
         return []
     if len(figures.primaries) == 1:
-        shown = [each for each in figures.comparisons if each.measured and each.metric == "wall_s"]
+        shown = [each for each in figures.comparisons if each.low is not None and each.metric == "wall_s"]
         sentences = [comparison_sentence(each) for each in shown if each is not figures.primary]
     else:
         few = figures.primaries if len(figures.primaries) <= _FEW else ()

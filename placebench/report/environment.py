@@ -114,6 +114,6 @@ def request_section(head: RunHead, facts: Sequence[tuple[Text, Text]] = (), *not
 
 
 def request_block(request: str) -> Code:
-    """Return the request as a block whose lines break between its parameters."""
+    """Return what was sent, of GET the path or URL alone, as a block whose lines break between its parameters."""
     parts = Markup("<wbr>&amp;").join(escape(part) for part in request.split("&"))
-    return Code(Markup("GET ") + parts, "request")
+    return Code(Markup("GET " if request.startswith(("/", "http")) else "") + parts, "request")

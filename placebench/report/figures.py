@@ -42,7 +42,7 @@ class Responses:
 
     checked: tuple[str, ...]
     equal: bool | None
-    """None: no response was requested before the run ended."""
+    """None: no response was compared before the run ended."""
     allocation_requests: int | None
     provider_summaries: int | None
     digest: str | None

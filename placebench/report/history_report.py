@@ -27,8 +27,8 @@ _STEPS = (
     "explain. A flat history of 60 commits, tested after each of them, has one in at most 5 of 100 cases."
 )
 _REGRESSIONS = (
-    "A regression is a step upwards beyond the metric's margin that nobody has accepted with `placebench history "
-    "bless`, and that has not gone away since."
+    "A regression is a step upwards beyond the metric's margin that nobody has accepted (placebench history bless), "
+    "and that has not gone away since."
 )
 
 
@@ -41,7 +41,7 @@ def history_report(path: Path, history: History, series: Sequence[Series]) -> Re
         *(Column(METRIC_LABELS[each.metric], _ratio_cell(each)) for each in series),
         Column("subject", lambda each: each.subject, wide=True),
     ]
-    newest = list(reversed(series[0].points)) if series else []
+    newest = list(reversed(max((each.points for each in series), key=len, default=())))
     return Report(
         folder=path.parent,
         name=path.stem,
@@ -60,10 +60,13 @@ def history_report(path: Path, history: History, series: Sequence[Series]) -> Re
                 f"no regression of {METRIC_LABELS[each.metric]}",
                 each.metric,
                 "failed" if each.regressions else "passed" if each.points else "inconclusive",
-                "; ".join(step_sentence(each, step) for step in each.regressions),
+                "; ".join(step_sentence(each, step) for step in each.regressions)
+                or ("" if each.points else units.NOT_MEASURED),
             )
             for each in series
         ],
+        can_rebuild=False,
+        is_of_run=False,
     )
 
 

@@ -1,6 +1,7 @@
 """Sections on the loads of perfload: its steps, and latency with and without load."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from markupsafe import Markup
@@ -108,11 +109,13 @@ def steps_table(figures: Figures) -> Table:
         _loaded("CPU/request", "closed", units.duration, lambda load: load.cpu_s),
         _loaded("peak PSS", "closed", units.size, lambda load: load.peak_pss_bytes),
         _counted("statements", units.average, "statements"),
+    ]
+    optional = [
         _counted("rows", units.average, "rows"),
         _counted("body", units.size, "body_bytes"),
         _counted("in GC", units.percent, "gc_share"),
     ]
-    return _step_table("Steps", columns, figures.variants)
+    return _step_table("Steps", [*columns, *(replace(each, optional=True) for each in optional)], figures.variants)
 
 
 def _speed_table(figures: Figures) -> Table:

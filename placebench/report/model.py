@@ -41,6 +41,8 @@ class Column:
     """The text of a row's cell."""
     wide: bool = False
     """Whether it holds sentences, which wrap."""
+    optional: bool = False
+    """Whether it is left out where a terminal is too narrow for the table."""
     name: str = ""
     """The key of its values in the rows of the JSON document, where it has one."""
 
@@ -209,6 +211,8 @@ class Report:
     checks: Sequence[Check] = field(default=())
     can_rebuild: bool = True
     """Whether `placebench report open` builds the page again from the run's name."""
+    is_of_run: bool = True
+    """Whether the page lies in the folder of a run, below the list of all runs."""
 
     @property
     def page(self) -> Path:

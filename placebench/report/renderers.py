@@ -2,6 +2,7 @@
 
 import functools
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -54,13 +55,16 @@ def _templates() -> jinja2.Environment:
     return made
 
 
-def render_text(report: Report) -> str:
-    """Return headline, notices, summary, gates and the tables of the overview for a terminal."""
+def render_text(report: Report, *, width: int | None = None) -> str:
+    """Return headline, notices, summary, gates and the tables of the overview for a terminal.
+
+    width: of the terminal, in characters; None for any.
+    """
     lines = [report.headline, *report.notices, *map(_plain, report.summary)]
     if gates := _gates(report):
         lines += ["", *align([_GATE_LABELS, *gates])]
     for table in report.overview:
-        lines += ["", *align([[_plain(column.label) for column in table.columns], *_cells(table)])]
+        lines += ["", *_fitted(table, width)]
     return "\n".join([*lines, *(f"  {each}" for each in report.remarks)])
 
 
@@ -99,6 +103,15 @@ def align(rows: Sequence[Sequence[str]]) -> list[str]:
     """Return rows of cells as lines: the first column to the left, the others to the right."""
     widths = [max(len(cell) for cell in column) for column in zip(*rows, strict=True)]
     return ["  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]).rstrip() for row in rows]
+
+
+def _fitted(table: Table, width: int | None) -> list[str]:
+    """The table in lines; without its last optional columns where it is wider than that."""
+    lines = align([[_plain(column.label) for column in table.columns], *_cells(table)])
+    optional = [each for each in table.columns if each.optional]
+    if width is None or not optional or max(map(len, lines)) <= width:
+        return lines
+    return _fitted(replace(table, columns=[each for each in table.columns if each is not optional[-1]]), width)
 
 
 def _gates(report: Report) -> list[list[str]]:

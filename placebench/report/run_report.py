@@ -11,10 +11,9 @@ from placebench.experiment.records import ProfiledPass
 from placebench.experiment.replicate import harness_share
 from placebench.gates import Gate
 from placebench.report import effects
-from placebench.report.comparison_sections import comparison_section, value_column
+from placebench.report.comparison_sections import comparison_section, pair_columns
 from placebench.report.conclusion import conclusion
 from placebench.report.documents import run_document
-from placebench.report.effects import METRIC_LABELS
 from placebench.report.environment import data_text, environment_rows, request_section
 from placebench.report.figures import Figures, LoadFigures, VariantFigures, figures_of
 from placebench.report.gates import judge_gates
@@ -132,7 +131,7 @@ def _request(figures: Figures) -> Section:
     if made.off and made.equal is None:
         same: Text = f"not compared: {made.off}"
     elif made.equal is None:
-        same = "no response was requested before the run ended"
+        same = "no response was compared before the run ended"
     elif made.equal:
         checked, variants = made.checked, figures.run.head.variants
         is_all = set(checked) == set(variants) and len(checked) > 2
@@ -155,7 +154,11 @@ def _workload_facts(workload: WorkloadDocument) -> list[tuple[Text, Text]]:
     cycle = sum(each["weight"] for each in requests)
     mix = ", ".join(f"{each['weight']} of {cycle} {each['request']}" for each in requests)
     rules = workload.get("same_responses", {})
-    shown = "; ".join(f"{name} {value}" for name, value in rules.items() if name not in ("off", "candidates"))
+    shown = "; ".join(
+        f"{name} {', '.join(value) if isinstance(value, list) else value}"
+        for name, value in rules.items()
+        if name not in ("off", "candidates")
+    )
     facts = (
         ("Requests", mix if len(requests) > 1 else ""),
         ("Login", ", ".join(workload.get("login", []))),
@@ -185,16 +188,17 @@ def _overview(figures: Figures, results: ExperimentResults) -> list[Table]:
         tables.append(results_table(results))
     if results.hypotheses:
         tables.append(hypotheses_table(results))
-    if figures.comparisons and not results.changes:
+    known = [each for each in figures.comparisons if (each.baseline_value, each.variant_value) != (None, None)]
+    if known and not results.changes:
+        named, values = pair_columns(figures)
         columns = [
-            Column("variant", lambda each: figures.names[each.baseline, each.variant]),
-            Column("metric", lambda each: METRIC_LABELS[each.metric]),
-            *(value_column("baseline", "baseline_value"), value_column("variant", "variant_value")),
-            Column("effect", effects.effect_text),
-            Column("MDE", effects.detectable_text),
+            *named,
+            *values,
+            effects.effect_column(known),
+            Column("MDE", effects.detectable_text, optional=True),
             Column("verdict", effects.verdict_text),
         ]
-        tables.append(Table("Comparisons", columns, figures.comparisons))
+        tables.append(Table("Comparisons", columns, known))
     return tables
 
 
@@ -225,6 +229,7 @@ _SETTINGS = (
         ("open_s",),
         "Open-loop load: {open_s:g} s per variant, seeded arrivals at half the throughput of the slowest variant.",
     ),
+    (("client_host",), "Timed requests came from another machine, {client_host}: wall times have the network in them."),
     (("counted_requests",), "Counted pass: {counted_requests} requests per variant."),
     (("profiled_requests",), "Profiled pass: {profiled_requests} requests, merged into one flame graph."),
     (
@@ -343,7 +348,7 @@ def _checks(figures: Figures, gates: Sequence[Gate]) -> list[Check]:
     if comparable:
         same = Check("same responses", "", "passed", f"off: {made.off}" if made.off else "")
     else:
-        same = Check("same responses", "", "failed", made.difference or "no response was requested")
+        same = Check("same responses", "", "failed", made.difference or "no response was compared")
     checks = judge_gates(gates, figures.comparisons, _judged_variants(figures)) if comparable else []
     if figures.run.head.status == "failed":
         checks = [replace(each, outcome="inconclusive", measured="the run failed") for each in checks]

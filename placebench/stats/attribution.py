@@ -141,7 +141,7 @@ def _interval(
     number = len(values)
     if number < PART_REPLICATES or not largest:
         return None, None
-    critical = largest[min(len(largest) - 1, math.ceil(confidence * len(largest)) - 1)]
+    critical = largest[math.ceil(confidence * len(largest)) - 1]
     if critical**2 >= number:
         return None, None
     mean = fmean(values)

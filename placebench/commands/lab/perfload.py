@@ -17,7 +17,7 @@ def _configure(parser: ArgumentParser) -> None:
     options.add_preset(
         parser,
         quick=f"naive, tuned, dedup and cached on {_QUICK_TREES} trees, about a minute",
-        default="every variant, about seven minutes",
+        default="every variant, about five minutes",
     )
     options.add_topology(parser)
     options.add_utilization(parser)
@@ -73,4 +73,4 @@ def _placement(python: Path | None) -> str | None:
     return variant.python
 
 
-COMMANDS = {"lab perfload": Command(_configure, _run)}
+COMMANDS = {"lab perfload": Command(_configure, _run, "perfload")}

@@ -57,6 +57,11 @@ def _configure(parser: ArgumentParser) -> None:
         action="store_true",
         help="respond to a write when all replicas show it (default: when the primary has it)",
     )
+    parser.add_argument(
+        "--namespaces",
+        action="store_true",
+        help="give each host a network namespace of its own; needs Linux and root (default: all share this machine's)",
+    )
     parser.add_argument("--variant", metavar="V", help="variant (default: dedup; without replicas cached)")
     parser.add_argument(
         "--port",
@@ -135,12 +140,9 @@ def _run(arguments: Namespace) -> int:
 
 def _variant(arguments: Namespace) -> "ReferenceVariant":
     from placebench.experiment.scale_out_check import FAULTS
-    from placebench.reference.deployment import NO_CACHE_ON_REPLICAS
     from placebench.reference.variants import variant
 
     chosen = variant(arguments.variant or ("dedup" if arguments.replicas else "cached"))
-    if arguments.replicas and chosen.algorithm == "cached":
-        raise ServerError(NO_CACHE_ON_REPLICAS)
     if arguments.synchronous and not arguments.replicas:
         raise ServerError("--synchronous with --replicas 0: there is no replica to wait for")
     if bool(arguments.write) != bool(arguments.out):
@@ -153,6 +155,10 @@ def _variant(arguments: Namespace) -> "ReferenceVariant":
         )
     if arguments.fault and FAULTS[arguments.fault].of_database and not arguments.replicas:
         raise ServerError(f"--fault {arguments.fault} with --replicas 0: there is no replica")
+    if arguments.namespaces and arguments.fault and FAULTS[arguments.fault].of_network:
+        raise ServerError(f"--namespaces with --fault {arguments.fault}: its proxies are on this machine's network")
+    if arguments.namespaces and arguments.write:
+        raise ServerError("--namespaces with --write: each container has a network namespace already")
     return chosen
 
 
@@ -191,7 +197,7 @@ def _write(arguments: Namespace, chosen: "ReferenceVariant") -> int:
 
 
 def _workers(arguments: Namespace, chosen: "ReferenceVariant") -> tuple[int, int]:
-    processes, threads = chosen.worker.workers or (1, 1)
+    processes, threads = chosen.worker.workers
     return arguments.processes or processes, arguments.threads or threads
 
 
@@ -273,6 +279,7 @@ def _stand_up(arguments: Namespace, chosen: "ReferenceVariant") -> "Iterator[Sca
             replicas=arguments.replicas,
             synchronous=arguments.synchronous,
             cuttable=bool(arguments.fault) and FAULTS[arguments.fault].of_network,
+            namespaces=arguments.namespaces,
             announce=announce,
         )
     with scaled:

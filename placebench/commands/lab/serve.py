@@ -60,7 +60,7 @@ def _run(arguments: Namespace) -> int:
         check_writable(arguments.log)
     url = _normalised(options.database_url(arguments.db))
     chosen = variant(arguments.variant or _default(url))
-    processes, threads = chosen.worker.workers or (1, 1)
+    processes, threads = chosen.worker.workers
     spec = ServerSpec(
         database_url=_seeded(url, chosen),
         variant=chosen.name,

@@ -31,6 +31,7 @@ def _configure(parser: ArgumentParser) -> None:
     )
     options.add_replicates(parser, 12)
     options.add_comparison(parser, rounds="6; with --only: 12")
+    options.add_host(parser)
 
 
 def _run(arguments: Namespace) -> int:

@@ -1,7 +1,7 @@
 """`placebench lab verify`: is the data what was seeded, and does every variant send the same responses?"""
 
 from argparse import ArgumentParser, Namespace
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from typing import TYPE_CHECKING
@@ -88,24 +88,29 @@ def _available(names: Sequence[str], url: str, *, must: bool) -> Iterator[str]:
 
     must: they were named, so that one which cannot be served is an error.
     """
-    from placebench.reference.candidates.cached.change_log import NO_CHANGE_LOG
-    from placebench.reference.variants import missing_extra, variant
     from placebench.seeding import applied_options, has_change_log
 
     there, logged = applied_options(url), has_change_log(url)
     for name in names:
-        lacking = [each for each in variant(name).revisions if each not in there]
-        problem = missing_extra(name) or "".join(
-            f"its database lacks the revision {each}: placebench lab seed --option {each}" for each in lacking
-        )
-        if variant(name).algorithm == "cached" and not logged:
-            problem = NO_CHANGE_LOG
-        if not problem:
+        if not (problem := _problem(name, there, logged=logged)):
             yield name
         elif must:
             raise VariantError(f"the variant {name} cannot be served: {problem}")
         else:
             say(f"left out: {name}, {problem}")
+
+
+def _problem(name: str, there: Collection[str], *, logged: bool) -> str:
+    """Why a variant cannot be served on a database with these revisions; empty where it can."""
+    from placebench.reference.candidates.cached.change_log import NO_CHANGE_LOG
+    from placebench.reference.variants import missing_extra, variant
+
+    if missing := missing_extra(name):  # before anything else: without it the variant cannot be made
+        return missing
+    if variant(name).algorithm == "cached" and not logged:
+        return NO_CHANGE_LOG
+    lacking = [each for each in variant(name).revisions if each not in there]
+    return "".join(f"its database lacks the revision {each}: placebench lab seed --option {each}" for each in lacking)
 
 
 @contextmanager

@@ -2,7 +2,6 @@
 
 import re
 import sys
-import traceback
 from argparse import Namespace
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -28,7 +27,7 @@ from placebench.paths import make_folder
 if TYPE_CHECKING:
     from placebench.http_session import Request
     from placebench.profiler import Recording, SqlProfiler
-    from placebench.profiler.integrations.in_process_client import InProcessClient
+    from placebench.profiler.integrations.in_process_client import InProcessClient, Response
 
 
 def run_requests(arguments: Namespace) -> int:
@@ -42,7 +41,7 @@ def run_requests(arguments: Namespace) -> int:
     folders = [arguments.out] if len(done) == 1 else [make_folder(arguments.out / each.folder) for each in done]
     for each, folder in zip(done, folders, strict=True):
         each.files = write_recording(each.merged, folder, arguments.format)
-        say(f"{each.name}: status {', '.join(map(str, sorted(set(each.statuses))))}")
+        say(f"{each.name}: status {', '.join(map(each.status_text, sorted(set(each.statuses))))}")
     merged, files = done[0].merged, done[0].files
     if len(done) > 1:
         merged = Recording.merge([each.merged for each in done], name=", ".join(each.name for each in done))
@@ -76,9 +75,11 @@ def _check_statuses(recorded: "_Recorded", expected: int | None) -> None:
     statuses = recorded.statuses
     failed = [each for each in statuses if (each >= 400 if expected is None else each != expected)]
     if failed:
+        said = recorded.responses[failed[0]].text if failed[0] in recorded.responses else ""
         wanted = "below 400 (or say --expect-status)" if expected is None else expected
         raise GateFailedError(
             f"{recorded.name}: {len(failed)} of {len(statuses)} responses have status {failed[0]}, expected {wanted}"
+            f"{f': {said}' if said else ''}"
         )
 
 
@@ -91,12 +92,20 @@ class _Recorded:
     """Below that of the command, where there are several requests."""
     recordings: "list[Recording]" = field(default_factory=list)
     statuses: list[int] = field(default_factory=list)
+    responses: "dict[int, Response]" = field(default_factory=dict)
+    """The first one of each status."""
     files: dict[str, Path] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
         """With the query, as it was given: requests may differ in it alone."""
         return f"{self.request.method} {self.request.path}"
+
+    def status_text(self, status: int) -> str:
+        """Return a status, with where it redirects to."""
+        response = self.responses.get(status)
+        target = response.header("location") if response and 300 <= status < 400 else ""
+        return f"{status} to {target}" if target else str(status)
 
     @cached_property
     def merged(self) -> "Recording":
@@ -132,12 +141,14 @@ def _recorded(arguments: Namespace, requests: "Sequence[Request]") -> list[_Reco
 
 def _log_in(client: "InProcessClient", login: "Request") -> None:
     """Send a request of a login. Raises ProfilerError if it fails, in the application too."""
+    from placebench.profiler.integrations.program import traceback_of
+
     try:
         client.log_in(login)
     except PlacebenchError:
         raise
     except Exception as error:  # it is the application's, whatever it is
-        warn(traceback.format_exc())
+        warn(traceback_of(error).rstrip())
         raised = f"the application raised {type(error).__name__}, see above"
         raise ProfilerError(f"login {login}: {raised}; nothing was recorded") from error
 
@@ -149,9 +160,7 @@ def _record_all(
     rounds = recorded * arguments.requests
     with progress("requests", len(rounds)) as advance, _until_interrupted(recorded):
         for number, each in enumerate(rounds):
-            recording, status = _send(profiler, client, each, arguments)
-            each.recordings.append(recording)
-            each.statuses.append(status)
+            _send(profiler, client, each, arguments)
             advance(number + 1)
 
 
@@ -165,21 +174,24 @@ def _until_interrupted(recorded: list[_Recorded]) -> Iterator[None]:
             raise
 
 
-def _send(
-    profiler: "SqlProfiler", client: "InProcessClient", each: _Recorded, arguments: Namespace
-) -> "tuple[Recording, int]":
+def _send(profiler: "SqlProfiler", client: "InProcessClient", each: _Recorded, arguments: Namespace) -> None:
     """One recorded request; one that raises is recorded all the same, and counts as 500, which a server makes of it."""
+    from placebench.profiler.integrations.program import traceback_of
+
+    status = 500
     try:
         with record(profiler, each.name, arguments) as recording:
-            status = client.send(each.request).status
+            response = client.send(each.request)
+        status = response.status
+        each.responses.setdefault(status, response)
     except PlacebenchError:
         raise
-    except Exception:  # noqa: BLE001  it is the application's, whatever it is
-        warn(traceback.format_exc())
-        status = 500
+    except Exception as error:  # noqa: BLE001  it is the application's, whatever it is
+        warn(traceback_of(error).rstrip())
     if client.interface == "asgi":
         recording.cpu_s = None  # only the event loop's thread was measured, and its thread pool was not
-    return recording, status
+    each.recordings.append(recording)
+    each.statuses.append(status)
 
 
 def _folder_name(number: int, request: "Request") -> str:
@@ -199,6 +211,7 @@ def _application_name(arguments: Namespace) -> str:
 
 def _load_application(name: str) -> Any:
     from placebench.profiler.integrations.application import load_application
+    from placebench.profiler.integrations.program import traceback_of
 
     before, sys.argv = sys.argv, [name]  # it may read a command line, and ours is not its own
     try:
@@ -206,7 +219,7 @@ def _load_application(name: str) -> Any:
     except PlacebenchError:
         raise
     except (Exception, SystemExit) as error:
-        warn(traceback.format_exc())
+        warn(traceback_of(error).rstrip())
         seen = f"{type(error).__name__}, see above"
         raise ProfilerError(f"application {name!r} could not be loaded: {seen}") from error
     finally:

@@ -4,6 +4,7 @@ import time
 from argparse import REMAINDER, Action, ArgumentParser, Namespace
 from collections.abc import Sequence
 from contextlib import nullcontext
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from placebench.commands import Command, options
@@ -119,8 +120,8 @@ def _names(text: str) -> tuple[str, ...]:
 
 def _run(arguments: Namespace) -> int:
     """Run the program, or send the requests, and write what was recorded."""
-    arguments.out = make_folder(arguments.out).resolve()
     program = _program(arguments)
+    arguments.out = make_folder(arguments.out).resolve()
     return run_requests(arguments) if program is None else _run_program(arguments, program)
 
 
@@ -159,7 +160,7 @@ def _program(arguments: Namespace) -> "Program | None":
 def _run_program(arguments: Namespace, program: "Program") -> int:
     """Record a program; its exit code is ours, unless it is 0 and a gate does not hold."""
     from placebench.profiler import Clocks
-    from placebench.profiler.integrations.application import missing_package, package_folders
+    from placebench.profiler.integrations.application import application_in, missing_package, package_folders
     from placebench.profiler.integrations.program import stdout_to_stderr, traceback_of
 
     interrupted = False
@@ -180,6 +181,10 @@ def _run_program(arguments: Namespace, program: "Program") -> int:
     finally:
         profiler.remove()
     note_nothing_seen(profiler, [recording])
+    if not recording.statement_count and (found := application_in(Path(program.name))) is not None:
+        warn(
+            f"{program} has an application, {found.reason}: `placebench profile run {found.name}` sends requests to it"
+        )
     files = write_recording(recording, arguments.out, arguments.format)
     emit_recording(arguments, recording, files, exit_code=None if interrupted else code)
     if interrupted:

@@ -78,9 +78,11 @@ def _rows(run: Run, points: Mapping[_Key, _Point]) -> list[dict[str, Any]]:
 
 def _row(point: _Point, points: Mapping[_Key, _Point], settings: Mapping[str, Any]) -> dict[str, Any]:
     baseline = _baseline(points)
+    is_alone = settings.get("clients", 1) == 1
     latency_s, values = point.latency_ms / 1e3, point.values
     against = points.get((baseline, point.latency_ms)) if point.variant != baseline else None
-    growth = _growth(point, points, settings["proxies"])
+    growth = _growth(point, points, settings["proxies"]) if is_alone else _Growth()
+    idle_s = values["in_transit_s"] if is_alone else None
     return {
         "variant": point.variant,
         "latency_ms": point.latency_ms,
@@ -92,8 +94,8 @@ def _row(point: _Point, points: Mapping[_Key, _Point], settings: Mapping[str, An
         "confidence": point.elapsed.confidence,
         **{name: values[name] for name in ("cpu_s", "bytes_sent", "bytes_received", "round_trips", "connections")},
         "round_trips_published": _published(point, settings),
-        "idle_share": None if values["in_transit_s"] is None else values["in_transit_s"] / point.elapsed.median,
-        "idle_s": values["in_transit_s"],
+        "idle_share": None if idle_s is None else idle_s / point.elapsed.median,
+        "idle_s": idle_s,
         "client_cpu_s": values["client_cpu_s"],
         "proxy_cpu_s": values["proxy_cpu_s"],
         "starved_s": values["starved_s"],
@@ -109,7 +111,9 @@ def _row(point: _Point, points: Mapping[_Key, _Point], settings: Mapping[str, An
 
 
 def _published(point: _Point, settings: Mapping[str, Any]) -> float | None:
-    """Runtime over round-trip time over operations; None where the round trip takes no time."""
+    """Runtime over round-trip time over operations; None where the round trip takes no time, or many share it."""
+    if settings.get("clients", 1) > 1:
+        return None
     round_trip_s = point.latency_ms / 1e3 * settings["proxies"]
     return point.elapsed.median / round_trip_s / settings["operations"] if round_trip_s else None
 
@@ -347,7 +351,13 @@ def _role(variant: str, variants: Sequence[str]) -> Role:
 
 def _notes(settings: Mapping[str, Any]) -> Iterator[str]:
     sides = "the service and its database" if settings["between"] == "database" else "the client and the service"
-    by_service = "by one client of one worker with one thread"
+    clients = settings.get("clients", 1)
+    by_service = (
+        "by one client of one worker with one thread"
+        if clients == 1
+        else f"by each of {clients} clients at once, of as many workers; time is that of the slowest client, and the "
+        "rest is of all"
+    )
     job = {
         "query": f"A job is the request, N per job, {by_service}",
         "tiny": f"A job is small reads one after the other (GET /resource_providers/UUID), N per job, {by_service}",
@@ -368,7 +378,7 @@ def _notes(settings: Mapping[str, Any]) -> Iterator[str]:
     if settings["proxies"] > 1:
         yield f"{units.count(settings['proxies'])} proxies follow one another, each with the latency of the row."
     if settings["bytes_per_s"]:
-        yield f"The bandwidth is {units.size(settings['bytes_per_s'])} per second in each direction."
+        yield f"The bandwidth is {units.size(settings['bytes_per_s'])} per second in each direction of a connection."
     yield "A round trip is counted when the requesting side sends after it received. Bytes are TCP's payload."
     yield (
         "Apparent round trips, as they were published, are time over round-trip time over operations. They include the "

@@ -27,6 +27,7 @@ _NAMES = {
     "query": "the full query",
     "state": "shared state",
     "state-frozen": "shared state, frozen",
+    "subprocess": "starting a program",
 }
 
 

@@ -40,6 +40,11 @@ def raising(environ, start_response):
     raise ZeroDivisionError("by the application")
 
 
+def elsewhere(environ, start_response):
+    start_response("302 Found", [("Location", "/login")])
+    return []
+
+
 def silent(environ, start_response):
     environ["wsgi.errors"].write("a line for the server's log")
     return []
@@ -250,6 +255,17 @@ def test_a_status_that_is_not_expected_is_exit_code_1(
     assert "1 of 1 responses have status 404, expected 200" in said
 
 
+def test_an_unexpected_response_is_shown(profile: Callable[..., int], capsys: pytest.CaptureFixture[str]) -> None:
+    """The body of a failure, and where a redirect leads: mostly to a login."""
+    failed = profile("shop:wsgi", "--request", 'POST / {"detail": "no size"}', "--header", "X-Status: 422")
+    redirected = profile("shop:elsewhere", "--mode", "light")
+
+    said = capsys.readouterr().err
+    assert (1, 0) == (failed, redirected)
+    assert 'expected below 400 (or say --expect-status): {"detail": "no size"}' in said
+    assert "GET /: status 302 to /login" in said
+
+
 def test_an_application_sees_its_own_command_line(profile: Callable[..., int], tmp_path: Path) -> None:
     """Some read sys.argv while they are imported."""
     (tmp_path / "reads_arguments.py").write_text("import sys\nfrom shop import wsgi\nassert len(sys.argv) == 1\n")
@@ -276,6 +292,7 @@ def test_an_application_that_raises_is_recorded(
     recording = Recording.load("profile/recording.json")
     assert (code, recording.error, recording.statement_count) == (1, "ZeroDivisionError", 4)
     assert "ZeroDivisionError: by the application" in told.err
+    assert "in_process_client.py" not in told.err
     assert "2 of 2 responses have status 500, expected below 400" in told.err
     assert "; ended with ZeroDivisionError" in told.out
 

@@ -33,8 +33,11 @@ def test_a_run_wants_a_folder_of_its_own(tmp_path: Path) -> None:
 
     with pytest.raises(RunFolderError, match=r"/file is a file, a run wants a folder of its own: name another"):
         claim_folder(tmp_path / "file")
-    with pytest.raises(RunFolderError, match="is not empty, a run wants a folder of its own"):
-        claim_folder(tmp_path)
+    with pytest.raises(RunFolderError, match=r"is not empty, a run wants a folder of its own.*--out$"):
+        claim_folder(tmp_path, can_resume=True)
+    (tmp_path / "run.json").write_text("{}")
+    with pytest.raises(RunFolderError, match=r"--out, or continue this run with --resume$"):
+        claim_folder(tmp_path, can_resume=True)
 
 
 def test_runs_that_begin_in_one_second_have_folders_of_their_own(tmp_path: Path) -> None:

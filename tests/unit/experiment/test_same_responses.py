@@ -8,6 +8,7 @@ import pytest
 
 from placebench.errors import GateFailedError
 from placebench.experiment.canonical_response import (
+    PLACEMENT_RULES,
     ResponseRules,
     canonical_candidates,
     difference,
@@ -198,6 +199,27 @@ def test_each_variant_is_checked_though_its_response_was_seen() -> None:
         same.check("first", "/one", b"0")
     with pytest.raises(GateFailedError, match="first responds to /two differently each time"):
         same.check("first", "/two", b"0")
+
+
+@pytest.mark.parametrize(
+    ("rules", "before", "after", "ignored"),
+    [
+        (ResponseRules(), b'{"rows": [{"at": 1}]}', b'{"rows": [{"at": 2}]}', 'ignore = ["$.rows[*].at"]'),
+        (ResponseRules(), b"hello", b"world", None),
+        (PLACEMENT_RULES, b'{"at": 1}', b'{"at": 2}', None),
+    ],
+)
+def test_how_a_variant_may_differ_from_itself(
+    rules: ResponseRules, before: bytes, after: bytes, ignored: str | None
+) -> None:
+    """The setting that ignores the value, at any position of a list; none where there is no path or no choice."""
+    same = SameResponses(rules=rules)
+    same.check("first", "/", before)
+
+    with pytest.raises(GateFailedError, match="differently each time") as raised:
+        same.check("first", "/", after)
+    assert (ignored or "") in str(raised.value)
+    assert ("ignore" in str(raised.value)) == bool(ignored)
 
 
 def test_bodies_on_disk_are_those_of_all_requests(tmp_path: Path) -> None:

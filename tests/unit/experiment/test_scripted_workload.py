@@ -115,7 +115,7 @@ def test_failures_of_a_function_are_those_of_its_requests(url: str, tmp_path: Pa
     status = drive(url, tmp_path / "one", workload="bench:failing").failures
     raised = drive(url, tmp_path / "two", workload="bench:wrong", times=1).failures
 
-    assert status == ["/orders: status 403, expected below 400"] * 2
+    assert status == ['/orders: status 403, expected below 400: {"error": "not logged in"}'] * 2
     assert [each.partition(": Expecting")[0] for each in raised] == ["bench:wrong: JSONDecodeError"]
 
 

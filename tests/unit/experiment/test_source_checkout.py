@@ -43,7 +43,7 @@ def test_each_revision_stands_in_a_worktree_of_its_own(repository: Path, tmp_pat
         versions = [(path / "shop.py").read_text() for path in paths]
 
     assert versions == ["version = 1\n", "version = 2\n"]
-    assert [variant.name for variant in variants] == ["HEAD_1", "main"]
+    assert [variant.name for variant in variants] == ["HEAD~1", "main"]
     assert [variant.to_json()["origin"]["commit"] for variant in variants] == [
         git(repository, "rev-parse", name) for name in ("HEAD~1", "main")
     ]

@@ -1,6 +1,9 @@
 """Machines by SSH: a real sshd of this account on loopback, where one is installed."""
 
+import os
 import socket
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -8,7 +11,7 @@ from loopback_sshd import write_hosts
 
 from placebench.cli import main
 from placebench.errors import ServerError, UsageError
-from placebench.measure.remote_hosts import RemoteHost, inspect_host, read_hosts
+from placebench.measure.remote_hosts import RemoteHost, inspect_host, python_command, read_greeting, read_hosts
 
 
 def test_a_host_is_looked_at(ssh_host: RemoteHost) -> None:
@@ -35,7 +38,7 @@ def test_doctor_tells_what_a_role_lacks(
     lines = {" ".join(line.split()[:3]): line for line in capsys.readouterr().out.splitlines()}
     assert exit_code == 2
     assert f"taken: {port}" in lines["missing here ports"]
-    assert "ours" in lines["well here clock"]
+    assert "ours" in lines["ok here clock"]
     assert {"here uv", "here nginx"} <= {line.partition(" ")[2] for line in lines}
 
 
@@ -43,6 +46,20 @@ def test_a_host_that_does_not_let_us_in_is_one_line(ssh_host: RemoteHost) -> Non
     """With what ssh said."""
     with pytest.raises(ServerError, match="Permission denied"):
         inspect_host(RemoteHost(ssh_host.ssh, (), ssh_options=(*ssh_host.ssh_options, "-o", "PubkeyAuthentication=no")))
+
+
+@pytest.mark.parametrize("command", ["placebench", "uvx"])
+def test_a_program_is_run_by_the_placebench_there_or_uvx(command: str, tmp_path: Path) -> None:
+    """It greets with its version; uvx is asked for the same one."""
+    texts = {"placebench": f"#!{sys.executable}\n", "uvx": f'#!/bin/sh\nshift 4; exec {sys.executable} "$@"\n'}
+    (tmp_path / command).write_text(texts[command])
+    (tmp_path / command).chmod(0o755)
+    script = python_command(RemoteHost("x", ()), "print('it''s run')")[-1]
+    variables = {"HOME": str(tmp_path), "PATH": f"{tmp_path}:{os.defpath}"}
+    lines = iter(subprocess.run(script, shell=True, env=variables, capture_output=True, text=True).stdout.splitlines())
+
+    assert read_greeting(lines, "x")
+    assert list(lines) == ["its run"]
 
 
 @pytest.mark.parametrize(

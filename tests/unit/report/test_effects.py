@@ -227,6 +227,16 @@ def test_the_order_of_the_variants_does_not_choose_the_metric(tmp_path: Path) ->
     assert summary_sentences(made)[0] == "naive+slots against naive is inconclusive: server CPU was not measured."
 
 
+def test_a_pair_without_an_interval_gives_its_reason_once(tmp_path: Path) -> None:
+    """Two replicates: the headline says so for CPU, and no sentence repeats it for wall time."""
+    variants = {"naive": 0.0, "tuned": -0.5}
+    made = figures_of(results.load(write_experiment(tmp_path / "run", variants, (), replicates=2)))
+
+    (power,) = summary_sentences(made)
+    assert headline(made) == "tuned against naive is inconclusive: 2 replicates, 6 needed."
+    assert power.startswith("Minimum detectable effect")
+
+
 def test_what_is_kept_is_worth_keeping(tmp_path: Path) -> None:
     """Slots for their CPU, sets for their fewer statements: both are named, as in the results table."""
     variants = {name: VARIANTS[name] for name in ("naive", "naive+slots", "naive+sets")}

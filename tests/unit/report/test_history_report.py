@@ -3,6 +3,8 @@
 import math
 from pathlib import Path
 
+from msgspec.structs import replace
+
 from placebench.history import Blessing, Failure, History, HistoryEntry, Measured, series_of
 from placebench.report import history_report, render_html, render_text
 
@@ -67,3 +69,23 @@ def test_what_was_not_measured_is_said() -> None:
     assert report.headline.startswith("No commit has been measured yet")
     assert [check.outcome for check in report.checks] == ["inconclusive"]
     assert "080000000000 (x) could not be measured: it does not start" in render_text(report)
+
+
+def test_a_history_of_counts_shows_its_commits() -> None:
+    """After -n 0 there is no CPU: the terminal has a row per commit, and the check of CPU is not measured."""
+    entries = [replace(each, metrics={"statements": each.metrics["cpu_s"]}) for each in ENTRIES]
+    history = History(entries)
+    report = history_report(Path("/h/h.jsonl"), history, [series_of(history, name) for name in ("cpu_s", "statements")])
+
+    (commits,) = report.overview
+    assert [name_of(number) for number in reversed(range(16))] == [each.commit for each in commits.rows]
+    assert "not measured" == report.checks[0].measured
+
+
+def test_the_page_of_a_history_is_no_page_of_a_run() -> None:
+    """It lies beside the file: no command for runs makes it again, and no list of runs is above it."""
+    history = History(ENTRIES)
+    page = render_html(history_report(Path("/h/h.jsonl"), history, [series_of(history, "cpu_s")]))
+
+    assert "report open" not in page
+    assert "../index.html" not in page

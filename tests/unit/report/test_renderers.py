@@ -37,6 +37,19 @@ def test_the_terminal_shows_the_headline_and_the_steps(tmp_path: Path) -> None:
     ]
 
 
+def test_a_narrow_terminal_shows_less_important_columns_only_where_they_fit(tmp_path: Path) -> None:
+    """In 80 characters the tables lack their last optional columns; where there is room they have all."""
+    report = build_report(results.load(write_run(tmp_path / "run")))
+
+    narrow, wide = render_text(report, width=80).splitlines(), render_text(report).splitlines()
+
+    table = narrow.index("", 1)
+    assert max(map(len, narrow[table:-1])) <= 80 < max(map(len, wide[table:-1]))
+    heads = [next(line for line in lines if line.startswith("variant  ")) for lines in (narrow, wide)]
+    assert "statements" in heads[0]
+    assert [head.endswith("in GC") for head in heads] == [False, True]
+
+
 def test_the_terminal_shows_gates_that_passed(tmp_path: Path) -> None:
     """Each with what was measured."""
     run = results.load(write_run(tmp_path / "run", FakeRun(variants=("naive", "tuned"))))

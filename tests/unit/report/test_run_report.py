@@ -69,7 +69,7 @@ def test_without_the_same_responses_no_speed_is_printed(tmp_path: Path, run: Fak
 
     assert [unit for unit in (" ms", "/s", "× faster") if unit in page.words] == []
     assert [page.tags.count(tag) for tag in ("svg", "table")] == [0, 1], "the environment alone is a table"
-    assert (run.difference or "no response was requested") in page.words
+    assert (run.difference or "no response was compared") in page.words
 
 
 def test_an_interrupted_run_shows_what_was_measured_and_says_so(tmp_path: Path) -> None:
@@ -87,7 +87,15 @@ def test_a_run_that_ended_before_anything_is_a_page(tmp_path: Path) -> None:
     """Nothing measured, nothing requested: the page says so instead of failing."""
     words = page_of(tmp_path / "run", FakeRun(passes_of=0, status="interrupted", equal=None)).words
 
-    assert "no response was requested before the run ended" in words
+    assert "no response was compared before the run ended" in words
+
+
+def test_a_mix_of_requests_is_not_called_get(tmp_path: Path) -> None:
+    """A path is."""
+    words = page_of(tmp_path / "run", FakeRun(request="2 requests: /a, POST /b")).words
+
+    assert "GET 2 requests" not in words
+    assert "2 requests: /a, POST /b" in words
 
 
 def test_too_few_replicates_are_inconclusive(tmp_path: Path) -> None:

@@ -94,6 +94,8 @@ def test_more_confidence_needs_more_replicates() -> None:
     assert (hodges_lehmann(values, confidence=0.98).low, hodges_lehmann(values, confidence=0.98).high) == (1, 7)
     with pytest.raises(TooFewReplicatesError, match=r"7 replicates, 8 needed"):
         hodges_lehmann(values, confidence=0.99)
+    exactly = hodges_lehmann(values, confidence=1 - 2 / 128)
+    assert (exactly.low, exactly.high) == (1, 7)
     assert [_replicates_needed(level) for level in (0.90, 0.95, 0.9779, 0.99, 0.999)] == [6, 6, 7, 8, 11]
 
 
@@ -125,7 +127,7 @@ def test_equal_values_have_an_interval_without_width() -> None:
     assert ConfidenceInterval(-0.5, -0.5, -0.5, 0.95) == hodges_lehmann([-0.5] * 7)
 
 
-@pytest.mark.parametrize(("values", "expected"), [([3.0], 3.0), ([1.0, 2.0], 1.5), ([1.0, 2.0, 6.0], 2.75)])
+@pytest.mark.parametrize(("values", "expected"), [([3.0], 3.0), ([1.0, 2.0], 1.5), ([1.0, 2.0, 12.0], 4.25)])
 def test_the_estimate_alone_takes_any_number(values: list[float], expected: float) -> None:
     """For 1 2 6 the averages are 1, 1.5, 2, 3.5, 4, 6; their median lies between 2 and 3.5."""
     assert expected == pseudo_median(values)

@@ -104,7 +104,7 @@ def test_the_limits_are_those_of_fieller_and_of_weighted_least_squares() -> None
     half = deviate * math.sqrt(new @ covariance @ new + variance * (new @ theta) ** 2 / 4)
     predicted = fit.predict(8, repeats=4)
 
-    assert np.linalg.lstsq(weighted, seen / expected)[0] == pytest.approx(theta, rel=1e-6)
+    assert np.linalg.lstsq(weighted, seen / expected, rcond=None)[0] == pytest.approx(theta, rel=1e-6)
     assert np.array(fit.covariance) == pytest.approx(covariance, rel=1e-6)
     assert fit.noise == pytest.approx(math.sqrt(variance))
     for end in ("low", "high"):

@@ -163,3 +163,11 @@ def test_an_interval_of_less_confidence_is_narrower_and_needs_fewer() -> None:
     with pytest.raises(TooFewReplicatesError, match="4 replicates, 5 or more needed"):
         sequential_interval([0.01, 0.02, 0.01, 0.02], confidence=0.9)
     assert sequential_interval([0.01, 0.02, 0.01, 0.02, 0.01], confidence=0.9).low < 0.01
+
+
+def test_a_value_far_from_the_others_is_no_overflow() -> None:
+    """A replicate ten thousand times as far from the claim as the others are from each other takes the bet with it."""
+    values = [0.001, 0.002, 0.001, 0.002, 0.001, 0.002, 0.001, -10.0]
+
+    *_, before, after = Bets.on(values).capital(0.0)
+    assert after < before - 100

@@ -62,4 +62,4 @@ def _endpoints(arguments: Namespace) -> tuple[str, ...]:
     return tuple(dict.fromkeys((NOOP, *(known[name] for name in names))))
 
 
-COMMANDS = {"lab study breakdown": Command(_configure, _run)}
+COMMANDS = {"lab study breakdown": Command(_configure, _run, "breakdown")}

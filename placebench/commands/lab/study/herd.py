@@ -59,4 +59,4 @@ def _schedulers(given: str | None, *, quick: bool) -> list[int]:
     return numbers
 
 
-COMMANDS = {"lab study herd": Command(_configure, _run)}
+COMMANDS = {"lab study herd": Command(_configure, _run, "herd")}

@@ -49,4 +49,4 @@ def _first(*values: _T | None) -> _T:
     return next(value for value in values if value is not None)
 
 
-COMMANDS = {"lab study matrix": Command(_configure, _run)}
+COMMANDS = {"lab study matrix": Command(_configure, _run, "matrix")}

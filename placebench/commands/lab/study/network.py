@@ -70,6 +70,13 @@ def _configure(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--compress", action="store_true", help="with --between client: measure responses compressed by gzip too"
     )
+    parser.add_argument(
+        "--clients",
+        type=options.whole(1, limits.CLIENTS),
+        metavar="N",
+        help="number of clients that do the job at once, each on connections of its own; as many workers serve them "
+        "(default: 1)",
+    )
     options.add_placement(parser)
     options.add_data(parser)
     add_study_options(parser)
@@ -104,6 +111,7 @@ def _services(
         bytes_per_s=bytes_per_s,
         proxies=arguments.proxies,
         compress=_compress(arguments),
+        clients=arguments.clients or 1,
     )
 
 
@@ -113,7 +121,7 @@ def _protocols(
     from placebench.experiment.protocol_study import PROTOCOLS, ProtocolStudy
 
     job, known = arguments.job, PROTOCOLS[arguments.job]
-    for option in ("between", "compress", "request", "placement_python"):
+    for option in ("between", "clients", "compress", "request", "placement_python"):
         if getattr(arguments, option):
             raise PlacebenchError(f"--{option.replace('_', '-')} has no effect on --job {job}: leave it away")
     chosen = tuple(arguments.variants or known)
@@ -161,4 +169,4 @@ def _compress(arguments: Namespace) -> bool:
     return bool(arguments.compress)
 
 
-COMMANDS = {"lab study network": Command(_configure, _run)}
+COMMANDS = {"lab study network": Command(_configure, _run, "network")}

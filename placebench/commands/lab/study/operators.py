@@ -59,4 +59,4 @@ def _run(arguments: Namespace) -> int:
     return run_study(arguments, topologies[0], study.spec(repeats=arguments.replicates or _REPLICATES))
 
 
-COMMANDS = {"lab study operators": Command(_configure, _run)}
+COMMANDS = {"lab study operators": Command(_configure, _run, "operators")}

@@ -33,4 +33,4 @@ def _run(arguments: Namespace) -> int:
     return run_study(arguments, topologies[0], study.spec(repeats=replicates))
 
 
-COMMANDS = {"lab study published": Command(_configure, _run)}
+COMMANDS = {"lab study published": Command(_configure, _run, "published")}

@@ -81,4 +81,4 @@ def _run(arguments: Namespace) -> int:
     return run_study(arguments, topology, study.spec(repeats=repeats))
 
 
-COMMANDS = {"lab study saturation": Command(_configure, _run)}
+COMMANDS = {"lab study saturation": Command(_configure, _run, "saturation")}

@@ -45,13 +45,10 @@ def _configure(parser: ArgumentParser) -> None:
 def _run(arguments: Namespace) -> int:
     """Measure every size."""
     from placebench.experiment.scaleout_study import ScaleOutStudy
-    from placebench.reference.deployment import NO_CACHE_ON_REPLICAS
     from placebench.reference.variants import variant
     from placebench.runtime.scale_out import nginx_program
 
     topology, sizes, chosen = topology_of(arguments), _sizes(arguments), variant(arguments.variant)
-    if chosen.algorithm == "cached" and any(replicas for _, replicas in sizes):
-        raise PlacebenchError(NO_CACHE_ON_REPLICAS)
     nginx_program()
     study = ScaleOutStudy(
         sizes=sizes,
@@ -77,4 +74,4 @@ def _sizes(arguments: Namespace) -> tuple[tuple[int, int], ...]:
     return sizes
 
 
-COMMANDS = {"lab study scaleout": Command(_configure, _run)}
+COMMANDS = {"lab study scaleout": Command(_configure, _run, "scaleout")}

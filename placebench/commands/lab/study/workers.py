@@ -12,7 +12,7 @@ from placebench.errors import PlacebenchError
 
 _USUAL_WORKLOADS = ("compute", "query", "state", "state-frozen")
 _QUICK_WORKLOADS = _USUAL_WORKLOADS[:3]
-_WORKLOADS = (*_USUAL_WORKLOADS, "database", "network")
+_WORKLOADS = (*_USUAL_WORKLOADS, "database", "network", "subprocess")
 _DRIVERS = ("asyncpg", "psycopg3_async")
 _MOST_CORES = 8
 _MOST = 64
@@ -110,4 +110,4 @@ def _workloads(arguments: Namespace) -> tuple[str, ...]:
     return names
 
 
-COMMANDS = {"lab study workers": Command(_configure, _run)}
+COMMANDS = {"lab study workers": Command(_configure, _run, "workers")}

@@ -5,10 +5,11 @@ from typing import Any
 
 import pytest
 from failed_points import REASON, with_failures
+from fake_survey import study_head
 from reports import document_of, text_of
 
 from placebench import results
-from placebench.experiment.records import Measurement, RunHead, append_lines
+from placebench.experiment.records import Measurement, append_lines
 
 PARTS = ("http_s", "framework_s", "python_s", "pool_s", "database_s", "unexplained_s")
 
@@ -37,20 +38,8 @@ def values(throughput_per_s: float, way_s: float, database_s: float) -> dict[str
 def folder(tmp_path: Path) -> Path:
     """A no-op of 4 ms outside of the application, and traits of 6 ms there and 2 ms in the database; five repeats."""
     points = [{"endpoint": "no-op"}, {"endpoint": "traits"}]
-    RunHead(
-        name="a-gauge",
-        started_at="2026-11-21T15:00:00+00:00",
-        status="complete",
-        request="/traits",
-        topology="nested-perfload",
-        trees=5,
-        seed=1,
-        variants=["tuned"],
-        receipt={},
-        manifest={},
-        settings={"points": points, "repeats": 5, "impossible": []},
-        same_responses={},
-        command="breakdown",
+    study_head(
+        "breakdown", variants=["tuned"], settings={"points": points, "repeats": 5, "impossible": []}, request="/traits"
     ).save(tmp_path / "run.json")
     return tmp_path
 

@@ -7,11 +7,12 @@ from typing import Any
 
 import pytest
 from failed_points import REASON, with_failures
+from fake_survey import study_head
 from reports import document_of, text_of
 
 from placebench import results
 from placebench.experiment.matrix_plan import AXES
-from placebench.experiment.records import Measurement, RunHead, append_lines
+from placebench.experiment.records import Measurement, append_lines
 from placebench.report import write_report
 
 TOOK_S = {
@@ -45,21 +46,9 @@ def write_matrix(folder: Path, took_s: dict[tuple[str, str], float]) -> Path:
             {"point": {"service": "cached", "database": "none"}, "reason": "it needs PostgreSQL"},
         ],
     }
-    RunHead(
-        name="a-matrix",
-        started_at="2026-11-21T15:00:00+00:00",
-        status="complete",
-        request="/allocation_candidates?resources=VCPU:1",
-        topology="nested-perfload",
-        trees=5,
-        seed=1,
-        variants=list(dict.fromkeys(service for service, _ in took_s)),
-        receipt={},
-        manifest={},
-        settings=settings,
-        same_responses={},
-        command="matrix",
-    ).save(folder / "run.json")
+    study_head("matrix", variants=list(dict.fromkeys(service for service, _ in took_s)), settings=settings).save(
+        folder / "run.json"
+    )
     for repeat in range(5):
         for point in points:
             duration_s = took_s[str(point["service"]), str(point["database"])] + repeat / 100

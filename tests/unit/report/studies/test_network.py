@@ -1,16 +1,16 @@
 """The network study, from measurements that a reader can check by hand."""
 
-import json
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from failed_points import REASON, with_failures
+from fake_survey import study_head
 from reports import document_of, text_of
 
 from placebench import results
-from placebench.experiment.records import Measurement, RunHead
+from placebench.experiment.records import Measurement, RunHead, append_lines
 from placebench.report import write_report
 
 SETTINGS = {"job": "query", "operations": 1, "between": "database", "bytes_per_s": None, "proxies": 1}
@@ -45,29 +45,15 @@ def folder(tmp_path: Path) -> Path:
 def write_study(folder: Path, variants: tuple[str, str]) -> Path:
     """Two variants at 0 and 50 ms, five times each."""
     points = [{"variant": variant, "latency_ms": ms} for variant in variants for ms in (0.0, 50.0)]
-    head = RunHead(
-        name="a-link",
-        started_at="2026-11-21T15:00:00+00:00",
-        status="complete",
-        request="/allocation_candidates?resources=VCPU:1",
-        topology="nested-perfload",
-        trees=2,
-        seed=1,
-        variants=list(variants),
-        receipt={},
-        manifest={},
-        settings={**SETTINGS, "repeats": 5, "points": points, "impossible": []},
-        same_responses={},
-        command="network",
-    )
-    head.save(folder / "run.json")
+    study_head(
+        "network", variants=list(variants), settings={**SETTINGS, "repeats": 5, "points": points, "impossible": []}
+    ).save(folder / "run.json")
     made = [
         Measurement(point, repeat, values(point["variant"], point["latency_ms"], repeat / 1000))
         for repeat in range(5)
         for point in points
     ]
-    lines = "".join(json.dumps(asdict(each)) + "\n" for each in made)
-    (folder / "measurements.jsonl").write_text(lines)
+    append_lines(folder / "measurements.jsonl", made)
     return folder
 
 

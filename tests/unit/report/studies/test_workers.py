@@ -2,13 +2,13 @@
 
 import json
 from collections.abc import Callable
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from failed_points import REASON, with_failures
-from fake_survey import write_survey
+from fake_survey import study_head, write_survey
 from reports import document_of
 
 from placebench import results
@@ -49,24 +49,14 @@ def document(tmp_path: Path) -> Callable[..., dict[str, Any]]:
             for workload in ("query", "state")
             for processes, threads in MIXES
         ]
-        head = RunHead(
-            name="workers",
-            started_at="2026-11-21T15:00:00+00:00",
-            status="complete",
-            request="/allocation_candidates?resources=VCPU:1",
-            topology="nested-perfload",
-            trees=2,
-            seed=1,
+        study_head(
+            "workers",
             variants=["tuned"],
-            receipt={},
-            manifest={},
             settings={"users": 4, "variant": "tuned", "repeats": 1, "points": points, "impossible": []},
-            same_responses={},
-            command="workers",
-        )
-        head.save(tmp_path / "run.json")
+        ).save(tmp_path / "run.json")
         lines = [Measurement(point, 0, values(int(str(point["processes"])), client_cpu_s)) for point in points]
-        (tmp_path / "measurements.jsonl").write_text("".join(json.dumps(asdict(each)) + "\n" for each in lines))
+        (tmp_path / "measurements.jsonl").unlink(missing_ok=True)
+        append_lines(tmp_path / "measurements.jsonl", lines)
         return document_of(results.load(tmp_path))
 
     return made

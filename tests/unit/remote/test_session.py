@@ -1,4 +1,4 @@
-"""Comparisons on another machine: this one through a real sshd on loopback, where one is installed.
+"""Runs on another machine: this one through a real sshd on loopback, where one is installed.
 
 here (the test) ──ssh──▶ sshd ──▶ placebench ──▶ the servers of the variants
 """
@@ -8,7 +8,7 @@ import os
 import signal
 import subprocess
 import sys
-import threading
+import tomllib
 from collections.abc import Callable
 from pathlib import Path
 
@@ -16,8 +16,6 @@ import pytest
 from loopback_sshd import write_hosts
 
 from placebench.cli import main
-from placebench.commands import remote_run
-from placebench.errors import HostError
 from placebench.history import History
 from placebench.measure.remote_hosts import RemoteHost
 
@@ -84,6 +82,33 @@ def test_a_commit_is_added_to_the_history_here(project: Path, hosts: Path) -> No
     assert (entry.reference_name, entry.subject) == ("v1", "two")
 
 
+def test_a_published_plan_is_run_on_a_host(project: Path, hosts: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the files of the folder that it names, which is not the current one; counts alone decide no claim of CPU."""
+    claim = {"baseline": "v1", "variant": "now", "metric": "cpu_s", "ratio": 1, "low": 0.99, "high": 1.01, "n": 12}
+    plan = tomllib.loads((project / "pyproject.toml").read_text())["tool"]["placebench"]
+    plan["variants"] = {"v1": {"rev": "v1"}, **plan["variants"]}
+    published = {"name": "x", "made_at": "", "plan": plan, "comparisons": [{**claim, "verdict": "equivalent"}]}
+    result = project.parent / "result.json"
+    result.write_text(json.dumps(published))
+    monkeypatch.chdir(project.parent)
+    argv = ["report", "reproduce", "result.json", "--folder", "project", "-n", "0", "-o", "run", *on(hosts)]
+
+    assert main(argv) == 3
+    document = json.loads((project.parent / "run" / "reproduction.json").read_text())
+    assert [each["outcome"] for each in document["claims"]] == ["inconclusive"]
+    assert not served(project)[1].exists()
+
+
+def test_a_study_is_run_on_a_host(hosts: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """With the file of its data, in which a mistake is found there; the run that did not begin leaves no folder."""
+    (tmp_path / "mine.toml").write_text("cabinets = 3")
+    run = tmp_path / "run"
+
+    assert main(["lab", "study", "network", "--topology", str(tmp_path / "mine.toml"), "-o", str(run), *on(hosts)]) == 2
+    assert "on here: mine.toml" in capsys.readouterr().err
+    assert not run.exists()
+
+
 @pytest.mark.parametrize("end", ["Ctrl-C", "killed here", "connection cut"])
 def test_what_runs_there_ends_with_us(
     project: Path,
@@ -110,22 +135,6 @@ def test_what_runs_there_ends_with_us(
 
     assert eventually(lambda: not runs(pid) and not place.exists(), limit_s=15)
     assert process.returncode == {"Ctrl-C": 130, "killed here": -signal.SIGKILL, "connection cut": 2}[end]
-
-
-def test_a_connection_that_is_silent_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As one that was cut without an end: the comparison there is interrupted."""
-    monkeypatch.setattr(remote_run, "_SILENCE_S", 0.1)
-    done, lost = threading.Event(), threading.Event()
-    monkeypatch.setattr(remote_run, "_close_output", lambda: None)
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # which a shell's background jobs ignore
-
-    try:
-        with pytest.raises(KeyboardInterrupt):  # noqa: PT012  the signal arrives in one of the two
-            remote_run._watch(remote_run.queue.SimpleQueue(), done, lost)
-            threading.Event().wait(5)
-    finally:
-        signal.signal(signal.SIGINT, before)
-    assert lost.is_set()
 
 
 @pytest.mark.parametrize(
@@ -161,13 +170,6 @@ def test_an_unknown_host_is_named_with_those_that_are_there(
     assert main(["compare", "v1", "now", "--host", "web1", "--hosts", str(hosts)]) == 2
     assert "no host 'web1'" in capsys.readouterr().err
     assert not (project / "profiles").exists() or not list((project / "profiles").iterdir())
-
-
-def test_a_host_writes_only_into_the_run(tmp_path: Path) -> None:
-    """What is sent for another place is refused."""
-    for name in ("../elsewhere", "/tmp/elsewhere"):
-        with pytest.raises(HostError, match="not inside"):
-            remote_run._write_file(tmp_path / "run", {"file": name, "mode": 0o644}, b"", links=False)
 
 
 def on(hosts: Path) -> list[str]:

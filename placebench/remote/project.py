@@ -1,0 +1,104 @@
+"""What a run needs of this machine: `Project` finds and sends it, `unpack_repository` makes a repository of it."""
+
+import os
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Self
+
+from placebench.errors import UsageError
+from placebench.remote.stream import Stream
+
+_MOST_BYTES: Final = 512 * 2**20
+_RUNS: Final = "profiles/*Z-*/"
+
+
+@dataclass(frozen=True)
+class Project:
+    """What variants are made of: the files around a plan, without those that git ignores, and the repository."""
+
+    top: Path | None = None
+    """None: nothing is sent, as for the reference service, which every placebench has."""
+    here: Path = Path()
+    """The folder that the run works in: the current one, or the plan's where that is in another repository."""
+    files: tuple[Path, ...] = ()
+    given: tuple[Path, ...] = ()
+    """Further files, which lie in the folder that the run works in."""
+    head: str = ""
+    """The commit; empty: no repository."""
+
+    @classmethod
+    def around(cls, folder: Path, source: str) -> Self:
+        """The project that the *folder* of the plan *source* is in: a repository, or else the current folder.
+
+        Raises UsageError for a plan in neither, and for too many bytes.
+        """
+        folder, here = folder.resolve(), Path.cwd()
+        top = _top_of_checkout(here) or here
+        if not folder.is_relative_to(top):
+            found = _top_of_checkout(folder)
+            if found is None:
+                raise UsageError(f"the plan {source} lies outside of {top}, which is what --host sends: move it there")
+            here, top = folder, found
+        is_checkout = _top_of_checkout(top) is not None
+        files = tuple(_files_of_checkout(top) if is_checkout else _all_files(top))
+        size = sum(path.lstat().st_size for path in files if path.is_symlink() or path.exists())
+        if size > _MOST_BYTES:
+            seen = f"{top} holds {size / 2**20:.0f} MB, and --host sends {_MOST_BYTES // 2**20} MB at most"
+            raise UsageError(f"{seen}: let git ignore what the application does not need")
+        return cls(top, here, files, head=_git(top, "rev-parse", "HEAD").decode().strip())
+
+    @property
+    def within(self) -> str:
+        """The folder that the run works in, from the top on."""
+        return os.path.relpath(self.here, self.top) if self.top else "."
+
+    def from_here(self, folder: Path) -> Path:
+        """A folder of the project as the run there finds it."""
+        return Path(os.path.relpath(folder.resolve(), self.here))
+
+    def send(self, stream: Stream) -> None:
+        """Send the repository with all of its history, and the files as they are."""
+        if self.top and self.head:
+            stream.send({"head": self.head}, _git(self.top, "bundle", "create", "--quiet", "-", "--all", "HEAD"))
+        if self.top:
+            stream.send_files(self.top, self.files, below="project")
+        for path in self.given:
+            stream.send_files(path.parent, [path], below=f"project/{self.within}")
+
+
+def _top_of_checkout(folder: Path) -> Path | None:
+    found = _git(folder, "rev-parse", "--show-toplevel").decode().strip()
+    return Path(found) if found else None
+
+
+def _files_of_checkout(top: Path) -> list[Path]:
+    """What git knows, and what it does not ignore, but our runs."""
+    listed = _git(top, "ls-files", "-z", "--cached", "--others", "--exclude-standard", f"--exclude={_RUNS}")
+    return [top / os.fsdecode(each) for each in listed.split(b"\0") if each]
+
+
+def _all_files(top: Path) -> list[Path]:
+    """Those of a folder without git, but our runs."""
+    runs = tuple(top.rglob(_RUNS))
+    every = (path for path in sorted(top.rglob("*")) if path.is_symlink() or path.is_file())
+    return [path for path in every if not any(path.is_relative_to(run) for run in runs)]
+
+
+def unpack_repository(project: Path, head: str, bundle: bytes) -> None:
+    """The branches, tags and commits, and no files. Where git is missing, only revisions are, which say so."""
+    packed = project.with_name("bundle")
+    packed.write_bytes(bundle)
+    _git(project, "init", "--quiet")
+    _git(project, "fetch", "--quiet", "--update-head-ok", str(packed), "+refs/*:refs/*", head)
+    _git(project, "update-ref", "--no-deref", "HEAD", head)
+    _git(project, "reset", "--quiet")
+    packed.unlink()
+
+
+def _git(folder: Path, *arguments: str) -> bytes:
+    """What git prints; nothing where it fails, or is not there."""
+    try:
+        return subprocess.run(["git", "-C", str(folder), *arguments], capture_output=True, check=True).stdout
+    except (OSError, subprocess.CalledProcessError):
+        return b""

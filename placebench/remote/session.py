@@ -1,0 +1,170 @@
+"""A run on another machine: `run_on_host` starts it there by SSH, and gets its folder.
+
+`ssh` starts a Python that has placebench, an installed one or uvx's. The files of the project, its repository and a run
+to resume go through its standard input into a scratch folder there; the run's folder comes back through its standard
+output, as it grows and at the end. All is measured there, as by the same command on that machine: servers, databases
+and client are there, and so is the reading of their CPU. Reports are made here.
+"""
+
+import copyreg
+import hashlib
+import io
+import pickle
+import platform
+import queue
+import subprocess
+import tempfile
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+from typing import IO, Final
+
+from placebench import errors
+from placebench.errors import HostError, ServerError
+from placebench.measure.remote_hosts import RemoteHost, python_command, read_greeting
+from placebench.remote.project import Project
+from placebench.remote.stream import Header, Received, Stream, files_of_run, write_file
+
+_BEAT_S: Final = 5.0
+_LINES_IN_A_MESSAGE: Final = 3
+_PROGRAM: Final = "from placebench.remote.far_side import serve; serve()"
+Work = Callable[[Path], object]
+"""Makes a run in the folder that it is called with; pickled, it goes to the other machine."""
+
+
+def run_on_host(
+    name: str,
+    host: RemoteHost,
+    work: Work,
+    project: Project,
+    folder: Path,
+    *,
+    say: Callable[[str], None],
+    show: Callable[[str], None],
+) -> None:
+    """Do *work* on a host, into the run's *folder*, which grows here meanwhile; files that it holds are sent first.
+
+    name: of the host, for messages. say: is called with each step, show with each line that is printed there.
+    Raises the PlacebenchError that ended the work there, and HostError where the host is not reached, has no placebench
+    or another version, or the connection is lost.
+    """
+    with _connected(name, host) as session:
+        say(f"{name} has this placebench: the run is made there")
+        session.stream.send({"place": _place(folder), "run": folder.name, "within": project.within})
+        session.stream.send_files(folder, files_of_run(folder), below=f"run/{folder.name}")
+        project.send(session.stream)
+        session.stream.send({"job": True}, _pickled(work))
+        session.follow(folder, say=say, show=show)
+
+
+def _pickled(work: Work) -> bytes:
+    """The work for any Python: the modules that pathlib's classes are found in are not the same in all of them."""
+    made = io.BytesIO()
+    pickler = pickle.Pickler(made)
+    pickler.dispatch_table = copyreg.dispatch_table | {type(Path()): lambda path: (_path, (str(path),))}
+    pickler.dump(work)
+    return made.getvalue()
+
+
+def _path(text: str) -> Path:
+    return Path(text)
+
+
+def _place(folder: Path) -> str:
+    """The same one for a run that is resumed: its settings hold paths."""
+    return "placebench-remote-" + hashlib.sha256(f"{platform.node()}{folder.resolve()}".encode()).hexdigest()[:16]
+
+
+@contextmanager
+def _connected(name: str, host: RemoteHost) -> Iterator["_Session"]:
+    """The far side for the `with` block, of the same version; it cleans up by itself as soon as we let go of it."""
+    with ExitStack() as stack:
+        said = stack.enter_context(tempfile.TemporaryFile())
+        process = subprocess.Popen(
+            python_command(host, _PROGRAM),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=said,
+            start_new_session=True,  # Ctrl-C in the terminal is ours: the run there ends first, and ssh after it
+        )
+        session = _Session(name, process, said)
+        try:
+            session.greet()
+            yield session
+        finally:
+            session.close()
+
+
+class _Session:
+    """The connection to a host."""
+
+    def __init__(self, name: str, process: "subprocess.Popen[bytes]", said: IO[bytes]) -> None:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        self._name, self._process, self._said = name, process, said
+        self._input, self._output = process.stdin, process.stdout
+        self.stream = Stream(self._output, self._input)
+        self._closed = threading.Event()
+
+    def greet(self) -> None:
+        """Wait for the placebench there; raises HostError where none of this version comes."""
+        if not read_greeting((line.decode(errors="replace") for line in self._output), self._name):
+            raise self._lost(f"ssh to {self._name}")
+
+    def follow(self, folder: Path, *, say: Callable[[str], None], show: Callable[[str], None]) -> None:
+        """Show what the far side prints and write what it sends into *folder*, to its end; Ctrl-C interrupts it."""
+        threading.Thread(target=self._beat, daemon=True).start()
+        received = self.stream.receive_all()
+        try:
+            ended = self._follow(folder, received, show)
+        except KeyboardInterrupt:
+            with suppress(OSError):
+                self.stream.send({"stop": True})
+            say(f"interrupted: what was measured on {self._name} comes back")
+            self._follow(folder, received, show)
+            raise
+        if (kind := ended["ended"]) == KeyboardInterrupt.__name__:
+            raise self._lost(f"the run on {self._name} was interrupted there")
+        if kind:
+            raise vars(errors).get(kind, ServerError)(f"on {self._name}: {ended['message']}")
+
+    def close(self) -> None:
+        """Let go of the far side."""
+        self._closed.set()
+        with suppress(OSError):
+            self._input.close()
+        try:
+            self._process.wait(_BEAT_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self._output.close()
+
+    def _follow(self, folder: Path, received: "queue.SimpleQueue[Received]", show: Callable[[str], None]) -> Header:
+        """Return how it ended."""
+        while (got := received.get()) is not None:
+            header, payload = got
+            if "line" in header:
+                show(header["line"])
+            elif "file" in header:
+                write_file(folder, header, payload, links=False)
+            elif "ended" in header:
+                return header
+        raise self._lost(f"the connection to {self._name} was lost; what came until then is in {folder}")
+
+    def _beat(self) -> None:
+        """Say that we are there, which a connection without its end does not tell."""
+        while not self._closed.wait(_BEAT_S):
+            try:
+                self.stream.send({"beat": True})
+            except (OSError, ValueError):
+                return
+
+    def _lost(self, what: str) -> HostError:
+        """What ssh or the far side said last."""
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(_BEAT_S)
+        self._said.seek(0)
+        said = self._said.read().decode(errors="replace").strip().splitlines()[-_LINES_IN_A_MESSAGE:]
+        return HostError(f"{what}: {' | '.join(map(str.strip, said)) or 'it ended without a word'}")
