@@ -2,9 +2,10 @@
 
     <!-- NAME -->text<!-- / -->
 
-in README.md or a page below docs is the text of the function NAME here: a table, or a figure in a sentence. Without
---check, the pages are written anew; with it, the exit code is 1 where one says something else than its raw file. A
-figure that only one page has is a function of its own, marked with `figure`; a table is the `table` of its cells.
+in README.md, ARTIFACT.md or a page below docs is the text of the function NAME here: a table, or a figure in a
+sentence. Without --check, the pages are written anew; with it, the exit code is 1 where one says something else than
+its raw file. A figure that only one page has is a function of its own, marked with `figure`; a table is the
+`table` of its cells.
 """
 
 import json
@@ -23,14 +24,14 @@ from typing import Any
 from placebench import units
 from placebench.page.axis_charts import Line, lines
 from placebench.report.scalability import scalability_curve
-from placebench.stats import hodges_lehmann
+from placebench.stats import hodges_lehmann, median_interval
 from placebench.stats.hodges_lehmann import pseudo_median
 from placebench.stats.sequential import sequential_p
 
 TOP = Path(__file__).resolve().parents[2]
 RESULTS = TOP / "docs" / "results"
 sys.path.append(str(TOP / "tests" / "fakes"))
-PAGES = [TOP / "README.md", *sorted((TOP / "docs").rglob("*.md"))]
+PAGES = [TOP / "README.md", TOP / "tests" / "release" / "ARTIFACT.md", *sorted((TOP / "docs").rglob("*.md"))]
 MARKED = re.compile(r"<!-- (?P<name>[a-z][a-z0-9-]*) -->(?P<text>.*?)<!-- / -->", re.DOTALL)
 VERDICTS = {"cannot tell": "inconclusive"}
 """In files of versions before 0.2.0."""
@@ -229,6 +230,25 @@ def steps_between_runs() -> str:
     return f"{math.sqrt(excess / (sum(weights) - sum(each**2 for each in weights) / sum(weights))) * 100:.1f} %"
 
 
+@figure
+def steps_together() -> str:
+    """How much less CPU all changes together need than the product of what each does alone."""
+    (made,) = (each for each in raw("leave-one-out.json")["interactions"] if each["name"] == "all changes")
+    estimate, low, high = (f"{-math.expm1(made[each]) * 100:.0f}" for each in ("estimate", "high", "low"))
+    return f"{estimate} % less CPU [{low}, {high}]"
+
+
+@figure
+def slots_left_out() -> str:
+    return effect_of(compared("leave-one-out.json", "slots, among the others"))
+
+
+@figure
+def copies_left_out() -> str:
+    made = compared("copies.json", "copies, leave-one-out")
+    return effect(made["ratio"], made["low"], made["high"], n=f"; n = {made['n']}").replace(" %", " % CPU", 1)
+
+
 def _of_step(name: str) -> Callable[[], str]:
     return lambda: effect_of(compared("steps.json", name))
 
@@ -384,7 +404,7 @@ def saturation_rates() -> str:
     return table(f"{head} Failed |", rows)
 
 
-SATURATION = [each for each in ("saturation.json", "saturation-algorithms.json") if (RESULTS / each).is_file()]
+SATURATION = ("saturation.json", "saturation-algorithms.json")
 
 
 def _of_knee(variant: str) -> Callable[[], str]:
@@ -395,7 +415,7 @@ def _of_knee(variant: str) -> Callable[[], str]:
     return made
 
 
-FIGURES |= {f"saturation-{name}": _of_knee(name) for name in ("placement", "tuned")}
+FIGURES |= {f"saturation-{name}": _of_knee(name) for name in ("placement", "tuned", "dedup", "cached")}
 
 
 def _of_repeats(row: dict[str, Any], name: str) -> str:
@@ -439,18 +459,30 @@ def asyncio_mixes() -> str:
 @figure
 def breakdown() -> str:
     names = ("python_s", "database_s", "framework_s", "http_s", "unexplained_s")
-    rows = [
-        (
-            row["endpoint"],
-            row["n"],
-            units.average(row["statements"]),
-            units.duration(row["client_s"]),
-            *(units.percent(row[name] / row["client_s"], digits=2) for name in names),
+    document, rows = raw("breakdown.json"), []
+    for row in document["rows"]:
+        made = [each["values"] for each in document["measurements"] if each["point"]["endpoint"] == row["endpoint"]]
+        rate = "{} [{}, {}]".format(
+            *(units.significant(row[f"throughput{end}_per_s"]) for end in ("", "_low", "_high"))
         )
-        for row in raw("breakdown.json")["rows"]
-    ]
-    head = "| Endpoint | n | Statements | Mean latency of one user | Python | Database | Framework |"
+        latency = median_interval([values["client_s"] for values in made])
+        shown = {"client_s": latency.median, "client_low_s": latency.low, "client_high_s": latency.high}
+        parts = [units.percent(row[name] / row["client_s"], digits=2) for name in names]
+        rows.append(
+            (row["endpoint"], row["n"], units.average(row["statements"]), rate, interval(shown, "client"), *parts)
+        )
+    head = "| Endpoint | n | Statements | Requests per second | Latency of one user | Python | Database | Framework |"
     return table(f"{head} Connection and HTTP | Unexplained |", rows)
+
+
+@figure
+def breakdown_database() -> str:
+    """The database's share of the latency of candidates."""
+    measured = [each for each in raw("breakdown.json")["measurements"] if each["point"]["endpoint"] == "candidates"]
+    share = median_interval([each["values"]["database_s"] / each["values"]["client_s"] for each in measured])
+    ends = (share.median, share.low, share.high)
+    median, low, high = ("–" if each is None else f"{each * 100:.0f}" for each in ends)
+    return f"{median} % [{low}, {high}; n = {share.n}]"
 
 
 # --- copy-on-write.json
@@ -543,22 +575,101 @@ def scale_memory() -> str:
     return table("| | 98 providers | 7000 | 100 002 | 1 000 006 |", rows)
 
 
-def _faster_at_7000(variant: str) -> Callable[[], str]:
+def _at_7000(variant: str, *, is_faster: bool) -> Callable[[], str]:
     def made() -> str:
         found = scaled("all candidates")
-        placement, own = (statistics.median(found[name, 7000]) for name in ("placement", variant))
-        return f"{units.significant(placement / own, digits=2 if placement < 100 * own else 3)}×"
+        placement, own = (found[name, 7000] for name in ("placement", variant))
+        ratios = paired(own, placement) if is_faster else paired(placement, own)
+        estimate, low, high = map(units.significant, ratios)
+        return f"{estimate}× [{low}, {high}; n = {len(own)}]"
 
     return made
 
 
-FIGURES |= {f"scale-{name}-faster": _faster_at_7000(name) for name in ("tuned", "dedup", "cached")}
+FIGURES |= {f"scale-{name}-faster": _at_7000(name, is_faster=True) for name in ("tuned", "dedup", "cached")}
+FIGURES["scale-naive-cpu"] = _at_7000("naive", is_faster=False)
 
 
 @figure
 def scale_superlinear() -> str:
     powers = sorted(growth(name) for name in ("naive", "tuned", "placement"))
     return f"n^{powers[0]:.2f} to n^{powers[-1]:.2f}"
+
+
+# --- operators, herd: lines of a run before 0.2.0, or an export
+
+
+def measured_at(name: str) -> dict[tuple[Any, ...], list[dict[str, Any]]]:
+    """The values of each valid measurement in the order of its repeats, by the values of its point."""
+    found: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
+    earlier = RESULTS / f"{name}.jsonl"
+    lines = map(json.loads, earlier.read_text(encoding="utf-8").splitlines()) if earlier.exists() else None
+    for each in sorted(lines or raw(f"{name}.json")["measurements"], key=lambda line: line["repeat"]):
+        if each["invalid"] is None:
+            found.setdefault(tuple(each["point"].values()), []).append(each["values"])
+    return found
+
+
+def ranged(values: Sequence[float], shown: Callable[[float], str] = units.significant) -> str:
+    """Median (min–max)."""
+    center, low, high = map(shown, (statistics.median(values), min(values), max(values)))
+    return f"{center} ({low}–{high})"
+
+
+@figure
+def operators() -> str:
+    found = {setting: made for (_, setting), made in measured_at("operators").items()}
+
+    def cpu_s(setting: str) -> list[float]:
+        return [each["cpu_s"] / each["requests"] for each in found[setting]]
+
+    def row(setting: str) -> tuple[str, ...]:
+        ratios = [now / then for then, now in zip(cpu_s("as installed"), cpu_s(setting), strict=True)]
+        cells = [change(each, 0) for each in (statistics.median(ratios), min(ratios), max(ratios))]
+        return (
+            SETTINGS[setting],
+            ranged([each * 1e3 for each in cpu_s(setting)]),
+            "" if setting == "as installed" else f"{cells[0]} % ({cells[1]} to {cells[2]})",
+            ranged([each["latency_s"] for each in found[setting]]),
+            ranged([each["requests"] / each["elapsed_s"] for each in found[setting]]),
+        )
+
+    head = "| Setting | CPU per request, ms | Change of CPU | Latency, s | Requests per second |"
+    return table(head, map(row, SETTINGS))
+
+
+SETTINGS = {
+    "as installed": "as installed",
+    "limit=10": "`limit=10`",
+    "max_allocation_candidates=1000, breadth-first": "`max_allocation_candidates=1000`, `breadth-first`",
+    "randomize_allocation_candidates": "`randomize_allocation_candidates`",
+    "optimize_for_wide_provider_trees": "`optimize_for_wide_provider_trees`",
+    "gc.freeze()": "`gc.freeze()`",
+    "4 processes": "4 processes",
+    "4 threads": "4 threads",
+}
+
+
+@figure
+def herd() -> str:
+    def interval(values: Sequence[float]) -> str:
+        made = median_interval(values)
+        return f"{made.median:.2f} [{made.low:.2f}, {made.high:.2f}]"
+
+    rows = [
+        (
+            f"`{topology}`",
+            schedulers,
+            "yes" if randomized else "no",
+            len(made),
+            interval([(each["conflicts"] + each["updates"]) / each["claims"] for each in made]),
+            f"{statistics.median(each['hosts'] for each in made):g}",
+            interval([each["overcommitted"] for each in made]),
+        )
+        for (topology, schedulers, randomized), made in sorted(measured_at("herd").items())
+    ]
+    head = "| Inventory | Schedulers | Randomized | n | 409 per claim | Hosts claimed | Hosts over capacity |"
+    return table(head, rows)
 
 
 # --- losses.json, scaleout.json
@@ -705,14 +816,28 @@ def scaleout_started() -> str:
     return " s, ".join(f"{seconds:.1f}" for seconds in raw("scaleout-cost.json")["started_s"].values()) + " s"
 
 
-# --- scaleout-7000.json
+# --- scaleout-7000.json, scaleout-60000.json, scaleout-1000000.json
 
 SIZES_FILE = "scaleout-7000.json"
+OF_60000, OF_A_MILLION = "scaleout-60000.json", "scaleout-1000000.json"
 
 
 @figure
 def scaleout_sizes() -> str:
-    document = raw(SIZES_FILE)
+    return _size_rows(raw(SIZES_FILE))
+
+
+@figure
+def scaleout_sizes_60000() -> str:
+    return _size_rows(raw(OF_60000))
+
+
+@figure
+def scaleout_sizes_million() -> str:
+    return _size_rows(raw(OF_A_MILLION))
+
+
+def _size_rows(document: dict[str, Any]) -> str:
     rows = []
     for row in document["rows"]:
         rates = [
@@ -733,13 +858,21 @@ def scaleout_sizes() -> str:
 
 @figure
 def scaleout_laws() -> str:
+    """Of all inventories."""
+    files = {"7 000": SIZES_FILE, "60 000": OF_60000, "1 000 000, `limit=10`": OF_A_MILLION}
+    rows = [(providers, *row) for providers, name in files.items() for row in _laws(raw(name))]
+    head = "| Providers | N is the number of | Fitted on | n | λ, per s | σ | κ | Peak at N |"
+    return table(f"{head} Extrapolated to 4, per s | Measured |", rows)
+
+
+def _laws(document: dict[str, Any]) -> list[tuple[object, ...]]:
     def bounded(law: dict[str, Any], name: str, digits: int) -> str:
         middle, low, high = (law[name + end] for end in ("", "_low", "_high"))
         shown = [("–" if each is None else f"{each:.{digits}f}").replace("-", "−") for each in (middle, low, high)]
         return f"{shown[0]} [{shown[1]}, {shown[2]}]"
 
     names = {"lambda_per_s": 1, "sigma": 2, "kappa": 3, "peak": 1, "predicted_per_s": 0}
-    rows = [
+    return [
         (
             f"{law['of']}, {law['beside']}",
             ", ".join(map(str, law["fitted"])),
@@ -747,12 +880,8 @@ def scaleout_laws() -> str:
             *(bounded(law, name, digits) for name, digits in names.items()),
             f"{law['measured_per_s']:.0f}" if law["measured_per_s"] else "",
         )
-        for law in raw(SIZES_FILE)["scalability"]
+        for law in document["scalability"]
     ]
-    return table(
-        "| N is the number of | Fitted on | n | λ, per s | σ | κ | Peak at N | Extrapolated to 4, per s | Measured |",
-        rows,
-    )
 
 
 def scaleout_chart() -> str:
@@ -878,7 +1007,7 @@ def sequential_power() -> str:
     return table("| Effect | sequential | analyses after 12, 24, 36 | fixed 12 |", rows)
 
 
-# --- network-*.json
+# --- network-*.json, matrix-*.json
 
 
 def interval(row: dict[str, Any], name: str) -> str:
@@ -916,14 +1045,76 @@ def _protocols(job: str) -> Callable[[], str]:
 FIGURES |= {f"network-{job}": _protocols(job) for job in ("http", "rows", "walk")}
 
 
+@figure
+def network_query() -> str:
+    rows = []
+    for row in raw("network-query.json")["rows"]:
+        predicted, gain = row["predicted_growth_s"], ""
+        if predicted:
+            ends = ("", "_low", "_high")
+            gain = "{} [{}, {}]".format(*(units.duration(row[f"measured_growth{end}_s"]) for end in ends)).replace(
+                "-", "−"
+            )
+        trips = units.average(row["round_trips"] + row["connections"])
+        amounts = (trips, units.size(row["bytes_received"]), interval(row, "elapsed"))
+        predicted = units.duration(predicted) if predicted else ""
+        rows.append((f"`{row['variant']}`", f"{row['latency_ms']:g} ms", row["n"], *amounts, predicted, gain))
+    head = (
+        "| Variant | Latency | n | Round trips | Received | Time | Gain over `naive` beyond that at 0 ms: predicted |"
+    )
+    return table(f"{head} measured |", rows)
+
+
+@figure
+def network_clients() -> str:
+    rows = [
+        (
+            row["variant"],
+            f"{row['latency_ms']:g} ms",
+            row["n"],
+            units.size(row["bytes_received"]),
+            interval(row, "elapsed"),
+            *(units.duration(row[name]) for name in ("cpu_s", "client_cpu_s")),
+        )
+        for row in raw("network-clients.json")["rows"]
+    ]
+    return table("| Responses | Latency | n | Received | Time | Server CPU | Client CPU |", rows)
+
+
+def _matrix(name: str, axis: str) -> Callable[[], str]:
+    def made() -> str:
+        lines = []
+        for row in raw(f"matrix-{name}.json")["rows"]:
+            value = row["versions"]["python"] if axis == "python" else f"{row[axis]:g} ms"
+            line = [f"`{row['service']}`", value, row["requests"], interval(row, "duration"), row["n"]]
+            over = [""] * 3
+            if row["overhead_s"] is not None:
+                each = (row["overhead_per_request_s"], row["overhead_per_result_s"])
+                over = [interval(row, "overhead"), *map(units.duration, each)]
+            lines.append((*line, *over))
+        return table(
+            f"| Service | {axis.partition('_')[0].capitalize()} | Requests | Duration | n | Overhead | per request | "
+            "per result |",
+            lines,
+        )
+
+    return made
+
+
+FIGURES |= {f"matrix-{name}": _matrix(name, axis) for name, axis in (("latency", "latency_ms"), ("pythons", "python"))}
+
+
 # --- profiler.json, profiled.json
 
 PROFILERS = {
     "bare": "the statement itself",
+    "loop alone": "a loop of Python, by itself",
+    "loop": "the same loop, run after each statement",
     "idle": "placebench, installed and idle",
     "statistics": "placebench, statistics of all statements",
     **{mode: f"placebench, `{mode}`" for mode in ("light", "full", "sampled", "external", "flame")},
 }
+_NO_END = ("bare", "loop alone", "loop", "idle", "external")
 
 
 def _statement_us(profiler: str, database: str, when: str = "during_s") -> str:
@@ -937,9 +1128,24 @@ def profiler_statements() -> str:
     (first, *_), rows = raw("profiler.json")["costs"]["sqlite"], []
     others = [name for name in first if name not in PROFILERS]
     for name in (*PROFILERS, *others):
-        end = "" if name in ("bare", "idle", "external") else _statement_us(name, "postgresql", "end_s")
+        end = (
+            ""
+            if name in ("bare", "loop", "loop alone", "idle", "external")
+            else _statement_us(name, "postgresql", "end_s")
+        )
         rows.append((PROFILERS.get(name, name), *(_statement_us(name, each) for each in ("sqlite", "postgresql")), end))
     return table("| | SQLite, µs | PostgreSQL, µs | at the end, µs (PostgreSQL) |", rows)
+
+
+@figure
+def profiler_loop() -> str:
+    made = hodges_lehmann(
+        [
+            found["loop"]["during_s"] / found["loop alone"]["during_s"]
+            for found in raw("profiler.json")["costs"]["postgresql"]
+        ]
+    )
+    return f"{made.estimate:.1f} times [{made.low:.1f}, {made.high:.1f}; n = {raw('profiler.json')['n']}]"
 
 
 @figure

@@ -104,6 +104,21 @@ RECIPES = (
         run="lab study scaleout --trees 1000 -n 3",
         smoke=_LEAST_SIZES,
     ),
+    Recipe(
+        "scaleout-60000",
+        ("scaleout-60000.json",),
+        run="lab study scaleout --trees 8572 --sizes 1x1,2x1,3x1,4x1,2x2 --requests 40 -n 4",
+        smoke=_LEAST_SIZES,
+    ),
+    Recipe(
+        "scaleout-1000000",
+        ("scaleout-1000000.json",),
+        run="lab study scaleout --trees 142858 --sizes 1x1,2x1,3x1,4x1 --requests 600 -n 4 "
+        "--request '/allocation_candidates?resources=DISK_GB:10&required=COMPUTE_VOLUME_MULTI_ATTACH"
+        "&resources_COMPUTE=VCPU:1,MEMORY_MB:256&required_COMPUTE=CUSTOM_FOO&resources_FPGA=FPGA:1&group_policy=none"
+        "&same_subtree=_COMPUTE,_FPGA&limit=10'",
+        smoke=_LEAST_SIZES,
+    ),
     Recipe("repeats", ("repeats.json",), section="repeats"),
     Recipe("profiler", ("profiler.json",), section="profiler --repeats 8"),
     Recipe("profiled", ("profiled.json",), section="profiled --trees 300 --repeats 14"),
@@ -133,7 +148,7 @@ RECIPES = (
     Recipe(
         "breakdown",
         ("breakdown.json",),
-        run="lab study breakdown --trees 100 --time 1 -n 5",
+        run="lab study breakdown --trees 100 --time 1 -n 6",
         smoke="--endpoints traits --trees 4 -n 1",
     ),
     Recipe(
@@ -157,6 +172,19 @@ RECIPES = (
             smoke="--latency-ms 0,1 --operations 2 --trees 4 -n 1",
         )
         for job in ("http", "rows", "walk")
+    ),
+    Recipe(
+        "network-query",
+        ("network-query.json",),
+        run="lab study network --latency-ms 0,5,50,180 --trees 200 -n 6",
+        smoke="--latency-ms 0,1 --trees 4 -n 1",
+    ),
+    Recipe(
+        "network-clients",
+        ("network-clients.json",),
+        run="lab study network --between client --compress --clients 16 --bandwidth-mbit 10 --latency-ms 0,50 "
+        "--variants tuned --trees 200 -n 6",
+        smoke="--latency-ms 1 --clients 2 --trees 4 -n 1",
     ),
     *(
         Recipe(

@@ -1,8 +1,9 @@
 """The sections of the bench about scale-out: what nginx and replication cost, and what faults do to clients.
 
 `bench_scale_out` measures CPU per request behind nginx and without, CPU and time per write without a replica, with one
-and with a synchronous one, and how far a replica is behind: scaleout-cost.json. `bench_faults` inflicts every fault,
-with asynchronous and with synchronous replication, and checks a long history without one: parts of scaleout.json.
+and with a synchronous one, with a host in a network namespace, and how far a replica is behind: scaleout-cost.json, as
+root. `bench_faults` inflicts every fault, with asynchronous and with synchronous replication, and checks a long history
+without one: parts of scaleout.json.
 """
 
 import argparse
@@ -38,7 +39,12 @@ from placebench.stats import hodges_lehmann
 
 TOPOLOGY = find_topology("nested-perfload", trees=100, seed=1)
 SPEC = ServerSpec(database_url="", variant="dedup")
-REPLICATION = {"no replica": (0, False), "asynchronous": (1, False), "synchronous": (1, True)}
+STANDS: dict[str, dict[str, Any]] = {
+    "no replica": {"replicas": 0},
+    "asynchronous": {"replicas": 1},
+    "synchronous": {"replicas": 1, "synchronous": True},
+    "no replica, a host with `--namespaces`": {"replicas": 0, "namespaces": True},
+}
 WARM_UP = 20
 CLIENTS = 4
 Case = tuple[str, str, bool]
@@ -54,9 +60,9 @@ def bench_scale_out(arguments: argparse.Namespace, say: Callable[..., None], _: 
     with ExitStack() as stack:
         stands: dict[str, ScaleOut] = {}
         started_s = {}
-        for name, (replicas, synchronous) in REPLICATION.items():
+        for name, how in STANDS.items():
             began = time.perf_counter()
-            stands[name] = stack.enter_context(_stand_up(hosts=1, replicas=replicas, synchronous=synchronous))
+            stands[name] = stack.enter_context(_stand_up(hosts=1, **how))
             started_s[name] = time.perf_counter() - began
         document = _head(stands["asynchronous"]) | {"started_s": started_s}
         document["nginx"] = {

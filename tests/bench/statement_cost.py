@@ -6,6 +6,9 @@ A round is one block of statements for each profiler that is installed, and one 
 order and each on an engine of its own: what else happens on the machine reaches all of them. The figures are medians of
 the rounds, in seconds per statement: `during_s` of the bare block, or what a profiler adds to the bare block of its
 round, and `end_s`, what the end of its recording takes.
+
+"loop" is no profiler: what a loop of Python adds that runs after each statement, and "loop alone" what it takes where
+nothing runs between. Their ratio is what code costs more after a statement than by itself.
 """
 
 import gc
@@ -74,7 +77,10 @@ def main(url: str, rounds: int) -> None:
         engines[name] = connected(url)
         recordings[name] = begin(engines[name])
     connections = {name: engine.connect() for name, engine in engines.items()}
+    engines["loop"] = connected(url)
+    recordings["loop"], connections["loop"] = nullcontext, engines["loop"].connect()
     found = costs(recordings, connections, rounds)
+    found["loop alone"] = {"during_s": statistics.median(loop_s() for _ in range(rounds)), "end_s": 0.0}
     # py-spy takes some 100 ms to start: one recording has the blocks of all rounds.
     engine = connected(url)
     with placebench(engine, "external")():
@@ -100,7 +106,7 @@ def costs(
     for number in range(-WARM_UP, rounds):
         took = {}
         for name in random.Random(number).sample(list(recordings), len(recordings)):
-            took[name] = block(recordings[name], connections[name])
+            took[name] = block(recordings[name], connections[name], loop if name == "loop" else None)
             gc.collect()
         for name, (during_s, end_s) in took.items() if number >= 0 else ():
             during[name].append(during_s - (0.0 if name == "bare" else took["bare"][0]))
@@ -112,16 +118,41 @@ def costs(
     }
 
 
-def block(recording: Recording, connection: Connection) -> tuple[float, float]:
-    """CPU seconds of this process per statement, while they run and at the end of what records them."""
+def block(
+    recording: Recording, connection: Connection, after: Callable[[], object] | None = None
+) -> tuple[float, float]:
+    """CPU seconds of this process per statement, while they run and at the end of what records them.
+
+    after: what else runs after each statement.
+    """
     recorded = recording()
     recorded.__enter__()
     began = time.process_time()
     for value in range(STATEMENTS):
         connection.execute(QUERY, {"value": value}).all()
+        if after is not None:
+            after()
     ended = time.process_time()
     recorded.__exit__(None, None, None)
     return (ended - began) / STATEMENTS, (time.process_time() - ended) / STATEMENTS
+
+
+def loop() -> int:
+    """Some microseconds of Python that has nothing to do with statements: calls, arithmetic, tuples and a dict."""
+    kept: dict[int, tuple[int, int]] = {}
+    total = 0
+    for number in range(60):
+        kept[number & 7] = (number, total)
+        total += len(kept) + number
+    return total
+
+
+def loop_s() -> float:
+    """CPU seconds of this process that the loop takes, one after the other."""
+    began = time.process_time()
+    for _ in range(STATEMENTS):
+        loop()
+    return (time.process_time() - began) / STATEMENTS
 
 
 if __name__ == "__main__":

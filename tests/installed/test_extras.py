@@ -88,7 +88,7 @@ BASE = (
     Call("profile check shop:application --request 'GET /' --gate 'statements <= 1' --json", '"statements": 1'),
     Call("profile show {recording}", "statements 1 "),
     Call("profile diff {recording} {recording}", "unchanged"),
-    Call("doctor", "missing  packages", exit_code=2),
+    Call("doctor", "missing   packages", exit_code=2),
     Call("mcp", "pip install 'placebench[mcp]'", exit_code=2),
     Call("profile attach 4194304", "there is no process", exit_code=2),
 )
@@ -107,7 +107,7 @@ BENCH = (
     Call("history backfill HEAD~1..HEAD", "a history needs the application", exit_code=2),
     *(Call(f"history {words}", "begins one", exit_code=2) for words in ("show", "check", "bless 1 --reason x")),
     Call("db clean --server {server}", "scratch databases"),
-    Call("doctor", "well     packages"),
+    Call("doctor", "ok        packages"),
     measures("lab perfload --preset quick --trees 2"),
     Call("lab seed --topology nested-perfload --trees 2 --db {empty}", "14 providers"),
     Call("lab export --db {seeded}", "trees = 2"),
@@ -116,7 +116,7 @@ BENCH = (
         "tuned is served",
         lambda _, output: "Ctrl-C" in output,
     ),
-    Call("lab scaleout --variant cached", "a replica", exit_code=2),
+    Call("lab scaleout --replicas 0 --synchronous", "no replica", exit_code=2),
     Call("lab verify --variants naive,tuned --db {seeded}", "2 variants send the same responses"),
     measures("lab steps --trees 2 --server {server}"),
     measures(f"lab study network {STUDY} --latency-ms 0"),
@@ -124,7 +124,7 @@ BENCH = (
     measures(f"lab study matrix stack {STUDY}"),
     measures(f"lab study breakdown {STUDY} --endpoints one-provider --time 0.2"),
     measures(f"lab study published {STUDY} --variants tuned"),
-    Call("lab study scaleout --variant cached", "a replica", exit_code=2),
+    Call("lab study scaleout --sizes 0x1", "hosts x replicas", exit_code=2),
     *(
         Call(f"lab study {name} {STUDY} --placement-python nowhere", "no Python at", exit_code=2)
         for name in ("herd", "operators", "saturation --variants placement")
@@ -305,7 +305,7 @@ def test_the_extra_uwsgi_compiles_a_server(wheel: Path, folder: Path) -> None:
     with installed(wheel, "uwsgi") as environment:
         ended = environment.run("placebench", "doctor", folder=folder)
 
-    assert f"well     uWSGI       {environment.path}/bin/uwsgi" in ended.output
+    assert f"ok        uWSGI       {environment.path}/bin/uwsgi" in ended.output
 
 
 def test_every_extra_is_tried() -> None:
