@@ -125,7 +125,7 @@ _odd = st.builds(
     step_size=st.sampled_from([1, 1, 2]),
     allocation_ratio=st.sampled_from([1.0, 1.5, 0.3, 2.0]),
     used=_amounts_used,
-)
+).filter(lambda inventory: inventory.capacity >= 0)  # Placement refuses to store any other
 _inventories = st.dictionaries(st.sampled_from(CLASSES), st.one_of(*[_usual] * 7, _odd), min_size=1, max_size=4)
 _traits = st.frozensets(st.sampled_from(TRAITS), max_size=2)
 _aggregates = st.frozensets(st.sampled_from(AGGREGATES), max_size=2)
