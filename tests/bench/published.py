@@ -596,15 +596,13 @@ def scale_superlinear() -> str:
     return f"n^{powers[0]:.2f} to n^{powers[-1]:.2f}"
 
 
-# --- operators, herd: lines of a run before 0.2.0, or an export
+# --- operators, herd
 
 
 def measured_at(name: str) -> dict[tuple[Any, ...], list[dict[str, Any]]]:
     """The values of each valid measurement in the order of its repeats, by the values of its point."""
     found: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
-    earlier = RESULTS / f"{name}.jsonl"
-    lines = map(json.loads, earlier.read_text(encoding="utf-8").splitlines()) if earlier.exists() else None
-    for each in sorted(lines or raw(f"{name}.json")["measurements"], key=lambda line: line["repeat"]):
+    for each in sorted(raw(f"{name}.json")["measurements"], key=lambda line: line["repeat"]):
         if each["invalid"] is None:
             found.setdefault(tuple(each["point"].values()), []).append(each["values"])
     return found
