@@ -47,7 +47,7 @@ def comparison_heading(figures: Figures) -> str:
     pairs, variants = figures.pairs, figures.run.head.variants
     if len(pairs) > 1 and figures.are_changes:
         return "Each change, with and without"
-    ends = (pairs[0].baseline, pairs[0].variant) if pairs else (variants[0], variants[-1])
+    ends = pairs[0].pair if pairs else (variants[0], variants[-1])
     baseline, variant = (figures.short_name(each) for each in ends)
     return (
         f"{units.count(len(pairs))} variants compared with {baseline}"
@@ -81,11 +81,10 @@ def comparison_section(figures: Figures) -> Section:
 
 
 def _estimate_note(figures: Figures, primary: Comparison) -> str:
-    pair = primary.baseline, primary.variant
     margins = ", ".join(
         f"{units.level(each.margin)} for {METRIC_LABELS[each.metric]}"
         for each in figures.comparisons
-        if (each.baseline, each.variant) == pair
+        if each.pair == primary.pair
     )
     interval = "the exact signed-rank interval"
     if primary.is_sequential:
@@ -138,7 +137,7 @@ def _replicate_table(figures: Figures) -> Table:
 
     def name(made: Comparison) -> str:
         if len(figures.primaries) > 1:
-            return figures.short_name(figures.names[made.baseline, made.variant])
+            return figures.short_name(figures.names[made.pair])
         return METRIC_LABELS[made.metric]
 
     def ratio(number: int) -> Column:
@@ -158,8 +157,8 @@ def pair_columns(figures: Figures) -> tuple[list[Column], list[Column]]:
     if len(figures.pairs) == 1:
         labels = figures.short_name(figures.pairs[0].baseline), figures.short_name(figures.pairs[0].variant)
     else:
-        pair = "change" if figures.are_changes else "variant"
-        named.append(Column(pair, lambda each: figures.short_name(figures.names[each.baseline, each.variant])))
+        label = "change" if figures.are_changes else "variant"
+        named.append(Column(label, lambda each: figures.short_name(figures.names[each.pair])))
     return named, [value_column(labels[0], "baseline_value"), value_column(labels[1], "variant_value")]
 
 
@@ -190,7 +189,7 @@ def _metric_estimates(figures: Figures) -> Iterator[Estimate]:
 def _pair_estimates(figures: Figures) -> Iterator[Estimate]:
     for each in figures.primaries:
         if each.ratio is not None:
-            yield _estimate(figures.names[each.baseline, each.variant], each, each.ratio, points=each.ratios)
+            yield _estimate(figures.names[each.pair], each, each.ratio, points=each.ratios)
 
 
 def _estimate(label: str, made: Comparison, ratio: float, *, points: tuple[float, ...] = ()) -> Estimate:

@@ -87,7 +87,7 @@ def _other_times(figures: Figures, primary: Comparison) -> Iterator[Comparison]:
     """The wall time of the same pair, where the primary metric is CPU and there is an interval."""
     for each in figures.comparisons:
         is_other = each.metric in TIMES and each.metric != primary.metric and each.low is not None
-        if is_other and (each.baseline, each.variant) == (primary.baseline, primary.variant):
+        if is_other and each.pair == primary.pair:
             yield each
 
 
@@ -107,7 +107,7 @@ def _cautions(figures: Figures) -> Iterator[str]:
     for block in chain.from_iterable(valid_replicates(figures.run.blocks).values()):
         blocks[block.variant].append(block)
     for pair in figures.pairs:
-        before, after = (figures.run.wire.get(each) for each in (pair.baseline, pair.variant))
+        before, after = (figures.run.wire.get(each) for each in pair.pair)
         if before and after:
             yield from _kept_results(pair, before, after)
         old, new = _start_s(blocks[pair.baseline]), _start_s(blocks[pair.variant])
@@ -184,11 +184,11 @@ def _not_measured(figures: Figures) -> Iterator[str]:
 def _is_measured(figures: Figures, metric: str) -> bool:
     """Whether every pair has a figure of both variants."""
     made = {
-        (each.baseline, each.variant)
+        each.pair
         for each in figures.comparisons
         if each.metric == metric and None not in (each.baseline_value, each.variant_value)
     }
-    return all((pair.baseline, pair.variant) in made for pair in figures.pairs)
+    return all(each.pair in made for each in figures.pairs)
 
 
 def _gates(checks: Sequence[Check]) -> Iterator[str]:

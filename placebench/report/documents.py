@@ -184,7 +184,7 @@ def _shortened(value: Any) -> Any:
 def _comparison(made: Comparison, figures: Figures) -> dict[str, Any]:
     """One line: what changed, between which variants, by how much."""
     return {
-        "change": figures.names.get((made.baseline, made.variant), "from end to end"),
+        "change": figures.names.get(made.pair, "from end to end"),
         "baseline": made.baseline,
         "variant": made.variant,
         "metric": made.metric,

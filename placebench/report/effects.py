@@ -296,7 +296,7 @@ def _largest_sentence(primaries: Sequence[Comparison], names: Mapping[tuple[str,
     decided = [each for each in measured if each.ratio and each.verdict in (FASTER, SLOWER, BELOW_MARGIN)]
     if decided:
         largest = max(decided, key=lambda each: abs(math.log(each.ratio or 1.0)))
-        return [f"Largest: {names[largest.baseline, largest.variant]} {effect_text(largest, named=True)}."]
+        return [f"Largest: {names[largest.pair]} {effect_text(largest, named=True)}."]
     if all(each.verdict == EQUIVALENT for each in measured):
         return ["No effect reaches its margin."]
     return [f"{reason_text(each)}." for each in measured if each.low is None][:1]

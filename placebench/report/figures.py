@@ -139,6 +139,11 @@ class ComparedPair:
     """step, alone, leave_one_out or own; empty where variants were named on the command line."""
 
     @property
+    def pair(self) -> tuple[str, str]:
+        """Baseline and variant."""
+        return self.baseline, self.variant
+
+    @property
     def label(self) -> str:
         """What distinguishes it from the others: 'slots, alone'."""
         return _PAIR_LABELS.get(self.kind, "{}").format(self.name)
@@ -163,7 +168,7 @@ class Figures:
     @property
     def names(self) -> dict[tuple[str, str], str]:
         """A short name for each pair of baseline and variant."""
-        return {(each.baseline, each.variant): each.label for each in self.pairs}
+        return {each.pair: each.label for each in self.pairs}
 
     def short_name(self, variant: str) -> str:
         """A short name that no other variant of the run has."""
@@ -193,11 +198,8 @@ class Figures:
 
     def slower_time(self, faster: Comparison) -> Comparison | None:
         """The other time of a pair that is faster by one, where it is slower by that: waiting takes no CPU."""
-        pair = faster.baseline, faster.variant
         slower = (each for each in self.comparisons if each.metric in TIMES and each.verdict == SLOWER)
-        return next(
-            (each for each in slower if faster.verdict == FASTER and (each.baseline, each.variant) == pair), None
-        )
+        return next((each for each in slower if faster.verdict == FASTER and each.pair == faster.pair), None)
 
     @property
     def replicates(self) -> int:
@@ -222,7 +224,7 @@ def figures_of(run: Run) -> Figures:
         comparisons=tuple(comparisons_of(run)) if variants else (),
         blocks=tuple(_block_latencies(run)) if variants else (),
         pairs=tuple(pairs),
-        parts={(each.baseline, each.variant): _part_changes(run, each.baseline, each.variant) for each in pairs},
+        parts={each.pair: _part_changes(run, *each.pair) for each in pairs},
         all_changes=_all_changes(run) if variants else None,
     )
 
@@ -245,7 +247,7 @@ def comparisons_of(run: Run) -> list[Comparison]:
     """
     if not run.head.is_comparable:
         return []
-    pairs = (_pair_comparisons(run, each.baseline, each.variant) for each in _compared_pairs(run))
+    pairs = (_pair_comparisons(run, *each.pair) for each in _compared_pairs(run))
     return adjust_for_multiple_testing([each for comparisons in pairs for each in comparisons])
 
 
@@ -259,8 +261,8 @@ def _compared_pairs(run: Run) -> list[ComparedPair]:
         made = [ComparedPair(baseline, other, other, "") for other in others]
     first: dict[tuple[str, str], ComparedPair] = {}
     for each in made:
-        if seen.issuperset((each.baseline, each.variant)):
-            first.setdefault((each.baseline, each.variant), each)
+        if seen.issuperset(each.pair):
+            first.setdefault(each.pair, each)
     return list(first.values())
 
 

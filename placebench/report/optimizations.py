@@ -45,7 +45,6 @@ _HYPOTHESES = {
     "freeze": ("gc.freeze() saves CPU", 0.0),
 }
 """By optimization: what is often said of it, and the least share of the server CPU that it would have to save."""
-_IN_SQL, _IN_GC = ("in SQL", ("sql", "plan")), ("in GC pauses", ("gc",))
 _OF_THE_PROFILER = "profiler"
 _COUNTS = ("statements", "rows", "round_trips")
 """Fewer of these count for a change whose effect on CPU is undecided."""
@@ -225,7 +224,7 @@ def _shown(result: ChangeResult) -> Text:
 
 def _change_results(run: Run, comparisons: Sequence[Comparison]) -> Iterator[ChangeResult]:
     """One for each trial that was compared, in the order they were named."""
-    made = {(each.baseline, each.variant, each.metric): each for each in comparisons}
+    made = {(*each.pair, each.metric): each for each in comparisons}
     for trial in run.head.settings.get("trials", ()):
         pair = trial["baseline"], trial["variant"]
         if primary := made.get((*pair, PRIMARY)):
@@ -288,8 +287,8 @@ def _hypotheses(run: Run, changes: Sequence[ChangeResult]) -> Iterator[Hypothesi
     first = run.head.variants[0]
     profiled = [each for each in run.profiled_replicates if each.variant == first]
     if changes and profiled:
-        yield _share_hypothesis("most of the time is spent in the database", 0.5, profiled, _IN_SQL)
-        yield _share_hypothesis("a third of the time is spent in GC pauses", 0.3, profiled, _IN_GC)
+        yield _share_hypothesis("most of the time is spent in the database", 0.5, profiled, "in SQL", ("sql", "plan"))
+        yield _share_hypothesis("a third of the time is spent in GC pauses", 0.3, profiled, "in GC pauses", ("gc",))
     for name, (hypothesis, least) in _HYPOTHESES.items():
         measured = [each for each in changes if each.name == name and each.ratio is not None]
         if measured:
@@ -297,10 +296,9 @@ def _hypotheses(run: Run, changes: Sequence[ChangeResult]) -> Iterator[Hypothesi
 
 
 def _share_hypothesis(
-    hypothesis: str, least: float, profiled: Sequence[ProfiledReplicate], part: tuple[str, Collection[str]]
+    hypothesis: str, least: float, profiled: Sequence[ProfiledReplicate], where: str, places: Collection[str]
 ) -> Hypothesis:
-    """By the whole interval of a part's share over the profiled replicates, each of fresh processes."""
-    where, places = part
+    """By the whole interval of the share of *places* over the profiled replicates, each of fresh processes."""
     shares = [_share(each.frames, places) for each in profiled]
     share, n = pseudo_median(shares), len(shares)
     said = f"{profiled[0].variant} spends {units.percent(share, digits=2)}"
@@ -325,12 +323,9 @@ def _change_hypothesis(hypothesis: str, least: float, changes: Sequence[ChangeRe
     mixed = INCONCLUSIVE if INCONCLUSIVE in results else _IT_DEPENDS
     places = {"alone": "alone ", "leave_one_out": "leave-one-out "}
     evidence = "; ".join(f"{places.get(each.kind, '')}{each.effect}" for each in changes)
-    note = ", on another request than the one on which it should show" if any(map(_is_elsewhere, changes)) else ""
+    is_elsewhere = any(each.is_elsewhere for each in changes)
+    note = ", on another request than the one on which it should show" if is_elsewhere else ""
     return Hypothesis(hypothesis, results.pop() if len(results) == 1 else mixed, evidence + note)
-
-
-def _is_elsewhere(change: ChangeResult) -> bool:
-    return change.is_elsewhere
 
 
 def _result(change: ChangeResult, least: float) -> str:

@@ -99,8 +99,8 @@ def run_report(run: Run, gates: Sequence[Gate] = ()) -> Report:
 def _compared_variants(figures: Figures) -> tuple[str, str] | None:
     """The two variants of the headline: the ends of an experiment, or the only pair; None for several pairs."""
     if figures.all_changes:
-        return figures.all_changes.baseline, figures.all_changes.variant
-    return (figures.pairs[0].baseline, figures.pairs[0].variant) if len(figures.pairs) == 1 else None
+        return figures.all_changes.pair
+    return figures.pairs[0].pair if len(figures.pairs) == 1 else None
 
 
 def _summary_figures(figures: Figures) -> list[SummaryFigure]:

@@ -4,14 +4,14 @@
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from statistics import fmean
 from typing import Any
 
 from placebench import units
 from placebench.errors import TooFewReplicatesError
 from placebench.report.model import Column, Table
-from placebench.report.studies import measured
+from placebench.report.studies import interval_columns, measured
 from placebench.stats import ConfidenceInterval
 from placebench.stats.scalability import Scalability, fit_scalability
 
@@ -85,19 +85,15 @@ def _bounded(name: str, interval: ConfidenceInterval) -> dict[str, float | None]
     return {each: value if math.isfinite(value) else None for each, value in named.items()}
 
 
-def _interval_columns(name: str, label: str, show: Callable[[float], str]) -> tuple[Column, ...]:
-    return measured(name, label, show), measured(f"{name}_low", "from", show), measured(f"{name}_high", "to", show)
-
-
 _COLUMNS = (
     measured("of", "N is the number of"),
     measured("fitted", "fitted on", lambda sizes: ", ".join(map(str, sizes))),
     measured("n", "n", units.count),
-    *_interval_columns("lambda_per_s", "λ", units.rate),
-    *_interval_columns("sigma", "σ", units.significant),
-    *_interval_columns("kappa", "κ", units.significant),
-    *_interval_columns("peak", "peak at N", units.significant),
+    *interval_columns("lambda_per_s", "", "λ", units.rate),
+    *interval_columns("sigma", "", "σ", units.significant),
+    *interval_columns("kappa", "", "κ", units.significant),
+    *interval_columns("peak", "", "peak at N", units.significant),
     measured("checked_at", "checked at N", units.count),
-    *_interval_columns("predicted_per_s", "extrapolated", units.rate),
+    *interval_columns("predicted_per_s", "", "extrapolated", units.rate),
     measured("measured_per_s", "measured", units.rate),
 )

@@ -88,6 +88,11 @@ class Comparison:
     """Whether interval and p hold at any moment (`placebench.stats.sequential`), not for a fixed number alone."""
 
     @property
+    def pair(self) -> tuple[str, str]:
+        """Baseline and variant."""
+        return self.baseline, self.variant
+
+    @property
     def measured(self) -> bool:
         """Whether any replicate has a value of this metric."""
         return bool(self.log_ratios)

@@ -17,6 +17,7 @@ from placebench.report.environment import environment_rows, masked, request_sect
 from placebench.report.figures import shorten_variant
 from placebench.report.model import Chart, Column, Items, Paragraph, Report, Section, Table, Text
 from placebench.results import Run
+from placebench.stats import MedianInterval, median_interval
 
 STUDIES = ("breakdown", "herd", "matrix", "network", "operators", "published", "saturation", "scaleout", "workers")
 """Each is a command, and the module of its results."""
@@ -103,6 +104,24 @@ def study_report(run: Run) -> Report:
 def measured(name: str, label: Text, show: Callable[[Any], Text] = str, *, wide: bool = False) -> Column:
     """Return a column of the rows' values called *name*; a dash where a row has none."""
     return Column(label, lambda row: "–" if (value := row.get(name)) is None else show(value), wide=wide, name=name)
+
+
+def interval_columns(name: str, unit: str, label: Text, show: Callable[[Any], Text]) -> tuple[Column, Column, Column]:
+    """Return the columns of what `interval_figures` gives."""
+    low, high = (measured(f"{name}_{end}{unit}", text, show) for end, text in (("low", "from"), ("high", "to")))
+    return measured(f"{name}{unit}", label, show), low, high
+
+
+def interval_figures(name: str, unit: str, found: MedianInterval | None) -> dict[str, float | None]:
+    """Return a median with its limits as values of a row: `knee_per_s`, `knee_low_per_s` and `knee_high_per_s`."""
+    values = (found.median, found.low, found.high) if found else (None, None, None)
+    return dict(zip((f"{name}{unit}", f"{name}_low{unit}", f"{name}_high{unit}"), values, strict=True))
+
+
+def median_of_all(values: Sequence[float | None]) -> float | None:
+    """Return the median; None where one of the values was not measured."""
+    known = [value for value in values if value is not None]
+    return median_interval(known).median if len(known) == len(values) else None
 
 
 def valid_points(run: Run) -> Iterator[tuple[dict[str, Any], list[Measurement]]]:

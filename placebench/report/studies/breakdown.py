@@ -9,7 +9,14 @@ from placebench.experiment.breakdown_study import NOOP
 from placebench.experiment.records import Measurement
 from placebench.page.row_charts import Bar, bars
 from placebench.report.model import Chart
-from placebench.report.studies import CLIENT_IS_BUSY, StudyResults, measured, valid_points
+from placebench.report.studies import (
+    CLIENT_IS_BUSY,
+    StudyResults,
+    interval_columns,
+    interval_figures,
+    measured,
+    valid_points,
+)
 from placebench.results import Run
 from placebench.stats import median_interval
 
@@ -54,9 +61,7 @@ def _row(name: str, made: Sequence[Measurement], noop: Sequence[Measurement]) ->
         "path": values[0]["path"],
         "n": throughput.n,
         "requests": sum(each["requests"] for each in values),
-        "throughput_per_s": throughput.median,
-        "throughput_low_per_s": throughput.low,
-        "throughput_high_per_s": throughput.high,
+        **interval_figures("throughput", "_per_s", throughput),
         "share_of_noop": _share_of(made, noop),
         "client_s": _mean(values, "client_s"),
         "http_s": http_s,
@@ -124,9 +129,7 @@ def _summary(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
 _COLUMNS = (
     measured("endpoint", "endpoint"),
     measured("n", "n", units.count),
-    measured("throughput_per_s", "throughput", units.rate),
-    measured("throughput_low_per_s", "from", units.rate),
-    measured("throughput_high_per_s", "to", units.rate),
+    *interval_columns("throughput", "_per_s", "throughput", units.rate),
     measured("share_of_noop", "of the no-op", units.percent),
     measured("client_s", "latency, one user", units.duration),
     measured("http_s", "HTTP", units.duration),

@@ -6,7 +6,7 @@ from typing import Any
 from placebench import units
 from placebench.experiment.herd_study import REFUSALS
 from placebench.experiment.records import Measurement
-from placebench.report.studies import StudyResults, measured, valid_points
+from placebench.report.studies import StudyResults, interval_columns, interval_figures, measured, valid_points
 from placebench.results import Run
 from placebench.stats import median_interval
 
@@ -27,9 +27,7 @@ _COLUMNS = (
     measured("updates_per_claim", "409: changed by others", _number),
     measured("requests_per_claim", "GET per claim", _number),
     measured("hosts", "hosts claimed", _number),
-    measured("overcommitted", "hosts over capacity", _number),
-    measured("overcommitted_low", "from", _number),
-    measured("overcommitted_high", "to", _number),
+    *interval_columns("overcommitted", "", "hosts over capacity", _number),
 )
 
 
@@ -74,9 +72,7 @@ def _row(point: Mapping[str, Any], made: Sequence[Measurement]) -> dict[str, Any
         "updates_per_claim": median_interval(per_claim("updates")).median,
         "requests_per_claim": median_interval(per_claim("requests")).median,
         "hosts": median_interval([each.values["hosts"] for each in made]).median,
-        "overcommitted": overcommitted.median,
-        "overcommitted_low": overcommitted.low,
-        "overcommitted_high": overcommitted.high,
+        **interval_figures("overcommitted", "", overcommitted),
     }
 
 

@@ -15,7 +15,16 @@ from placebench.experiment.records import Measurement
 from placebench.page.row_charts import Bar, bars
 from placebench.profiler.capture.sampling_thread import profile_function_defect
 from placebench.report.model import Chart, Column, Table
-from placebench.report.studies import StudyResults, failed, measured, service_name, signed_duration, valid_points
+from placebench.report.studies import (
+    StudyResults,
+    failed,
+    interval_columns,
+    interval_figures,
+    measured,
+    service_name,
+    signed_duration,
+    valid_points,
+)
 from placebench.results import Run
 from placebench.stats import median_interval
 
@@ -23,13 +32,9 @@ _FIGURES = (
     measured("requests", "Requests", units.count),
     measured("trees", "Trees", units.count),
     measured("results", "Results", units.count),
-    measured("duration_s", "Duration", units.duration),
-    measured("duration_low_s", "from", units.duration),
-    measured("duration_high_s", "to", units.duration),
+    *interval_columns("duration", "_s", "Duration", units.duration),
     measured("n", "n", units.count),
-    measured("overhead_s", "Overhead", signed_duration),
-    measured("overhead_low_s", "from", signed_duration),
-    measured("overhead_high_s", "to", signed_duration),
+    *interval_columns("overhead", "_s", "Overhead", signed_duration),
     measured("overhead_per_request_s", "per request", signed_duration),
     measured("overhead_per_result_s", "per result", signed_duration),
     measured("cpu_s", "Server CPU", units.duration),
@@ -83,37 +88,34 @@ def _axes_of(settings: Mapping[str, Any], point: Mapping[str, Any]) -> dict[str,
 
 
 def _rows(run: Run) -> list[dict[str, Any]]:
-    settings = run.head.settings
     measured = {_key(point): made for point, made in valid_points(run)}
-    return [
-        {
-            **_axes_of(settings, point),
-            "results": made[0].values["results"],
-            **_figures("duration", [each.values["duration_s"] for each in made]),
-            "cpu_s": _median([each.values["cpu_s"] for each in made]),
-            "client_cpu_s": _median([each.values.get("client_cpu_s") for each in made]),
-            "body_bytes": made[0].values["body_bytes"],
-            **_overhead(point, made, settings["control"], measured),
-        }
-        for point, made in valid_points(run)
-    ]
+    return [_row(point, made, run.head.settings, measured) for point, made in valid_points(run)]
+
+
+def _row(
+    point: Mapping[str, Any],
+    made: Sequence[Measurement],
+    settings: Mapping[str, Any],
+    measured: Mapping[str, Sequence[Measurement]],
+) -> dict[str, Any]:
+    duration = median_interval([each.values["duration_s"] for each in made])
+    return {
+        **_axes_of(settings, point),
+        "results": made[0].values["results"],
+        **interval_figures("duration", "_s", duration),
+        "confidence": duration.confidence,
+        "n": duration.n,
+        "cpu_s": _median([each.values["cpu_s"] for each in made]),
+        "client_cpu_s": _median([each.values.get("client_cpu_s") for each in made]),
+        "body_bytes": made[0].values["body_bytes"],
+        **_overhead(point, made, settings["control"], measured),
+    }
 
 
 def _profiler(mode: str, python: str | None) -> str:
     """The mode, and what it is on a Python on which "full" installs no profile function."""
     version = tuple(int(number) for number in re.findall(r"\d+", python or "")[:3])
     return f"{mode}, by a sampling thread" if mode == "full" and version and profile_function_defect(version) else mode
-
-
-def _figures(name: str, values: Sequence[float]) -> dict[str, Any]:
-    found = median_interval(values)
-    return {
-        f"{name}_s": found.median,
-        f"{name}_low_s": found.low,
-        f"{name}_high_s": found.high,
-        "confidence": found.confidence,
-        "n": found.n,
-    }
 
 
 def _overhead(
@@ -131,9 +133,7 @@ def _overhead(
     results = made[0].values["results"]
     return {
         "control_s": median_interval([before for _, before in pairs]).median,
-        "overhead_s": found.median,
-        "overhead_low_s": found.low,
-        "overhead_high_s": found.high,
+        **interval_figures("overhead", "_s", found),
         "overhead_per_request_s": found.median / point["requests"],
         "overhead_per_result_s": found.median / results if results else None,
         "times_the_control": median_interval([each.values["duration_s"] / before for each, before in pairs]).median,
@@ -181,7 +181,7 @@ def _differ(values: Iterable[Any]) -> bool:
 
 
 def _headline(settings: Mapping[str, Any], rows: Sequence[dict[str, Any]]) -> str:
-    judged = [row for row in _largest(rows) if row["overhead_s"] is not None]
+    judged = _judged(_largest(rows))
     if not judged:
         return f"{settings['title']} No combination was measured together with its control."
     least, most = min(judged, key=_overhead_of), max(judged, key=_overhead_of)
@@ -194,15 +194,15 @@ def _headline(settings: Mapping[str, Any], rows: Sequence[dict[str, Any]]) -> st
 
 def _cost(row: Mapping[str, Any], rows: Sequence[dict[str, Any]]) -> str:
     """'tuned, wsgiref: 12.3 ms [CI 11 ms, 13 ms; n = 5], 0.8 ms per request, 6.1 µs per result'."""
-    limits = [signed_duration(row[name]) for name in ("overhead_low_s", "overhead_high_s") if row[name] is not None]
-    interval = f"CI {', '.join(limits)}" if limits else "no CI"
+    limits = _limits(row)
+    interval = f"CI {limits}" if limits else "no CI"
     each = f", {signed_duration(row['overhead_per_request_s'])} per request"
     each += f", {signed_duration(row['overhead_per_result_s'])} per result" if row["results"] else ""
     return f"{_label(row, rows)}: {signed_duration(row['overhead_s'])} [{interval}; n = {row['n']}]{each}"
 
 
 def _summary(rows: Sequence[dict[str, Any]]) -> Iterator[str]:
-    judged = [row for row in _largest(rows) if row["overhead_s"] is not None]
+    judged = _judged(_largest(rows))
     if judged:
         least, most = min(judged, key=_overhead_of), max(judged, key=_overhead_of)
         yield f"Smallest overhead: {_cost(least, rows)}."
@@ -223,9 +223,7 @@ def _directions(judged: Sequence[dict[str, Any]]) -> Iterator[str]:
 
 
 def _charts(rows: Sequence[dict[str, Any]], settings: Mapping[str, Any]) -> list[tuple[str, Chart]]:
-    drawn = sorted(
-        (row for row in _largest(rows) if row["overhead_s"] is not None), key=lambda row: float(row["duration_s"])
-    )[:_MOST_BARS]
+    drawn = sorted(_judged(_largest(rows)), key=lambda row: float(row["duration_s"]))[:_MOST_BARS]
     if not drawn:
         return []
     faster = any(row["overhead_s"] < 0 for row in drawn)
@@ -258,13 +256,18 @@ def _largest(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     return [row for row in rows if row["requests"] * row["trees"] == most]
 
 
+def _judged(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Those that were measured together with their control."""
+    return [row for row in rows if row["overhead_s"] is not None]
+
+
 def _pivot(rows: Sequence[dict[str, Any]], settings: Mapping[str, Any]) -> list[Table]:
     """A row for each combination of the other axes and each job, a column for each value of the axis of columns.
 
     Before them the control, where it is the same for all columns.
     """
     axis = settings.get("columns")
-    judged = [row for row in rows if row["overhead_s"] is not None]
+    judged = _judged(rows)
     if axis is None or not judged:
         return []
     others = [each for each in settings["usual"] if each != axis and _differ(row[each] for row in judged)]
@@ -291,9 +294,15 @@ def _pivot(rows: Sequence[dict[str, Any]], settings: Mapping[str, Any]) -> list[
 
 def _cell(row: Mapping[str, Any]) -> str:
     """'1.24 s, overhead 1.1 s [1.0 s, 1.2 s]', the overhead with its interval where there is one."""
-    limits = [signed_duration(row[name]) for name in ("overhead_low_s", "overhead_high_s") if row[name] is not None]
-    interval = f" [{', '.join(limits)}]" if limits else ""
+    limits = _limits(row)
+    interval = f" [{limits}]" if limits else ""
     return f"{units.duration(row['duration_s'])}, overhead {signed_duration(row['overhead_s'])}{interval}"
+
+
+def _limits(row: Mapping[str, Any]) -> str:
+    """The interval of the overhead; empty where there is none."""
+    limits = row["overhead_low_s"], row["overhead_high_s"]
+    return "" if None in limits else ", ".join(map(signed_duration, limits))
 
 
 def _label(row: Mapping[str, Any], rows: Sequence[dict[str, Any]]) -> str:

@@ -11,7 +11,15 @@ from placebench.experiment.records import Measurement
 from placebench.page.axis_charts import Line, TrafficSeries, flows, lines
 from placebench.page.svg import Role
 from placebench.report.model import Chart, Column
-from placebench.report.studies import StudyResults, measured, signed_duration, valid_points
+from placebench.report.studies import (
+    StudyResults,
+    interval_columns,
+    interval_figures,
+    measured,
+    median_of_all,
+    signed_duration,
+    valid_points,
+)
 from placebench.results import Run
 from placebench.stats import MedianInterval, median_interval
 
@@ -60,15 +68,10 @@ def _points(run: Run) -> Iterator[_Point]:
             variant=_axes(point)["variant"],
             latency_ms=point["latency_ms"],
             elapsed=elapsed,
-            values={name: _median([each.values.get(name) for each in made]) for name in names},
+            values={name: median_of_all([each.values.get(name) for each in made]) for name in names},
             times={each.repeat: each.values["elapsed_s"] for each in made},
             typical=min(made, key=lambda each: abs(each.values["elapsed_s"] - elapsed.median)),
         )
-
-
-def _median(values: Sequence[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return median_interval(known).median if len(known) == len(values) else None
 
 
 def _rows(run: Run, points: Mapping[_Key, _Point]) -> list[dict[str, Any]]:
@@ -88,9 +91,7 @@ def _row(point: _Point, points: Mapping[_Key, _Point], settings: Mapping[str, An
         "latency_ms": point.latency_ms,
         "operations": settings["operations"],
         "n": point.elapsed.n,
-        "elapsed_s": point.elapsed.median,
-        "elapsed_low_s": point.elapsed.low,
-        "elapsed_high_s": point.elapsed.high,
+        **interval_figures("elapsed", "_s", point.elapsed),
         "confidence": point.elapsed.confidence,
         **{name: values[name] for name in ("cpu_s", "bytes_sent", "bytes_received", "round_trips", "connections")},
         "round_trips_published": _published(point, settings),
@@ -268,9 +269,7 @@ def _columns(rows: Sequence[dict[str, Any]], settings: Mapping[str, Any]) -> lis
         measured("variant", "variant"),
         measured("latency_ms", "latency", _milliseconds),
         measured("n", "n", units.count),
-        measured("elapsed_s", "time", units.duration),
-        measured("elapsed_low_s", "from", units.duration),
-        measured("elapsed_high_s", "to", units.duration),
+        *interval_columns("elapsed", "_s", "time", units.duration),
         measured("cpu_s", "server CPU", units.duration),
         measured("client_cpu_s", "client CPU", units.duration),
         measured("bytes_sent", "sent", units.size),

@@ -9,7 +9,7 @@ from placebench import units
 from placebench.errors import TooFewReplicatesError
 from placebench.experiment.operators_study import TIMES
 from placebench.experiment.records import Measurement
-from placebench.report.studies import StudyResults, measured, valid_points
+from placebench.report.studies import StudyResults, interval_columns, measured, valid_points
 from placebench.results import Run
 from placebench.stats import hodges_lehmann
 
@@ -18,9 +18,7 @@ _COLUMNS = (
     measured("setting", "setting"),
     measured("n", "n", units.count),
     measured("cpu_s_per_request", "CPU per request", units.duration),
-    measured("cpu_ratio", "CPU, change", units.change),
-    measured("cpu_ratio_low", "from", units.change),
-    measured("cpu_ratio_high", "to", units.change),
+    *interval_columns("cpu_ratio", "", "CPU, change", units.change),
     measured("latency_s", "median latency", units.duration),
     measured("throughput_per_s", "throughput", units.rate),
     measured("unanswered", "unanswered", units.count),

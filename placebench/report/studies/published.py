@@ -8,7 +8,14 @@ from placebench import units
 from placebench.page.row_charts import Estimate, forest
 from placebench.page.svg import Role
 from placebench.report.model import Chart
-from placebench.report.studies import StudyResults, measured, service_name, valid_points
+from placebench.report.studies import (
+    StudyResults,
+    interval_columns,
+    interval_figures,
+    measured,
+    service_name,
+    valid_points,
+)
 from placebench.results import Run
 from placebench.stats import median_interval
 
@@ -20,9 +27,7 @@ _COLUMNS = (
     measured("topology", "Topology"),
     measured("clients", "Clients", units.count),
     measured("requests", "Requests", units.count),
-    measured("rate_per_s", "Throughput", units.rate),
-    measured("rate_low_per_s", "from", units.rate),
-    measured("rate_high_per_s", "to", units.rate),
+    *interval_columns("rate", "_per_s", "Throughput", units.rate),
     measured("n", "n", units.count),
     measured("latency_s_median", "Median latency", units.duration),
     measured("cpu_s_per_request", "Server CPU per request", units.duration),
@@ -76,9 +81,7 @@ def _rows(run: Run) -> list[dict[str, Any]]:
                 "requests": requests,
                 "trees": run.head.trees,
                 "elapsed_s": median_interval([each.values["elapsed_s"] for each in made]).median,
-                "rate_per_s": rate.median,
-                "rate_low_per_s": rate.low,
-                "rate_high_per_s": rate.high,
+                **interval_figures("rate", "_per_s", rate),
                 "confidence": rate.confidence,
                 "n": rate.n,
                 "latency_s_median": median_interval([each.values["latency_s_median"] for each in made]).median,

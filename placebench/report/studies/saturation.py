@@ -9,7 +9,14 @@ from placebench.experiment.records import Measurement
 from placebench.experiment.saturation_study import OVERLOAD
 from placebench.page.axis_charts import Line, lines
 from placebench.report.model import Chart, Table
-from placebench.report.studies import CLIENT_IS_BUSY, StudyResults, measured, valid_points
+from placebench.report.studies import (
+    CLIENT_IS_BUSY,
+    StudyResults,
+    interval_columns,
+    interval_figures,
+    measured,
+    valid_points,
+)
 from placebench.results import Run
 from placebench.stats import median_interval, percentile
 
@@ -27,15 +34,11 @@ _LATENCIES = (
 _COLUMNS = (
     measured("variant", "variant"),
     measured("n", "n", units.count),
-    measured("knee_per_s", "knee", units.rate),
-    measured("knee_low_per_s", "from", units.rate),
-    measured("knee_high_per_s", "to", units.rate),
+    *interval_columns("knee", "_per_s", "knee", units.rate),
     measured("limited_by", "limited by"),
     *_LATENCIES,
     measured("refused_share", "claimed after 409", units.percent),
-    measured("overload_per_s", "claimed at twice the knee", units.rate),
-    measured("overload_low_per_s", "from", units.rate),
-    measured("overload_high_per_s", "to", units.rate),
+    *interval_columns("overload", "_per_s", "claimed at twice the knee", units.rate),
     measured("overload_failed", "failed there", units.percent),
     measured("overload_timeouts", "without a response there", units.percent),
     measured("client_cpu", "generator CPU", units.percent),
@@ -94,16 +97,12 @@ def _row(variant: str, made: Sequence[Measurement]) -> dict[str, Any]:
     return {
         "variant": variant,
         "n": len(knees),
-        "knee_per_s": knee and knee.median,
-        "knee_low_per_s": knee and knee.low,
-        "knee_high_per_s": knee and knee.high,
+        **interval_figures("knee", "_per_s", knee),
         "confidence": knee and knee.confidence,
         "limited_by": "service" if is_limited else "generator",
         **_latencies(at_knee),
         "refused_share": _share_of(at_knee, _after_refusal),
-        "overload_per_s": claimed and claimed.median,
-        "overload_low_per_s": claimed and claimed.low,
-        "overload_high_per_s": claimed and claimed.high,
+        **interval_figures("overload", "_per_s", claimed),
         "overload_failed": _share_of(overloads, _failures),
         "overload_timeouts": _share_of(overloads, _without_response),
         "client_cpu": max((step["client_cpu"] for step in at_knee), default=None),

@@ -9,7 +9,14 @@ from placebench.experiment.scaleout_study import PARTS
 from placebench.page.axis_charts import Line, lines
 from placebench.report.model import Chart
 from placebench.report.scalability import scalability_curve, scalability_row, scalability_tables
-from placebench.report.studies import CLIENT_IS_BUSY, StudyResults, measured, valid_points
+from placebench.report.studies import (
+    CLIENT_IS_BUSY,
+    StudyResults,
+    interval_columns,
+    interval_figures,
+    measured,
+    valid_points,
+)
 from placebench.results import Run
 from placebench.stats import median_interval
 
@@ -45,9 +52,7 @@ def _row(point: Mapping[str, Any], made: Sequence[Measurement], processes: int) 
     return {
         **point,
         "n": rate.n,
-        "throughput_per_s": rate.median,
-        "throughput_low_per_s": rate.low,
-        "throughput_high_per_s": rate.high,
+        **interval_figures("throughput", "_per_s", rate),
         "confidence": rate.confidence,
         **{name: median_interval([each[name] for each in values]).median for name in ("latency_s", "latency_s_p99")},
         **{f"{name}_cpu_s": seconds for name, seconds in cpu.items()},
@@ -63,9 +68,7 @@ _COLUMNS = (
     measured("hosts", "hosts", units.count),
     measured("replicas", "replicas", units.count),
     measured("n", "n", units.count),
-    measured("throughput_per_s", "throughput", units.rate),
-    measured("throughput_low_per_s", "from", units.rate),
-    measured("throughput_high_per_s", "to", units.rate),
+    *interval_columns("throughput", "_per_s", "throughput", units.rate),
     measured("latency_s", "median latency", units.duration),
     measured("latency_s_p99", "99th percentile", units.duration),
     *(measured(f"{part}_cpu_s", f"CPU of {part}", units.duration) for part in PARTS),

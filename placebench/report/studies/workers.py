@@ -10,7 +10,15 @@ from placebench.page.axis_charts import Line, PointSeries, lines, points
 from placebench.page.svg import Role
 from placebench.report.model import Chart
 from placebench.report.scalability import scalability_row, scalability_tables
-from placebench.report.studies import CLIENT_IS_BUSY, StudyResults, measured, valid_points
+from placebench.report.studies import (
+    CLIENT_IS_BUSY,
+    StudyResults,
+    interval_columns,
+    interval_figures,
+    measured,
+    median_of_all,
+    valid_points,
+)
 from placebench.results import Run
 from placebench.stats import median_interval
 
@@ -58,17 +66,13 @@ def _row(point: Mapping[str, Any], made: Sequence[Measurement]) -> dict[str, Any
     values = [each.values for each in made]
     elapsed = median_interval([each["elapsed_s"] for each in values])
     medians = {name: median_interval([each[name] for each in values]).median for name in _MEDIANS}
-    cpu = [_cpu_s(each) for each in values]
-    known = [each for each in cpu if each is not None]
-    cpu_s = median_interval(known).median if len(known) == len(cpu) else None
+    cpu_s = median_of_all([_cpu_s(each) for each in values])
     share = medians.pop("client_cpu_s") / elapsed.median
     return {
         **_axes(point),
         "n": elapsed.n,
         "requests": values[0]["requests"],
-        "elapsed_s": elapsed.median,
-        "elapsed_low_s": elapsed.low,
-        "elapsed_high_s": elapsed.high,
+        **interval_figures("elapsed", "_s", elapsed),
         "confidence": elapsed.confidence,
         **medians,
         "cpu_s": cpu_s,
@@ -136,9 +140,7 @@ _COLUMNS = (
     measured("workload", "workload", lambda name: _NAMES[name]),
     measured("mix", "processes x threads, or tasks"),
     measured("n", "n", units.count),
-    measured("elapsed_s", "time", units.duration),
-    measured("elapsed_low_s", "from", units.duration),
-    measured("elapsed_high_s", "to", units.duration),
+    *interval_columns("elapsed", "_s", "time", units.duration),
     measured("throughput_per_s", "throughput", units.rate),
     measured("latency_s", "median latency", units.duration),
     measured("cpu_s_per_request", "CPU per request", units.duration),
