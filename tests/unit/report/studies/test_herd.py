@@ -1,10 +1,6 @@
 """The herd's table, from counts that a reader can check by hand."""
 
-import json
-import shutil
-from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 from failed_points import REASON, with_failures
@@ -12,9 +8,7 @@ from fake_survey import write_survey
 from reports import document_of
 
 from placebench import results
-from placebench.experiment.records import Measurement, RunHead, append_lines
-
-DOCS = Path(__file__).parents[4] / "docs"
+from placebench.experiment.records import Measurement, append_lines
 
 
 def test_counts_are_per_claim_with_the_interval_of_five_repeats(tmp_path: Path) -> None:
@@ -54,33 +48,3 @@ def test_a_measurement_without_claims_is_refused(tmp_path: Path) -> None:
 
     with pytest.raises(results.RunFolderError, match="claims"):
         document_of(results.load(folder))
-
-
-def test_the_published_table_is_that_of_the_raw_file(tmp_path: Path) -> None:
-    """Each row of docs/lab/operators.md is computed from the measurements in docs/results."""
-    folder = write_survey(tmp_path / "run", "herd")
-    shutil.copy(DOCS / "results" / "herd.jsonl", folder / "measurements.jsonl")
-    points = [json.loads(line)["point"] for line in (folder / "measurements.jsonl").read_text().splitlines()]
-    head = RunHead.load(folder / "run.json")
-    each_once = [point for number, point in enumerate(points) if point not in points[:number]]
-    replace(head, settings={**head.settings, "points": each_once, "impossible": []}).save(folder / "run.json")
-
-    rows = document_of(results.load(folder))["rows"]
-
-    page = (DOCS / "lab" / "operators.md").read_text(encoding="utf-8")
-    assert rows
-    assert [row for row in map(published_row, rows) if row not in page] == []
-
-
-def published_row(row: dict[str, Any]) -> str:
-    """As the page has it."""
-    refused, over = (
-        f"{row[median]:.2f}" + (f" [{row[low]:.2f}, {row[high]:.2f}]" if row[low] is not None else "")
-        for median, low, high in (
-            ("conflicts_per_claim", "conflicts_low", "conflicts_high"),
-            ("overcommitted", "overcommitted_low", "overcommitted_high"),
-        )
-    )
-    randomized = "yes" if row["randomized"] else "no"
-    cells = (f"`{row['topology']}`", row["schedulers"], randomized, row["n"], refused, f"{row['hosts']:g}", over)
-    return f"| {' | '.join(map(str, cells))} |"
