@@ -1,7 +1,9 @@
 """A clock that moves only when told, and an SQLite engine whose functions and fetches move it."""
 
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
 from sqlalchemy import create_engine, event
@@ -60,9 +62,21 @@ def engine(make_engine: Callable[..., Engine]) -> Engine:
 
 
 @pytest.fixture
-def profiler(engine: Engine, clock: ManualClock) -> Iterator[SqlProfiler]:
+def make_profiler() -> Iterator[Callable[..., SqlProfiler]]:
+    """Makes profilers, which are removed when the test has ended."""
+    with ExitStack() as made:
+
+        def make(engine: Engine | None = None, **settings: Any) -> SqlProfiler:
+            profiler = SqlProfiler(engine, **settings)
+            made.callback(profiler.remove)
+            return profiler
+
+        yield make
+
+
+@pytest.fixture
+def profiler(engine: Engine, clock: ManualClock, make_profiler: Callable[..., SqlProfiler]) -> SqlProfiler:
     """A profiler on that engine by that clock; its connection is made already."""
-    made = SqlProfiler(engine, clocks=Clocks(elapsed=clock, cpu=lambda: 0.0))
+    made = make_profiler(engine, clocks=Clocks(elapsed=clock, cpu=lambda: 0.0))
     engine.connect().close()
-    yield made
-    made.remove()
+    return made

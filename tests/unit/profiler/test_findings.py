@@ -513,9 +513,8 @@ def test_a_connection_that_did_not_come_is_a_finding() -> None:
     assert (finding.kind, finding.count, finding.seconds) == ("connection-pool timeout", 2, 4.0)
 
 
-def test_what_was_written_in_between_is_no_duplicate(engine: Engine) -> None:
+def test_what_was_written_in_between_is_no_duplicate(engine: Engine, profiler: SqlProfiler) -> None:
     """A read after a write to its table, and a write that runs again; a read after a write elsewhere is one."""
-    profiler = SqlProfiler(engine)
     with profiler.record("r") as recording, engine.begin() as connection:
         connection.exec_driver_sql("create table counters (id integer primary key, n integer)")
         connection.exec_driver_sql("create table log (id integer)")
@@ -525,22 +524,19 @@ def test_what_was_written_in_between_is_no_duplicate(engine: Engine) -> None:
             connection.execute(text("select n from counters where id = :id"), {"id": 1}).all()
         connection.execute(text("insert into log values (1)"))
         connection.execute(text("select n from counters where id = :id"), {"id": 1}).all()
-    profiler.remove()
 
     assert [each.repeated for each in recording.statements] == [False] * 10 + [True]
     assert [(finding.kind, finding.count) for finding in recording.findings()] == [("duplicate", 1)]
 
 
-def test_settings_of_a_session_are_no_findings(engine: Engine) -> None:
+def test_settings_of_a_session_are_no_findings(engine: Engine, profiler: SqlProfiler) -> None:
     """Nor do those of SQLite hide the duplicates among what is read; a PRAGMA that reads may be a duplicate."""
-    profiler = SqlProfiler(engine)
     with profiler.record("r") as recording, engine.connect() as connection:
         for size in range(5):
             connection.execute(text("PRAGMA foreign_keys = ON"))
             connection.execute(text(f"pragma cache_size({1000 + size})"))
         for sql in ("select 1", "pragma foreign_keys", "PRAGMA foreign_keys = ON", "select 1", "pragma foreign_keys"):
             connection.execute(text(sql))
-    profiler.remove()
 
     assert [each.kind for each in recording.statements[:10]] == ["setting"] * 10
     assert [(finding.kind, finding.sql) for finding in recording.findings()] == [
@@ -571,14 +567,14 @@ class _Number(int):
 @pytest.mark.parametrize(
     ("one", "other"), [(-1, -2), (-1.0, -2.0), (_Number(-1), _Number(-2)), (b"1", bytearray(b"2"))]
 )
-def test_values_with_equal_hashes_are_no_duplicates(engine: Engine, one: Any, other: Any) -> None:
+def test_values_with_equal_hashes_are_no_duplicates(
+    engine: Engine, one: Any, other: Any, profiler: SqlProfiler
+) -> None:
     """The hash of -1 is that of -2, in numbers of any kind; each value is a duplicate of itself."""
-    profiler = SqlProfiler(engine)
     with profiler.record("r") as recording, engine.connect() as connection:
         for value in (one, other, other):
             connection.exec_driver_sql("select ?", (value,)).all()
         for value in (one, other, one):
             connection.execute(text("select :v + 0"), {"v": value}).all()
-    profiler.remove()
 
     assert [each.repeated for each in recording.statements] == [False, False, True] * 2

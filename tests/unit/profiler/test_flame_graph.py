@@ -184,15 +184,14 @@ def test_a_long_record_keeps_so_many_samples_and_all_their_time(monkeypatch: pyt
 
 @WITH_PROFILE_FUNCTION
 def test_a_sample_that_fails_is_not_the_applications(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, make_profiler: Any
 ) -> None:
     """It is named in the recording and logged once, as for hooks; the profiler goes on."""
-    profiler = SqlProfiler(create_engine("sqlite://"))
+    profiler = make_profiler(create_engine("sqlite://"))
     monkeypatch.setattr(flame_graph, "awaiting_frames", lambda: 1 / 0)
 
     with profiler.record("broken", mode="flame") as recording:
         busy(0.01)
-    profiler.remove()
 
     assert {hook.partition(": ")[2] for hook in recording.failed_hooks} == {"ZeroDivisionError"}
     assert {record.name for record in caplog.records} == {"placebench.profiler"}
@@ -206,9 +205,9 @@ def busy(seconds: float) -> None:
 
 
 @WITH_PROFILE_FUNCTION
-def test_a_flame_inside_of_a_flame_and_of_pyinstrument() -> None:
+def test_a_flame_inside_of_a_flame_and_of_pyinstrument(make_profiler: Any) -> None:
     """All three see the function; the user's own profiler goes on with samples of its own."""
-    profiler = SqlProfiler(create_engine("sqlite://"))
+    profiler = make_profiler(create_engine("sqlite://"))
 
     with (
         pyinstrument.Profiler(async_mode="disabled") as users,
@@ -216,7 +215,6 @@ def test_a_flame_inside_of_a_flame_and_of_pyinstrument() -> None:
         profiler.record("inner", mode="flame") as inner,
     ):
         busy(0.02)
-    profiler.remove()
 
     seen = [
         any(frame.startswith("busy\x00") for stack, _ in session.frame_records for frame in stack)
@@ -226,7 +224,7 @@ def test_a_flame_inside_of_a_flame_and_of_pyinstrument() -> None:
 
 
 @pytest.mark.usefixtures("any_sampler")
-def test_under_asyncio_all_stands_below_the_task() -> None:
+def test_under_asyncio_all_stands_below_the_task(make_profiler: Any) -> None:
     """SQLAlchemy works in a greenlet, whose own stack holds none of the application's frames."""
 
     def view() -> None:
@@ -237,9 +235,8 @@ def test_under_asyncio_all_stands_below_the_task() -> None:
             await greenlet_spawn(view)
         return recording
 
-    profiler = SqlProfiler(create_engine("sqlite://"))
+    profiler = make_profiler(create_engine("sqlite://"))
     recording = asyncio.run(application(profiler))
-    profiler.remove()
 
     stacks = [[frame.partition("\x00")[0] for frame in stack] for stack, _ in recording.session.frame_records]
     below = [stack for stack in stacks if "busy" in stack]
@@ -272,9 +269,9 @@ def test_a_flames_statements_have_the_time_of_its_recording() -> None:
 
 
 @WITH_PROFILE_FUNCTION
-def test_of_flame_graphs_at_once_on_one_event_loop_one_is_exact() -> None:
+def test_of_flame_graphs_at_once_on_one_event_loop_one_is_exact(make_profiler: Any) -> None:
     """Each of twenty profile functions took a sample whenever one task was continued: 2 s became 76 s."""
-    profiler = SqlProfiler(create_engine("sqlite://"))
+    profiler = make_profiler(create_engine("sqlite://"))
 
     async def one() -> Recording:
         with profiler.record("one", mode="flame") as recording:
@@ -287,7 +284,6 @@ def test_of_flame_graphs_at_once_on_one_event_loop_one_is_exact() -> None:
         return await asyncio.gather(*(one() for _ in range(20)))
 
     recordings = asyncio.run(all_at_once())
-    profiler.remove()
 
     estimated = [any("estimated by a sampling thread" in note for note in each.notes) for each in recordings]
     assert estimated == [False] + [True] * 19

@@ -255,10 +255,12 @@ def test_a_full_disk_is_one_note(profiler: SqlProfiler, tmp_path: Path, caplog: 
     assert names_in(tmp_path) == ["4.recording.json"]
 
 
-def test_requests_of_two_threads_do_not_mix(make_engine: Callable[..., Engine], tmp_path: Path) -> None:
+def test_requests_of_two_threads_do_not_mix(
+    make_engine: Callable[..., Engine], tmp_path: Path, make_profiler: Any
+) -> None:
     """Each thread's requests hold its own statements, in mode flame too."""
     engine = make_engine(poolclass=QueuePool)
-    profiler = SqlProfiler(engine)
+    profiler = make_profiler(engine)
     both = threading.Barrier(2)
 
     def application(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
@@ -274,7 +276,6 @@ def test_requests_of_two_threads_do_not_mix(make_engine: Callable[..., Engine], 
     for thread in threads:
         thread.join()
 
-    profiler.remove()
     saved = [Recording.load(file) for file in tmp_path.glob("*.recording.json")]
     seen = {recording.name: [statement.sql for statement in recording.statements] for recording in saved}
     assert seen == {"GET a": ["select ? as a"] * 5, "GET b": ["select ? as b"] * 5}

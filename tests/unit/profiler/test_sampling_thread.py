@@ -189,16 +189,15 @@ def test_many_records_at_once_have_one_sampling_thread(engine: Engine) -> None:
     assert sorted(name for seen in stacks for name in seen & set(names)) == sorted(names)
 
 
-def test_merged_estimates_begin_with_the_request(engine: Engine) -> None:
+def test_merged_estimates_begin_with_the_request(engine: Engine, make_profiler: Any) -> None:
     """What stands above the record, server and thread, is cut off of each sample."""
-    profiler = SqlProfiler(engine)
+    profiler = make_profiler(engine)
 
     def compute() -> None:
         until(lambda: profiler._hooks.current.get().flame_graph._source._samples)
 
     with profiler.record("estimate", mode="sampled") as recording:
         compute()
-    profiler.remove()
 
     roots = {stack[1].partition("\x00")[0] for stack, _ in mean_session([recording.session]).frame_records if stack[1:]}
     assert roots - {"the profiler's own work"} == {"compute"}

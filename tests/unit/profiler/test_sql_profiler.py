@@ -185,9 +185,10 @@ def test_in_lists_of_any_length_are_one_fingerprint(profiler: SqlProfiler, engin
     assert [statement.cache_hit for statement in recording.statements] == [False, True, False]
 
 
-def test_a_listener_that_rewrites_statements_does_not_change_the_fingerprint(engine: Engine, clock: Any) -> None:
+def test_a_listener_that_rewrites_statements_does_not_change_the_fingerprint(
+    engine: Engine, clock: Any, profiler: SqlProfiler
+) -> None:
     """The text is shown as it was sent; the fingerprint comes from the template."""
-    profiler = SqlProfiler(engine)
 
     @event.listens_for(engine, "before_cursor_execute", retval=True)
     def tag(connection: object, cursor: object, sql: str, parameters: object, *rest: object) -> tuple[str, object]:
@@ -196,7 +197,6 @@ def test_a_listener_that_rewrites_statements_does_not_change_the_fingerprint(eng
     with profiler.record("tagged") as recording, engine.connect() as connection:
         connection.execute(text("select 1"))
 
-    profiler.remove()
     assert recording.statements[0].fingerprint == fingerprint("select 1")
 
 
@@ -292,9 +292,9 @@ def test_transaction_steps_are_recorded(profiler: SqlProfiler, engine: Engine) -
     assert [statement.transaction for statement in recording.statements] == [1, 3]
 
 
-def test_a_commit_has_its_time(engine: Engine, clock: Any) -> None:
+def test_a_commit_has_its_time(engine: Engine, clock: Any, make_profiler: Any) -> None:
     """The event comes before the driver's call and nothing after it; the time is that of the driver's call."""
-    profiler = SqlProfiler(engine, clocks=Clocks(elapsed=clock))
+    profiler = make_profiler(engine, clocks=Clocks(elapsed=clock))
     with engine.begin() as connection:
         TABLE.create(connection)
         connection.connection.set_trace_callback(lambda sql: clock.advance(3) if sql == "COMMIT" else None)
@@ -302,45 +302,42 @@ def test_a_commit_has_its_time(engine: Engine, clock: Any) -> None:
     with profiler.record("commit") as recording, engine.begin() as connection:
         connection.execute(insert(TABLE), {"id": 1, "name": "a"})
 
-    profiler.remove()
     commits = [step.elapsed_s for step in recording.transactions if step.kind == "COMMIT"]
     assert (commits, recording.sql_s) == ([3.0], 3.0)
 
 
-def test_a_new_connection_is_a_step_with_its_time(make_engine: Any, clock: Any) -> None:
+def test_a_new_connection_is_a_step_with_its_time(make_engine: Any, clock: Any, make_profiler: Any) -> None:
     """What SQLAlchemy asks the database when it first connects is part of the CONNECT."""
     engine = make_engine()
-    profiler = SqlProfiler(engine, clocks=Clocks(elapsed=clock))
+    profiler = make_profiler(engine, clocks=Clocks(elapsed=clock))
     event.listen(engine, "connect", lambda *_: clock.advance(4))
 
     with profiler.record("connect") as recording, engine.connect() as connection:
         connection.execute(text("select 1"))
 
-    profiler.remove()
     connect = recording.transactions[0]
     assert (connect.kind, connect.elapsed_s) == ("CONNECT", 4.0)
     assert [statement.sql for statement in recording.statements] == ["select ?"]
 
 
-def test_a_connection_that_cannot_be_made_is_a_step_with_its_error(tmp_path: Path) -> None:
+def test_a_connection_that_cannot_be_made_is_a_step_with_its_error(tmp_path: Path, make_profiler: Any) -> None:
     """And the next connection is a step of its own."""
     engine = create_engine(f"sqlite:///{tmp_path}/no/such/folder/file.db")
-    profiler = SqlProfiler(engine)
+    profiler = make_profiler(engine)
 
     with profiler.record("connect") as recording:
         for _ in range(2):
             with pytest.raises(exc.OperationalError):
                 engine.connect()
 
-    profiler.remove()
     assert [(step.kind, step.error) for step in recording.transactions] == [("CONNECT", "OperationalError")] * 2
 
 
-def test_the_wait_for_a_connection_is_borne_by_its_first_statement(make_engine: Any) -> None:
+def test_the_wait_for_a_connection_is_borne_by_its_first_statement(make_engine: Any, make_profiler: Any) -> None:
     """Another thread holds the only connection for a while; the pool is a new one after dispose."""
     engine = make_engine(poolclass=QueuePool, pool_size=1, max_overflow=0)
     engine.dispose()
-    profiler = SqlProfiler(engine)
+    profiler = make_profiler(engine)
     engine.dispose()
     held, wanted = threading.Event(), threading.Event()
 
@@ -362,34 +359,31 @@ def test_the_wait_for_a_connection_is_borne_by_its_first_statement(make_engine: 
             connection.execute(text("select 2"))
     holder.join()
 
-    profiler.remove()
     first, second = recording.statements
     assert first.pool_wait_s > 0
     assert (second.pool_wait_s, recording.sql_s >= first.pool_wait_s) == (0.0, True)
 
 
-def test_a_pool_is_watched_from_its_first_connection_on(make_engine: Any) -> None:
+def test_a_pool_is_watched_from_its_first_connection_on(make_engine: Any, make_profiler: Any) -> None:
     """Also by a profiler of every engine that recorded nothing then: the first request's wait is measured."""
-    profiler = SqlProfiler()
+    profiler = make_profiler()
     engine = make_engine(poolclass=QueuePool)
     engine.connect().close()
 
     with profiler.record("first") as recording, engine.connect() as connection:
         connection.execute(text("select 1"))
 
-    profiler.remove()
     assert recording.statements[0].pool_wait_s is not None
 
 
-def test_a_pool_timeout_is_seen(make_engine: Any) -> None:
+def test_a_pool_timeout_is_seen(make_engine: Any, make_profiler: Any) -> None:
     """No event tells of it."""
     engine = make_engine(poolclass=QueuePool, pool_size=1, max_overflow=0, pool_timeout=0.01)
-    profiler = SqlProfiler(engine)
+    profiler = make_profiler(engine)
 
     with engine.connect(), profiler.record("timeout") as recording, pytest.raises(exc.TimeoutError):
         engine.connect()
 
-    profiler.remove()
     assert [step.kind for step in recording.transactions] == ["POOL TIMEOUT"]
     assert recording.transactions[0].elapsed_s >= 0.01
 
@@ -420,10 +414,10 @@ def test_the_call_site_is_found_from_inside_a_greenlet(profiler: SqlProfiler, en
     assert recording.statements[0].caller.function.endswith("<locals>.application")
 
 
-def test_two_threads_stay_apart(make_engine: Any) -> None:
+def test_two_threads_stay_apart(make_engine: Any, make_profiler: Any) -> None:
     """Each thread's record holds its own statements, though both run at the same time."""
     engine = make_engine(poolclass=QueuePool)
-    profiler = SqlProfiler(engine)
+    profiler = make_profiler(engine)
     both = threading.Barrier(2)
     recordings = {}
 
@@ -440,7 +434,6 @@ def test_two_threads_stay_apart(make_engine: Any) -> None:
     for thread in threads:
         thread.join()
 
-    profiler.remove()
     seen = {number: [statement.sql for statement in recordings[number].statements] for number in (1, 2)}
     assert seen == {1: ["select 1"] * 20, 2: ["select 2"] * 20}
 
@@ -569,14 +562,13 @@ def test_spans_are_the_users_own_times(profiler: SqlProfiler, clock: Any) -> Non
     ]
 
 
-def test_collections_of_garbage_are_counted_inside_the_other_times(engine: Engine) -> None:
+def test_collections_of_garbage_are_counted_inside_the_other_times(engine: Engine, make_profiler: Any) -> None:
     """By the recording thread."""
-    profiler = SqlProfiler(engine)
+    profiler = make_profiler(engine)
 
     with profiler.record("garbage") as recording:
         gc.collect()
 
-    profiler.remove()
     assert recording.gc_collections >= 1
     assert 0 < recording.gc_s < recording.elapsed_s
 
@@ -594,9 +586,9 @@ def test_after_removal_nothing_listens(engine: Engine) -> None:
     assert (recording.statement_count, recording.sql_s, recording.python_s) == (0, None, None)
 
 
-def test_without_an_engine_every_engine_is_seen(make_engine: Any) -> None:
+def test_without_an_engine_every_engine_is_seen(make_engine: Any, make_profiler: Any) -> None:
     """Engines made later too."""
-    profiler = SqlProfiler()
+    profiler = make_profiler()
     engines = [make_engine(), make_engine()]
 
     with profiler.record("all") as recording:
@@ -604,14 +596,13 @@ def test_without_an_engine_every_engine_is_seen(make_engine: Any) -> None:
             with engine.connect() as connection:
                 connection.execute(text("select 1")).all()
 
-    profiler.remove()
     assert [(statement.sql, statement.fetch_s is None) for statement in recording.statements] == [
         ("select ?", False),
         ("select ?", False),
     ]
 
 
-def test_a_connection_class_of_the_users_is_kept(make_engine: Any) -> None:
+def test_a_connection_class_of_the_users_is_kept(make_engine: Any, make_profiler: Any) -> None:
     """It is subclassed, so that the application still finds what it asked for."""
     import sqlite3
 
@@ -619,20 +610,21 @@ def test_a_connection_class_of_the_users_is_kept(make_engine: Any) -> None:
         """A user's own class."""
 
     engine = make_engine(connect_args={"factory": Own})
-    profiler = SqlProfiler(engine)
+    profiler = make_profiler(engine)
 
     with profiler.record("own") as recording, engine.connect() as connection:
         kept = isinstance(raw_connection(connection.connection), Own)
         connection.execute(text("select 1")).all()
 
-    profiler.remove()
     assert (kept, recording.statements[0].row_count) == (True, 1)
 
 
-def test_a_clock_that_fails_costs_the_times_and_is_named(engine: Engine, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_clock_that_fails_costs_the_times_and_is_named(
+    engine: Engine, caplog: pytest.LogCaptureFixture, make_profiler: Any
+) -> None:
     """Its failure never becomes the application's, the statements are there, and it is logged once."""
     ticks = iter([0.0, 1.0])
-    profiler = SqlProfiler(engine, clocks=Clocks(elapsed=lambda: next(ticks)))
+    profiler = make_profiler(engine, clocks=Clocks(elapsed=lambda: next(ticks)))
     caplog.set_level(logging.WARNING, logger="placebench.profiler")
 
     with profiler.record("broken") as recording, engine.connect() as connection:
@@ -641,7 +633,6 @@ def test_a_clock_that_fails_costs_the_times_and_is_named(engine: Engine, caplog:
     assert (answer, profiler.active, recording.sql_s, recording.statement_count) == ([1, 1, 1], True, None, 3)
     assert [hook.partition(": ")[2] for hook in recording.failed_hooks] == ["StopIteration"]
     assert (list(recording.notes), len(caplog.records)) == (list(recording.gaps), 1)
-    profiler.remove()
 
 
 def test_an_exception_of_the_application_goes_through_and_is_noted(profiler: SqlProfiler) -> None:
@@ -675,38 +666,37 @@ def test_importing_placebench_loads_its_own_file_only() -> None:
     assert subprocess.check_output([sys.executable, "-c", code], text=True) == "placebench\n"
 
 
-def test_an_engine_that_connected_before_the_profiler_is_measured_as_far_as_events_reach(make_engine: Any) -> None:
+def test_an_engine_that_connected_before_the_profiler_is_measured_as_far_as_events_reach(
+    make_engine: Any, make_profiler: Any
+) -> None:
     """Its fetches are not measured, and say so."""
     engine = make_engine()
     engine.connect().close()
-    profiler = SqlProfiler(engine)
+    profiler = make_profiler(engine)
 
     with profiler.record("late") as recording, engine.connect() as connection:
         connection.execute(text("select 1")).all()
 
-    profiler.remove()
     statement = recording.statements[0]
     assert (statement.fetch_s, statement.row_count, statement.execute_s is None) == (None, None, False)
 
 
-def test_create_engine_is_not_patched() -> None:
+def test_create_engine_is_not_patched(make_profiler: Any) -> None:
     """A profiler changes nothing but the engine it was given."""
     other = create_engine("sqlite://")
-    profiler = SqlProfiler(create_engine("sqlite://"))
+    profiler = make_profiler(create_engine("sqlite://"))
 
     with profiler.record("other") as recording, other.connect() as connection:
         connection.execute(text("select 1"))
 
-    profiler.remove()
     other.dispose()
     assert recording.statement_count == 0
 
 
 def test_a_hook_that_fails_costs_its_own_figure_and_is_named(
-    engine: Engine, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    engine: Engine, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, profiler: SqlProfiler
 ) -> None:
     """Times, rows and fingerprints are there; the next recording is whole again."""
-    profiler = SqlProfiler(engine)
     with monkeypatch.context() as patched:
         patched.setattr(hooks, "find_callers", lambda *_frame: 1 / 0)
         with profiler.record("broken") as broken, engine.connect() as connection:
@@ -715,25 +705,21 @@ def test_a_hook_that_fails_costs_its_own_figure_and_is_named(
     with profiler.record("whole") as whole, engine.connect() as connection:
         connection.execute(text("select 1")).all()
 
-    profiler.remove()
     assert [(each.row_count, each.caller, each.fetch_s is None) for each in broken.statements] == [(1, None, False)] * 3
     assert (broken.failed_hooks, whole.failed_hooks, whole.gaps) == (("describe: ZeroDivisionError",), (), ())
     assert (whole.statements[0].caller is None, len(caplog.records)) == (False, 1)
 
 
 @pytest.mark.parametrize("mode", ["light", "full", "flame"])
-def test_ddl_and_values_without_a_hash_are_recorded(engine: Engine, mode: str) -> None:
+def test_ddl_and_values_without_a_hash_are_recorded(engine: Engine, mode: str, profiler: SqlProfiler) -> None:
     """`create_all` and a bytearray fail in no hook, and a bytearray is compared by its bytes."""
     metadata = MetaData()
     table = Table("blobs", metadata, Column("id", Integer, primary_key=True), Column("data", LargeBinary))
-    profiler = SqlProfiler(engine)
-
     with profiler.record("ddl", mode=mode) as recording, engine.begin() as connection:
         metadata.create_all(connection)
         connection.exec_driver_sql("insert into blobs values (1, ?)", (bytearray(b"x"),))
         for _ in range(2):
             connection.execute(select(table.c.id).where(table.c.data == bytearray(b"x"))).all()
-    profiler.remove()
 
     kinds = [each.kind for each in recording.statements]
     assert (kinds[-4:], recording.gaps) == (["other", "insert", "read", "read"], ())
@@ -774,9 +760,8 @@ def test_statements_of_threads_without_the_context_are_counted_as_missed(tmp_pat
     assert Recording.from_json(json.loads(json.dumps(recording.to_json()))) == recording
 
 
-def test_what_a_task_runs_after_its_record_is_neither_kept_nor_missed(engine: Engine) -> None:
+def test_what_a_task_runs_after_its_record_is_neither_kept_nor_missed(engine: Engine, profiler: SqlProfiler) -> None:
     """A copy of the context that outlives its record writes nothing into it."""
-    profiler = SqlProfiler(engine)
     with profiler.record("short") as recording:
         context = copy_context()
     kept = context.run(profiler.switch_to, None)
@@ -788,7 +773,6 @@ def test_what_a_task_runs_after_its_record_is_neither_kept_nor_missed(engine: En
 
     with profiler.record("later") as later:
         context.run(ask)
-    profiler.remove()
 
     assert kept is not None
     assert (recording.statement_count, kept.statements, later.missed) == (0, [], 0)
@@ -806,13 +790,12 @@ def wrapper(tmp_path: Path) -> Any:
     return names["first"]
 
 
-def test_the_call_site_is_above_an_installed_wrapper(wrapper: Any, engine: Engine) -> None:
+def test_the_call_site_is_above_an_installed_wrapper(wrapper: Any, engine: Engine, profiler: SqlProfiler) -> None:
     """Five lines that call a library, or a helper of one's own, are five places; a loop is one."""
 
     def get(connection: Any, number: int) -> Any:
         return connection.execute(text("select :n as own"), {"n": number}).first()
 
-    profiler = SqlProfiler(engine)
     with profiler.record("lines") as lines, engine.connect() as connection:
         wrapper(connection, text("select 1"))
         wrapper(connection, text("select 2"))
@@ -827,7 +810,6 @@ def test_the_call_site_is_above_an_installed_wrapper(wrapper: Any, engine: Engin
     with profiler.record("loop") as loop, engine.connect() as connection:
         for number in range(5):
             get(connection, number)
-    profiler.remove()
 
     here = {each.caller for each in lines.statements[:5]}
     assert ({each.file for each in here}, len(here)) == ({__file__}, 5)
@@ -840,12 +822,11 @@ def test_the_call_site_is_above_an_installed_wrapper(wrapper: Any, engine: Engin
     assert Recording.from_json(json.loads(json.dumps(loop.to_json()))) == loop
 
 
-def test_an_installed_program_can_be_the_application(wrapper: Any, engine: Engine) -> None:
+def test_an_installed_program_can_be_the_application(wrapper: Any, engine: Engine, make_profiler: Any) -> None:
     """By the name of its package; its path begins there in texts."""
-    profiler = SqlProfiler(engine, application=["wrapper"])
+    profiler = make_profiler(engine, application=["wrapper"])
     with profiler.record("installed") as recording, engine.connect() as connection:
         wrapper(connection, text("select 1"))
-    profiler.remove()
 
     statement = recording.statements[0]
     assert str(statement.caller) == "wrapper/__init__.py:2 first"
@@ -853,7 +834,9 @@ def test_an_installed_program_can_be_the_application(wrapper: Any, engine: Engin
 
 
 @pytest.mark.parametrize("from_file", [True, False])
-def test_a_lazy_load_in_a_template_is_at_its_line(tmp_path: Path, engine: Engine, *, from_file: bool) -> None:
+def test_a_lazy_load_in_a_template_is_at_its_line(
+    profiler: SqlProfiler, tmp_path: Path, engine: Engine, *, from_file: bool
+) -> None:
     """Of the template, not of the Python that Jinja makes of it."""
     source = "first\nsecond\n{% for n in numbers %}\n  {{ n.load() }}\n{% endfor %}\n"
     (tmp_path / "page.html").write_text(source)
@@ -864,10 +847,8 @@ def test_a_lazy_load_in_a_template_is_at_its_line(tmp_path: Path, engine: Engine
         def __init__(self, connection: Any) -> None:
             self.load = partial(connection.exec_driver_sql, "select 1")
 
-    profiler = SqlProfiler(engine)
     with profiler.record("page") as recording, engine.connect() as connection:
         page.render(numbers=[Lazy(connection)])
-    profiler.remove()
 
     (statement,) = recording.statements
     file = str(tmp_path / "page.html") if from_file else "page.html"
