@@ -40,13 +40,11 @@ def engine(database_url: str) -> Iterator[Engine]:
 
 
 @pytest.fixture
-def profiler(engine: Engine) -> Iterator[SqlProfiler]:
-    """A profiler whose engine is connected already."""
-    made = SqlProfiler(engine)
+def profiler(profiler: SqlProfiler, engine: Engine) -> SqlProfiler:
+    """Its engine is connected already, and has a table."""
     with engine.begin() as connection:
         TABLE.create(connection)
-    yield made
-    made.remove()
+    return profiler
 
 
 def rows(count: int, first: int = 0) -> list[dict[str, object]]:

@@ -1,10 +1,10 @@
 """psycopg 3 under asyncio: times, plans and attribution of requests that run at the same time on one thread."""
 
 import asyncio
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from asgi_client import asgi_messages
 from sqlalchemy import exc, text
 from sqlalchemy.engine import make_url
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
@@ -19,14 +19,6 @@ pytestmark = since_2_0
 def engine(database_url: str) -> AsyncEngine:
     """An async engine on an empty database; each test disposes of it in its own loop."""
     return create_async_engine(make_url(database_url).set(drivername="postgresql+psycopg"))
-
-
-@pytest.fixture
-def profiler(engine: AsyncEngine) -> Iterator[SqlProfiler]:
-    """A profiler on it."""
-    made = SqlProfiler(engine)
-    yield made
-    made.remove()
 
 
 def application(engine: AsyncEngine) -> Any:
@@ -45,26 +37,12 @@ def application(engine: AsyncEngine) -> Any:
     return answer
 
 
-async def get(app: Any, path: str, *, headers: tuple[tuple[bytes, bytes], ...] = ()) -> list[Any]:
-    """The messages that a request is answered with."""
-    sent: list[Any] = []
-
-    async def receive() -> dict[str, Any]:
-        return {"type": "http.request"}
-
-    async def send(message: Any) -> None:
-        sent.append(message)
-
-    await app({"type": "http", "method": "GET", "path": path, "headers": headers}, receive, send)
-    return sent
-
-
 def test_requests_at_the_same_time_do_not_mix(profiler: SqlProfiler, engine: AsyncEngine) -> None:
     """Each has its own statements; what runs after the answer is nobody's."""
     profiled = profiler.asgi(application(engine))
 
     async def both() -> list[list[Any]]:
-        answers = await asyncio.gather(get(profiled, "/2"), get(profiled, "/5"))
+        answers = await asyncio.gather(asgi_messages(profiled, "/2"), asgi_messages(profiled, "/5"))
         await engine.dispose()
         return answers
 

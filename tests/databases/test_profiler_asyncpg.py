@@ -1,7 +1,7 @@
 """asyncpg, by SQLAlchemy's adapters of its connections: times, rows, round trips and bytes."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 import pytest
@@ -23,14 +23,6 @@ BEGIN_TRIPS = 0 if VERSION < (2, 0) else 1
 def engine(database_url: str) -> AsyncEngine:
     """An async engine on an empty database."""
     return create_async_engine(make_url(database_url).set(drivername="postgresql+asyncpg"), pool_pre_ping=True)
-
-
-@pytest.fixture
-def profiler(engine: AsyncEngine) -> Iterator[SqlProfiler]:
-    """A profiler on it."""
-    made = SqlProfiler(engine)
-    yield made
-    made.remove()
 
 
 @pytest.fixture

@@ -30,14 +30,6 @@ def engine(database_url: str, request: pytest.FixtureRequest) -> Iterator[Engine
 
 
 @pytest.fixture
-def profiler(engine: Engine) -> Iterator[SqlProfiler]:
-    """A profiler on it."""
-    made = SqlProfiler(engine)
-    yield made
-    made.remove()
-
-
-@pytest.fixture
 def plain_role(database_url: str, server: Server) -> Iterator[str]:
     """The URL of a role without rights of its own."""
     url = make_url(database_url)

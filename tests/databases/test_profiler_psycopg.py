@@ -29,12 +29,10 @@ def engine(url: Any) -> Iterator[Engine]:
 
 
 @pytest.fixture
-def profiler(engine: Engine) -> Iterator[SqlProfiler]:
-    """A profiler whose engine is connected already."""
-    made = SqlProfiler(engine)
+def profiler(profiler: SqlProfiler, engine: Engine) -> SqlProfiler:
+    """Its engine is connected already."""
     engine.connect().close()
-    yield made
-    made.remove()
+    return profiler
 
 
 def test_execute_fetch_rows_trips_and_bytes(profiler: SqlProfiler, engine: Engine) -> None:

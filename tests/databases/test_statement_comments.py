@@ -30,13 +30,11 @@ def engine(database_url: str, request: pytest.FixtureRequest) -> Iterator[Any]:
 
 
 @pytest.fixture
-def profiler(engine: Any) -> Iterator[SqlProfiler]:
+def profiler(profiler: SqlProfiler) -> SqlProfiler:
     """It adds comments, once though it was called twice."""
-    made = SqlProfiler(engine)
-    made.comment_statements()
-    made.comment_statements()
-    yield made
-    made.remove()
+    profiler.comment_statements()
+    profiler.comment_statements()
+    return profiler
 
 
 @pytest.mark.usefixtures("profiler")

@@ -11,6 +11,7 @@ from typing import Any
 from wsgiref.util import FileWrapper
 
 import pytest
+from asgi_client import asgi_messages
 from pyinstrument.session import Session
 from sqlalchemy.engine import Engine
 from sqlalchemy.pool import QueuePool
@@ -369,20 +370,6 @@ async def asgi_application(scope: Any, receive: Any, send: Any) -> None:
     await send({"type": "http.response.start", "status": 200, "headers": []})
     await send({"type": "http.response.body", "body": b"a", "more_body": True})
     await send({"type": "http.response.body", "body": b"b"})
-
-
-async def asgi_messages(app: Any, path: str, *, headers: tuple[tuple[bytes, bytes], ...] = ()) -> list[Any]:
-    """The messages of the response."""
-    sent: list[Any] = []
-
-    async def receive() -> dict[str, Any]:
-        return {"type": "http.request"}
-
-    async def send(message: Any) -> None:
-        sent.append(message)
-
-    await app({"type": "http", "method": "GET", "path": path, "headers": headers}, receive, send)
-    return sent
 
 
 def test_an_asgi_request_that_raises_is_recorded(profiler: SqlProfiler) -> None:
