@@ -1,8 +1,8 @@
 """Records the SQL of an application: times, rows, fingerprints and call sites, from the pool to the fetch.
 
-The main class is `SqlProfiler`. Its hooks are installed once; a ContextVar
-says whether they record, and for whom, so that requests in different threads and tasks never mix. A hook that fails
-is named in the recording and logged once: a failure of the profiler never becomes the application's.
+The main class is `SqlProfiler`. Its hooks are installed once; a ContextVar says whether they record, and for whom, so
+that requests in different threads and tasks never mix. A hook that fails is named in the recording and logged once: a
+failure of the profiler never becomes the application's.
 """
 
 import functools
@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from types import FrameType, TracebackType
+from types import FrameType
 from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, Self, TypeVar, cast
 
 from placebench.errors import ProfilerError
@@ -81,9 +81,7 @@ class _Timed:
         if self._listeners:
             self._began = time.perf_counter()
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._recording is not None:
             self._recording.add_span(self._label, self._started)
         for listener in self._listeners:

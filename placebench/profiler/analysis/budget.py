@@ -1,5 +1,6 @@
 """What must hold for a request, and which statements break it: `Budget`, of pytest's fixture and `profile check`."""
 
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Self
@@ -104,9 +105,6 @@ def _culprits(recording: RecordingData) -> list[str]:
 
 
 def _places(statements: Iterable[Statement], fingerprint: str) -> list[tuple[str, int]]:
-    """How often each call site ran it."""
-    counts: dict[str, int] = {}
-    for statement in statements:
-        if statement.fingerprint == fingerprint and statement.caller is not None:
-            counts[str(statement.caller)] = counts.get(str(statement.caller), 0) + 1
-    return sorted(counts.items(), key=lambda place: place[1], reverse=True)
+    """How often each call site ran it, the most frequent first."""
+    ran = (each for each in statements if each.fingerprint == fingerprint and each.caller is not None)
+    return Counter(str(each.caller) for each in ran).most_common()

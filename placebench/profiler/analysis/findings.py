@@ -6,6 +6,7 @@ A finding says that a pattern was there, not that it is the cause of anything: c
 """
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
@@ -54,15 +55,8 @@ class Finding:
     @property
     def place(self) -> str:
         """The call site as text, and the function that called it; empty in mode "light", which has none."""
-        if (
-            self.caller is None
-            or self.outer_caller is None
-            or "<module>"
-            in (
-                self.caller.function,
-                self.outer_caller.function,
-            )
-        ):
+        callers = [each for each in (self.caller, self.outer_caller) if each is not None]
+        if len(callers) < 2 or any(each.function == "<module>" for each in callers):
             return str(self.caller or "")
         return f"{self.caller}, called from {self.outer_caller}"
 
@@ -368,10 +362,7 @@ def _by_place(statements: Iterable[Statement]) -> Iterable[list[Statement]]:
 
 def _most_in_one_request(statements: Iterable[Statement]) -> int:
     """How many of them ran in the request that has the most."""
-    counts: dict[int, int] = {}
-    for statement in statements:
-        counts[statement.request] = counts.get(statement.request, 0) + 1
-    return max(counts.values(), default=0)
+    return max(Counter(statement.request for statement in statements).values(), default=0)
 
 
 def _times(number: int) -> str:

@@ -22,7 +22,7 @@ from placebench.errors import ProfilerError
 
 _Stack = tuple[str, ...]
 _Records = list[tuple[list[str], float]]
-_PACKAGE = re.compile(r"/(?:site|dist)-packages/(\w+)")
+INSTALLED_PACKAGE = re.compile(r"/(?:site|dist)-packages/(\w+)")
 DRIVER_PACKAGES = ("sqlalchemy", "psycopg2", "psycopg", "psycopg_pool", "greenlet")
 """What is below a statement's call site."""
 
@@ -185,7 +185,7 @@ def _package_above_sql(stack: _Stack) -> str | None:
     files = [frame.split("\x00")[1] for frame in stack]
     if "sql" not in files:
         return None
-    above = (_PACKAGE.search(file) for file in reversed(files[: files.index("sql")]))
+    above = (INSTALLED_PACKAGE.search(file) for file in reversed(files[: files.index("sql")]))
     return next((found[0] for found in above if found is not None and found[1] not in DRIVER_PACKAGES), None)
 
 

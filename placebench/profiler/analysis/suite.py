@@ -7,6 +7,7 @@ A profiled test is plain data, so that a worker process can hand it on.
 import json
 import re
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from functools import lru_cache
@@ -149,12 +150,19 @@ class SqlCountChange:
     after: SqlCounts
 
     @property
+    def figures(self) -> tuple[tuple[str, int, int], ...]:
+        """The name of each count, with its value before and after."""
+        before, after = self.before, self.after
+        return (
+            ("statements", before.total, after.total),
+            ("duplicates", before.duplicates, after.duplicates),
+            ("n+1", before.n_plus_one, after.n_plus_one),
+        )
+
+    @property
     def is_regression(self) -> bool:
         """Whether it runs more statements, or has more duplicates or N+1 lines than before."""
-        after, before = self.after, self.before
-        return (
-            after.total > before.total or after.duplicates > before.duplicates or after.n_plus_one > before.n_plus_one
-        )
+        return any(after > before for _, before, after in self.figures)
 
     @property
     def added(self) -> list[tuple[int, StatementUse]]:
@@ -166,11 +174,7 @@ class SqlCountChange:
     def counts_text(self) -> str:
         """The counts that differ: "14 statements (3 in the baseline), 1 n+1 (0)"."""
         shown: list[str] = []
-        for label, before, after in (
-            ("statements", self.before.total, self.after.total),
-            ("duplicates", self.before.duplicates, self.after.duplicates),
-            ("n+1", self.before.n_plus_one, self.after.n_plus_one),
-        ):
+        for label, before, after in self.figures:
             if before != after:
                 shown.append(f"{after} {label} ({before}{'' if shown else ' in the baseline'})")
         return ", ".join(shown) or "the same counts of other statements"
@@ -355,12 +359,8 @@ def _shown(sql: str) -> str:
 
 def _places(statements: Iterable[Statement], root: Path) -> tuple[str, ...]:
     """The lines that ran them, the most frequent first; five at most."""
-    counts: dict[Caller, int] = {}
-    for statement in statements:
-        if statement.caller is not None:
-            counts[statement.caller] = counts.get(statement.caller, 0) + 1
-    frequent = sorted(counts, key=lambda caller: counts[caller], reverse=True)
-    return tuple(_place(caller, root) for caller in frequent[:5])
+    counts = Counter(statement.caller for statement in statements if statement.caller is not None)
+    return tuple(_place(caller, root) for caller, _ in counts.most_common(5))
 
 
 def _place(caller: Caller, root: Path) -> str:

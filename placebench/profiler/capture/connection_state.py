@@ -1,4 +1,4 @@
-"""What one driver connection did within one recording, and the bytes that its socket read_bytes.
+"""What one driver connection did within one recording, and the bytes that its socket carried.
 
 The main classes are `ConnectionState` and `SocketMeter`. Linux reports the bytes of a TCP connection in TCP_INFO; over
 TLS they are not those of the protocol, and a Unix socket does not count: both are "not measured".

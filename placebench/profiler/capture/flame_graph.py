@@ -40,7 +40,6 @@ from placebench.profiler.capture.stack import (
 )
 from placebench.profiler.model.plan import PlanNode
 
-"""Free until it has been logged once that a thread samples."""
 _MOST_INTERVALS = 100_000
 _SAMPLE_INTERVAL_S = 0.00025
 _SHARED_INTERVAL_S = 0.005

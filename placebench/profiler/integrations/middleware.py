@@ -11,7 +11,6 @@ recorded; lifespan and websockets are passed on unrecorded.
 
 from collections.abc import Awaitable, Callable, Iterable, Iterator, MutableMapping
 from contextlib import contextmanager
-from types import TracebackType
 from typing import Any, Protocol, TypeVar
 
 from placebench.profiler.capture.active_recording import ActiveRecording
@@ -158,9 +157,7 @@ class ProfiledRequest:
         """Make its recording the current one of this task."""
         self._before = self._recorder.switch_to(self._recording)
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, _kind: object, error: BaseException | None, _traceback: object) -> None:
         self._recorder.switch_to(self._before)
         self.end(error)
 

@@ -18,16 +18,18 @@ from placebench.errors import ProfilerError
 
 _SCRIPTS = (".py", ".pyw", ".pyz")
 _STARTING = (
-    *(__file__, runpy.__file__, "<frozen runpy>"),
-    *(
-        "integrations/application.py",
-        "importlib/__init__.py",
-        "importlib._bootstrap>",
-        "importlib._bootstrap_external>",
-    ),
-    *("integrations/in_process_client.py", "asyncio/runners.py", "asyncio/base_events.py"),
+    __file__,
+    runpy.__file__,
+    "<frozen runpy>",
+    "integrations/application.py",
+    "importlib/__init__.py",
+    "importlib._bootstrap>",
+    "importlib._bootstrap_external>",
+    "integrations/in_process_client.py",
+    "asyncio/runners.py",
+    "asyncio/base_events.py",
 )
-"""Ends of the names of files."""
+"""How the names of files end whose code starts a program, or calls an application."""
 
 
 @dataclass(frozen=True, slots=True)

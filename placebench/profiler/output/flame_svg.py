@@ -11,14 +11,13 @@ from markupsafe import Markup
 
 from placebench import units
 from placebench.page.svg import element, image, percent
-from placebench.profiler.analysis.merging import DRIVER_PACKAGES
+from placebench.profiler.analysis.merging import DRIVER_PACKAGES, INSTALLED_PACKAGE
 
 if TYPE_CHECKING:
     from pyinstrument.session import Session
 
 _ROW = 19
 _DEEPEST = 60
-_PACKAGE = re.compile(r"/(?:site|dist)-packages/(\w+)")
 _STANDARD = re.compile(r"/lib/python3\.\d+/")
 _FOLDERS = re.compile(r"^.*/(?:site-packages|dist-packages|lib/python3\.\d+)/")
 _LEAVES = ("sql", "plan", "gc", "profiler")
@@ -121,7 +120,7 @@ def _shortened(stack: list[str]) -> list[str]:
 
 def _library(file: str, *, every_package: bool) -> str:
     """Which of those a file belongs to; empty for all others, which may be the application's."""
-    package = _PACKAGE.search(file)
+    package = INSTALLED_PACKAGE.search(file)
     if package:
         return package[1] if every_package or package[1] in DRIVER_PACKAGES else ""
     return "python" if file.startswith("<") or _STANDARD.search(file) else ""

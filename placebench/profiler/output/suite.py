@@ -168,7 +168,7 @@ def _changes_table(changes: list[SqlCountChange]) -> list[str]:
     rows = [
         (
             f"{'❌ ' if change.is_regression else ''}{code(change.test.name)}",
-            *(_before_after(before, after) for before, after in _counts(change)),
+            *(_before_after(before, after) for _, before, after in change.figures),
             "<br>".join(f"+{number} × {_sql(use.sql)}" for number, use in change.added[:3]),
         )
         for change in changes[:_MOST_ROWS]
@@ -177,16 +177,6 @@ def _changes_table(changes: list[SqlCountChange]) -> list[str]:
     if len(changes) > _MOST_ROWS:
         parts.append(f"And {len(changes) - _MOST_ROWS} more tests.")
     return parts
-
-
-def _counts(change: SqlCountChange) -> list[tuple[int, int]]:
-    """Statements, duplicates and N+1 lines, each before and after."""
-    before, after = change.before, change.after
-    return [
-        (before.total, after.total),
-        (before.duplicates, after.duplicates),
-        (before.n_plus_one, after.n_plus_one),
-    ]
 
 
 def _before_after(before: int, after: int) -> str:
