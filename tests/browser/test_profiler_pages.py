@@ -4,7 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from pyinstrument.session import Session
+from flame_graphs import session_of
 
 from placebench.profiler import PlanNode, Recording, Statement, write_flame_page
 from placebench.profiler.analysis.suite import ProfiledTest, SuiteProfile
@@ -47,19 +47,7 @@ def test_a_hostile_statement_in_a_flame_graph_is_shown_and_does_not_run(
 ) -> None:
     """pyinstrument's page draws the frames by JavaScript; the statement is text in it, and the title stays ours."""
     view = "view\x00/app/views.py\x001"
-    session = Session(
-        frame_records=[([view], 0.1), ([view, leaf(HOSTILE, "sql")], 0.1)],
-        start_time=0.0,
-        duration=0.2,
-        min_interval=0.001,
-        max_interval=0.001,
-        sample_count=2,
-        start_call_stack=[view],
-        target_description="one request",
-        cpu_time=0.1,
-        sys_path=["/app"],
-        sys_prefixes=["/lib"],
-    )
+    session = session_of([([view], 0.1), ([view, leaf(HOSTILE, "sql")], 0.1)], start_call_stack=[view])
     page = tmp_path / "flame.html"
     write_flame_page(session, page, title="naive")
 

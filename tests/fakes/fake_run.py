@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
+from flame_graphs import session_of
 from pyinstrument.session import Session
 
 from placebench.experiment.documents import SameResponsesDocument
@@ -122,19 +123,8 @@ def write_inside(folder: Path, variants: tuple[str, str] = ("naive", "tuned")) -
 def _session(stacks: dict[tuple[str, ...], float]) -> Session:
     """Frames of /srv/shop/shop.py, a statement where the name begins with SELECT."""
     frames = {name: f"{name}\x00{'sql' if name.startswith('SELECT') else '/srv/shop/shop.py'}\x001" for name in NAMES}
-    return Session(
-        frame_records=[([frames[name] for name in stack], seconds) for stack, seconds in stacks.items()],
-        start_time=0.0,
-        duration=sum(stacks.values()),
-        min_interval=0.001,
-        max_interval=0.001,
-        sample_count=60,
-        start_call_stack=[],
-        target_description="made up",
-        cpu_time=0.05,
-        sys_path=["", "/srv", "/srv/shop"],
-        sys_prefixes=["/usr"],
-    )
+    records = [([frames[name] for name in stack], seconds) for stack, seconds in stacks.items()]
+    return session_of(records, sys_path=["", "/srv", "/srv/shop"])
 
 
 NAMES = ("app", "copy_row", "SELECT 1")

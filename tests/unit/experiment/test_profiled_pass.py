@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from pyinstrument.session import Session
+from flame_graphs import session_of
 
 from placebench.experiment.profiled_pass import _mean_times
 
@@ -11,7 +11,7 @@ from placebench.experiment.profiled_pass import _mean_times
 def saved(path: Path, view: str, self_s: float) -> Path:
     """A request with so many seconds in a view."""
     stack = [f"{view}\x00/app/views.py\x001"]
-    Session([(stack, self_s)], 0.0, self_s, 0.001, 0.001, 1, stack, "", 0.1, ["/app"], ["/lib"]).save(path)
+    session_of([(stack, self_s)], start_call_stack=stack).save(path)
     return path
 
 

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from flame_graphs import session_of
 from pyinstrument.session import Session
 
 from placebench.profiler import Recording, Statement, write_difference_page
@@ -29,34 +30,7 @@ def statement(fingerprint: str, **fields: Any) -> Statement:
 def session(self_s: float, *, file: str = "/app/views.py", folder: str = "/app") -> Session:
     """A request with so many seconds in view() and 10 ms in a statement."""
     view = f"view\x00{file}\x001"
-    return Session(
-        frame_records=[([view], self_s), ([view, leaf("select a", "sql")], 0.010)],
-        start_time=0.0,
-        duration=self_s + 0.010,
-        min_interval=0.001,
-        max_interval=0.001,
-        sample_count=2,
-        start_call_stack=[view],
-        target_description="",
-        cpu_time=0.1,
-        sys_path=[folder],
-        sys_prefixes=["/lib"],
-    )
-
-
-EMPTY: Any = {
-    "frame_records": [],
-    "start_time": 0.0,
-    "duration": 0.0,
-    "min_interval": 0.001,
-    "max_interval": 0.001,
-    "sample_count": 0,
-    "start_call_stack": [],
-    "target_description": "",
-    "cpu_time": 0.0,
-    "sys_path": [],
-    "sys_prefixes": [],
-}
+    return session_of([([view], self_s), ([view, leaf("select a", "sql")], 0.010)], sys_path=[folder])
 
 
 @pytest.fixture
@@ -180,7 +154,7 @@ def test_self_time_is_that_of_the_frame_on_top() -> None:
     ]
 
     assert self_times(one) == {("a", "x.py"): 3.0, ("?", ""): 4.0, ("select 1", "sql"): 8.0}
-    assert frame_changes(Session(**EMPTY), Session(**EMPTY)) == ()
+    assert frame_changes(session_of([]), session_of([])) == ()
 
 
 def test_a_frame_that_came_or_went_took_nothing_on_the_other_side() -> None:

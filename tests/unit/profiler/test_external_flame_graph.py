@@ -8,10 +8,11 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from flame_graphs import busy, times_of
 from sqlalchemy import create_engine
 from sqlalchemy.pool import StaticPool
 
@@ -33,18 +34,9 @@ WITH_PY_SPY = pytest.mark.skipif(not _is_installed(), reason="py-spy is not inst
 
 
 @pytest.fixture
-def profiler() -> Iterator[SqlProfiler]:
+def profiler(make_profiler: Callable[..., SqlProfiler]) -> SqlProfiler:
     """A profiler of every engine."""
-    made = SqlProfiler()
-    yield made
-    made.remove()
-
-
-def busy(seconds: float) -> None:
-    """Python that computes for so long."""
-    until = time.perf_counter() + seconds
-    while time.perf_counter() < until:
-        pass
+    return make_profiler()
 
 
 def three_parts() -> None:
@@ -64,15 +56,6 @@ def run_statement(seconds: float) -> None:
         connection.connection.create_function("slowly", 1, lambda seconds: time.sleep(seconds) or 1)
         connection.exec_driver_sql(f"select slowly({seconds})").all()
     engine.dispose()
-
-
-def times_of(recording: Recording) -> dict[tuple[str, ...], float]:
-    """The seconds of each stack, by the names of its frames."""
-    times: dict[tuple[str, ...], float] = {}
-    for stack, seconds in recording.session.frame_records:
-        names = tuple(frame.partition("\x00")[0] for frame in stack)
-        times[names] = times.get(names, 0.0) + seconds
-    return times
 
 
 def below(times: dict[tuple[str, ...], float], *names: str) -> float:
@@ -108,7 +91,7 @@ def test_each_function_has_its_share_and_each_statement_its_frame(profiler: SqlP
             one_part()
             run_statement(0.1)
 
-        times = times_of(recording)
+        times = times_of(recording.session.frame_records)
         threads = {name: sum(each for stack, each in times.items() if stack[0] == name) for name, *_ in times}
         statements = [each.execute_s for each in recording.statements if "slowly" in each.sql]
         assert threads["MainThread"] == pytest.approx(recording.elapsed_s)
@@ -166,8 +149,8 @@ def test_a_served_request_gets_its_flame_graph_beside_its_file(profiler: SqlProf
     assert Recording.load(file).session is None
     external_sampler.external_sampler().close()
     recording = Recording.load(file)
-    assert below(times_of(recording), "serve", "run_statement", "select slowly(?)") > 0.029
-    assert sum(times_of(recording).values()) == pytest.approx(recording.elapsed_s)
+    assert below(times_of(recording.session.frame_records), "serve", "run_statement", "select slowly(?)") > 0.029
+    assert sum(times_of(recording.session.frame_records).values()) == pytest.approx(recording.elapsed_s)
 
 
 @WITH_PY_SPY
@@ -192,7 +175,7 @@ def test_without_py_spys_samples_statements_are_exact_and_a_note_says_so(profile
         run_statement(0.03)
 
     assert killed.notes[-1].startswith("py-spy took no sample")
-    times = times_of(killed)
+    times = times_of(killed.session.frame_records)
     assert below(times, "run_statement", "select slowly(?)") == pytest.approx(killed.statements[-1].execute_s)
     assert sum(times.values()) == pytest.approx(killed.elapsed_s)
 
@@ -249,7 +232,7 @@ def test_profile_run_samples_programs_and_applications(
     def check() -> None:
         assert main(["profile", "run", "--mode", "external", "--out", "out", target]) == 0
         recording = Recording.load(tmp_path / "out" / "recording.json")
-        times = times_of(recording)
+        times = times_of(recording.session.frame_records)
         assert (tmp_path / "out" / "flame.html").is_file()
         assert below(times, "query", "select ?") + below(times, "query", "fetch select ?") <= recording.sql_s
         assert below(times, "compute") > 0.07
@@ -321,17 +304,18 @@ def test_where_ptrace_is_refused_a_thread_samples_and_a_note_says_so(tmp_path: P
 
 
 @pytest.mark.parametrize("missing", ["py-spy", "clock"])
-def test_without_an_external_sampler_a_thread_samples(missing: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_an_external_sampler_a_thread_samples(
+    missing: str, monkeypatch: pytest.MonkeyPatch, make_profiler: Callable[..., SqlProfiler]
+) -> None:
     """Where py-spy is not installed, and where the times are not those of py-spy's clock."""
     monkeypatch.setattr(external_sampler, "_SAMPLERS", {})
     if missing == "py-spy":
         monkeypatch.setattr(external_sampler.sysconfig, "get_path", lambda _: "/nowhere")
         monkeypatch.setenv("PATH", "/nowhere")
-    profiler = SqlProfiler(clocks=Clocks(elapsed=time.monotonic) if missing == "clock" else None)
+    profiler = make_profiler(clocks=Clocks(elapsed=time.monotonic) if missing == "clock" else None)
 
     with profiler.record("thread", mode="external") as recording:
         pass
-    profiler.remove()
 
     seen = "py-spy is not installed" if missing == "py-spy" else "the recording's clock is not time.perf_counter"
     assert recording.notes[0].startswith(f"no external sampler: {seen}")

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pyinstrument.session import Session
+from flame_graphs import session_of
 
 from placebench.profiler import Recording, Span, Statement, Transaction, write_firefox_profile
 from placebench.profiler.capture.stack import leaf
@@ -41,19 +41,7 @@ def recording() -> Recording:
         spans=[Span("numbers", 0.0, 1.0)],
         timeline=(RecordedRequest("GET /orders", 1000.0, 2.0),),
         elapsed_s=2.0,
-        session=Session(
-            frame_records=[([VIEW], 0.25), ([VIEW, leaf("SELECT * FROM orders", "sql")], 0.5)],
-            start_time=1000.0,
-            duration=2.0,
-            min_interval=0.001,
-            max_interval=0.001,
-            sample_count=2,
-            start_call_stack=[],
-            target_description="",
-            cpu_time=0.0,
-            sys_path=[],
-            sys_prefixes=[],
-        ),
+        session=session_of([([VIEW], 0.25), ([VIEW, leaf("SELECT * FROM orders", "sql")], 0.5)]),
     )
 
 

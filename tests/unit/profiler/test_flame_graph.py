@@ -3,12 +3,12 @@
 import asyncio
 import math
 import sys
-import time
 from itertools import pairwise
 from typing import Any
 
 import pyinstrument
 import pytest
+from flame_graphs import busy
 from hypothesis import given
 from hypothesis import strategies as st
 from sqlalchemy import create_engine, text
@@ -28,14 +28,6 @@ SLOW = "with recursive n(i) as (select 1 union all select i + 1 from n where i <
 def any_sampler(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """The modes flame and plans by a profile function, where this Python may have one, and by a sampling thread."""
     monkeypatch.setattr(flame_graph, "thread_interval_s", lambda _mode: request.param)
-
-
-def times(records: Any) -> dict[str, float]:
-    """Seconds by the last frame of the stack."""
-    found: dict[str, float] = {}
-    for stack, seconds in records:
-        found[stack[-1]] = found.get(stack[-1], 0.0) + seconds
-    return found
 
 
 def laid_out(samples: list[tuple[float, list[str]]], *edges: StackInterval, holds: bool = False) -> Any:
@@ -195,13 +187,6 @@ def test_a_sample_that_fails_is_not_the_applications(
 
     assert {hook.partition(": ")[2] for hook in recording.failed_hooks} == {"ZeroDivisionError"}
     assert {record.name for record in caplog.records} == {"placebench.profiler"}
-
-
-def busy(seconds: float) -> None:
-    """Python that computes for so long."""
-    until = time.perf_counter() + seconds
-    while time.perf_counter() < until:
-        pass
 
 
 @WITH_PROFILE_FUNCTION

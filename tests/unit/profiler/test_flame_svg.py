@@ -2,6 +2,7 @@
 
 from xml.etree import ElementTree
 
+from flame_graphs import session_of
 from pyinstrument.session import Session
 
 from placebench.profiler.output.flame_svg import flame_difference_svg, flame_svg
@@ -10,7 +11,7 @@ from placebench.profiler.output.flame_svg import flame_difference_svg, flame_svg
 def session(stacks: dict[tuple[str, ...], float]) -> Session:
     """Frames of one file."""
     records = [([f"{name}\x00shop.py\x001" for name in stack], seconds) for stack, seconds in stacks.items()]
-    return Session(records, 0.0, sum(stacks.values()), 0.001, 0.001, 1, [], "made up", 0.0, [], [])
+    return session_of(records)
 
 
 def boxes(before: dict[tuple[str, ...], float], after: dict[tuple[str, ...], float]) -> dict[str, tuple[str, str, str]]:
@@ -55,7 +56,7 @@ def test_a_deep_installed_program_shows_who_ran_the_sql() -> None:
     ]
     sql = "select ?\x00sql\x000"
     flat = ["main\x00/venv/lib/python3.11/site-packages/server/x.py\x001"]
-    made = Session([([*stack, sql], 1.0), (flat, 1.0)], 0.0, 2.0, 0.001, 0.001, 1, [], "deep", 0.0, [], [])
+    made = session_of([([*stack, sql], 1.0), (flat, 1.0)])
 
     texts = [each.text for each in ElementTree.fromstring(flame_svg(made)).iter("text")]
 
@@ -65,7 +66,7 @@ def test_a_deep_installed_program_shows_who_ran_the_sql() -> None:
 def test_what_is_still_too_deep_loses_its_middle() -> None:
     """A recursion of the application's own: its beginning and its end are there."""
     stack = [f"walk{n}\x00/app/x.py\x001" for n in range(100)]
-    made = Session([([*stack, "select ?\x00sql\x000"], 1.0)], 0.0, 1.0, 0.001, 0.001, 1, [], "deep", 0.0, [], [])
+    made = session_of([([*stack, "select ?\x00sql\x000"], 1.0)])
 
     texts = [each.text for each in ElementTree.fromstring(flame_svg(made)).iter("text")]
 
@@ -80,7 +81,7 @@ def test_a_page_does_not_say_where_packages_are_installed() -> None:
         "loads\x00/usr/lib/python3.11/json/__init__.py\x001",
     ]
 
-    made = Session([(stack, 1.0)], 0.0, 1.0, 0.001, 0.001, 1, [], "installed", 0.0, [], [])
+    made = session_of([(stack, 1.0)])
     tooltips = [each.text or "" for each in ElementTree.fromstring(flame_svg(made)).iter("title")]
 
     assert [text.rpartition(" · ")[2] for text in tooltips[2:]] == [

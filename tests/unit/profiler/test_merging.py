@@ -5,31 +5,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from flame_graphs import Records, session_of
 from pyinstrument.session import Session
 
 from placebench.errors import ProfilerError
 from placebench.profiler.analysis.merging import bounded, load_session, mean_session, merge_sessions, unfolded
 from placebench.profiler.capture.stack import leaf
 
-Records = list[tuple[list[str], float]]
-
 
 def session(records: Records, start: list[str], duration: float = 1.0, **changed: Any) -> Session:
-    """A session of pyinstrument's."""
-    return Session.from_json(
-        {
-            "frame_records": records,
-            "start_time": 0.0,
-            "duration": duration,
-            "sample_count": len(records),
-            "start_call_stack": start,
-            "target_description": "a request",
-            "cpu_time": 0.5,
-            "sys_path": ["/app"],
-            "sys_prefixes": ["/lib"],
-            **changed,
-        }
-    )
+    """A session that began at *start*."""
+    return session_of(records, start_call_stack=start, duration=duration, **changed)
 
 
 THREAD_1, THREAD_2 = "one\x00<thread>\x001", "two\x00<thread>\x002"

@@ -5,6 +5,7 @@ import re
 from pathlib import Path
 
 import pytest
+from flame_graphs import session_of
 from pyinstrument.session import Session
 from sqlalchemy.engine import Engine
 
@@ -95,19 +96,8 @@ def test_a_flame_is_a_picture_on_the_page(profiler: SqlProfiler, engine: Engine,
 def session() -> Session:
     """One request of 0.25 s with a hostile statement of 0.1 s."""
     view = "view\x00/app/views.py\x001"
-    return Session(
-        frame_records=[([view], 0.15), ([view, leaf(f"select '{HOSTILE_SCRIPT}'", "sql")], 0.1)],
-        start_time=0.0,
-        duration=0.25,
-        min_interval=0.001,
-        max_interval=0.001,
-        sample_count=2,
-        start_call_stack=[view],
-        target_description="mean of 3 requests",
-        cpu_time=0.2,
-        sys_path=["/app"],
-        sys_prefixes=["/lib"],
-    )
+    records = [([view], 0.15), ([view, leaf(f"select '{HOSTILE_SCRIPT}'", "sql")], 0.1)]
+    return session_of(records, start_call_stack=[view])
 
 
 @pytest.fixture

@@ -4,6 +4,7 @@ import json
 from dataclasses import asdict
 
 import pytest
+from flame_graphs import times_of
 
 from placebench.profiler.capture.flame_graph import StackInterval, innermost, timeline, with_plans
 from placebench.profiler.model.plan import PlanNode, read_plan
@@ -189,11 +190,7 @@ def test_the_nodes_stand_below_the_statement_and_time_is_conserved(plan: PlanNod
 
     pieces = timeline([], innermost(with_plans([edge])), StackInterval(0.995, 1.015, ["view"]), holds=True)
 
-    times: dict[str, float] = {}
-    for stack, seconds in pieces:
-        name = " > ".join(frame.partition("\x00")[0] for frame in stack)
-        times[name] = times.get(name, 0.0) + seconds
-    assert times == pytest.approx(
+    assert {" > ".join(names): seconds for names, seconds in times_of(pieces).items()} == pytest.approx(
         {
             "view": 0.008,
             "view > select": 0.003,

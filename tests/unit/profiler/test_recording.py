@@ -6,8 +6,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from flame_graphs import session_of
 from hostile import VALUES, places, spoiled
-from pyinstrument.session import Session
 
 from placebench.errors import ProfilerError
 from placebench.profiler import Caller, Recording, Span, Statement, Transaction
@@ -58,10 +58,9 @@ def test_a_saved_recording_loads_as_it_was(tmp_path: Path) -> None:
 def test_a_flame_is_saved_and_loaded_with_its_recording(tmp_path: Path) -> None:
     """It lies beside the recording; a recording without one that is saved there later takes it away."""
     frames = [(["view\x00/app.py\x001"], 2.0)]
-    flame = Session(frames, 0.0, 2.0, 0.001, 0.001, 2, [], "", 1.0, ["/app"], ["/lib"])
     path = tmp_path / "one.recording.json"
 
-    recording(session=flame).save(path)
+    recording(session=session_of(frames)).save(path)
     loaded = Recording.load(path)
 
     assert ["one.pyisession", "one.recording.json"] == sorted(file.name for file in tmp_path.iterdir())
@@ -188,7 +187,7 @@ def test_sums_tell_what_was_measured() -> None:
 def test_a_spoiled_recording_is_refused_or_can_be_used(tmp_path: Path) -> None:
     """Whatever stands at whatever place of it or of its flame; of what is taken all can be told."""
     scan = PlanNode("Seq Scan", "orders", rows=10.0, loops=1, elapsed_s=0.5, children=(PlanNode("Result"),))
-    whole = recording(notes=("one",), session=Session([(["a\x00b\x001"], 2.0)], 0, 2, 1, 1, 2, [], "", 1, [], []))
+    whole = recording(notes=("one",), session=session_of([(["a\x00b\x001"], 2.0)]))
     whole.statements = [replace(whole.statements[0], plan=scan), whole.statements[1]]
     path = tmp_path / "one.json"
     whole.save(path)

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from flame_graphs import times_of
 
 from placebench.cli import main
 from placebench.errors import ProfilerError
@@ -95,11 +96,7 @@ def test_the_thread_is_that_of_the_call_sites_and_time_is_conserved(
     assert (tmp_path / "out" / "recording.flame.html").is_file()
     joined = Recording.load(recording)
     joined.join_samples(samples)
-    times: dict[tuple[str, ...], float] = {}
-    for stack, seconds in joined.session.frame_records:
-        names = tuple(frame.partition("\x00")[0] for frame in stack)
-        times[names] = times.get(names, 0.0) + seconds
-    assert times == {
+    assert times_of(joined.session.frame_records) == {
         ("thread 7", "<module>", "view", "compute"): pytest.approx(0.07),
         ("thread 7", "<module>", "view", "select 1"): pytest.approx(0.02),
         ("thread 7", "<module>", "view", "fetch select 1"): pytest.approx(0.01),

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 import sqlalchemy
+from flame_graphs import busy, times_of
 from sqlalchemy import text
 from sqlalchemy.engine import Engine
 
@@ -97,24 +98,16 @@ def test_statements_are_exact_and_pythons_time_is_estimated(engine: Engine, mode
         time.sleep(seconds)
         return 1
 
-    def compute() -> None:
-        until = time.perf_counter() + 0.1
-        while time.perf_counter() < until:
-            pass
-
     with engine.connect() as connection:
         connection.connection.create_function("slowly", 1, sleep)
         with recorded(engine, mode) as recording:
             connection.exec_driver_sql("select slowly(0.06)").all()
-            compute()
+            busy(0.1)
 
-    times: dict[str, float] = {}
-    for stack, seconds in recording.session.frame_records:
-        name = stack[-1].partition("\x00")[0]
-        times[name] = times.get(name, 0.0) + seconds
+    times = times_of((stack[-1:], seconds) for stack, seconds in recording.session.frame_records)
     assert sum(times.values()) == pytest.approx(recording.elapsed_s)
-    assert times["select slowly(?)"] == pytest.approx(recording.statements[0].execute_s)
-    assert times["compute"] > 0.05
+    assert times[("select slowly(?)",)] == pytest.approx(recording.statements[0].execute_s)
+    assert times[("busy",)] > 0.05
     assert "Python's time is estimated by a sampling thread" in recording.notes[0]
 
 
