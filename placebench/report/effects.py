@@ -286,7 +286,7 @@ def several_headline(
 def _changes(figures: Figures) -> str:
     """Return '10 changes'; where changes were measured more than once, '20 trials of 10 changes'."""
     trials, names = len(figures.primaries), {each.name for each in figures.pairs}
-    changes = f"{units.count(len(names))} change{'s' if len(names) > 1 else ''}"
+    changes = units.numbered(len(names), "change")
     return changes if len(names) == trials else f"{units.count(trials)} trials of {changes}"
 
 

@@ -54,7 +54,8 @@ def flattened(document: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[s
     """
     for name, value in document.items():
         if isinstance(value, Mapping):
-            inside = _masked_variables(value) if name == "variables" else value
+            is_environment = name == "variables"
+            inside = {key: _value(key, each) for key, each in value.items()} if is_environment else value
             yield from flattened(inside, f"{prefix}{name}.")
         elif isinstance(value, list) and value and all(isinstance(each, Mapping) for each in value):
             for number, each in enumerate(value):
@@ -68,10 +69,6 @@ def masked(text: str) -> str:
     """Return *text* without the values in a variant's `env=NAME=VALUE`, and without the passwords of URLs."""
     without_values = _IN_A_VARIANT.sub(lambda found: f"env={found[1]}={_value(found[1], found[2])}", text)
     return _IN_A_QUERY.sub(rf"\1{_HIDDEN}", _IN_A_URL.sub(rf"\1{_HIDDEN}@", without_values))
-
-
-def _masked_variables(variables: Mapping[str, str]) -> dict[str, str]:
-    return {name: _value(name, value) for name, value in variables.items()}
 
 
 def _value(name: str, value: str) -> str:

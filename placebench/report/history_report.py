@@ -123,8 +123,7 @@ def _headline(history: History, series: Sequence[Series], regressions: Sequence[
     commits = units.count(max(len(each.points) for each in series))
     if not regressions:
         return f"No regression in {commits} commits against {_reference(history)}."
-    number = f"{len(regressions)} regressions" if len(regressions) > 1 else "1 regression"
-    return f"{number} in {commits} commits against {_reference(history)}."
+    return f"{units.numbered(len(regressions), 'regression')} in {commits} commits against {_reference(history)}."
 
 
 def _reference(history: History) -> str:

@@ -152,7 +152,7 @@ def _where(each: RankedStatement) -> list[str]:
 
 
 def _others(number: int) -> str:
-    return f" and {units.count(number)} other{'' if number == 1 else 's'}" if number else ""
+    return f" and {units.numbered(number, 'other')}" if number else ""
 
 
 def _finding_lines(each: RepeatedFinding) -> list[str]:

@@ -58,9 +58,10 @@ def study_report(run: Run) -> Report:
     else:
         module = import_module(f"{__name__}.{head.command}")
         results = cast(Callable[[Run], StudyResults], module.results)(run)
-    rows, table = _all_rows(run, results), _table(run, results)
+    rows = _all_rows(run, results)
+    table = Table("Measurements", results.columns, rows, id="rows")
     order = ", every second one backwards" if head.settings["repeats"] > 1 else ""
-    repeats = f"{units.count(head.settings['repeats'])} repeat{'s' if order else ''}"
+    repeats = units.numbered(head.settings["repeats"], "repeat")
     sentences = calibration_sentences(head)
     return Report(
         folder=run.folder,
@@ -171,10 +172,6 @@ def _all_rows(run: Run, results: StudyResults) -> list[dict[str, Any]]:
             rows.append(row)
         row["reason"] = reason
     return rows
-
-
-def _table(run: Run, results: StudyResults) -> Table:
-    return Table("Measurements", results.columns, _all_rows(run, results), id="rows")
 
 
 def _with_reasons(table: Table) -> Table:

@@ -74,18 +74,15 @@ def _points(run: Run) -> Iterator[_Point]:
         )
 
 
-def _rows(run: Run, points: Mapping[_Key, _Point]) -> list[dict[str, Any]]:
-    """A row a point; `ratios` are over the baseline, None where either is 0 or not measured."""
-    return [_row(each, points, run.head.settings) for each in points.values()]
-
-
 def _row(point: _Point, points: Mapping[_Key, _Point], settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The row of a point; `ratios` are over the baseline, None where either is 0 or not measured."""
     baseline = _baseline(points)
     is_alone = settings.get("clients", 1) == 1
     latency_s, values = point.latency_ms / 1e3, point.values
     against = points.get((baseline, point.latency_ms)) if point.variant != baseline else None
     growth = _growth(point, points, settings["proxies"]) if is_alone else _Growth()
     idle_s = values["in_transit_s"] if is_alone else None
+    ratios = None if against is None else _ratios(against, point)
     return {
         "variant": point.variant,
         "latency_ms": point.latency_ms,
@@ -102,12 +99,13 @@ def _row(point: _Point, points: Mapping[_Key, _Point], settings: Mapping[str, An
         "starved_s": values["starved_s"],
         "body_bytes": values["body_bytes"],
         "round_trip_ms": latency_s * 1e3 * settings["proxies"],
-        "ratios": None if against is None else _ratios(against, point),
+        "ratios": ratios,
         "predicted_growth_s": growth.predicted_s,
         "measured_growth_s": growth.measured_s,
         "measured_growth_low_s": growth.low_s,
         "measured_growth_high_s": growth.high_s,
         "agrees": growth.agrees,
+        "change": _change(ratios),
     }
 
 
@@ -184,7 +182,7 @@ _STARVED_FROM = 0.1
 def results(run: Run) -> StudyResults:
     """Return a row for each variant and latency; charts of time over latency, and of bytes over time."""
     points = _points_by_key(run)
-    rows = [{**row, "change": _change(row["ratios"])} for row in _rows(run, points)]
+    rows = [_row(each, points, run.head.settings) for each in points.values()]
     return StudyResults(
         headline=_headline(rows, run.head.settings),
         rows=rows,

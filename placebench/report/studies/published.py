@@ -137,7 +137,7 @@ def _chart(topology: str, clients: int, rows: Sequence[Mapping[str, Any]], *, sa
             _published("before", first["published_before_per_s"]),
             _published("after", first["published_after_per_s"]),
         ]
-    users = f"{units.count(clients)} {'client' if clients == 1 else 'clients'}"
+    users = units.numbered(clients, "client")
     svg = forest(
         drawn,
         title=f"Requests per second, {topology}, {users}",

@@ -88,7 +88,7 @@ def _groups(found: Found) -> Iterator[tuple[str, str, dict[int, list[float]]]]:
                 if point[other] == beside and point[of]
             }
             if len(sizes) > 1:
-                yield of, _counted(beside, other[:-1]), sizes
+                yield of, units.numbered(beside, other[:-1]), sizes
 
 
 def _headline(rows: Sequence[Mapping[str, Any]]) -> str:
@@ -98,19 +98,15 @@ def _headline(rows: Sequence[Mapping[str, Any]]) -> str:
         if len(beside) > 1:
             few, many = beside[0], beside[-1]
             return (
-                f"{few['hosts']} to {many['hosts']} hosts on this machine, {_counted(replicas, 'replica')}: "
+                f"{few['hosts']} to {many['hosts']} hosts on this machine, {units.numbered(replicas, 'replica')}: "
                 f"{units.rate(few['throughput_per_s'])} to {units.rate(many['throughput_per_s'])}, "
                 f"{units.duration(few['cpu_s'])} to {units.duration(many['cpu_s'])} of CPU per request."
             )
     return _one(rows[0]) if rows else "Scale-out: nothing was measured."
 
 
-def _counted(count: int, what: str) -> str:
-    return f"{units.count(count)} {what}{'' if count == 1 else 's'}"
-
-
 def _one(row: Mapping[str, Any]) -> str:
-    size = f"{_counted(row['hosts'], 'host')}, {_counted(row['replicas'], 'replica')}"
+    size = f"{units.numbered(row['hosts'], 'host')}, {units.numbered(row['replicas'], 'replica')}"
     return f"{size}: {units.rate(row['throughput_per_s'])}, {units.duration(row['cpu_s'])} of CPU per request."
 
 
