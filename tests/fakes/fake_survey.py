@@ -1,15 +1,18 @@
 """Surveys for tests: run folders of every command that asks one, with made-up measurements; nothing was measured.
 
-The key pieces are `write_survey` and `write_search`.
+The main functions are `write_survey`, `measured_again` and `write_search`.
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from placebench import results
 from placebench.experiment.capacity import LoadStep, Saturation
 from placebench.experiment.matrix_plan import AXES
 from placebench.experiment.records import Measurement, RunHead, append_lines
+from placebench.results import Run
 
 _MIB = 1 << 20
 _VERSIONS = {"python": "3.11.7", "service": "placebench 1.0", "sqlalchemy": "2.1.9", "driver": None}
@@ -212,6 +215,18 @@ def write_survey(folder: Path, command: str, *, repeats: int = 2) -> Path:
         for point in points:
             append_lines(folder / "measurements.jsonl", [Measurement(dict(point), repeat, VALUES[command])])
     return folder
+
+
+def measured_again(
+    folder: Path, measurements: Sequence[Measurement], *, points: Sequence[dict[str, Any]] | None = None
+) -> Run:
+    """The run in *folder*, whose measurements are these instead of its own; with *points*, of these points."""
+    if points is not None:
+        head = RunHead.load(folder / "run.json")
+        replace(head, settings={**head.settings, "points": points, "impossible": []}).save(folder / "run.json")
+    (folder / "measurements.jsonl").unlink(missing_ok=True)
+    append_lines(folder / "measurements.jsonl", measurements)
+    return results.load(folder)
 
 
 def write_search(folder: Path) -> Path:

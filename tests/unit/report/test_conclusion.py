@@ -4,6 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from comparisons import comparison
 from fake_run import FakeRun, write_run
 
 from placebench import results
@@ -22,24 +23,8 @@ CLAIM = "The speed-up may be claimed for this run's requests."
 
 def compared(verdict: Verdict, ratio: float = 0.8, *, metric: str = "cpu_s", variant: str = "quick") -> Comparison:
     """A comparison of 12 replicates with base."""
-    return Comparison(
-        baseline="base",
-        variant=variant,
-        metric=metric,
-        ratio=ratio,
-        low=ratio - 0.01,
-        high=ratio + 0.01,
-        confidence=0.95,
-        replicates=12,
-        invalidated=0,
-        verdict=verdict,
-        detectable=0.0117,
-        margin=0.01,
-        reason="",
-        log_ratios=(-0.2,) * 12,
-        baseline_value=1.0,
-        variant_value=ratio,
-    )
+    limits = {"low": ratio - 0.01, "high": ratio + 0.01, "baseline_value": 1.0, "variant_value": ratio}
+    return comparison(variant=variant, metric=metric, ratio=ratio, verdict=verdict, **limits)
 
 
 def write(folder: Path, run: FakeRun) -> results.Run:

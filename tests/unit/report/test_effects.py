@@ -4,6 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from comparisons import comparison as made_up
 from fake_experiment import VARIANTS, write_experiment
 
 from placebench import results
@@ -24,22 +25,7 @@ from placebench.report.optimizations import experiment_results, keep_sentence
 from placebench.stats import Comparison, compare_counts, compare_profiled
 from placebench.stats.verdict import BELOW_MARGIN, INCONCLUSIVE
 
-MADE = Comparison(
-    baseline="naive",
-    variant="tuned",
-    metric="cpu_s",
-    ratio=0.32,
-    low=0.31,
-    high=0.33,
-    confidence=0.95,
-    replicates=6,
-    invalidated=0,
-    verdict="faster",
-    detectable=0.0117,
-    margin=0.01,
-    reason="",
-    log_ratios=(-1.1,) * 6,
-)
+MADE = made_up(baseline="naive", variant="tuned", ratio=0.32, low=0.31, high=0.33, replicates=6, log_ratios=(-1.1,) * 6)
 
 
 @pytest.mark.parametrize(

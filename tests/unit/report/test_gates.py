@@ -6,6 +6,7 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
+from comparisons import comparison
 from fake_run import FakeRun, write_run
 
 from placebench.errors import GateFailedError, UndecidedError
@@ -27,22 +28,8 @@ def made(
 ) -> Comparison:
     """A comparison with these limits, or with this value of the variant."""
     middle = None if low is None or high is None else (low + high) / 2
-    return Comparison(
-        "base",
-        "change",
-        metric,
-        middle,
-        low,
-        high,
-        0.95,
-        12,
-        0,
-        "inconclusive",
-        0.01,
-        0.01,
-        "",
-        (),
-        variant_value=value,
+    return comparison(
+        metric=metric, ratio=middle, low=low, high=high, verdict="inconclusive", log_ratios=(), variant_value=value
     )
 
 

@@ -5,6 +5,7 @@ import random
 from dataclasses import replace
 
 import pytest
+from comparisons import comparison
 
 from placebench.stats import Comparison, ConfidenceInterval, hodges_lehmann
 from placebench.stats.reproduction import Claim, difference_of_effects, judge_reproduction
@@ -16,20 +17,14 @@ MARGIN = 0.01
 def compared(log_ratios: list[float]) -> Comparison:
     """A comparison of CPU with these replicates."""
     interval = hodges_lehmann(log_ratios)
-    return Comparison(
-        baseline="a",
-        variant="b",
-        metric="cpu_s",
+    return comparison(
         ratio=math.exp(interval.estimate),
         low=math.exp(interval.low),
         high=math.exp(interval.high),
-        confidence=0.95,
         replicates=len(log_ratios),
-        invalidated=0,
         verdict=decide(log_ratios, interval, MARGIN),
         detectable=minimum_detectable_effect(log_ratios),
         margin=MARGIN,
-        reason="",
         log_ratios=tuple(log_ratios),
     )
 

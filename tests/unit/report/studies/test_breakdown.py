@@ -4,7 +4,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from failed_points import REASON, with_failures
 from fake_survey import study_head
 from reports import document_of, text_of
 
@@ -69,12 +68,3 @@ def test_nothing_can_be_quicker_than_the_no_op(folder: Path) -> None:
     text = text_of(measured(folder, 100.0, 130.0))
 
     assert "traits had a higher throughput than the no-op, which is impossible: the machine was busy" in text
-
-
-def test_endpoints_that_failed_are_rows_whichever_they_are(folder: Path) -> None:
-    """The no-op, the traits or both failed: there are always two rows, and the failed ones say why."""
-    measured(folder, 200.0, 100.0)
-
-    for failed, rows in with_failures(folder):
-        assert len(rows) == 2
-        assert [row["reason"] for row in rows].count(REASON) == failed

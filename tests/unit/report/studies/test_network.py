@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from failed_points import REASON, with_failures
 from fake_survey import study_head
 from reports import document_of, text_of
 
@@ -138,11 +137,3 @@ def test_the_page_says_what_the_machine_could_resolve(folder: Path) -> None:
     replace(head, manifest={"calibration": kept}).save(folder / "run.json")
 
     assert "This machine was calibrated at 2026-11-21 14:00:00 UTC" in write_report(folder).read_text()
-
-
-def test_points_that_failed_are_rows_whichever_they_are(folder: Path) -> None:
-    """Four points, one to four of which failed: there are always four rows, and the failed ones say why."""
-    for failed, rows_ in with_failures(folder):
-        assert len(rows_) == 4
-        assert [row["elapsed_s"] is None for row in rows_].count(True) == failed
-        assert [row["reason"] for row in rows_].count(REASON) == failed

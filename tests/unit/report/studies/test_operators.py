@@ -3,26 +3,21 @@
 from pathlib import Path
 
 import pytest
-from failed_points import REASON, with_failures
-from fake_survey import VALUES, write_survey
+from fake_survey import VALUES, measured_again, write_survey
 from reports import document_of, text_of
 
-from placebench import results
-from placebench.experiment.records import Measurement, append_lines
+from placebench.experiment.records import Measurement
 from placebench.results import Run
 
 
 def operators_run(folder: Path, cpu_s: list[float]) -> Run:
     """A base of 4 s for 4 requests, and limit=10 with these CPU times, a repeat each."""
-    write_survey(folder, "operators", repeats=len(cpu_s))
-    (folder / "measurements.jsonl").unlink()
-    for repeat, seconds in enumerate(cpu_s):
-        for setting, spent_s in (("as installed", 4.0), ("limit=10", seconds)):
-            values = {**VALUES["operators"], "cpu_s": spent_s}
-            append_lines(
-                folder / "measurements.jsonl", [Measurement({"topology": "cern", "setting": setting}, repeat, values)]
-            )
-    return results.load(folder)
+    made = [
+        Measurement({"topology": "cern", "setting": setting}, repeat, {**VALUES["operators"], "cpu_s": spent_s})
+        for repeat, seconds in enumerate(cpu_s)
+        for setting, spent_s in (("as installed", 4.0), ("limit=10", seconds))
+    ]
+    return measured_again(write_survey(folder, "operators", repeats=len(cpu_s)), made)
 
 
 def test_a_change_has_its_interval_from_six_repeats_on(tmp_path: Path) -> None:
@@ -41,14 +36,10 @@ def test_a_change_has_its_interval_from_six_repeats_on(tmp_path: Path) -> None:
 
 def test_requests_without_a_response_are_counted_and_no_time_is_shown(tmp_path: Path) -> None:
     """A setting with which a client waits in vain has no CPU per request, and the summary says so."""
-    folder = write_survey(tmp_path / "run", "operators", repeats=1)
-    (folder / "measurements.jsonl").unlink()
     nothing = dict.fromkeys(("candidates", "hosts", "elapsed_s", "latency_s", "cpu_s"))
     values = {"requests": 4, "unanswered": 4, **nothing}
-    append_lines(
-        folder / "measurements.jsonl", [Measurement({"topology": "gpu-hosts", "setting": "as installed"}, 0, values)]
-    )
-    run = results.load(folder)
+    made = Measurement({"topology": "gpu-hosts", "setting": "as installed"}, 0, values)
+    run = measured_again(write_survey(tmp_path / "run", "operators", repeats=1), [made])
 
     (row,) = document_of(run)["rows"]
 
@@ -56,9 +47,3 @@ def test_requests_without_a_response_are_counted_and_no_time_is_shown(tmp_path: 
         row[name] for name in ("unanswered", "requests", "cpu_s_per_request", "latency_s", "hosts")
     )
     assert "4 of 4 requests" in text_of(run)
-
-
-def test_points_that_failed_have_a_reason(tmp_path: Path) -> None:
-    """Whichever they are."""
-    for failed, rows in with_failures(write_survey(tmp_path / "run", "operators")):
-        assert failed == [row["reason"] for row in rows].count(REASON)

@@ -4,24 +4,21 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
-from failed_points import REASON, with_failures
-from fake_survey import VALUES, write_survey
+from fake_survey import VALUES, measured_again, write_survey
 from reports import document_of
 
 from placebench import results
-from placebench.experiment.records import Measurement, append_lines
+from placebench.experiment.records import Measurement
 from placebench.report.studies.saturation import _rates, _row
 
 
 def test_a_knee_has_the_interval_of_five_repeats(tmp_path: Path) -> None:
     """Knees of 8, 10, 12, 14 and 16 per second: 12, from 8 to 16; 30 of 40 instances in 4 s were claimed beyond."""
     folder = write_survey(tmp_path / "run", "saturation", repeats=5)
-    (folder / "measurements.jsonl").unlink()
-    for repeat in range(5):
-        made = {**VALUES["saturation"], "knee_per_s": 8.0 + 2 * repeat}
-        append_lines(folder / "measurements.jsonl", [Measurement({"variant": "cached"}, repeat, made)])
+    knees = enumerate((8.0, 10.0, 12.0, 14.0, 16.0))
+    made = [Measurement({"variant": "cached"}, n, {**VALUES["saturation"], "knee_per_s": knee}) for n, knee in knees]
 
-    document = document_of(results.load(folder))
+    document = document_of(measured_again(folder, made))
     (row,) = document["rows"]
 
     assert (5, 12, 8, 16) == tuple(row[name] for name in ("n", "knee_per_s", "knee_low_per_s", "knee_high_per_s"))
@@ -54,14 +51,6 @@ def test_a_generator_that_was_the_limit_makes_a_lower_bound(tmp_path: Path) -> N
 
     assert {"generator"} == {row["limited_by"] for row in document["rows"]}
     assert 2 == document["headline"].count("at least 8.00 /s")
-
-
-def test_variants_that_failed_are_rows(tmp_path: Path) -> None:
-    """Each with the reason, whichever failed."""
-    folder = write_survey(tmp_path / "run", "saturation")
-
-    for failed, rows in with_failures(folder):
-        assert failed == [row["reason"] for row in rows].count(REASON)
 
 
 def test_the_published_rows_are_those_of_the_raw_file() -> None:

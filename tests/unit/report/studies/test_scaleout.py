@@ -1,15 +1,14 @@
 """What `lab study scaleout` says, from measurements that a reader can check by hand."""
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from fake_survey import VALUES, write_survey
+from fake_survey import POINTS, VALUES, measured_again, write_survey
 from reports import document_of
 
 from placebench import results
-from placebench.experiment.records import Measurement, RunHead, append_lines
+from placebench.experiment.records import Measurement
 from placebench.report import write_report
 
 
@@ -20,12 +19,10 @@ def test_cpu_is_per_request_and_a_core_each_is_extrapolated(tmp_path: Path) -> N
     """
     folder = write_survey(tmp_path / "run", "scaleout")
     five = {"hosts": 5, "replicas": 1}
-    head = RunHead.load(folder / "run.json")
-    points = [*head.settings["points"], five]
-    replace(head, settings={**head.settings, "points": points}).save(folder / "run.json")
-    append_lines(folder / "measurements.jsonl", [Measurement(five, 0, VALUES["scaleout"])])
+    made = [*results.load(folder).measurements, Measurement(five, 0, VALUES["scaleout"])]
 
-    one, two, many = document_of(results.load(folder))["rows"]
+    run = measured_again(folder, made, points=[*POINTS["scaleout"], five])
+    one, two, many = document_of(run)["rows"]
 
     parts = ("nginx_cpu_s", "hosts_cpu_s", "primary_cpu_s", "replicas_cpu_s", "cpu_s", "cores_used")
     assert [one[name] for name in parts] == pytest.approx([0.001, 0.02, 0.0, 0.005, 0.026, 1.35])
@@ -41,15 +38,13 @@ def test_the_law_of_the_hosts_is_checked_where_it_was_not_fitted(tmp_path: Path)
     folder = write_survey(tmp_path / "run", "scaleout")
     rates = {1: 20.0, 2: 32.0, 3: 40.0, 4: 40.0}
     points: list[dict[str, Any]] = [{"hosts": hosts, "replicas": 1} for hosts in rates]
-    head = RunHead.load(folder / "run.json")
-    replace(head, settings={**head.settings, "points": points, "impossible": []}).save(folder / "run.json")
-    (folder / "measurements.jsonl").unlink()
-    for repeat in range(3):
-        for point in points:
-            made = {**VALUES["scaleout"], "throughput_per_s": rates[point["hosts"]] * (1 + repeat / 1000)}
-            append_lines(folder / "measurements.jsonl", [Measurement(point, repeat, made)])
+    made = [
+        Measurement(point, repeat, {**VALUES["scaleout"], "throughput_per_s": rate * (1 + repeat / 1000)})
+        for repeat in range(3)
+        for point, rate in zip(points, rates.values(), strict=True)
+    ]
 
-    document = document_of(results.load(folder))
+    document = document_of(measured_again(folder, made, points=points))
     (law,) = document["scalability"]
 
     assert ("hosts", "1 replica", [1, 2, 3], 9, 4) == tuple(

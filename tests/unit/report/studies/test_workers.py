@@ -2,17 +2,14 @@
 
 import json
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from failed_points import REASON, with_failures
-from fake_survey import study_head, write_survey
+from fake_survey import measured_again, study_head, write_survey
 from reports import document_of
 
-from placebench import results
-from placebench.experiment.records import Measurement, RunHead, append_lines
+from placebench.experiment.records import Measurement
 from placebench.report import write_report
 from placebench.report.studies.workers import _laws
 
@@ -55,9 +52,7 @@ def document(tmp_path: Path) -> Callable[..., dict[str, Any]]:
             settings={"users": 4, "variant": "tuned", "repeats": 1, "points": points, "impossible": []},
         ).save(tmp_path / "run.json")
         lines = [Measurement(point, 0, values(int(str(point["processes"])), client_cpu_s)) for point in points]
-        (tmp_path / "measurements.jsonl").unlink(missing_ok=True)
-        append_lines(tmp_path / "measurements.jsonl", lines)
-        return document_of(results.load(tmp_path))
+        return document_of(measured_again(tmp_path, lines))
 
     return made
 
@@ -97,30 +92,18 @@ def test_the_page_shows_un_shared_memory_over_time(document: Callable[..., dict[
     assert 2 == page.count("throughput against memory</h2>")
 
 
-def test_mixes_that_failed_are_rows_whichever_they_are(document: Callable[..., dict[str, Any]], tmp_path: Path) -> None:
-    """Two mixes by two workloads, one to four of which failed: there are always four rows, and those say why."""
-    document(0.1)
-
-    for failed, rows in with_failures(tmp_path):
-        assert len(rows) == 4
-        assert {row["mix"] for row in rows} == {"1 x 4", "4 x 1"}
-        assert [row["reason"] for row in rows].count(REASON) == failed
-
-
 def test_the_largest_number_of_processes_checks_the_law_of_the_others(tmp_path: Path) -> None:
     """20 /s of one process and σ 0.25: 2, 3 and 4 do 32, 40 and 45.7; 6 are extrapolated to 53.3 and measured at 50."""
     folder = write_survey(tmp_path / "run", "workers", repeats=2)
     rates = {1: 20.0, 2: 32.0, 3: 40.0, 4: 320 / 7, 6: 50.0}
     points = [{"workload": "query", "processes": number, "threads": 1} for number in rates]
-    head = RunHead.load(folder / "run.json")
-    replace(head, settings={**head.settings, "points": points, "impossible": []}).save(folder / "run.json")
-    (folder / "measurements.jsonl").unlink()
-    for repeat in range(2):
-        for point in points:
-            made = {**values(2, 0.1), "throughput_per_s": rates[int(str(point["processes"]))] * (1 + repeat / 1000)}
-            append_lines(folder / "measurements.jsonl", [Measurement(point, repeat, made)])
+    made = [
+        Measurement(point, repeat, {**values(2, 0.1), "throughput_per_s": rate * (1 + repeat / 1000)})
+        for repeat in range(2)
+        for point, rate in zip(points, rates.values(), strict=True)
+    ]
 
-    (law,) = document_of(results.load(folder))["scalability"]
+    (law,) = document_of(measured_again(folder, made, points=points))["scalability"]
 
     assert ([1, 2, 3, 4], 8, "processes", 6) == tuple(law[name] for name in ("fitted", "n", "of", "checked_at"))
     assert pytest.approx([20, 0.25, 53.33, 50], rel=0.01) == [
