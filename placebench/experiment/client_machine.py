@@ -6,16 +6,16 @@ taken there and CPU of the servers here, so that no clocks are compared.
 
 import socket
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from placebench.errors import HostError, LoadError
 from placebench.measure.cost import CLIENT_ELSEWHERE
-from placebench.measure.remote_hosts import RemoteHost, python_command, read_greeting
-from placebench.runtime.line_process import LineProcess, line_process
-from placebench.runtime.supervisor import ChildSpec, new_scratch_path
+from placebench.measure.remote_hosts import RemoteHost, python_process
+from placebench.runtime.line_process import LineProcess
+from placebench.runtime.supervisor import new_scratch_path
 
 _PROGRAM: Final = "from placebench.experiment.client_process import main; main()"
 
@@ -31,11 +31,9 @@ class ClientMachine:
     round_trip_s: float
     """How long a TCP connection took that was opened and closed, the shortest of some."""
 
-    @contextmanager
-    def process(self, log: Path) -> Iterator[LineProcess]:
+    def process(self, log: Path) -> AbstractContextManager[LineProcess]:
         """A client process there for the `with` block; raises HostError where it cannot be started."""
-        with _client_process(self.name, self.host, log) as process:
-            yield process
+        return _client_process(self.name, self.host, log)
 
     def to_json(self) -> dict[str, Any]:
         """For the manifest of a run."""
@@ -64,17 +62,10 @@ def find_client(name: str, host: RemoteHost) -> ClientMachine:
     return ClientMachine(name, host, address, min(made["connected_s"]))
 
 
-@contextmanager
-def _client_process(name: str, host: RemoteHost, log: Path, *, remove: Path | None = None) -> Iterator[LineProcess]:
-    spec = ChildSpec(name=CLIENT_ELSEWHERE, argv=python_command(host, _PROGRAM), log=log, pipes=True, remove=remove)
-    with line_process(spec, gone=f"the connection to client host {name} ended") as process:
-        try:
-            greeted = read_greeting(process.lines(), name)
-            if not greeted:
-                process.read()
-        except LoadError as error:
-            raise HostError(str(error)) from error
-        yield process
+def _client_process(
+    name: str, host: RemoteHost, log: Path, *, remove: Path | None = None
+) -> AbstractContextManager[LineProcess]:
+    return python_process(f"client host {name}", name, host, _PROGRAM, log, child=CLIENT_ELSEWHERE, remove=remove)
 
 
 @contextmanager

@@ -1,7 +1,8 @@
 """Machines that are reached by SSH: `read_hosts` reads a hosts file, `inspect_host` finds out what a host has.
 
 Nothing is installed or changed there: a shell script of some lines is run by `ssh`, with the options of ~/.ssh/config.
-`python_command` runs a program of the placebench there, or of uvx's, which greets with its version (`read_greeting`).
+`python_command` runs a program of the placebench there, or of uvx's, which greets with its version (`read_greeting`),
+and `python_process` one that speaks JSON lines.
 """
 
 import json
@@ -11,7 +12,8 @@ import shutil
 import subprocess
 import threading
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Final, Literal, TypedDict
@@ -20,7 +22,9 @@ import msgspec
 
 from placebench import __version__
 from placebench.decoding import read_toml
-from placebench.errors import HostError, ServerError, UsageError
+from placebench.errors import HostError, LoadError, ServerError, UsageError
+from placebench.runtime.line_process import LineProcess, line_process
+from placebench.runtime.supervisor import ChildSpec
 from placebench.telemetry.clock import ClockBounds
 
 Role = Literal["load", "service", "database", "balancer"]
@@ -42,7 +46,7 @@ _GREET: Final = 'import json, placebench; print(json.dumps({"placebench": placeb
 _RUN_PYTHON: Final = f"""{_FIND_PYTHON}
 if [ -z "$python" ]; then
     command -v uvx >/dev/null || {{ echo "there is neither placebench nor uv on it" >&2; exit 2; }}
-    python="uvx --quiet --from 'placebench[bench]=={__version__}' python"
+    python="uvx --quiet --from 'placebench[bench,scaleout]=={__version__}' python"
 fi
 eval "exec env $python -c \\"\\$code\\""
 """
@@ -73,8 +77,10 @@ class RemoteHost(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ssh: str
     """As the command ssh takes it: host, user@host, or a name of ~/.ssh/config."""
     roles: tuple[Role, ...]
+    address: str = ""
+    """Where the other machines reach it; by default what ssh connects to."""
     ports: tuple[Annotated[int, msgspec.Meta(ge=1, le=65_535)], ...] = ()
-    """Which have to be free there."""
+    """Which have to be free there: for its roles, in their order."""
     ssh_options: tuple[str, ...] = ()
     python: str = ""
     """Shell command for a Python there that has placebench; by default that of the command placebench, or uvx's."""
@@ -132,6 +138,36 @@ def read_greeting(lines: Iterable[str], name: str) -> bool:
                 raise HostError(f"{what}: install the same one there, or name its Python in the hosts file")
             return True
     return False
+
+
+@contextmanager
+def python_process(
+    what: str, name: str, host: RemoteHost, program: str, log: Path, *, child: str, remove: Path | None = None
+) -> Iterator[LineProcess]:
+    """A Python program there that has greeted and speaks JSON lines, for the `with` block; it ends with its input.
+
+    what: the host *name* in messages. child: the name that its CPU is counted by. remove: a folder to remove with it.
+    Raises HostError where it is not reached, or has no placebench or another one.
+    """
+    spec = ChildSpec(name=child, argv=python_command(host, program), log=log, pipes=True, remove=remove)
+    with line_process(spec, gone=f"the connection to {what} ended") as process:
+        try:
+            if not read_greeting(process.lines(), name):
+                process.read()
+        except LoadError as error:
+            raise HostError(str(error)) from error
+        yield process
+
+
+def host_address(host: RemoteHost) -> str:
+    """Where the other machines reach it; raises ServerError with what ssh said of a host that it cannot read."""
+    if host.address:
+        return host.address
+    command = ["ssh", "-G", *host.ssh_options, "--", host.ssh]
+    read = subprocess.run(command, capture_output=True, text=True, check=False)
+    if not (found := re.search(r"^hostname (\S+)$", read.stdout, re.MULTILINE)):
+        raise ServerError(f"ssh {host.ssh}: {read.stderr.strip() or 'no host name'}")
+    return found[1]
 
 
 def _ssh_command(host: RemoteHost, script: str) -> list[str]:

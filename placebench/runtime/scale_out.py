@@ -84,6 +84,20 @@ class ScaleOut:
     ) -> None:
         self._stack.close()
 
+    @property
+    def writer_url(self) -> str:
+        """A URL of all nodes, that leads to the one that takes writes."""
+        return self.cluster.writer_url
+
+    @property
+    def databases(self) -> dict[str, str]:
+        """The URL of each node alone."""
+        return {node.name: self.cluster.url(node) for node in self.cluster.nodes}
+
+    def check(self) -> None:
+        """Raise ServerError if nginx has ended."""
+        self.balancer.check()
+
     def pids(self) -> dict[str, int]:
         """The main process of each part that runs, by name: nginx, host1, node0 (the first primary), node1."""
         found = {"nginx": self.balancer.pid}
@@ -191,15 +205,15 @@ class LoadBalancer:
     A read whose host has gone is sent to the next one; a write is not, since the first host may have carried it out.
     """
 
-    def __init__(self, hosts: Sequence[str], *, port: int = 0) -> None:
-        """Start it, and wait until `GET /` is served. hosts: URLs. port: on 127.0.0.1; 0: a free one.
+    def __init__(self, hosts: Sequence[str], *, address: str = "127.0.0.1", port: int = 0) -> None:
+        """Start it, and wait until `GET /` is served. hosts: URLs. address: of this machine. port: 0: a free one.
 
         Raises MissingExtraError without nginx, ServerError with the end of its log when it does not start.
         """
         program = nginx_program()
-        if port and not is_free(port):
+        if port and not is_free(port, address):
             raise ServerError(f"port {port} is taken: stop what listens there, or choose another one with --port")
-        address = f"127.0.0.1:{port or free_port()}"
+        address = f"{address}:{port or free_port(address)}"
         self.url = f"http://{address}"
         folder = new_scratch_path("placebench-nginx-")
         self._supervisor = Supervisor(folder)
@@ -228,6 +242,11 @@ class LoadBalancer:
     def pid(self) -> int:
         """The process id of nginx's master."""
         return self._child.pid
+
+    @property
+    def is_running(self) -> bool:
+        """Whether its master is there."""
+        return self._child.poll() is None
 
     def check(self) -> None:
         """Raise ServerError if it has ended."""

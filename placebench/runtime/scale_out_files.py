@@ -15,7 +15,7 @@ from sqlalchemy.engine import URL
 
 from placebench import __version__
 from placebench.errors import MissingExtraError, ServerError
-from placebench.runtime.postgres.cluster import SETTINGS
+from placebench.runtime.postgres.cluster import READER, SETTINGS, WRITER
 from placebench.runtime.postgres.private_server import DATABASE_SETTINGS
 from placebench.runtime.scale_out import nginx_configuration
 
@@ -189,7 +189,6 @@ def _seeding(plan: ScaleOutPlan, replicas: Sequence[str]) -> _Part:
 
 def _host(plan: ScaleOutPlan, name: str, replicas: Sequence[str]) -> _Part:
     nodes = ["primary", *replicas]
-    reader = _url(nodes, target_session_attrs="prefer-standby", load_balance_hosts="random")
     workers = ["--processes", str(plan.processes), "--threads", str(plan.threads)]
     return _Part(
         name,
@@ -198,8 +197,8 @@ def _host(plan: ScaleOutPlan, name: str, replicas: Sequence[str]) -> _Part:
         "service",
         _SERVICE_PORT,
         {
-            "PLACEBENCH_DATABASE_URL": _url(nodes, target_session_attrs="read-write"),
-            **({"PLACEBENCH_READER_URL": reader} if replicas else {}),
+            "PLACEBENCH_DATABASE_URL": _url(nodes, **WRITER),
+            **({"PLACEBENCH_READER_URL": _url(nodes, **READER)} if replicas else {}),
         },
         ready=["python", "-c", f"import urllib.request as r; r.urlopen('http://127.0.0.1:{_SERVICE_PORT}/')"],
         needs={"seed": "service_completed_successfully"},

@@ -1,12 +1,12 @@
 """`placebench lab scaleout`: nginx, service hosts, a primary and its replicas on this machine, from packages alone.
 
-With --write the same plan as files for Docker Compose or Kubernetes.
+With a hosts file the parts are on its machines, by SSH; with --write they are files for Docker Compose or Kubernetes.
 """
 
 import json
 import time
-from argparse import ArgumentParser, Namespace
-from collections.abc import Callable, Iterator
+from argparse import ArgumentParser, ArgumentTypeError, Namespace
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
 from functools import partial
@@ -23,7 +23,9 @@ from placebench.errors import ServerError
 if TYPE_CHECKING:
     from placebench.experiment.history_check import HistoryCheck
     from placebench.experiment.scale_out_check import ScaleOutCheck
+    from placebench.measure.remote_hosts import RemoteHost
     from placebench.reference.variants import ReferenceVariant
+    from placebench.remote.scale_out import MachineScaleOut
     from placebench.runtime.scale_out import ScaleOut
 
 _HOSTS, _REPLICAS, _MOST, _LOAD_WORKERS = 2, 1, 16, 3
@@ -41,16 +43,20 @@ _FAULTS = {
 
 
 def _configure(parser: ArgumentParser) -> None:
-    count = options.whole(1, _MOST)
     parser.add_argument(
-        "--hosts", type=count, default=_HOSTS, metavar="N", help=f"number of service hosts (default: {_HOSTS})"
+        "--hosts",
+        type=_count_or_file,
+        default=_HOSTS,
+        metavar="N|FILE",
+        help=f"number of service hosts on this machine (default: {_HOSTS}), or a hosts file, whose machines have the "
+        "service hosts, databases and nginx that its roles say, by SSH",
     )
     parser.add_argument(
         "--replicas",
         type=options.whole(0, _MOST),
-        default=_REPLICAS,
         metavar="N",
-        help=f"number of replicas of the primary, which requests that only read go to (default: {_REPLICAS})",
+        help="number of replicas of the primary, which requests that only read go to "
+        f"(default: {_REPLICAS}; with a hosts file all databases but the first)",
     )
     parser.add_argument(
         "--synchronous",
@@ -104,6 +110,16 @@ def _configure(parser: ArgumentParser) -> None:
     options.add_output(parser)
 
 
+def _count_or_file(text: str) -> int | Path:
+    """A number, or the path of a hosts file, which is looked for."""
+    if text.lstrip("+-").isdigit():
+        return options.whole(1, _MOST)(text)
+    path = options.path(text)
+    if not path.is_file():
+        raise ArgumentTypeError(f"{text!r} is neither a number nor a hosts file that is there")
+    return path
+
+
 def _configure_files(parser: ArgumentParser) -> None:
     files = parser.add_argument_group("other machines")
     files.add_argument(
@@ -124,10 +140,13 @@ def _configure_files(parser: ArgumentParser) -> None:
 
 def _run(arguments: Namespace) -> int:
     """Serve until a signal stops it; nginx that ends, ends it."""
+    machines = _machines(arguments)
+    if arguments.replicas is None:
+        arguments.replicas = sum("database" in each.roles for each in machines.values()) - 1 if machines else _REPLICAS
     chosen = _variant(arguments)
     if arguments.write:
         return _write(arguments, chosen)
-    with _stand_up(arguments, chosen) as scaled:
+    with _stand_up(arguments, chosen, machines) as scaled:
         if arguments.check:
             return _check(arguments, scaled)
         stopped = stop_event()
@@ -136,6 +155,21 @@ def _run(arguments: Namespace) -> int:
             print_result(json.dumps(_document(scaled, chosen.name)))
         _watch(scaled, stopped.wait)
     return 0
+
+
+def _machines(arguments: Namespace) -> "dict[str, RemoteHost]":
+    """Those of the hosts file; none where everything is on this machine."""
+    if not isinstance(arguments.hosts, Path):
+        return {}
+    from placebench.measure.remote_hosts import read_hosts
+    from placebench.remote.scale_out import check_roles
+
+    for option in ("replicas", "write", "fault", "namespaces"):
+        if getattr(arguments, option):
+            raise ServerError(
+                f"--{option} with a hosts file: leave it out, or give a number of --hosts on this machine"
+            )
+    return check_roles(read_hosts(arguments.hosts))
 
 
 def _variant(arguments: Namespace) -> "ReferenceVariant":
@@ -201,7 +235,7 @@ def _workers(arguments: Namespace, chosen: "ReferenceVariant") -> tuple[int, int
     return arguments.processes or processes, arguments.threads or threads
 
 
-def _check(arguments: Namespace, scaled: "ScaleOut") -> int:
+def _check(arguments: Namespace, scaled: "ScaleOut | MachineScaleOut") -> int:
     """Exit code 1 for a stale read, a lost or doubled write; 3 where nobody could look for the writes."""
     from placebench.experiment.scale_out_check import FAULTS, INTERRUPTED, check_scale_out
     from placebench.runtime.supervisor import Supervisor, new_scratch_path
@@ -210,7 +244,7 @@ def _check(arguments: Namespace, scaled: "ScaleOut") -> int:
     with Supervisor(folder := new_scratch_path("placebench-check-")), progress("claims", arguments.check) as advance:
         made = check_scale_out(
             scaled.url,
-            scaled.cluster.writer_url,
+            scaled.writer_url,
             find_topology(arguments.topology).request,
             arguments.history or folder / "history.jsonl",
             claims=arguments.check,
@@ -247,10 +281,10 @@ def _anomaly_lines(history: "HistoryCheck") -> Iterator[str]:
 
 
 @contextmanager
-def _stand_up(arguments: Namespace, chosen: "ReferenceVariant") -> "Iterator[ScaleOut]":
-    from placebench.experiment.scale_out_check import FAULTS
+def _stand_up(
+    arguments: Namespace, chosen: "ReferenceVariant", machines: "Mapping[str, RemoteHost]"
+) -> "Iterator[ScaleOut | MachineScaleOut]":
     from placebench.runtime.running_server import ServerSpec
-    from placebench.runtime.scale_out import ScaleOut
     from placebench.seeding import find_topology, migrate_options, seed
 
     topology = find_topology(
@@ -271,38 +305,49 @@ def _stand_up(arguments: Namespace, chosen: "ReferenceVariant") -> "Iterator[Sca
         grace_s=5.0,
     )
     began_s = time.monotonic()
-    with steps("scale-out", _STEPS) as announce:
-        scaled = ScaleOut(
-            spec,
-            fill,
-            hosts=arguments.hosts,
-            replicas=arguments.replicas,
-            synchronous=arguments.synchronous,
-            cuttable=bool(arguments.fault) and FAULTS[arguments.fault].of_network,
-            namespaces=arguments.namespaces,
-            announce=announce,
-        )
+    start = partial(_on_machines, machines) if machines else partial(_on_this_machine, arguments)
+    with steps("scale-out", _STEPS + bool(machines)) as announce:
+        scaled = start(spec, fill, synchronous=arguments.synchronous, announce=announce)
     with scaled:
         say(f"the first response came after {units.duration(time.monotonic() - began_s)}")
         yield scaled
 
 
-def _document(scaled: "ScaleOut", variant_name: str) -> dict[str, Any]:
-    databases = {node.name: scaled.cluster.url(node) for node in scaled.cluster.nodes}
+def _on_machines(machines: "Mapping[str, RemoteHost]", *given: Any, **more: Any) -> "MachineScaleOut":
+    from placebench.remote.scale_out import MachineScaleOut
+
+    return MachineScaleOut(machines, *given, **more)
+
+
+def _on_this_machine(arguments: Namespace, *given: Any, **more: Any) -> "ScaleOut":
+    from placebench.experiment.scale_out_check import FAULTS
+    from placebench.runtime.scale_out import ScaleOut
+
+    return ScaleOut(
+        *given,
+        hosts=arguments.hosts,
+        replicas=arguments.replicas,
+        cuttable=bool(arguments.fault) and FAULTS[arguments.fault].of_network,
+        namespaces=arguments.namespaces,
+        **more,
+    )
+
+
+def _document(scaled: "ScaleOut | MachineScaleOut", variant_name: str) -> dict[str, Any]:
     return {
         "url": scaled.url,
         "variant": variant_name,
         "pids": scaled.pids(),
-        "databases": databases,
+        "databases": scaled.databases,
         "isolation": scaled.isolation(),
     }
 
 
-def _watch(scaled: "ScaleOut", wait: Callable[[float], bool]) -> None:
+def _watch(scaled: "ScaleOut | MachineScaleOut", wait: Callable[[float], bool]) -> None:
     """Report each part that ends, until `wait` says that it is enough; raises ServerError when nginx does."""
     running = scaled.pids().keys()
     while not wait(_CHECK_EVERY_S):
-        scaled.balancer.check()
+        scaled.check()
         now = scaled.pids().keys()
         for name in sorted(running - now):
             say(f"{name} has ended")

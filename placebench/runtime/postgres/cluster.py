@@ -7,7 +7,7 @@ slots; every node keeps the last 512 MB of the log for those that were away.
 
 import secrets
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
@@ -40,6 +40,9 @@ _DATABASE: Final = "placement"
 _LOOPBACK: Final = "127.0.0.1"
 _LIMIT_S: Final = 30.0
 _POLL_S: Final = 0.01
+WRITER: Final = {"target_session_attrs": "read-write"}
+READER: Final = {"target_session_attrs": "prefer-standby", "load_balance_hosts": "random"}
+"""Parameters of a URL of several nodes, that lead to the primary, or to any replica, and to the primary without one."""
 SETTINGS: Final = {
     # The data are throwaway, but a commit has to be in the log before its position is handed out, and pg_rewind needs
     # whole pages and hint bits there.
@@ -118,16 +121,15 @@ class Cluster:
     @property
     def writer_url(self) -> str:
         """A URL of all nodes, that leads to the one that takes writes."""
-        return self._url_of(self.nodes, target_session_attrs="read-write")
+        return self._url_of(self.nodes, **WRITER)
 
     def reader_url(self, replicas: int) -> str:
         """A URL of the first nodes, that leads to any of so many replicas, or where there is none to the primary."""
-        nodes = self.nodes[: 1 + replicas]
-        return self._url_of(nodes, target_session_attrs="prefer-standby", load_balance_hosts="random")
+        return self._url_of(self.nodes[: 1 + replicas], **READER)
 
     def url(self, node: ClusterNode) -> str:
         """The URL of the database on this node alone."""
-        return with_database(own_url(self._password, node.port), _DATABASE)
+        return node_url(self._password, _LOOPBACK, node.port)
 
     def add_replicas(self, *, synchronous: bool = False) -> None:
         """Copy the primary to the other nodes, side by side, and wait until they stream from it.
@@ -137,7 +139,7 @@ class Cluster:
         self._is_synchronous = synchronous and len(self.nodes) > 1
         with one_line_errors("no replica could be made"), ThreadPoolExecutor(max(1, len(self.nodes) - 1)) as pool:
             list(pool.map(self._copy_primary, self.nodes[1:]))
-        self._await_streams(len(self.nodes) - 1)
+        await_streams(self.url(self.primary), len(self.nodes) - 1)
         self._set_synchronous()
 
     def kill(self, node: ClusterNode) -> None:
@@ -152,7 +154,7 @@ class Cluster:
     def restart(self, node: ClusterNode) -> None:
         """Start a replica again that was killed, and wait until it streams."""
         self._start(node)
-        self._await_streams(len(self.replicas))
+        await_streams(self.url(self.primary), len(self.replicas))
 
     def promote(self) -> ClusterNode:
         """Make the replica that has most of the log the primary, and return it; the old one has to be gone.
@@ -177,11 +179,11 @@ class Cluster:
         """
         command = (
             *(node.place.binaries.program("pg_rewind"), f"--target-pgdata={node.place.data}", "--no-sync"),
-            *(f"--source-server={self._conninfo(dbname='postgres')}", "--write-recovery-conf"),
+            *(f"--source-server={self._conninfo()} dbname=postgres", "--write-recovery-conf"),
             f"--config-file={node.place.configuration}",
         )
         with one_line_errors("the former primary could not be made a replica"):
-            self._run(node, "pg_rewind", command)
+            _run(node, self._password, "pg_rewind", command)
             self.restart(node)
 
     @contextmanager
@@ -210,11 +212,8 @@ class Cluster:
             link.heal()
 
     def _make_node(self, number: int) -> ClusterNode:
-        account = server_account()
-        place = ServerInstance(private_folder(account), make_runnable(find_binaries(), account), account)
-        supervisor = Supervisor(place.folder)
-        self._stack.callback(supervisor.close)
-        node = ClusterNode(f"node{number}", place, free_port(), supervisor)
+        node = new_node(f"node{number}", free_port())
+        self._stack.callback(node.supervisor.close)
         if self._is_cuttable:
             for who in get_args(Who):
                 node.links[who] = self._stack.enter_context(open_link_ahead(node.port))
@@ -226,85 +225,128 @@ class Cluster:
             link.open()
 
     def _start_primary(self, node: ClusterNode) -> None:
-        make_data(node.place, node.supervisor, self._password, self._settings(node))
-        if self._address != _LOOPBACK:
-            with (node.place.data / "pg_hba.conf").open("a") as stream:  # the replicas copy it
-                stream.write(f"host all all {BLOCK} scram-sha-256\n")
+        clients = f"host all all {BLOCK} scram-sha-256\n" if self._address != _LOOPBACK else ""
+        make_primary(node, self._password, self._addresses(), clients)
         self._start(node)
-        with open_connection(own_url(self._password, node.port)) as connection:
-            connection.exec_driver_sql(f"CREATE DATABASE {_DATABASE}")
+        create_database(self._password, _LOOPBACK, node.port)
 
     def _copy_primary(self, node: ClusterNode) -> None:
-        """Make a replica by `pg_basebackup --write-recovery-conf`, and start it."""
-        place = node.place
-        place.account.enter(place.folder)
-        place.data.mkdir(mode=0o700)
-        place.account.own(place.data)
-        write_configuration(place, self._settings(node))
-        command = (
-            *(place.binaries.program("pg_basebackup"), f"--dbname={self._conninfo()}", f"--pgdata={place.data}"),
-            *("--write-recovery-conf", "--wal-method=stream", "--checkpoint=fast", "--no-sync"),
-        )
-        self._run(node, "pg_basebackup", command)
+        copy_primary(node, self._password, self._conninfo(), self._addresses())
         self._start(node)
 
-    def _settings(self, node: ClusterNode) -> dict[str, str]:
-        # A replica tells the primary the name of its cluster; the primary waits for replicas by that name.
-        addresses = {"listen_addresses": ",".join(dict.fromkeys((_LOOPBACK, self._address)))}
-        return measuring_settings(node.place) | SETTINGS | addresses | {"cluster_name": node.name}
+    def _addresses(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys((_LOOPBACK, self._address)))
 
-    def _conninfo(self, **more: str) -> str:
-        """Where the primary is, as libpq wants it; without the password, which the environment has."""
-        ports = ",".join(str(node.port_for("nodes")) for node in self.nodes)
-        given = {
-            "host": ",".join(_LOOPBACK for _ in self.nodes),
-            "port": ports,
-            "user": SUPERUSER,
-            "target_session_attrs": "read-write",
-            "connect_timeout": "2",
-            **more,
-        }
-        return " ".join(f"{name}={value}" for name, value in given.items())
-
-    def _run(self, node: ClusterNode, name: str, command: tuple[str, ...]) -> None:
-        """Run a program of the node to its end; raises DatabaseError with what it said if it fails."""
-        spec = node.place.spec(name, *command)
-        environment = {**(spec.env or {}), "PGPASSWORD": self._password}
-        child = start_child(replace(spec, env=environment), node.supervisor)
-        if child.wait(_LIMIT_S):
-            raise DatabaseError(f"{name} failed: {failure_reason(child, node.place)}")
+    def _conninfo(self) -> str:
+        return conninfo([(_LOOPBACK, node.port_for("nodes")) for node in self.nodes])
 
     def _url_of(self, nodes: Iterable[ClusterNode], **more: str) -> str:
-        hosts = tuple(f"{self._address}:{node.port_for('services')}" for node in nodes)
-        query = {"host": hosts, "connect_timeout": "2", **more}
-        driver = make_url(own_url(self._password, 0)).drivername
-        url = URL.create(driver, SUPERUSER, self._password, database=_DATABASE, query=query)
-        return url.render_as_string(hide_password=False)
+        return cluster_url(self._password, [(self._address, node.port_for("services")) for node in nodes], **more)
 
     def _set_synchronous(self) -> None:
-        """Let commits wait for all other nodes, whether they run or not.
-
-        ALTER SYSTEM SET synchronous_standby_names = 'ANY 1 (node1)'; … synchronous_commit = 'remote_apply'
-        """
-        if not self._is_synchronous:
-            return
-        others = [node.name for node in self.nodes if node is not self.primary]
-        with open_connection(self.url(self.primary)) as connection:
-            names = f"ANY {len(others)} ({', '.join(others)})"
-            connection.exec_driver_sql(f"ALTER SYSTEM SET synchronous_standby_names = '{names}'")
-            connection.exec_driver_sql("ALTER SYSTEM SET synchronous_commit = 'remote_apply'")
-            connection.exec_driver_sql("SELECT pg_reload_conf()")
-
-    def _await_streams(self, count: int) -> None:
-        """Wait until so many replicas have caught up with the primary; DatabaseError after 30 s."""
-        give_up_at = time.monotonic() + _LIMIT_S
-        with open_connection(self.url(self.primary)) as connection:
-            streaming = text("SELECT count(*) FROM pg_stat_replication WHERE state = 'streaming'")
-            while connection.scalar(streaming) < count:
-                if time.monotonic() > give_up_at:
-                    raise DatabaseError(f"not all of {count} replicas stream after {_LIMIT_S:g} s")
-                time.sleep(_POLL_S)
+        if self._is_synchronous:
+            others = [node.name for node in self.nodes if node is not self.primary]
+            wait_for_replicas(self.url(self.primary), others)
 
     def _scalar(self, node: ClusterNode, statement: str) -> int:
         with open_connection(self.url(node)) as connection:
             return int(connection.scalar(text(statement)) or 0)
+
+
+def new_node(name: str, port: int) -> ClusterNode:
+    """A folder for a server, guarded by a supervisor that removes it; nothing is in it, and nothing runs."""
+    account = server_account()
+    place = ServerInstance(private_folder(account), make_runnable(find_binaries(), account), account)
+    return ClusterNode(name, place, port, Supervisor(place.folder))
+
+
+def make_primary(node: ClusterNode, password: str, addresses: Sequence[str], clients: str = "") -> None:
+    """Make an empty primary, which is not started. addresses: that it listens on. clients: lines for pg_hba.conf."""
+    make_data(node.place, node.supervisor, password, _settings(node, addresses))
+    with (node.place.data / "pg_hba.conf").open("a") as stream:  # the replicas copy it
+        stream.write(clients)
+
+
+def create_database(password: str, address: str, port: int) -> None:
+    """Make the empty database of a cluster on its primary."""
+    with open_connection(own_url(password, port, address)) as connection:
+        connection.exec_driver_sql(f"CREATE DATABASE {_DATABASE}")
+
+
+def copy_primary(node: ClusterNode, password: str, source: str, addresses: Sequence[str]) -> None:
+    """Make a replica by `pg_basebackup --write-recovery-conf`, which is not started. source: as `conninfo` has it."""
+    place = node.place
+    place.account.enter(place.folder)
+    place.data.mkdir(mode=0o700)
+    place.account.own(place.data)
+    write_configuration(place, _settings(node, addresses))
+    command = (
+        *(place.binaries.program("pg_basebackup"), f"--dbname={source}", f"--pgdata={place.data}"),
+        *("--write-recovery-conf", "--wal-method=stream", "--checkpoint=fast", "--no-sync"),
+    )
+    _run(node, password, "pg_basebackup", command)
+
+
+def conninfo(nodes: Iterable[tuple[str, int]]) -> str:
+    """Where the primary is among the addresses and ports, as libpq wants it; without the password."""
+    hosts, ports = zip(*nodes, strict=True)
+    given = {
+        "host": ",".join(hosts),
+        "port": ",".join(map(str, ports)),
+        "user": SUPERUSER,
+        "connect_timeout": "2",
+        **WRITER,
+    }
+    return " ".join(f"{name}={value}" for name, value in given.items())
+
+
+def node_url(password: str, address: str, port: int) -> str:
+    """The URL of the database on one node."""
+    return with_database(own_url(password, port, address), _DATABASE)
+
+
+def cluster_url(password: str, nodes: Iterable[tuple[str, int]], **more: str) -> str:
+    """The URL of the database on nodes with these addresses and ports. more: libpq's parameters."""
+    hosts = tuple(f"{address}:{port}" for address, port in nodes)
+    driver = make_url(own_url(password, 0)).drivername
+    query = {"host": hosts, "connect_timeout": "2", **more}
+    url = URL.create(driver, SUPERUSER, password, database=_DATABASE, query=query)
+    return url.render_as_string(hide_password=False)
+
+
+def wait_for_replicas(primary_url: str, names: Sequence[str]) -> None:
+    """Let commits wait until all these nodes show them, whether they run or not.
+
+    ALTER SYSTEM SET synchronous_standby_names = 'ANY 1 (node1)'; … synchronous_commit = 'remote_apply'
+    """
+    with open_connection(primary_url) as connection:
+        every = f"ANY {len(names)} ({', '.join(names)})"
+        connection.exec_driver_sql(f"ALTER SYSTEM SET synchronous_standby_names = '{every}'")
+        connection.exec_driver_sql("ALTER SYSTEM SET synchronous_commit = 'remote_apply'")
+        connection.exec_driver_sql("SELECT pg_reload_conf()")
+
+
+def await_streams(primary_url: str, count: int) -> None:
+    """Wait until so many replicas have caught up with the primary; DatabaseError after 30 s."""
+    give_up_at = time.monotonic() + _LIMIT_S
+    with open_connection(primary_url) as connection:
+        streaming = text("SELECT count(*) FROM pg_stat_replication WHERE state = 'streaming'")
+        while connection.scalar(streaming) < count:
+            if time.monotonic() > give_up_at:
+                raise DatabaseError(f"not all of {count} replicas stream after {_LIMIT_S:g} s")
+            time.sleep(_POLL_S)
+
+
+def _settings(node: ClusterNode, addresses: Sequence[str]) -> dict[str, str]:
+    # A replica tells the primary the name of its cluster; the primary waits for replicas by that name.
+    own = {"listen_addresses": ",".join(addresses), "cluster_name": node.name}
+    return measuring_settings(node.place) | SETTINGS | own
+
+
+def _run(node: ClusterNode, password: str, name: str, command: tuple[str, ...]) -> None:
+    """Run a program of the node to its end; raises DatabaseError with what it said if it fails."""
+    spec = node.place.spec(name, *command)
+    environment = {**(spec.env or {}), "PGPASSWORD": password}
+    child = start_child(replace(spec, env=environment), node.supervisor)
+    if child.wait(_LIMIT_S):
+        raise DatabaseError(f"{name} failed: {failure_reason(child, node.place)}")

@@ -135,9 +135,8 @@ def describe(url: str) -> str:
     return f"{user}{host}{port}/{parsed.database or ''}"
 
 
-def own_url(password: str, port: int) -> str:
+def own_url(password: str, port: int, host: str = "127.0.0.1") -> str:
     """The URL of the maintenance database of a server of ours."""
-    host = "127.0.0.1"
     return URL.create(_DRIVER, SUPERUSER, password, host, port, _MAINTENANCE).render_as_string(hide_password=False)
 
 

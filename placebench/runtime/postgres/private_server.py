@@ -189,17 +189,17 @@ def _escape(value: str) -> str:
     return value.replace("\\", "\\\\").replace("'", "''")
 
 
-def free_port() -> int:
-    """A port of 127.0.0.1 that nobody listens on at this moment."""
+def free_port(address: str = "127.0.0.1") -> int:
+    """A port of an address of this machine that nobody listens on at this moment."""
     with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
+        probe.bind((address, 0))
         return int(probe.getsockname()[1])
 
 
-def is_free(port: int) -> bool:
-    """Whether nobody listens on this *port* of 127.0.0.1 at this moment."""
+def is_free(port: int, address: str = "127.0.0.1") -> bool:
+    """Whether nobody listens on this *port* at this moment."""
     with socket.socket() as probe:
-        return probe.connect_ex(("127.0.0.1", port)) != 0
+        return probe.connect_ex((address, port)) != 0
 
 
 _START_LIMIT_S = 60.0

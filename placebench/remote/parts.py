@@ -1,0 +1,102 @@
+"""The parts of a scale-out that run on this machine: `main` starts them as `placebench.remote.scale_out` orders.
+
+An order is a line on standard input. The process, and with it every part, ends with its standard input: when the
+connection does.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from typing import Any
+
+from placebench.errors import PlacebenchError, ServerError
+from placebench.runtime.application_servers import serve
+from placebench.runtime.line_process import serve_lines
+from placebench.runtime.postgres.cluster import (
+    ClusterNode,
+    copy_primary,
+    create_database,
+    make_primary,
+    new_node,
+)
+from placebench.runtime.postgres.private_server import free_port, start_server
+from placebench.runtime.running_server import ServerSpec
+from placebench.runtime.scale_out import LoadBalancer
+
+_ANYBODY = "host all all all scram-sha-256\nhost replication all all scram-sha-256\n"
+
+
+def main() -> None:
+    """Respond to orders until there are no more."""
+    with ExitStack() as stack:
+        serve_lines(_Parts(stack).respond)
+
+
+class _Parts:
+    """The parts on this machine; each order is a method."""
+
+    def __init__(self, stack: ExitStack) -> None:
+        self._stack = stack
+        self._nodes: dict[str, ClusterNode] = {}
+        self._pids: dict[str, Callable[[], int | None]] = {}
+        """Of each part; None when it has ended."""
+
+    def respond(self, order: str, given: Mapping[str, Any]) -> Mapping[str, Any]:
+        """What the order returns, or why it failed."""
+        try:
+            return {"returned": getattr(self, order)(**given)}
+        except (PlacebenchError, OSError) as error:
+            return {"error": " ".join(str(error).split())}
+
+    def node(self, name: str, address: str, port: int) -> int:
+        """Make a place for a node of the cluster, and return its port."""
+        try:
+            port = port or free_port(address)
+        except OSError as error:
+            raise ServerError(
+                f"{address} is none of its addresses ({error.strerror}): name one in the hosts file"
+            ) from error
+        node = self._nodes[name] = new_node(name, port)
+        self._stack.callback(node.supervisor.close)
+        return node.port
+
+    def primary(self, name: str, address: str, password: str) -> None:
+        """Start a primary with an empty database."""
+        node = self._nodes[name]
+        make_primary(node, password, [address], _ANYBODY)
+        self._start(node)
+        create_database(password, address, node.port)
+
+    def replica(self, name: str, address: str, password: str, source: str) -> None:
+        """Copy the primary and start a replica."""
+        node = self._nodes[name]
+        copy_primary(node, password, source, [address])
+        self._start(node)
+
+    def host(self, name: str, spec: Mapping[str, Any]) -> str:
+        """Start a service host; return its URL."""
+        server = self._stack.enter_context(serve(ServerSpec(**spec)))
+        self._pids[name] = lambda: server.pid if server.is_running else None
+        return server.url
+
+    def balancer(self, name: str, hosts: Sequence[str], address: str, port: int) -> str:
+        """Start nginx; return its URL."""
+        balancer = self._balancer = self._stack.enter_context(LoadBalancer(hosts, address=address, port=port))
+        self._pids[name] = lambda: balancer.pid if balancer.is_running else None
+        return balancer.url
+
+    def pids(self) -> dict[str, int]:
+        """The main process of each part that runs."""
+        return {name: pid for name, find in self._pids.items() if (pid := find()) is not None}
+
+    def check_balancer(self) -> None:
+        """Raise ServerError if nginx has ended."""
+        self._balancer.check()
+
+    def end(self) -> str:
+        """End all parts; "ended"."""
+        self._stack.close()
+        return "ended"
+
+    def _start(self, node: ClusterNode) -> None:
+        child = node.child = start_server(node.place, node.supervisor, node.port)
+        self._pids[node.name] = lambda: child.pid if node.is_running else None

@@ -1,0 +1,229 @@
+"""A scale-out on machines of their own: `MachineScaleOut` starts its parts there by SSH, and ends them.
+
+                 ┌──ssh──▶ nginx                    role balancer
+    this machine ├──ssh──▶ service hosts            role service
+                 └──ssh──▶ primary and replicas     role database, the first is the primary
+
+On each machine one process (`placebench.remote.parts`) has its parts, and ends them when the connection ends.
+"""
+
+import secrets
+import threading
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, field
+from typing import Any, Final, Self, get_args
+
+from placebench.errors import LoadError, ServerError, UsageError
+from placebench.measure.remote_hosts import RemoteHost, Role, host_address, python_process
+from placebench.runtime.line_process import LineProcess
+from placebench.runtime.postgres.cluster import (
+    READER,
+    WRITER,
+    await_streams,
+    cluster_url,
+    conninfo,
+    node_url,
+    wait_for_replicas,
+)
+from placebench.runtime.running_server import ServerSpec
+from placebench.runtime.supervisor import new_scratch_path
+
+_PROGRAM: Final = "from placebench.remote.parts import main; main()"
+
+
+@dataclass
+class Machine:
+    """A machine that parts are started on."""
+
+    name: str
+    host: RemoteHost
+    address: str
+    process: LineProcess
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def port(self, role: Role) -> int:
+        """The port that the hosts file has for a role; 0 where it has none."""
+        return dict(zip(self.host.roles, self.host.ports, strict=False)).get(role, 0)
+
+    def order(self, order: str, **given: Any) -> Any:
+        """Have it done there; raises ServerError with the reason where it fails or the connection has ended."""
+        with self._lock:
+            try:
+                response = self.process.call({"order": order, "given": given})
+            except LoadError as error:
+                raise ServerError(str(error)) from error
+        if "error" in response:
+            raise ServerError(f"on {self.name}: {response['error']}")
+        return response["returned"]
+
+    def end(self) -> None:
+        """End its parts and wait until they are gone, also where Ctrl-C came before the response to another order."""
+        with suppress(LoadError):
+            response = self.process.call({"order": "end", "given": {}})
+            while response.get("returned") != "ended":
+                response = self.process.read()
+
+
+@dataclass(frozen=True)
+class _Node:
+    """A node of the cluster."""
+
+    machine: Machine
+    port: int
+
+    @property
+    def place(self) -> tuple[str, int]:
+        return self.machine.address, self.port
+
+
+class MachineScaleOut:
+    """Everything at one `url`; a context manager that ends it all."""
+
+    def __init__(
+        self,
+        hosts: Mapping[str, RemoteHost],
+        spec: ServerSpec,
+        fill: Callable[[str], None],
+        *,
+        synchronous: bool = False,
+        announce: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        """Start the primary, let *fill* write the data, copy it to the replicas, then start hosts and balancer.
+
+        hosts: of a hosts file, as `check_roles` wants them; each gets a part for each of its roles but load.
+        spec: of each service host; its port is the balancer's, where the hosts file has none.
+        fill: takes the URL of the primary's empty database. synchronous: a commit waits until every replica shows it.
+        announce: gets each step.
+
+        Raises HostError for a machine that is not reached or has no placebench, ServerError where a part does not
+        start, DatabaseError where the primary is not reached from here.
+        """
+        self._password = secrets.token_urlsafe(32)
+        with ExitStack() as stack:
+            announce(f"machines: {len(hosts)}")
+            machines = _open_machines(hosts, stack)
+            databases, services, (balancer,) = (
+                [each for each in machines if role in each.host.roles] for role in _ROLES
+            )
+            announce("PostgreSQL: the primary")
+            self._nodes = {f"node{number}": _make_node(number, each) for number, each in enumerate(databases)}
+            self._start_node("primary", "node0")
+            announce("data")
+            fill(self.databases["node0"])
+            announce(f"replicas: {len(databases) - 1}")
+            self._add_replicas(synchronous=synchronous)
+            announce(f"service hosts: {len(services)}")
+            self._machines = {f"host{number}": each for number, each in enumerate(services, 1)}
+            urls = self._start_hosts(spec)
+            announce("nginx")
+            self._machines |= {"nginx": balancer, **{name: node.machine for name, node in self._nodes.items()}}
+            port = balancer.port("balancer") or spec.port
+            self.url = balancer.order("balancer", name="nginx", hosts=urls, address=balancer.address, port=port)
+            self._stack = stack.pop_all()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    @property
+    def writer_url(self) -> str:
+        """A URL of all nodes, that leads to the one that takes writes."""
+        return cluster_url(self._password, self._places, **WRITER)
+
+    @property
+    def databases(self) -> dict[str, str]:
+        """The URL of each node alone."""
+        return {name: node_url(self._password, *node.place) for name, node in self._nodes.items()}
+
+    def pids(self) -> dict[str, int]:
+        """The main process of each part that runs, by name, on its machine; ServerError for a lost connection."""
+        found: dict[str, int] = {}
+        for machine in {each.name: each for each in self._machines.values()}.values():
+            found |= machine.order("pids")
+        return found
+
+    def check(self) -> None:
+        """Raise ServerError if nginx has ended."""
+        self._machines["nginx"].order("check_balancer")
+
+    def isolation(self) -> dict[str, Any]:
+        """The machine of each part, for results."""
+        return {"machines": {part: machine.name for part, machine in self._machines.items()}}
+
+    @property
+    def _places(self) -> list[tuple[str, int]]:
+        return [node.place for node in self._nodes.values()]
+
+    def _start_node(self, order: str, name: str, **more: str) -> None:
+        machine = self._nodes[name].machine
+        machine.order(order, name=name, address=machine.address, password=self._password, **more)
+
+    def _add_replicas(self, *, synchronous: bool) -> None:
+        _, *replicas = self._nodes
+        if not replicas:
+            return
+        with ThreadPoolExecutor(len(replicas)) as pool:
+            list(pool.map(lambda name: self._start_node("replica", name, source=conninfo(self._places)), replicas))
+        await_streams(self.databases["node0"], len(replicas))
+        if synchronous:
+            wait_for_replicas(self.databases["node0"], replicas)
+
+    def _start_hosts(self, spec: ServerSpec) -> list[str]:
+        """Start them side by side; return their URLs."""
+        readers = {}
+        if len(self._nodes) > 1:
+            readers["PLACEBENCH_READER_URL"] = cluster_url(self._password, self._places, **READER)
+        given = {
+            "database_url": self.writer_url,
+            "variant": spec.variant,
+            "processes": spec.processes,
+            "threads": spec.threads,
+            "environment": {**spec.environment, **readers},
+            "grace_s": spec.grace_s,
+        }
+
+        def start(name: str) -> str:
+            machine = self._machines[name]
+            own = {"host": machine.address, "port": machine.port("service")}
+            return str(machine.order("host", name=name, spec=given | own))
+
+        with ThreadPoolExecutor(len(self._machines)) as pool:
+            return list(pool.map(start, self._machines))
+
+
+_ROLES: Final[tuple[Role, ...]] = ("database", "service", "balancer")
+
+
+def check_roles(hosts: Mapping[str, RemoteHost]) -> dict[str, RemoteHost]:
+    """Those hosts that have a part in a scale-out; raises UsageError where a part has none, or nginx several."""
+    counts = {role: sum(role in each.roles for each in hosts.values()) for role in get_args(Role)}
+    if not counts["database"] or not counts["service"] or counts["balancer"] != 1:
+        seen = ", ".join(f"{count} {role}" for role, count in counts.items())
+        raise UsageError(f"roles of the hosts file: {seen}; expected a database or more, a service or more, 1 balancer")
+    return {name: host for name, host in hosts.items() if set(host.roles) & set(_ROLES)}
+
+
+def _open_machines(hosts: Mapping[str, RemoteHost], stack: ExitStack) -> list[Machine]:
+    """Connect to all of them side by side; *stack* ends their parts one machine after the other, databases last."""
+
+    def connect(name: str, host: RemoteHost) -> Machine:
+        scratch = new_scratch_path("placebench-machine-")
+        process = stack.enter_context(
+            python_process(f"host {name}", name, host, _PROGRAM, scratch / "log", child="ssh", remove=scratch)
+        )
+        return Machine(name, host, host_address(host), process)
+
+    with ThreadPoolExecutor(len(hosts)) as pool:
+        machines = list(pool.map(connect, hosts, hosts.values()))
+    for machine in sorted(machines, key=lambda each: "database" not in each.host.roles):
+        stack.callback(machine.end)
+    return machines
+
+
+def _make_node(number: int, machine: Machine) -> _Node:
+    given = {"address": machine.address, "port": machine.port("database")}
+    return _Node(machine, machine.order("node", name=f"node{number}", **given))
