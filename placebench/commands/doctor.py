@@ -204,15 +204,10 @@ def _host(host: "RemoteHost") -> list[_Diagnosis]:
     except ServerError as error:
         advice = f"`ssh {host.ssh} true` has to work without a question: use a key, and accept the host's once by hand"
         return [_Diagnosis("SSH", well=False, seen=str(error), advice=advice)]
-    found = [_remote_system(facts), _remote_python(facts), _remote_program(facts, "uv", advice=_INSTALL_UV)]
-    if "placebench" in facts.programs:
-        found.append(_remote_placebench(facts))
-    if "database" in host.roles:
-        advice = "apt install postgresql, or `uvx --from 'placebench[bench]' placebench db start` there"
-        found.append(_remote_program(facts, "postgresql", advice=advice))
-    if "balancer" in host.roles:
-        advice = "apt install nginx"
-        found.append(_remote_program(facts, "nginx", advice=advice))
+    found = [_remote_system(facts), _remote_python(facts), _remote_placebench(facts)]
+    for role, program in (("database", "postgresql"), ("balancer", "nginx")):
+        if role in host.roles:
+            found.append(_remote_part(facts, program))
     if host.ports:
         found.append(_remote_ports(facts, host))
     return [*found, _remote_clock(facts)]
@@ -235,8 +230,9 @@ def _remote_python(facts: "HostFacts") -> _Diagnosis:
 
 
 def _remote_placebench(facts: "HostFacts") -> _Diagnosis:
-    """Without one, uvx brings the same version; `compare --host` refuses another one."""
-    seen = facts.programs["placebench"]
+    """Without one, uvx brings the same version; commands with --host or --hosts refuse another one."""
+    if (seen := facts.programs.get("placebench")) is None:
+        return _remote_program(facts, "uv", advice=_INSTALL_UV)
     well = seen == __version__
     return _Diagnosis("placebench", well, seen, "" if well else f"install {__version__} there, which is the one here")
 
@@ -244,6 +240,15 @@ def _remote_placebench(facts: "HostFacts") -> _Diagnosis:
 def _remote_program(facts: "HostFacts", name: str, *, advice: str) -> _Diagnosis:
     seen = facts.programs.get(name)
     return _Diagnosis(name, seen is not None, seen or "none", "" if seen else advice)
+
+
+def _remote_part(facts: "HostFacts", name: str) -> _Diagnosis:
+    """Without the machine's own, the packages of placebench have one: those that uvx brings, or its extra scaleout."""
+    if name in facts.programs or ("uv" not in facts.programs and "placebench" not in facts.programs):
+        return _remote_program(facts, name, advice=f"apt install {name}, or install uv")
+    extra = " with its extra scaleout" if name == "nginx" else ""
+    seen = f"that of placebench{extra} there" if "placebench" in facts.programs else "uvx brings one"
+    return _Diagnosis(name, well=True, seen=seen)
 
 
 def _remote_ports(facts: "HostFacts", host: "RemoteHost") -> _Diagnosis:

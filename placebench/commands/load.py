@@ -3,7 +3,8 @@
 import shutil
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator
-from dataclasses import asdict
+from contextlib import contextmanager
+from dataclasses import asdict, replace
 from itertools import count, takewhile
 from pathlib import Path
 from statistics import fmean
@@ -89,7 +90,7 @@ def _configure_kind(parser: ArgumentParser) -> None:
         type=options.worker_count,
         default=1,
         metavar="N",
-        help="number of processes of this machine that make the load (default: 1)",
+        help="number of processes of this machine, or of each with --hosts, that make the load (default: 1)",
     )
     machines.add_argument(
         "--expect-workers",
@@ -100,7 +101,14 @@ def _configure_kind(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--bind",
         metavar="HOST:PORT",
-        help=f"with --expect-workers: where to listen for them (default: {_BIND}); whoever reaches it can take part",
+        help=f"with --expect-workers: where to listen for them (default: {_BIND}), with --hosts: likewise (default: a "
+        "free port); whoever reaches it can take part",
+    )
+    parser.add_argument(
+        "--hosts",
+        type=options.path,
+        metavar="FILE",
+        help="hosts file: start --processes locust workers on each of its machines with the role load, by SSH",
     )
     kind = parser.add_mutually_exclusive_group()
     kind.add_argument(
@@ -127,9 +135,9 @@ def _run(arguments: Namespace) -> int:
         return _search(arguments)
     if arguments.out:
         check_writable(make_folder(arguments.out) / _RESULT)
-    with Supervisor(folder := new_scratch_path("placebench-load-")):
+    with Supervisor(folder := new_scratch_path("placebench-load-")), _on_hosts(arguments, _spec(arguments)) as spec:
         try:
-            result = _load(_spec(arguments), folder)
+            result = _load(spec, folder)
         except LoadInterrupted as interrupted:
             say("interrupted" if interrupted.result else "interrupted before any request had ended")
             if interrupted.result:
@@ -180,11 +188,34 @@ def _spec(arguments: Namespace) -> "LoadSpec":
     )
 
 
+@contextmanager
+def _on_hosts(arguments: Namespace, spec: "LoadSpec") -> "Iterator[LoadSpec]":
+    """The spec with the workers that --hosts starts; those of --expect-workers are started by others."""
+    if arguments.hosts is None:
+        if spec.expect_workers:
+            host, _, port = spec.bind.rpartition(":")
+            say(
+                f"waiting for {spec.expect_workers} workers at {spec.bind}; on each: "
+                f"locust -f - --worker --master-host {host} --master-port {port}"
+            )
+        yield spec
+        return
+    if arguments.expect_workers:
+        raise LoadError("--expect-workers with --hosts: the file says which machines have workers")
+    from placebench.measure.remote_hosts import read_hosts
+    from placebench.remote.load_workers import load_workers
+
+    bind = _bind(arguments) if arguments.bind else ""
+    with load_workers(read_hosts(arguments.hosts), processes=arguments.processes, bind=bind) as workers:
+        say(f"{workers.count} workers on other machines connect to {workers.bind}")
+        yield replace(spec, processes=1, expect_workers=workers.count, bind=workers.bind)
+
+
 def _bind(arguments: Namespace) -> str:
     if arguments.bind is None:
         return _BIND
-    if arguments.expect_workers is None:
-        raise LoadError("--bind without --expect-workers: nothing listens there")
+    if arguments.expect_workers is None and arguments.hosts is None:
+        raise LoadError("--bind without --expect-workers or --hosts: nothing listens there")
     host, _, port = arguments.bind.rpartition(":")
     if not host or not port.isdecimal() or not 0 < int(port) <= _LAST_PORT:
         raise LoadError(f"--bind {arguments.bind!r}: expected an address of this machine and a port, as 10.0.0.5:5557")
@@ -194,12 +225,6 @@ def _bind(arguments: Namespace) -> str:
 def _load(spec: "LoadSpec", folder: Path) -> "LoadResult":
     from placebench.experiment.load_run import run_load
 
-    if spec.expect_workers:
-        host, _, port = spec.bind.rpartition(":")
-        say(
-            f"waiting for {spec.expect_workers} workers at {spec.bind}; on each: "
-            f"locust -f - --worker --master-host {host} --master-port {port}"
-        )
     label, total = ("requests", spec.requests) if spec.requests else ("seconds", round(spec.time_s or 0))
     with progress(label, total) as advance:
         return run_load(spec, folder=folder, progress=lambda done, _: advance(done))
@@ -335,7 +360,7 @@ def _search_spec(arguments: Namespace) -> "LoadSpec":
     from placebench.experiment.load_run import LoadSpec
 
     option = "--slo" if arguments.slo else "--until-errors"
-    for name in ("requests", "locustfile", "check_writes", "expect_workers"):
+    for name in ("requests", "locustfile", "check_writes", "expect_workers", "hosts"):
         if getattr(arguments, name):
             raise LoadError(
                 f"--{name.replace('_', '-')} with {option}: a search makes a load of its own, in steps of --time"

@@ -1,1 +1,1 @@
-"""A run on another machine, by SSH: `session` is the side that starts it, `far_side` is what runs there."""
+"""Other machines, by SSH: a run there (`session`, `far_side`), and parts that stand there (`machines`, `parts`)."""

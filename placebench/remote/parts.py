@@ -1,9 +1,11 @@
-"""The parts of a scale-out that run on this machine: `main` starts them as `placebench.remote.scale_out` orders.
+"""The parts of a scale-out or of a load on this machine: `main` starts those that are ordered.
 
 An order is a line on standard input. The process, and with it every part, ends with its standard input: when the
 connection does.
 """
 
+import os
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from typing import Any
@@ -21,6 +23,7 @@ from placebench.runtime.postgres.cluster import (
 from placebench.runtime.postgres.private_server import free_port, start_server
 from placebench.runtime.running_server import ServerSpec
 from placebench.runtime.scale_out import LoadBalancer
+from placebench.runtime.supervisor import ChildSpec, new_scratch_path, start_child
 
 _ANYBODY = "host all all all scram-sha-256\nhost replication all all scram-sha-256\n"
 
@@ -83,6 +86,17 @@ class _Parts:
         balancer = self._balancer = self._stack.enter_context(LoadBalancer(hosts, address=address, port=port))
         self._pids[name] = lambda: balancer.pid if balancer.is_running else None
         return balancer.url
+
+    def peer(self) -> str:
+        """The address of the machine that has connected to this one, as it is seen from here."""
+        return os.environ.get("SSH_CONNECTION", "no address").split()[0]
+
+    def load_workers(self, master: str, port: str, count: int) -> None:
+        """Start workers of locust, which connect to their master as soon as it is there."""
+        worker = [sys.executable, "-m", "locust", "-f", "-", "--worker", "--master-host", master, "--master-port", port]
+        for _ in range(count):
+            folder = new_scratch_path("placebench-worker-")
+            self._stack.enter_context(start_child(ChildSpec("locust", worker, cwd=folder, remove=folder)))
 
     def pids(self) -> dict[str, int]:
         """The main process of each part that runs."""

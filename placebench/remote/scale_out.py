@@ -1,23 +1,20 @@
 """A scale-out on machines of their own: `MachineScaleOut` starts its parts there by SSH, and ends them.
 
-                 ┌──ssh──▶ nginx                    role balancer
-    this machine ├──ssh──▶ service hosts            role service
-                 └──ssh──▶ primary and replicas     role database, the first is the primary
-
-On each machine one process (`placebench.remote.parts`) has its parts, and ends them when the connection ends.
+             ┌──ssh──▶ nginx                    role balancer
+this machine ├──ssh──▶ service hosts            role service
+             └──ssh──▶ primary and replicas     role database, the first is the primary
 """
 
 import secrets
-import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, suppress
-from dataclasses import dataclass, field
+from contextlib import ExitStack
+from dataclasses import dataclass
 from typing import Any, Final, Self, get_args
 
-from placebench.errors import LoadError, ServerError, UsageError
-from placebench.measure.remote_hosts import RemoteHost, Role, host_address, python_process
-from placebench.runtime.line_process import LineProcess
+from placebench.errors import UsageError
+from placebench.measure.remote_hosts import RemoteHost, Role, host_address
+from placebench.remote.machines import Machine, open_machines
 from placebench.runtime.postgres.cluster import (
     READER,
     WRITER,
@@ -28,42 +25,6 @@ from placebench.runtime.postgres.cluster import (
     wait_for_replicas,
 )
 from placebench.runtime.running_server import ServerSpec
-from placebench.runtime.supervisor import new_scratch_path
-
-_PROGRAM: Final = "from placebench.remote.parts import main; main()"
-
-
-@dataclass
-class Machine:
-    """A machine that parts are started on."""
-
-    name: str
-    host: RemoteHost
-    address: str
-    process: LineProcess
-    _lock: threading.Lock = field(default_factory=threading.Lock)
-
-    def port(self, role: Role) -> int:
-        """The port that the hosts file has for a role; 0 where it has none."""
-        return dict(zip(self.host.roles, self.host.ports, strict=False)).get(role, 0)
-
-    def order(self, order: str, **given: Any) -> Any:
-        """Have it done there; raises ServerError with the reason where it fails or the connection has ended."""
-        with self._lock:
-            try:
-                response = self.process.call({"order": order, "given": given})
-            except LoadError as error:
-                raise ServerError(str(error)) from error
-        if "error" in response:
-            raise ServerError(f"on {self.name}: {response['error']}")
-        return response["returned"]
-
-    def end(self) -> None:
-        """End its parts and wait until they are gone, also where Ctrl-C came before the response to another order."""
-        with suppress(LoadError):
-            response = self.process.call({"order": "end", "given": {}})
-            while response.get("returned") != "ended":
-                response = self.process.read()
 
 
 @dataclass(frozen=True)
@@ -71,11 +32,8 @@ class _Node:
     """A node of the cluster."""
 
     machine: Machine
+    address: str
     port: int
-
-    @property
-    def place(self) -> tuple[str, int]:
-        return self.machine.address, self.port
 
 
 class MachineScaleOut:
@@ -103,7 +61,7 @@ class MachineScaleOut:
         self._password = secrets.token_urlsafe(32)
         with ExitStack() as stack:
             announce(f"machines: {len(hosts)}")
-            machines = _open_machines(hosts, stack)
+            machines = open_machines(dict(sorted(hosts.items(), key=_database_first)), stack)
             databases, services, (balancer,) = (
                 [each for each in machines if role in each.host.roles] for role in _ROLES
             )
@@ -119,8 +77,8 @@ class MachineScaleOut:
             urls = self._start_hosts(spec)
             announce("nginx")
             self._machines |= {"nginx": balancer, **{name: node.machine for name, node in self._nodes.items()}}
-            port = balancer.port("balancer") or spec.port
-            self.url = balancer.order("balancer", name="nginx", hosts=urls, address=balancer.address, port=port)
+            where = {"address": host_address(balancer.host), "port": balancer.port("balancer") or spec.port}
+            self.url = balancer.order("balancer", name="nginx", hosts=urls, **where)
             self._stack = stack.pop_all()
 
     def __enter__(self) -> Self:
@@ -137,7 +95,7 @@ class MachineScaleOut:
     @property
     def databases(self) -> dict[str, str]:
         """The URL of each node alone."""
-        return {name: node_url(self._password, *node.place) for name, node in self._nodes.items()}
+        return {name: node_url(self._password, node.address, node.port) for name, node in self._nodes.items()}
 
     def pids(self) -> dict[str, int]:
         """The main process of each part that runs, by name, on its machine; ServerError for a lost connection."""
@@ -156,11 +114,11 @@ class MachineScaleOut:
 
     @property
     def _places(self) -> list[tuple[str, int]]:
-        return [node.place for node in self._nodes.values()]
+        return [(node.address, node.port) for node in self._nodes.values()]
 
     def _start_node(self, order: str, name: str, **more: str) -> None:
-        machine = self._nodes[name].machine
-        machine.order(order, name=name, address=machine.address, password=self._password, **more)
+        node = self._nodes[name]
+        node.machine.order(order, name=name, address=node.address, password=self._password, **more)
 
     def _add_replicas(self, *, synchronous: bool) -> None:
         _, *replicas = self._nodes
@@ -188,7 +146,7 @@ class MachineScaleOut:
 
         def start(name: str) -> str:
             machine = self._machines[name]
-            own = {"host": machine.address, "port": machine.port("service")}
+            own = {"host": host_address(machine.host), "port": machine.port("service")}
             return str(machine.order("host", name=name, spec=given | own))
 
         with ThreadPoolExecutor(len(self._machines)) as pool:
@@ -207,23 +165,12 @@ def check_roles(hosts: Mapping[str, RemoteHost]) -> dict[str, RemoteHost]:
     return {name: host for name, host in hosts.items() if set(host.roles) & set(_ROLES)}
 
 
-def _open_machines(hosts: Mapping[str, RemoteHost], stack: ExitStack) -> list[Machine]:
-    """Connect to all of them side by side; *stack* ends their parts one machine after the other, databases last."""
-
-    def connect(name: str, host: RemoteHost) -> Machine:
-        scratch = new_scratch_path("placebench-machine-")
-        process = stack.enter_context(
-            python_process(f"host {name}", name, host, _PROGRAM, scratch / "log", child="ssh", remove=scratch)
-        )
-        return Machine(name, host, host_address(host), process)
-
-    with ThreadPoolExecutor(len(hosts)) as pool:
-        machines = list(pool.map(connect, hosts, hosts.values()))
-    for machine in sorted(machines, key=lambda each: "database" not in each.host.roles):
-        stack.callback(machine.end)
-    return machines
+def _database_first(host: tuple[str, RemoteHost]) -> bool:
+    """To be ended last; otherwise the order of the file stays."""
+    return "database" not in host[1].roles
 
 
 def _make_node(number: int, machine: Machine) -> _Node:
-    given = {"address": machine.address, "port": machine.port("database")}
-    return _Node(machine, machine.order("node", name=f"node{number}", **given))
+    address = host_address(machine.host)
+    port = machine.order("node", name=f"node{number}", address=address, port=machine.port("database"))
+    return _Node(machine, address, port)

@@ -238,9 +238,13 @@ def _workers(arguments: Namespace, chosen: "ReferenceVariant") -> tuple[int, int
 def _check(arguments: Namespace, scaled: "ScaleOut | MachineScaleOut") -> int:
     """Exit code 1 for a stale read, a lost or doubled write; 3 where nobody could look for the writes."""
     from placebench.experiment.scale_out_check import FAULTS, INTERRUPTED, check_scale_out
+    from placebench.runtime.scale_out import ScaleOut
     from placebench.runtime.supervisor import Supervisor, new_scratch_path
     from placebench.seeding import find_topology
 
+    disturb = None
+    if arguments.fault and isinstance(scaled, ScaleOut):  # on other machines there are none
+        disturb = partial(FAULTS[arguments.fault].inflict, scaled)
     with Supervisor(folder := new_scratch_path("placebench-check-")), progress("claims", arguments.check) as advance:
         made = check_scale_out(
             scaled.url,
@@ -249,7 +253,7 @@ def _check(arguments: Namespace, scaled: "ScaleOut | MachineScaleOut") -> int:
             arguments.history or folder / "history.jsonl",
             claims=arguments.check,
             with_position=not arguments.no_position,
-            disturb=partial(FAULTS[arguments.fault].inflict, scaled) if arguments.fault else None,
+            disturb=disturb,
             progress=advance,
         )
     passed = made.history.passed
