@@ -203,7 +203,7 @@ def _on_hosts(arguments: Namespace, spec: "LoadSpec") -> "Iterator[LoadSpec]":
     if arguments.expect_workers:
         raise LoadError("--expect-workers with --hosts: the file says which machines have workers")
     from placebench.measure.remote_hosts import read_hosts
-    from placebench.remote.load_workers import load_workers
+    from placebench.remote.machines import load_workers
 
     bind = _bind(arguments) if arguments.bind else ""
     with load_workers(read_hosts(arguments.hosts), processes=arguments.processes, bind=bind) as workers:

@@ -153,7 +153,7 @@ def test_what_cannot_stand_is_one_line(
 @pytest.mark.parametrize(
     ("given", "says"),
     [
-        ("lab scaleout --hosts nowhere.toml", "neither a number nor a hosts file"),
+        ("lab scaleout --hosts nowhere.toml", "No such file"),
         ("lab scaleout --hosts 0", "from 1 to 16"),
         ("lab scaleout --hosts HOSTS --replicas 2", "--replicas with a hosts file"),
         ("lab scaleout --hosts HOSTS --check 5 --fault kill-host", "--fault with a hosts file"),

@@ -5,7 +5,7 @@ With a hosts file the parts are on its machines, by SSH; with --write they are f
 
 import json
 import time
-from argparse import ArgumentParser, ArgumentTypeError, Namespace
+from argparse import ArgumentParser, Namespace
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -47,7 +47,7 @@ def _configure(parser: ArgumentParser) -> None:
         "--hosts",
         type=_count_or_file,
         default=_HOSTS,
-        metavar="N|FILE",
+        metavar="N|FILE.toml",
         help=f"number of service hosts on this machine (default: {_HOSTS}), or a hosts file, whose machines have the "
         "service hosts, databases and nginx that its roles say, by SSH",
     )
@@ -111,13 +111,8 @@ def _configure(parser: ArgumentParser) -> None:
 
 
 def _count_or_file(text: str) -> int | Path:
-    """A number, or the path of a hosts file, which is looked for."""
-    if text.lstrip("+-").isdigit():
-        return options.whole(1, _MOST)(text)
-    path = options.path(text)
-    if not path.is_file():
-        raise ArgumentTypeError(f"{text!r} is neither a number nor a hosts file that is there")
-    return path
+    """A number, or the path of a hosts file."""
+    return options.path(text) if text.endswith(".toml") else options.whole(1, _MOST)(text)
 
 
 def _configure_files(parser: ArgumentParser) -> None:
