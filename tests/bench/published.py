@@ -817,12 +817,17 @@ def scaleout_started() -> str:
 # --- scaleout-7000.json, scaleout-60000.json, scaleout-1000000.json
 
 SIZES_FILE = "scaleout-7000.json"
-OF_60000, OF_A_MILLION = "scaleout-60000.json", "scaleout-1000000.json"
+OF_CACHED, OF_60000, OF_A_MILLION = "scaleout-cached.json", "scaleout-60000.json", "scaleout-1000000.json"
 
 
 @figure
 def scaleout_sizes() -> str:
     return _size_rows(raw(SIZES_FILE))
+
+
+@figure
+def scaleout_sizes_cached() -> str:
+    return _size_rows(raw(OF_CACHED))
 
 
 @figure

@@ -105,6 +105,12 @@ RECIPES = (
         smoke=_LEAST_SIZES,
     ),
     Recipe(
+        "scaleout-cached",
+        ("scaleout-cached.json",),
+        run="lab study scaleout --variant cached --trees 1000 --sizes 1x0,1x1,2x1 -n 3",
+        smoke=_LEAST_SIZES,
+    ),
+    Recipe(
         "scaleout-60000",
         ("scaleout-60000.json",),
         run="lab study scaleout --trees 8572 --sizes 1x1,2x1,3x1,4x1,2x2 --requests 40 -n 4",
