@@ -99,7 +99,7 @@ def find(recording: RecordingData, limits: Limits | None = None) -> tuple[Findin
     return tuple(sorted(found, key=lambda finding: finding.seconds, reverse=True))
 
 
-def _n_plus_one(statements: _Statements, _recording: RecordingData, limits: Limits) -> Iterator[Finding]:
+def _n_plus_one(statements: _Statements, recording: RecordingData, limits: Limits) -> Iterator[Finding]:
     """The same statement from the same line with different values, many times in one request."""
     # The further batches of one INSERT are no loop of the application's.
     different = [each for each in statements if not each.repeated and each.batch in (None, 1)]
@@ -108,12 +108,12 @@ def _n_plus_one(statements: _Statements, _recording: RecordingData, limits: Limi
         return
     first = different[0]
     if first.kind != "read":
-        yield _write_loop(different, most)
+        yield _write_loop(different, f"{most} times{_where(recording)}")
         return
-    title = f"{most} times in one request from one line, with different values"
+    title = f"{most} times{_where(recording)} from one line, with different values"
     advice = "load all at once: a join, an IN list, or an ORM's eager loading (selectinload, prefetch_related)"
     if first.caller is None and first.repeated is None:  # a light recording has neither lines nor values
-        title = f"{most} times in one request; mode full records from where, and whether with other values"
+        title = f"{most} times{_where(recording)}; mode full records from where, and whether with other values"
     elif first.relationship:
         title = f"{title}, loading {first.relationship}"
     if first.relationship:
@@ -121,7 +121,7 @@ def _n_plus_one(statements: _Statements, _recording: RecordingData, limits: Limi
     yield _finding("n+1", title, advice, different)
 
 
-def _write_loop(statements: _Statements, most: int) -> Finding:
+def _write_loop(statements: _Statements, how_often: str) -> Finding:
     """The finding of one write after the other."""
     kind = statements[0].kind
     advice = {
@@ -129,7 +129,7 @@ def _write_loop(statements: _Statements, most: int) -> Finding:
         "update": "one UPDATE for all rows: with an IN list or a join, or execute(update(Class), rows)",
         "delete": "one DELETE with an IN list, or cascades in the database",
     }.get(kind, "one statement for all of them, if there is one")
-    return _finding("n+1", f"{most} times in one request from one line, one row after the other", advice, statements)
+    return _finding("n+1", f"{how_often} from one line, one row after the other", advice, statements)
 
 
 def _are_pages(statements: _Statements) -> bool:
@@ -140,14 +140,14 @@ def _are_pages(statements: _Statements) -> bool:
     return bool(paged and full > 1 and set(counts[:-1]) == {full} and (counts[-1] or 0) <= full)
 
 
-def _duplicates(statements: _Statements, _recording: RecordingData, limits: Limits) -> Iterator[Finding]:
+def _duplicates(statements: _Statements, recording: RecordingData, limits: Limits) -> Iterator[Finding]:
     """The same statement with the same values again in one request."""
     again = [statement for statement in statements if statement.repeated]
     if len(again) >= limits.duplicates:
         yield _finding(
             "duplicate",
-            f"ran again with the same values {_times(_most_in_one_request(again))} in one request",
-            "keep the first result for the length of the request",
+            f"ran again with the same values {_times(_most_in_one_request(again))}{_where(recording)}",
+            "keep the first result, and pass it on",
             again,
         )
 
@@ -365,6 +365,11 @@ def _most_in_one_request(statements: Iterable[Statement]) -> int:
     return max(Counter(statement.request for statement in statements).values(), default=0)
 
 
+def _where(recording: RecordingData) -> str:
+    """What repetitions are counted in: a recording may be of no request at all, as of a script."""
+    return " in one request" if recording.requests > 1 else ""
+
+
 def _times(number: int) -> str:
     """How often, as text."""
     return "once" if number == 1 else f"{number} times"
@@ -373,7 +378,7 @@ def _times(number: int) -> str:
 def _in_one_request(number: int, recording: RecordingData) -> str:
     """How often something happened in the mean request, where that is more than once."""
     mean = number / recording.requests
-    return f", {units.average(mean)} times in one request" if mean > 1 else ""
+    return f", {units.average(mean)} times{_where(recording)}" if mean > 1 else ""
 
 
 def _nodes(statements: _Statements) -> Iterator[tuple[Statement, PlanNode, list[PlanNode]]]:

@@ -39,7 +39,7 @@ def test_a_statement_in_a_loop_is_n_plus_one() -> None:
 
     assert (finding.kind, finding.count, finding.caller, finding.seconds) == ("n+1", 5, HERE, pytest.approx(0.005))
     assert str(finding).splitlines() == [
-        "n+1: 5 times in one request from one line, with different values (5.00 ms)",
+        "n+1: 5 times from one line, with different values (5.00 ms)",
         "    /app/views.py:10 view",
         "    select ?",
         "    → load all at once: a join, an IN list, or an ORM's eager loading (selectinload, prefetch_related)",
@@ -62,7 +62,7 @@ def test_a_lazy_load_is_told_by_its_relationship() -> None:
     """What to load with its parents has a name."""
     (finding,) = find(Recording("r", "full", statements=[statement(relationship="Order.items")] * 5))
 
-    assert finding.title == "5 times in one request from one line, with different values, loading Order.items"
+    assert finding.title == "5 times from one line, with different values, loading Order.items"
     assert finding.advice == "load it with its parents: .options(selectinload(Order.items)), or joinedload"
 
 
@@ -70,7 +70,7 @@ def test_a_light_recording_claims_neither_line_nor_values() -> None:
     """It has none of them, so it says how to see them."""
     (finding,) = find(Recording("r", "light", statements=[statement(caller=None)] * 5))
 
-    assert finding.title == ("5 times in one request; mode full records from where, and whether with other values")
+    assert finding.title == ("5 times; mode full records from where, and whether with other values")
 
 
 def test_the_batches_of_one_insert_are_no_loop() -> None:
@@ -133,7 +133,7 @@ def test_a_scan_in_a_loop_costs_all_its_executions() -> None:
 
     (finding,) = (each for each in found if each.kind == "sequential scan")
     assert finding.seconds == pytest.approx(0.5)
-    assert finding.title == "20\u202f005 rows of t read for 5: (a = ?), 5 times in one request"
+    assert finding.title == "20\u202f005 rows of t read for 5: (a = ?), 5 times"
 
 
 def test_a_scan_that_a_plan_has_twice_is_one_finding() -> None:
@@ -145,7 +145,7 @@ def test_a_scan_that_a_plan_has_twice_is_one_finding() -> None:
     (finding,) = find(Recording("r", "plans", statements=[statement(plan=join)]))
 
     assert (finding.count, finding.seconds) == (30_005, pytest.approx(0.4))
-    assert finding.title.endswith(", 3 times in one request")
+    assert finding.title.endswith(", 3 times")
 
 
 @pytest.mark.parametrize("kind", ["Index Scan", "Tid Range Scan"])
@@ -360,7 +360,7 @@ def test_a_transaction_may_wait_for_less_than_50_ms(committed_s: float, found: l
         ),
         (
             [plan(spilled_kb=2048), plan(spilled_kb=2048)],
-            f"Hash Join wrote {units.size(2048 * 1024)} to disk, 2 times in one request",
+            f"Hash Join wrote {units.size(2048 * 1024)} to disk, 2 times",
             0.002,
         ),
         (
