@@ -49,7 +49,9 @@ def _log(folder: Path, *arguments: str) -> list[Commit]:
     except FileNotFoundError as error:
         raise HistoryError("a history needs git, and there is none on PATH") from error
     if ended.returncode:
-        said = f"no revision {revision!r} in {folder.resolve()}: {' '.join(ended.stderr.split())}"
-        raise HistoryError(said.replace(_TO_A_COMMIT, ""))
+        reason = " ".join(ended.stderr.split()).removeprefix("fatal: ")
+        if reason.startswith("bad revision"):
+            reason = "expected a branch, a tag or a commit of it"
+        raise HistoryError(f"no revision {revision.removesuffix(_TO_A_COMMIT)!r} in {folder.resolve()}: {reason}")
     pairs = (line.partition(" ") for line in ended.stdout.splitlines())
     return [Commit(name, subject) for name, _, subject in pairs]

@@ -134,7 +134,9 @@ class SuitePlugin:
             limit=max(0, self._config.getoption("sql_top")),
         )
         self._write_files(self._report)
-        if not self._profile.with_sql:
+        if not self._profile.tests:
+            self._notes.append("no statement was seen: no test ran; those whose fixtures fail are not recorded")
+        elif not self._profile.with_sql:
             self._notes.append(self._session.nothing_seen)
         if self._report.regressions and not self._updates:
             self._notes.append(f"after an intended change: --sql-update; where counts differ each time: null in {name}")

@@ -34,7 +34,7 @@ def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (["add"], 2, "placebench-history.jsonl has no reference yet: pin one with --reference"),
         (["add", "--reference", "v9"], 2, "no revision 'v9' in "),
         (["add", "--reference", "HEAD"], 2, "is the reference itself: name another revision"),
-        (["backfill", "v1..HEAD", "--reference", "HEAD"], 2, "no revision 'v1..HEAD' in "),
+        (["backfill", "v1..HEAD", "--reference", "HEAD"], 2, "expected a branch, a tag or a commit"),
         (["check"], 2, "no history placebench-history.jsonl: "),
         (["show"], 2, "no history placebench-history.jsonl: "),
         (["check", "--metric", "latency"], 2, "argument --metric: invalid choice: 'latency'"),

@@ -309,6 +309,16 @@ def test_a_suite_without_statements_says_what_was_looked_for(run: Run, tmp_path:
     assert ["SQLAlchemy" in line and "psycopg2" in line for line in lines if "no statement was seen" in line] == [True]
 
 
+def test_a_suite_whose_fixtures_fail_is_not_said_to_have_no_statements(run: Run, tmp_path: Path) -> None:
+    """Drivers that were looked for are not the reason."""
+    failing = "import pytest\n\n@pytest.fixture\ndef db():\n    raise OSError\n\n\ndef test_it(db):\n    pass\n"
+    (tmp_path / "test_shop.py").write_text(failing)
+
+    (line,) = (line for line in section(run("--sql").stdout) if "no statement was seen" in line)
+
+    assert "no test ran" in line
+
+
 def test_page_and_markdown_are_written_and_escape_what_they_show(run: Run, tmp_path: Path) -> None:
     """The page loads and runs nothing; the step summary is appended to what is there."""
     (tmp_path / "test_shop.py").write_text(
