@@ -69,7 +69,7 @@ MAY_IMPORT = {
     "locustfiles": {"topology", "loadgen", "telemetry", "paths"},
     # Programs among the tests, which are run by themselves.
     "bench": ALL | {"commands", "SqlProfiler"},
-    "oracle": {"runtime", "reference", "seeding", "tables"},
+    "oracle": {"runtime", "reference", "seeding", "tables", "errors"},
 }
 
 

@@ -57,7 +57,7 @@ def _run(arguments: Namespace) -> int:
         diagnoses = _hosts(arguments.hosts)
     else:
         of_python = (_python, _free_threaded, _profiler, _sampler, _system, _packages)
-        here = (*of_python, _uwsgi, _mod_wsgi, _postgresql, _mariadb, _processes)
+        here = (*of_python, _uwsgi, _mod_wsgi, _postgresql, _mariadb, _cache_server, _processes)
         diagnoses = [diagnose() for diagnose in here]
     well = all(each.well for each in diagnoses)
     emit(
@@ -164,6 +164,19 @@ def _mariadb() -> _Diagnosis:
     advice = "" if _installed("PyMySQL") else "its driver: pip install 'placebench[mariadb]'"
     seen = f"{seen}, for compare --database mariadb and lab study matrix"
     return _Diagnosis("MariaDB", well=True, seen=seen, advice=advice, optional=bool(advice))
+
+
+def _cache_server() -> _Diagnosis:
+    """What variants with responses:redis are served beside, and nothing else needs."""
+    from placebench.runtime.cache_server import find_cache_server
+
+    try:
+        seen = find_cache_server()
+    except ServerError as error:
+        return _Diagnosis("cache server", well=True, seen=str(error), optional=True)
+    advice = "" if _installed("redis") else "its client: pip install 'placebench[redis]'"
+    seen = f"{seen}, for the variants with responses:redis"
+    return _Diagnosis("cache server", well=True, seen=seen, advice=advice, optional=bool(advice))
 
 
 def _found(what: str, find: Callable[[], object]) -> _Diagnosis:

@@ -167,7 +167,7 @@ class _Rig:
                 requests=combination["requests"],
                 users=combination["users"],
                 slots=spec.processes * spec.threads,
-                meter=ServerMeter(server.worker_pids, near_url),
+                meter=ServerMeter(server.metered_pids, near_url),
                 folder=self._setup.folder,
             )
             server.check()

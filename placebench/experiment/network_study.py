@@ -197,7 +197,7 @@ class _Served:
             self._link,
             profile,
             self._database_url,
-            self._server.worker_pids,
+            self._server.metered_pids,
             lambda: [self._send_all(url, requests, encoding, study.clients)],
         )
         self._server.check()

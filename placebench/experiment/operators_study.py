@@ -175,7 +175,7 @@ class OperatorsStudy:
             warm = self._send(server, request, clients=setting.processes * setting.threads, requests=1)
             if None in warm.replies:
                 return {**warm.values(), **dict.fromkeys(TIMES)}
-            with ServerMeter(server.worker_pids, url) as meter:
+            with ServerMeter(server.metered_pids, url) as meter:
                 sent = self._send(server, request, clients=CLIENTS, requests=self.requests)
             server.check()
         read = meter.read()

@@ -137,7 +137,7 @@ def _loaded(
     setup.warm_up(server)
     with (
         sample_wait_events(setup.database_url, load.telemetry),
-        ServerMeter(server.worker_pids, setup.database_url) as meter,
+        ServerMeter(server.metered_pids, setup.database_url) as meter,
     ):
         try:
             result = run_load(load, folder=setup.folder / "log")

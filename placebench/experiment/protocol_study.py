@@ -136,7 +136,7 @@ def _over_http(study: ProtocolStudy, setup: StudySetup) -> Iterator[_MeasurePoin
         def measure(point: Point, profile: LinkProfile) -> Mapping[str, Any]:
             bodies: list[list[bytes]] = []
             read = partial(_bodies, link.url, requests, at_once[point["variant"]])
-            made = measure_job(link, profile, database_url, server.worker_pids, lambda: _timed(read, bodies))
+            made = measure_job(link, profile, database_url, server.metered_pids, lambda: _timed(read, bodies))
             for request, body in zip(requests, bodies[0], strict=True):
                 same.check(point["variant"], request, body)
             return {**made, "body_bytes": sum(map(len, bodies[0]))}

@@ -11,7 +11,7 @@ from placebench.errors import MissingExtraError
 from placebench.experiment.load_run import JobResult, locust_job, warm_up
 from placebench.experiment.same_responses import SameResponses
 from placebench.experiment.study import Measure, Point, StudySetup, StudySpec
-from placebench.experiment.variants import PLACEMENT, Variant, find_variant, require_uwsgi
+from placebench.experiment.variants import PLACEMENT, Variant, find_variant, require_servers
 from placebench.measure.meters import ServerMeter
 from placebench.reference.variants import ALGORITHMS, cumulative
 from placebench.runtime.application_servers import serve
@@ -110,7 +110,7 @@ def _find(name: str, placement_python: Path | None) -> Variant | str:
     if variant is None:
         return missing
     try:
-        require_uwsgi([variant])
+        require_servers([variant])
     except MissingExtraError as error:
         return str(error)
     return variant
@@ -140,7 +140,7 @@ def _measure(
             topology.request,
             requests=_REQUESTS[clients],
             users=clients,
-            meter=ServerMeter(server.worker_pids, url),
+            meter=ServerMeter(server.metered_pids, url),
             folder=setup.folder,
         )
         server.check()

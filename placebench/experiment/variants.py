@@ -31,6 +31,7 @@ from placebench.experiment.source_checkout import Origin, checked_out, read_orig
 from placebench.paths import is_file, profiles_folder
 from placebench.reference.variants import variant as reference_variant
 from placebench.runtime.application_servers import with_server
+from placebench.runtime.cache_server import find_cache_server
 from placebench.runtime.running_server import Interface, ServerSpec
 from placebench.runtime.uwsgi import uwsgi_program
 
@@ -125,6 +126,8 @@ class Variant:
     """Processes, and threads in each."""
     revisions: tuple[str, ...] = ()
     """Optional ones of the schema, which its copy of the database is brought to."""
+    cache_server: bool = False
+    """Whether a cache server is started beside its server."""
     postgres: Mapping[str, str] = field(default_factory=dict)
     """Settings of its PostgreSQL; none: it shares the comparison's."""
     origin: Origin | None = None
@@ -164,6 +167,7 @@ class Variant:
             threads=self.workers[1],
             python=Path(self.python) if self.python else None,
             any_response_is_ready=not self.ours,
+            cache_server=self.cache_server,
             log=log,
         )
 
@@ -201,13 +205,15 @@ def read_variants(
         variants.append(
             variant if seen[variant.name] == 1 else replace(variant, name=f"{variant.name}.{seen[variant.name]}")
         )
-    require_uwsgi(variants)
+    require_servers(variants)
     return tuple(variants)
 
 
-def require_uwsgi(variants: Sequence[Variant]) -> None:
-    """Raise MissingExtraError for a variant that needs uWSGI and whose environment has none."""
+def require_servers(variants: Sequence[Variant]) -> None:
+    """Raise MissingExtraError where a variant's environment has no uWSGI, ServerError where it has no cache server."""
     for variant in variants:
+        if variant.cache_server:
+            find_cache_server()
         if variant.server == "uwsgi":
             uwsgi_program(Path(variant.python) if variant.python else None)
 

@@ -49,7 +49,10 @@ def make_application(environment: Mapping[str, str], engine: Engine | None = Non
     chosen, engine, readers = _variant(environment), engine or make_engine(environment), _make_readers(environment)
     folder = environment.get("PLACEBENCH_TELEMETRY")
     telemeter = Telemeter(folder, engine=engine) if folder else None
-    served = make_app(engine, chosen.name, read_settings(environment), readers=readers)
+    settings = read_settings(environment)
+    if chosen.cache_server:
+        _check_cache_url(settings.cache_url)
+    served = make_app(engine, chosen.name, settings, readers=readers)
     app = _with_profiler(served, engine, environment, telemeter)
     if read_choice(environment, "PLACEBENCH_COMPRESS", ("0", "1")) == "1":
         app = compress_responses(app)
@@ -59,6 +62,15 @@ def make_application(environment: Mapping[str, str], engine: Engine | None = Non
     chosen.worker.heap()
     chosen.worker.gc_frequency()
     return app if telemeter is None else telemeter.wsgi(app)
+
+
+def _check_cache_url(url: str) -> None:
+    from placebench.reference.candidates.shared_responses import CacheService
+
+    try:
+        CacheService(url)
+    except ValueError as error:
+        raise ServerError("PLACEBENCH_CACHE_URL: expected redis://HOST:PORT of a Redis or Valkey") from error
 
 
 def _default_variant(environment: Mapping[str, str]) -> str:

@@ -1,7 +1,7 @@
-"""What an operator may set: of the search for candidates, as Placement's options of these names, and of claims."""
+"""What an operator may set: of the search for candidates, as Placement's options of these names, of claims, a cache."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from placebench.errors import ServerError
@@ -23,6 +23,7 @@ class ServiceSettings:
     maximum: int | None = None  # the search stops at so many candidates; None: at none
     strategy: str = DEPTH_FIRST  # one anchor after the other, or from each anchor by turns
     claims: str = _AT_ONCE  # how PUT /allocations/{consumer} writes
+    cache_url: str = field(default="", repr=False)  # of the cache service, for variants that keep responses there
 
 
 DEFAULTS: Final = ServiceSettings()
@@ -35,6 +36,7 @@ def read_settings(environment: Mapping[str, str]) -> ServiceSettings:
         maximum=_maximum(environment, "PLACEBENCH_MAX_CANDIDATES"),
         strategy=read_choice(environment, "PLACEBENCH_CANDIDATES_STRATEGY", (DEPTH_FIRST, BREADTH_FIRST)),
         claims=read_choice(environment, "PLACEBENCH_CLAIMS", (_AT_ONCE, _STEP_BY_STEP)),
+        cache_url=environment.get("PLACEBENCH_CACHE_URL", ""),
     )
 
 

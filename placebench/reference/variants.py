@@ -22,12 +22,13 @@ from placebench.reference.candidates.objects.search import Forest, TreeReader
 from placebench.reference.optimizations import model, queries, search, serialization, worker
 from placebench.reference.optimizations.model import Candidate, Model, ProviderInventory, Resource
 from placebench.reference.optimizations.optimization import OBJECTS, Implementation, Optimization
+from placebench.reference.optimizations.serialization import ResponseSource
 from placebench.reference.store.candidate_queries import ListBinding, RowReader, UsageTotals
 
 
 @dataclass(frozen=True, slots=True)
 class Implementations:
-    """One implementation of each optimization that a request takes; the last three are those of `dedup`."""
+    """One implementation of each optimization that a request takes."""
 
     rows: RowReader
     binding: ListBinding
@@ -43,7 +44,8 @@ class Implementations:
     totals: UsageTotals
     trees: TreeReader
     transaction: Mapping[str, Any] | None  # execution options of a single statement; None: those of a snapshot
-    reach: Callable[[Selection], bool]
+    responses: ResponseSource
+    reach: Callable[[Selection], bool]  # this and what follows: of `dedup`
     memberships: Callable[[CandidateRequest], bool]
     equivalence: Equivalence
 
@@ -80,6 +82,7 @@ _TRADE_OFFS: tuple[Optimization, ...] = (
     queries.TOTALS,
     queries.TRANSACTION,
     queries.INDEXES,
+    serialization.RESPONSES,
     worker.DRIVER,
     worker.POOL,
     worker.PING,
@@ -119,12 +122,10 @@ class Serving(TypedDict):
     module: str
     interface: Interface
     server: str
+    cache_server: bool
 
 
-_SERVING: Mapping[Interface, Serving] = {
-    "wsgi": {"module": "placebench.reference.wsgi:application", "interface": "wsgi", "server": "uwsgi"},
-    "asgi": {"module": "placebench.reference.asgi:application", "interface": "asgi", "server": "uvicorn"},
-}
+_SERVERS: Mapping[Interface, str] = {"wsgi": "uwsgi", "asgi": "uvicorn"}
 _POSTGRESQL = URL.create("postgresql")
 
 
@@ -138,6 +139,13 @@ class ReferenceVariant:
     revisions: tuple[str, ...] = ()  # of schema/options, which its database must be at
     postgresql_only: bool = False
     algorithm: str = OBJECTS
+    cache_server: bool = False
+    """Whether it needs a cache server."""
+
+    @property
+    def needs_change_log(self) -> bool:
+        """Whether it reads the change log, which only a primary has."""
+        return self.algorithm == "cached" or self.cache_server
 
     @property
     def interface(self) -> Interface:
@@ -151,8 +159,13 @@ class ReferenceVariant:
 
     @property
     def serving(self) -> Serving:
-        """The application, its interface, and the server that serves it where none is named."""
-        return _SERVING[self.interface]
+        """The application, its interface, the server that serves it where none is named, and what it needs beside."""
+        return {
+            "module": f"placebench.reference.{self.interface}:application",
+            "interface": self.interface,
+            "server": _SERVERS[self.interface],
+            "cache_server": self.cache_server,
+        }
 
 
 def variant(name: str) -> ReferenceVariant:
@@ -166,14 +179,18 @@ def variant(name: str) -> ReferenceVariant:
     values: dict[str, dict[str, Any]] = {"request": {}, "worker": {}, "database": {}}
     for field, implementation in chosen.items():
         values[_BY_FIELD[field].scope][field] = implementation.load()
-    return ReferenceVariant(
+    made = ReferenceVariant(
         name,
         Implementations(**values["request"]),
         WorkerImplementations(**values["worker"]),
         revisions=tuple(sorted({each.revision for each in chosen.values() if each.revision})),
         postgresql_only=algorithm in ALGORITHMS or any(each.postgresql_only for each in chosen.values()),
         algorithm=algorithm,
+        cache_server=any(each.cache_server for each in chosen.values()),
     )
+    if made.cache_server and made.interface == "asgi":
+        raise VariantError(f"the variant {name} would wait for its cache server in the event loop: name another driver")
+    return made
 
 
 def default_variant(backend: str) -> str:

@@ -9,6 +9,7 @@ PLACEBENCH_POOL_SIZE      connections a process may hold; default 10
 PLACEBENCH_RANDOMIZE_CANDIDATES  "1": under a limit any candidates, not the first ones; default "0"
 PLACEBENCH_MAX_CANDIDATES        the search stops at so many; default "-1", at none
 PLACEBENCH_CANDIDATES_STRATEGY   "depth-first" (default) or "breadth-first": by which trees it comes to so many
+PLACEBENCH_CACHE_URL      of a Redis or Valkey, redis://HOST:PORT; required by the variants that keep responses there
 PLACEBENCH_CLAIMS         "at_once" (default), one round trip where psycopg2 is the driver; or "step_by_step"
 PLACEBENCH_COMPRESS       "1": bodies in gzip for clients that accept it; default "0"
 PLACEBENCH_PROFILE        "light", "full", "sampled", "external", "flame" or "plans" profiles every request; default ""

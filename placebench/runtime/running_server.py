@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import ClassVar, Literal, Self
 
 from placebench.errors import ServerError
+from placebench.runtime.cache_server import CACHE_URL_VARIABLE, start_cache_server
 from placebench.runtime.supervisor import Child, ChildLog, ChildSpec, new_scratch_path, start_child
 
 POLL_S = 0.02
@@ -53,6 +54,8 @@ class ServerSpec:
     """Of the environment that the module is installed in, with a uWSGI beside it; None: this one."""
     any_response_is_ready: bool = False
     """Whether any response to `GET /` means that it serves, as for an application that has nothing there."""
+    cache_server: bool = False
+    """Whether a cache server is started beside it, and stopped with it."""
     telemetry: Path | None = None
     """Where each worker writes its telemetry; None: there is none."""
     log: Path | None = None
@@ -99,18 +102,23 @@ class RunningServer(ABC):
             spec.log.parent.mkdir(parents=True, exist_ok=True)
         self._spec = spec
         self._log = ChildLog(spec.log or scratch / "server.log")
-        self._child: Child = start_child(
-            ChildSpec(
-                name=self.name,
-                argv=argv,
-                env={**spec.variables(), **self._variables(spec)},
-                cwd=spec.folder or scratch,
-                log=self._log.path,
-                grace_s=self._grace_s or spec.grace_s,
-                remove=scratch,
-                adopts=True,
-            )
+        self._cache = start_cache_server(spec.prefix) if spec.cache_server else None
+        beside = {CACHE_URL_VARIABLE: self._cache.url} if self._cache else {}
+        child = ChildSpec(
+            name=self.name,
+            argv=argv,
+            env={**spec.variables(), **beside, **self._variables(spec)},
+            cwd=spec.folder or scratch,
+            log=self._log.path,
+            grace_s=self._grace_s or spec.grace_s,
+            remove=scratch,
+            adopts=True,
         )
+        try:
+            self._child: Child = start_child(child)
+        except BaseException:
+            self._stop_cache()
+            raise
         self.url = ""
 
     def __enter__(self) -> Self:
@@ -144,14 +152,22 @@ class RunningServer(ABC):
         except psutil.NoSuchProcess:
             return []
 
+    def metered_pids(self) -> list[int]:
+        """The processes that work for a request: the workers, and the cache server beside them."""
+        return [*self.worker_pids(), *self._cache_pids()]
+
     def pids(self) -> list[int]:
-        """All processes of the service: master, workers, what they have started, daemons too; none when it is gone."""
+        """All processes of the service: master, workers, what they have started, daemons too; none when it is gone.
+
+        The cache server is one of them.
+        """
         import psutil
 
         try:
-            return [each.pid for each in psutil.Process(self.guard_pid).children(recursive=True)]
+            children = psutil.Process(self.guard_pid).children(recursive=True)
         except psutil.NoSuchProcess:
             return []
+        return [*(each.pid for each in children), *self._cache_pids()]
 
     def check(self) -> None:
         """Raise ServerError if the master or a worker has died since the start, even when the worker was replaced."""
@@ -163,6 +179,7 @@ class RunningServer(ABC):
     def stop(self) -> None:
         """Serve the requests in flight, then end; a second call does nothing."""
         self._child.stop()
+        self._stop_cache()
 
     def log_tail(self, lines: int = 10) -> str:
         """The last lines of the server's log."""
@@ -180,6 +197,13 @@ class RunningServer(ABC):
             time.sleep(POLL_S)
         if self._child.poll() is not None:  # what responds is another one's
             raise self._start_error()
+
+    def _cache_pids(self) -> list[int]:
+        return [self._cache.pid] if self._cache else []
+
+    def _stop_cache(self) -> None:
+        if self._cache:
+            self._cache.stop()
 
     @abstractmethod
     def _command(self, spec: ServerSpec) -> list[str]:

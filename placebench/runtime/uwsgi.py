@@ -48,7 +48,7 @@ class UwsgiServer(RunningServer):
                     with suppress(ProcessLookupError):
                         os.kill(pid, signal.SIGHUP)
                 time.sleep(POLL_S)
-        self._child.stop()
+        super().stop()
 
     def _command(self, spec: ServerSpec) -> list[str]:
         return [

@@ -163,13 +163,47 @@ def plans() -> str:
     rows = []
     for path in sorted((TOP / "docs" / "lab" / "plans").glob("*.toml")):
         file = f"{path.stem}.json"
-        for name in changes(file, "wall_s") if (RESULTS / file).is_file() else ():
+        for name in changes(file, "wall_s") if (RESULTS / file).is_file() and path.stem != CACHE_SERVICE else ():
             is_measured, wall = name in changes(file), compared(file, name, "wall_s")
             cpu = _judged(compared(file, name)) if is_measured else (units.NOT_MEASURED, "–", "–", str(wall["n"]))
             label = f"`{name.removeprefix('tuned+')}`" if wall["variant"] == name else name
             rows.append((f"`{path.stem}`", label, *cpu, effect_of(wall), _counts(file, name)))
     head = "| Plan | Compared with `tuned` | Effect on CPU | Verdict | MDE | n | Effect on time | Counts per request |"
     return table(head, rows)
+
+
+CACHE_SERVICE = "cache-service"
+
+
+@figure
+def cache_service() -> str:
+    """A line for each variant: what it takes, and its effects against the first."""
+    file = f"{CACHE_SERVICE}.json"
+    names, first = changes(file), raw(file)["variants"][0]
+    rows = [(f"`{first}`", *_taken(file, names[0], "baseline_value"), "–", "–")]
+    for name in names:
+        made = compared(file, name)
+        if made["baseline"] == first:
+            effects = (f"{effect_of(made)}, {times(made['ratio'])}", effect_of(compared(file, name, "wall_s")))
+            rows.append((f"`{made['variant']}`", *_taken(file, name, "variant_value"), *effects))
+    return table("| Variant | CPU, ms | Memory, MB | Round trips | Effect on CPU | Effect on time |", rows)
+
+
+def _taken(file: str, name: str, of: str) -> tuple[str, ...]:
+    """CPU, memory and round trips of a side of a comparison."""
+    units_of = {"cpu_s": 1e3, "pss_bytes": 1e-6, "round_trips": 1}
+    return tuple(units.significant(compared(file, name, metric)[of] * factor) for metric, factor in units_of.items())
+
+
+@figure
+def cached_instead_of_a_service() -> str:
+    (made,) = (each for each in raw(f"{CACHE_SERVICE}.json")["comparisons"] if _is_of_both(each))
+    count = f"; n = {made['n']}"
+    return f"{effect(made['ratio'], made['low'], made['high'], n=count)}, {times(made['ratio'])}"
+
+
+def _is_of_both(made: dict[str, Any]) -> bool:
+    return (made["baseline"], made["variant"], made["metric"]) == ("dedup+responses:redis", "cached", "cpu_s")
 
 
 COUNTS = {

@@ -62,7 +62,7 @@ class Recipe:
 
 _LEAST = "--trees 4 -n 1 --rounds 1"
 _LEAST_SIZES = "--trees 4 --sizes 1x1 --requests 2 -n 1"
-PLANS = {"alternatives": 6, "connections": 3, "drivers": 3, "indexes": 3, "postgres": 3}
+PLANS = {"alternatives": 6, "cache-service": 2, "connections": 3, "drivers": 3, "indexes": 3, "postgres": 3}
 """Of docs/lab/plans: the rounds of a replicate. A raw file each."""
 RECIPES = (
     Recipe("steps", ("steps.json",), run="lab steps --trees 1000 -n 12", smoke=_LEAST),

@@ -12,10 +12,10 @@ def server_cpu(served: RunningServer, database_url: str) -> Callable[[], float |
 
     It gives None where a connection was closed meanwhile, since nobody can read any more what its backend used.
     """
-    database_before, workers_before = read_backends(database_url), read_cpu_by_pid(served.worker_pids())
+    database_before, workers_before = read_backends(database_url), read_cpu_by_pid(served.metered_pids())
 
     def cpu_s() -> float | None:
-        workers_s = cpu_between(workers_before, read_cpu_by_pid(served.worker_pids()))
+        workers_s = cpu_between(workers_before, read_cpu_by_pid(served.metered_pids()))
         database_s = backend_cpu_between(database_before, read_backends(database_url))
         return None if database_s is None else workers_s + database_s
 

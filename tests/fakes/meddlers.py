@@ -23,6 +23,7 @@ from placebench.reference.api.candidates_query import parse_query
 from placebench.reference.api.handlers.candidates import find_candidates
 from placebench.reference.api.pipeline import make_app
 from placebench.reference.api.problems import BadRequest
+from placebench.reference.settings import DEFAULTS, ServiceSettings
 from placebench.reference.store.database import Database
 from placebench.reference.variants import variant
 
@@ -264,18 +265,20 @@ def send_to(engine: Engine) -> Callable[[str, str, Any], Any]:
     return send
 
 
-def compare(database: Database, query: str, *, naive_first: bool) -> str | None:
-    """What cached answers otherwise than naive in one transaction; None if they agree."""
+def compare(
+    database: Database, query: str, *, naive_first: bool, name: str = "cached", settings: ServiceSettings = DEFAULTS
+) -> str | None:
+    """What the variant of this name answers otherwise than naive in one transaction; None if they agree."""
     request = parse_query(query)
     with database.snapshot() as connection:
-        bodies = {}
-        for name in ("naive", "cached") if naive_first else ("cached", "naive"):
+        bodies, other = {}, name
+        for name in ("naive", other) if naive_first else (other, "naive"):
             try:
-                found = find_candidates(connection, request, variant(name))
+                found = find_candidates(connection, request, variant(name), settings)
                 bodies[name] = found if isinstance(found, bytes) else b"".join(found)
             except BadRequest as error:
                 bodies[name] = type(error).__name__.encode()
-        return difference(parse_response(bodies["naive"]), parse_response(bodies["cached"]))
+        return difference(parse_response(bodies["naive"]), parse_response(bodies[other]))
 
 
 @contextmanager

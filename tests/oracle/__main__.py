@@ -28,6 +28,7 @@ from tally import DisagreementError, Tally
 from writing import Writing, operations
 
 from placebench import tables
+from placebench.errors import ServerError
 from placebench.reference.variants import (
     ALGORITHMS,
     algorithms_leave_one_out,
@@ -37,9 +38,11 @@ from placebench.reference.variants import (
     missing_extra,
     variant,
 )
+from placebench.runtime.cache_server import start_cache_server
 from placebench.runtime.postgres import open_server
 from placebench.seeding import migrate
 
+SHARED_RESPONSES = "dedup+responses:redis"
 CLOUDS = 40  # to be asked, a round
 CHANGED_CLOUDS = 8
 QUERIES = 16  # of a cloud, at most
@@ -83,6 +86,7 @@ def opened(python: str, tally: Tally) -> Iterator[list[Round]]:
     with ExitStack() as stack:
         folder = stack.enter_context(TemporaryDirectory(prefix="placebench-oracle-"))
         server = stack.enter_context(open_server())
+        cache_url = opened_cache(stack)
 
         def program(url: str, **options: str) -> tuple[Engine, Any]:
             engine = prepared(url)
@@ -94,12 +98,17 @@ def opened(python: str, tally: Tally) -> Iterator[list[Round]]:
             names = (
                 "tuned",
                 *ALGORITHMS,
+                SHARED_RESPONSES,
                 *algorithms_leave_one_out(),
                 *cumulative()[:-1],
                 *leave_one_out(),
                 *further_alternatives(),
             )
-            ours = {name: Ours(engine, name) for name in names if can_answer(engine, name)}
+            ours = {
+                name: Ours(engine, name, cache_url if name == SHARED_RESPONSES else "")
+                for name in names
+                if can_answer(engine, name) and (cache_url or name != SHARED_RESPONSES)
+            }
             return Reading(name, engine, theirs, ours, tally, wide)
 
         def writing(name: str, url: str, our_url: str) -> Writing:
@@ -124,6 +133,17 @@ def opened(python: str, tally: Tally) -> Iterator[list[Round]]:
                 )
             ),
         ]
+
+
+def opened_cache(stack: ExitStack) -> str:
+    """The URL of a cache service of our own; empty where none is installed, which is said."""
+    try:
+        cache = start_cache_server()
+    except ServerError as error:
+        print(f"left out: {SHARED_RESPONSES}, {error}")
+        return ""
+    stack.callback(cache.stop)
+    return cache.url
 
 
 def can_answer(engine: Engine, name: str) -> bool:
@@ -165,7 +185,7 @@ def examples(number: int, count: int) -> Callable[[Any], Any]:
 
 def round_of_reads(reading: Reading) -> Round:
     """Clouds, each asked some queries."""
-    often = [name for name in ("tuned", *ALGORITHMS) if name in reading.ours]
+    often = [name for name in ("tuned", *ALGORITHMS, SHARED_RESPONSES) if name in reading.ours]
     variants = st.sampled_from(often * (len(reading.ours) // len(often)) + list(reading.ours))
 
     def run(number: int) -> None:

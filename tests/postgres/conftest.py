@@ -5,6 +5,7 @@ import json
 import re
 import threading
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 from uuid import NAMESPACE_URL, uuid5
 from wsgiref.simple_server import WSGIRequestHandler, make_server
@@ -15,13 +16,14 @@ from sqlalchemy.ext.asyncio import create_async_engine
 from sqlalchemy.util import greenlet_spawn
 
 from placebench import tables
-from placebench.errors import DatabaseError
+from placebench.errors import DatabaseError, ServerError
 from placebench.reference.api.candidates_query import parse_query
 from placebench.reference.api.handlers.candidates import find_candidates
 from placebench.reference.api.pipeline import make_app
 from placebench.reference.settings import DEFAULTS, ServiceSettings
 from placebench.reference.store.database import Database
 from placebench.reference.variants import ALGORITHMS, variant
+from placebench.runtime.cache_server import find_cache_server, start_cache_server
 from placebench.runtime.mariadb import MariaDbServer, find_mariadbd, temporary_mariadb
 from placebench.runtime.postgres import Server
 from placebench.seeding import migrate, migrate_options
@@ -29,6 +31,7 @@ from placebench.seeding import migrate, migrate_options
 CLASSES = ("VCPU", "MEMORY_MB", "DISK_GB", "VGPU")
 TRAITS = ("MISC_SHARES_VIA_AGGREGATE", "HW_CPU_X86_AVX", "STORAGE_DISK_SSD", "CUSTOM_RED", "CUSTOM_BLUE")
 ASYNCHRONOUS = "dedup+driver:asyncpg"
+SHARED_RESPONSES = "dedup+responses:redis"
 OWN = "own"  # as the name of a variant: the one that the cloud was made with
 SHARES = "MISC_SHARES_VIA_AGGREGATE"
 
@@ -36,9 +39,10 @@ SHARES = "MISC_SHARES_VIA_AGGREGATE"
 class Cloud:
     """Providers added by name to one database, and the answers it gives, with the names in place of the UUIDs."""
 
-    def __init__(self, engine: Engine, variant_name: str = "tuned") -> None:
+    def __init__(self, engine: Engine, variant_name: str = "tuned", cache_url: str = "") -> None:
         """variant_name: of the variant that answers where a question names none."""
         self._engine = engine
+        self._cache_url = cache_url
         self._database = Database(engine)
         self.own = variant_name
         self.dialect = engine.dialect.name
@@ -110,6 +114,7 @@ class Cloud:
 
     def _body(self, query: str, name: str, settings: ServiceSettings) -> bytes:
         with self._database.snapshot() as connection:
+            settings = replace(settings, cache_url=self._cache_url)
             found = find_candidates(connection, parse_query(query), variant(name), settings)
             return found if isinstance(found, bytes) else b"".join(found)
 
@@ -210,6 +215,19 @@ def mariadb() -> Iterator[MariaDbServer]:
 
 
 @pytest.fixture(scope="session")
+def cache_url() -> Iterator[str]:
+    """A cache server of our own, for the session; without the program or its client the tests are skipped."""
+    pytest.importorskip("redis", reason="redis is not installed: pip install 'placebench[redis]'")
+    try:
+        find_cache_server()
+    except ServerError as error:
+        pytest.skip(str(error))
+    running = start_cache_server()
+    yield running.url
+    running.stop()
+
+
+@pytest.fixture(scope="session")
 def _mariadb(mariadb: MariaDbServer) -> Iterator[Engine]:
     engine = create_engine(mariadb.database("cloud"))
     tables.metadata.create_all(engine)
@@ -245,11 +263,13 @@ def _in_event_loop(_postgresql: Engine) -> Iterator[tuple[Engine, asyncio.Runner
         loop.run(greenlet_spawn(engine.dispose))
 
 
-@pytest.fixture(params=["on_postgresql", "on_mariadb", "on_sqlite", *ALGORITHMS, ASYNCHRONOUS])
+@pytest.fixture(params=["on_postgresql", "on_mariadb", "on_sqlite", *ALGORITHMS, ASYNCHRONOUS, SHARED_RESPONSES])
 def cloud(request: pytest.FixtureRequest) -> Cloud:
     """A cloud without providers, on each database; for each algorithm, which want PostgreSQL; in an event loop."""
     if request.param == ASYNCHRONOUS:
         return EventLoopCloud(request.getfixturevalue("on_postgresql"), *request.getfixturevalue("_in_event_loop"))
+    if request.param == SHARED_RESPONSES:
+        return Cloud(request.getfixturevalue("on_postgresql"), request.param, request.getfixturevalue("cache_url"))
     if request.param in ALGORITHMS:
         return Cloud(request.getfixturevalue("on_postgresql"), request.param)
     return Cloud(request.getfixturevalue(request.param))

@@ -61,11 +61,11 @@ def _run(arguments: Namespace) -> int:
 
 def _placement(python: Path | None) -> str | None:
     """The Python of the real Placement: the one that is named, or the oracle's; None without either."""
-    from placebench.experiment.variants import PLACEMENT, read_variant, require_uwsgi
+    from placebench.experiment.variants import PLACEMENT, read_variant, require_servers
 
     try:
         variant = read_variant(PLACEMENT, placement_python=python)
-        require_uwsgi([variant])
+        require_servers([variant])
     except PlacebenchError:
         if python is not None:
             raise

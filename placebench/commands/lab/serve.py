@@ -142,8 +142,8 @@ def _seeded(url: str, chosen: "ReferenceVariant") -> str:
             raise DatabaseError(
                 "this database has no table resource_providers: run `placebench lab seed --db URL` first"
             )
-    if chosen.algorithm == "cached" and not has_change_log(url):
-        raise DatabaseError(f"the variant cached: {NO_CHANGE_LOG}")
+    if chosen.needs_change_log and not has_change_log(url):
+        raise DatabaseError(f"the variant {chosen.name}: {NO_CHANGE_LOG}")
     for lacking in set(chosen.revisions) - (applied_options(url) if chosen.revisions else set()):
         raise DatabaseError(
             f"the variant {chosen.name} needs the revision {lacking}: run `placebench lab seed --option {lacking}`"

@@ -107,7 +107,7 @@ def _problem(name: str, there: Collection[str], *, logged: bool) -> str:
 
     if missing := missing_extra(name):  # before anything else: without it the variant cannot be made
         return missing
-    if variant(name).algorithm == "cached" and not logged:
+    if variant(name).needs_change_log and not logged:
         return NO_CHANGE_LOG
     lacking = [each for each in variant(name).revisions if each not in there]
     return "".join(f"its database lacks the revision {each}: placebench lab seed --option {each}" for each in lacking)

@@ -44,6 +44,7 @@ class Implementation:
         extra: The package that it needs.
         revision: Of schema/options, which the variant's database must be at.
         postgresql_only: Whether it needs PostgreSQL.
+        cache_server: Whether it needs a cache server, and the change log.
     """
 
     name: str
@@ -51,6 +52,7 @@ class Implementation:
     extra: Extra | None = None
     revision: str = ""
     postgresql_only: bool = False
+    cache_server: bool = False
 
     def load(self) -> Any:
         """Return what a variant holds; raise MissingExtraError where its package is not installed."""

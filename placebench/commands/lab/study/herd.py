@@ -36,12 +36,12 @@ def _configure(parser: ArgumentParser) -> None:
 def _run(arguments: Namespace) -> int:
     """Measure every number of schedulers on both inventories."""
     from placebench.experiment.herd_study import HerdStudy
-    from placebench.experiment.variants import PLACEMENT, read_variant, require_uwsgi
+    from placebench.experiment.variants import PLACEMENT, read_variant, require_servers
     from placebench.seeding import find_topology
 
     quick = is_quick(arguments)
     placement = read_variant(PLACEMENT, placement_python=arguments.placement_python)
-    require_uwsgi([placement])
+    require_servers([placement])
     trees = arguments.trees or (_QUICK_TREES if quick else _TREES)
     topologies = [find_topology(name, trees=trees, seed=arguments.seed) for name in _TOPOLOGIES]
     claims = arguments.claims or (_QUICK_CLAIMS if quick else _CLAIMS)

@@ -142,7 +142,7 @@ def _latencies_ms(arguments: Namespace) -> tuple[float, ...]:
 
 
 def _variants(arguments: Namespace) -> "tuple[Variant, ...]":
-    from placebench.experiment.variants import read_variant, require_uwsgi
+    from placebench.experiment.variants import read_variant, require_servers
 
     names = arguments.variants or ("naive", "tuned")
     variants = tuple(read_variant(name, placement_python=arguments.placement_python) for name in names)
@@ -152,7 +152,7 @@ def _variants(arguments: Namespace) -> "tuple[Variant, ...]":
         if not variant.ours and (arguments.job == "waits" or arguments.compress):
             what = "--job waits" if arguments.job == "waits" else "--compress"
             raise PlacebenchError(f"{what} needs the reference service: leave {variant.name} out of --variants")
-    require_uwsgi(variants)
+    require_servers(variants)
     return variants
 
 

@@ -45,12 +45,12 @@ def _configure(parser: ArgumentParser) -> None:
 def _run(arguments: Namespace) -> int:
     """Measure every setting on every inventory."""
     from placebench.experiment.operators_study import OperatorsStudy, read_plan
-    from placebench.experiment.variants import PLACEMENT, read_variant, require_uwsgi
+    from placebench.experiment.variants import PLACEMENT, read_variant, require_servers
     from placebench.seeding import find_topology
 
     plan = read_plan(arguments.plan)
     placement = read_variant(PLACEMENT, placement_python=arguments.placement_python)
-    require_uwsgi([placement])
+    require_servers([placement])
     topologies = [
         find_topology(name, trees=trees_of(arguments), seed=arguments.seed)
         for name in arguments.inventories or plan.inventories

@@ -61,14 +61,14 @@ def _run(arguments: Namespace) -> int:
     """Search the knee of every variant."""
     from placebench.experiment.capacity import parse_objective
     from placebench.experiment.saturation_study import SaturationStudy
-    from placebench.experiment.variants import CONTROL, read_variant, require_uwsgi
+    from placebench.experiment.variants import CONTROL, read_variant, require_servers
 
     quick, topology = is_quick(arguments), topology_of(arguments)
     names = arguments.variants or (_QUICK_VARIANTS if quick else _VARIANTS)
     if CONTROL in names:
         raise PlacebenchError(f"--variants {','.join(names)}: {CONTROL} has no candidates")
     variants = [read_variant(name, placement_python=arguments.placement_python) for name in names]
-    require_uwsgi(variants)
+    require_servers(variants)
     study = SaturationStudy(
         variants=variants,
         objective=parse_objective(arguments.slo),

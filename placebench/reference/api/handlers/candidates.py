@@ -34,10 +34,18 @@ def find_candidates(
 ) -> Body:
     """Return the JSON body of GET /allocation_candidates, from plain SELECTs in the connection's transaction.
 
+    A variant with a cache service may have it from there, as it was for the same state.
     A body over 50 MB comes in parts, of which the last ones read from the connection.
     Raises BadRequest for names that the database does not know, unless the response is empty before they matter.
     """
-    return _ALGORITHMS[variant.algorithm](connection, request, variant.implementations, settings)
+
+    def compute() -> Body:
+        return _ALGORITHMS[variant.algorithm](connection, request, variant.implementations, settings)
+
+    if settings.randomize or not settings.cache_url:
+        return compute()
+    key = (variant.name, request, replace(settings, cache_url=""))
+    return variant.implementations.responses(compute, connection, key, settings.cache_url)
 
 
 def list_candidates(call: Call) -> Response:
@@ -58,8 +66,8 @@ def list_candidates(call: Call) -> Response:
 
 
 def _snapshot(call: Call) -> AbstractContextManager[Connection]:
-    """Of a replica too, but for an index: a standby does not tell which transactions its snapshot leaves out."""
-    return call.database.primary_snapshot() if call.variant.algorithm == "cached" else call.database.snapshot()
+    """Of a replica too, but for a change log: a standby does not tell which transactions its snapshot leaves out."""
+    return call.database.primary_snapshot() if call.variant.needs_change_log else call.database.snapshot()
 
 
 def _list_in_older_form(call: Call, request: CandidateRequest) -> Response:

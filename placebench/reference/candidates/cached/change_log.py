@@ -8,7 +8,7 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 from time import monotonic
-from typing import Final
+from typing import ClassVar, Final
 
 from sqlalchemy import URL, Connection, NullPool, create_engine, text
 from sqlalchemy.exc import DBAPIError
@@ -44,6 +44,7 @@ NO_CHANGE_LOG: Final = (
     "this database has no change log; `placebench lab seed --trees 0 --db URL` makes one (PostgreSQL 13 or later)"
 )
 _LOOK: Final = "SELECT now, registered, holds, changes FROM placebench_look(%s, %s)"
+_REVISION: Final = "SELECT now, registered, holds, revision FROM placebench_revision(%s)"
 _NO_SUCH_FUNCTION: Final = "42883"
 
 _Range = tuple[int, int]  # the lowest and the highest of some ids
@@ -104,6 +105,26 @@ def check_visibility(connection: Connection, reader: str, since: PgSnapshot | No
     return VisibilityCheck(snapshot, row.registered, row.holds, changed)
 
 
+@dataclass(frozen=True, slots=True)
+class DataRevision:
+    """Which state of the data a transaction sees, and whether it can be relied on: see `VisibilityCheck`."""
+
+    snapshot: PgSnapshot
+    registered: bool
+    holds: bool
+    revision: str | None
+    """The same text is the same state, for all who use the reader's entry; None without an entry."""
+
+
+def read_revision(connection: Connection, reader: str) -> DataRevision:
+    """Return the revision of the data that the connection's transaction sees; 1 round trip.
+
+    SELECT now, registered, holds, revision FROM placebench_revision(:reader)
+    """
+    row = connection.exec_driver_sql(_REVISION, (reader,)).one()
+    return DataRevision(PgSnapshot.parse(row.now), row.registered, row.holds, row.revision)
+
+
 def _parse_changes(listed: str) -> Changes:
     """The changes in placebench_look's form: `provider 3 3,trait 7 9`."""
     ranges: dict[str, list[_Range]] = defaultdict(list)
@@ -157,6 +178,9 @@ _PATIENCE: Final = "SET lock_timeout = '200ms'"
 class ReaderLease:
     """The registration of one reader of the change log; `renew` is all that connects."""
 
+    _without: ClassVar[str] = "the variant cached keeps no index and responds as dedup"
+    """What a reader without an entry does, for the log."""
+
     def __init__(self, url: URL, clock: Callable[[], float] = monotonic) -> None:
         """url: of the database; nothing is connected to yet."""
         self._engine = create_engine(url, poolclass=NullPool, isolation_level="AUTOCOMMIT")
@@ -189,17 +213,21 @@ class ReaderLease:
 
     def _renew_entry(self, connection: Connection, seen: PgSnapshot | None) -> str | None:
         if self.reader is None:
-            reader: str | None = connection.scalar(text("SELECT placebench_register()::text"))
-            if reader is None:
-                self._drop_entry(_UNWATCHED)
-            return reader
+            return self._register(connection)
         if seen is not None:
             statement = text("SELECT placebench_renew(CAST(:reader AS uuid), CAST(:seen AS pg_snapshot))")
             connection.execute(statement, {"reader": self.reader, "seen": seen.text})
         return self.reader
 
+    def _register(self, connection: Connection) -> str | None:
+        """A new entry; None, which is logged, where writes may fire no trigger."""
+        reader: str | None = connection.scalar(text("SELECT placebench_register()::text"))
+        if reader is None:
+            self._drop_entry(_UNWATCHED)
+        return reader
+
     def _drop_entry(self, why: str) -> None:
         self.reader = None
         if why != self._last_warning:
-            log.warning("the variant cached keeps no index and responds as dedup: %s", why)
+            log.warning("%s: %s", self._without, why)
             self._last_warning = why
