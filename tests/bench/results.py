@@ -201,6 +201,13 @@ RECIPES = (
         )
         for name in ("latency", "pythons")
     ),
+    Recipe(
+        "matrix-releases",
+        ("matrix-releases.json",),
+        run="lab study matrix docs/lab/matrices/releases.toml --preset quick -n 8",
+        smoke="--trees 4 -n 1",
+        placement=True,
+    ),
 )
 """Add a line for a new raw file, and its figures to published.py."""
 
