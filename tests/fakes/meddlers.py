@@ -2,7 +2,7 @@
 
 `Meddler` writes as psql would: several transactions at once on connections of its own, committed in any order or
 rolled back, with savepoints, in either isolation level, one row or all. `Service` writes through an application of the
-API. `compare` asks naive and cached in one REPEATABLE READ transaction, on one connection.
+API. `compare` asks naive, cached and dedup in one REPEATABLE READ transaction, on one connection.
 """
 
 import random
@@ -268,17 +268,18 @@ def send_to(engine: Engine) -> Callable[[str, str, Any], Any]:
 def compare(
     database: Database, query: str, *, naive_first: bool, name: str = "cached", settings: ServiceSettings = DEFAULTS
 ) -> str | None:
-    """What the variant of this name answers otherwise than naive in one transaction; None if they agree."""
-    request = parse_query(query)
+    """What the variant of this name or dedup answers otherwise than naive in one transaction; None if they agree."""
+    request, others = parse_query(query), (name, "dedup")
     with database.snapshot() as connection:
-        bodies, other = {}, name
-        for name in ("naive", other) if naive_first else (other, "naive"):
+        bodies = {}
+        for each in ("naive", *others) if naive_first else (*others, "naive"):
             try:
-                found = find_candidates(connection, request, variant(name), settings)
-                bodies[name] = found if isinstance(found, bytes) else b"".join(found)
+                found = find_candidates(connection, request, variant(each), settings)
+                bodies[each] = found if isinstance(found, bytes) else b"".join(found)
             except BadRequest as error:
-                bodies[name] = type(error).__name__.encode()
-        return difference(parse_response(bodies["naive"]), parse_response(bodies[other]))
+                bodies[each] = type(error).__name__.encode()
+        naive, *found_by_others = (parse_response(bodies[each]) for each in ("naive", *others))
+        return next(filter(None, (difference(naive, found) for found in found_by_others)), None)
 
 
 @contextmanager

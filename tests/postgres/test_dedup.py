@@ -12,8 +12,9 @@ from placebench.reference.api.candidates_query import parse_query
 from placebench.reference.api.handlers.candidates import find_candidates
 from placebench.reference.api.problems import BadRequest
 from placebench.reference.candidates.dedup import service
+from placebench.reference.candidates.dedup.decode import DecodedTrees
 from placebench.reference.candidates.dedup.equivalence import equivalence_classes
-from placebench.reference.candidates.dedup.fetch import fetch
+from placebench.reference.candidates.dedup.fetch import fetch, read_rows
 from placebench.reference.candidates.dedup.relevance import Assessor
 from placebench.reference.candidates.dedup.statements import Trees
 from placebench.reference.candidates.dedup.tree_index import TreeIndex
@@ -142,3 +143,55 @@ def test_a_root_may_be_younger_than_its_children(cloud: Any, on_postgresql: Engi
 
     parents = {name: (each["parent_provider_uuid"], each["root_provider_uuid"]) for name, each in summaries.items()}
     assert parents == {"cn2": (None, "cn2"), "n": ("cn2", "cn2")}
+
+
+MOVE = "UPDATE resource_providers SET root_provider_id = 3, parent_provider_id = 3 WHERE id = 1"
+USE = "INSERT INTO allocations (resource_provider_id, resource_class_id, consumer_id, used) VALUES (1, 0, 'c', 3)"
+
+
+@pytest.mark.parametrize("cloud", ["dedup"], indirect=True)
+@pytest.mark.parametrize(
+    ("change", "candidates"),
+    [
+        (MOVE, ["cn VCPU:2, ss DISK_GB:9"]),
+        ("UPDATE inventories SET total = 1 WHERE resource_provider_id = 1", []),
+        ("DELETE FROM resource_provider_traits", []),
+        ("DELETE FROM resource_provider_aggregates WHERE resource_provider_id = 1", []),
+        (USE, []),
+    ],
+)
+def test_the_next_response_has_a_change_of_one_table_alone(
+    cloud: Any, on_postgresql: Engine, change: str, candidates: list[str]
+) -> None:
+    """Whichever of the rows are others, the trees that are kept are not used as they were.
+
+    cn [a]  VCPU 4    ss [a]  DISK 10    other  VCPU 1
+    """
+    cloud.add("cn", aggregates="a", VCPU=4)
+    cloud.add("ss", aggregates="a", traits="MISC_SHARES_VIA_AGGREGATE", DISK_GB=10)
+    cloud.add("other", VCPU=1)
+    query = "resources=VCPU:2,DISK_GB:9"
+    before = cloud.document(query)
+
+    with on_postgresql.begin() as connection:
+        connection.execute(text(change))
+
+    assert len(before["allocation_requests"]) == 1
+    assert cloud.candidates(query) == candidates
+    assert cloud.document(query)["provider_summaries"] != before["provider_summaries"]
+
+
+@pytest.mark.parametrize("cloud", ["dedup"], indirect=True)
+def test_only_trees_in_which_other_amounts_are_used_are_decoded_again(cloud: Any, on_postgresql: Engine) -> None:
+    """Of two trees of one kind the used one gets a class of its own, the other keeps its class."""
+    cloud.add("cn1", VCPU=4)
+    cloud.add("cn2", VCPU=4)
+    with on_postgresql.connect() as connection:
+        decoded = DecodedTrees(read_rows(connection), TreeIndex())
+        before = dict(decoded.index.class_of)
+        connection.execute(text(USE))
+        decoded.use(read_rows(connection))
+
+    assert before[1] is before[2] is decoded.index.class_of[2]
+    assert decoded.index.class_of[1].most == (1,)
+    assert list(before[2].trees) == [2]

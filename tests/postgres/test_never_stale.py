@@ -1,4 +1,4 @@
-"""The variant cached under foreign writers: no response is from a state that is over, or that is not yet."""
+"""The variants cached and dedup under foreign writers: no response is from a state that is over, or that is not yet."""
 
 import logging
 import os
@@ -57,7 +57,7 @@ def engine(url: str) -> Iterator[Engine]:
 
 
 def test_every_answer_is_naives(url: str, engine: Engine) -> None:
-    """After every few steps of transactions that overlap, naive and cached agree in one transaction."""
+    """After every few steps of transactions that overlap, naive, cached and dedup agree in one transaction."""
     chance, database = random.Random(SEED), Database(engine)
     meddler, service = Meddler(url, SEED), Service(send_to(engine), SEED)
     differing = []

@@ -7,9 +7,9 @@ from collections.abc import Callable, Hashable, Iterator
 from threading import Lock
 from time import monotonic
 from typing import Final
-from weakref import WeakKeyDictionary, WeakSet
+from weakref import WeakSet
 
-from sqlalchemy import URL, Connection, Engine, Pool
+from sqlalchemy import URL, Connection
 
 from placebench.reference.api.candidates_query import CandidateRequest
 from placebench.reference.candidates.cached.change_log import (
@@ -27,6 +27,7 @@ from placebench.reference.candidates.dedup.service import answer_by_dedup
 from placebench.reference.candidates.dedup.solver import solve
 from placebench.reference.candidates.dedup.statements import Trees
 from placebench.reference.candidates.dedup.tree_index import TreeIndex
+from placebench.reference.candidates.per_pool import PerPool
 from placebench.reference.candidates.results import Body
 from placebench.reference.settings import ServiceSettings
 from placebench.reference.variants import Implementations
@@ -34,10 +35,6 @@ from placebench.reference.variants import Implementations
 _MAX_CACHED_BYTES: Final = 16 * 1024 * 1024
 # Of all trees; beyond, to read everything costs less than to find the trees by their indexes.
 _SHARE_READ_BY_TREE: Final = 0.25
-
-# By the pool, which a server renews when it forks: no index and no lock is shared with another process.
-_indexes: Final["WeakKeyDictionary[Pool, CachedIndex]"] = WeakKeyDictionary()
-_indexes_lock: Final = Lock()
 
 
 def answer_from_cache(
@@ -48,16 +45,8 @@ def answer_from_cache(
     As `dedup` does where the index cannot be used: without a change log or all of its triggers, while another thread
     is ahead of this snapshot, and where the transaction is not REPEATABLE READ.
     """
-    body = _index_of(connection.engine).respond(connection, request, settings, implementations.equivalence)
+    body = _INDEXES.of(connection.engine).respond(connection, request, settings, implementations.equivalence)
     return answer_by_dedup(connection, request, implementations, settings) if body is None else body
-
-
-def _index_of(engine: Engine) -> "CachedIndex":
-    with _indexes_lock:
-        index = _indexes.get(engine.pool)
-        if index is None:
-            index = _indexes[engine.pool] = CachedIndex(engine.url)
-        return index
 
 
 class CachedIndex:
@@ -155,7 +144,7 @@ class CachedIndex:
             index.remove(root_id)
         if roots:
             fetch(connection, index, Trees.of(roots))
-        index.roots_of_named.clear()
+        index.names.roots_of_named.clear()
         return index
 
     def _drop(self) -> None:
@@ -163,17 +152,20 @@ class CachedIndex:
         self._bodies.clear()
 
 
+_INDEXES: Final = PerPool(lambda engine: CachedIndex(engine.url))
+
+
 def _read_names(connection: Connection, index: TreeIndex) -> None:
     """All names that exist; 2 round trips."""
-    index.traits = set(statements.read_names(connection, "traits"))
-    index.resource_classes = set(statements.read_names(connection, "resource_classes"))
+    index.names.traits = set(statements.read_names(connection, "traits"))
+    index.names.resource_classes = set(statements.read_names(connection, "resource_classes"))
 
 
 def _find_named(connection: Connection, index: TreeIndex, request: CandidateRequest) -> None:
     """The trees of in_tree, as long as nothing changes; a round trip if one was not requested before."""
     uuids = {group.in_tree for group in request.groups if group.in_tree is not None}
-    if unseen := uuids - index.roots_of_named.keys():
-        index.roots_of_named.update(statements.find_roots(connection, unseen))
+    if unseen := uuids - index.names.roots_of_named.keys():
+        index.names.roots_of_named.update(statements.find_roots(connection, unseen))
 
 
 class _ResponseCache:

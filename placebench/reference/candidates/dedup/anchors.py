@@ -69,7 +69,7 @@ def sharing_providers(index: TreeIndex, assessor: Assessor) -> list[SharingProvi
 
 def groups_in_tree(index: TreeIndex, assessor: Assessor, root_id: int) -> int:
     """Return the groups, as bits, that may use providers of this tree, as far as in_tree goes."""
-    named = index.roots_of_named
+    named = index.names.roots_of_named
     flags = [
         group.in_tree is None or not group.resources or named.get(group.in_tree) == root_id
         for group in assessor.request.groups

@@ -103,7 +103,7 @@ class _Grouping:
                 self._sharing_in.setdefault(uuid, []).append(number)
         self._elsewhere = groups_in_tree(index, assessor, _UNNAMED)
         self._special: dict[TreeClass, set[int]] = {}  # roots of trees that in_tree names or that have such providers
-        for root_id in {*index.roots_of_named.values(), *(each.root_id for each in self._sharing)}:
+        for root_id in {*index.names.roots_of_named.values(), *(each.root_id for each in self._sharing)}:
             if root_id in index.class_of:
                 self._special.setdefault(index.class_of[root_id], set()).add(root_id)
 

@@ -15,7 +15,7 @@ from placebench.reference.candidates.dedup.selection import (
     write_requests,
     write_summaries,
 )
-from placebench.reference.candidates.dedup.tree_index import TreeClass, TreeIndex
+from placebench.reference.candidates.dedup.tree_index import Names, TreeClass, TreeIndex
 from placebench.reference.candidates.results import Body
 from placebench.reference.settings import DEFAULTS, ServiceSettings
 
@@ -50,10 +50,10 @@ def write_body(index: TreeIndex, selected: Selected) -> Body:
     return write_document(write_requests(selected), write_summaries(selected, index))
 
 
-def has_all_names(index: TreeIndex, request: CandidateRequest) -> bool:
+def has_all_names(names: Names, request: CandidateRequest) -> bool:
     """Whether every trait and class that the request names exists."""
     root_traits = request.root_required | request.root_forbidden
-    return index.traits >= root_traits and all(_has_names(index, group) for group in request.groups)
+    return names.traits >= root_traits and all(_has_names(names, group) for group in request.groups)
 
 
 def _check_names(index: TreeIndex, request: CandidateRequest) -> bool:
@@ -61,11 +61,11 @@ def _check_names(index: TreeIndex, request: CandidateRequest) -> bool:
 
     As in Placement: once no candidate can come any more, nothing is looked at.
     """
-    if has_all_names(index, request):
+    if has_all_names(index.names, request):
         return True
     _check_traits(index, request.root_required | request.root_forbidden)
     for number, group in enumerate(request.groups):
-        if _has_names(index, group):
+        if _has_names(index.names, group):
             continue
         before = (replace(request, groups=(each,), same_subtrees=(), limit=1) for each in request.groups[:number])
         if not all(_has_candidate(index, each) for each in before) or not _has_anchor(index, request):
@@ -77,9 +77,9 @@ def _check_names(index: TreeIndex, request: CandidateRequest) -> bool:
     return False
 
 
-def _has_names(index: TreeIndex, group: RequestGroup) -> bool:
-    return index.traits >= group.forbidden.union(*group.required) and all(
-        name in index.resource_classes for name, _ in group.resources
+def _has_names(names: Names, group: RequestGroup) -> bool:
+    return names.traits >= group.forbidden.union(*group.required) and all(
+        name in names.resource_classes for name, _ in group.resources
     )
 
 
@@ -107,10 +107,10 @@ def _tree_classes(index: TreeIndex) -> Iterator[TreeClass]:
 
 def _check_classes(index: TreeIndex, group: RequestGroup) -> None:
     for name, _ in group.resources:
-        if name not in index.resource_classes:
+        if name not in index.names.resource_classes:
             raise BadRequest(f"no such resource class: {name}")
 
 
 def _check_traits(index: TreeIndex, names: frozenset[str]) -> None:
-    if unknown := sorted(names - index.traits):
+    if unknown := sorted(names - index.names.traits):
         raise BadRequest(f"no such traits: {', '.join(unknown)}")

@@ -8,13 +8,13 @@ that have it as one value; amounts in use, of which few are equal, come as one v
 
 from collections.abc import Collection
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from sqlalchemy import Connection, text
 
 from placebench.reference.store.candidate_queries import SHARING_TRAIT
 
-_Row = Any
+Row = Any
 
 _FEW_PROVIDERS: Final = 1_000  # providers that are named one by one
 _ROOTED: Final = "root_provider_id IS NOT NULL"
@@ -29,13 +29,23 @@ class Trees:
     @classmethod
     def of(cls, root_ids: Collection[int]) -> "Trees":
         """Return the trees of these roots, read by index."""
-        return cls(f"root_provider_id = ANY ('{{{','.join(map(str, root_ids))}}}')")
+        return cls(f"root_provider_id = ANY ({_array(root_ids)})")
 
     @classmethod
-    def after(cls, root_id: int, count: int) -> "Trees":
-        """Return so many trees, the next ones by the ids of their roots."""
-        roots = f"{_ROOTED} AND parent_provider_id IS NULL AND id > {root_id} ORDER BY id LIMIT {count}"
-        return cls(f"root_provider_id IN (SELECT id FROM resource_providers WHERE {roots})")
+    def after(cls, root_id: int, count: int, others: Collection[int] = ()) -> "Trees":
+        """Return so many trees, the next ones by the ids of their roots but for others; with these if they are first.
+
+        Args:
+            root_id: The last root that was read, 0 for none.
+            count: So many trees.
+            others: Roots of trees that are read with the first ones, wherever they are.
+        """
+        roots = f"{_ROOTED} AND parent_provider_id IS NULL AND id > {root_id}"
+        roots += f" AND id <> ALL ({_array(others)})" if others else ""
+        selected = f"(SELECT id FROM resource_providers WHERE {roots} ORDER BY id LIMIT {count})"
+        if others and not root_id:
+            selected = f"({selected} UNION ALL SELECT unnest({_array(others)}))"
+        return cls(f"root_provider_id IN {selected}")
 
     @classmethod
     def between(cls, first: int, last: int) -> "Trees":
@@ -54,11 +64,25 @@ class Trees:
         if not self.condition:
             return ""
         if len(provider_ids) <= _FEW_PROVIDERS:
-            return f"WHERE resource_provider_id = ANY ('{{{','.join(map(str, provider_ids))}}}')"
+            return f"WHERE resource_provider_id = ANY ({_array(provider_ids)})"
         return f"WHERE resource_provider_id IN (SELECT id FROM resource_providers WHERE {self.condition})"
 
 
-def read_providers(connection: Connection, trees: Trees) -> _Row:
+class TreeRows(NamedTuple):
+    """The rows of some trees, as the functions below return them; equal rows are equal trees."""
+
+    providers: Row
+    inventories: list[Row]
+    traits: list[Row]
+    aggregates: list[Row]
+    usages: list[Row]
+
+    def differ_in_usages_only(self, other: "TreeRows") -> bool:
+        """Whether the rest is equal, as the usages may be too."""
+        return self[:-1] == other[:-1]
+
+
+def read_providers(connection: Connection, trees: Trees) -> Row:
     """Return ids, the ids of parents (-1 for none) and uuids, tree by tree, the root first; 1 round trip, 1 row."""
     return _rows(
         connection,
@@ -71,7 +95,7 @@ def read_providers(connection: Connection, trees: Trees) -> _Row:
     )[0]
 
 
-def read_inventories(connection: Connection, having: str) -> list[_Row]:
+def read_inventories(connection: Connection, having: str) -> list[Row]:
     """Return (class id, the columns of an inventory, provider ids) of each distinct inventory; 1 round trip."""
     return _rows(
         connection,
@@ -85,7 +109,7 @@ def read_inventories(connection: Connection, having: str) -> list[_Row]:
     )
 
 
-def read_usages(connection: Connection, having: str) -> list[_Row]:
+def read_usages(connection: Connection, having: str) -> list[Row]:
     """Return (class id, provider ids, the amount in use at each, eight bytes long) of each class; 1 round trip."""
     return _rows(
         connection,
@@ -98,7 +122,7 @@ def read_usages(connection: Connection, having: str) -> list[_Row]:
     )
 
 
-def read_traits(connection: Connection, having: str) -> list[_Row]:
+def read_traits(connection: Connection, having: str) -> list[Row]:
     """Return (name, provider ids) of each trait that a provider of the trees holds; 1 round trip."""
     return _rows(
         connection,
@@ -110,7 +134,7 @@ def read_traits(connection: Connection, having: str) -> list[_Row]:
     )
 
 
-def read_aggregates(connection: Connection, having: str) -> list[_Row]:
+def read_aggregates(connection: Connection, having: str) -> list[Row]:
     """Return (uuid, provider ids) of each aggregate that a provider of the trees is in; 1 round trip."""
     return _rows(
         connection,
@@ -149,7 +173,7 @@ def read_names(connection: Connection, table: str) -> list[str]:
     return [row[0] for row in _rows(connection, f"SELECT name FROM {table}")]
 
 
-def find_roots(connection: Connection, uuids: Collection[str]) -> list[_Row]:
+def find_roots(connection: Connection, uuids: Collection[str]) -> list[Row]:
     """Return (uuid, root id) of the providers of these uuids.
 
     1 round trip: SELECT uuid, root_provider_id FROM resource_providers WHERE uuid = ANY (:uuids)
@@ -158,6 +182,11 @@ def find_roots(connection: Connection, uuids: Collection[str]) -> list[_Row]:
     return [tuple(row) for row in connection.execute(statement, {"uuids": list(uuids)})]
 
 
-def _rows(connection: Connection, statement: str) -> list[_Row]:
-    """What the driver hands out, without SQLAlchemy's own rows around it."""
-    return list(connection.exec_driver_sql(statement).cursor.fetchall())
+def _array(ids: Collection[int]) -> str:
+    return f"'{{{','.join(map(str, ids))}}}'::integer[]"
+
+
+def _rows(connection: Connection, statement: str) -> list[Row]:
+    """What the driver hands out, without SQLAlchemy's own rows around it; binary values as bytes."""
+    rows = connection.exec_driver_sql(statement).cursor.fetchall()
+    return [tuple([bytes(each) if isinstance(each, memoryview) else each for each in row]) for row in rows]

@@ -6,6 +6,7 @@ can be changed tree by tree, so it may serve one request or be kept.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 from weakref import WeakValueDictionary
 
@@ -88,6 +89,22 @@ class TreeClass:
         self.trees: dict[int, TreeTexts] = {}  # by the ids of their roots
 
 
+@dataclass(slots=True)
+class Names:
+    """Names that exist; those that nobody has and nobody requested may be missing."""
+
+    traits: set[str] = field(default_factory=set)
+    resource_classes: set[str] = field(default_factory=set)
+    roots_of_named: dict[str, int] = field(default_factory=dict)
+    """The root above each provider that an in_tree names, if there is one."""
+
+    def update(self, others: "Names") -> None:
+        """Add the others."""
+        self.traits |= others.traits
+        self.resource_classes |= others.resource_classes
+        self.roots_of_named |= others.roots_of_named
+
+
 class TreeIndex:
     """Trees by their layouts and classes, and which names exist."""
 
@@ -97,9 +114,7 @@ class TreeIndex:
         self.layouts: dict[object, TreeLayout] = {}  # that have a tree
         self.class_of: dict[int, TreeClass] = {}  # of each tree, by the id of its root
         self.sharing: dict[int, TreeClass] = {}  # of these, the trees with a provider that shares
-        self.traits: set[str] = set()  # names that exist; those that nobody requested may be missing
-        self.resource_classes: set[str] = set()
-        self.roots_of_named: dict[str, int] = {}  # the root above each provider that an in_tree names, if there is one
+        self.names = Names()
 
     def intern_provider(self, inventories: tuple[InventoryType, ...], traits: tuple[str, ...]) -> ProviderType:
         """Return the type of providers with these, the same object as long as it is used."""
