@@ -122,6 +122,7 @@ class WorkersStudy:
             },
             module=serving["module"] if point["workload"] == _QUERY else _WORKLOADS,
             interface=serving["interface"],
+            cache_server=serving["cache_server"] and point["workload"] == _QUERY,
             server=server,
             log=log,
         )
@@ -192,10 +193,11 @@ class _Meter:
         workers = server.worker_pids()
         different = list(dict.fromkeys(paths))
         workload, times = placement_workload(*different), len(paths) // len(different)
-        before, backends_before = read_tree_cpu_s(workers), self._backends(point)
+        metered = server.metered_pids()
+        before, backends_before = read_tree_cpu_s(metered), self._backends(point)
         with MemorySampler(server.pid, workers) as memory:
             seen = client.drive(server.url, workload, times=times, users=self.study.users)
-        cpu_s, backends_after = read_tree_cpu_s(workers) - before, self._backends(point)
+        cpu_s, backends_after = read_tree_cpu_s(metered) - before, self._backends(point)
         server.check()
         self._check(point, seen)
         return {
