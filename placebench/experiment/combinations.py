@@ -7,11 +7,11 @@ before what is installed.
 import json
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from placebench.errors import DatabaseError, MissingExtraError, PlacebenchError
 from placebench.experiment.matrix_plan import AXES, INSTALLED, THIS, Matrix, Point
@@ -60,6 +60,10 @@ class Installed:
     def version(self, *names: str) -> str | None:
         """The version of the first of these packages that is there."""
         return next((self.versions[name] for name in names if name in self.versions), None)
+
+    def after(self, packages: Iterable[str]) -> Self:
+        """With these, PACKAGE==VERSION, before what is installed."""
+        return replace(self, versions={**self.versions, **dict(each.split("==", 1) for each in packages)})
 
 
 @dataclass(frozen=True)
@@ -200,10 +204,15 @@ def combine(matrix: Matrix, *, placement_python: Path | None = None) -> list[tup
         variant, missing = find_variant(full["service"], matrix.tables, placement_python=placement_python)
         python, absent = environment(full["python"], variant.python if variant else None)
         pinned = dict(_pins(full, variant))
+        there = installed(python)
         if variant is not None:
-            packages = (*pinned.values(), *_constraints(matrix, full["version"], pinned))
-            variant = replace(variant, python=str(python) if python else None, origin=_with(variant.origin, packages))
-        made.append((point, Combination(full, variant, installed(python), missing or absent, pinned)))
+            constraints = tuple(_constraints(matrix, full["version"], pinned))
+            origin = _with(variant.origin, (*pinned.values(), *constraints))
+            variant, there = (
+                replace(variant, python=str(python) if python else None, origin=origin),
+                there.after(constraints),
+            )
+        made.append((point, Combination(full, variant, there, missing or absent, pinned)))
     return made
 
 

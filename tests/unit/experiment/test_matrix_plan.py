@@ -132,7 +132,7 @@ def test_a_release_comes_with_the_packages_of_its_time(tmp_path: Path) -> None:
     """Those of its file in the plan's folder, but for what an axis names; the installed one stays as it is."""
     (tmp_path / "python").write_text('#!/bin/sh\necho \'{"python": "3.12.1", "openstack-placement": "16.0.0"}\'\n')
     (tmp_path / "python").chmod(0o755)
-    (tmp_path / "of-15.txt").write_text("# then\noslo-policy==4.5.0\nopenstack-placement==15.0.0\n")
+    (tmp_path / "of-15.txt").write_text("# then\noslo-policy==4.5.0\nsqlalchemy==2.0.49\nopenstack-placement==15.0.0\n")
     (tmp_path / "mine.toml").write_text(
         "columns = 'version'\n[axes]\nservice = ['placement']\nversion = ['installed', '15.0.0', '14.0.0']\n"
         "[constraints]\n'15.0.0' = 'of-15.txt'\n'14.0.0' = 'absent.txt'\n[[jobs]]\nrequests = 1\ntrees = 1"
@@ -142,16 +142,15 @@ def test_a_release_comes_with_the_packages_of_its_time(tmp_path: Path) -> None:
     with pytest.raises(PlacebenchError, match=r"absent.txt, the constraints of version 14.0.0, cannot be read"):
         combine(matrix, placement_python=tmp_path / "python")
     (tmp_path / "absent.txt").write_text("")
-    origins = [
-        each.variant and each.variant.origin for _, each in combine(matrix, placement_python=tmp_path / "python")
-    ]
+    made = [each for _, each in combine(matrix, placement_python=tmp_path / "python")]
 
     assert "version" == matrix.columns
     assert [
         None,
-        Origin(packages=("openstack-placement==15.0.0", "oslo-policy==4.5.0")),
+        Origin(packages=("openstack-placement==15.0.0", "oslo-policy==4.5.0", "sqlalchemy==2.0.49")),
         Origin(packages=("openstack-placement==14.0.0",)),
-    ] == origins
+    ] == [each.variant and each.variant.origin for each in made]
+    assert [each.versions["sqlalchemy"] for each in made] == [None, "2.0.49", None]
 
 
 def test_a_driver_is_that_of_the_variant() -> None:
