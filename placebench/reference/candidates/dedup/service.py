@@ -1,19 +1,23 @@
 """The candidates read from PostgreSQL, all that they come from for every request: `answer_by_dedup`.
 
+Rows that a process has decoded before it does not decode again (`KeptTrees`). What is kept is used as far as it was
+decoded from equal rows, so it cannot be stale, whoever writes to the database and however.
+
 Which trees are read is decided here: all at once where all may have a candidate; a few at a time, ever more, where the
 search ends at a limit; and in a response too long to be held part by part, twice, since summaries follow requests.
 """
 
 from collections.abc import Callable, Iterator
+from threading import Lock
 from typing import Final
 
-from sqlalchemy import Connection
+from sqlalchemy import Connection, Engine
 
 from placebench.reference.api.candidates_query import CandidateRequest
+from placebench.reference.candidates.dedup.decode import DecodedTrees
 from placebench.reference.candidates.dedup.equivalence import equivalence_classes
 from placebench.reference.candidates.dedup.fetch import fetch, fetch_names, names_in, read_rows
-from placebench.reference.candidates.dedup.kept_trees import KEPT_TREES
-from placebench.reference.candidates.dedup.relevance import Assessor
+from placebench.reference.candidates.dedup.relevance import Assessor, Equivalence
 from placebench.reference.candidates.dedup.selection import (
     Selected,
     Selection,
@@ -21,9 +25,10 @@ from placebench.reference.candidates.dedup.selection import (
     write_requests,
     write_summaries,
 )
-from placebench.reference.candidates.dedup.solver import has_all_names, write_body
-from placebench.reference.candidates.dedup.statements import Trees, read_largest_id, read_sharing_roots
+from placebench.reference.candidates.dedup.solver import has_all_names, solve, write_body
+from placebench.reference.candidates.dedup.statements import TreeRows, Trees, read_largest_id, read_sharing_roots
 from placebench.reference.candidates.dedup.tree_index import Names, TreeIndex
+from placebench.reference.candidates.per_pool import PerPool
 from placebench.reference.candidates.results import Body
 from placebench.reference.settings import DEFAULTS, ServiceSettings
 from placebench.reference.variants import Implementations
@@ -31,6 +36,7 @@ from placebench.reference.variants import Implementations
 MAX_HELD_IDS: Final = 200_000  # ids of providers; more are read part by part
 _FIRST_TREES: Final = 8  # trees that are read at once
 _GROWTH: Final = 8
+_MAX_KEPT_PROVIDERS: Final = 50_000
 
 
 def answer_by_dedup(
@@ -62,7 +68,7 @@ class _Reader:
         rows = read_rows(self._connection, aggregates=self._aggregates)
         names = names_in(rows)
         fetch_names(self._connection, names, self._request)
-        kept = KEPT_TREES.of(self._connection.engine)
+        kept = _KEPT_TREES.of(self._connection.engine)
         return kept.solve(rows, names, self._request, settings, self._equivalence)
 
     def read_few(self, selection: Selection, settings: ServiceSettings) -> Body:
@@ -101,3 +107,44 @@ class _Reader:
                 yield from write(selected, part)
 
         return write_document(parts(lambda selected, _: write_requests(selected)), parts(write_summaries))
+
+
+class KeptTrees:
+    """One index for all threads of a process. A request holds the lock while it computes, not while it reads."""
+
+    def __init__(self, _engine: Engine) -> None:
+        """Nothing is kept yet."""
+        self._lock = Lock()
+        self._decoded: DecodedTrees | None = None
+
+    def solve(
+        self,
+        rows: TreeRows,
+        names: Names,
+        request: CandidateRequest,
+        settings: ServiceSettings,
+        equivalence: Equivalence,
+    ) -> Body:
+        """Return the JSON body from these rows, with the names that exist; see `solver.solve`."""
+        with self._lock:
+            kept, self._decoded = self._decoded, None
+            decoded = _decode(kept, rows)
+            decoded.index.names = names
+            if decoded.provider_count <= _MAX_KEPT_PROVIDERS:
+                self._decoded = decoded
+            body = solve(decoded.index, request, settings, equivalence)
+            if not isinstance(body, bytes):
+                self._decoded = None  # the body reads from it while it is sent
+            return body
+
+
+def _decode(kept: DecodedTrees | None, rows: TreeRows) -> DecodedTrees:
+    """The trees of these rows: those that are kept, changed as far as is needed, or new ones."""
+    if kept is None or not rows.differ_in_usages_only(kept.rows):
+        return DecodedTrees(rows, TreeIndex())
+    if rows.usages != kept.rows.usages:
+        kept.use(rows)
+    return kept
+
+
+_KEPT_TREES: Final = PerPool(KeptTrees)
