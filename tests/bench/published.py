@@ -1141,6 +1141,23 @@ def _matrix(name: str, axis: str) -> Callable[[], str]:
 FIGURES |= {f"matrix-{name}": _matrix(name, axis) for name, axis in (("latency", "latency_ms"), ("pythons", "python"))}
 
 
+@figure
+def matrix_releases() -> str:
+    rows = [
+        (
+            row["versions"]["service"].rpartition(" ")[2],
+            row["versions"]["sqlalchemy"],
+            interval(row, "duration"),
+            row["n"],
+            interval(row, "overhead"),
+            units.duration(row["overhead_per_request_s"]),
+        )
+        for row in raw("matrix-releases.json")["rows"]
+        if row["overhead_s"] is not None
+    ]
+    return table("| Placement | SQLAlchemy | Duration | n | Overhead | per request |", rows)
+
+
 # --- profiler.json, profiled.json
 
 PROFILERS = {
