@@ -173,10 +173,10 @@ def _cache_server() -> _Diagnosis:
     try:
         seen = find_cache_server()
     except ServerError as error:
-        return _Diagnosis("cache server", well=True, seen=str(error), optional=True)
+        return _Diagnosis("Redis", well=True, seen=str(error), optional=True)
     advice = "" if _installed("redis") else "its client: pip install 'placebench[redis]'"
     seen = f"{seen}, for the variants with responses:redis"
-    return _Diagnosis("cache server", well=True, seen=seen, advice=advice, optional=bool(advice))
+    return _Diagnosis("Redis", well=True, seen=seen, advice=advice, optional=bool(advice))
 
 
 def _found(what: str, find: Callable[[], object]) -> _Diagnosis:

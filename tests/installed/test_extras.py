@@ -132,7 +132,7 @@ BENCH = (
 )
 OTHERS = {
     "mariadb": Call("doctor", "MariaDB     "),
-    "redis": Call("doctor", "cache server"),
+    "redis": Call("doctor", "Redis       "),
     "mcp": Call("mcp", ""),
     "scaleout": Call("lab scaleout --trees 2 --port 0 --check 20", "0 stale"),
     "psycopg3": Call(
