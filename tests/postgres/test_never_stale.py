@@ -7,6 +7,7 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -204,14 +205,22 @@ def private() -> Iterator[Server]:
             yield opened
 
 
-def test_after_a_crash_that_lost_what_was_seen_every_response_is_right(private: Server, eventually: Eventually) -> None:
+@pytest.mark.parametrize("name", ["cached", "dedup+responses:redis"])
+def test_after_a_crash_that_lost_what_was_seen_every_response_is_right(
+    private: Server, eventually: Eventually, name: str, request: pytest.FixtureRequest
+) -> None:
     """A commit that every worker saw is lost, and its transaction id used again; whatever a worker's pool is."""
-    url = with_cloud(private.create_database("crashing"))
+    settings = DEFAULTS if name == "cached" else replace(DEFAULTS, cache_url=request.getfixturevalue("cache_url"))
+    url = with_cloud(private.create_database(f"crashing_{len(name)}"))
     pools: list[dict[str, Any]] = [{}, {"pool_pre_ping": True}, {"poolclass": NullPool}]
     workers = [create_engine(url, **pool) for pool in pools]
 
     def differing() -> list[str | None]:
-        return [compare(Database(worker), query, naive_first=False) for worker in workers for query in QUERIES[:7]]
+        return [
+            compare(Database(worker), query, naive_first=False, name=name, settings=settings)
+            for worker in workers
+            for query in QUERIES[:7]
+        ]
 
     before = differing()
     with suppress(OperationalError), create_engine(url).connect() as writer:
