@@ -74,6 +74,11 @@ def change(of: float, *, digits: int = 2) -> str:
     return f"{sign}{significant(abs(difference), digits=digits)} %"
 
 
+def unbroken(text: str) -> str:
+    """*text* without line breaks within '95 % CI' and 'n = 30': their spaces are no-break spaces."""
+    return text.replace(" %", "\u00a0%").replace("% CI", "%\u00a0CI").replace("n = ", "n\u00a0=\u00a0")
+
+
 def ratio(value: float | None) -> str:
     """A ratio as it is, four significant digits: 0.32168 → '0.3217'; None → 'none'."""
     return "none" if value is None else significant(value, digits=4)

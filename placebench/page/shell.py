@@ -16,12 +16,14 @@ _FILTERS = (
     units.count,
     units.duration,
     units.level,
+    units.numbered,
     units.percent,
     units.rate,
     units.ratio,
     units.probability,
     units.size,
     units.step,
+    units.unbroken,
 )
 
 

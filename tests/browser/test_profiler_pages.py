@@ -42,6 +42,30 @@ def test_it_reads_without_javascript_and_on_a_phone(visit: Callable[..., Any], t
     assert "select a, b, c" in plain.page.locator("table").first.inner_text()
 
 
+def test_a_phone_shows_a_statement_with_its_calls_and_time(visit: Callable[..., Any], tmp_path: Path) -> None:
+    """Further columns are reached by scrolling the table."""
+    page = tmp_path / "page.html"
+    statement = Statement("select a, b, c from some_table where d = ?" * 5, "f", 0.0, execute_s=0.1)
+    Recording("GET /x", "full", statements=[statement], elapsed_s=1.0).write_page(page)
+
+    cells = visit(page, viewport={"width": 390, "height": 800}).page.locator("tbody tr").first.locator("td")
+
+    assert cells.nth(2).inner_text() == "100 ms"
+    box = cells.nth(2).bounding_box()
+    assert box["x"] + box["width"] <= 390
+
+
+def test_a_recording_without_statements_has_no_empty_tables(visit: Callable[..., Any], tmp_path: Path) -> None:
+    """Sections that would have a heading only are left out."""
+    page = tmp_path / "page.html"
+    Recording("GET /x", "full", elapsed_s=1.0).write_page(page)
+
+    seen = visit(page)
+
+    assert seen.page.locator("h2").all_inner_texts() == ["Findings"]
+    assert seen.page.locator("table").count() == 0
+
+
 def test_a_hostile_statement_in_a_flame_graph_is_shown_and_does_not_run(
     visit: Callable[..., Any], tmp_path: Path
 ) -> None:

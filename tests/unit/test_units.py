@@ -82,3 +82,10 @@ def test_an_estimate_and_its_limits_are_rounded_alike(values: tuple[float, ...],
 def test_a_probability_has_two_digits(value: float | None, text: str) -> None:
     """More would be read as more than it is."""
     assert units.probability(value) == text
+
+
+def test_an_interval_does_not_break_between_lines() -> None:
+    """The level stays with its unit and 'CI', and the number of replicates with its name; other spaces may break."""
+    text = units.unbroken("−77 % CPU [95 % CI −77.3, −76.4; n = 30]")
+
+    assert text == "−77\u00a0% CPU [95\u00a0%\u00a0CI −77.3, −76.4; n\u00a0=\u00a030]"

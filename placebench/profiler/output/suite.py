@@ -88,7 +88,8 @@ class SuiteReport:
         if len(own) > self.limit:
             lines.append(f"  and {len(own) - self.limit} more: see the page")
         if len(findings) > len(own):
-            lines.append(f"  {len(findings) - len(own)} lines of the tests' own code repeat statements: see the page")
+            repeating = units.numbered(len(findings) - len(own), "line")
+            lines.append(f"  statements repeated by {repeating} of the tests' own code: see the page")
         return lines
 
     def to_markdown(self) -> str:

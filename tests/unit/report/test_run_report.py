@@ -25,7 +25,7 @@ class Text(HTMLParser):
 
     def handle_data(self, data: str) -> None:
         if self.tags[-1:] != ["style"]:
-            self.words += data
+            self.words += data.replace("\u00a0", " ")
 
 
 def page_of(folder: Path, run: FakeRun | None = None) -> Text:
