@@ -127,6 +127,18 @@ def test_an_unknown_name_is_answered_with_what_there_is(base: str, end: str) -> 
     assert repr(name) in str(caught.value)
 
 
+def test_what_keeps_responses_in_a_cache_service_is_served_beside_one() -> None:
+    """It reads the change log too, and is refused in an event loop, which its client would block."""
+    pytest.importorskip("redis", reason="redis is not installed: pip install 'placebench[redis]'")
+    pytest.importorskip("asyncpg", reason="asyncpg is not installed: pip install 'placebench[asyncio]'")
+    kept, computed = variant("dedup+responses:redis"), variant("dedup")
+
+    assert (kept.serving["cache_server"], kept.needs_change_log) == (True, True)
+    assert (computed.serving["cache_server"], computed.needs_change_log) == (False, False)
+    with pytest.raises(VariantError, match="event loop"):
+        variant("dedup+responses:redis+driver:asyncpg")
+
+
 def test_an_optimization_cannot_be_changed_twice() -> None:
     """Neither by the same implementation nor by two."""
     with pytest.raises(VariantError, match="twice"):

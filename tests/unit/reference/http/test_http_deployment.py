@@ -85,6 +85,10 @@ def test_a_profiled_application_leaves_recordings(tmp_path: Path) -> None:
         ({"PLACEBENCH_DATABASE_URL": "mysql+mysqldb://x/y"}, "placebench"),
         ({"PLACEBENCH_DATABASE_URL": "postgresql://x/y", "PLACEBENCH_VARIANT": "nimble"}, "nimble"),
         ({"PLACEBENCH_DATABASE_URL": "postgresql://x/y", "PLACEBENCH_POOL_SIZE": "0"}, "PLACEBENCH_POOL_SIZE"),
+        (
+            {"PLACEBENCH_DATABASE_URL": "postgresql://x/y", "PLACEBENCH_VARIANT": "dedup+responses:redis"},
+            "PLACEBENCH_CACHE_URL: expected redis:|redis needs redis: pip install",
+        ),
         ({"PLACEBENCH_DATABASE_URL": "postgresql://x/y", "PLACEBENCH_PROFILE": "deep"}, "PLACEBENCH_PROFILE"),
         ({"PLACEBENCH_DATABASE_URL": "postgresql://x/y", "PLACEBENCH_PROFILE": "light"}, "PLACEBENCH_PROFILE_DIR"),
         ({"PLACEBENCH_DATABASE_URL": "postgresql://x/y", "PLACEBENCH_COMPRESS": "yes"}, "PLACEBENCH_COMPRESS"),
