@@ -30,7 +30,6 @@ _TIME_S = 10.0
 _RESPONSE_TIMEOUT_S = 300.0
 _SEARCH_TIMEOUT_S = 10.0
 _MOST_USERS = 1024
-_PERCENTILES = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99}
 _RESULT = "load.json"
 _BIND = "127.0.0.1:5557"
 _LAST_PORT = 65_535
@@ -262,10 +261,11 @@ def _document(result: "LoadResult") -> dict[str, Any]:
 
 def _percentiles(samples: list[float]) -> dict[str, float | None]:
     """By name; None where fewer than 10 samples lie above."""
+    from placebench.experiment.capacity import PERCENTILES
     from placebench.stats import percentile
 
     ordered = sorted(samples)
-    return {name: percentile(ordered, share) for name, share in _PERCENTILES.items()}
+    return {name: percentile(ordered, share) for name, share in PERCENTILES.items()}
 
 
 def _means(result: "LoadResult") -> dict[str, float]:

@@ -52,9 +52,10 @@ def compare_plan(
     postgres: settings of PostgreSQL that every variant has too. requests, login: of the command line.
     emit: as that of `run_comparison`; None: the report is printed.
     """
+    emit = emit or partial(emit_report, arguments)
     if getattr(arguments, "host", None):
         more = {"postgres": postgres, "requests": requests, "login": login}
-        return _compare_on_host(arguments, plan, more, gates=gates, emit=emit or partial(emit_report, arguments))
+        return _compare_on_host(arguments, plan, more, gates=gates, emit=emit)
     from placebench.experiment.compare_run import (
         ROUNDS,
         SCREEN,
@@ -82,15 +83,14 @@ def compare_plan(
             login=login,
             placement=request if any(each.speaks_placement for each in variants) else None,
         ),
-        replicates=_first(arguments.replicates, plan.replicates, SEQUENTIAL_MOST if sequential else SCREEN),
+        replicates=first_given(arguments.replicates, plan.replicates, SEQUENTIAL_MOST if sequential else SCREEN),
         sequential=sequential,
         width=None if width is None else width / 100,
-        rounds=_first(arguments.rounds, plan.rounds, SEQUENTIAL_ROUNDS if sequential else ROUNDS),
+        rounds=first_given(arguments.rounds, plan.rounds, SEQUENTIAL_ROUNDS if sequential else ROUNDS),
         trials=_trials(plan, [each.name for each in variants]),
         machine=_client(arguments, plan, variants),
     )
     settings = replace(settings, plan=plan_document(_filled_in(arguments, plan, data), settings))
-    emit = emit or partial(emit_report, arguments)
     return run_comparison(arguments, data, settings, name=plan.name, gates=gates, emit=emit)
 
 
@@ -162,7 +162,6 @@ def run_there(
     from placebench.remote.session import run_on_host
     from placebench.report import raise_for_gates
 
-    reports: list[Report] = []
     too_few: TooFewReplicatesError | None = None
     host = find_host(arguments.host, arguments.hosts)
     emit = emit or partial(emit_report, arguments)
@@ -172,11 +171,7 @@ def run_there(
     arguments = Namespace(**{**vars(arguments), **{name: path.name for name, path in files.items()}})
     project = replace(project or Project(), given=tuple(files.values()))
 
-    def keep(report: "Report") -> None:
-        reports.append(report)
-        emit(report)
-
-    with run_folder(arguments, name) as folder, reported(folder, keep, gates):
+    with run_folder(arguments, name) as folder, reported(folder, emit, gates) as reports:
         there = partial(_work_there, work, arguments)
         try:
             run_on_host(arguments.host, host, there, project, folder, say=say, show=warn)
@@ -206,8 +201,11 @@ def _data(
     from placebench.experiment.data_setup import OwnData, TopologyData, kind_of_template
     from placebench.seeding import find_topology
 
-    size = {name: _first(getattr(arguments, name), getattr(plan, name)) for name in ("trees", "utilization")}
-    topology, seed = _first(arguments.topology, plan.topology), _first(arguments.seed, plan.seed, options.SEED)
+    size = {name: first_given(getattr(arguments, name), getattr(plan, name)) for name in ("trees", "utilization")}
+    topology, seed = (
+        first_given(arguments.topology, plan.topology),
+        first_given(arguments.seed, plan.seed, options.SEED),
+    )
     on_mariadb = plan.database == "mariadb"
     own = [name for name in ("setup", "template_db", "may_change") if getattr(plan, name)]
     own += ["database"] if plan.database in ("sqlite", "none") else []
@@ -246,15 +244,15 @@ def _filled_in(arguments: Namespace, plan: "Experiment", data: "OwnData | Topolo
         return replace(plan, topology=None, seed=data.seed)
     return replace(
         plan,
-        topology=_first(arguments.topology, plan.topology, options.TOPOLOGY),
+        topology=first_given(arguments.topology, plan.topology, options.TOPOLOGY),
         trees=data.trees,
-        utilization=_first(arguments.utilization, plan.utilization),
+        utilization=first_given(arguments.utilization, plan.utilization),
         seed=data.seed,
     )
 
 
-def _first(*values: _T) -> _T:
-    """The first that was given; the last where none was."""
+def first_given(*values: _T) -> _T:
+    """Return the first value that is not None; the last where all are."""
     return next((value for value in values if value is not None), values[-1])
 
 
@@ -277,18 +275,12 @@ def run_comparison(
     from placebench.report import raise_for_gates
     from placebench.runtime.postgres import open_server
 
-    reports: list[Report] = []
-
-    def keep(report: "Report") -> None:
-        reports.append(report)
-        emit(report)
-
     with ExitStack() as stack:
         folder = stack.enter_context(run_folder(arguments, name))
         server = stack.enter_context(open_server(arguments.server)) if data.database == "postgresql" else None
         check_settings(settings.variants, server)
         comparing = CompareRun(data, settings, folder, server)
-        with steps(arguments.command, comparing.steps) as announce, reported(folder, keep, gates):
+        with steps(arguments.command, comparing.steps) as announce, reported(folder, emit, gates) as reports:
             comparing.run(announce, note=say)
     raise_for_gates(reports[-1])
     valid, invalid = len(comparing.replicates.valid()), len(comparing.replicates.invalid())
@@ -336,20 +328,24 @@ def _claimed(arguments: Namespace, name: str) -> Path:
 
 
 @contextmanager
-def reported(folder: Path, emit: "Callable[[Report], object]", gates: "Sequence[Gate]" = ()) -> Iterator[None]:
+def reported(
+    folder: Path, emit: "Callable[[Report], object]", gates: "Sequence[Gate]" = ()
+) -> "Iterator[list[Report]]":
     """Write the report of what was measured, however the `with` block ends, and call *emit* with it.
 
-    A run that could not even write its head, as on a full disk, has none.
+    Yields a list, which it is in then. A run that could not even write its head, as on a full disk, has none.
     """
     from placebench.report import build_report, write_report
 
+    reports: list[Report] = []
     try:
-        yield
+        yield reports
     finally:
         if (folder / "run.json").is_file():
             report = build_report(folder, gates)
             write_report(report)
             list_run(folder)
+            reports.append(report)
             emit(report)
 
 

@@ -41,7 +41,7 @@ class BreakdownStudy:
     endpoints: tuple[str, ...]
     """Of ENDPOINTS; the no-op among them."""
     request: str
-    """That the endpoint "candidates" is study."""
+    """Of the endpoint "candidates"."""
     variant: str = "tuned"
     processes: int = 2
     time_s: float = 3.0

@@ -69,6 +69,14 @@ class LoadStep:
     """What broke the objective, or the generator; empty for a step that held."""
 
 
+def highest_held(steps: Iterable[LoadStep]) -> LoadStep | None:
+    """Return the step with the highest load below everything that was broken; None where there is none."""
+    steps = list(steps)
+    limit = min((each.load for each in steps if each.outcome == "broken"), default=math.inf)
+    held = (each for each in steps if each.outcome == "held" and each.load < limit)
+    return max(held, key=lambda each: each.load, default=None)
+
+
 @dataclass(frozen=True)
 class Saturation(Record):
     """A whole search; saturation.json, with each step's samples in step-<n>.json beside it."""
@@ -95,12 +103,7 @@ class Saturation(Record):
     @property
     def held(self) -> LoadStep | None:
         """The step with the highest load below everything that was broken."""
-        limit = min((each.load for each in self.steps if each.outcome == "broken"), default=math.inf)
-        return max(
-            (each for each in self.steps if each.outcome == "held" and each.load < limit),
-            key=lambda each: each.load,
-            default=None,
-        )
+        return highest_held(self.steps)
 
     @property
     def broken(self) -> LoadStep | None:

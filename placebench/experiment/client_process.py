@@ -115,7 +115,7 @@ class AppClient:
         """Of the canonical form, by that of the bytes."""
 
     def drive(self, requests: Sequence[str]) -> Driven:
-        """SentRequest the application with one request after the other; raises LoadError when the process is gone."""
+        """Call the application with one request after the other; raises LoadError when the process is gone."""
         made = self._process.call({"requests": list(requests), "headers": HEADERS})
         bodies = made.pop("bodies")
         responses = {request: sorted({self._digest(name) for name in names}) for request, names in bodies.items()}
@@ -361,7 +361,7 @@ class _Sender:
         """Send a request of a script, and return its response with what judges it; raises LoadError for none."""
         self.driven.calls.append(call.label)
         failures = self.driven.failures
-        reply, before = None, len(failures)
+        before = len(failures)
         reply = self.send(call)
         if reply is None:
             raise LoadError(failures[-1])

@@ -162,8 +162,20 @@ class Combination:
 
     @property
     def versions(self) -> dict[str, str | None]:
-        """Of Python, the service, SQLAlchemy and the driver."""
-        return _versions(self.point, self.variant, self.installed, self.pinned)
+        """Of Python, the service, SQLAlchemy and the driver; None for what is not there, or does not say."""
+        is_ours, is_placement = self.variant is not None and self.variant.ours, self["service"] == PLACEMENT
+        service = _OURS if is_ours else _THEIRS if is_placement else ""
+        installed, pinned = self.installed, self.pinned
+        return {
+            "python": installed.versions["python"],
+            "service": _named(installed, service, pin=pinned.get("version")),
+            "sqlalchemy": _version(pinned.get("sqlalchemy")) or installed.version("sqlalchemy"),
+            "driver": {
+                "postgresql": _named(installed, *_drivers(self.variant), pin=pinned.get("driver")),
+                "mariadb": _named(installed, _PYMYSQL, pin=None),
+                "sqlite": f"sqlite {installed.version('sqlite')}",
+            }.get(self["database"]),
+        }
 
 
 def _why_no_mariadb() -> str:
@@ -208,10 +220,8 @@ def combine(matrix: Matrix, *, placement_python: Path | None = None) -> list[tup
         if variant is not None:
             constraints = tuple(_constraints(matrix, full["version"], pinned))
             origin = _with(variant.origin, (*pinned.values(), *constraints))
-            variant, there = (
-                replace(variant, python=str(python) if python else None, origin=origin),
-                there.after(constraints),
-            )
+            variant = replace(variant, python=str(python) if python else None, origin=origin)
+            there = there.after(constraints)
         made.append((point, Combination(full, variant, there, missing or absent, pinned)))
     return made
 
@@ -282,24 +292,6 @@ def _drivers(variant: Variant | None) -> tuple[str, ...]:
     if "driver:asyncpg" in variant.name:
         return _ASYNCPG
     return _PSYCOPG3 if "driver:psycopg3" in variant.name else _PSYCOPG2
-
-
-def _versions(
-    point: Mapping[str, Any], variant: Variant | None, installed: Installed, pinned: Mapping[str, str]
-) -> dict[str, str | None]:
-    """Of python, service, sqlalchemy and driver; None for what is not there, or does not say."""
-    service = _OURS if variant is not None and variant.ours else _THEIRS if point["service"] == PLACEMENT else ""
-    driver = _named(installed, *_drivers(variant), pin=pinned.get("driver"))
-    return {
-        "python": installed.versions["python"],
-        "service": _named(installed, service, pin=pinned.get("version")),
-        "sqlalchemy": _version(pinned.get("sqlalchemy")) or installed.version("sqlalchemy"),
-        "driver": {
-            "postgresql": driver,
-            "mariadb": _named(installed, _PYMYSQL, pin=None),
-            "sqlite": f"sqlite {installed.version('sqlite')}",
-        }.get(point["database"]),
-    }
 
 
 def _named(installed: Installed, *packages: str, pin: str | None) -> str | None:

@@ -28,6 +28,7 @@ from placebench.experiment.documents import CalibrationDocument
 from placebench.experiment.records import MEASURED, RunHead
 from placebench.measure.meters import Backends, inspect_backends
 from placebench.paths import resource_folder
+from placebench.profiler.model.files import write_whole
 from placebench.runtime.postgres import open_connection
 from placebench.stats.calibration import MetricCalibration
 
@@ -219,9 +220,7 @@ def keep_calibration(document: Mapping[str, Any]) -> bool:
         return False
     path = calibration_file()
     path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(path.name + ".partial")
-    partial.write_text(json.dumps(document))
-    partial.replace(path)
+    write_whole(path, json.dumps(document))
     return True
 
 

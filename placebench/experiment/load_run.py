@@ -273,7 +273,7 @@ class JobResult:
         """Of what one user of a client process saw; raises LoadError with the first request that failed."""
         driven.check()
         latency_s, digests = tuple(driven.wall_s), tuple(driven.digests)
-        return cls(sum(latency_s), _cpu_s(meters), driven.client_cpu_s, driven.body_bytes, latency_s, digests)
+        return cls(sum(latency_s), meters.cpu_s, driven.client_cpu_s, driven.body_bytes, latency_s, digests)
 
     @classmethod
     def of_locust(cls, result: LoadResult, meters: Meters, *, requests: int) -> Self:
@@ -282,7 +282,7 @@ class JobResult:
             said = result.failure_messages[0] if result.failure_messages else "the rest never ended"
             raise LoadError(f"{result.requests - result.failures} of {requests} requests got a response of 200: {said}")
         bodies, latency_s = sum(result.body_bytes), tuple(result.latency_s)
-        return cls(result.elapsed_s, _cpu_s(meters), result.client_cpu_s, bodies, latency_s)
+        return cls(result.elapsed_s, meters.cpu_s, result.client_cpu_s, bodies, latency_s)
 
 
 def http_job(
@@ -334,7 +334,3 @@ def responses_of(server: RunningServer) -> Iterator[None]:
             server.check()
             time.sleep(0.02)
         raise LoadError(f"a request to {server.url} got no response: {error}") from error
-
-
-def _cpu_s(meters: Meters) -> float | None:
-    return None if meters.backend_cpu_s is None else meters.worker_cpu_s + meters.backend_cpu_s

@@ -1,9 +1,9 @@
 """Jobs over an emulated network: what each variant takes for the same work when its bytes have a way to go.
 
-The main class is `NetworkStudy`, the study of `placebench lab study network`.
-Each variant is one worker with one thread
-on a database of its own and stays up for the whole study, as its link does, unless a measurement fails; a point only
-changes the link's shape. A job begins when its first request is sent and ends when the body of its last one is read.
+The main class is `NetworkStudy`, the study of `placebench lab study network`. Each variant is one
+worker with one thread on a database of its own and stays up for the whole study, as its link does, unless a measurement
+fails; a point only changes the link's shape. A job begins when its first request is sent and ends when the body of its
+last one is read.
 """
 
 import threading

@@ -178,11 +178,9 @@ class OperatorsStudy:
             with ServerMeter(server.metered_pids, url) as meter:
                 sent = self._send(server, request, clients=CLIENTS, requests=self.requests)
             server.check()
-        read = meter.read()
         if None in sent.replies:
             return {**sent.values(), **dict.fromkeys(TIMES)}
-        cpu_s = None if read.backend_cpu_s is None else read.worker_cpu_s + read.backend_cpu_s
-        times = zip(TIMES, (sent.elapsed_s, median(sent.latency_s), cpu_s), strict=True)
+        times = zip(TIMES, (sent.elapsed_s, median(sent.latency_s), meter.read().cpu_s), strict=True)
         return {**sent.values(), **dict(times)}
 
     def _send(self, server: RunningServer, request: str, *, clients: int, requests: int) -> "_Sent":

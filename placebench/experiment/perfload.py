@@ -174,10 +174,11 @@ class PerfloadRun:
 
     def _load_open(self, setup: PassSetup, variant: str) -> None:
         settings = self._settings
+        rate_per_s = self._slowest_per_s() / 2
         load = partial(
-            load_open, time_s=settings.open_s, rate_per_s=self._slowest_per_s() / 2, rules=settings.load_rules
+            load_open, setup, variant, time_s=settings.open_s, rate_per_s=rate_per_s, rules=settings.load_rules
         )
-        self._run.make_part("open-loop load", variant, partial(load, setup, variant))
+        self._run.make_part("open-loop load", variant, load)
 
     def _slowest_per_s(self) -> float:
         """Requests per second of the variant that managed least: an open-loop load at half of it overloads none."""

@@ -14,14 +14,13 @@ import msgspec
 
 from placebench.experiment.compare_run import CompareSettings
 from placebench.experiment.http_request import HEADERS
-from placebench.experiment.trials import Experiment
+from placebench.experiment.trials import OWN_DATA, Experiment
 from placebench.experiment.variants import Variant, VariantTables
 from placebench.experiment.workload import LoginRequest, SentRequest, Workload, WorkloadKeys
 
 _HIDDEN = "***"
 _SECRET_NAME = re.compile(r"secret|token|key|passw|pwd|credential|auth|cookie|dsn|csrf|xsrf", re.IGNORECASE)
 _PASSWORD = re.compile(r"(://[^:/@\s]*:)[^@\s]*@")
-_OWN_DATA = ("setup", "template_db", "database", "may_change")
 
 
 def plan_document(plan: Experiment, settings: CompareSettings) -> dict[str, Any]:
@@ -63,7 +62,7 @@ def hidden_places(document: Any, at: str = "plan") -> Iterator[str]:
 
 def _data(plan: Experiment) -> dict[str, Any]:
     """An inventory data set, or data of one's own."""
-    names = _OWN_DATA if plan.topology is None else ("topology", "trees", "database")
+    names = OWN_DATA if plan.topology is None else ("topology", "trees", "database")
     used = {"seed": plan.seed, **_without_defaults({name: getattr(plan, name) for name in names})}
     return used if plan.utilization is None else {**used, "utilization": plan.utilization}
 

@@ -30,6 +30,7 @@ from placebench.experiment.documents import HEADS, MEASUREMENTS, Head, SameRespo
 from placebench.experiment.write_check import WriteCheck
 from placebench.measure.cost import RunCost
 from placebench.measure.meters import Meters
+from placebench.profiler.model.files import write_whole
 
 _FORMAT_VERSION = 2
 MEASURED = "measured"
@@ -43,9 +44,7 @@ class Record:
     def save(self, path: Path) -> None:
         """Write atomically: a reader sees the old file or the new one, never half of it."""
         document = {"format_version": _FORMAT_VERSION, **asdict(self)}
-        partial = path.with_name(path.name + ".partial")
-        partial.write_text(json.dumps(document, ensure_ascii=False))
-        partial.replace(path)
+        write_whole(path, json.dumps(document, ensure_ascii=False))
 
     @classmethod
     def load(cls, path: Path) -> Self:
@@ -149,9 +148,8 @@ class LoadPass(Record):
     @property
     def cpu_s_per_request(self) -> float | None:
         """Server CPU seconds for each request, workers and backends; None where that of the backends is not known."""
-        if self.meters.backend_cpu_s is None or not self.result.requests:
-            return None
-        return (self.meters.worker_cpu_s + self.meters.backend_cpu_s) / self.result.requests
+        cpu_s = self.meters.cpu_s
+        return None if cpu_s is None or not self.result.requests else cpu_s / self.result.requests
 
 
 @dataclass(frozen=True)

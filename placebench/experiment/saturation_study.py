@@ -20,7 +20,7 @@ from typing import Any
 from sqlalchemy import text
 
 from placebench.errors import LoadError
-from placebench.experiment.capacity import LoadStep, Objective, highest_rate, judge_load
+from placebench.experiment.capacity import LoadStep, Objective, highest_held, highest_rate, judge_load
 from placebench.experiment.http_request import HEADERS, fetch, send
 from placebench.experiment.load_run import LoadSpec, responses_of, run_load, warm_up
 from placebench.experiment.records import LoadResult
@@ -166,8 +166,8 @@ class _Search:
 
 def _knee(made: Sequence[LoadStep]) -> tuple[float | None, float | None]:
     """The highest load that held below all that was broken; and the next one, None where the generator ended there."""
-    limit = min((step.load for step in made if step.outcome == "broken"), default=math.inf)
-    knee = max((step.load for step in made if step.outcome == "held" and step.load < limit), default=None)
+    held = highest_held(made)
+    knee = held.load if held else None
     above = [step for step in reversed(made) if step.load > (knee or 0.0)]
     next_one = min(above, key=lambda step: step.load, default=None)
     return knee, next_one.load if next_one and next_one.outcome == "broken" else None

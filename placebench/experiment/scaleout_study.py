@@ -130,10 +130,8 @@ class _Meter:
 
     def _check(self, point: Point, seen: Driven) -> None:
         """Raise LoadError for a request that failed, GateFailedError for a response that is not as the first was."""
-        seen.check()
         name = f"{point['hosts']} hosts and {point['replicas']} replicas"
-        for request, digests in seen.responses.items():
-            self.same.check_bodies(name, request, digests, responses_folder(self.setup.folder))
+        self.same.check_all(name, seen.check().responses, responses_folder(self.setup.folder))
 
 
 def _cpu_s(pids: Mapping[str, Iterable[int]]) -> dict[str, float]:

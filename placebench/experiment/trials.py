@@ -133,7 +133,7 @@ def _further(step: Optimization) -> Iterator[Trial]:
 
 _METRICS = (*METRICS, *COUNTED)
 _DATA = ("topology", "trees", "seed", "replicates", "rounds", "utilization")
-_OWN_DATA = ("setup", "template_db", "database", "may_change")
+OWN_DATA = ("setup", "template_db", "database", "may_change")
 _STEPS = {each.name: each for each in CATALOGUE}
 
 
@@ -242,7 +242,7 @@ def _experiment(path: Path, given: _File, *, name: str, at: str = "variants") ->
         workload=given,
         folder=path.parent,
         source=str(path),
-        **{key: getattr(given, key) for key in (*_DATA, *_OWN_DATA)},
+        **{key: getattr(given, key) for key in (*_DATA, *OWN_DATA)},
     )
 
 

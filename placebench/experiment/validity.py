@@ -103,18 +103,16 @@ def machine_problem(
     return None
 
 
-def block_problem(
-    failures: list[str], *, client_cpu_s: float, wall_s: float, missing: int = 0, rules: Rules | None = None
-) -> str | None:
+def block_problem(failures: list[str], *, client_cpu_s: float, wall_s: float, missing: int = 0) -> str | None:
     """The same for one block of requests: failures, *missing* requests, or a client that had no time to wait."""
     if failures:
         return f"{len(failures)} requests failed, first: {failures[0]}"
     if missing:
         return f"{missing} requests were not sent"
-    rules = rules or Rules()
+    allowed = Rules().client_cpu_at_most
     share = client_cpu_s / wall_s if wall_s else 0.0
-    if share > rules.client_cpu_at_most:
-        return f"the client used {share:.0%} of a core, at most {rules.client_cpu_at_most:.0%} allowed"
+    if share > allowed:
+        return f"the client used {share:.0%} of a core, at most {allowed:.0%} allowed"
     return None
 
 

@@ -1,8 +1,8 @@
 """Threads, processes or event loops: the same requests served by every mix of them, with what each mix takes.
 
-The main class is `WorkersStudy`, the study of `placebench lab study workers`.
-Each measurement is a fresh server,
-warmed up, then a fixed number of requests by a fixed number of users; CPU is read at both ends, memory all the while.
+The main class is `WorkersStudy`, the study of `placebench lab study workers`. Each measurement is
+a fresh server, warmed up, then a fixed number of requests by a fixed number of users; CPU is read at both ends, memory
+all the while.
 """
 
 import socketserver
@@ -217,10 +217,8 @@ class _Meter:
 
     def _check(self, point: Point, seen: Driven) -> None:
         """Raise LoadError for a request that failed, GateFailedError for a response that is not as the first was."""
-        seen.check()
         name = f"{point['workload']} by {point['processes']} x {point['threads']} {point.get('server', THREADS)}"
-        for request, digests in seen.responses.items():
-            self.same.check_bodies(name, request, digests, responses_folder(self.setup.folder))
+        self.same.check_all(name, seen.check().responses, responses_folder(self.setup.folder))
 
 
 def _memory(sampler: MemorySampler) -> dict[str, Any]:

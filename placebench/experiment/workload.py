@@ -199,9 +199,9 @@ def read_workload(
     """Return what is sent, by the *keys* of the plan *source*; the requests of the command line override its own.
 
     folder: where its files are. seed: of the order of requests with weights, and of what a script draws.
-    placement: the laboratory's request, where variants speak Placement's
-    API: requests have its headers then, and its responses are compared as such. Raises PlacebenchError for keys that do
-    not fit each other, and where there is nothing to send.
+    placement: the laboratory's request, where variants speak Placement's API: requests have its headers then, and its
+    responses are compared as such. Raises PlacebenchError for keys that do not fit each other, and where there is
+    nothing to send.
     """
     rules = keys.same_responses or (ResponseRules() if placement is None else PLACEMENT_RULES)
     rules.check(f"{source}: same_responses")

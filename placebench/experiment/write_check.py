@@ -34,14 +34,14 @@ class WriteCheck:
 
     sent: int
     statuses: dict[str, int]
-    """Statuses of the responses to writes; `no answer` for those without."""
+    """Statuses of the responses to writes; `no response` for those without."""
     acknowledged: int
     refused: int
     in_doubt: int
     found: int | None = None
     """Acknowledged writes that are in the tables."""
     lost: int | None = None
-    """Acknowledged writes that do not."""
+    """Acknowledged writes that are not."""
     doubled: int | None = None
     """Claims that are there more than once."""
     refused_and_found: int | None = None

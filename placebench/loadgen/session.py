@@ -129,7 +129,7 @@ class LoadSession:
         if self._warmup_left:
             self._pause_without_response(self._warm_up(client))
         else:
-            self.send(client, self._next_request())
+            self.send(client, next(self._requests))
 
     def send(self, client: FastHttpSession, request: LoadRequest) -> Outcome:
         """Closed-loop load: send any request, once the warm-up is over; a write goes into the write log."""
@@ -183,9 +183,6 @@ class LoadSession:
     def _send_due(self, client: FastHttpSession, request: LoadRequest, due_s: float) -> None:
         _send_request(client, request, self.samples, due_s=due_s, telemeter=self._telemeter)
 
-    def _next_request(self) -> LoadRequest:
-        return next(self._requests)
-
     def _wait_for(self, due_s: float) -> bool:
         """Until then; False when the run ends before."""
         end_s = self.options.measure_s
@@ -205,7 +202,7 @@ class LoadSession:
 
     def _warm_up(self, client: FastHttpSession) -> Outcome:
         self._warmup_left -= 1
-        outcome = _send_request(client, self._next_request(), self._warmup)
+        outcome = _send_request(client, next(self._requests), self._warmup)
         if self._warmup.completed == self._warmup_wanted:
             self._begin()
         return outcome

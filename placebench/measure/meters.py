@@ -31,6 +31,11 @@ class Meters:
     peak_pss_bytes: Count | None
     """Proportional set size of the service's processes together, the highest of the samples."""
 
+    @property
+    def cpu_s(self) -> float | None:
+        """Of workers and backends; None where that of the backends could not be read."""
+        return None if self.backend_cpu_s is None else self.worker_cpu_s + self.backend_cpu_s
+
 
 @dataclass(frozen=True)
 class Backends:

@@ -1,4 +1,4 @@
-"""Child processes that are that speak JSON lines: for each on standard input they write one on standard output.
+"""Child processes that speak JSON lines: for each on standard input they write one on standard output.
 
 `LineProcess` is the parent's side, `serve_lines` the child's. What runs in a foreign environment and cannot import
 placebench (`placebench.runtime.standalone`) has a loop of its own with the same protocol.

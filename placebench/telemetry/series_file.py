@@ -19,11 +19,12 @@ _MAX_WAITING = 4096
 
 _LOG = logging.getLogger("placebench.telemetry")
 _CLEAN = str.maketrans({",": ";", "\n": " ", "\r": " ", '"': "'", "\0": " "})
+_LONGEST_FIELD = 200
 
 
-def clean(text: str, *, longest: int = 200) -> str:
-    """*text* as a field of a line: no comma, quote or line end, cut after *longest* characters."""
-    return text.translate(_CLEAN)[:longest]
+def clean(text: str) -> str:
+    """*text* as a field of a line: no comma, quote or line end, cut after 200 characters."""
+    return text.translate(_CLEAN)[:_LONGEST_FIELD]
 
 
 class SeriesFile:

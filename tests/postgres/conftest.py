@@ -165,6 +165,14 @@ def _line(allocations: Mapping[str, Any]) -> str:
 
 
 @pytest.fixture
+def engine(database_url: str) -> Iterator[Engine]:
+    """An empty database."""
+    engine = create_engine(database_url)
+    yield engine
+    engine.dispose()
+
+
+@pytest.fixture
 def api_url(database_url: str) -> Iterator[str]:
     """The reference service over the test's database, one request at a time."""
 

@@ -1,25 +1,16 @@
 """Every loader on PostgreSQL: the same data by each way, all or nothing, and every trouble told in one line."""
 
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from sqlalchemy import Engine, create_engine, text
+from sqlalchemy import Engine, text
 
 from placebench.errors import DatabaseError, SeedError
 from placebench.runtime.postgres import Server
 from placebench.seeding import SeedReceipt, data_digest, expected_content, find_topology, migrate, seed
 
 TOPOLOGIES = ("nested-perfload", "flat-perfload", "partly-used")
-
-
-@pytest.fixture
-def engine(database_url: str) -> Iterator[Engine]:
-    """An empty database."""
-    engine = create_engine(database_url)
-    yield engine
-    engine.dispose()
 
 
 @pytest.fixture

@@ -3,14 +3,13 @@
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from alembic import command
 from alembic.config import Config
 from alembic.util import CommandError
-from sqlalchemy import Engine, create_engine, inspect, text
+from sqlalchemy import Engine, inspect, text
 
 from placebench.errors import DatabaseError
 from placebench.paths import resource_folder
@@ -18,14 +17,6 @@ from placebench.seeding import find_topology, migrate, seed
 
 PLACEMENT_TABLES = Path(__file__).with_name("placement_tables.sql").read_text()
 OURS = {"placebench_alembic_version", "placebench_created_tables", "placebench_receipts"}
-
-
-@pytest.fixture
-def engine(database_url: str) -> Iterator[Engine]:
-    """An empty database."""
-    engine = create_engine(database_url)
-    yield engine
-    engine.dispose()
 
 
 @pytest.fixture(params=["empty", "made by Placement"])

@@ -4,7 +4,6 @@ import itertools
 import os
 import secrets
 from collections.abc import Mapping
-from types import TracebackType
 from typing import Literal, Self
 
 from sqlalchemy import text
@@ -171,9 +170,7 @@ class Server:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()
 
     def _create_statement(self, name: str, template: str | None) -> str:

@@ -1,12 +1,10 @@
 """`placebench lab study matrix`: a job over services, servers, clients and databases, against a control."""
 
 from argparse import ArgumentParser, Namespace
-from typing import TypeVar
 
 from placebench.commands import Command, options
 from placebench.commands.lab.study import REPLICATES, add_study_options, is_quick, run_study, trees_of
-
-_T = TypeVar("_T")
+from placebench.commands.runs import first_given
 
 
 def _configure(parser: ArgumentParser) -> None:
@@ -31,22 +29,17 @@ def _run(arguments: Namespace) -> int:
 
     matrix = matrix_named(arguments.matrix, quick=is_quick(arguments)).scaled(trees_of(arguments))
     topology = find_topology(
-        _first(arguments.topology, matrix.topology, options.TOPOLOGY),
+        first_given(arguments.topology, matrix.topology, options.TOPOLOGY),
         trees=max(job.trees for job in matrix.jobs),
-        seed=_first(arguments.seed, matrix.seed, options.SEED),
+        seed=first_given(arguments.seed, matrix.seed, options.SEED),
     )
     spec = matrix_study(
         matrix,
         combine(matrix, placement_python=arguments.placement_python),
-        request=_first(arguments.request, matrix.request, topology.request),
-        repeats=_first(arguments.replicates, matrix.repeats, REPLICATES),
+        request=first_given(arguments.request, matrix.request, topology.request),
+        repeats=first_given(arguments.replicates, matrix.repeats, REPLICATES),
     )
     return run_study(arguments, topology, spec)
-
-
-def _first(*values: _T | None) -> _T:
-    """The first that was given."""
-    return next(value for value in values if value is not None)
 
 
 COMMANDS = {"lab study matrix": Command(_configure, _run, "matrix")}
