@@ -229,7 +229,8 @@ def count_on_the_wire(
     ):
         first = 0
         if same is not None and workload.rules.candidates:
-            first = sum(same.request(name, call.path, server.url) for call in workload.calls)
+            reads = (call.path for call in workload.calls if call.method == "GET")
+            first = sum(same.request(name, path, server.url) for path in reads)
         warm = client.drive(server.url, workload, times=_WARM_UP_REQUESTS, login=True).check()
         if same is not None:
             same.check_calls(name, warm.calls)

@@ -186,7 +186,7 @@ class SqlCountChange:
             return line
         number, use = self.added[0]
         place = f" at {use.places[0]}" if use.places else ""
-        others = f" and {len(self.added) - 1} others" if len(self.added) > 1 else ""
+        others = f" and {len(self.added) - 1} more" if len(self.added) > 1 else ""
         return f"{line}; +{number} × {shortened(use.sql, 100)}{place}{others}"
 
 

@@ -131,7 +131,7 @@ def test_a_test_sums_up_its_statements_and_findings() -> None:
         (
             [use("a", 3), use("b", 9, place=""), use("c", 2)],
             SqlCounts({"a": 1, "c": 2}),
-            "t: 14 statements (3 in the baseline); +9 × select b and 1 others",
+            "t: 14 statements (3 in the baseline); +9 × select b and 1 more",
         ),
         ([use("x" * 99, 3, place="")], SqlCounts({}), f"t: 3 statements (0 in the baseline); +3 × select {'x' * 92}…"),
         ([use("a", 3)], SqlCounts({"a": 4}), "t: 3 statements (4 in the baseline)"),
