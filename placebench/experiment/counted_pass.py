@@ -67,26 +67,22 @@ GROUP BY query
 
 
 class Statistics:
-    """What PostgreSQL has counted so far of a database, by its name; None where it counts nothing."""
+    """What PostgreSQL has counted so far of a database, by its name."""
 
-    def __init__(self, connection: Connection | None) -> None:
+    def __init__(self, connection: Connection) -> None:
         self._connection = connection
 
-    def __call__(self, database: str) -> tuple[int, int] | None:
+    def __call__(self, database: str) -> tuple[int, int]:
         """Statements and rows; 1 round trip."""
-        if self._connection is None:
-            return None
         statements, rows = self._connection.execute(text(_COUNTED), {"database": database}).one()
         return int(statements), int(rows)
 
-    def on_tables(self, database: str) -> float | None:
+    def on_tables(self, database: str) -> float:
         """Calls of statements on tables; 1 round trip."""
-        return None if self._connection is None else _calls_on_tables(self.each(database))
+        return _calls_on_tables(self.each(database))
 
     def each(self, database: str) -> dict[str, tuple[float, float, float]]:
         """Calls, rows and seconds in the server of each statement, by its text without values; 1 round trip."""
-        if self._connection is None:
-            return {}
         counted = self._connection.execute(text(_EACH), {"database": database})
         return {sql: (float(calls), float(rows), float(seconds)) for sql, calls, rows, seconds in counted}
 
@@ -105,15 +101,15 @@ class _Request:
 
 
 @contextmanager
-def open_statistics(server: Server, database: str) -> Iterator[Statistics]:
+def open_statistics(server: Server, database: str) -> Iterator[Statistics | None]:
     """pg_stat_statements of *server*, read from *database*, one of ours with nothing else in it.
 
-    CREATE EXTENSION pg_stat_statements; reading it is one round trip. On a server that has it not, or does not let our
-    role see it, nothing is counted.
+    CREATE EXTENSION pg_stat_statements; reading it is one round trip. None on a server that has it not, or does not let
+    our role see it.
     """
     engine = create_engine(server.create_database(database), poolclass=NullPool, isolation_level="AUTOCOMMIT")
     with engine.connect() as connection:
-        yield Statistics(connection if _available(connection) else None)
+        yield Statistics(connection) if _available(connection) else None
     server.drop_database(database)
 
 
@@ -290,20 +286,21 @@ def count_while_timed(
 
     read: by variant.
     """
-    databases = {name: str(make_url(prepared.databases[name]).database) for name, each in read.items() if each}
-    before = {name: each.on_tables(databases[name]) for name, each in read.items() if each}
+    counting = {name: each for name, each in read.items() if each}
+    databases = {name: str(make_url(prepared.databases[name]).database) for name in counting}
+    before = {name: each.on_tables(databases[name]) for name, each in counting.items()}
     made = len(series.blocks)
     yield
-    for name, each in read.items():
+    for name, each in counting.items():
         path = prepared.folder / f"wire-{name}.json"
         counted, blocks = WirePass.load(path), [block for block in series.blocks[made:] if block.variant == name]
-        now, then = each.on_tables(databases[name]) if each else None, before.get(name)
-        if now is None or then is None or not blocks:
+        if not blocks:
             continue
         warm = [block.counters.get("warm_up_requests", 0.0) for block in blocks]
         starts = (counted.first_statements or 0.0) * sum(map(bool, warm))
         requests = sum(block.requests for block in blocks) + sum(warm)
-        replace(counted, timed_statements=max(0.0, now - then - starts) / requests).save(path)
+        timed = each.on_tables(databases[name]) - before[name] - starts
+        replace(counted, timed_statements=max(0.0, timed) / requests).save(path)
 
 
 def _calls_on_tables(each: dict[str, tuple[float, float, float]]) -> float:
