@@ -120,10 +120,10 @@ def _series_document(series: Series) -> dict[str, Any]:
 def _headline(history: History, series: Sequence[Series], regressions: Sequence[tuple[Series, SeriesStep]]) -> str:
     if not history.entries:
         return "No commit has been measured yet: `placebench history add --reference TAG` measures the first."
-    commits = units.count(max(len(each.points) for each in series))
+    commits = units.numbered(max(len(each.points) for each in series), "commit")
     if not regressions:
-        return f"No regression in {commits} commits against {_reference(history)}."
-    return f"{units.numbered(len(regressions), 'regression')} in {commits} commits against {_reference(history)}."
+        return f"No regression in {commits} against {_reference(history)}."
+    return f"{units.numbered(len(regressions), 'regression')} in {commits} against {_reference(history)}."
 
 
 def _reference(history: History) -> str:
