@@ -1,14 +1,17 @@
 """The parts of a scale-out or of a load on this machine: `main` starts those that are ordered.
 
 An order is a line on standard input. The process, and with it every part, ends with its standard input: when the
-connection does.
+connection does, within 5 s, whatever it is doing then.
 """
 
 import os
+import select
 import sys
+import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from typing import Any
+from typing import Any, Final
 
 from placebench.errors import PlacebenchError, ServerError
 from placebench.runtime.application_servers import serve
@@ -21,17 +24,28 @@ from placebench.runtime.postgres.cluster import (
     new_node,
 )
 from placebench.runtime.postgres.private_server import free_port, start_server
-from placebench.runtime.running_server import ServerSpec
-from placebench.runtime.scale_out import LoadBalancer
-from placebench.runtime.supervisor import ChildSpec, new_scratch_path, start_child
+from placebench.runtime.running_server import RunningServer, ServerSpec
+from placebench.runtime.scale_out import LOG_LINES, LoadBalancer
+from placebench.runtime.supervisor import Child, ChildSpec, new_scratch_path, start_child
 
+_END_LIMIT_S: Final = 1.0
 _ANYBODY = "host all all all scram-sha-256\nhost replication all all scram-sha-256\n"
 
 
 def main() -> None:
     """Respond to orders until there are no more."""
+    threading.Thread(target=_end_with_input, daemon=True).start()
     with ExitStack() as stack:
         serve_lines(_Parts(stack).respond)
+
+
+def _end_with_input() -> None:
+    """End the process soon after its input: what is left then is ended by its shepherds within 3.3 s."""
+    poller = select.poll()
+    poller.register(0, select.POLLRDHUP)
+    poller.poll()
+    time.sleep(_END_LIMIT_S)
+    os._exit(1)
 
 
 class _Parts:
@@ -42,6 +56,7 @@ class _Parts:
         self._nodes: dict[str, ClusterNode] = {}
         self._pids: dict[str, Callable[[], int | None]] = {}
         """Of each part; None when it has ended."""
+        self._logs: dict[str, RunningServer | Child] = {}
 
     def respond(self, order: str, given: Mapping[str, Any]) -> Mapping[str, Any]:
         """What the order returns, or why it failed."""
@@ -79,6 +94,7 @@ class _Parts:
         """Start a service host; return its URL."""
         server = self._stack.enter_context(serve(ServerSpec(**spec)))
         self._pids[name] = lambda: server.pid if server.is_running else None
+        self._logs[name] = server
         return server.url
 
     def balancer(self, name: str, hosts: Sequence[str], address: str, port: int) -> str:
@@ -102,6 +118,10 @@ class _Parts:
         """The main process of each part that runs."""
         return {name: pid for name, find in self._pids.items() if (pid := find()) is not None}
 
+    def log_tail(self, name: str) -> str:
+        """The last lines of the log of a host or node."""
+        return self._logs[name].log_tail(LOG_LINES)
+
     def check_balancer(self) -> None:
         """Raise ServerError if nginx has ended."""
         self._balancer.check()
@@ -114,3 +134,4 @@ class _Parts:
     def _start(self, node: ClusterNode) -> None:
         child = node.child = start_server(node.place, node.supervisor, node.port)
         self._pids[node.name] = lambda: child.pid if node.is_running else None
+        self._logs[node.name] = child

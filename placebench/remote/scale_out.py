@@ -104,6 +104,10 @@ class MachineScaleOut:
             found |= machine.order("pids")
         return found
 
+    def log_tail(self, name: str) -> str:
+        """The last lines of the log of a host or node."""
+        return str(self._machines[name].order("log_tail", name=name))
+
     def check(self) -> None:
         """Raise ServerError if nginx has ended."""
         self._machines["nginx"].order("check_balancer")

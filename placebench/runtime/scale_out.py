@@ -25,7 +25,7 @@ from placebench.runtime.network.namespaces import HostNetwork, host_networks
 from placebench.runtime.postgres.cluster import Cluster
 from placebench.runtime.postgres.private_server import free_port, is_free
 from placebench.runtime.running_server import RunningServer, ServerSpec
-from placebench.runtime.supervisor import ChildLog, ChildSpec, Supervisor, new_scratch_path, start_child
+from placebench.runtime.supervisor import Child, ChildLog, ChildSpec, Supervisor, new_scratch_path, start_child
 
 
 class ScaleOut:
@@ -105,6 +105,15 @@ class ScaleOut:
         found |= {node.name: node.child.pid for node in self.cluster.nodes if node.child and node.is_running}
         return found
 
+    def log_tail(self, name: str) -> str:
+        """The last lines of the log of a host or node."""
+        logs: dict[str, RunningServer | Child | None] = {
+            f"host{number}": host for number, host in enumerate(self.hosts, 1)
+        }
+        logs |= {node.name: node.child for node in self.cluster.nodes}
+        found = logs[name]
+        return found.log_tail(LOG_LINES) if found else ""
+
     def kill_host(self, number: int) -> None:
         """SIGKILL to all processes of a host, counted from 0."""
         host = self.hosts[number]
@@ -153,6 +162,7 @@ def start_hosts(
         return list(pool.map(start, specs, cpus))
 
 
+LOG_LINES: Final = 4
 _TOO_FEW_CPUS: Final = 2
 _LIMIT_S: Final = 20.0
 _POLL_S: Final = 0.01

@@ -56,10 +56,13 @@ def marked(mark: Path) -> list[int]:
 
 
 @contextmanager
-def stood_up(hosts: Path, *options: str) -> Iterator[tuple["subprocess.Popen[str]", dict[str, str]]]:
+def stood_up(
+    hosts: Path, *options: str, stderr: int | None = None
+) -> Iterator[tuple["subprocess.Popen[str]", dict[str, str]]]:
     """The command, and what it prints when it is ready."""
     command = [sys.executable, "-m", "placebench", "lab", "scaleout", "--hosts", str(hosts), *SMALL, "--json", *options]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, preexec_fn=_with_sigint) as process:
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdout=pipe, stderr=stderr, text=True, preexec_fn=_with_sigint) as process:
         assert process.stdout is not None
         try:
             yield process, json.loads(process.stdout.readline())
@@ -105,13 +108,40 @@ def test_nothing_is_left_on_the_machines(hosts: Path, how: signal.Signals, event
         assert eventually(lambda: not marked(hosts.parent), limit_s=5.0)
 
 
+def test_parts_end_with_the_connection_while_one_starts(tmp_path: Path, eventually: Callable[..., bool]) -> None:
+    """An application that takes a minute to load is gone after 5 s, and so is the process that waits for it."""
+    (tmp_path / "slow.py").write_text("import time\ntime.sleep(60)\n")
+    spec = {"database_url": "", "module": "slow:application", "environment": {"PYTHONPATH": str(tmp_path)}}
+    order = {"order": "host", "given": {"name": "host1", "spec": spec}}
+    command = [sys.executable, "-c", "from placebench.remote.parts import main; main()"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdin is not None
+        process.stdin.write(f"{json.dumps(order)}\n")
+        process.stdin.flush()
+        below = psutil.Process(process.pid).children
+        assert eventually(lambda: any("uwsgi" in each.name() for each in below(recursive=True)), limit_s=20)
+        running = below(recursive=True)
+        process.stdin.close()
+
+        assert process.wait(5) == 1
+        assert eventually(lambda: not any(each.is_running() for each in running))
+
+
 def test_a_part_that_ends_is_named(hosts: Path) -> None:
-    """A host is reported, and nginx, without which nothing is served, ends the command."""
-    with stood_up(hosts, "-q") as (process, ready):
+    """A replica is reported with its log; nginx, without which nothing is served, ends the command."""
+    with stood_up(hosts, stderr=subprocess.PIPE) as (process, ready):
         pids = ready["pids"]
         assert isinstance(pids, dict)
+        assert process.stderr is not None
+        os.kill(pids["node1"], signal.SIGQUIT)
+        reported = next(line for line in process.stderr if "has ended" in line)
         os.kill(pids["nginx"], signal.SIGKILL)
+        *_, last = process.stderr
+
         assert process.wait(20) == 2
+    assert "node1 has ended; the end of its log: " in reported
+    assert "immediate shutdown" in reported
+    assert "nginx ended with exit code -9" in last
 
 
 def test_workers_on_other_machines_make_a_load(

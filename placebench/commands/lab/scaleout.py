@@ -348,8 +348,9 @@ def _watch(scaled: "ScaleOut | MachineScaleOut", wait: Callable[[float], bool]) 
     while not wait(_CHECK_EVERY_S):
         scaled.check()
         now = scaled.pids().keys()
-        for name in sorted(running - now):
-            say(f"{name} has ended")
+        for name in sorted(running - now - {"nginx"}):
+            log = " | ".join(scaled.log_tail(name).splitlines())
+            say(f"{name} has ended; the end of its log: {log or '(empty)'}")
         running = now
 
 
