@@ -1,4 +1,4 @@
-"""psycopg 3, sync: what the profiler's classes see of it, as tests/postgres/test_profiler.py has it for psycopg2."""
+"""psycopg 3, sync: what the profiler's classes see of it, as tests/databases/test_profiler.py has it for psycopg2."""
 
 from collections.abc import Iterator
 from typing import Any

@@ -10,7 +10,6 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from contextvars import ContextVar
-from types import TracebackType
 from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar
 
 from placebench.profiler.capture.active_recording import ActiveRecording, CurrentRecording
@@ -73,9 +72,7 @@ class TimedCall:
     def __enter__(self) -> None:
         """The statement's clock runs already."""
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, _kind: object, error: BaseException | None, _traceback: object) -> None:
         if self._pending is not None:
             if error is not None:
                 self._pending.set_error(error)
@@ -99,9 +96,7 @@ class TimedFetch:
             self._pending.enter()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, _kind: object, error: BaseException | None, _traceback: object) -> None:
         if self._pending is not None:
             self._pending.leave_fetch(self._rows, self._trips())
             if error is not None:

@@ -42,7 +42,7 @@ class StatementStatistics:
     row_count: returned or touched by a write; None if no execution told.
     error_count: executions that raised; they count in all other figures too.
     total_s, max_s: seconds inside the driver, execute and fetch, as a sum and of the slowest execution.
-    buckets: executions by their seconds, for `quantile_s` and `count_within`.
+    buckets: executions by their seconds, for `quantile_s` and `counts_within`.
     """
 
     fingerprint: str
