@@ -149,13 +149,15 @@ def _commit() -> str | None:
     checkout = Path(__file__).resolve().parents[2]
     if not (checkout / ".git").exists():
         return None
-    described = subprocess.run(
-        ["git", "-C", str(checkout), "describe", "--always", "--dirty", "--abbrev=12"],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    return described.stdout.strip() or None
+    commit = _git(checkout, "describe", "--always", "--abbrev=12")
+    # The results of one measurement are no change to what the next one measures.
+    changes = _git(checkout, "status", "--porcelain", "--untracked-files=no", "--", ".", ":(exclude)docs/results")
+    return f"{commit}-dirty" if changes else commit or None
+
+
+def _git(checkout: Path, *arguments: str) -> str:
+    command = ["git", "-C", str(checkout), *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
 
 
 def _code() -> str:
