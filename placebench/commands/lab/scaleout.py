@@ -84,6 +84,17 @@ def _configure(parser: ArgumentParser) -> None:
             help=f"number of {name} of each host (default: the variant's, or 1)",
         )
     options.add_data(parser, requests=False)
+    _configure_check(parser)
+    _configure_files(parser)
+    options.add_output(parser)
+
+
+def _count_or_file(text: str) -> int | Path:
+    """A number, or the path of a hosts file."""
+    return options.path(text) if text.endswith(".toml") else options.whole(1, _MOST)(text)
+
+
+def _configure_check(parser: ArgumentParser) -> None:
     check = parser.add_argument_group("check")
     check.add_argument(
         "--check",
@@ -106,13 +117,6 @@ def _configure(parser: ArgumentParser) -> None:
         action="store_true",
         help="with --check: do not send the position of the last write with a read, as a client that knows none",
     )
-    _configure_files(parser)
-    options.add_output(parser)
-
-
-def _count_or_file(text: str) -> int | Path:
-    """A number, or the path of a hosts file."""
-    return options.path(text) if text.endswith(".toml") else options.whole(1, _MOST)(text)
 
 
 def _configure_files(parser: ArgumentParser) -> None:

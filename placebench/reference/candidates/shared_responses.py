@@ -11,17 +11,17 @@ from collections.abc import Callable
 from threading import Lock
 from time import monotonic
 from typing import Any, Final
-from weakref import WeakKeyDictionary
 
 import msgspec
 from redis import Redis
 from redis.backoff import NoBackoff
 from redis.exceptions import RedisError
 from redis.retry import Retry
-from sqlalchemy import URL, Connection, Pool, text
+from sqlalchemy import URL, Connection, text
 
 import placebench
 from placebench.reference.candidates.cached.change_log import PgSnapshot, ReaderLease, read_revision
+from placebench.reference.candidates.per_pool import PerPool
 from placebench.reference.candidates.results import Body
 
 log = logging.getLogger(__name__)
@@ -31,10 +31,6 @@ _DOWN_FOR_S: Final = 5.0
 _LIFETIME_S: Final = 3600
 """Of a response that nobody evicts."""
 
-# By the pool, as the indexes of `cached`.
-_responses: Final["WeakKeyDictionary[Pool, SharedResponses]"] = WeakKeyDictionary()
-_responses_lock: Final = Lock()
-
 
 def respond_from_redis(compute: Callable[[], Body], connection: Connection, key: Any, cache_url: str) -> Body:
     """Return the body of the service at *cache_url* for the state that the connection sees, or compute and keep it.
@@ -42,11 +38,8 @@ def respond_from_redis(compute: Callable[[], Body], connection: Connection, key:
     key: what the body depends on beside the data, of types that msgspec encodes. 1 round trip to the database.
     """
     engine = connection.engine
-    with _responses_lock:
-        found = _responses.get(engine.pool)
-        if found is None:
-            found = _responses[engine.pool] = SharedResponses(engine.url, CacheService(cache_url))
-    return found.respond(compute, connection, key)
+    shared = _RESPONSES.of(engine, lambda: SharedResponses(engine.url, CacheService(cache_url)))
+    return shared.respond(compute, connection, key)
 
 
 class CacheService:
@@ -165,3 +158,6 @@ class SharedResponses:
             return None
         content = msgspec.json.encode((placebench.__version__, reader, found.revision, key), order="deterministic")
         return f"placebench:response:{hashlib.sha256(content).hexdigest()}"
+
+
+_RESPONSES: Final = PerPool[SharedResponses]()

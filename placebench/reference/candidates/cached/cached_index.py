@@ -45,7 +45,9 @@ def answer_from_cache(
     As `dedup` does where the index cannot be used: without a change log or all of its triggers, while another thread
     is ahead of this snapshot, and where the transaction is not REPEATABLE READ.
     """
-    body = _INDEXES.of(connection.engine).respond(connection, request, settings, implementations.equivalence)
+    engine = connection.engine
+    index = _INDEXES.of(engine, lambda: CachedIndex(engine.url))
+    body = index.respond(connection, request, settings, implementations.equivalence)
     return answer_by_dedup(connection, request, implementations, settings) if body is None else body
 
 
@@ -152,7 +154,7 @@ class CachedIndex:
         self._bodies.clear()
 
 
-_INDEXES: Final = PerPool(lambda engine: CachedIndex(engine.url))
+_INDEXES: Final = PerPool[CachedIndex]()
 
 
 def _read_names(connection: Connection, index: TreeIndex) -> None:

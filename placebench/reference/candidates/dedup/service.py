@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from threading import Lock
 from typing import Final
 
-from sqlalchemy import Connection, Engine
+from sqlalchemy import Connection
 
 from placebench.reference.api.candidates_query import CandidateRequest
 from placebench.reference.candidates.dedup.decode import DecodedTrees
@@ -68,7 +68,7 @@ class _Reader:
         rows = read_rows(self._connection, aggregates=self._aggregates)
         names = names_in(rows)
         fetch_names(self._connection, names, self._request)
-        kept = _KEPT_TREES.of(self._connection.engine)
+        kept = _KEPT_TREES.of(self._connection.engine, KeptTrees)
         return kept.solve(rows, names, self._request, settings, self._equivalence)
 
     def read_few(self, selection: Selection, settings: ServiceSettings) -> Body:
@@ -112,7 +112,7 @@ class _Reader:
 class KeptTrees:
     """One index for all threads of a process. A request holds the lock while it computes, not while it reads."""
 
-    def __init__(self, _engine: Engine) -> None:
+    def __init__(self) -> None:
         """Nothing is kept yet."""
         self._lock = Lock()
         self._decoded: DecodedTrees | None = None
@@ -147,4 +147,4 @@ def _decode(kept: DecodedTrees | None, rows: TreeRows) -> DecodedTrees:
     return kept
 
 
-_KEPT_TREES: Final = PerPool(KeptTrees)
+_KEPT_TREES: Final = PerPool[KeptTrees]()
