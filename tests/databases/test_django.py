@@ -34,11 +34,13 @@ def test_each_statement_of_a_page_on_sqlite(tmp_path: Path) -> None:
 
     pages = document["pages"]
     assert document["sqlalchemy"] is False
-    assert [len(each["statements"]) for each in pages.values()] == [7, 2, 1, 3]
-    assert [each["notes"] for each in pages.values()] == [[], [], [], []]
+    assert [len(each["statements"]) for each in pages.values()] == [7, 2, 1, 3, 7]
+    assert [each["notes"] for each in pages.values()] == [[], [], [], [], []]
     assert pages["lazy"]["findings"] == ["n+1"]
     assert [rows for rows, *_ in pages["prefetched"]["statements"]] == [6, 6]
     assert {function.split(".")[0] for *_, function in pages["lazy"]["statements"]} == {"lazy"}
+    assert {function.split(".")[0] for *_, function in pages["awaited"]["statements"]} == {"awaited"}
+    assert pages["awaited"]["findings"] == ["n+1"]
     assert pages["renamed"]["steps"] == ["BEGIN", "SAVEPOINT", "RELEASE", "COMMIT"]
 
 
@@ -53,6 +55,7 @@ def test_each_statement_of_a_page_on_postgresql(database_url: str) -> None:
     assert counted == {name: len(each["statements"]) + len(each["steps"]) for name, each in pages.items()}
     assert pages["lazy"]["findings"] == ["n+1"]
     assert pages["lazy"]["statements"][0] == [6, 1, True, "lazy"]
+    assert pages["awaited"]["statements"][1:] == [[1, 1, True, "awaited"]] * 6
     assert pages["streamed"]["statements"][0][0] == 6
     assert pages["streamed"]["statements"][0][1] > 4
     assert pages["renamed"]["steps"] == ["BEGIN", "SAVEPOINT", "RELEASE", "COMMIT"]

@@ -31,7 +31,8 @@ _PATCHES = {
     "sqlite3": ("sqlite", "patch_sqlite"),
 }
 _DRIVERS = tuple(_PATCHES)
-_POOLS = {"psycopg_pool": ("psycopg3", "patch_psycopg_pool")}
+# Patched beside each choice of drivers.
+_HELPERS = {"asgiref.sync": ("asgiref", "patch_asgiref"), "psycopg_pool": ("psycopg3", "patch_psycopg_pool")}
 # Between the application and its driver: their lines are not the ones that ran a statement.
 _LIBRARIES = ("contextlib", "django", "peewee", "playhouse", "psycopg_pool", "pony", "tortoise")
 _UNSUPPORTED = (
@@ -62,7 +63,7 @@ class DriverPatches:
         """Exchange those of the drivers that are imported, and of the others when they are."""
         for name in self._named:
             _import(name)
-        watched = {*(self._named or _DRIVERS), *_POOLS}
+        watched = {*(self._named or _DRIVERS), *_HELPERS}
         for name in watched & sys.modules.keys():
             self._patch(name)
         self._watch.begin(watched - sys.modules.keys())
@@ -87,7 +88,7 @@ class DriverPatches:
 
     def _patch(self, name: str) -> None:
         """Exchange a driver's functions; one that has changed costs its statements, and nothing else."""
-        module, function = (_PATCHES | _POOLS)[name]
+        module, function = (_PATCHES | _HELPERS)[name]
         try:
             getattr(import_module(f"placebench.profiler.drivers.{module}"), function)(self._recorder, self._replace)
         except Exception as error:  # noqa: BLE001  whatever it is, it must not become the application's

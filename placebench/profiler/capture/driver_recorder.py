@@ -17,7 +17,7 @@ from placebench.profiler.capture.active_recording import ActiveRecording, Curren
 from placebench.profiler.capture.auto_explain import disable_plans, enable_plans, estimated_plan
 from placebench.profiler.capture.connection_state import ConnectionState, driver_connection
 from placebench.profiler.capture.pending_statement import PendingStatement, guarded
-from placebench.profiler.capture.stack import Callers, find_callers
+from placebench.profiler.capture.stack import find_callers
 from placebench.profiler.capture.statistics_collector import StatisticsCollector, as_text
 from placebench.profiler.drivers.base import TimedConnection, TimedCursor
 from placebench.profiler.model.fingerprint import fingerprint, statement_kind, transaction_step, written_table
@@ -54,7 +54,6 @@ class DriverRecorder:
         left out on purpose.
     collector: counts what no recording sees, and what recordings have seen; None if nothing is counted.
     connecting: the CONNECT that runs there. pool_request: between the pool's queue and its checkout.
-    callers: the lines that run a statement, in a thread of the driver's own, whose stack does not hold them.
     """
 
     def __init__(self, *, whole_process: bool = False) -> None:
@@ -63,7 +62,6 @@ class DriverRecorder:
         )
         self.connecting: ContextVar[PendingStatement | None] = ContextVar("placebench_connecting", default=None)
         self.pool_request: ContextVar[Any] = ContextVar("placebench_pool_request", default=None)
-        self.callers: ContextVar[Callers | None] = ContextVar("placebench_callers", default=None)
         self.timed_classes: dict[tuple[type, type], type] = {}
         self.running: set[ActiveRecording] = set()
         self.unprofiled: ContextVar[bool] = ContextVar("placebench_unprofiled", default=False)
@@ -215,7 +213,7 @@ class DriverRecorder:
         else:
             pending = recording.start_statement(connection, text, step)
         pending.compile_s = 0.0
-        locate(pending, text, self.callers.get())
+        locate(pending, text)
         if step is None:
             self.driver_values(pending, text, values)
         pending.hand_over()
@@ -338,10 +336,9 @@ def _failed_hook(error: Exception) -> str:
     return "?" if inner is None else inner.tb_frame.f_code.co_name.strip("_")
 
 
-def locate(pending: PendingStatement, sql: str, callers: Callers | None = None) -> None:
+def locate(pending: PendingStatement, sql: str) -> None:
     """Note the fingerprint of a statement that SQLAlchemy did not prepare and, unless in mode light, its call site."""
     pending.executing = False
     pending.fingerprint = fingerprint(sql)
     if pending.recording.options.mode != "light":
-        found = callers or find_callers(sys._getframe(1), pending.recording.application)
-        pending.caller, pending.outer_caller = found
+        pending.caller, pending.outer_caller = find_callers(sys._getframe(1), pending.recording.application)

@@ -3,6 +3,7 @@
 import sys
 import sysconfig
 import threading
+from contextvars import ContextVar
 from functools import lru_cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -123,20 +124,24 @@ _SCHEMES = ("stdlib", "platstdlib", "scripts")
 _PLACEBENCH = f"{Path(__file__).parents[2]}/"
 _INSTALLED = (*(f"{sysconfig.get_path(name)}/" for name in _SCHEMES), _PLACEBENCH)
 _COMMAND_LINE = f"{_PLACEBENCH}commands/"
-_SQL, _LIBRARY, _APPLICATION, _OUTSIDE, _TEMPLATES = range(5)
+_SQL, _LIBRARY, _APPLICATION, _OUTSIDE, _TEMPLATES, _THREADS = range(6)
+_ASGIREF_THREADS = "/asgiref/sync.py"
 _DJANGO_TEMPLATES, _RENDERS = "/django/template/base.py", "render_annotated"
 # By the application's folders and packages: what each file that was met belongs to.
 _KINDS: dict[tuple[str, ...], dict[str, int]] = {}
 
 
 Callers = tuple[Caller | None, Caller | None]
+awaiting_callers: ContextVar[Callers | None] = ContextVar("placebench_awaiting_callers", default=None)
+"""The lines that wait for what a thread of a library's runs, in that thread's context: its stack does not hold them."""
 
 
 def find_callers(frame: FrameType | None, application: tuple[str, ...] = ()) -> Callers:
     """The nearest line of the application at or above *frame*, and the next one above it; None where there is none.
 
     What is installed (site-packages, Python's own modules) is not the application, unless it lies in one of the folders
-    or packages of *application*. A program that is all installed has the nearest lines outside of SQLAlchemy instead.
+    or packages of *application*. In a thread of a library's, the lines that wait for it come next (`awaiting_callers`).
+    A program that is all installed has the nearest lines outside of SQLAlchemy instead.
     Under asyncio SQLAlchemy works in a greenlet of its own whose stack holds none of the application's frames: the
     walk goes on where that greenlet was entered. At most 80 frames of a stack are read, some 50 ns each.
     """
@@ -147,8 +152,11 @@ def find_callers(frame: FrameType | None, application: tuple[str, ...] = ()) -> 
     if len(found) < 2 and (before := _frame_before_greenlet()) is not None:
         more = _nearest_two(before, kinds, application)
         found, installed = [*found, *more[0]], [*installed, *more[1]]
-    chosen = found or installed
-    return (_caller(chosen[0]) if chosen else None), (_caller(chosen[1]) if len(chosen) > 1 else None)
+    callers = [_caller(each) for each in found]
+    if len(callers) < 2 and (awaiting := awaiting_callers.get()) is not None:
+        callers += [each for each in awaiting if each and _kind(each.file, kinds, application) == _APPLICATION]
+    callers = callers or [_caller(each) for each in installed]
+    return (callers[0] if callers else None), (callers[1] if len(callers) > 1 else None)
 
 
 def _nearest_two(
@@ -167,6 +175,8 @@ def _nearest_two(
         if kind == _TEMPLATES and (template := _django_template(frame)) is not None:
             kind = _kind(template.file, kinds, application)
         if kind == _OUTSIDE:  # below is `placebench profile run`
+            break
+        if kind == _THREADS and awaiting_callers.get() is not None:  # below is whatever lent its thread
             break
         if kind == _APPLICATION:
             if not found:
@@ -188,6 +198,8 @@ def _kind(file: str, kinds: dict[str, int], application: tuple[str, ...]) -> int
     installed = file.startswith((*_INSTALLED, "<frozen")) or "/site-packages/" in file or "/dist-packages/" in file
     if file.endswith(_DJANGO_TEMPLATES):
         kinds[file] = _TEMPLATES
+    elif file.endswith(_ASGIREF_THREADS):
+        kinds[file] = _THREADS
     elif file.startswith(_LIBRARIES):
         kinds[file] = _SQL
     elif file.startswith(_COMMAND_LINE) and not own:

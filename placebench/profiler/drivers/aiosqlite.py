@@ -10,7 +10,7 @@ import sys
 from contextvars import copy_context
 from typing import Any
 
-from placebench.profiler.capture.stack import find_callers
+from placebench.profiler.capture.stack import awaiting_callers, find_callers
 from placebench.profiler.drivers.base import AdaptedConnection, CallRecorder, Replace, TimedCursor, time_adapter
 from placebench.profiler.drivers.sqlite import time_sqlite
 
@@ -62,7 +62,7 @@ def patch_aiosqlite(recorder: CallRecorder, replace: Replace) -> None:
         recording = recorder.current.get()
         if recording is not None and recording.options.mode != "light":
             context = copy_context()
-            context.run(recorder.callers.set, find_callers(sys._getframe(1), recording.application))
+            context.run(awaiting_callers.set, find_callers(sys._getframe(1), recording.application))
             call = functools.partial(context.run, call)
         elif recording is not None or recorder.running:
             call = functools.partial(copy_context().run, call)

@@ -9,13 +9,11 @@ import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from contextvars import ContextVar
 from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar
 
 from placebench.profiler.capture.active_recording import ActiveRecording, CurrentRecording
 from placebench.profiler.capture.auto_explain import PlanFeed
 from placebench.profiler.capture.pending_statement import PendingStatement
-from placebench.profiler.capture.stack import Callers
 from placebench.profiler.capture.statistics_collector import StatisticsCollector
 
 _T = TypeVar("_T")
@@ -28,7 +26,6 @@ class CallRecorder(Protocol):
     """What the timed classes need of the profiler; none of these raises."""
 
     current: CurrentRecording
-    callers: ContextVar[Callers | None]
     collector: StatisticsCollector | None
     timed_classes: dict[tuple[type, type], type]
 

@@ -34,7 +34,7 @@ def main() -> None:
     for number in range(6):
         Item.objects.create(order=Order.objects.create(name=f"order {number}"), name="thing")
     client, pages = Client(), {}
-    for page in ("lazy", "prefetched", "streamed", "renamed"):
+    for page in ("lazy", "prefetched", "streamed", "renamed", "awaited"):
         with profiler.record(page) as recording:
             client.get(f"/{page}")
         with CaptureQueriesContext(connection) as captured:

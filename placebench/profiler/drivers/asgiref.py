@@ -1,0 +1,28 @@
+"""Call sites across asgiref's threads (`patch_asgiref`): in them Django runs the ORM for those who await it."""
+
+import functools
+import sys
+from typing import Any
+
+from placebench.profiler.capture.stack import awaiting_callers, find_callers
+from placebench.profiler.drivers.base import CallRecorder, Replace
+
+
+def patch_asgiref(recorder: CallRecorder, replace: Replace) -> None:
+    """Have what `sync_to_async` runs in a thread know the lines that await it, while they are recorded."""
+    from asgiref.sync import SyncToAsync
+
+    call: Any = SyncToAsync.__call__
+
+    @functools.wraps(call)
+    async def call_with_callers(self: Any, *args: Any, **kwargs: Any) -> Any:
+        recording = recorder.current.get()
+        if recording is None or recording.options.mode == "light":
+            return await call(self, *args, **kwargs)
+        token = awaiting_callers.set(find_callers(sys._getframe(1), recording.application))
+        try:
+            return await call(self, *args, **kwargs)
+        finally:
+            awaiting_callers.reset(token)
+
+    replace(SyncToAsync, "__call__", call_with_callers)
