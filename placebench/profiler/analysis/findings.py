@@ -297,8 +297,8 @@ def _idle_in_transaction(recording: RecordingData, limits: Limits) -> Iterator[F
         longest = max(idle_s for _, idle_s in found)
         yield _finding(
             "idle in transaction",
-            f"a transaction waited for the application {_times(len(found))}, up to {units.duration(longest)}; "
-            "this statement ran last",
+            f"a transaction waited for the application {_times(len(found))}, up to {units.duration(longest)} in all; "
+            "the longest part came after this statement",
             "compute before or after the transaction: read what is needed, commit, then work",
             [statement for statement, _ in found],
             seconds=sum(idle_s for _, idle_s in found),
@@ -306,7 +306,7 @@ def _idle_in_transaction(recording: RecordingData, limits: Limits) -> Iterator[F
 
 
 def _idle(recording: RecordingData) -> Iterator[tuple[Statement, float]]:
-    """The last statement of each transaction, and the seconds in which none of its statements ran.
+    """Of each transaction, the statement before the longest wait, and the seconds in which none of its statements ran.
 
     On SQLite from its first write on: before that it holds no lock between its statements.
     """
@@ -323,9 +323,13 @@ def _idle(recording: RecordingData) -> Iterator[tuple[Statement, float]]:
             inside.setdefault(key, []).append(statement)
     for key, statements in inside.items():
         if key in ends:
-            open_s = ends[key] - min(statement.started_s for statement in statements)
-            last = max(statements, key=lambda statement: statement.started_s)
-            yield last, open_s - sum((each.execute_s or 0.0) + (each.fetch_s or 0.0) for each in statements)
+            statements.sort(key=lambda statement: statement.started_s)
+            next_starts = [*(each.started_s for each in statements[1:]), ends[key]]
+            waits = [
+                start - each.started_s - (each.execute_s or 0.0) - (each.fetch_s or 0.0)
+                for each, start in zip(statements, next_starts, strict=True)
+            ]
+            yield statements[waits.index(max(waits))], sum(waits)
 
 
 def _finding(

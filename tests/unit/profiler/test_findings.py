@@ -214,7 +214,8 @@ def test_transactions_that_wait_at_one_line_are_one_finding() -> None:
         (1, 0.069, THERE),
     ]
     assert found[0].title == (
-        f"a transaction waited for the application 2 times, up to {units.duration(0.098)}; this statement ran last"
+        f"a transaction waited for the application 2 times, up to {units.duration(0.098)} in all; "
+        "the longest part came after this statement"
     )
 
 
@@ -256,9 +257,10 @@ def test_a_spill_is_found() -> None:
 
 
 def test_a_transaction_that_waited_for_the_application_is_found() -> None:
-    """Two statements of 1 ms in a transaction of 100 ms."""
-    statements = [statement(started_s=0.0, transaction=1), statement(started_s=0.05, transaction=1, caller=THERE)]
-    commit = Transaction("COMMIT", started_s=0.1, number=1)
+    """Three statements of 1 ms in a transaction of 101 ms: the second one ran before the longest wait."""
+    starts = (0.0, 0.02, 0.09)
+    statements = [statement(started_s=at, transaction=1, caller=THERE if at == 0.02 else None) for at in starts]
+    commit = Transaction("COMMIT", started_s=0.101, number=1)
 
     (finding,) = find(Recording("r", "full", statements=statements, transactions=[commit]))
     assert (finding.kind, finding.seconds, finding.caller) == ("idle in transaction", pytest.approx(0.098), THERE)
