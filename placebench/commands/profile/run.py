@@ -76,7 +76,7 @@ def _configure_run(parser: ArgumentParser) -> None:
         "--expect-status",
         type=options.whole(100, 599),
         metavar="N",
-        help="status that the responses have to have (default: any below 400)",
+        help="status that every response must have (default: any below 400)",
     )
     parser.add_argument("--interface", choices=("wsgi", "asgi"), help="interface of APP (default: by its signature)")
     parser.add_argument(
@@ -163,18 +163,23 @@ def _run_program(arguments: Namespace, program: "Program") -> int:
     from placebench.profiler.integrations.application import application_in, missing_package, package_folders
     from placebench.profiler.integrations.program import stdout_to_stderr, traceback_of
 
-    interrupted = False
+    begun = interrupted = False
     folders = package_folders(program.name) if program.is_module else ()
     profiler = make_profiler(arguments, folders, Clocks(cpu=time.process_time))  # of all its threads
     try:
         with stdout_to_stderr() if arguments.json or arguments.markdown else nullcontext():
             try:
                 with record(profiler, str(program), arguments) as recording:
+                    begun = True
                     code = program.run()
             except KeyboardInterrupt:
+                if not begun:
+                    raise
                 interrupted = True
-            except BaseException as error:  # noqa: BLE001  it is the program's, whatever it is
-                warn(traceback_of(error).rstrip())
+            except BaseException as error:
+                if not begun:
+                    raise
+                warn(traceback_of(error).rstrip())  # it is the program's, whatever it is
                 code = 1
                 if isinstance(error, ModuleNotFoundError) and (hint := missing_package(error)):
                     warn(f"placebench profile run: {hint}")

@@ -57,6 +57,8 @@ def load_application(name: str) -> Any:
         if not hasattr(found, part):
             raise ProfilerError(f"application {name!r}: {module_name} has no {part!r}")
         found = getattr(found, part)
+    if not callable(found):
+        raise ProfilerError(f"application {name!r}: a {type(found).__name__}, expected WSGI or ASGI, or a factory")
     return found() if attribute.endswith("()") or _is_factory(found) else found
 
 

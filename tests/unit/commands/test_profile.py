@@ -6,10 +6,12 @@ import sys
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
 from placebench.cli import main
+from placebench.commands.profile import run
 from placebench.profiler import Recording
 
 APPLICATIONS = """
@@ -315,6 +317,29 @@ def test_an_interrupt_leaves_what_was_recorded(profile: Callable[..., int], caps
     assert "2 of 5 requests were made" in capsys.readouterr().err
     assert Recording.load("profile/recording.json").requests == 2
     assert not Path("other/recording.json").exists()
+
+
+def test_an_interrupt_before_a_program_begins_leaves_nothing(
+    profile: Callable[..., int], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Ctrl-C while the recording is prepared: one line, and no page of a program that did not run."""
+
+    def interrupt(*_: object) -> NoReturn:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(run, "record", interrupt)
+
+    assert profile("shop.py") == 130
+    assert capsys.readouterr().err == "placebench profile run: interrupted\n"
+    assert not Path("profile/recording.json").exists()
+
+
+def test_an_application_that_cannot_be_called_is_refused(
+    profile: Callable[..., int], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`shop:asked` is a list: no request is sent to it."""
+    assert profile("shop:asked") == 2
+    assert "application 'shop:asked': a list, expected WSGI or ASGI" in capsys.readouterr().err
 
 
 def test_an_application_that_cannot_be_loaded_is_not_our_bug(
