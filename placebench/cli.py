@@ -1,11 +1,13 @@
 """The program `placebench`: reads the command line, runs one command, returns its exit code.
 
 The main functions are `main` and `parser`. Exit codes: 0 success; 1 a gate failed or responses differ; 2 a mistake in
-the call, or in the environment; 3 inconclusive; 70 a bug; 130 interrupted.
+the call, or in the environment; 3 inconclusive; 70 a bug; 130 interrupted; 141 nobody reads the output any more.
 """
 
 import argparse
 import errno
+import io
+import signal
 import sys
 import traceback
 from collections.abc import Sequence
@@ -14,17 +16,19 @@ from typing import NoReturn
 
 from placebench import __version__
 from placebench.commands import COMMANDS, Command
-from placebench.errors import PlacebenchError, UsageError
+from placebench.errors import PlacebenchError, UsageError, did_you_mean
 
 _EXIT_BUG = 70
-_DESCRIPTION = "Profile the SQL of a Python service, and compare versions of it with confidence intervals."
+_EXIT_READER_GONE = 128 + signal.SIGPIPE
+_DESCRIPTION = "Profile the SQL of a Python service, and compare versions of it with\nconfidence intervals."
 _EXIT_CODES = """\
 exit codes:
-  0  success
-  1  a gate failed, requests failed, or responses differ
-  2  a mistake in the call or in the environment: one line says what to do
-  3  inconclusive, or the run ended early
-  70 a bug in placebench
+  0    success
+  1    a gate failed, requests failed, or responses differ
+  2    a mistake in the call or in the environment: one line says what to do
+  3    inconclusive, or the run ended early
+  70   a bug in placebench
+  130  interrupted: what was measured until then is reported
 """
 _ENVIRONMENT_ERRORS = {
     *(errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EPERM, errno.EROFS, errno.EPIPE, errno.EMFILE),
@@ -36,6 +40,7 @@ file has to be. A missing file is not among them: the command that needs it has 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; return the exit code."""
+    _escape_what_cannot_be_printed()
     given = list(sys.argv[1:] if argv is None else argv)
     words = _words(given)
     name = " ".join(("placebench", *words))
@@ -44,13 +49,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     except UsageError as error:
         return _fail(_one_line(error), error.exit_code)
     from placebench.commands import output
-    from placebench.commands.interrupts import EXIT_INTERRUPTED, interrupted_once
+    from placebench.commands.interrupts import EXIT_INTERRUPTED, interrupted_once, leave_closed_streams
 
     output.set_verbosity(arguments)
     try:
         with interrupted_once():
             return _run(_command(arguments.command), arguments)
     except (PlacebenchError, ImportError, OSError) as error:
+        if isinstance(error, BrokenPipeError) and leave_closed_streams():
+            return _EXIT_READER_GONE
         if (explained := _explain(error)) is None:
             return _bug()
         if output.is_verbose():
@@ -60,6 +67,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _fail(f"{name}: interrupted", EXIT_INTERRUPTED)
     except Exception:  # noqa: BLE001  a bug leaves with its traceback, whatever it is
         return _bug()
+
+
+def _escape_what_cannot_be_printed() -> None:
+    """Escape letters that the encoding of the terminal does not have, such as the µ of µs in ASCII."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
 
 
 def _run(command: Command, arguments: argparse.Namespace) -> int:
@@ -88,6 +102,26 @@ class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         raise UsageError(f"{self.prog}: {message} (see {self.prog} --help)")
 
+    def _check_value(self, action: argparse.Action, value: object) -> None:
+        """Refuse what is none of the choices, and name the one that was probably meant."""
+        if action.choices is not None and value not in action.choices:
+            names = [str(each) for each in action.choices]
+            question = did_you_mean(str(value), names)
+            raise argparse.ArgumentError(action, f"there is no {value!r}: {question}expected one of {', '.join(names)}")
+
+
+class _Help(argparse.HelpFormatter):
+    """Breaks no name at its hyphen: flat-hosts is copied from the help as it is typed."""
+
+    def _split_lines(self, text: str, width: int) -> list[str]:
+        from textwrap import wrap
+
+        return wrap(" ".join(text.split()), width, break_on_hyphens=False)
+
+
+class _FirstHelp(_Help, argparse.RawDescriptionHelpFormatter):
+    """Keeps the lines of the exit codes."""
+
 
 class _PrintCompletion(argparse.Action):
     """Prints the script for a shell, as --version prints the version."""
@@ -114,7 +148,7 @@ def _build(words: str, *, deep: bool) -> argparse.ArgumentParser:
         prog=f"placebench {words}".rstrip(),
         description=_sentence(COMMANDS[words].help) if words else _DESCRIPTION,
         epilog=None if words else _EXIT_CODES,
-        formatter_class=argparse.HelpFormatter if words else argparse.RawDescriptionHelpFormatter,
+        formatter_class=_Help if words else _FirstHelp,
     )
     if not words:
         made.add_argument("--version", action="version", version=f"placebench {__version__}")
@@ -143,7 +177,8 @@ def _fill(made: argparse.ArgumentParser, words: str, *, deep: bool) -> None:
     for name, entry in COMMANDS.items():
         above, _, last = name.rpartition(" ")
         if above == words:
-            below = group.add_parser(last, help=entry.help, description=_sentence(entry.help))
+            sentence = _sentence(entry.help)
+            below = group.add_parser(last, help=entry.help, description=sentence, formatter_class=_Help)
             if deep:
                 _fill(below, name, deep=True)
 

@@ -4,6 +4,16 @@ A message says what was seen, what was expected and what to do next, on one line
 Anything that is not a `PlacebenchError` is a bug and leaves with its traceback and exit code 70.
 """
 
+from collections.abc import Iterable
+
+
+def did_you_mean(word: str, words: Iterable[str]) -> str:
+    """Return a question that names the one of *words* most like *word*, for a message; empty where none is like it."""
+    from difflib import get_close_matches
+
+    found = get_close_matches(word, words, n=1, cutoff=0.8)
+    return f"did you mean {found[0]!r}? " if found else ""
+
 
 class PlacebenchError(Exception):
     """The user's mistake, or something in the environment: exit code 2."""

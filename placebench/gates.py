@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from placebench.errors import UsageError
+from placebench.errors import UsageError, did_you_mean
 
 Outcome = Literal["passed", "failed", "inconclusive"]
 SECONDS: Final = {"us": 1e-6, "ms": 1e-3, "s": 1.0}
@@ -67,8 +67,10 @@ def parse_gate(text: str, metrics: Mapping[str, Mapping[str, float]], *, ratios:
     """
     found = _GATE.fullmatch(text.strip())
     if found is None or found[1] not in metrics:
-        problem = f"there is no metric {found[1]!r}" if found else "expected METRIC <, <=, > or >= NUMBER and its unit"
-        raise _error(text, f"{problem}, METRIC one of {', '.join(metrics)}")
+        names = ", ".join(metrics)
+        if found is None:
+            raise _error(text, f"expected METRIC <, <=, > or >= NUMBER and its unit, METRIC one of {names}")
+        raise _error(text, f"there is no metric {found[1]!r}: {did_you_mean(found[1], metrics)}expected one of {names}")
     metric, relation, number, unit = found.groups()
     is_ratio = unit in ("x", "%")
     if is_ratio and not ratios:

@@ -70,7 +70,8 @@ def _run(arguments: Namespace) -> int:
         plan = replace(plan, variants=(arguments.base, *arguments.variants), trials=())
     if len(plan.variants) < 2:
         where = arguments.plan or "[tool.placebench] of ./pyproject.toml"
-        raise UsageError(f"two variants are needed, the base first: name them, or describe them in {where}")
+        again = "; to resume a run, repeat its command with --resume" if arguments.resume else ""
+        raise UsageError(f"two variants are needed, the base first: name them, or describe them in {where}{again}")
     own = {"setup": arguments.setup, "template_db": arguments.template_db, "database": arguments.database}
     plan = replace(plan, **{name: given for name, given in own.items() if given})
     if arguments.preset and arguments.sequential:

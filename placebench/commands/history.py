@@ -108,11 +108,13 @@ def _add_measurement(parser: ArgumentParser) -> None:
 
 
 def _add_metrics(parser: ArgumentParser) -> None:
+    names = (*METRICS, *COUNTED)
     parser.add_argument(
         "--metric",
         action="append",
-        choices=(*METRICS, *COUNTED),
-        help=f"metric; may be repeated (default: {' and '.join(_METRICS)})",
+        choices=names,
+        metavar="METRIC",
+        help=f"one of {', '.join(names)}; may be repeated (default: {' and '.join(_METRICS)})",
     )
 
 

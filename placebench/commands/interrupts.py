@@ -51,13 +51,14 @@ def stop_event() -> threading.Event:
     return stopped
 
 
-def leave_closed_streams() -> None:
-    """Send what goes to a closed terminal or pipe to nowhere, instead of failing."""
+def leave_closed_streams() -> bool:
+    """Send what goes to a closed terminal or pipe to nowhere, instead of failing; return whether there is one."""
     poller = select.poll()
     for descriptor in (1, 2):
         poller.register(descriptor, 0)
+    closed = [descriptor for descriptor, events in poller.poll(0) if events & (select.POLLERR | select.POLLHUP)]
     nowhere = os.open(os.devnull, os.O_WRONLY)
-    for descriptor, events in poller.poll(0):
-        if events & (select.POLLERR | select.POLLHUP):
-            os.dup2(nowhere, descriptor)
+    for descriptor in closed:
+        os.dup2(nowhere, descriptor)
     os.close(nowhere)
+    return bool(closed)

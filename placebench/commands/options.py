@@ -171,8 +171,7 @@ def add_sequential(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--sequential",
         action="store_true",
-        help="stop measuring a variant as soon as it has a verdict: its interval holds whenever that is, and --resume "
-        "goes on with a larger -n",
+        help="stop measuring a variant as soon as it has a verdict; its interval is valid whenever that is",
     )
     parser.add_argument(
         "--width",

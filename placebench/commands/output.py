@@ -104,8 +104,9 @@ def print_result(text: str) -> None:
 
 
 def print_json(document: Mapping[str, Any]) -> None:
-    """Print the result of the command as one JSON document."""
-    print_result(json.dumps(document, indent=2, ensure_ascii=False))
+    """Print the result of the command as one JSON document; in ASCII where stdout may not have all letters."""
+    encoding = getattr(sys.stdout, "encoding", None) or "utf-8"  # a closed stdout is None
+    print_result(json.dumps(document, indent=2, ensure_ascii=encoding.lower() != "utf-8"))
 
 
 @contextmanager

@@ -186,7 +186,7 @@ def run_there(
 def _work_there(work: Callable[[Namespace], object], arguments: Namespace, folder: Path) -> None:
     """Do *work* on the machine of --host, into *folder* there; what it prints as its result is not shown."""
     set_verbosity(arguments)
-    there = {"host": None, "out": folder, "open": False, "json": False, "markdown": False}
+    there = {"host": None, "hosts": None, "out": folder, "open": False, "json": False, "markdown": False}
     with interrupted_once(), Path(os.devnull).open("w") as nowhere, redirect_stdout(nowhere):
         work(Namespace(**{**vars(arguments), **there}))
 
@@ -299,6 +299,8 @@ def run_folder(arguments: Namespace, name: str) -> Iterator[Path]:
     """
     from placebench.experiment.run_folder import lock
 
+    if getattr(arguments, "hosts", None) and not (arguments.host or getattr(arguments, "client_host", None)):
+        raise UsageError("--hosts describes machines, and none is used: name one with --host or --client-host")
     folder = _claimed(arguments, name)
     try:
         with lock(folder):

@@ -10,7 +10,7 @@ from msgspec import Meta, Struct, to_builtins
 
 from placebench import limits
 from placebench.decoding import Seed, check, read_toml
-from placebench.errors import MissingExtraError, PlacebenchError
+from placebench.errors import MissingExtraError, PlacebenchError, did_you_mean
 from placebench.experiment.data_setup import DatabaseKind
 from placebench.experiment.variants import VariantTable, VariantTables, check_tables
 from placebench.experiment.workload import WorkloadKeys
@@ -180,7 +180,8 @@ def experiment_named(name: str, *, everywhere: str = "") -> Experiment:
     elif name in _STEPS:
         made = _step_trials(_STEPS[name])
     else:
-        raise PlacebenchError(f"no optimization {name!r}: expected one of {', '.join(_STEPS)}")
+        expected = f"{did_you_mean(name, _STEPS)}expected one of {', '.join(_STEPS)}"
+        raise PlacebenchError(f"no optimization {name!r}: {expected}")
     trials = (
         replace(each, baseline=each.baseline + everywhere, variant=each.variant + everywhere) for each in made.trials
     )

@@ -12,7 +12,7 @@ from typing import Any, Literal, TypedDict
 
 from sqlalchemy import URL, FromClause
 
-from placebench.errors import VariantError
+from placebench.errors import VariantError, did_you_mean
 from placebench.reference.api.candidates_query import CandidateRequest
 from placebench.reference.candidates.dedup.relevance import Equivalence
 from placebench.reference.candidates.dedup.selection import Selection
@@ -274,13 +274,14 @@ def _change(name: str, own: Iterable[Optimization], sign: str, part: str) -> tup
 def _no_such_variant(name: str) -> VariantError:
     if _base(name) not in _SIGNS:
         return VariantError(
-            f"no variant {name!r}: expected {', '.join(_SIGNS)}, or one of them with other optimizations, as in "
-            "naive+pruning and tuned-orjson"
+            f"no variant {name!r}: {did_you_mean(name, _SIGNS)}expected {', '.join(_SIGNS)}, or one of them with "
+            "other optimizations, as in naive+pruning and tuned-orjson"
         )
     optimizations = ", ".join(each.name for each in OPTIMIZATIONS)
+    changed = [f"{base}{each.name}" for base in ("naive+", "tuned-") for each in OPTIMIZATIONS]
     further = ", ".join(each.removeprefix("naive+") for each in further_alternatives())
     return VariantError(
-        f"no variant {name!r}: expected naive, tuned, naive+NAME+NAME, tuned-NAME-NAME, either with "
-        f"+OPTIMIZATION:ALTERNATIVE, or {', '.join(ALGORITHMS)} or {', '.join(algorithms_leave_one_out())}, "
+        f"no variant {name!r}: {did_you_mean(name, changed)}expected naive, tuned, naive+NAME+NAME, tuned-NAME-NAME, "
+        f"either with +OPTIMIZATION:ALTERNATIVE, or {', '.join([*ALGORITHMS, *algorithms_leave_one_out()])}, "
         f"with NAME one of {optimizations}, and OPTIMIZATION:ALTERNATIVE one of {further}"
     )

@@ -8,7 +8,7 @@ from typing import Protocol, cast
 
 from sqlalchemy import Connection
 
-from placebench.errors import SeedError, TopologyError
+from placebench.errors import SeedError, TopologyError, did_you_mean
 from placebench.paths import resource_folder
 from placebench.topology import Topology, read_topology
 
@@ -60,7 +60,8 @@ def find_topology(name: str, *, trees: int | None = None, seed: int = 1, utiliza
         return read_topology(Path(name), trees=trees, seed=seed, utilization=utilization)
     files = {path.stem: path for path in sorted((resource_folder("loaders") / "topologies").glob("*.toml"))}
     if name not in files:
-        raise TopologyError(f"no topology {name!r}: there are {', '.join(files)}, or the path of a .toml file")
+        names = f"{did_you_mean(name, files)}there are {', '.join(files)}"
+        raise TopologyError(f"no topology {name!r}: {names}, or the path of a .toml file")
     return read_topology(files[name], trees=trees, seed=seed, utilization=utilization)
 
 

@@ -36,7 +36,7 @@ def test_a_gate(text: str, relation: str, value: float, is_ratio: bool) -> None:
 @pytest.mark.parametrize(
     ("text", "seen"),
     [
-        ("latency > 3", "no metric 'latency', METRIC one of statements, cpu_s, p95, bytes_sent"),
+        ("latency > 3", "no metric 'latency': expected one of statements, cpu_s, p95, bytes_sent"),
         ("statements", "expected METRIC <, <=, > or >= NUMBER and its unit, METRIC one of statements, "),
         ("statements = 3", "expected METRIC"),
         ("statements > 1.2.3", "expected METRIC"),

@@ -157,6 +157,34 @@ def test_a_line_that_says_too_little(line: list[str], capsys: pytest.CaptureFixt
     assert said.endswith("--help)")
 
 
+@pytest.mark.parametrize(
+    ("line", "meant"),
+    [
+        (["compar"], "compare"),
+        (["lab", "study", "netwerk"], "network"),
+        (["profile", "run", "--mode", "ful", "x.py"], "full"),
+        (["compare", "niave", "tuned"], "naive"),
+        (["compare", "naive", "tuned-orjsn"], "tuned-orjson"),
+        (["compare", "naive", "tuned", "--topology", "flat-host"], "flat-hosts"),
+        (["compare", "naive", "tuned", "--gate", "statments <= 3"], "statements"),
+        (["lab", "steps", "--only", "prunning"], "pruning"),
+    ],
+)
+def test_a_misspelt_name_is_recognised(line: list[str], meant: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """The one line names what was probably meant."""
+    assert 2 == main(line)
+
+    (said,) = capsys.readouterr().err.splitlines()
+    assert f"did you mean {meant!r}? " in said
+
+
+def test_hosts_that_no_option_uses_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    """--hosts alone would compare on this machine without a word."""
+    assert 2 == main(["compare", "naive", "tuned", "--hosts", "machines.toml"])
+
+    assert "--host or --client-host" in capsys.readouterr().err
+
+
 def test_the_table_of_commands_is_what_the_modules_define() -> None:
     """Each command in the table is in its module, and each command of a module is in the table."""
     modules = {entry.module for entry in COMMANDS.values() if entry.module}
@@ -175,8 +203,11 @@ def test_the_front_door_comes_first(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.parametrize("words", ["", *COMMANDS])
-def test_every_command_explains_itself(words: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """--help prints each option with a help text, as the parser of the whole command line does."""
+def test_every_command_explains_itself(
+    words: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """--help prints each option with a help text in 80 columns, as the parser of the whole command line does."""
+    monkeypatch.setenv("COLUMNS", "80")
     with pytest.raises(SystemExit) as ended:
         main([*words.split(), "--help"])
     alone = capsys.readouterr().out
@@ -184,6 +215,7 @@ def test_every_command_explains_itself(words: str, capsys: pytest.CaptureFixture
         parser().parse_args([*words.split(), "--help"])
 
     assert ended.value.code == 0
+    assert max(map(len, alone.splitlines())) <= 80
     assert alone == capsys.readouterr().out
     assert [action.dest for action in parser_of(words)._actions if not action.help] == [
         *(["==SUPPRESS=="] if words not in COMMANDS or not COMMANDS[words].module else [])

@@ -18,7 +18,7 @@ COMMAND = "placebench compare: "
         (["naive", "placement"], "the variant placement needs the Python of an environment with openstack-placement"),
         (
             ["naive", "tuned", "--gate", "latency < 3"],
-            "gate 'latency < 3': there is no metric 'latency', METRIC one of cpu_s, ",
+            "gate 'latency < 3': there is no metric 'latency': expected one of cpu_s, ",
         ),
         (
             ["naive", "tuned", "--gate", "faster, please"],

@@ -7,6 +7,7 @@ import sys
 from argparse import Namespace
 from collections.abc import Iterator
 from pathlib import Path
+from typing import IO
 
 import pytest
 
@@ -122,3 +123,32 @@ def test_open_starts_a_browser(browser: bool, recording: Path, tmp_path: Path) -
         assert (tmp_path / "opened").read_text() == f"{address}\n"
     else:
         assert "no browser on this machine" in done.stderr
+
+
+@pytest.mark.parametrize("format", ["--json", "--quiet"])
+def test_letters_that_the_terminal_lacks_are_escaped(recording: Path, format: str) -> None:  # noqa: A002
+    """In ASCII, ü is an escape: of JSON in a document, of Python in text."""
+    recording.write_text(recording.read_text().replace("GET /", "GET /ü"))
+    done = _show(recording, format, stdout=subprocess.PIPE, PYTHONIOENCODING="ascii")
+
+    assert done.returncode == 0
+    if format == "--json":
+        assert json.loads(done.stdout)["summary"]["name"] == "GET /ü"
+    else:
+        assert done.stdout.startswith(b"GET /\\xfc: ")
+
+
+def test_a_reader_that_ends_early_is_no_failure_to_explain(recording: Path) -> None:
+    """As in `placebench profile show PATH | true`: no line, and the exit code of a program that SIGPIPE ends."""
+    theirs, ours = os.pipe()
+    os.close(theirs)
+    with os.fdopen(ours) as stdout:
+        done = _show(recording, "--json", "--quiet", stdout=stdout)
+
+    assert (done.returncode, done.stderr) == (141, b"")
+
+
+def _show(recording: Path, *options: str, stdout: IO[str] | int, **environ: str) -> subprocess.CompletedProcess[bytes]:
+    """The command on a recording, as a process of its own."""
+    command = [sys.executable, "-m", "placebench", "profile", "show", str(recording), *options]
+    return subprocess.run(command, stdout=stdout, stderr=subprocess.PIPE, env={**os.environ, **environ}, check=False)
