@@ -312,11 +312,10 @@ def _untimed_headline(figures: Figures) -> str:
     if len(counted) > _FEW:
         return f"Statements of {units.count(len(counted))} pairs were counted; no time was measured."
     counts = (
-        f"{each.variant} sends {units.average(each.variant_value)} statements, {each.baseline} "
-        f"{units.average(each.baseline_value)}"
+        f"{each.variant} {units.average(each.variant_value)}, {each.baseline} {units.average(each.baseline_value)}"
         for each in counted
     )
-    return f"Per request {listed(list(counts))}; no time was measured."
+    return f"Statements per request: {listed(list(counts))}; no time was measured."
 
 
 def summary_sentences(figures: Figures) -> list[str]:

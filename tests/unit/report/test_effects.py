@@ -268,7 +268,7 @@ def test_counts_alone_are_reported_as_counts(tmp_path: Path) -> None:
     )
 
     assert headline(figures_of(results.load(folder))) == (
-        "Per request naive+sets sends 11 statements, naive 17; no time was measured."
+        "Statements per request: naive+sets 11, naive 17; no time was measured."
     )
     page = write_report(folder).read_text()
     assert "no time was measured.</p>" in page
