@@ -15,7 +15,7 @@ import re
 import statistics
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -648,17 +648,17 @@ def ranged(values: Sequence[float], shown: Callable[[float], str] = units.signif
     return f"{center} ({low}–{high})"
 
 
-@figure
-def operators() -> str:
-    found = {setting: made for (_, setting), made in measured_at("operators").items()}
+def settings_of(name: str, inventory: str) -> Iterator[tuple[str, ...]]:
+    """A row for each setting: CPU and its change in the same repeat, latency, throughput."""
+    found = {setting: made for (each, setting), made in measured_at(name).items() if each == inventory}
 
     def cpu_s(setting: str) -> list[float]:
         return [each["cpu_s"] / each["requests"] for each in found[setting]]
 
-    def row(setting: str) -> tuple[str, ...]:
+    for setting in filter(found.__contains__, SETTINGS):
         ratios = [now / then for then, now in zip(cpu_s("as installed"), cpu_s(setting), strict=True)]
         cells = [change(each, 0) for each in (statistics.median(ratios), min(ratios), max(ratios))]
-        return (
+        yield (
             SETTINGS[setting],
             ranged([each * 1e3 for each in cpu_s(setting)]),
             "" if setting == "as installed" else f"{cells[0]} % ({cells[1]} to {cells[2]})",
@@ -666,16 +666,43 @@ def operators() -> str:
             ranged([each["requests"] / each["elapsed_s"] for each in found[setting]]),
         )
 
-    head = "| Setting | CPU per request, ms | Change of CPU | Latency, s | Requests per second |"
-    return table(head, map(row, SETTINGS))
+
+@figure
+def operators() -> str:
+    return table(f"| Setting {SETTING_HEAD}", settings_of("operators", "cern"))
 
 
+@figure
+def operators_large() -> str:
+    inventories = ("cern", "flat-hosts")
+    rows = ((f"`{name}`", *row) for name in inventories for row in settings_of("operators-large", name))
+    return table(f"| Inventory | Setting {SETTING_HEAD}", rows)
+
+
+@figure
+def operators_gpu() -> str:
+    found = {setting: made for (_, setting), made in measured_at("operators-gpu").items()}
+
+    def row(setting: str) -> tuple[str, ...]:
+        made = found[setting]
+        answered = [each for each in made if not each["unanswered"]]
+        latency = ranged([each["latency_s"] for each in answered]) if answered else "no response in 20"
+        hosts = ranged([each["hosts"] for each in answered]) if answered else ""
+        return SETTINGS[setting], f"{len(answered)} of {len(made)}", latency, hosts
+
+    head = "| Setting | Measurements with responses | Latency, s | Hosts with candidates |"
+    return table(head, map(row, filter(found.__contains__, SETTINGS)))
+
+
+SETTING_HEAD = "| CPU per request, ms | Change of CPU | Latency, s | Requests per second |"
 SETTINGS = {
     "as installed": "as installed",
     "limit=10": "`limit=10`",
+    "max_allocation_candidates=1000": "`max_allocation_candidates=1000`",
     "max_allocation_candidates=1000, breadth-first": "`max_allocation_candidates=1000`, `breadth-first`",
     "randomize_allocation_candidates": "`randomize_allocation_candidates`",
     "optimize_for_wide_provider_trees": "`optimize_for_wide_provider_trees`",
+    "wide trees, max 1000, breadth-first": "both, and `breadth-first`",
     "gc.freeze()": "`gc.freeze()`",
     "4 processes": "4 processes",
     "4 threads": "4 threads",

@@ -65,7 +65,7 @@ _LEAST_SIZES = "--trees 4 --sizes 1x1 --requests 2 -n 1"
 PLANS = {"alternatives": 6, "cache-service": 2, "connections": 3, "drivers": 3, "indexes": 3, "postgres": 3}
 """Of docs/lab/plans: the rounds of a replicate. A raw file each."""
 RECIPES = (
-    Recipe("steps", ("steps.json",), run="lab steps --trees 1000 -n 30", smoke=_LEAST),
+    Recipe("steps", ("steps.json",), run="lab steps --trees 1000 -n 12", smoke=_LEAST),
     Recipe("leave-one-out", ("leave-one-out.json",), run="lab steps --leave-one-out --trees 1000 -n 12", smoke=_LEAST),
     Recipe("copies", ("copies.json",), run="lab steps --only copies --trees 100 -n 12 --rounds 4", smoke=_LEAST),
     Recipe("pruning", ("pruning.json",), run="lab steps --only pruning --trees 100 -n 12 --rounds 4", smoke=_LEAST),
@@ -135,6 +135,20 @@ RECIPES = (
         ("operators.json",),
         run="lab study operators --plan docs/lab/settings/cern.toml --trees 1000 --requests 1 -n 6",
         smoke="--trees 4 -n 1",
+        placement=True,
+    ),
+    Recipe(
+        "operators-large",
+        ("operators-large.json",),
+        run="lab study operators --plan docs/lab/settings/large.toml --requests 1 -n 6",
+        smoke="--trees 4 -n 1",
+        placement=True,
+    ),
+    Recipe(
+        "operators-gpu",
+        ("operators-gpu.json",),
+        run="lab study operators --plan docs/lab/settings/gpu.toml --requests 1 --timeout 20 -n 3",
+        smoke="--trees 2 -n 1",
         placement=True,
     ),
     Recipe(
