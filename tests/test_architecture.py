@@ -123,6 +123,14 @@ def test_the_folders_opened_by_path_are_not_packages() -> None:
     ] == []
 
 
+def test_the_studies_are_built_on_the_experiments_and_not_the_reverse() -> None:
+    """What all runs share does not know which studies there are."""
+    folder = PACKAGE / "experiment"
+    shared = [path for path in folder.rglob("*.py") if "studies" not in path.parts]
+
+    assert [path.name for path in shared if "experiment.studies" in path.read_text()] == []
+
+
 PROFILER_LAYERS = ("model", "capture", "analysis", "output")
 """Each may import those before it; `drivers` is one layer with `capture`."""
 

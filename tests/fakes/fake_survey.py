@@ -10,8 +10,8 @@ from typing import Any
 
 from placebench import results
 from placebench.experiment.capacity import LoadStep, Saturation
-from placebench.experiment.matrix_plan import AXES
 from placebench.experiment.records import Measurement, RunHead, append_lines
+from placebench.experiment.studies.matrix_plan import AXES
 from placebench.results import Run
 
 _MIB = 1 << 20

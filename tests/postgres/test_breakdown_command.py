@@ -14,7 +14,7 @@ from placebench.runtime.postgres import Server
 def test_the_parts_of_every_row_are_the_clients_latency(
     server: Server, tmp_path: Path, capsys: pytest.CaptureFixture[str], documented: Callable[[str], set[str]]
 ) -> None:
-    """A no-op without a statement, a provider with one, and claims with many; the telemetry stays in the run."""
+    """A no-op without a statement, a provider with one, claims with one and more where refused; telemetry stays."""
     folder, small = tmp_path / "run", ["--trees", "2", "-n", "1", "--json", "--server", server.url]
 
     assert 0 == main(
@@ -40,7 +40,7 @@ def test_the_parts_of_every_row_are_the_clients_latency(
     assert ("one provider", 1.0) == (provider["endpoint"], provider["statements"])
     parts = ("http_s", "framework_s", "python_s", "pool_s", "database_s", "unexplained_s")
     assert ("PUT /allocations/<id>", 1) == (claims["path"], claims["n"])
-    assert claims["statements"] > 2
+    assert claims["statements"] >= 1
     for row in (noop, provider, claims):
         assert pytest.approx(row["client_s"]) == sum(row[part] for part in parts)
         assert all(row[part] >= 0 for part in parts)

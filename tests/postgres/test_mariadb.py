@@ -14,12 +14,12 @@ from sqlalchemy import Connection, create_engine, text
 from placebench import results
 from placebench.cli import main
 from placebench.errors import DatabaseError, PlacebenchError
-from placebench.experiment.combinations import combine
-from placebench.experiment.matrix_plan import Job, Matrix
-from placebench.experiment.matrix_study import matrix_study
 from placebench.experiment.records import WirePass
 from placebench.experiment.run_folder import claim_folder
-from placebench.experiment.study import StudyRun
+from placebench.experiment.studies.combinations import combine
+from placebench.experiment.studies.matrix import matrix_study
+from placebench.experiment.studies.matrix_plan import Job, Matrix
+from placebench.experiment.studies.study import StudyRun
 from placebench.measure.meters import Backends, inspect_backends
 from placebench.profiler import Recording, SqlProfiler
 from placebench.reference.store.database import Database

@@ -11,11 +11,11 @@ from reports import document_of, text_of
 from placebench import results
 from placebench.cli import main
 from placebench.errors import GateFailedError
-from placebench.experiment.combinations import combine
-from placebench.experiment.matrix_plan import Job, Matrix
-from placebench.experiment.matrix_study import matrix_study
 from placebench.experiment.run_folder import claim_folder
-from placebench.experiment.study import StudyRun
+from placebench.experiment.studies.combinations import combine
+from placebench.experiment.studies.matrix import matrix_study
+from placebench.experiment.studies.matrix_plan import Job, Matrix
+from placebench.experiment.studies.study import StudyRun
 from placebench.experiment.variants import VariantTable, VariantTables
 from placebench.report import write_report
 from placebench.results import Run

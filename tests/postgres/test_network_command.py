@@ -13,9 +13,9 @@ import pytest
 from placebench.cli import main
 from placebench.errors import LoadError
 from placebench.experiment.databases import SeededData
-from placebench.experiment.network_study import NetworkStudy
 from placebench.experiment.run_folder import claim_folder
-from placebench.experiment.study import StudySetup
+from placebench.experiment.studies.network import NetworkStudy
+from placebench.experiment.studies.study import StudySetup
 from placebench.experiment.variants import read_variant
 from placebench.runtime.postgres import Server
 from placebench.seeding import find_topology

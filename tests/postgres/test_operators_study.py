@@ -9,10 +9,10 @@ import pytest
 from reports import document_of
 
 from placebench import results
-from placebench.experiment.herd_study import HerdStudy
-from placebench.experiment.operators_study import OperatorsStudy, Setting
 from placebench.experiment.run_folder import claim_folder
-from placebench.experiment.study import StudyRun
+from placebench.experiment.studies.herd import HerdStudy
+from placebench.experiment.studies.operators import OperatorsStudy, Setting
+from placebench.experiment.studies.study import StudyRun
 from placebench.experiment.variants import PLACEMENT, Variant, read_variant
 from placebench.runtime.postgres import Server
 from placebench.seeding import find_topology

@@ -10,10 +10,10 @@ from reports import document_of
 
 from placebench import results
 from placebench.errors import PlacebenchError, VariantError
-from placebench.experiment.published_study import PublishedStudy, find_services, services
 from placebench.experiment.records import Measurement, RunHead, append_lines
 from placebench.experiment.run_folder import claim_folder
-from placebench.experiment.study import StudyRun
+from placebench.experiment.studies.published import PublishedStudy, find_services, services
+from placebench.experiment.studies.study import StudyRun
 from placebench.experiment.variants import Variant
 from placebench.report import write_report
 from placebench.runtime.postgres import Server

@@ -10,8 +10,8 @@ from sqlalchemy import text
 from placebench.cli import main
 from placebench.experiment.capacity import Objective
 from placebench.experiment.databases import SeededData, database_name
-from placebench.experiment.saturation_study import SaturationStudy
-from placebench.experiment.study import StudySetup
+from placebench.experiment.studies.saturation import SaturationStudy
+from placebench.experiment.studies.study import StudySetup
 from placebench.experiment.variants import read_variant
 from placebench.runtime.postgres import Server, open_connection
 from placebench.seeding import find_topology

@@ -14,7 +14,7 @@ from sqlalchemy import NullPool, create_engine, text
 from placebench import results
 from placebench.errors import LoadError, PlacebenchError, RunFolderError, UndecidedError
 from placebench.experiment.run_folder import claim_folder, ignore
-from placebench.experiment.study import Measure, Point, Restartable, StudyRun, StudySetup, StudySpec, in_order
+from placebench.experiment.studies.study import Measure, Point, Restartable, StudyRun, StudySetup, StudySpec, in_order
 from placebench.report.effects import ending
 from placebench.report.studies import failed
 from placebench.runtime.postgres import Server, open_server

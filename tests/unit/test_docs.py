@@ -12,8 +12,8 @@ from command_parsers import command_parsers
 
 from placebench import profiler
 from placebench.cli import parser
-from placebench.experiment.combinations import combine
-from placebench.experiment.matrix_plan import matrix_named
+from placebench.experiment.studies.combinations import combine
+from placebench.experiment.studies.matrix_plan import matrix_named
 from placebench.experiment.trials import read_plan
 from placebench.experiment.variants import read_variant
 from placebench.experiment.workload import read_workload

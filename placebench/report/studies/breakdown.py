@@ -5,8 +5,8 @@ from statistics import fmean, median
 from typing import Any
 
 from placebench import units
-from placebench.experiment.breakdown_study import NOOP
 from placebench.experiment.records import Measurement
+from placebench.experiment.studies.breakdown import NOOP
 from placebench.page.row_charts import Bar, bars
 from placebench.report.model import Chart
 from placebench.report.studies import (

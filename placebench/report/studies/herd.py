@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from placebench import units
-from placebench.experiment.herd_study import REFUSALS
 from placebench.experiment.records import Measurement
+from placebench.experiment.studies.herd import REFUSALS
 from placebench.report.studies import StudyResults, interval_columns, interval_figures, measured, valid_points
 from placebench.results import Run
 from placebench.stats import median_interval

@@ -10,8 +10,8 @@ from functools import partial
 from typing import Any
 
 from placebench import units
-from placebench.experiment.matrix_plan import AXES, THIS
 from placebench.experiment.records import Measurement
+from placebench.experiment.studies.matrix_plan import AXES, THIS
 from placebench.page.row_charts import Bar, bars
 from placebench.profiler.capture.sampling_thread import profile_function_defect
 from placebench.report.model import Chart, Column, Table

@@ -7,8 +7,8 @@ from typing import Any
 
 from placebench import units
 from placebench.errors import TooFewReplicatesError
-from placebench.experiment.operators_study import TIMES
 from placebench.experiment.records import Measurement
+from placebench.experiment.studies.operators import TIMES
 from placebench.report.studies import StudyResults, interval_columns, measured, valid_points
 from placebench.results import Run
 from placebench.stats import hodges_lehmann

@@ -6,7 +6,7 @@ from typing import Any
 from placebench import units
 from placebench.experiment.capacity import parse_objective
 from placebench.experiment.records import Measurement
-from placebench.experiment.saturation_study import OVERLOAD
+from placebench.experiment.studies.saturation import OVERLOAD
 from placebench.page.axis_charts import Line, lines
 from placebench.report.model import Chart, Table
 from placebench.report.studies import (

@@ -5,7 +5,7 @@ from typing import Any
 
 from placebench import units
 from placebench.experiment.records import Measurement
-from placebench.experiment.scaleout_study import PARTS
+from placebench.experiment.studies.scaleout import PARTS
 from placebench.page.axis_charts import Line, lines
 from placebench.report.model import Chart
 from placebench.report.scalability import scalability_curve, scalability_row, scalability_tables

@@ -11,8 +11,8 @@ import pytest
 import placebench
 from placebench.errors import PlacebenchError
 from placebench.experiment import pythons
-from placebench.experiment.combinations import combine
-from placebench.experiment.matrix_plan import Job, Matrix, matrix_named
+from placebench.experiment.studies.combinations import combine
+from placebench.experiment.studies.matrix_plan import Job, Matrix, matrix_named
 
 
 def fake_python(folder: Path, version: str) -> Path:

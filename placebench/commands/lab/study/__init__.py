@@ -11,7 +11,7 @@ from placebench.commands.runs import reported, run_folder
 from placebench.errors import PlacebenchError
 
 if TYPE_CHECKING:
-    from placebench.experiment.study import StudySpec
+    from placebench.experiment.studies.study import StudySpec
     from placebench.topology import Topology
 
 REPLICATES = 5
@@ -57,7 +57,7 @@ def run_study(arguments: Namespace, topology: "Topology", spec: "StudySpec") -> 
 
     What was measured is reported, with its page, however the study ends.
     """
-    from placebench.experiment.study import StudyRun
+    from placebench.experiment.studies.study import StudyRun
     from placebench.runtime.postgres import open_server
 
     if not spec.points and spec.impossible:

@@ -34,7 +34,7 @@ def _configure(parser: ArgumentParser) -> None:
 
 def _run(arguments: Namespace) -> int:
     """Measure every endpoint."""
-    from placebench.experiment.breakdown_study import BreakdownStudy
+    from placebench.experiment.studies.breakdown import BreakdownStudy
     from placebench.reference.variants import variant
 
     variant(arguments.variant)
@@ -51,7 +51,7 @@ def _run(arguments: Namespace) -> int:
 
 def _endpoints(arguments: Namespace) -> tuple[str, ...]:
     """The no-op, then those that are named, without their blanks and commas: `candidates-limit-10`."""
-    from placebench.experiment.breakdown_study import ENDPOINTS, NOOP, QUICK_ENDPOINTS
+    from placebench.experiment.studies.breakdown import ENDPOINTS, NOOP, QUICK_ENDPOINTS
 
     if arguments.endpoints is None:
         return QUICK_ENDPOINTS if is_quick(arguments) else ENDPOINTS

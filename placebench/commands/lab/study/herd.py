@@ -35,7 +35,7 @@ def _configure(parser: ArgumentParser) -> None:
 
 def _run(arguments: Namespace) -> int:
     """Measure every number of schedulers on both inventories."""
-    from placebench.experiment.herd_study import HerdStudy
+    from placebench.experiment.studies.herd import HerdStudy
     from placebench.experiment.variants import PLACEMENT, read_variant, require_servers
     from placebench.seeding import find_topology
 

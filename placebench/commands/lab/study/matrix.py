@@ -22,9 +22,9 @@ def _configure(parser: ArgumentParser) -> None:
 
 def _run(arguments: Namespace) -> int:
     """Measure every combination."""
-    from placebench.experiment.combinations import combine
-    from placebench.experiment.matrix_plan import matrix_named
-    from placebench.experiment.matrix_study import matrix_study
+    from placebench.experiment.studies.combinations import combine
+    from placebench.experiment.studies.matrix import matrix_study
+    from placebench.experiment.studies.matrix_plan import matrix_named
     from placebench.seeding import find_topology
 
     matrix = matrix_named(arguments.matrix, quick=is_quick(arguments)).scaled(trees_of(arguments))

@@ -9,8 +9,8 @@ from placebench.commands.lab.study import REPLICATES, add_study_options, is_quic
 from placebench.errors import PlacebenchError
 
 if TYPE_CHECKING:
-    from placebench.experiment.network_study import NetworkStudy
-    from placebench.experiment.protocol_study import ProtocolStudy
+    from placebench.experiment.studies.network import NetworkStudy
+    from placebench.experiment.studies.protocol import ProtocolStudy
     from placebench.experiment.variants import Variant
     from placebench.topology import Topology
 
@@ -99,7 +99,7 @@ def _run(arguments: Namespace) -> int:
 def _services(
     arguments: Namespace, topology: "Topology", latencies_ms: tuple[float, ...], bytes_per_s: float | None
 ) -> "NetworkStudy":
-    from placebench.experiment.network_study import NetworkStudy
+    from placebench.experiment.studies.network import NetworkStudy
 
     return NetworkStudy(
         variants=_variants(arguments),
@@ -118,7 +118,7 @@ def _services(
 def _protocols(
     arguments: Namespace, _: "Topology", latencies_ms: tuple[float, ...], bytes_per_s: float | None
 ) -> "ProtocolStudy":
-    from placebench.experiment.protocol_study import PROTOCOLS, ProtocolStudy
+    from placebench.experiment.studies.protocol import PROTOCOLS, ProtocolStudy
 
     job, known = arguments.job, PROTOCOLS[arguments.job]
     for option in ("between", "clients", "compress", "request", "placement_python"):
@@ -157,7 +157,7 @@ def _variants(arguments: Namespace) -> "tuple[Variant, ...]":
 
 
 def _operations(arguments: Namespace) -> int:
-    from placebench.experiment.network_study import TINY_OPERATIONS
+    from placebench.experiment.studies.network import TINY_OPERATIONS
 
     usual = 1 if arguments.job != "tiny" else _QUICK_TINY_OPERATIONS if is_quick(arguments) else TINY_OPERATIONS
     return int(usual if arguments.operations is None else arguments.operations)

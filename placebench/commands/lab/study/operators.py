@@ -44,7 +44,7 @@ def _configure(parser: ArgumentParser) -> None:
 
 def _run(arguments: Namespace) -> int:
     """Measure every setting on every inventory."""
-    from placebench.experiment.operators_study import OperatorsStudy, read_plan
+    from placebench.experiment.studies.operators import OperatorsStudy, read_plan
     from placebench.experiment.variants import PLACEMENT, read_variant, require_servers
     from placebench.seeding import find_topology
 

@@ -22,7 +22,7 @@ def _configure(parser: ArgumentParser) -> None:
 
 def _run(arguments: Namespace) -> int:
     """Measure; with the preset quick without the steps between naive and tuned."""
-    from placebench.experiment.published_study import PublishedStudy, find_services, services
+    from placebench.experiment.studies.published import PublishedStudy, find_services, services
     from placebench.seeding import find_topology
 
     topologies = [find_topology(name, trees=trees_of(arguments), seed=arguments.seed) for name in _TOPOLOGIES]

@@ -60,7 +60,7 @@ def _configure(parser: ArgumentParser) -> None:
 def _run(arguments: Namespace) -> int:
     """Search the knee of every variant."""
     from placebench.experiment.capacity import parse_objective
-    from placebench.experiment.saturation_study import SaturationStudy
+    from placebench.experiment.studies.saturation import SaturationStudy
     from placebench.experiment.variants import CONTROL, read_variant, require_servers
 
     quick, topology = is_quick(arguments), topology_of(arguments)

@@ -44,7 +44,7 @@ def _configure(parser: ArgumentParser) -> None:
 
 def _run(arguments: Namespace) -> int:
     """Measure every size."""
-    from placebench.experiment.scaleout_study import ScaleOutStudy
+    from placebench.experiment.studies.scaleout import ScaleOutStudy
     from placebench.reference.variants import variant
     from placebench.runtime.scale_out import nginx_program
 

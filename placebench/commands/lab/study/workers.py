@@ -56,7 +56,7 @@ def _configure(parser: ArgumentParser) -> None:
 def _run(arguments: Namespace) -> int:
     """Measure every workload with every mix."""
     from placebench.experiment.pythons import free_threaded
-    from placebench.experiment.workers_study import EVENT_LOOPS, QUICK_REQUESTS, REQUESTS, WorkersStudy
+    from placebench.experiment.studies.workers import EVENT_LOOPS, QUICK_REQUESTS, REQUESTS, WorkersStudy
     from placebench.reference.variants import variant
 
     topology, mixes, workloads = topology_of(arguments), _mixes(arguments), _workloads(arguments)

@@ -11,8 +11,8 @@ from fake_survey import measured_again, study_head
 from reports import document_of, text_of
 
 from placebench import results
-from placebench.experiment.matrix_plan import AXES
 from placebench.experiment.records import Measurement, append_lines
+from placebench.experiment.studies.matrix_plan import AXES
 from placebench.report import write_report
 
 TOOK_S = {

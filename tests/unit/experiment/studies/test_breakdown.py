@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from placebench.errors import LoadError
-from placebench.experiment.breakdown_study import load_figures, request_breakdown
 from placebench.experiment.records import LoadResult
+from placebench.experiment.studies.breakdown import load_figures, request_breakdown
 from placebench.telemetry import Telemetry, load
 
 

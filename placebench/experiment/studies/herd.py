@@ -22,7 +22,7 @@ from sqlalchemy import text
 from placebench.errors import LoadError
 from placebench.experiment.http_request import HEADERS, fetch, send
 from placebench.experiment.load_run import responses_of, warm_up
-from placebench.experiment.study import Measure, Point, Restartable, StudySetup, StudySpec
+from placebench.experiment.studies.study import Measure, Point, Restartable, StudySetup, StudySpec
 from placebench.experiment.variants import PLACEMENT, Variant
 from placebench.runtime.application_servers import serve
 from placebench.runtime.postgres import open_connection

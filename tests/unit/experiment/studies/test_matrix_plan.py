@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from placebench.errors import PlacebenchError, VariantError
-from placebench.experiment.combinations import Combination, Installed, combine
-from placebench.experiment.matrix_plan import AXES, Job, Matrix, matrix_named, names
 from placebench.experiment.source_checkout import Origin
+from placebench.experiment.studies.combinations import Combination, Installed, combine
+from placebench.experiment.studies.matrix_plan import AXES, Job, Matrix, matrix_named, names
 from placebench.experiment.variants import VariantTable, VariantTables, read_variant
 from placebench.runtime import mariadb
 

@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from placebench.experiment.client_process import Driven, HttpClient, http_client, responses_folder
 from placebench.experiment.same_responses import SameResponses
-from placebench.experiment.study import Measure, Point, Restartable, StudySetup, StudySpec
+from placebench.experiment.studies.study import Measure, Point, Restartable, StudySetup, StudySpec
 from placebench.experiment.workload import placement_workload
 from placebench.measure.meters import Backends, backend_cpu_between, read_backends
 from placebench.measure.processes import Memory, MemorySampler, cpu_between, read_cpu_by_pid, read_tree_cpu_s

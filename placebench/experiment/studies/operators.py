@@ -23,7 +23,7 @@ from placebench.decoding import read_toml
 from placebench.errors import LoadError, PlacebenchError
 from placebench.experiment.http_request import Reply, get
 from placebench.experiment.load_run import responses_of
-from placebench.experiment.study import Measure, Point, StudySetup, StudySpec
+from placebench.experiment.studies.study import Measure, Point, StudySetup, StudySpec
 from placebench.experiment.variants import PLACEMENT, Variant
 from placebench.measure.meters import ServerMeter
 from placebench.runtime.application_servers import STANDALONE, serve

@@ -25,7 +25,7 @@ from placebench.experiment.http_request import HEADERS, fetch, send
 from placebench.experiment.load_run import LoadSpec, responses_of, run_load, warm_up
 from placebench.experiment.records import LoadResult
 from placebench.experiment.same_responses import SameResponses
-from placebench.experiment.study import Measure, Point, StudySetup, StudySpec
+from placebench.experiment.studies.study import Measure, Point, StudySetup, StudySpec
 from placebench.experiment.validity import LoadRules
 from placebench.experiment.variants import Variant
 from placebench.runtime.application_servers import serve

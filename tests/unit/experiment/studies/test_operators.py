@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from placebench.errors import PlacebenchError
-from placebench.experiment.operators_study import Setting, read_plan
+from placebench.experiment.studies.operators import Setting, read_plan
 from placebench.experiment.variants import Variant
 from placebench.topology import read_topology
 
@@ -40,7 +40,7 @@ def test_a_limit_replaces_that_of_the_request() -> None:
 
 def test_the_plan_that_comes_with_placebench_names_inventories_that_exist() -> None:
     """The base first, each setting once, and CERN's 8500 nodes have 60 000 providers."""
-    plan, folder = read_plan(), Path(__file__).parents[3] / "loaders" / "topologies"
+    plan, folder = read_plan(), Path(__file__).parents[4] / "loaders" / "topologies"
     topologies = [read_topology(folder / f"{name}.toml", seed=1) for name in plan.inventories]
 
     assert "as installed" == plan.settings[0].name

@@ -10,7 +10,7 @@ from typing import Any
 from placebench.errors import MissingExtraError
 from placebench.experiment.load_run import JobResult, locust_job, warm_up
 from placebench.experiment.same_responses import SameResponses
-from placebench.experiment.study import Measure, Point, StudySetup, StudySpec
+from placebench.experiment.studies.study import Measure, Point, StudySetup, StudySpec
 from placebench.experiment.variants import PLACEMENT, Variant, find_variant, require_servers
 from placebench.measure.meters import ServerMeter
 from placebench.reference.variants import ALGORITHMS, cumulative

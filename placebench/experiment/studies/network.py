@@ -20,7 +20,7 @@ from typing import Any, Final, Literal
 from placebench.errors import LoadError
 from placebench.experiment.http_request import get
 from placebench.experiment.same_responses import SameResponses
-from placebench.experiment.study import Measure, Point, Restartable, StudySetup, StudySpec
+from placebench.experiment.studies.study import Measure, Point, Restartable, StudySetup, StudySpec
 from placebench.experiment.variants import Variant
 from placebench.measure.meters import backend_cpu_between, read_backends
 from placebench.measure.processes import cpu_between, read_cpu_by_pid, read_starved_s

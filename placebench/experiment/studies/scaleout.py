@@ -14,7 +14,7 @@ import psutil
 
 from placebench.experiment.client_process import Driven, HttpClient, http_client, responses_folder
 from placebench.experiment.same_responses import SameResponses
-from placebench.experiment.study import Measure, Point, Restartable, StudySetup, StudySpec
+from placebench.experiment.studies.study import Measure, Point, Restartable, StudySetup, StudySpec
 from placebench.experiment.workload import placement_workload
 from placebench.measure.processes import read_tree_cpu_s
 from placebench.runtime.postgres.cluster import Cluster

@@ -3,7 +3,7 @@
 import pytest
 
 from placebench.experiment.capacity import LoadStep, Outcome
-from placebench.experiment.saturation_study import _knee
+from placebench.experiment.studies.saturation import _knee
 
 
 @pytest.mark.parametrize(

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any, Self
 
 from placebench.errors import DatabaseError, MissingExtraError, PlacebenchError
-from placebench.experiment.matrix_plan import AXES, INSTALLED, THIS, Matrix, Point
 from placebench.experiment.pythons import VERSION, python_environment
 from placebench.experiment.source_checkout import Origin, read_origin
+from placebench.experiment.studies.matrix_plan import AXES, INSTALLED, THIS, Matrix, Point
 from placebench.experiment.variants import CONTROL, PLACEMENT, Variant, find_variant
 from placebench.runtime.mariadb import find_mariadbd
 from placebench.runtime.mod_wsgi import find_mod_wsgi

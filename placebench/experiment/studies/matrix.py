@@ -10,11 +10,11 @@ from typing import Any
 
 from placebench.errors import PlacebenchError, ServerError
 from placebench.experiment.client_process import HttpClient, app_client, http_client, responses_folder
-from placebench.experiment.combinations import Combination
 from placebench.experiment.load_run import JobResult, http_job
-from placebench.experiment.matrix_plan import AXES, Matrix, Point
 from placebench.experiment.same_responses import SameResponses
-from placebench.experiment.study import Measure, Restartable, StudySetup, StudySpec
+from placebench.experiment.studies.combinations import Combination
+from placebench.experiment.studies.matrix_plan import AXES, Matrix, Point
+from placebench.experiment.studies.study import Measure, Restartable, StudySetup, StudySpec
 from placebench.experiment.variants import Variant, in_place
 from placebench.measure.meters import ServerMeter
 from placebench.runtime.application_servers import serve

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 from placebench.errors import LoadError
 from placebench.experiment.load_run import LoadSpec, run_load
 from placebench.experiment.records import LoadResult
-from placebench.experiment.study import Measure, Point, StudySetup, StudySpec
+from placebench.experiment.studies.study import Measure, Point, StudySetup, StudySpec
 from placebench.reference.variants import variant as reference_variant
 from placebench.runtime.application_servers import serve
 from placebench.runtime.running_server import ServerSpec

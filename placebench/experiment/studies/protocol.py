@@ -23,8 +23,8 @@ from sqlalchemy import make_url
 
 from placebench.errors import GateFailedError, LoadError, MissingExtraError
 from placebench.experiment.http_request import HEADERS
-from placebench.experiment.network_study import Sent, measure_job, small_reads
-from placebench.experiment.study import Measure, Point, Restartable, StudySetup, StudySpec
+from placebench.experiment.studies.network import Sent, measure_job, small_reads
+from placebench.experiment.studies.study import Measure, Point, Restartable, StudySetup, StudySpec
 from placebench.experiment.variants import read_variant
 from placebench.runtime.application_servers import serve
 from placebench.runtime.network.delay_queue import LinkProfile
