@@ -1,7 +1,7 @@
 """The trees of an index in classes of equal candidates, each searched once: `equivalence_classes`."""
 
 from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
-from itertools import islice
+from itertools import chain, islice
 from typing import Final, NamedTuple
 
 from placebench.reference.candidates.dedup.anchors import (
@@ -90,6 +90,7 @@ class _Grouping:
         self._relevances: list[Relevance] = []
         self._numbers = Memo(self._number)
         self._usable = Memo(self._find_usable)
+        self._usable_in = Memo(self._find_usable_in)
         self._candidates: dict[object, AnchorCandidates] = {}
         self._sharing = sharing_providers(index, assessor)
         kinds: dict[object, int] = {}  # the sharing providers of one kind are searched once for all of them
@@ -101,6 +102,7 @@ class _Grouping:
         for number, each in enumerate(self._sharing):
             for uuid in each.aggregates:
                 self._sharing_in.setdefault(uuid, []).append(number)
+        self._with_sharing = frozenset(self._sharing_in)
         self._elsewhere = groups_in_tree(index, assessor, _UNNAMED)
         self._special: dict[TreeClass, set[int]] = {}  # roots of trees that in_tree names or that have such providers
         for root_id in {*index.names.roots_of_named.values(), *(each.root_id for each in self._sharing)}:
@@ -144,7 +146,7 @@ class _Grouping:
         self, found: Mapping[TreeClass, Mapping[int, TreeTexts]], classes: Sequence[TreeClass]
     ) -> Collection[TreeTexts]:
         """The trees of these classes, each with the uuids of the sharing providers that it can use."""
-        if self._sharing:
+        if self._usable[classes[0].aggregates, _UNNAMED].kinds:
             uuids = [self._usable[each.aggregates, _UNNAMED].uuids for each in classes]
             return [[*tree, *own] for each, own in zip(classes, uuids, strict=True) for tree in found[each].values()]
         if len(classes) == 1:
@@ -188,9 +190,14 @@ class _Grouping:
         return number
 
     def _find_usable(self, tree: tuple[_Aggregates, int]) -> _Usable:
-        """Those that a tree in these aggregates can use, but its own."""
+        """Those that a tree in these aggregates can use, but its own; few trees differ in the aggregates that count."""
         aggregates, root_id = tree
-        found = {n for own in aggregates for uuid in own for n in self._sharing_in.get(uuid, ())}
+        return self._usable_in[self._with_sharing.intersection(chain.from_iterable(aggregates)), root_id]
+
+    def _find_usable_in(self, tree: tuple[frozenset[str], int]) -> _Usable:
+        """The same for aggregates that each have a sharing provider."""
+        aggregates, root_id = tree
+        found = {n for uuid in aggregates for n in self._sharing_in[uuid]}
         numbers = tuple([n for n in sorted(found) if self._sharing[n].root_id != root_id])
         kinds = tuple([self._kinds[number] for number in numbers])
         return _Usable(numbers, kinds, [self._sharing[number].uuid for number in numbers])
