@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import Any, Final
 
-from sqlalchemy import ColumnElement, Connection, FromClause, delete, distinct, func, literal, select
+from sqlalchemy import ColumnElement, Connection, FromClause, Select, bindparam, delete, distinct, func, literal, select
 
 from placebench.reference.api.problems import NotFound
 from placebench.reference.store.consumers import delete_consumer
@@ -28,6 +28,19 @@ def read_consumer_allocations(connection: Connection, consumer: str) -> dict[str
     FROM allocations a JOIN resource_providers rp ... JOIN resource_classes rc ... JOIN consumers c ON c.uuid =
     a.consumer_id JOIN projects p ... JOIN users u ... LEFT JOIN consumer_types t ... WHERE a.consumer_id = :consumer
     """
+    rows = connection.execute(_OF_CONSUMER, {"consumer": consumer}).mappings().all()
+    found: dict[str, Any] = {"allocations": {}}
+    for row in rows:
+        entry = found["allocations"].setdefault(row["provider"], {"generation": row["generation"], "resources": {}})
+        entry["resources"][row["resource_class"]] = row["used"]
+    if rows:
+        found |= {name: rows[0][name] for name in ("project_id", "user_id", "consumer_generation")}
+        found["consumer_type"] = rows[0]["consumer_type"] or _NO_TYPE
+    return found
+
+
+def _select_of_consumer() -> Select[Any]:
+    """Made once, as others below: to put the expressions together costs as much CPU as the rest of a small read."""
     own = allocations.c
     provider, kind, who = resource_providers.c, consumer_types.c, consumers.c
     joined = (
@@ -48,15 +61,10 @@ def read_consumer_allocations(connection: Connection, consumer: str) -> dict[str
         users.c.external_id.label("user_id"),
         kind.name.label("consumer_type"),
     ).select_from(joined)
-    rows = connection.execute(query.where(own.consumer_id == consumer).order_by(own.id)).mappings().all()
-    found: dict[str, Any] = {"allocations": {}}
-    for row in rows:
-        entry = found["allocations"].setdefault(row["provider"], {"generation": row["generation"], "resources": {}})
-        entry["resources"][row["resource_class"]] = row["used"]
-    if rows:
-        found |= {name: rows[0][name] for name in ("project_id", "user_id", "consumer_generation")}
-        found["consumer_type"] = rows[0]["consumer_type"] or _NO_TYPE
-    return found
+    return query.where(own.consumer_id == bindparam("consumer")).order_by(own.id)
+
+
+_OF_CONSUMER: Final = _select_of_consumer()
 
 
 def read_provider_allocations(connection: Connection, provider_id: int) -> dict[str, Any]:
@@ -103,14 +111,21 @@ def read_provider_usages(connection: Connection, provider_id: int) -> dict[str, 
     LEFT JOIN allocations a ON a.resource_provider_id = i.resource_provider_id
     AND a.resource_class_id = i.resource_class_id WHERE i.resource_provider_id = :provider_id GROUP BY rc.name
     """
+    rows = connection.execute(_USAGES_OF_PROVIDER, {"provider_id": provider_id})
+    return {name: int(amount) for name, amount in rows}
+
+
+def _select_usages_of_provider() -> Select[Any]:
     own, used = inventories.c, allocations.c
     same = (used.resource_provider_id == own.resource_provider_id) & (used.resource_class_id == own.resource_class_id)
     joined = inventories.join(resource_classes, resource_classes.c.id == own.resource_class_id).outerjoin(
         allocations, same
     )
     query = select(resource_classes.c.name, func.coalesce(func.sum(used.used), 0)).select_from(joined)
-    rows = connection.execute(query.where(own.resource_provider_id == provider_id).group_by(resource_classes.c.name))
-    return {name: int(amount) for name, amount in rows}
+    return query.where(own.resource_provider_id == bindparam("provider_id")).group_by(resource_classes.c.name)
+
+
+_USAGES_OF_PROVIDER: Final = _select_usages_of_provider()
 
 
 def read_project_usages(

@@ -4,7 +4,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from sqlalchemy import Connection, delete, insert, select, update
+from sqlalchemy import Connection, bindparam, delete, insert, select, update
 
 from placebench.reference.api.problems import BadRequest, ConcurrentUpdate, Conflict, NotFound
 from placebench.reference.store import claims, consumers
@@ -27,14 +27,16 @@ def read_inventories(connection: Connection, provider_id: int) -> dict[str, dict
     FROM inventories JOIN resource_classes ON resource_classes.id = resource_class_id
     WHERE resource_provider_id = :provider_id ORDER BY name
     """
-    own = inventories.c
-    query = (
-        select(classes.c.name, *(own[field] for field in FIELDS))
-        .select_from(inventories.join(classes, classes.c.id == own.resource_class_id))
-        .where(own.resource_provider_id == provider_id)
-        .order_by(classes.c.name)
-    )
-    return {row[0]: dict(zip(FIELDS, row[1:], strict=True)) for row in connection.execute(query)}
+    rows = connection.execute(_OF_PROVIDER, {"provider_id": provider_id})
+    return {row[0]: dict(zip(FIELDS, row[1:], strict=True)) for row in rows}
+
+
+_OF_PROVIDER: Final = (
+    select(classes.c.name, *(inventories.c[field] for field in FIELDS))
+    .select_from(inventories.join(classes, classes.c.id == inventories.c.resource_class_id))
+    .where(inventories.c.resource_provider_id == bindparam("provider_id"))
+    .order_by(classes.c.name)
+)
 
 
 def replace_inventories(connection: Connection, provider: LockedProvider, wanted: Mapping[str, Inventory]) -> int:

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
-from sqlalchemy import ColumnElement, Connection, Select, delete, insert, select, text, update
+from sqlalchemy import ColumnElement, Connection, Select, bindparam, delete, insert, select, text, update
 
 from placebench.reference.api.problems import BadRequest, ConcurrentUpdate, Conflict, NotFound
 from placebench.tables import (
@@ -83,12 +83,15 @@ def read_id_and_generation(connection: Connection, uuid: str) -> tuple[int, int]
 
     SELECT id, generation FROM resource_providers WHERE uuid = :uuid AND root_provider_id IS NOT NULL
     """
-    own = resource_providers.c
-    query = select(own.id, own.generation).where(own.uuid == uuid, own.root_provider_id.is_not(None))
-    row = connection.execute(query).one_or_none()
+    row = connection.execute(_ID_AND_GENERATION, {"uuid": uuid}).one_or_none()
     if row is None:
         raise _unknown_provider(uuid)
     return row.id, row.generation
+
+
+_ID_AND_GENERATION: Final = select(resource_providers.c.id, resource_providers.c.generation).where(
+    resource_providers.c.uuid == bindparam("uuid"), resource_providers.c.root_provider_id.is_not(None)
+)
 
 
 def lock_provider(connection: Connection, uuid: str) -> LockedProvider:
