@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from placebench import units
 from placebench.commands import Command, options
 from placebench.commands.output import emit, progress, say
+from placebench.paths import resource_folder
 
 if TYPE_CHECKING:
     from placebench.seeding import SeedReceipt
@@ -22,12 +23,14 @@ def _configure(parser: ArgumentParser) -> None:
     )
     options.add_database(parser, f"database (default: ${options.DATABASE_VARIABLE})")
     parser.add_argument("--reset", action="store_true", help="empty Placement's tables first, whoever filled them")
+    revisions = sorted(path.stem for path in (resource_folder("schema") / "options").glob("*.py"))
     parser.add_argument(
         "--option",
         action="append",
         default=[],
+        choices=revisions,
         metavar="REVISION",
-        help="optional revision of the schema: covering_indexes, usage_totals, for some variants; may be repeated",
+        help=f"optional revision of the schema: {', '.join(revisions)}, for some variants; may be repeated",
     )
     parser.add_argument(
         "--api-url",

@@ -168,6 +168,7 @@ def test_a_line_that_says_too_little(line: list[str], capsys: pytest.CaptureFixt
         (["compare", "naive", "tuned", "--topology", "flat-host"], "flat-hosts"),
         (["compare", "naive", "tuned", "--gate", "statments <= 3"], "statements"),
         (["lab", "steps", "--only", "prunning"], "pruning"),
+        (["lab", "seed", "--option", "usage_total"], "usage_totals"),
     ],
 )
 def test_a_misspelt_name_is_recognised(line: list[str], meant: str, capsys: pytest.CaptureFixture[str]) -> None:
