@@ -103,6 +103,7 @@ def opened(python: str, tally: Tally) -> Iterator[list[Round]]:
                 *cumulative()[:-1],
                 *leave_one_out(),
                 *further_alternatives(),
+                "dedup+totals:by_trigger",
             )
             ours = {
                 name: Ours(engine, name, cache_url if name == SHARED_RESPONSES else "")

@@ -23,7 +23,8 @@ from placebench.runtime.postgres import Server
 from placebench.seeding import find_topology, migrate_options, seed
 
 SHARES = "MISC_SHARES_VIA_AGGREGATE"
-ALL = (*cumulative()[1:], *leave_one_out(), *further_alternatives(), *algorithms_leave_one_out())
+OF_DEDUP = ("dedup+totals:by_trigger", *algorithms_leave_one_out())
+ALL = (*cumulative()[1:], *leave_one_out(), *further_alternatives(), *OF_DEDUP)
 # An implementation whose extra is not installed cannot be run.
 VARIANTS = tuple(name for name in ALL if not missing_extra(name))
 TREES = 3

@@ -20,7 +20,7 @@ from sqlalchemy import (
     select,
 )
 
-from placebench.reference.optimizations.optimization import Implementation, Optimization
+from placebench.reference.optimizations.optimization import OBJECTS, Implementation, Optimization
 from placebench.tables import allocations, placebench_usages, resource_providers
 
 
@@ -154,7 +154,7 @@ def _summed_totals(class_id: ColumnElement[Any] | None = None) -> FromClause:
     return (sums if class_id is None else sums.where(own.resource_class_id == class_id)).subquery("usage")
 
 
-def _trigger_totals(_class_id: ColumnElement[Any] | None = None) -> FromClause:
+def read_trigger_totals(_class_id: ColumnElement[Any] | None = None) -> FromClause:
     """Read the table that a trigger on the allocations maintains; schema/options/usage_totals.py makes both."""
     return placebench_usages.alias("usage")
 
@@ -162,8 +162,9 @@ def _trigger_totals(_class_id: ColumnElement[Any] | None = None) -> FromClause:
 TOTALS = Optimization(
     name="totals",
     field="totals",
+    algorithms=(OBJECTS, "dedup"),
     baseline=Implementation("summed", _summed_totals),
-    further=(Implementation("by_trigger", _trigger_totals, revision="usage_totals", postgresql_only=True),),
+    further=(Implementation("by_trigger", read_trigger_totals, revision="usage_totals", postgresql_only=True),),
     why="Reads add up the same allocations again and again; a trigger adds each up once, and slows every claim.",
     source="Placement sums in each request; nova's row of a compute node holds such sums.",
     data="nested-perfload with allocations (`--utilization 0.5`)",

@@ -70,6 +70,7 @@ def test_a_choice_is_open_to_both() -> None:
     assert variant("tuned-slots+pool:1+ping:before_use").worker.ping is True
     assert variant("naive+rows+totals:by_trigger").revisions == ("usage_totals",)
     assert variant("naive+rows+totals:by_trigger").postgresql_only is True
+    assert variant("dedup+totals:by_trigger").revisions == ("usage_totals",)
     assert [each.name for each in differing("tuned", "tuned+driver:psycopg3")] == ["driver"]
     assert differing("tuned", "app=a:b") == ()
 

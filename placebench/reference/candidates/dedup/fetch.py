@@ -14,7 +14,14 @@ from placebench.reference.store.candidate_queries import SHARING_TRAIT
 ALL_TREES: Final = Trees()
 
 
-def fetch(connection: Connection, index: TreeIndex, trees: Trees = ALL_TREES, *, aggregates: bool = True) -> list[int]:
+def fetch(
+    connection: Connection,
+    index: TreeIndex,
+    trees: Trees = ALL_TREES,
+    *,
+    aggregates: bool = True,
+    summed: bool = False,
+) -> list[int]:
     """Put the trees into the index, as they are in the connection's transaction, and return the ids of their roots.
 
     4 round trips, 5 with aggregates, 1 if there is no such tree. What is below a provider without a root is left out.
@@ -24,16 +31,20 @@ def fetch(connection: Connection, index: TreeIndex, trees: Trees = ALL_TREES, *,
         index: To put the trees into.
         trees: Which ones.
         aggregates: Whether to read them; they are read anyway where a provider shares.
+        summed: As of `statements.read_usages`.
 
     Raises:
         DatabaseError: A uuid cannot be written into JSON as it is.
     """
-    rows = read_rows(connection, trees, aggregates=aggregates or SHARING_TRAIT in index.names.traits)
+    aggregates = aggregates or SHARING_TRAIT in index.names.traits
+    rows = read_rows(connection, trees, aggregates=aggregates, summed=summed)
     index.names.update(names_in(rows))
     return DecodedTrees(rows, index).root_ids
 
 
-def read_rows(connection: Connection, trees: Trees = ALL_TREES, *, aggregates: bool = True) -> TreeRows:
+def read_rows(
+    connection: Connection, trees: Trees = ALL_TREES, *, aggregates: bool = True, summed: bool = False
+) -> TreeRows:
     """Return the rows of the trees; round trips and arguments as of `fetch`."""
     providers = statements.read_providers(connection, trees)
     ids, _, _ = providers
@@ -47,7 +58,7 @@ def read_rows(connection: Connection, trees: Trees = ALL_TREES, *, aggregates: b
         inventories,
         traits,
         statements.read_aggregates(connection, having) if aggregates else [],
-        statements.read_usages(connection, having),
+        statements.read_usages(connection, having, summed=summed),
     )
 
 

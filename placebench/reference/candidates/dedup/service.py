@@ -30,6 +30,7 @@ from placebench.reference.candidates.dedup.statements import TreeRows, Trees, re
 from placebench.reference.candidates.dedup.tree_index import Names, TreeIndex
 from placebench.reference.candidates.per_pool import PerPool
 from placebench.reference.candidates.results import Body
+from placebench.reference.optimizations.queries import read_trigger_totals
 from placebench.reference.settings import DEFAULTS, ServiceSettings
 from placebench.reference.variants import Implementations
 
@@ -62,10 +63,11 @@ class _Reader:
         self._request = request
         self._equivalence = implementations.equivalence
         self._aggregates = implementations.memberships(request)
+        self._summed = implementations.totals is read_trigger_totals
 
     def read_all(self, settings: ServiceSettings) -> Body:
         """From all trees at once."""
-        rows = read_rows(self._connection, aggregates=self._aggregates)
+        rows = read_rows(self._connection, aggregates=self._aggregates, summed=self._summed)
         names = names_in(rows)
         fetch_names(self._connection, names, self._request)
         kept = _KEPT_TREES.of(self._connection.engine, KeptTrees)
@@ -78,7 +80,7 @@ class _Reader:
         last, count = 0, max(_FIRST_TREES, min(selection.left or 0, MAX_HELD_IDS))
         while selection.left:
             trees = Trees.after(last, count, sharing)
-            roots = fetch(self._connection, index, trees, aggregates=self._aggregates)
+            roots = fetch(self._connection, index, trees, aggregates=self._aggregates, summed=self._summed)
             if not last:
                 fetch_names(self._connection, index.names, self._request)
                 if not has_all_names(index.names, self._request):
@@ -101,7 +103,7 @@ class _Reader:
             for first in range(0, last + 1, MAX_HELD_IDS):
                 part, assessor = TreeIndex(), Assessor(self._request, self._equivalence)
                 trees = Trees.between(first, first + MAX_HELD_IDS - 1)
-                fetch(self._connection, part, trees, aggregates=self._aggregates)
+                fetch(self._connection, part, trees, aggregates=self._aggregates, summed=self._summed)
                 part.names = names
                 selected = Selection(self._request, DEFAULTS).select(equivalence_classes(part, assessor))
                 yield from write(selected, part)

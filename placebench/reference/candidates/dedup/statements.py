@@ -109,14 +109,19 @@ def read_inventories(connection: Connection, having: str) -> list[Row]:
     )
 
 
-def read_usages(connection: Connection, having: str) -> list[Row]:
-    """Return (class id, provider ids, the amount in use at each, eight bytes long) of each class; 1 round trip."""
+def read_usages(connection: Connection, having: str, *, summed: bool = False) -> list[Row]:
+    """Return (class id, provider ids, the amount in use at each, eight bytes long) of each class; 1 round trip.
+
+    summed: whether triggers have added up the allocations already, in placebench_usages.
+    """
+    sums = f"""SELECT resource_provider_id, resource_class_id, sum(used) AS used
+              FROM allocations {having} GROUP BY 1, 2"""
+    kept = f"SELECT resource_provider_id, resource_class_id, used FROM placebench_usages {having}"
     return _rows(
         connection,
         f"""
         SELECT resource_class_id, string_agg(int4send(resource_provider_id), ''), string_agg(int8send(used), '')
-        FROM (SELECT resource_provider_id, resource_class_id, sum(used) AS used
-              FROM allocations {having} GROUP BY 1, 2) AS usage
+        FROM ({kept if summed else sums}) AS usage
         GROUP BY 1
         """,
     )
