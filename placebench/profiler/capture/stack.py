@@ -152,11 +152,13 @@ def find_callers(frame: FrameType | None, application: tuple[str, ...] = ()) -> 
     if len(found) < 2 and (before := _frame_before_greenlet()) is not None:
         more = _nearest_two(before, kinds, application)
         found, installed = [*found, *more[0]], [*installed, *more[1]]
-    callers = [_caller(each) for each in found]
-    if len(callers) < 2 and (awaiting := awaiting_callers.get()) is not None:
-        callers += [each for each in awaiting if each and _kind(each.file, kinds, application) == _APPLICATION]
-    callers = callers or [_caller(each) for each in installed]
-    return (callers[0] if callers else None), (callers[1] if len(callers) > 1 else None)
+    awaiting = None if len(found) > 1 else awaiting_callers.get()
+    if awaiting is not None:
+        ours = [each for each in awaiting if each and _kind(each.file, kinds, application) == _APPLICATION]
+        if ours:
+            return (_caller(found[0]), ours[0]) if found else (ours[0], ours[1] if len(ours) > 1 else None)
+    chosen = found or installed
+    return (_caller(chosen[0]) if chosen else None), (_caller(chosen[1]) if len(chosen) > 1 else None)
 
 
 def _nearest_two(
