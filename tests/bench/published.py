@@ -106,13 +106,13 @@ def changes(file: str, metric: str = "cpu_s") -> list[str]:
 
 @figure
 def steps_cumulative() -> str:
-    kept = {each["change"]: each["decision"] for each in raw("steps.json")["ledger"]}
+    kept = {each["change"]: each["decision"] for each in raw("steps.json")["results"]}
     rows = []
     for name in changes("steps.json"):
         made = compared("steps.json", name)
         whole, mde = name == "from end to end", units.significant(made["detectable"] * 100, digits=2)
         more = f", {times(made['ratio'])}" if whole or made["ratio"] < 0.7 else ""
-        decision = {"kept": "keep", "dropped": "not on this request", "open": "undecided"}.get(kept.get(name, ""), "")
+        decision = {"kept": "keep", "dropped": "not on this request"}.get(kept.get(name, ""), kept.get(name, ""))
         label = "all, `naive` → `tuned`" if whole else name
         rows.append((label, effect_of(made) + more, made["verdict"], f"{mde} %", decision))
     return table("| Step | Effect on CPU | Verdict | MDE | Decision |", rows)
@@ -245,23 +245,6 @@ def steps_total_times() -> str:
 @figure
 def steps_leave_one_out_total_times() -> str:
     return as_times(total("leave-one-out.json"))
-
-
-@figure
-def steps_leave_one_out_total() -> str:
-    made = total("leave-one-out.json")
-    return effect(made["ratio"], made["low"], made["high"], n=f"; n = {made['n']}")
-
-
-@figure
-def steps_between_runs() -> str:
-    """The part between both runs, by the method of moments. Source: DerSimonian and Laird 1986."""
-    runs = [total(file) for file in ("steps.json", "leave-one-out.json")]
-    effects = [math.log(made["ratio"]) for made in runs]
-    weights = [(2 * 1.96 / math.log(made["high"] / made["low"])) ** 2 for made in runs]
-    mean = sum(map(math.prod, zip(weights, effects, strict=True))) / sum(weights)
-    excess = sum(weight * (each - mean) ** 2 for weight, each in zip(weights, effects, strict=True)) - 1
-    return f"{math.sqrt(excess / (sum(weights) - sum(each**2 for each in weights) / sum(weights))) * 100:.1f} %"
 
 
 @figure
@@ -685,12 +668,12 @@ def operators_gpu() -> str:
 
     def row(setting: str) -> tuple[str, ...]:
         made = found[setting]
-        answered = [each for each in made if not each["unanswered"]]
-        latency = ranged([each["latency_s"] for each in answered]) if answered else "no response in 20"
-        hosts = ranged([each["hosts"] for each in answered]) if answered else ""
-        return SETTINGS[setting], f"{len(answered)} of {len(made)}", latency, hosts
+        sent, lost = (sum(each[name] for each in made) for name in ("requests", "unanswered"))
+        hosts = {each["hosts"] for each in made} - {None}
+        latency = units.NOT_MEASURED if lost else ranged([each["latency_s"] for each in made])
+        return SETTINGS[setting], f"{lost} of {sent}", " to ".join(map(str, sorted(hosts))), latency
 
-    head = "| Setting | Measurements with responses | Latency, s | Hosts with candidates |"
+    head = "| Setting | Requests without a response in 20 s | Hosts with candidates | Latency, s |"
     return table(head, map(row, filter(found.__contains__, SETTINGS)))
 
 
