@@ -118,11 +118,10 @@ def installed(wheel: Path, extras: str) -> Iterator[Environment]:
         yield Environment(folder / "venv")
 
 
-def requirements(extra: str) -> set[str]:
-    """The packages that *extra* brings to an environment of this Python ("" for none), each as "name==version"."""
-    options = ["--quiet", "--no-header", "--no-annotate", "--constraint", str(CONSTRAINTS), "--python", sys.executable]
-    extras = ["--extra", extra] if extra else []
-    resolved = _uv("pip", "compile", *options, *extras, str(TOP / "pyproject.toml"))
+def requirements(python: str) -> set[str]:
+    """The packages that all extras bring to an environment of Python *python*, each as "name==version"."""
+    options = ["--quiet", "--no-header", "--no-annotate", "--constraint", str(CONSTRAINTS), "--python-version", python]
+    resolved = _uv("pip", "compile", *options, "--all-extras", str(TOP / "pyproject.toml"))
     return {re.sub(r"\[.*\]", "", line.split(" ;")[0]) for line in resolved.splitlines()}
 
 

@@ -314,13 +314,13 @@ def test_every_extra_is_tried() -> None:
     assert {"bench", "frames", "sampler", "uwsgi", *OTHERS} == EXTRAS
 
 
-@pytest.mark.parametrize("extra", ["", *sorted(EXTRAS)])
-def test_the_constraints_pin_all_of_an_extra(extra: str) -> None:
-    """constraints.txt holds a version of each package that is installed with it on this Python."""
+@pytest.mark.parametrize("python", ["3.11.0", "3.12.0", "3.13.0"])
+def test_the_constraints_pin_all_of_the_extras(python: str) -> None:
+    """constraints.txt holds a version of each package that is installed with them on *python*."""
     pytest.importorskip("uv", reason="uv says what would be installed")
     pinned = {line.split(" ;")[0] for line in CONSTRAINTS.read_text().splitlines()}
 
-    assert requirements(extra) - pinned == set()
+    assert requirements(python) - pinned == set()
 
 
 @pytest.mark.parametrize(
