@@ -118,7 +118,7 @@ def test_each_batch_of_an_insertmanyvalues_has_its_rows_and_trips(profiler: SqlP
     assert [(each.row_count, each.round_trips) for each in recording.statements] == [(1000, 2), (1000, 1), (500, 1)]
     assert len({statement.fingerprint for statement in recording.statements}) == 1
     assert [(each.batch, each.cache_hit) for each in recording.statements] == [(1, False), (2, None), (3, None)]
-    assert recording.findings() == ()
+    assert not {"n+1", "duplicate"} & {finding.kind for finding in recording.findings()}
     assert all(len(statement.sql) == 4000 for statement in recording.statements)
 
 
