@@ -66,7 +66,12 @@ PLANS = {"alternatives": 6, "cache-service": 2, "connections": 3, "drivers": 3, 
 """Of docs/lab/plans: the rounds of a replicate. A raw file each."""
 RECIPES = (
     Recipe("steps", ("steps.json",), run="lab steps --trees 1000 -n 12", smoke=_LEAST),
-    Recipe("leave-one-out", ("leave-one-out.json",), run="lab steps --leave-one-out --trees 1000 -n 12", smoke=_LEAST),
+    Recipe(
+        "leave-one-out",
+        ("leave-one-out.json",),
+        run="lab steps --leave-one-out --trees 1000 -n 8 --rounds 3",
+        smoke=_LEAST,
+    ),
     Recipe("copies", ("copies.json",), run="lab steps --only copies --trees 100 -n 12 --rounds 4", smoke=_LEAST),
     Recipe("pruning", ("pruning.json",), run="lab steps --only pruning --trees 100 -n 12 --rounds 4", smoke=_LEAST),
     *(
@@ -78,7 +83,7 @@ RECIPES = (
         )
         for name, rounds in PLANS.items()
     ),
-    Recipe("calibration", ("calibration.json",), run="calibrate -n 60", smoke="--trees 4 -n 6 --rounds 1"),
+    Recipe("calibration", ("calibration.json",), run="calibrate -n 60 --rounds 16", smoke="--trees 4 -n 6 --rounds 1"),
     Recipe(
         "restarts", ("restarts.json",), run="calibrate -n 60 --trees 100 --rounds 8", smoke="--trees 4 -n 6 --rounds 1"
     ),

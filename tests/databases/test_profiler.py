@@ -221,8 +221,8 @@ def test_other_calls_of_a_raw_cursor_are_seen(profiler: SqlProfiler, engine: Eng
 
     assert read == [1, 2]
     assert [(each.sql, each.row_count, each.round_trips) for each in recording.statements] == [
-        ("copy profiled from stdin", None, 3),
-        ("copy profiled to stdout", None, 1),
+        ("copy profiled from stdin", 2, 3),
+        ("copy profiled to stdout", 2, 1),
         ("select * from profiled", 2, 1),
         ("select * from generate_series(…)", 3, 1),
     ]

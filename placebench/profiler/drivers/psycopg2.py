@@ -1,7 +1,7 @@
 """Time inside psycopg2, which takes the classes of its connection and cursors at connect: `time_psycopg2`."""
 
 from collections.abc import Callable, MutableMapping
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 from placebench.profiler.capture.auto_explain import NoticeList, PlanFeed
@@ -75,13 +75,13 @@ class _Psycopg2Cursor(NetworkCursor):
 
     def copy_from(self, file: Any, table: str, *args: Any, **kwargs: Any) -> Any:
         """The same into a whole table."""
-        with self.timing(f"copy {table} from stdin", self.trips_of_execute() + 1):
-            return super().copy_from(file, table, *args, **kwargs)  # type: ignore[misc]
+        copy = partial(super().copy_from, file, table, *args, **kwargs)  # type: ignore[misc]
+        return self._run(lambda _: copy(), f"copy {table} from stdin", (), {}, self.trips_of_execute() + 1)
 
     def copy_to(self, file: Any, table: str, *args: Any, **kwargs: Any) -> Any:
         """The same out of a whole table."""
-        with self.timing(f"copy {table} to stdout", self.trips_of_execute()):
-            return super().copy_to(file, table, *args, **kwargs)  # type: ignore[misc]
+        copy = partial(super().copy_to, file, table, *args, **kwargs)  # type: ignore[misc]
+        return self._run(lambda _: copy(), f"copy {table} to stdout", (), {}, self.trips_of_execute())
 
     def callproc(self, name: str, *args: Any) -> Any:
         """psycopg2's call of a function, timed."""
