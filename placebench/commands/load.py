@@ -32,6 +32,8 @@ _SEARCH_TIMEOUT_S = 10.0
 _MOST_USERS = 1024
 _RESULT = "load.json"
 _BIND = "127.0.0.1:5557"
+_CONNECT_LIMIT_S = 60.0
+"""How long the workers of --hosts may take to connect."""
 _LAST_PORT = 65_535
 
 
@@ -207,7 +209,9 @@ def _on_hosts(arguments: Namespace, spec: "LoadSpec") -> "Iterator[LoadSpec]":
     bind = _bind(arguments) if arguments.bind else ""
     with load_workers(read_hosts(arguments.hosts), processes=arguments.processes, bind=bind) as workers:
         say(f"{workers.count} workers on other machines connect to {workers.bind}")
-        yield replace(spec, processes=1, expect_workers=workers.count, bind=workers.bind)
+        yield replace(
+            spec, processes=1, expect_workers=workers.count, wait_for_workers_s=_CONNECT_LIMIT_S, bind=workers.bind
+        )
 
 
 def _bind(arguments: Namespace) -> str:

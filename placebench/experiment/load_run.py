@@ -3,6 +3,7 @@
 locust leaves the exact samples that our locustfiles took. A job is done by one client process, or by locust's users.
 """
 
+import math
 import os
 import socket
 import sys
@@ -79,6 +80,8 @@ class LoadSpec:
     """How many processes of this machine make the load; more than one are locust workers."""
     expect_workers: int | None = None
     """Wait for so many locust workers, of any machine, and let them make the load instead."""
+    wait_for_workers_s: float | None = None
+    """For how long; None: until they are there."""
     bind: str = "127.0.0.1:5557"
     """Where the master listens for them."""
     database_url: str | None = None
@@ -161,6 +164,8 @@ def _distribution(spec: LoadSpec) -> list[str]:
         return []
     host, _, port = spec.bind.rpartition(":")
     master = ["--master", f"--expect-workers={spec.expect_workers}"]
+    if spec.wait_for_workers_s is not None:
+        master.append(f"--expect-workers-max-wait={math.ceil(spec.wait_for_workers_s)}")
     if spec.expect_workers is None:
         host, port, master = "127.0.0.1", str(free_port()), [f"--processes={spec.processes}"]
     return [*master, f"--master-bind-host={host}", f"--master-bind-port={port}", f"--master-port={port}"]

@@ -112,7 +112,10 @@ class _Parts:
         worker = [sys.executable, "-m", "locust", "-f", "-", "--worker", "--master-host", master, "--master-port", port]
         for _ in range(count):
             folder = new_scratch_path("placebench-worker-")
-            self._stack.enter_context(start_child(ChildSpec("locust", worker, cwd=folder, remove=folder)))
+            # locust writes the master's locustfile there, by its name: workers that share it read each other's halves.
+            environment = {**os.environ, "TMPDIR": str(folder)}
+            child = ChildSpec("locust", worker, env=environment, cwd=folder, remove=folder)
+            self._stack.enter_context(start_child(child))
 
     def pids(self) -> dict[str, int]:
         """The main process of each part that runs."""

@@ -147,7 +147,12 @@ def test_a_part_that_ends_is_named(hosts: Path) -> None:
 def test_workers_on_other_machines_make_a_load(
     ssh_host: RemoteHost, tmp_path: Path, eventually: Callable[..., bool], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Two machines with two workers each send every request of the load, and none of them outlives it."""
+    """Two machines with two workers each send every request of the load, and none of them outlives it.
+
+    No two of them write the master's locustfile to one place.
+    """
+    shared = Path("/tmp/candidates_closed.py")  # what locust calls it, where TMPDIR is not set
+    written_s = shared.stat().st_mtime if shared.exists() else None
     hosts = write_hosts(tmp_path / "hosts.toml", ssh_host, {"one": "load", "two": "load"})
     with stood_up(write_hosts(tmp_path / "stand.toml", ssh_host, ROLES)) as (_, ready):
         before = len(marked(tmp_path))
@@ -156,6 +161,7 @@ def test_workers_on_other_machines_make_a_load(
         made = json.loads(capsys.readouterr().out)
         assert (made["requests"], made["failures"], len(made["workers"])) == (40, 0, 4)
         assert eventually(lambda: len(marked(tmp_path)) == before, limit_s=5.0)
+    assert (shared.stat().st_mtime if shared.exists() else None) == written_s
 
 
 @pytest.mark.parametrize(

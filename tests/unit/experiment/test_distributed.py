@@ -5,9 +5,11 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 
@@ -39,9 +41,12 @@ def locust(tmp_path: Path) -> Iterator[Callable[..., Locust]]:
     with ExitStack() as stack:
 
         def start(*options: str) -> Locust:
+            # A worker writes the master's locustfile there, under a name that all of them choose.
+            own = tempfile.mkdtemp(dir=tmp_path)
             process = subprocess.Popen(
                 [sys.executable, "-m", "locust", "--headless", "--only-summary", *options],
                 cwd=tmp_path,
+                env={**os.environ, "TMPDIR": own},
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
             )
@@ -128,3 +133,10 @@ def test_fewer_users_than_processes_are_refused(served: Served, tmp_path: Path) 
     """A process without a user would send nothing of its part."""
     with pytest.raises(LoadError, match="1 users for 2 load generators"):
         run_load(LoadSpec(served().url, requests=1, processes=2), folder=tmp_path)
+
+
+def test_workers_that_do_not_come_are_not_waited_for(served: Served, tmp_path: Path) -> None:
+    """One line says how many came."""
+    spec = LoadSpec(served().url, users=2, requests=2, expect_workers=2, wait_for_workers_s=1.0)
+    with pytest.raises(LoadError, match="Gave up waiting for workers to connect"):
+        run_load(replace(spec, bind=f"127.0.0.1:{free_port()}"), folder=tmp_path)
