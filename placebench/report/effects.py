@@ -233,7 +233,6 @@ _OUTCOMES = {
 """What one change does, and what several do, by verdict."""
 _FEW = 4
 """Pairs that are described one by one."""
-_ENDED = {"interrupted": "was interrupted", "failed": "failed", "running": "is still under way, or was killed,"}
 
 
 def headline(figures: Figures) -> str:
@@ -303,9 +302,7 @@ def _largest_sentence(primaries: Sequence[Comparison], names: Mapping[tuple[str,
 
 
 def _untimed_headline(figures: Figures) -> str:
-    """Return the headline of a run that measured no time: what was counted, or how it ended before that."""
-    if how := _ENDED.get(figures.run.head.status):
-        return f"This run {how} before two variants were compared."
+    """Return the headline of a run that measured no time: what was counted. `ending` says how it ended."""
     counted = [each for each in figures.comparisons if each.metric == "statements" and each.variant_value is not None]
     if not counted:
         return "This run compared no two variants."
