@@ -151,9 +151,10 @@ class CompareRun:
                 repeated = self._count(prepared, read)
                 self.replicates.check_data(prepared, same_requests=not repeated)
                 self._count_collections(prepared)
-                profile_variants(self._run, prepared, self._profiled)
                 with count_while_timed(prepared, self.replicates, read):
                     self.replicates.measure(prepared, self._settings.replicates, needed=self._undecided)
+                # After what the verdict is made of: whoever interrupts the run here has it.
+                profile_variants(self._run, prepared, self._profiled)
             shutil.rmtree(self._run.path / "responses", ignore_errors=True)
         (self._run.path / "data.dump").unlink(missing_ok=True)
 

@@ -122,7 +122,10 @@ def test_each_request_is_counted_on_its_way(finished: results.Run) -> None:
 
 
 def test_each_variant_of_ours_was_profiled(finished: results.Run) -> None:
-    """Flames, statements and collections of both; the control has a request of its own. The time adds up."""
+    """Flames, statements and collections of both; the control has a request of its own. The time adds up.
+
+    What the verdict is made of comes first.
+    """
     profiled, spent_s = finished.profiled, finished.head.spent_s
     naive = finished.session("naive")
     page = write_report(finished.folder).read_text()
@@ -132,7 +135,8 @@ def test_each_variant_of_ours_was_profiled(finished: results.Run) -> None:
     assert (profiled["noop"].reason, finished.session("noop")) == ("it has a request of its own", None)
     assert sum(each.calls for each in finished.wire["naive"].by_statement) == finished.wire["naive"].statements[0]
     assert len(finished.counted["naive"].gc_s_each) == finished.counted["naive"].requests == 6
-    assert spent_s.keys() >= {"data", "count", "profile", "comparison"}
+    steps = ("data", "count", "comparison", "profile")
+    assert tuple(each for each in spent_s if each in steps) == steps
     assert 0 < spent_s["requests"] + spent_s["start"] + spent_s["stop"] < spent_s["replicates"]
     assert page.count('class="flame"') == 2
     assert "Frames by self time" in page
