@@ -33,8 +33,6 @@ RESULTS = TOP / "docs" / "results"
 sys.path.append(str(TOP / "tests" / "fakes"))
 PAGES = [TOP / "README.md", TOP / "tests" / "release" / "ARTIFACT.md", *sorted((TOP / "docs").rglob("*.md"))]
 MARKED = re.compile(r"<!-- (?P<name>[a-z][a-z0-9-]*) -->(?P<text>.*?)<!-- / -->", re.DOTALL)
-VERDICTS = {"cannot tell": "inconclusive"}
-"""In files of versions before 0.2.0."""
 FIGURES: dict[str, Callable[[], str]] = {}
 
 
@@ -91,8 +89,9 @@ def middle(values: Sequence[float]) -> str:
 
 def compared(file: str, change_name: str, metric: str = "cpu_s") -> dict[str, Any]:
     """The comparison of one change."""
+    found: dict[str, Any]
     (found,) = (each for each in raw(file)["comparisons"] if (each["change"], each["metric"]) == (change_name, metric))
-    return {**found, "verdict": VERDICTS.get(found["verdict"], found["verdict"])}
+    return found
 
 
 def effect_of(made: dict[str, Any]) -> str:
@@ -134,8 +133,8 @@ def steps_leave_one_out() -> str:
         return effect(ratio, low, high)
 
     names = [name.removesuffix(", alone") for name in changes(file) if name.endswith(", alone")]
-    for name in sorted(names, key=lambda name: compared(file, f"{name}, among the others")["ratio"]):
-        rows.append((name, cell(f"{name}, alone"), cell(f"{name}, among the others"), interaction(name)))
+    for name in sorted(names, key=lambda name: compared(file, f"{name}, leave-one-out")["ratio"]):
+        rows.append((name, cell(f"{name}, alone"), cell(f"{name}, leave-one-out"), interaction(name)))
     whole = compared(file, "from end to end")
     rows.append(
         ("all, `naive` → `tuned`", "", f"{effect_of(whole)}, {times(whole['ratio'])}", interaction("all changes"))
@@ -257,7 +256,7 @@ def steps_together() -> str:
 
 @figure
 def slots_left_out() -> str:
-    return effect_of(compared("leave-one-out.json", "slots, among the others"))
+    return effect_of(compared("leave-one-out.json", "slots, leave-one-out"))
 
 
 @figure
