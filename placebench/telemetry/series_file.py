@@ -20,11 +20,21 @@ _MAX_WAITING = 4096
 _LOG = logging.getLogger("placebench.telemetry")
 _CLEAN = str.maketrans({",": ";", "\n": " ", "\r": " ", '"': "'", "\0": " "})
 _LONGEST_FIELD = 200
+_READINGS = 10
 
 
 def clean(text: str) -> str:
     """*text* as a field of a line: no comma, quote or line end, cut after 200 characters."""
     return text.translate(_CLEAN)[:_LONGEST_FIELD]
+
+
+def _wall_zero_s() -> float:
+    """Of several readings of both clocks the closest one: a process that is paused in between would be off by that."""
+    readings = []
+    for _ in range(_READINGS):
+        before_s, wall_s, after_s = time.perf_counter(), time.time(), time.perf_counter()
+        readings.append((after_s - before_s, wall_s - (before_s + after_s) / 2))
+    return min(readings)[1]
 
 
 class SeriesFile:
@@ -35,7 +45,7 @@ class SeriesFile:
 
     def __init__(self, path: Path, head: dict[str, Any]) -> None:
         self.path = path
-        self.wall_zero_s: float = time.time() - time.perf_counter()
+        self.wall_zero_s: float = _wall_zero_s()
         self._head = {"format_version": FORMAT_VERSION, **head}
         # A deque, because append and popleft of two threads need no lock.
         # Of strings, because the garbage collector does not look at those.

@@ -2,6 +2,7 @@
 
 import logging
 import resource
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -95,3 +96,18 @@ def test_after_two_hundred_patterns_all_others_are_one() -> None:
 def test_a_verb_that_nobody_knows_is_other() -> None:
     """A request's method is whatever the client sends."""
     assert [bounded_verb(verb) for verb in ("GET", "BREW", "GET,1")] == ["GET", "(other)", "(other)"]
+
+
+def test_a_pause_between_two_clocks_moves_no_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As when the process loses its core there."""
+    now, pauses_s = time.time, iter([0.1])
+
+    def paused() -> float:
+        at = now()
+        time.sleep(next(pauses_s, 0.0))
+        return at
+
+    monkeypatch.setattr(time, "time", paused)
+    made = SeriesFile(tmp_path / "a.csv", {})
+
+    assert made.wall_zero_s > now() - time.perf_counter() - 0.05
