@@ -185,10 +185,16 @@ def shorten_statement(sql: str) -> str:
     return shown if len(shown) <= _LONGEST_STATEMENT else f"{shown[: _LONGEST_STATEMENT - 1]}…"
 
 
-def frame_label(part: PartChange[Frame]) -> str:
-    """Return the name of a frame: of a statement or of a node of a plan as much of it as fits a line."""
-    name, place = part.part
-    return shorten_statement(name) if place in ("sql", "plan") else name
+def frame_labels(parts: Sequence[PartChange[Frame]]) -> list[str]:
+    """Return the names of frames, with the file where another one has the same name; statements and plans shortened."""
+    names = Counter(name for name, _ in {each.part for each in parts})
+    return [_frame_label(*each.part, is_named_twice=names[each.part[0]] > 1) for each in parts]
+
+
+def _frame_label(name: str, place: str, *, is_named_twice: bool) -> str:
+    if place in ("sql", "plan"):
+        return shorten_statement(name)
+    return f"{name} ({'/'.join(place.split('/')[-2:])})" if is_named_twice and place else name
 
 
 def listed(parts: Sequence[str]) -> str:
@@ -332,7 +338,8 @@ def _where(figures: Figures) -> Iterator[str]:
     """Where a single pair differs, under the profiler: the first of the frames that changed significantly."""
     for parts in figures.parts.values() if len(figures.parts) == 1 else ():
         decided = [each for each in parts if each.is_decided]
-        named = [f"{frame_label(each)} {units.step(each.change)}" for each in decided[:_FEW]]
+        changes = zip(frame_labels(decided[:_FEW]), decided, strict=False)
+        named = [f"{label} {units.step(each.change)}" for label, each in changes]
         if named:
             more = len(decided) - len(named)
             yield f"Where it changed: {', '.join(named)}{f', and {more} more frames' if more else ''}."

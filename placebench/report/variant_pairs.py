@@ -17,7 +17,7 @@ from placebench.profiler.analysis.difference import (
 )
 from placebench.profiler.model.fingerprint import normalised
 from placebench.profiler.output.flame_svg import flame_difference_svg, flame_svg
-from placebench.report.effects import frame_label, shorten_statement
+from placebench.report.effects import frame_labels, shorten_statement
 from placebench.report.figures import Figures, shorten_variant
 from placebench.report.model import (
     Block,
@@ -143,10 +143,11 @@ def _pair_summary(pair: tuple[str, str], names: list[str], parts: Sequence[PartC
 
 def _frame_chart(parts: Sequence[PartChange[Frame]]) -> Chart:
     rows = []
-    for each in parts[:_MOST_BARS]:
+    shown = parts[:_MOST_BARS]
+    for label, each in zip(frame_labels(shown), shown, strict=True):
         name, place = each.part
         title = f"{name} ({place}): {units.duration(each.before)} → {units.duration(each.after)}"
-        rows.append(Bar(label=frame_label(each), parts=(each.change,), title=title))
+        rows.append(Bar(label=label, parts=(each.change,), title=title))
     svg = bars(
         rows,
         title="Frames by change of self time",

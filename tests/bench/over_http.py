@@ -120,7 +120,7 @@ def _table(clients: int, seen: dict[str, Seen], say: Callable[..., None], spread
 
 def _variants(arguments: argparse.Namespace) -> dict[str, Variant]:
     python = Path(arguments.placement_python) if arguments.placement_python else None
-    names = arguments.variants or [*(["placement"] if python else []), "naive", "tuned", *ALGORITHMS]
+    names = arguments.variants or [*(["placement"] if python else []), *ALGORITHMS]
     path = os.pathsep.join([str(FAKES), os.environ.get("PYTHONPATH", "")])
     transport = Variant("transport", module="constant_body:application", variables={"PYTHONPATH": path}, ours=False)
     return {variant.name: variant for variant in (*read_variants(names, placement_python=python), transport)}

@@ -283,10 +283,10 @@ def calibration() -> str:
         ratios = [change(math.exp(made[each]), digits) for each in ("estimate", "low", "high")]
         shown = [re.sub(r"^[−+](0\.00)$", r"\1", each) for each in ratios]
         allowed = f"allowed ±{made['margin'] * 50:.3g} %"
-        passed = f"passed: {allowed}" if made["accepted"] else f"**failed**: {allowed}"
+        passed = f"passed: {allowed}" if made["passed"] else f"**failed**: {allowed}"
         power = [", ".join(f"{share * 100:.0f}" for share in made["power"][n].values()) + " %" for n in ("12", "30")]
         mde = ", ".join(f"{units.significant(made['detectable'][n] * 100, digits=2)} %" for n in ("12", "30"))
-        wrong = f"{made['sixes_called']} of {made['sixes']}"
+        wrong = f"{made['false_positives']} of {made['runs_of_six']}"
         rows.append((label, f"{shown[0]} % [{shown[1]}, {shown[2]}]", passed, wrong, *power, mde))
     head = "| Metric | Difference | A/A check | False positives | Power at 1, 2, 5 %, n = 12 | n = 30 |"
     return table(f"{head} MDE, n = 12, n = 30 |", rows)
@@ -367,14 +367,25 @@ for _variant in ("dedup", "cached"):
 
 @figure
 def http_rates() -> str:
-    rows = [
-        (clients, *(", ".join(map(units.significant, made[name]["rate"])) for name in VARIANTS_OVER_HTTP))
-        for clients, made in raw("http.json")["clients"].items()
-    ]
-    return table("| Clients | Placement | `dedup` | `cached`, the same request each time | `transport` |", rows)
+    rows = []
+    for clients, made in raw("http.json")["clients"].items():
+        placement, dedup, cached, transport = (
+            made[name]["rate"] for name in ("placement", "dedup", "cached", "transport")
+        )
+        faster = (_over(placement, dedup), _over(placement, cached))
+        rows.append((clients, *map(ranged, (placement, dedup, cached, transport)), *faster))
+    head = "| Clients | Placement | `dedup` | `cached` | `transport` | `dedup`, over Placement [95 % CI] |"
+    return table(f"{head} `cached`, over Placement |", rows)
 
 
-VARIANTS_OVER_HTTP = ("placement", "dedup", "cached", "transport")
+def _over(baseline: Sequence[float], variant: Sequence[float]) -> str:
+    estimate, low, high = map(units.significant, paired(baseline, variant))
+    return f"{estimate}× [{low}, {high}]"
+
+
+@figure
+def http_n() -> str:
+    return f"n = {raw('http.json')['n']}"
 
 
 # --- saturation.json, saturation-algorithms.json

@@ -83,7 +83,7 @@ RECIPES = (
         )
         for name, rounds in PLANS.items()
     ),
-    Recipe("calibration", ("calibration.json",), run="calibrate -n 60", smoke="--trees 4 -n 6 --rounds 1"),
+    Recipe("calibration", ("calibration.json",), run="calibrate -n 60 --rounds 24", smoke="--trees 4 -n 6 --rounds 1"),
     Recipe(
         "restarts", ("restarts.json",), run="calibrate -n 60 --trees 100 --rounds 8", smoke="--trees 4 -n 6 --rounds 1"
     ),

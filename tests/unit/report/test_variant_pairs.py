@@ -13,8 +13,10 @@ from placebench.experiment.records import FrameTime, ProfiledReplicate, Statemen
 from placebench.experiment.replicate import harness_share
 from placebench.profiler.analysis.difference import FrameChange, frame_changes
 from placebench.report import build_report, comparisons_of, write_report
-from placebench.report.effects import shorten_statement
+from placebench.report.effects import frame_labels, shorten_statement
 from placebench.report.variant_pairs import counted_changes
+from placebench.stats import PartChange
+from placebench.stats.verdict import SLOWER
 
 
 def inside(tmp_path: Path) -> results.Run:
@@ -65,6 +67,19 @@ def test_the_frames_of_profiled_replicates_have_intervals(tmp_path: Path) -> Non
     assert any(str(each).startswith("Where it changed: copy_row +") for each in report.summary)
     assert page.index("<code>copy_row</code>") < page.index("<code>app</code>")
     assert " inconclusive</td>" in page
+
+
+def test_frames_of_the_same_name_are_told_apart_by_their_files() -> None:
+    """A name that only one frame has stands alone, and a statement has no file."""
+    frames = (
+        ("get", "/app/shop/views.py"),
+        ("get", "/app/api/views.py"),
+        ("put", "/app/shop/views.py"),
+        ("select 1", "sql"),
+    )
+    parts = [PartChange(frame, 1.0, 2.0, 1.0, 0.5, 1.5, 0.01, SLOWER) for frame in frames]
+
+    assert frame_labels(parts) == ["get (shop/views.py)", "get (api/views.py)", "put", "select 1"]
 
 
 def test_statements_are_known_by_their_shape(tmp_path: Path) -> None:
