@@ -176,7 +176,8 @@ def _waits(point: _Point, proxies: int) -> float:
 
 
 _ABOUT_AS_MUCH = 1.05
-_STARVED_FROM = 0.1
+_STARVED_FROM = 0.5
+"""Client and proxies alone, on the same cores, make the server wait for some third of the time that it could use."""
 
 
 def results(run: Run) -> StudyResults:
@@ -231,15 +232,20 @@ def _summary(rows: Sequence[dict[str, Any]]) -> Iterator[str]:
     for row in rows:
         if row["latency_ms"] == longest and row["change"]:
             yield f"At {_milliseconds(longest)}, {row['variant']} compared with {rows[0]['variant']}: {row['change']}."
-    starved = max(((row["starved_s"] or 0.0) / row["elapsed_s"] for row in rows), default=0.0)
+    starved = max(map(_starved_share, rows), default=0.0)
     if starved > _STARVED_FROM:
         yield (
-            f"The machine was busy with other work: the server waited for a CPU for up to {units.percent(starved)} of "
-            "the time. Counts are reliable, times are not."
+            f"The machine was busy with other work: for up to {units.percent(starved)} of the time that the server had "
+            "work to do, it waited for a CPU. Counts are reliable, times are not."
         )
     predicted = [row for row in rows if row["agrees"] is not None]
     if predicted:
         yield _agreement(predicted[-1])
+
+
+def _starved_share(row: Mapping[str, Any]) -> float:
+    starved_s, used_s = row["starved_s"] or 0.0, row["cpu_s"] or 0.0
+    return starved_s / (starved_s + used_s) if starved_s else 0.0
 
 
 def _agreement(row: Mapping[str, Any]) -> str:

@@ -17,7 +17,7 @@ ROUND_TRIPS = {"naive": 20, "tuned": 8}
 WORK_S = {"naive": 0.5, "tuned": 0.2}
 
 
-def values(variant: str, latency_ms: float, noise_s: float) -> dict[str, Any]:
+def values(variant: str, latency_ms: float, noise_s: float, starved_s: float = 0.0) -> dict[str, Any]:
     """A job in a world without surprises: the work, and a latency for each round trip."""
     away_s = ROUND_TRIPS[variant] * latency_ms / 1e3
     return {
@@ -29,7 +29,7 @@ def values(variant: str, latency_ms: float, noise_s: float) -> dict[str, Any]:
         "bytes_received": ROUND_TRIPS[variant] * 1000,
         "in_transit_s": away_s,
         "proxy_cpu_s": 0.001,
-        "starved_s": 0.0,
+        "starved_s": starved_s,
         "body_bytes": 5000,
         "trace": {"bin_s": 0.001, "sent": [100, 0, 100], "received": [0, 1000]},
     }
@@ -41,14 +41,14 @@ def folder(tmp_path: Path) -> Path:
     return write_study(tmp_path, ("naive", "tuned"))
 
 
-def write_study(folder: Path, variants: tuple[str, str]) -> Path:
+def write_study(folder: Path, variants: tuple[str, str], starved_s: float = 0.0) -> Path:
     """Two variants at 0 and 50 ms, five times each."""
     points = [{"variant": variant, "latency_ms": ms} for variant in variants for ms in (0.0, 50.0)]
     study_head(
         "network", variants=list(variants), settings={**SETTINGS, "repeats": 5, "points": points, "impossible": []}
     ).save(folder / "run.json")
     made = [
-        Measurement(point, repeat, values(point["variant"], point["latency_ms"], repeat / 1000))
+        Measurement(point, repeat, values(point["variant"], point["latency_ms"], repeat / 1000, starved_s))
         for repeat in range(5)
         for point in points
     ]
@@ -107,6 +107,16 @@ def test_what_is_lost_is_said_to_be_lost(tmp_path: Path) -> None:
     )
     assert "−600 ms" in text
     assert "-600 ms" not in text
+
+
+@pytest.mark.parametrize(("starved_s", "is_said"), [(0.19, False), (0.21, True)])
+def test_a_server_that_waits_for_a_cpu_longer_than_it_computes_is_on_a_busy_machine(
+    tmp_path: Path, starved_s: float, is_said: bool
+) -> None:
+    """tuned computes for 0.2 s: to wait as long again is what client and proxies on the same cores cannot explain."""
+    text = text_of(results.load(write_study(tmp_path, ("naive", "tuned"), starved_s)))
+
+    assert ("for up to 51.2 % of the time that the server had work to do, it waited for a CPU" in text) == is_said
 
 
 def test_changes_against_the_baseline_are_percentages(folder: Path) -> None:
