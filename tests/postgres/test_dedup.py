@@ -46,6 +46,16 @@ def document(connection: Connection, query: str, name: str = "dedup") -> dict[st
     return {**read, "provider_summaries": dict(sorted(read["provider_summaries"].items()))}
 
 
+def use_disk(connection: Connection, root_id: int) -> None:
+    """Allocate 5 of the root's inventory."""
+    insert = (
+        "INSERT INTO allocations (resource_provider_id, resource_class_id, consumer_id, used)"
+        " SELECT resource_provider_id, resource_class_id, 'somebody', 5 FROM inventories"
+        " WHERE resource_provider_id = :root"
+    )
+    connection.execute(text(insert), {"root": root_id})
+
+
 def test_a_response_in_parts_is_the_same(nested: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     """Parts of 50 ids instead of all 280 providers at once, of which all but one may have nothing to say; an unknown
     trait is found in parts too."""
@@ -87,14 +97,7 @@ def test_an_index_is_updated_tree_by_tree(nested: Engine) -> None:
         roots = fetch(connection, index)
         (layout,) = index.layouts.values()
         (tree_class,) = layout.classes.values()
-        connection.execute(
-            text(
-                "INSERT INTO allocations (resource_provider_id, resource_class_id, consumer_id, used)"
-                " SELECT resource_provider_id, resource_class_id, 'somebody', 5 FROM inventories"
-                " WHERE resource_provider_id = :root"
-            ),
-            {"root": roots[3]},
-        )
+        use_disk(connection, roots[3])
         assert fetch(connection, index, Trees.of([roots[3]])) == [roots[3]]
         other = index.class_of[roots[3]]
         connection.rollback()
@@ -105,6 +108,22 @@ def test_an_index_is_updated_tree_by_tree(nested: Engine) -> None:
     assert other.most == (tree_class.most[0] - 5, *tree_class.most[1:])
     assert list(layout.classes.values()) == [tree_class]
     assert len(tree_class.trees) == TREES
+
+
+def test_summaries_that_are_kept_are_written_anew_when_a_tree_changes(nested: Engine) -> None:
+    """All trees have a candidate; after a change of one of them its summary alone is another."""
+    with nested.connect() as connection:
+        first, again = (document(connection, REFERENCE_QUERY)["provider_summaries"] for _ in range(2))
+        root = connection.execute(text("SELECT max(root_provider_id) FROM resource_providers")).scalar_one()
+        use_disk(connection, root)
+        after = document(connection, REFERENCE_QUERY)["provider_summaries"]
+        connection.rollback()
+        restored = document(connection, REFERENCE_QUERY)["provider_summaries"]
+
+    (changed,) = (uuid for uuid in first if first[uuid] != after[uuid])
+    assert first == again == restored
+    assert len(first) == len(after) == 7 * TREES
+    assert after[changed]["resources"]["DISK_GB"]["used"] == 5
 
 
 @pytest.mark.parametrize("cloud", ["dedup"], indirect=True)

@@ -103,6 +103,7 @@ class Selection:
 
 
 _PIECE_SIZE: Final = 4_000  # candidates or providers that are written at once: about 2 MB
+_MOST_KEPT: Final = 20_000  # providers of a layout; the summaries of so many are 6 MB
 
 _T = TypeVar("_T")
 
@@ -119,8 +120,19 @@ def write_requests(selected: Selected) -> Iterator[list[str]]:
 def write_summaries(selected: Selected, index: TreeIndex) -> Iterator[list[str]]:
     """Yield the provider summaries in pieces, of the trees that give something, each with a comma before it."""
     for layout, trees in _trees_to_summarise(selected, index).items():
+        if len(trees) * len(layout.providers) <= _MOST_KEPT:
+            yield _kept_summaries(layout, trees)
+            continue
         for some in _slices(trees, max(1, _PIECE_SIZE // len(layout.providers))):
             yield fill_pieces(layout.summaries, some)
+
+
+def _kept_summaries(layout: TreeLayout, trees: Sequence[TreeTexts]) -> list[str]:
+    """One text for each tree, written once as long as the tree stays as it is."""
+    if new := [tree for tree in trees if tree[0] not in layout.written]:
+        texts = "".join(fill_pieces((*layout.summaries, "\n"), new)).split("\n")
+        layout.written.update(zip([tree[0] for tree in new], texts, strict=False))  # behind the last end is nothing
+    return [layout.written[tree[0]] for tree in trees]
 
 
 def write_document(requests: Iterator[list[str]], summaries: Iterator[list[str]]) -> Body:

@@ -40,7 +40,7 @@ class ProviderType:
 class TreeLayout:
     """A tree without its uuids, amounts and aggregates; an index holds each only once."""
 
-    __slots__ = ("classes", "inventories", "parents", "providers", "shares", "summaries")
+    __slots__ = ("classes", "inventories", "parents", "providers", "shares", "summaries", "written")
 
     def __init__(self, providers: tuple[ProviderType, ...], parents: tuple[int, ...]) -> None:
         """providers: the root first. parents: the position of each one's parent."""
@@ -50,6 +50,7 @@ class TreeLayout:
         self.inventories = [(place, each) for place, provider in enumerate(providers) for each in provider.inventories]
         self.summaries = join_pieces(_summaries(providers, parents))  # filled with the texts of a tree
         self.classes: dict[object, TreeClass] = {}  # that have a tree
+        self.written: dict[str, str] = {}  # the summaries of trees that a response had, by the uuids of their roots
 
 
 def _summaries(providers: Sequence[ProviderType], parents: Iterable[int]) -> Iterator[str | int]:
@@ -146,7 +147,7 @@ class TreeIndex:
         if tree_class is None:
             return
         layout = tree_class.layout
-        del tree_class.trees[root_id]
+        layout.written.pop(tree_class.trees.pop(root_id)[0], None)
         self.sharing.pop(root_id, None)
         if not tree_class.trees:
             del layout.classes[tree_class.key]
