@@ -147,6 +147,34 @@ def test_equal_storages_are_searched_once(cloud: Any, on_postgresql: Engine) -> 
 
 
 @pytest.mark.parametrize("cloud", ["dedup"], indirect=True)
+def test_trees_are_grouped_as_before_only_for_amounts_on_the_same_levels(cloud: Any, on_postgresql: Engine) -> None:
+    """Each response is that of tuned, whatever was requested before; also after a change, and for another class.
+
+    cn1 [a]  VCPU 1    cn2 [a]  VCPU 2    cn3 [b]  VCPU 3    cn4 [b]  VCPU 4    cn5  VCPU 4, DISK 5
+    ss1 [a]  DISK 10   ss2 [b]  DISK 20
+    """
+    for number, aggregates in enumerate("aabb", 1):
+        cloud.add(f"cn{number}", aggregates=aggregates, VCPU=number)
+    cloud.add("cn5", VCPU=4, DISK_GB=5)
+    for aggregate, total in (("a", 10), ("b", 20)):
+        cloud.add(f"s{aggregate}", aggregates=aggregate, traits="MISC_SHARES_VIA_AGGREGATE", DISK_GB=total)
+    spread = [f"resources=VCPU:{vcpu},DISK_GB:{disk}" for vcpu in (1, 2, 4, 5) for disk in (4, 5, 6, 11, 21)]
+    apart = [f"resources1=VCPU:{vcpu}&resources2=VCPU:2&group_policy=none" for vcpu in (1, 2, 3)]
+    queries = [*spread, *apart, "resources=VCPU:2", "resources=DISK_GB:5", *spread[::-1]]
+
+    before = [cloud.candidates(query) for query in queries]
+    with on_postgresql.begin() as connection:
+        connection.execute(text("UPDATE inventories SET total = 3 WHERE resource_provider_id = 1"))
+    after = [cloud.candidates(query) for query in queries]
+
+    assert before != after == [cloud.candidates(query, "tuned") for query in queries]
+    with on_postgresql.begin() as connection:
+        connection.execute(text("UPDATE inventories SET total = 1 WHERE resource_provider_id = 1"))
+    assert before == [cloud.candidates(query, "tuned") for query in queries]
+    assert len({tuple(found) for found in before}) > 9
+
+
+@pytest.mark.parametrize("cloud", ["dedup"], indirect=True)
 def test_a_root_may_be_younger_than_its_children(cloud: Any, on_postgresql: Engine) -> None:
     """cn2, made last, becomes the root above n: the summaries say so.
 

@@ -1,7 +1,8 @@
 """The trees of an index in classes of equal candidates, each searched once: `equivalence_classes`."""
 
+from bisect import bisect_left
 from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
-from itertools import chain, islice
+from itertools import chain, islice, starmap
 from typing import Final, NamedTuple
 
 from placebench.reference.candidates.dedup.anchors import (
@@ -13,12 +14,13 @@ from placebench.reference.candidates.dedup.anchors import (
 from placebench.reference.candidates.dedup.pieces import TreeTexts
 from placebench.reference.candidates.dedup.relevance import Assessor, Provider, Relevance, providers_of
 from placebench.reference.candidates.dedup.templates import CandidateTemplate, TemplateBatch, make_template
-from placebench.reference.candidates.dedup.tree_index import TreeClass, TreeIndex, TreeLayout
+from placebench.reference.candidates.dedup.tree_index import AlikeTrees, TreeClass, TreeIndex, TreeLayout
 from placebench.reference.candidates.memo import Memo
 
 _UNNAMED: Final = -1  # as the id of a root: of the trees that no in_tree names
 _FIRST_CLASSES: Final = 16  # that are compared at once: under a limit few are needed
 _GROWTH: Final = 8
+_MOST_KEPT: Final = 8  # ways to group the trees of a layout
 
 _Aggregates = tuple[frozenset[str], ...]  # of each provider of a tree
 
@@ -104,6 +106,9 @@ class _Grouping:
                 self._sharing_in.setdefault(uuid, []).append(number)
         self._with_sharing = frozenset(self._sharing_in)
         self._elsewhere = groups_in_tree(index, assessor, _UNNAMED)
+        around = [(each.root_id, each.uuid, each.aggregates) for each in self._sharing]
+        self._key = assessor.equivalence, assessor.by_aggregates, *self._kinds, *around
+        self._keeps = assessor.request.limit is None and all(each.in_tree is None for each in assessor.request.groups)
         self._special: dict[TreeClass, set[int]] = {}  # roots of trees that in_tree names or that have such providers
         for root_id in {*index.names.roots_of_named.values(), *(each.root_id for each in self._sharing)}:
             if root_id in index.class_of:
@@ -111,10 +116,7 @@ class _Grouping:
 
     def all(self) -> Iterator[EquivalenceClass]:
         for layout in self._index.layouts.values():
-            classes, count = iter(layout.classes.values()), _FIRST_CLASSES
-            while some := list(islice(classes, count)):
-                yield from self._of_layout(layout, {each: each.trees for each in some})
-                count *= _GROWTH
+            yield from starmap(self._class, self._kept(layout) if self._keeps else self._some_at_a_time(layout))
 
     def of_roots(self, root_ids: Collection[int]) -> Iterator[EquivalenceClass]:
         by_layout: dict[TreeLayout, dict[TreeClass, dict[int, TreeTexts]]] = {}
@@ -122,11 +124,29 @@ class _Grouping:
             own = self._index.class_of[root_id]
             by_layout.setdefault(own.layout, {}).setdefault(own, {})[root_id] = own.trees[root_id]
         for layout, found in by_layout.items():
-            yield from self._of_layout(layout, found)
+            yield from starmap(self._class, self._of_layout(layout, found))
 
-    def _of_layout(
-        self, layout: TreeLayout, found: dict[TreeClass, dict[int, TreeTexts]]
-    ) -> Iterator[EquivalenceClass]:
+    def _kept(self, layout: TreeLayout) -> list[AlikeTrees]:
+        """All of its trees, as they were grouped for another request that puts all amounts on the same levels."""
+        ranks = [
+            (number, *[bisect_left(layout.amounts(number), amount) for amount in wanted])
+            for number, (_, inventory) in enumerate(layout.inventories)
+            if (wanted := self._assessor.amounts.get(inventory.class_name))
+        ]
+        key = self._key, *ranks
+        if key not in layout.alike:
+            if len(layout.alike) == _MOST_KEPT:
+                layout.alike.clear()
+            layout.alike[key] = list(self._of_layout(layout, {each: each.trees for each in layout.classes.values()}))
+        return layout.alike[key]
+
+    def _some_at_a_time(self, layout: TreeLayout) -> Iterator[AlikeTrees]:
+        classes, count = iter(layout.classes.values()), _FIRST_CLASSES
+        while some := list(islice(classes, count)):
+            yield from self._of_layout(layout, {each: each.trees for each in some})
+            count *= _GROWTH
+
+    def _of_layout(self, layout: TreeLayout, found: dict[TreeClass, dict[int, TreeTexts]]) -> Iterator[AlikeTrees]:
         """Only one of the trees is looked at that have their amounts on equal levels, and equal surroundings.
 
         found: classes of this layout, with some of their trees by the ids of their roots.
@@ -134,13 +154,14 @@ class _Grouping:
         for each in self._special.keys() & found.keys():
             trees, special = found[each], self._special[each]
             for root_id in special & trees.keys():
-                yield self._class(each, [[*trees[root_id], *self._usable[each.aggregates, root_id].uuids]], root_id)
+                uuids = self._usable[each.aggregates, root_id].uuids
+                yield AlikeTrees(each, [[*trees[root_id], *uuids]], root_id)
             found[each] = {root_id: tree for root_id, tree in trees.items() if root_id not in special}
         alike: dict[Hashable, list[TreeClass]] = {}
         for each, key in zip(found, zip(*self._columns(layout, found), strict=True), strict=True):
             alike.setdefault(key, []).append(each)
         for classes in alike.values():
-            yield self._class(classes[0], self._texts(found, classes))
+            yield AlikeTrees(classes[0], self._texts(found, classes), _UNNAMED)
 
     def _texts(
         self, found: Mapping[TreeClass, Mapping[int, TreeTexts]], classes: Sequence[TreeClass]
@@ -163,8 +184,7 @@ class _Grouping:
         if self._assessor.by_aggregates:
             yield [each.aggregates for each in classes]
 
-    def _class(self, tree_class: TreeClass, trees: Collection[TreeTexts], root_id: int = _UNNAMED) -> EquivalenceClass:
-        """root_id: of the one tree, if it is named by in_tree or has sharing providers."""
+    def _class(self, tree_class: TreeClass, trees: Collection[TreeTexts], root_id: int) -> EquivalenceClass:
         usable = self._usable[tree_class.aggregates, root_id]
         groups = self._elsewhere if root_id == _UNNAMED else groups_in_tree(self._index, self._assessor, root_id)
         parents = tree_class.layout.parents if self._assessor.request.same_subtrees else ()

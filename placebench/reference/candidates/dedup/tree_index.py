@@ -5,7 +5,7 @@ Trees whose providers have inventories of the same classes and the same traits, 
 can be changed tree by tree, so it may serve one request or be kept.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 from weakref import WeakValueDictionary
@@ -40,7 +40,17 @@ class ProviderType:
 class TreeLayout:
     """A tree without its uuids, amounts and aggregates; an index holds each only once."""
 
-    __slots__ = ("classes", "inventories", "parents", "providers", "shares", "summaries", "written")
+    __slots__ = (
+        "_amounts",
+        "alike",
+        "classes",
+        "inventories",
+        "parents",
+        "providers",
+        "shares",
+        "summaries",
+        "written",
+    )
 
     def __init__(self, providers: tuple[ProviderType, ...], parents: tuple[int, ...]) -> None:
         """providers: the root first. parents: the position of each one's parent."""
@@ -51,6 +61,21 @@ class TreeLayout:
         self.summaries = join_pieces(_summaries(providers, parents))  # filled with the texts of a tree
         self.classes: dict[object, TreeClass] = {}  # that have a tree
         self.written: dict[str, str] = {}  # the summaries of trees that a response had, by the uuids of their roots
+        self.alike: dict[
+            Hashable, list[AlikeTrees]
+        ] = {}  # by what of a request makes trees alike; until a tree changes
+        self._amounts: dict[int, list[int]] = {}  # the amounts of an inventory, by its number, in their order; likewise
+
+    def forget(self) -> None:
+        """A tree is added, changed or removed."""
+        self.alike.clear()
+        self._amounts.clear()
+
+    def amounts(self, number: int) -> list[int]:
+        """Return what this inventory can give in any of the trees, in ascending order."""
+        if number not in self._amounts:
+            self._amounts[number] = sorted({each.most[number] for each in self.classes.values()})
+        return self._amounts[number]
 
 
 def _summaries(providers: Sequence[ProviderType], parents: Iterable[int]) -> Iterator[str | int]:
@@ -88,6 +113,15 @@ class TreeClass:
         self.aggregates = aggregates
         self.key = most, resources, aggregates
         self.trees: dict[int, TreeTexts] = {}  # by the ids of their roots
+
+
+class AlikeTrees(NamedTuple):
+    """Trees of one layout that are one to a request, but for their texts."""
+
+    example: TreeClass
+    trees: Collection[TreeTexts]
+    root_id: int
+    """Of the one tree, if it is named by in_tree or has sharing providers; else -1."""
 
 
 @dataclass(slots=True)
@@ -136,6 +170,7 @@ class TreeIndex:
             if not layout.classes:
                 self.layouts[layout.providers, layout.parents] = layout
             tree_class = layout.classes.setdefault(tree_class.key, tree_class)
+        layout.forget()
         tree_class.trees[root_id] = [*uuids, *tree_class.resources]
         self.class_of[root_id] = tree_class
         if layout.shares:
@@ -147,6 +182,7 @@ class TreeIndex:
         if tree_class is None:
             return
         layout = tree_class.layout
+        layout.forget()
         layout.written.pop(tree_class.trees.pop(root_id)[0], None)
         self.sharing.pop(root_id, None)
         if not tree_class.trees:
