@@ -74,7 +74,7 @@ def emit_report(arguments: Namespace, report: "Report") -> None:
 
 
 def terminal_width() -> int | None:
-    """Return how many characters a line of stdout has room for; None where it is no terminal."""
+    """Return how many characters fit in a line of stdout; None where it is no terminal."""
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
 

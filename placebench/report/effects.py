@@ -338,8 +338,8 @@ def _where(figures: Figures) -> Iterator[str]:
     """Where a single pair differs, under the profiler: the first of the frames that changed significantly."""
     for parts in figures.parts.values() if len(figures.parts) == 1 else ():
         decided = [each for each in parts if each.is_decided]
-        changes = zip(frame_labels(decided[:_FEW]), decided, strict=False)
-        named = [f"{label} {units.step(each.change)}" for label, each in changes]
+        few = decided[:_FEW]
+        named = [f"{label} {units.step(each.change)}" for label, each in zip(frame_labels(few), few, strict=True)]
         if named:
             more = len(decided) - len(named)
             yield f"Where it changed: {', '.join(named)}{f', and {more} more frames' if more else ''}."

@@ -11,11 +11,12 @@ from sqlalchemy import Connection, Engine, create_engine, event, text
 from placebench.reference.api.candidates_query import parse_query
 from placebench.reference.api.handlers.candidates import find_candidates
 from placebench.reference.api.problems import BadRequest
-from placebench.reference.candidates.dedup import service
+from placebench.reference.candidates.dedup import equivalence, selection, service
 from placebench.reference.candidates.dedup.decode import DecodedTrees
 from placebench.reference.candidates.dedup.equivalence import equivalence_classes
 from placebench.reference.candidates.dedup.fetch import fetch, read_rows
 from placebench.reference.candidates.dedup.relevance import Assessor
+from placebench.reference.candidates.dedup.solver import solve
 from placebench.reference.candidates.dedup.statements import Trees
 from placebench.reference.candidates.dedup.tree_index import TreeIndex
 from placebench.reference.variants import variant
@@ -126,6 +127,22 @@ def test_summaries_that_are_kept_are_written_anew_when_a_tree_changes(nested: En
     assert after[changed]["resources"]["DISK_GB"]["used"] == 5
 
 
+def test_above_a_size_nothing_is_kept_beside_the_trees(nested: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of 280 providers the groups and forty summaries are kept, and neither of them where 279 are the most."""
+    request, indexes = parse_query(REFERENCE_QUERY), (TreeIndex(), TreeIndex())
+    with nested.connect() as connection:
+        for each in indexes:
+            fetch(connection, each)
+    small, large = (layout for each in indexes for layout in each.layouts.values())
+
+    kept = solve(indexes[0], request)
+    for module in (equivalence, selection):
+        monkeypatch.setattr(module, "MAX_KEPT_PROVIDERS", 279)
+    assert solve(indexes[1], request) == kept
+    assert (len(small.alike), len(small.written)) == (1, TREES)
+    assert (large.alike, large.written) == ({}, {})
+
+
 @pytest.mark.parametrize("cloud", ["dedup"], indirect=True)
 def test_equal_storages_are_searched_once(cloud: Any, on_postgresql: Engine) -> None:
     """Each node has its own storage: one search for the two whose storages are equal, and each names its own.
@@ -151,7 +168,7 @@ def test_trees_are_grouped_as_before_only_for_amounts_on_the_same_levels(cloud: 
     """Each response is that of tuned, whatever was requested before; also after a change, and for another class.
 
     cn1 [a]  VCPU 1    cn2 [a]  VCPU 2    cn3 [b]  VCPU 3    cn4 [b]  VCPU 4    cn5  VCPU 4, DISK 5
-    ss1 [a]  DISK 10   ss2 [b]  DISK 20
+    sa [a]  DISK 10    sb [b]  DISK 20
     """
     for number, aggregates in enumerate("aabb", 1):
         cloud.add(f"cn{number}", aggregates=aggregates, VCPU=number)

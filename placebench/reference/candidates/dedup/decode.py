@@ -63,11 +63,6 @@ class DecodedTrees:
         self._put(self._decode(contents, memberships, quoted))
 
     @property
-    def provider_count(self) -> int:
-        """How many providers they have."""
-        return len(self._ids)
-
-    @property
     def root_ids(self) -> list[int]:
         """The ids of the roots."""
         return [tree.root_id for tree in self._trees]

@@ -14,7 +14,13 @@ from placebench.reference.candidates.dedup.anchors import (
 from placebench.reference.candidates.dedup.pieces import TreeTexts
 from placebench.reference.candidates.dedup.relevance import Assessor, Provider, Relevance, providers_of
 from placebench.reference.candidates.dedup.templates import CandidateTemplate, TemplateBatch, make_template
-from placebench.reference.candidates.dedup.tree_index import AlikeTrees, TreeClass, TreeIndex, TreeLayout
+from placebench.reference.candidates.dedup.tree_index import (
+    MAX_KEPT_PROVIDERS,
+    AlikeTrees,
+    TreeClass,
+    TreeIndex,
+    TreeLayout,
+)
 from placebench.reference.candidates.memo import Memo
 
 _UNNAMED: Final = -1  # as the id of a root: of the trees that no in_tree names
@@ -108,7 +114,11 @@ class _Grouping:
         self._elsewhere = groups_in_tree(index, assessor, _UNNAMED)
         around = [(each.root_id, each.uuid, each.aggregates) for each in self._sharing]
         self._key = assessor.equivalence, assessor.by_aggregates, *self._kinds, *around
-        self._keeps = assessor.request.limit is None and all(each.in_tree is None for each in assessor.request.groups)
+        self._keeps = (
+            index.provider_count <= MAX_KEPT_PROVIDERS
+            and assessor.request.limit is None
+            and all(each.in_tree is None for each in assessor.request.groups)
+        )
         self._special: dict[TreeClass, set[int]] = {}  # roots of trees that in_tree names or that have such providers
         for root_id in {*index.names.roots_of_named.values(), *(each.root_id for each in self._sharing)}:
             if root_id in index.class_of:

@@ -9,7 +9,7 @@ from placebench.reference.api.candidates_query import CandidateRequest
 from placebench.reference.candidates.dedup.equivalence import AnchorCandidates, EquivalenceClass
 from placebench.reference.candidates.dedup.pieces import TreeTexts, fill_pieces, join_pieces
 from placebench.reference.candidates.dedup.templates import CandidateTemplate, TemplateBatch
-from placebench.reference.candidates.dedup.tree_index import TreeIndex, TreeLayout
+from placebench.reference.candidates.dedup.tree_index import MAX_KEPT_PROVIDERS, TreeIndex, TreeLayout
 from placebench.reference.candidates.results import Body, hold, in_order, limited, search_bound
 from placebench.reference.settings import DEPTH_FIRST, ServiceSettings
 
@@ -103,7 +103,6 @@ class Selection:
 
 
 _PIECE_SIZE: Final = 4_000  # candidates or providers that are written at once: about 2 MB
-_MOST_KEPT: Final = 20_000  # providers of a layout; the summaries of so many are 6 MB
 
 _T = TypeVar("_T")
 
@@ -120,7 +119,7 @@ def write_requests(selected: Selected) -> Iterator[list[str]]:
 def write_summaries(selected: Selected, index: TreeIndex) -> Iterator[list[str]]:
     """Yield the provider summaries in pieces, of the trees that give something, each with a comma before it."""
     for layout, trees in _trees_to_summarise(selected, index).items():
-        if len(trees) * len(layout.providers) <= _MOST_KEPT:
+        if index.provider_count <= MAX_KEPT_PROVIDERS:
             yield _kept_summaries(layout, trees)
             continue
         for some in _slices(trees, max(1, _PIECE_SIZE // len(layout.providers))):

@@ -27,7 +27,7 @@ from placebench.reference.candidates.dedup.selection import (
 )
 from placebench.reference.candidates.dedup.solver import has_all_names, solve, write_body
 from placebench.reference.candidates.dedup.statements import TreeRows, Trees, read_largest_id, read_sharing_roots
-from placebench.reference.candidates.dedup.tree_index import Names, TreeIndex
+from placebench.reference.candidates.dedup.tree_index import MAX_KEPT_PROVIDERS, Names, TreeIndex
 from placebench.reference.candidates.per_pool import PerPool
 from placebench.reference.candidates.results import Body
 from placebench.reference.optimizations.queries import read_trigger_totals
@@ -37,7 +37,6 @@ from placebench.reference.variants import Implementations
 MAX_HELD_IDS: Final = 200_000  # ids of providers; more are read part by part
 _FIRST_TREES: Final = 8  # trees that are read at once
 _GROWTH: Final = 8
-_MAX_KEPT_PROVIDERS: Final = 50_000
 
 
 def answer_by_dedup(
@@ -132,7 +131,7 @@ class KeptTrees:
             kept, self._decoded = self._decoded, None
             decoded = _decode(kept, rows)
             decoded.index.names = names
-            if decoded.provider_count <= _MAX_KEPT_PROVIDERS:
+            if decoded.index.provider_count <= MAX_KEPT_PROVIDERS:
                 self._decoded = decoded
             body = solve(decoded.index, request, settings, equivalence)
             if not isinstance(body, bytes):

@@ -15,6 +15,8 @@ from placebench.reference.optimizations.serialization import by_orjson
 from placebench.reference.store.candidate_queries import SHARING_TRAIT
 
 ROOT: Final = -1  # as the parent of a root
+MAX_KEPT_PROVIDERS: Final = 50_000
+"""Of an index: above, nothing is kept beside the trees. The summaries of so many are some 15 MB."""
 
 
 class InventoryType(NamedTuple):
@@ -149,6 +151,7 @@ class TreeIndex:
         self.layouts: dict[object, TreeLayout] = {}  # that have a tree
         self.class_of: dict[int, TreeClass] = {}  # of each tree, by the id of its root
         self.sharing: dict[int, TreeClass] = {}  # of these, the trees with a provider that shares
+        self.provider_count = 0
         self.names = Names()
 
     def intern_provider(self, inventories: tuple[InventoryType, ...], traits: tuple[str, ...]) -> ProviderType:
@@ -171,6 +174,7 @@ class TreeIndex:
                 self.layouts[layout.providers, layout.parents] = layout
             tree_class = layout.classes.setdefault(tree_class.key, tree_class)
         layout.forget()
+        self.provider_count += len(uuids)
         tree_class.trees[root_id] = [*uuids, *tree_class.resources]
         self.class_of[root_id] = tree_class
         if layout.shares:
@@ -183,6 +187,7 @@ class TreeIndex:
             return
         layout = tree_class.layout
         layout.forget()
+        self.provider_count -= len(layout.providers)
         layout.written.pop(tree_class.trees.pop(root_id)[0], None)
         self.sharing.pop(root_id, None)
         if not tree_class.trees:
