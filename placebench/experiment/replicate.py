@@ -3,7 +3,9 @@
 The main functions are `plan_replicate` and `make_replicate`. A round is a random order of all variants followed by the
 same order backwards (ABBA or BAAB for two, CABBAC and the like for three), which cancels a linear drift of the machine.
 The servers are started anew after every few rounds of a replicate; start order, warm-up order and the hash seed are
-drawn for each start and shared by its variants.
+drawn for each start and shared by its variants. Replicates come in pairs, 0 and 1, 2 and 3: the second has the orders
+of the first backwards, so that what an order does is no effect of a variant, and variants whose databases are copies of
+one another use them by turns.
 Source: research on the same code measured A then B, which differed by 44 % (docs, "Why interleaved").
 """
 
@@ -70,25 +72,28 @@ def plan_replicate(variants: Sequence[str], number: int, *, rounds: int, seed: i
     """Return the plan of the replicate with this number, from 0; its *rounds* are spread evenly over its starts.
 
     The same arguments give the same plan everywhere, whatever the number of replicates: a longer run begins like a
-    shorter one.
+    shorter one. An odd one has the orders of the even one before it, backwards.
     """
-    chance = random.Random(f"{seed} {number}")
+    pair, is_second = divmod(number, 2)
+    chance = random.Random(f"{seed} {pair}")
     starts = -(-rounds // _ROUNDS_OF_A_START)
     shares = [rounds * (place + 1) // starts - rounds * place // starts for place in range(starts)]
-    return ReplicatePlan(number, tuple(_plan_start(variants, chance, rounds=share) for share in shares))
+    planned = (_plan_start(variants, chance, rounds=share, backwards=bool(is_second)) for share in shares)
+    return ReplicatePlan(number, tuple(planned))
 
 
-def _plan_start(variants: Sequence[str], chance: random.Random, *, rounds: int) -> _StartPlan:
+def _plan_start(variants: Sequence[str], chance: random.Random, *, rounds: int, backwards: bool) -> _StartPlan:
+    def order() -> tuple[str, ...]:
+        drawn = tuple(chance.sample(list(variants), len(variants)))
+        return drawn[::-1] if backwards else drawn
+
+    hash_seeds = [chance.randrange(1, 2**32) for _ in range(2)]
     return _StartPlan(
-        start_order=_shuffled(variants, chance),
-        warmup_order=_shuffled(variants, chance),
-        hash_seed=chance.randrange(1, 2**32),
-        rounds=tuple(_there_and_back(_shuffled(variants, chance)) for _ in range(rounds)),
+        start_order=order(),
+        warmup_order=order(),
+        hash_seed=hash_seeds[backwards],
+        rounds=tuple(_there_and_back(order()) for _ in range(rounds)),
     )
-
-
-def _shuffled(variants: Sequence[str], chance: random.Random) -> tuple[str, ...]:
-    return tuple(chance.sample(list(variants), len(variants)))
 
 
 def _there_and_back(order: tuple[str, ...]) -> tuple[str, ...]:
@@ -145,6 +150,21 @@ class PreparedVariants:
         with http_client(self.folder) as client:
             yield client
 
+    def alike(self, name: str) -> list[str]:
+        """The variants whose databases are unchanged copies of one, as this one's is; itself among them."""
+
+        def kind(each: Variant) -> tuple[object, ...]:
+            own = each.name if each.migrate or self.workload.writes else ""
+            return own, each.request, each.revisions, sorted(each.postgres.items())
+
+        mine = kind(self.named[name])
+        return [each.name for each in self.variants if kind(each) == mine]
+
+    def owner(self, name: str, replicate: int) -> str:
+        """The variant whose database the variant of this name uses in a replicate: those that are alike, by turns."""
+        alike = self.alike(name)
+        return alike[(alike.index(name) + replicate) % len(alike)]
+
     def workload_of(self, name: str) -> Workload:
         """What the variant of this name is sent."""
         request = self.named[name].request
@@ -192,7 +212,7 @@ def _drive_start(
 ) -> None:
     first = len(made)
     with ExitStack() as stack:
-        started = _start_servers(stack, prepared, plan)
+        started = _start_servers(stack, prepared, plan, replicate)
         for name in plan.warmup_order:
             with prepared.timer.measure("start"):
                 started[name].warm_up(client)
@@ -214,11 +234,14 @@ def _drive_start(
         made[first:] = [replace(each, cpu_s=None) if each.variant in strangers else each for each in made[first:]]
 
 
-def _start_servers(stack: ExitStack, prepared: PreparedVariants, plan: _StartPlan) -> dict[str, "_Served"]:
+def _start_servers(
+    stack: ExitStack, prepared: PreparedVariants, plan: _StartPlan, replicate: int
+) -> dict[str, "_Served"]:
     """Start the servers of all variants, one per core at a time: nothing is measured yet. *stack* stops them."""
 
     def start(name: str) -> _Served:
-        return stack.enter_context(_Served.started(prepared, name, plan.hash_seed))
+        database_url = prepared.databases[prepared.owner(name, replicate)]
+        return stack.enter_context(_Served.started(prepared, name, database_url, plan.hash_seed))
 
     with prepared.timer.measure("start"), ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
         return dict(zip(plan.start_order, pool.map(start, plan.start_order), strict=True))
@@ -244,10 +267,10 @@ def _wait_for_rest(served: Collection["_Served"]) -> None:
 class _Served:
     """One variant's server from one start to its stop."""
 
-    def __init__(self, prepared: PreparedVariants, name: str, server: RunningServer) -> None:
+    def __init__(self, prepared: PreparedVariants, name: str, database_url: str, server: RunningServer) -> None:
         self.server = server
         self._name = name
-        self._database_url = prepared.databases[name]
+        self._database_url = database_url
         self._variant = prepared.named[name]
         self._workload = prepared.workload_of(name)
         self._block_s = prepared.block_s
@@ -264,13 +287,13 @@ class _Served:
 
     @classmethod
     @contextmanager
-    def started(cls, prepared: PreparedVariants, name: str, hash_seed: int) -> Iterator["_Served"]:
+    def started(cls, prepared: PreparedVariants, name: str, database_url: str, hash_seed: int) -> Iterator["_Served"]:
         """The variant, its hash seed shared with the other variants."""
         log = prepared.folder / "log" / f"server-{name}.log"
-        spec = prepared.named[name].spec(prepared.databases[name], hash_seed=hash_seed, log=log)
+        spec = prepared.named[name].spec(database_url, hash_seed=hash_seed, log=log)
         server = serve(replace(spec, host=prepared.machine.address) if prepared.machine else spec)
         try:
-            yield cls(prepared, name, server)
+            yield cls(prepared, name, database_url, server)
         finally:
             with prepared.timer.measure("stop"):
                 server.stop()

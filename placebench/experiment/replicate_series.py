@@ -71,7 +71,8 @@ class ReplicateSeries:
         kept = before if is_soon_read else {}
         measure_each(missing(), lambda names: self._make_one(prepared, names, kept), give_up)
         if not is_soon_read:
-            self._check_data(before, self._read_data(prepared))
+            users = {name: " or ".join(prepared.alike(name)) for name in before}
+            self._check_data(before, self._read_data(prepared), users)
 
     def check_data(self, prepared: PreparedVariants, *, same_requests: bool = True) -> None:
         """Raise GateFailedError for a variant whose requests so far have changed data that they should only read.
@@ -122,7 +123,7 @@ class ReplicateSeries:
             for block in blocks:
                 if prepared.named[block.variant].request is None:
                     self._same.check_all(block.variant, block.responses, self._run.path / "responses")
-            self._check_data(before, now)
+            self._check_data(before, now, {prepared.owner(name, number): name for name in prepared.named})
         finally:
             append_lines(self._path, blocks)
             self._run.save()
@@ -135,10 +136,19 @@ class ReplicateSeries:
     def _read_data(self, prepared: PreparedVariants) -> dict[str, TableContents]:
         return {name: prepared.contents(url) for name, url in prepared.databases.items()}
 
-    def _check_data(self, before: Mapping[str, TableContents], now: Mapping[str, TableContents]) -> None:
-        """Raise GateFailedError for the first variant whose data is not what it was before its requests."""
+    def _check_data(
+        self,
+        before: Mapping[str, TableContents],
+        now: Mapping[str, TableContents],
+        users: Mapping[str, str] | None = None,
+    ) -> None:
+        """Raise GateFailedError for the first database whose data is not what it was before the requests.
+
+        users: by database, where others than its own variant may have used it.
+        """
         for name, contents in now.items():
             if found := before[name].difference(contents):
+                user = users[name] if users else name
                 raise self._same.error(
-                    f"the data of {name} changed, in {found}; may_change names tables that requests may change"
+                    f"the data of {user} changed, in {found}; may_change names tables that requests may change"
                 )

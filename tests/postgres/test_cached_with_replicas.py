@@ -1,14 +1,17 @@
-"""`cached` beside a replica: candidates are of the primary's state, everything else is read from the replica."""
+"""Replicas: `cached` reads candidates from the primary and the rest from a replica, `dedup` all from either."""
 
 from collections.abc import Iterator
 from contextlib import nullcontext
 
 import pytest
+from sqlalchemy import create_engine
 from werkzeug.test import Client, TestResponse
 
 from placebench.experiment.canonical_response import CandidatesResponse, canonical_candidates
 from placebench.experiment.http_request import HEADERS
+from placebench.reference.candidates.dedup.statements import read_state
 from placebench.reference.deployment import make_application
+from placebench.reference.store.database import Database
 from placebench.runtime.postgres.cluster import Cluster
 from placebench.seeding import find_topology, seed
 
@@ -63,6 +66,19 @@ def test_what_is_no_candidate_is_read_from_the_replica(cluster: Cluster) -> None
     with cluster.replay_paused(replica):
         assert client.put("/traits/CUSTOM_LATE", headers=HEADERS).status_code == 201
         assert get(client, "/traits/CUSTOM_LATE").status_code == 404
+
+
+def test_a_replica_does_not_say_what_it_shows(cluster: Cluster) -> None:
+    """Its snapshot lists no running transaction, so `dedup` relies on it only where it reads from a primary."""
+    seen = []
+    for node in cluster.nodes:
+        engine = create_engine(cluster.url(node))
+        with Database(engine).snapshot() as connection:
+            seen.append(read_state(connection).seen)
+        engine.dispose()
+
+    assert seen[0]
+    assert seen[1] is None
 
 
 def test_candidates_are_never_behind_the_primary_and_follow_a_new_one(cluster: Cluster) -> None:

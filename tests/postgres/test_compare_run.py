@@ -288,7 +288,8 @@ def test_a_server_that_is_gone_ends_the_run_with_what_was_measured(
 
 
 def test_data_that_changes_prints_no_speed(server: Server, tmp_path: Path) -> None:
-    """Somebody writes to one variant's database in the middle: no speed, and the bodies stay to be looked at."""
+    """Somebody writes to one variant's database in the middle, while the other one uses it: no speed, and the bodies
+    stay to be looked at."""
 
     def say(step: str) -> None:
         if step.startswith("replicate 2"):
@@ -302,10 +303,10 @@ def test_data_that_changes_prints_no_speed(server: Server, tmp_path: Path) -> No
     run = results.load(folder)
 
     assert run.head.same_responses["equal"] is False
-    assert "the data of two changed" in run.head.same_responses["difference"]
+    assert "the data of one changed" in run.head.same_responses["difference"]
     assert run.blocks
     assert document_of(run)["comparisons"] == []
-    with pytest.raises(RunFolderError, match=r"ended because the data of two changed, .*: begin a new one"):
+    with pytest.raises(RunFolderError, match=r"ended because the data of one changed, .*: begin a new one"):
         CompareRun(TopologyData(TOPOLOGY), settings(*small("one", "two")), folder, server)
 
 

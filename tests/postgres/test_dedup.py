@@ -19,6 +19,7 @@ from placebench.reference.candidates.dedup.relevance import Assessor
 from placebench.reference.candidates.dedup.solver import solve
 from placebench.reference.candidates.dedup.statements import Trees
 from placebench.reference.candidates.dedup.tree_index import TreeIndex
+from placebench.reference.store.database import Database
 from placebench.reference.variants import variant
 from placebench.runtime.postgres import Server
 from placebench.seeding import find_topology, seed
@@ -47,14 +48,14 @@ def document(connection: Connection, query: str, name: str = "dedup") -> dict[st
     return {**read, "provider_summaries": dict(sorted(read["provider_summaries"].items()))}
 
 
-def use_disk(connection: Connection, root_id: int) -> None:
-    """Allocate 5 of the root's inventory."""
+def use_disk(connection: Connection, root_id: int, amount: int = 5) -> None:
+    """Allocate so much of the root's inventory."""
     insert = (
         "INSERT INTO allocations (resource_provider_id, resource_class_id, consumer_id, used)"
-        " SELECT resource_provider_id, resource_class_id, 'somebody', 5 FROM inventories"
+        " SELECT resource_provider_id, resource_class_id, 'somebody', :amount FROM inventories"
         " WHERE resource_provider_id = :root"
     )
-    connection.execute(text(insert), {"root": root_id})
+    connection.execute(text(insert), {"root": root_id, "amount": amount})
 
 
 def test_a_response_in_parts_is_the_same(nested: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -89,6 +90,97 @@ def test_a_limit_ends_the_reading(nested: Engine) -> None:
     assert sum("LIMIT 8" in statement for statement in few_read) == 1
     assert [len(re.findall(r"\d+", found[1])) for found in map(LISTED.search, few_read) if found] == [7 * 8] * 3
     assert len(many["allocation_requests"]) == TREES == 40
+
+
+@pytest.fixture
+def statements(nested: Engine) -> Iterator[list[str]]:
+    """What is sent to PostgreSQL."""
+    sent: list[str] = []
+
+    def note(*arguments: Any) -> None:
+        sent.append(arguments[2])
+
+    event.listen(nested, "before_cursor_execute", note)
+    yield sent
+    event.remove(nested, "before_cursor_execute", note)
+
+
+def read(nested: Engine, query: str) -> dict[str, Any]:
+    """The response of `dedup` in a transaction of its own, as the service makes one."""
+    with Database(nested).snapshot() as connection:
+        return document(connection, query)
+
+
+def test_rows_are_read_again_once_a_transaction_wrote_something(nested: Engine, statements: list[str]) -> None:
+    """Two requests for the same and one for other candidates: one reads. After a claim the next one reads, and when it
+    is taken back."""
+    before = [read(nested, query) for query in (REFERENCE_QUERY, REFERENCE_QUERY, "resources=DISK_GB:10")]
+    counts = [len(statements)]
+    for number in (5, -5):
+        with nested.begin() as connection:
+            use_disk(connection, 1, number)
+        statements.clear()
+        after = read(nested, "resources=DISK_GB:10")
+        counts.append(len(statements))
+
+    assert counts == [5 + 1 + 1, 5, 5]
+    assert after == before[2] != before[1] == before[0]
+
+
+def test_a_limit_takes_the_same_from_rows_that_are_kept(nested: Engine, statements: list[str]) -> None:
+    """For few, for more than are read at first and for all there are."""
+    queries = [f"resources=DISK_GB:10&limit={limit}" for limit in (1, 5, 20, 100)]
+    nested.dispose()
+    with Database(nested).snapshot() as connection:
+        expected = [find_candidates(connection, parse_query(query), variant("dedup")) for query in queries]
+        document(connection, REFERENCE_QUERY)
+        statements.clear()
+        taken = [find_candidates(connection, parse_query(query), variant("dedup")) for query in queries]
+        sent = list(statements)
+        with pytest.raises(BadRequest, match="CUSTOM_NOBODY"):
+            find_candidates(connection, parse_query(f"{queries[0]}&required=CUSTOM_NOBODY"), variant("dedup"))
+
+    assert taken == expected
+    assert len(sent) == len(queries)
+
+
+def test_a_connection_that_is_newer_than_the_rows_reads_them(nested: Engine, statements: list[str]) -> None:
+    """It may be one to a server that crashed in between."""
+    read(nested, REFERENCE_QUERY)
+    for connection in [nested.connect() for _ in range(nested.pool.checkedin() + 1)]:  # type: ignore[attr-defined]
+        connection.detach()
+        connection.close()
+    statements.clear()
+    read(nested, REFERENCE_QUERY)
+
+    assert len(statements) == 5
+
+
+def test_what_the_transaction_itself_wrote_is_seen(nested: Engine) -> None:
+    """Nothing was committed, and its snapshot is the same."""
+    read(nested, REFERENCE_QUERY)
+    with nested.connect().execution_options(isolation_level="REPEATABLE READ") as connection:
+        before = document(connection, REFERENCE_QUERY)
+        use_disk(connection, 1)
+
+        assert document(connection, REFERENCE_QUERY) != before
+
+
+def test_aggregates_are_read_where_a_request_needs_them_and_from_then_on(nested: Engine, statements: list[str]) -> None:
+    """Rows without them serve no request for members; those that have them serve all."""
+    counts = []
+    members = "resources=DISK_GB:10&member_of=!00000000-0000-4000-8000-000000000001"
+    nested.dispose()
+    for query in ("resources=DISK_GB:10", members, "resources=DISK_GB:10"):
+        statements.clear()
+        read(nested, query)
+        counts.append(len(statements))
+    with nested.begin() as connection:
+        use_disk(connection, 1, 0)
+    statements.clear()
+    read(nested, "resources=DISK_GB:10")
+
+    assert [*counts, len(statements)] == [5, 6, 1, 6]
 
 
 def test_an_index_is_updated_tree_by_tree(nested: Engine) -> None:

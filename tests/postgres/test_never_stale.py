@@ -205,12 +205,13 @@ def private() -> Iterator[Server]:
             yield opened
 
 
-@pytest.mark.parametrize("name", ["cached", "dedup+responses:redis"])
+@pytest.mark.parametrize("name", ["cached", "dedup", "dedup+responses:redis"])
 def test_after_a_crash_that_lost_what_was_seen_every_response_is_right(
     private: Server, eventually: Eventually, name: str, request: pytest.FixtureRequest
 ) -> None:
     """A commit that every worker saw is lost, and its transaction id used again; whatever a worker's pool is."""
-    settings = DEFAULTS if name == "cached" else replace(DEFAULTS, cache_url=request.getfixturevalue("cache_url"))
+    redis = "redis" in name
+    settings = replace(DEFAULTS, cache_url=request.getfixturevalue("cache_url")) if redis else DEFAULTS
     url = with_cloud(private.create_database(f"crashing_{len(name)}"))
     pools: list[dict[str, Any]] = [{}, {"pool_pre_ping": True}, {"poolclass": NullPool}]
     workers = [create_engine(url, **pool) for pool in pools]

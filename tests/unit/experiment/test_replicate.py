@@ -1,10 +1,13 @@
 """The order of an interleaved comparison."""
 
 from collections import Counter
+from pathlib import Path
 
 import pytest
 
-from placebench.experiment.replicate import ReplicatePlan, block_size, plan_replicate
+from placebench.experiment.replicate import PreparedVariants, ReplicatePlan, block_size, plan_replicate
+from placebench.experiment.variants import Variant
+from placebench.experiment.workload import SentRequest, Workload, placement_workload
 
 
 def plan_replicates(variants: tuple[str, ...], *, replicates: int, rounds: int, seed: int) -> list[ReplicatePlan]:
@@ -51,6 +54,48 @@ def test_a_longer_run_begins_like_a_shorter_one() -> None:
     long = plan_replicates(("a", "b"), replicates=9, rounds=2, seed=5)
 
     assert long[:3] == short
+
+
+def test_the_second_of_a_pair_has_the_orders_of_the_first_backwards() -> None:
+    """What an order does to a variant it does to the other one as often, whatever the seed."""
+    for seed in range(5):
+        plans = plan_replicates(("a", "b", "c"), replicates=8, rounds=9, seed=seed)
+        for first, second in zip(plans[::2], plans[1::2], strict=True):
+            for one, other in zip(first.starts, second.starts, strict=True):
+                assert one.start_order == other.start_order[::-1]
+                assert one.warmup_order == other.warmup_order[::-1]
+                assert [order[:3] for order in one.rounds] == [order[2::-1] for order in other.rounds]
+                assert one.hash_seed != other.hash_seed
+
+
+def test_variants_of_the_same_data_use_its_copies_by_turns(tmp_path: Path) -> None:
+    """Each has its own in even replicates and the other's in odd ones; nobody else touches a database of its own."""
+    variants = (
+        Variant("a"),
+        Variant("b"),
+        Variant("migrated", migrate="alembic upgrade head"),
+        Variant("control", request="GET /"),
+        Variant("configured", postgres={"jit": "off"}),
+    )
+    prepared = prepare(tmp_path, variants, placement_workload("/"))
+
+    assert [prepared.owner("a", number) for number in range(4)] == ["a", "b", "a", "b"]
+    assert [prepared.owner("b", number) for number in range(4)] == ["b", "a", "b", "a"]
+    for name in ("migrated", "control", "configured"):
+        assert {prepared.owner(name, number) for number in range(4)} == {name}
+
+
+def test_a_workload_that_writes_keeps_to_its_own_database(tmp_path: Path) -> None:
+    """Otherwise rows that only one variant adds would grow in both databases alike, and nobody would notice."""
+    writing = Workload(calls=(SentRequest("POST", "/"),), cycle=(0,))
+    prepared = prepare(tmp_path, (Variant("a"), Variant("b")), writing)
+
+    assert prepared.alike("a") == ["a"]
+
+
+def prepare(folder: Path, variants: tuple[Variant, ...], workload: Workload) -> PreparedVariants:
+    """Such variants, none of which is served."""
+    return PreparedVariants(variants, {each.name: "" for each in variants}, workload, folder, block_s=0.1)
 
 
 def test_start_and_warm_up_orders_vary() -> None:

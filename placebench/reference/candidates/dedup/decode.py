@@ -63,9 +63,9 @@ class DecodedTrees:
         self._put(self._decode(contents, memberships, quoted))
 
     @property
-    def root_ids(self) -> list[int]:
-        """The ids of the roots."""
-        return [tree.root_id for tree in self._trees]
+    def root_ids(self) -> Iterator[int]:
+        """The ids of the roots, in ascending order."""
+        return (tree.root_id for tree in self._trees)
 
     def use(self, rows: TreeRows) -> None:
         """Replace the trees of which other amounts are used in these rows, which differ in nothing else."""

@@ -39,7 +39,7 @@ def fetch(
     aggregates = aggregates or SHARING_TRAIT in index.names.traits
     rows = read_rows(connection, trees, aggregates=aggregates, summed=summed)
     index.names.update(names_in(rows))
-    return DecodedTrees(rows, index).root_ids
+    return list(DecodedTrees(rows, index).root_ids)
 
 
 def read_rows(

@@ -18,6 +18,11 @@ Row = Any
 
 _FEW_PROVIDERS: Final = 1_000  # providers that are named one by one
 _ROOTED: Final = "root_provider_id IS NOT NULL"
+# All statements see one snapshot and nothing else, and it lists the transactions that run: a standby's does not.
+_SEES_A_SNAPSHOT: Final = (
+    "current_setting('transaction_isolation') = 'repeatable read' AND txid_current_if_assigned() IS NULL "
+    "AND NOT pg_is_in_recovery()"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +73,15 @@ class Trees:
         return f"WHERE resource_provider_id IN (SELECT id FROM resource_providers WHERE {self.condition})"
 
 
+class ProvidersState(NamedTuple):
+    """What a transaction sees of the providers."""
+
+    largest_id: int
+    """0 if there is none."""
+    seen: str | None
+    """The snapshot: of one running server, equal ones show equal rows. None: it does not say what is seen."""
+
+
 class TreeRows(NamedTuple):
     """The rows of some trees, as the functions below return them; equal rows are equal trees."""
 
@@ -76,6 +90,11 @@ class TreeRows(NamedTuple):
     traits: list[Row]
     aggregates: list[Row]
     usages: list[Row]
+
+    @property
+    def provider_count(self) -> int:
+        """How many providers the trees have."""
+        return len(self.providers[0] or b"") // 4
 
     def differ_in_usages_only(self, other: "TreeRows") -> bool:
         """Whether the rest is equal, as the usages may be too."""
@@ -152,9 +171,17 @@ def read_aggregates(connection: Connection, having: str) -> list[Row]:
     )
 
 
-def read_largest_id(connection: Connection) -> int:
-    """Return the largest id of a provider, 0 if there is none; 1 round trip."""
-    return _rows(connection, "SELECT max(id) FROM resource_providers")[0][0] or 0
+def read_state(connection: Connection) -> ProvidersState:
+    """Return what the transaction sees; 1 round trip."""
+    return ProvidersState(
+        *_rows(
+            connection,
+            f"""
+            SELECT (SELECT coalesce(max(id), 0) FROM resource_providers), CASE WHEN {_SEES_A_SNAPSHOT}
+                   THEN concat_ws(' ', txid_current_snapshot(), pg_postmaster_start_time()) END
+            """,
+        )[0]
+    )
 
 
 def read_sharing_roots(connection: Connection) -> list[int]:
