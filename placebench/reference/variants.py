@@ -102,9 +102,9 @@ REVISIONS = tuple(sorted({made.revision for each in CATALOGUE for made in each.i
 # Algorithms beside the one of the cumulative series.
 ALGORITHMS: tuple[str, ...] = ("dedup", "cached")
 WHY: Mapping[str, str] = {
-    "dedup": "Another algorithm, which reads everything for each request: identical provider trees are solved once and "
-    "written for all of them, PostgreSQL sends a row a distinct inventory or trait, not one a provider, and rows that "
-    "are those of the request before are not decoded again.",
+    "dedup": "Another algorithm: identical provider trees are solved once and written for all of them, PostgreSQL "
+    "sends a row a distinct inventory or trait, not one a provider, and what was read is kept until a transaction that "
+    "wrote anything has ended.",
     "cached": "The same on an in-memory index that is kept between requests, and validated before each response. While "
     "nothing is written, the same request gets the same body again, as in a load run: another one costs more.",
 }

@@ -1,6 +1,7 @@
 """The renderers of a report: `render_html`, `render_text`, `render_markdown` and `render_junit`."""
 
 import functools
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -8,7 +9,7 @@ from typing import Any
 from xml.etree import ElementTree
 
 import jinja2
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from placebench.page import environment, shell
 from placebench.report.environment import moment
@@ -52,7 +53,13 @@ _NAME_AND_VALUE = (Column("name", lambda row: row[0]), Column("value", lambda ro
 def _templates() -> jinja2.Environment:
     made = environment(Path(__file__).parent / "templates")
     made.filters["moment"] = moment
+    made.filters["inline_code"] = _inline_code
     return made
+
+
+def _inline_code(text: Text) -> Markup:
+    """Text of which what stands between backticks is code."""
+    return text if isinstance(text, Markup) else Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", str(escape(text))))
 
 
 def render_text(report: Report, *, width: int | None = None) -> str:

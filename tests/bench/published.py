@@ -761,11 +761,10 @@ def losses_in_words() -> str:
     return f"{gone or 'None'} of {acknowledged} in {many} cases of one run each; {killed}"
 
 
-def _sum(counts: Sequence[int]) -> str:
-    """With the range over the runs, where there are several."""
-    if not any(counts):
-        return "0"
-    return f"{sum(counts)}" if len(counts) == 1 else f"{sum(counts)} ({min(counts)}–{max(counts)})"
+def _sum_of(counts: Sequence[int], all_: Sequence[int]) -> str:
+    """Of how many in all, with the range over the runs where there are several."""
+    total = f"{sum(counts)} of {units.count(sum(all_))}"
+    return f"{total} ({min(counts)}–{max(counts)})" if any(counts) and len(counts) > 1 else total
 
 
 def _longest(values: Sequence[float | None]) -> str:
@@ -791,20 +790,25 @@ def scaleout() -> str:
         row = (
             *case,
             len(runs),
-            units.count(sum(history["reads"] for history in histories)),
-            _sum([history["stale"] for history in histories]),
-            sum(history["backwards"] + history["unwritten"] for history in histories),
-            units.count(sum(each["acknowledged"] for each in writes)),
-            *(_sum([each[name] for each in writes]) for name in ("lost", "doubled")),
+            _sum_of([history["stale"] for history in histories], [history["reads"] for history in histories]),
+            _sum_of([each["lost"] for each in writes], [each["acknowledged"] for each in writes]),
             f"{in_doubt}, {there}" if in_doubt else "",
             *(_longest([made[f"longest_without_{kind}_s"] for made in runs]) for kind in ("write", "read")),
             ", ".join(f"{name}: {count}" for name, count in sorted(errors.items())) or "none",
         )
         rows.append(row)
-    head = "| Fault | Replication | Claims per run | n | Reads | Stale | Backwards, unwritten | Acknowledged writes |"
-    return table(
-        f"{head} Lost | Doubled | In doubt, of which found | s without write | s without read | Errors |", rows
-    )
+    head = "| Fault | Replication | Claims per run | n | Stale reads | Acknowledged writes that were lost |"
+    return table(f"{head} In doubt, of which found | s without write | s without read | Errors |", rows)
+
+
+@figure
+def scaleout_impossible() -> str:
+    """What no history may have."""
+    histories = [
+        made["history"] for made in chain.from_iterable(part["runs"] for part in raw("scaleout.json")["parts"])
+    ]
+    made = [each["backwards"] + each["unwritten"] + each["writes"]["doubled"] for each in histories]
+    return f"{sum(made)} in {len(histories)} runs"
 
 
 @figure

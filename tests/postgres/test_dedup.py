@@ -144,6 +144,37 @@ def test_a_limit_takes_the_same_from_rows_that_are_kept(nested: Engine, statemen
     assert len(sent) == len(queries)
 
 
+def test_requests_with_a_limit_read_all_rows_once_that_costs_no_more(
+    nested: Engine, statements: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """280 providers cost as much as three reads of a few; from the fifth request on their rows are kept. Not while
+    something is written in between, nor if there were more than are kept."""
+    nested.dispose()
+    monkeypatch.setattr(service, "_PROVIDERS_OF_A_FEW_READ", 280 // 3)
+
+    def counts(requests: int, *, write: bool = False) -> list[int]:
+        counted = []
+        for _ in range(requests):
+            statements.clear()
+            read(nested, "resources=DISK_GB:10&limit=5")
+            counted.append(len(statements))
+            if write:
+                with nested.begin() as connection:
+                    use_disk(connection, 1, 0)
+        return counted
+
+    written = counts(6, write=True)
+    kept = counts(7)
+    with nested.begin() as connection:
+        use_disk(connection, 1, 0)
+    monkeypatch.setattr(service, "MAX_KEPT_PROVIDERS", 279)
+
+    few = written[0]
+    assert written == [few] * 6
+    assert kept == [few] * 4 + [few - 1] + [1] * 2
+    assert counts(7) == [few] * 7
+
+
 def test_a_connection_that_is_newer_than_the_rows_reads_them(nested: Engine, statements: list[str]) -> None:
     """It may be one to a server that crashed in between."""
     read(nested, REFERENCE_QUERY)

@@ -102,7 +102,7 @@ def test_parts_that_failed_are_named(tmp_path: Path) -> None:
     failed = [
         FailedPart("profile", "tuned", "no response from postgresql://me:secret@db/x"),
         FailedPart("comparison", "", "0 of 6 replicates count"),
-        FailedPart("count", "naive", "a worker died", made_again=True),
+        FailedPart("count", "naive", "a worker died: `GET /<a>` did not respond", made_again=True),
     ]
     run = replace(run, blocks=[], head=replace(run.head, failed_parts=failed))
     run.head.save(run.folder / "run.json")
@@ -114,7 +114,7 @@ def test_parts_that_failed_are_named(tmp_path: Path) -> None:
         assert "The profile of tuned failed: no response from postgresql://me:" in said
         assert "The comparison failed: 0 of 6 replicates count" in said
         assert "secret" not in said
-    assert "The count of naive: a worker died" in page
+    assert "The count of naive: a worker died: <code>GET /&lt;a&gt;</code> did not respond" in page
     assert [(each["part"], each["variant"], each["made_again"]) for each in document_of(run)["failed_parts"]] == [
         ("profile", "tuned", False),
         ("comparison", "", False),

@@ -46,6 +46,7 @@ from placebench.reference.variants import Implementations
 MAX_HELD_IDS: Final = 200_000  # ids of providers; more are read part by part
 _FIRST_TREES: Final = 8  # trees that are read at once
 _GROWTH: Final = 8
+_PROVIDERS_OF_A_FEW_READ: Final = 1_000  # of all rows, cost as much as to read a few trees
 
 
 def answer_by_dedup(
@@ -85,12 +86,7 @@ class _Reader:
 
     def read_all(self) -> Body:
         """From all trees at once."""
-        rows = self._kept.rows_of(self._connection, self.state, aggregates=self._aggregates)
-        if rows is None:
-            aggregates = self._aggregates or self._kept.has_aggregates  # one request for them is followed by more
-            read_at_s = monotonic()
-            rows = read_rows(self._connection, aggregates=aggregates, summed=self._summed)
-            self._kept.keep(rows, self.state, aggregates=aggregates, read_at_s=read_at_s)
+        rows = self._kept_rows() or self._read_rows()
         return self._kept.respond(
             rows, self._names(rows), lambda trees: solve(trees.index, self._request, self._settings, self._equivalence)
         )
@@ -98,7 +94,9 @@ class _Reader:
     def read_few(self, selection: Selection) -> Body:
         """From as few trees as have enough candidates, and those with a sharing provider."""
         count = max(_FIRST_TREES, min(selection.left or 0, MAX_HELD_IDS))
-        rows = self._kept.rows_of(self._connection, self.state, aggregates=self._aggregates)
+        rows = self._kept_rows()
+        if rows is None and self._kept.is_worth_all(self.state):
+            rows = self._read_rows()
         if rows is not None:
             names = self._names(rows)
             if not has_all_names(names, self._request):
@@ -113,6 +111,16 @@ class _Reader:
         if not has_all_names(index.names, self._request):
             return self.read_all()
         return self._select(selection, index, chain([first], read))
+
+    def _kept_rows(self) -> TreeRows | None:
+        return self._kept.rows_of(self._connection, self.state, aggregates=self._aggregates)
+
+    def _read_rows(self) -> TreeRows:
+        aggregates = self._aggregates or self._kept.has_aggregates  # one request for them is followed by more
+        read_at_s = monotonic()
+        rows = read_rows(self._connection, aggregates=aggregates, summed=self._summed)
+        self._kept.keep(rows, self.state, aggregates=aggregates, read_at_s=read_at_s)
+        return rows
 
     def _names(self, rows: TreeRows) -> Names:
         names = names_in(rows)
@@ -188,6 +196,7 @@ class KeptTrees:
         self._lock = Lock()
         self._decoded: DecodedTrees | None = None
         self._kept: _KeptRows | None = None
+        self._few_reads: tuple[str | None, int] = None, 0  # of a state
 
     def rows_of(self, connection: Connection, state: ProvidersState, *, aggregates: bool) -> TreeRows | None:
         """Return the rows that the connection would read; None if that is not known, or without the *aggregates*.
@@ -200,6 +209,14 @@ class KeptTrees:
         if kept is None or kept.seen != state.seen or kept.aggregates < aggregates or kept.read_at_s < connected_at_s:
             return None
         return kept.rows
+
+    def is_worth_all(self, state: ProvidersState) -> bool:
+        """Whether requests with a limit have cost about as much in this state as to read all rows; counts them."""
+        seen, count = self._few_reads
+        count = count + 1 if seen == state.seen else 1
+        self._few_reads = state.seen, count
+        is_kept = state.seen is not None and state.largest_id <= MAX_KEPT_PROVIDERS
+        return is_kept and count > 1 + state.largest_id // _PROVIDERS_OF_A_FEW_READ
 
     def keep(self, rows: TreeRows, state: ProvidersState, *, aggregates: bool, read_at_s: float) -> None:
         """Keep rows that were read in this state, unless there are many."""
