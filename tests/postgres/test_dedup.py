@@ -167,7 +167,7 @@ def test_requests_with_a_limit_read_all_rows_once_that_costs_no_more(
     kept = counts(7)
     with nested.begin() as connection:
         use_disk(connection, 1, 0)
-    monkeypatch.setattr(service, "MAX_KEPT_PROVIDERS", 279)
+    monkeypatch.setattr(service, "MAX_INDEXED_PROVIDERS", 279)
 
     few = written[0]
     assert written == [few] * 6

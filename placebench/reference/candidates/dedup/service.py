@@ -36,7 +36,7 @@ from placebench.reference.candidates.dedup.statements import (
     read_sharing_roots,
     read_state,
 )
-from placebench.reference.candidates.dedup.tree_index import MAX_KEPT_PROVIDERS, Names, TreeIndex
+from placebench.reference.candidates.dedup.tree_index import Names, TreeIndex
 from placebench.reference.candidates.per_pool import PerPool
 from placebench.reference.candidates.results import Body
 from placebench.reference.optimizations.queries import read_trigger_totals
@@ -44,6 +44,7 @@ from placebench.reference.settings import DEFAULTS, ServiceSettings
 from placebench.reference.variants import Implementations
 
 MAX_HELD_IDS: Final = 200_000  # ids of providers; more are read part by part
+MAX_INDEXED_PROVIDERS: Final = 150_000  # of more, neither rows nor index are kept between requests
 _FIRST_TREES: Final = 8  # trees that are read at once
 _GROWTH: Final = 8
 _PROVIDERS_OF_A_FEW_READ: Final = 1_000  # of all rows, cost as much as to read a few trees
@@ -215,14 +216,14 @@ class KeptTrees:
         seen, count = self._few_reads
         count = count + 1 if seen == state.seen else 1
         self._few_reads = state.seen, count
-        is_kept = state.seen is not None and state.largest_id <= MAX_KEPT_PROVIDERS
+        is_kept = state.seen is not None and state.largest_id <= MAX_INDEXED_PROVIDERS
         return is_kept and count > 1 + state.largest_id // _PROVIDERS_OF_A_FEW_READ
 
     def keep(self, rows: TreeRows, state: ProvidersState, *, aggregates: bool, read_at_s: float) -> None:
         """Keep rows that were read in this state, unless there are many."""
         self.has_aggregates = aggregates
         self._kept = None
-        if state.seen is not None and rows.provider_count <= MAX_KEPT_PROVIDERS:
+        if state.seen is not None and rows.provider_count <= MAX_INDEXED_PROVIDERS:
             self._kept = _KeptRows(rows, state.seen, aggregates, read_at_s)
 
     def respond(self, rows: TreeRows, names: Names, write: Callable[[DecodedTrees], Body]) -> Body:
@@ -231,7 +232,7 @@ class KeptTrees:
             before, self._decoded = self._decoded, None
             decoded = _decode(before, rows)
             decoded.index.names = names
-            if decoded.index.provider_count <= MAX_KEPT_PROVIDERS:
+            if decoded.index.provider_count <= MAX_INDEXED_PROVIDERS:
                 self._decoded = decoded
             body = write(decoded)
             if not isinstance(body, bytes):

@@ -15,8 +15,8 @@ from placebench.reference.optimizations.serialization import by_orjson
 from placebench.reference.store.candidate_queries import SHARING_TRAIT
 
 ROOT: Final = -1  # as the parent of a root
-MAX_KEPT_PROVIDERS: Final = 150_000
-"""Of an index: above, nothing is kept beside the trees. The summaries of so many are some 45 MB."""
+MAX_KEPT_PROVIDERS: Final = 50_000
+"""Of an index: above, nothing is kept beside the trees. The summaries of so many are some 15 MB."""
 
 
 class InventoryType(NamedTuple):
