@@ -105,9 +105,10 @@ class ReplicateSeries:
     def _make_one(
         self, prepared: PreparedVariants, names: Sequence[str], before: Mapping[str, TableContents]
     ) -> str | None:
-        """Make a replicate of these variants, check its responses and the data, and keep it; return why it is invalid.
+        """Make a replicate of these variants, check the data and its responses, and keep it; return why it is invalid.
 
-        In this order: a replicate that is on the disk was checked, or its run is known to have failed.
+        In this order: other data explains other responses, and a replicate that is on the disk was checked, or its run
+        is known to have failed.
         """
         number = max((block.replicate for block in self.blocks), default=-1) + 1  # one that was used is not used again
         plan = plan_replicate(names, number, rounds=self._rounds, seed=self._run.head.seed)
@@ -120,10 +121,10 @@ class ReplicateSeries:
             except REPLICATE_FAILURES as error:
                 blocks = invalidated(blocks, plan, f"the database cannot be read: {error}")
         try:
+            self._check_data(before, now, {prepared.owner(name, number): name for name in prepared.named})
             for block in blocks:
                 if prepared.named[block.variant].request is None:
                     self._same.check_all(block.variant, block.responses, self._run.path / "responses")
-            self._check_data(before, now, {prepared.owner(name, number): name for name in prepared.named})
         finally:
             append_lines(self._path, blocks)
             self._run.save()

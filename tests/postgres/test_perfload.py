@@ -155,21 +155,22 @@ def test_the_report_shows_the_steps(finished: results.Run) -> None:
     assert "The real Placement, openstack-placement" in page
 
 
-def written_to(server: Server, folder: Path, database: str, *, at: str) -> results.Run:
-    """A run in which somebody writes to this database where a step ends with *at*: tuned is told to differ."""
+def written_to(server: Server, folder: Path, database: str, *, at: str, told: str) -> results.Run:
+    """A run in which somebody writes to this database where a step ends with *at*, and that is told."""
 
     def say(step: str) -> None:
         if step.endswith(at):
             _execute(server.database_url(database), "DELETE FROM inventories WHERE id = 1")
 
-    with pytest.raises(GateFailedError, match=r"tuned responds differently from naive: .*; no speed is printed"):
+    with pytest.raises(GateFailedError, match=rf"{told}.*; no speed is printed"):
         make(server, folder, say)
     return results.load(folder)
 
 
 def test_a_foreign_write_between_two_variants_stops_the_run(server: Server, tmp_path: Path) -> None:
     """Answers that differ end the run with the difference, and its report prints no speed."""
-    run = written_to(server, tmp_path / "differing", "placebench_differing", at="tuned: closed-loop load, 0.5 s")
+    told, step = "tuned responds differently from naive: ", "tuned: closed-loop load, 0.5 s"
+    run = written_to(server, tmp_path / "differing", "placebench_differing", at=step, told=told)
     page = write_report(run.folder).read_text()
 
     assert (run.head.status, run.head.same_responses["equal"]) == ("failed", False)
@@ -178,8 +179,9 @@ def test_a_foreign_write_between_two_variants_stops_the_run(server: Server, tmp_
 
 
 def test_copies_that_are_written_to_do_not_go_unseen(server: Server, tmp_path: Path) -> None:
-    """An answer under load is held to the first one as well: a copy that somebody writes to ends the comparison."""
-    run = written_to(server, tmp_path / "copies", "placebench_copies_2", at="replicate 2 of 2: naive, tuned")
+    """A copy that somebody writes to ends the comparison; who uses it in this replicate is told."""
+    told, step = "the data of naive changed, in inventory data set: ", "replicate 2 of 2: naive, tuned"
+    run = written_to(server, tmp_path / "copies", "placebench_copies_2", at=step, told=told)
 
     assert run.head.same_responses["equal"] is False
     assert {block.replicate for block in run.blocks} >= {0, 1}
