@@ -75,9 +75,9 @@ def _fish(levels: list[_Level]) -> str:
     """A line for each candidate, with the commands after which it is one."""
     lines = []
     for each in levels:
-        _, *words = each.words.split()
+        _, *subcommands = each.words.split()
         deeper = [other.words.split()[-1] for other in levels if other.words.rpartition(" ")[0] == each.words]
-        conditions = [f"__fish_seen_subcommand_from {word}" for word in words]
+        conditions = [f"__fish_seen_subcommand_from {name}" for name in subcommands]
         if deeper:
             conditions.append(f"not __fish_seen_subcommand_from {' '.join(deeper)}")
         start = f"complete -c placebench -n '{'; and '.join(conditions)}'" if conditions else "complete -c placebench"

@@ -130,8 +130,8 @@ def _csv(text: bytes, columns: list[str], types: dict[str, str]) -> "pd.DataFram
         encoding_errors="replace",
     )
     # A status is a word, though pandas reads a number.
-    words = [name for name, kind in types.items() if kind == "category"]
-    return frame.assign(**{name: frame[name].cat.rename_categories(str) for name in words})
+    categorical = [name for name, kind in types.items() if kind == "category"]
+    return frame.assign(**{name: frame[name].cat.rename_categories(str) for name in categorical})
 
 
 def _dtype(column: str) -> str:
@@ -147,9 +147,11 @@ def _durations(requests: "pd.DataFrame", others: "pd.DataFrame") -> "pd.DataFram
     ]
     parts.append(others.drop(columns="kind"))
     for name in ("verb", "path", "status", "series", "label"):
-        words = [part[name].astype("category") for part in parts]
-        every = sorted({str(word) for each in words for word in each.cat.categories})
-        parts = [part.assign(**{name: each.cat.set_categories(every)}) for part, each in zip(parts, words, strict=True)]
+        columns = [part[name].astype("category") for part in parts]
+        every = sorted({str(value) for each in columns for value in each.cat.categories})
+        parts = [
+            part.assign(**{name: each.cat.set_categories(every)}) for part, each in zip(parts, columns, strict=True)
+        ]
     return pandas.concat(parts, ignore_index=True)
 
 

@@ -42,8 +42,8 @@ class Response:
         """The beginning of the body in a line, for a message; empty for a page, which says it in markup."""
         if "html" in self.header("content-type"):
             return ""
-        words = " ".join(self.body[:_BODY_SHOWN].decode(errors="replace").split())
-        return "".join(letter if letter.isprintable() else "?" for letter in words)
+        text = " ".join(self.body[:_BODY_SHOWN].decode(errors="replace").split())
+        return "".join(letter if letter.isprintable() else "?" for letter in text)
 
 
 class InProcessClient:

@@ -128,10 +128,10 @@ def transaction_step(sql: str) -> str | None:
     """The kind of transaction step (SAVEPOINT, COMMIT …) that the text is, or None for a statement or for no text."""
     if sql[:3].lower() not in _STEP_BEGINNINGS:
         return None
-    words = sql[:80].lower().replace(";", " ").split(None, 3)
-    if words[0] == "rollback":
-        return "ROLLBACK TO" if "to" in words[1:3] else "ROLLBACK"
-    return _STEPS.get(words[0]) or _STEPS_OF_TWO_WORDS.get(" ".join(words[:2]))
+    tokens = sql[:80].lower().replace(";", " ").split(None, 3)
+    if tokens[0] == "rollback":
+        return "ROLLBACK TO" if "to" in tokens[1:3] else "ROLLBACK"
+    return _STEPS.get(tokens[0]) or _STEPS_OF_TWO_WORDS.get(" ".join(tokens[:2]))
 
 
 _READS = frozenset({"select", "values", "table", "show", "explain", "pragma"})

@@ -47,7 +47,7 @@ MAX_HELD_IDS: Final = 200_000  # ids of providers; more are read part by part
 MAX_INDEXED_PROVIDERS: Final = 150_000  # of more, neither rows nor index are kept between requests
 _FIRST_TREES: Final = 8  # trees that are read at once
 _GROWTH: Final = 8
-_PROVIDERS_OF_A_FEW_READ: Final = 1_000  # of all rows, cost as much as to read a few trees
+_PROVIDERS_OF_A_FEW_READ: Final = 1_000  # to read all rows of so many costs about as much as to read a few trees
 
 
 def answer_by_dedup(
@@ -192,12 +192,15 @@ class KeptTrees:
 
     def __init__(self) -> None:
         """Nothing is kept yet."""
-        self.has_aggregates = False
-        """Whether aggregates were read with the last rows."""
         self._lock = Lock()
         self._decoded: DecodedTrees | None = None
         self._kept: _KeptRows | None = None
         self._few_reads: tuple[str | None, int] = None, 0  # of a state
+
+    @property
+    def has_aggregates(self) -> bool:
+        """Whether rows are kept and aggregates were read with them."""
+        return self._kept is not None and self._kept.aggregates
 
     def rows_of(self, connection: Connection, state: ProvidersState, *, aggregates: bool) -> TreeRows | None:
         """Return the rows that the connection would read; None if that is not known, or without the *aggregates*.
@@ -221,7 +224,6 @@ class KeptTrees:
 
     def keep(self, rows: TreeRows, state: ProvidersState, *, aggregates: bool, read_at_s: float) -> None:
         """Keep rows that were read in this state, unless there are many."""
-        self.has_aggregates = aggregates
         self._kept = None
         if state.seen is not None and rows.provider_count <= MAX_INDEXED_PROVIDERS:
             self._kept = _KeptRows(rows, state.seen, aggregates, read_at_s)
