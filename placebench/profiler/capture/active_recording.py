@@ -41,7 +41,6 @@ class ActiveRecording(RecordingContext):
         self.statements: list[PendingStatement] = []
         self.steps: list[PendingStatement] = []
         self.spans: list[tuple[str, float, float]] = []
-        self.executing: dict[int, PendingStatement] = {}
         self.checkouts: list[PendingCheckout] = []
         self.transaction_count = 0
         self._connection_count = 0

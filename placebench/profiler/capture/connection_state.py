@@ -6,7 +6,6 @@ TLS they are not those of the protocol, and a Unix socket does not count: both a
 
 import socket
 import struct
-from collections import deque
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -116,8 +115,6 @@ def _address_of(connection: Any) -> DatabaseAddress | None:
 class ConnectionState:
     """What one pooled connection did within one recording.
 
-    compilations: (start, measured_s then) of each statement between SQLAlchemy's before_execute and its cursor; a
-        Python default that queries nests there. A failed compilation fires no further event, hence the limited length.
     measured_s: all seconds charged to anything on this connection, so that nested statements are not counted twice.
     pool_wait_s: the wait of this checkout, which its first statement takes: the next ones get 0.
     plans: where the server's plans arrive; None if none will.
@@ -128,7 +125,6 @@ class ConnectionState:
     __slots__ = (
         "_meter",
         "_read",
-        "compilations",
         "database",
         "measured_s",
         "number",
@@ -147,28 +143,10 @@ class ConnectionState:
         self._read = (0, 0)
         self.quiet: bool = meter is None
         self.read_bytes()
-        self.compilations: deque[tuple[float, float]] = deque(maxlen=16)
         self.plans: PlanFeed | None = None
         self.measured_s: float = 0.0
         self.pool_wait_s: float | None = None
         self.transaction: int | None = None
-
-    def exclude_from_compilation(self, seconds: float) -> None:
-        """Leave profiler overhead out of the compilation that is running."""
-        if self.compilations:
-            started, measured_s = self.compilations.pop()
-            self.compilations.append((started + seconds, measured_s))
-
-    def end_compilation(self, now: float) -> float:
-        """Seconds since the innermost before_execute, without what other statements took meanwhile; 0 if none."""
-        if not self.compilations:
-            return 0.0
-        started, measured_s = self.compilations.pop()
-        seconds = now - started - (self.measured_s - measured_s)
-        if seconds < 0.0:
-            return 0.0
-        self.measured_s += seconds
-        return seconds
 
     def read_bytes(self) -> tuple[int, int] | None:
         """Bytes sent and received since the last call; None if they cannot be measured."""

@@ -276,9 +276,7 @@ class DriverRecorder:
                 state.plans, state.quiet = feed, False
             else:
                 recording.note(feed.refusal)
-            seconds = recording.clock() - started
-            state.exclude_from_compilation(seconds)
-            recording.add_plan_setup(seconds)
+            recording.add_plan_setup(recording.clock() - started)
 
     def stop_plans(self, dbapi_connection: object) -> None:
         """Give a connection that sends plans its own settings back, unless it is in a transaction."""

@@ -1,81 +1,192 @@
-"""What SQLAlchemy's engines have no event for: the wait for a pooled connection, and that nobody listens.
+"""What SQLAlchemy's engines have no event for, or an expensive one: executes, transactions and the wait for a connection.
 
-The main classes are `PoolTimer` and `_IdleSwitch`. Listeners that return at once still cost 4 to 5 µs per statement,
-because SQLAlchemy prepares their arguments; it does so if the attribute `_has_events` of the engine, or of the class
-Engine, is true. The attribute is private, but writing it is atomic, while adding and removing listeners under the feet
-of other threads is not safe. It is left alone as soon as anybody else listens too.
+The main classes are `Execution`, `DialectTimer` and `PoolTimer`. An engine with listeners to its statements prepares
+their arguments for each of them, which takes as long as all that the profiler does. So the connections of an engine get
+a class whose `execute` notes its beginning, and while something is recorded, the engine's dialect calls us instead of
+its own public methods `do_execute`, `do_begin` and so on. Both are objects of the engine's own: no other one changes.
 """
 
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from itertools import chain
+from collections.abc import Callable, Mapping
 from operator import attrgetter
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from weakref import WeakKeyDictionary, WeakSet, ref
 
+import sqlalchemy.future
 from sqlalchemy.engine import Connection, Engine
-from sqlalchemy.event.attr import _JoinedListener
 from sqlalchemy.pool import Pool, QueuePool
 from sqlalchemy.pool.base import _ConnectionFairy
 
-_NAME = "_has_events"
+from placebench.profiler.capture.active_recording import ActiveRecording, CurrentRecording
+from placebench.profiler.capture.pending_statement import PendingStatement
 
 # The driver's connection behind the pool's; before SQLAlchemy 1.4.24 under its older name only.
 raw_connection: Callable[[Any], Any] = attrgetter(
     "dbapi_connection" if hasattr(_ConnectionFairy, "driver_connection") else "connection"
 )
 
-# Likewise in SQLAlchemy 1.4.
-_dispatch_of_engine: Callable[[Any], Any] = attrgetter(
-    "parent_dispatch" if hasattr(_JoinedListener, "parent_dispatch") else "parent"
-)
+
+class Execution:
+    """One call of a connection's `execute`, and the first statement that came of it.
+
+    measured_s: the seconds charged to the driver's connection when it began; a Python default that queries adds to
+        them while the statement is compiled.
+    outer: the call in which this one runs.
+    """
+
+    __slots__ = ("measured_s", "outer", "pending", "recording", "started")
+
+    def __init__(self, recording: ActiveRecording, connection: Any) -> None:
+        self.recording = recording
+        self.outer: Execution | None = connection.placebench_execution
+        self.pending: PendingStatement | None = None
+        fairy = connection._dbapi_connection  # behind `Connection.connection`, which connects anew if there is none
+        state = None if fairy is None else recording.known_state(id(raw_connection(fairy)))
+        self.measured_s: float = 0.0 if state is None else state.measured_s
+        self.started: float = recording.clock()
 
 
-class FlatListener(_JoinedListener):  # type: ignore[type-arg]  # it has no parameter in SQLAlchemy 1.4
-    """The listeners of a connection and of its engine in one loop, where SQLAlchemy nests four Python functions."""
+def compile_s(execution: Execution, pending: PendingStatement) -> float:
+    """Seconds from the beginning of an execute to its statement, without what others took; charged to the connection.
 
-    __slots__ = ("_lists",)
-
-    def __init__(self, connection: Connection, name: str, local: Any) -> None:
-        super().__init__(connection.engine.dispatch, name, local)
-        self._lists = (local.parent_listeners, local.listeners, *_listener_lists(connection.engine.dispatch, name))
-
-    def __iter__(self) -> Iterator[Callable[..., Any]]:
-        return chain.from_iterable(self._lists)
-
-    def __call__(self, *args: Any, **kwargs: Any) -> None:
-        """Call them."""
-        for listener in chain.from_iterable(self._lists):
-            listener(*args, **kwargs)
-
-    def for_modify(self, obj: Any) -> "FlatListener":
-        """The same: somebody is about to listen to this connection alone."""
-        super().for_modify(obj)
-        own: Any = self.parent_listeners
-        self._lists = (own.parent_listeners, own.listeners, *self._lists[2:])
-        return self
+    Others are statements on the same connection in between: a Python default that queries, or the profiler's own.
+    """
+    state = pending.connection
+    seconds = pending.started - execution.started - (state.measured_s - execution.measured_s)
+    if seconds < 0.0:
+        return 0.0
+    state.measured_s += seconds
+    return seconds
 
 
-def _listener_lists(dispatch: Any, name: str) -> tuple[Any, ...]:
-    """Where listeners of that name are and will be, which SQLAlchemy changes in place once somebody may listen."""
-    listener = getattr(dispatch, name).for_modify(dispatch)
-    if isinstance(listener, _JoinedListener):  # of an engine with execution options
-        own: Any = listener.parent_listeners
-        return (own.parent_listeners, own.listeners, *_listener_lists(_dispatch_of_engine(listener), name))
-    return listener.parent_listeners, listener.listeners
+def with_connection_class(target: Engine | type[Engine]) -> tuple[Any, ...]:
+    """What names the class of connections: the engine, or the class of all; SQLAlchemy 1.4 has two such classes."""
+    return (target,) if isinstance(target, Engine) else tuple({Engine, sqlalchemy.future.Engine})
 
 
-_FLATTENING = threading.Lock()
+class ExecutionRecorder(Protocol):
+    """What is told of executes."""
+
+    current: CurrentRecording
+    timed_classes: dict[Any, type]
+
+    def execute_failed(self, connection: Any, execution: Execution, error: BaseException) -> None:
+        """The call raised; must not raise itself."""
 
 
-def flatten_listeners(connection: Connection) -> None:
-    """Have the same listeners called for this connection's statements, in the same order, at a tenth of the cost."""
-    with _FLATTENING:
-        for name in ("before_execute", "before_cursor_execute", "after_cursor_execute", "after_execute"):
-            listener = getattr(connection.dispatch, name)
-            if type(listener) is _JoinedListener:
-                setattr(connection.dispatch, name, FlatListener(connection, name, listener.parent_listeners))
+def timed_connection_class(base: type[Connection], recorder: ExecutionRecorder) -> type[Connection]:
+    """*base* with the times of its executes; it looks like *base*, and passes on where nothing is recorded."""
+    made = recorder.timed_classes.get((Execution, base))
+    if made is None:
+        body: dict[str, Any] = {name: _timed_execute(getattr(base, name), recorder) for name in _executes_of(base)}
+        body |= {"placebench_execution": None, "placebench_recorders": {recorder, *getattr(base, "placebench_recorders", ())}}
+        made = recorder.timed_classes[Execution, base] = type(base.__name__, (base,), body)
+        made.__module__, made.__qualname__ = base.__module__, base.__qualname__
+    return made
+
+
+def restore_connection_class(owner: Any, recorder: ExecutionRecorder) -> None:
+    """Give an engine, or the class of engines, its class of connections back, unless somebody has exchanged it since."""
+    made = recorder.timed_classes
+    before = next((base for (kind, base), own in made.items() if kind is Execution and own is owner._connection_cls), None)
+    if before is None:
+        return
+    owner._connection_cls = before
+    if isinstance(owner, Engine) and before is type(owner)._connection_cls:
+        del owner._connection_cls
+
+
+def is_timed(connection: type[Connection], recorder: ExecutionRecorder) -> bool:
+    """Whether this class, or one that it is made of, is timed for the recorder."""
+    return recorder in getattr(connection, "placebench_recorders", ())
+
+
+def _executes_of(connection: Any) -> tuple[str, ...]:
+    """The methods that lead to a statement, of which none calls another; 1.4 has one more, for the ORM."""
+    if not hasattr(connection, "_execute_20"):
+        return ("execute", "exec_driver_sql")
+    return ("_execute_20", "exec_driver_sql", *(() if connection._is_future else ("execute",)))
+
+
+def _timed_execute(execute: Callable[..., Any], recorder: ExecutionRecorder) -> Callable[..., Any]:
+    """A connection's method *execute* that notes when it began."""
+    current = recorder.current
+
+    def timed(connection: Any, *args: Any, **kwargs: Any) -> Any:
+        recording = current.get()
+        if recording is None:
+            return execute(connection, *args, **kwargs)
+        execution = connection.placebench_execution = Execution(recording, connection)
+        try:
+            return execute(connection, *args, **kwargs)
+        except BaseException as error:
+            recorder.execute_failed(connection, execution, error)
+            raise
+        finally:
+            connection.placebench_execution = execution.outer
+            if execution.pending is not None:
+                execution.pending.executing = False
+
+    timed.__name__, timed.__doc__ = execute.__name__, execute.__doc__
+    return timed
+
+
+Replacement = Callable[[Callable[..., Any]], Callable[..., Any]]
+"""Makes a function that is called instead of a method, which it is given."""
+
+
+class DialectTimer:
+    """Has a dialect call the profilers that record instead of its own methods; one for all profilers of a dialect."""
+
+    def __init__(self, dialect: Any) -> None:
+        # Weakly: what is kept for a dialect must not keep it.
+        self._dialect = ref(dialect)
+        self._lock = threading.Lock()
+        self._recorders: list[Mapping[str, Replacement]] = []
+        # By name, what the object had before, None if nothing, and has since.
+        self._before: dict[str, Any] = {}
+        self._installed: dict[str, Any] = {}
+
+    @staticmethod
+    def of(dialect: Any) -> "DialectTimer":
+        """The one of this dialect."""
+        return _TIMERS.setdefault(dialect, DialectTimer(dialect))
+
+    def add(self, replacements: Mapping[str, Replacement]) -> None:
+        """Have these functions called from now on, by the name of the method that each replaces; again is harmless."""
+        with self._lock:
+            if replacements not in self._recorders:
+                self._replace([*self._recorders, replacements])
+
+    def discard(self, replacements: Mapping[str, Replacement]) -> None:
+        """Call them no more; again is harmless."""
+        with self._lock:
+            if replacements in self._recorders:
+                self._replace([each for each in self._recorders if each is not replacements])
+
+    def _replace(self, recorders: list[Mapping[str, Replacement]]) -> None:
+        """Exchange the methods: attributes of the object hide those of its class, and writing one is atomic."""
+        dialect = self._dialect()
+        own = vars(dialect)
+        if not self._recorders:
+            self._before = {name: own.get(name) for each in recorders for name in each}
+            self._installed = dict(self._before)
+        for name, before in self._before.items():
+            call = before or getattr(dialect, name)
+            if own.get(name) is not self._installed[name]:  # somebody else has exchanged it since
+                continue
+            if not recorders and before is None:
+                own.pop(name, None)
+                continue
+            if before is None:
+                call = getattr(type(dialect), name).__get__(dialect)
+            for each in recorders:
+                call = each[name](call)
+            own[name] = self._installed[name] = call
+        self._recorders = recorders
+
+
+_TIMERS: "WeakKeyDictionary[Any, DialectTimer]" = WeakKeyDictionary()
 
 
 class PoolRequest(NamedTuple):
@@ -141,67 +252,3 @@ class PoolTimer:
         timed_get.placebench_timer = self  # type: ignore[attr-defined]
         timed_get.placebench_get = get  # type: ignore[attr-defined]
         return timed_get
-
-
-class _Awake:
-    """True, but not the True that SQLAlchemy writes for a listener: so others' listeners are noticed."""
-
-
-_AWAKE: Any = _Awake()
-
-
-class _IdleSwitch:
-    """Whether the statement listeners of one engine, or of all, are called; shared by all its profilers."""
-
-    def __init__(self, target: "Engine | type[Engine]") -> None:
-        # Weakly: what is kept for an engine must not keep the engine.
-        self._target = ref(target)
-        self._lock = threading.Lock()
-        self._recordings = 0
-        self._alone = True
-
-    @contextmanager
-    def installing(self) -> Iterator[None]:
-        """Around the registration of our listeners, which are not called from then on if there are no others."""
-        with self._lock:
-            self._alone = self._alone and self._read() in (None, False, _AWAKE)
-            yield
-            if self._alone:
-                self._write(_AWAKE if self._recordings else False)
-
-    def recording_started(self) -> None:
-        """One more recording runs: SQLAlchemy is to call the statement listeners."""
-        with self._lock:
-            self._recordings += 1
-            # True is SQLAlchemy's: somebody has begun to listen since. From now on nothing is switched.
-            self._alone = self._alone and self._read() in (None, False, _AWAKE)
-            if self._alone:
-                self._write(_AWAKE)
-
-    def recording_ended(self) -> None:
-        """One recording less."""
-        with self._lock:
-            self._recordings -= 1
-            self._alone = self._alone and self._read() is _AWAKE
-            if self._alone and self._recordings == 0:
-                self._write(False)
-
-    def _read(self) -> Any:
-        """The attribute of the target itself, not of its class; None if it has none."""
-        return vars(self._target()).get(_NAME)
-
-    def _write(self, value: Any) -> None:
-        """An engine without listeners of its own follows its class; the class itself says yes or no."""
-        target = self._target()
-        if value is False and isinstance(target, Engine):
-            vars(target).pop(_NAME, None)
-        else:
-            setattr(target, _NAME, value)
-
-
-_SWITCHES: "WeakKeyDictionary[Engine | type[Engine], _IdleSwitch]" = WeakKeyDictionary()
-
-
-def idle_switch_of(target: "Engine | type[Engine]") -> _IdleSwitch:
-    """The one of this engine, or of the class Engine."""
-    return _SWITCHES.setdefault(target, _IdleSwitch(target))

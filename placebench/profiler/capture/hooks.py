@@ -1,17 +1,19 @@
-"""The profiler's listeners on SQLAlchemy's events: `Hooks`, installed on one engine or on all of them.
+"""The profiler's hooks in SQLAlchemy: `Hooks`, installed on one engine or on all of them.
 
-Statements come from `before_cursor_execute`; their times in the driver from the timed cursors that `do_connect` and
-`connect` hand to the driver, because SQLAlchemy has no event for a fetch, nor for the end of a COMMIT.
+Connections come from the events of pools and dialects; statements from the dialect's `do_execute`, and their times in
+the driver from the timed cursors that `do_connect` and `connect` hand to the driver.
 """
 
+import functools
 import gc
 import sys
+import threading
 from collections.abc import Callable, MutableMapping
 from typing import Any, NamedTuple
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, WeakSet
 
 from sqlalchemy import Column, Table, event
-from sqlalchemy.engine import Connection, Dialect, Engine, ExceptionContext, ExecutionContext, interfaces
+from sqlalchemy.engine import Connection, Dialect, Engine, interfaces
 from sqlalchemy.engine.default import DefaultDialect
 from sqlalchemy.pool import Pool
 
@@ -20,15 +22,19 @@ from placebench.profiler.capture.connection_state import driver_connection
 from placebench.profiler.capture.driver_hooks import DriverPatches, adopt_connection, use_timed_classes
 from placebench.profiler.capture.driver_recorder import LONGEST_PARAMETERS, DriverRecorder, locate, while_recording
 from placebench.profiler.capture.engine import (
-    FlatListener,
+    DialectTimer,
+    Execution,
     PoolRequest,
     PoolTimer,
-    flatten_listeners,
-    idle_switch_of,
+    compile_s,
+    is_timed,
     raw_connection,
+    restore_connection_class,
+    timed_connection_class,
+    with_connection_class,
 )
 from placebench.profiler.capture.options import Clock
-from placebench.profiler.capture.pending_statement import NO_COUNT, KeyColumn, PendingStatement, guarded
+from placebench.profiler.capture.pending_statement import KeyColumn, PendingStatement, guarded
 from placebench.profiler.capture.stack import find_callers
 from placebench.profiler.capture.statement_comments import current_comment
 from placebench.profiler.drivers.base import TimedConnection, TimedCursor
@@ -49,8 +55,10 @@ class Hooks(DriverRecorder):
         self._is_commenting = False
         self.patches: DriverPatches | None = None if isinstance(target, Engine) else DriverPatches(self)
         self._target = target
-        self._idle_switch = idle_switch_of(target)
         self._pools = PoolTimer(clock, self._waited)
+        self._engines: WeakSet[Engine] = WeakSet()
+        self._dialects: WeakKeyDictionary[Any, DialectTimer] = WeakKeyDictionary()
+        self._switching = threading.Lock()
         self._databases: WeakKeyDictionary[Pool, DatabaseAddress | None] = WeakKeyDictionary()
         self._checkouts: WeakKeyDictionary[Any, PendingCheckout] = WeakKeyDictionary()  # by the pool's record of it
         self._listeners: dict[str, Callable[..., Any]] = {
@@ -58,15 +66,15 @@ class Hooks(DriverRecorder):
             "connect": self._connect,
             "checkout": self._checkout,
             "checkin": self._checkin,
-            "engine_connect": self._engine_connect,
-            "engine_disposed": self._engine_disposed,
-            "begin": self._begin,
-            "before_execute": self._before_execute,
-            "before_cursor_execute": self._before_cursor_execute,
-            "after_cursor_execute": self._after_cursor_execute,
-            "handle_error": self._handle_error,
-            "commit": self._commit,
-            "rollback": self._rollback,
+        }
+        self._replacements: dict[str, Callable[..., Any]] = {
+            "connect": self._timed_connect,
+            "do_begin": self._seen_begin,
+            "do_commit": functools.partial(self._timed_end, "COMMIT"),
+            "do_rollback": functools.partial(self._timed_end, "ROLLBACK"),
+            "do_execute": self._timed_execute,
+            "do_executemany": self._timed_execute,
+            "do_execute_no_params": self._timed_execute_no_params,
         }
 
     @property
@@ -76,23 +84,20 @@ class Hooks(DriverRecorder):
 
     def install(self) -> None:
         """Listen. Connections that are open already stay of the driver's own class: their fetches are not measured."""
-        with self._idle_switch.installing():
-            for name, listener in self._listeners.items():
-                # What returns nothing SQLAlchemy wraps into one more function, which every statement would call.
-                returns = {"retval": True} if name in ("before_execute", "before_cursor_execute") else {}
-                event.listen(self._target, name, listener, **returns)
+        for name, listener in self._listeners.items():
+            event.listen(self._target, name, listener)
         gc.callbacks.append(self.garbage_collected)
+        for each in with_connection_class(self._target):
+            each._connection_cls = timed_connection_class(each._connection_cls, self)
         if isinstance(self._target, Engine):
             self._pools.time(self._target.pool)
+            self._add_dialect(self._target.dialect)
         if self.patches is not None:
             self.patches.install()
         self.installed = True
 
     def comment_statements(self) -> None:
-        """Put the comment of what runs behind each statement, recorded or not; again is harmless.
-
-        By events of the dialect: a listener of the engine's would wake our other ones, which cost 6 µs per statement.
-        """
+        """Put the comment of what runs behind each statement, recorded or not; again is harmless."""
         if self._is_commenting:
             return
         self._is_commenting = True
@@ -100,7 +105,7 @@ class Hooks(DriverRecorder):
             event.listen(self._target, name, listener)
 
     def remove(self) -> None:
-        """Stop listening; again is harmless. Open connections keep their timed class, which then only passes on."""
+        """Stop listening; again is harmless. Open connections keep their timed classes, which then only pass on."""
         if not self.installed:
             return
         self.installed = False
@@ -112,19 +117,42 @@ class Hooks(DriverRecorder):
         for name, listener in self._listeners.items():
             event.remove(self._target, name, listener)
         gc.callbacks.remove(self.garbage_collected)
+        for each in (*with_connection_class(self._target), *self._engines):
+            restore_connection_class(each, self)
+        with self._switching:
+            for timer in self._dialects.values():
+                timer.discard(self._replacements)
         self._pools.remove()
         if self.patches is not None:
             self.patches.remove()
 
     def recording_started(self, recording: ActiveRecording) -> None:
-        """SQLAlchemy is to call the statement hooks."""
-        super().recording_started(recording)
-        self._idle_switch.recording_started()
+        """The dialects are to call us."""
+        with self._switching:
+            super().recording_started(recording)
+            for timer in self._dialects.values():
+                timer.add(self._replacements)
 
     def recording_ended(self, recording: ActiveRecording) -> None:
-        """It need not call them any more, unless another recording runs."""
-        super().recording_ended(recording)
-        self._idle_switch.recording_ended()
+        """They need not call us any more, unless another recording runs."""
+        with self._switching:
+            super().recording_ended(recording)
+            if not self.running:
+                for timer in self._dialects.values():
+                    timer.discard(self._replacements)
+
+    def _add_dialect(self, dialect: Any) -> None:
+        """Time what this dialect does, from the next recording on or from now on if one runs."""
+        if dialect in self._dialects or not hasattr(dialect, "do_execute"):  # a pool without an engine has another
+            return
+        with self._switching:
+            timer = self._dialects[dialect] = DialectTimer.of(dialect)
+            if self.running:
+                timer.add(self._replacements)
+
+    def _is_ours(self, engine: Engine) -> bool:
+        """Whether the profiler is of this engine, or of all."""
+        return self.patches is not None or engine.dialect is self._target.dialect
 
     # The pool's and the connection's life.
 
@@ -132,12 +160,28 @@ class Hooks(DriverRecorder):
     def _do_connect(
         self, dialect: Dialect, record: object, _arguments: object, keywords: MutableMapping[str, Any]
     ) -> None:
-        # engine_connect, which knows the pool, does not fire while nothing is recorded.
         self._pools.time(getattr(record, "_ConnectionRecord__pool", None))
+        self._add_dialect(dialect)
         use_timed_classes(self, dialect.driver, keywords)
-        recording = self.active_recording()
-        if recording is not None:
-            self.connecting.set(recording.start_statement(None, "CONNECT", "CONNECT"))
+
+    def _timed_connect(self, connect: Callable[..., Any]) -> Callable[..., Any]:
+        """A dialect's *connect* that begins a CONNECT, which ends with the checkout of the connection."""
+
+        def timed(*args: Any, **kwargs: Any) -> Any:
+            recording = self.active_recording()
+            if recording is None:
+                return connect(*args, **kwargs)
+            connecting = recording.start_statement(None, "CONNECT", "CONNECT")
+            self.connecting.set(connecting)
+            try:
+                return connect(*args, **kwargs)
+            except BaseException as error:
+                connecting.leave_execute(None)
+                connecting.set_error(error)
+                self.connecting.set(None)
+                raise
+
+        return timed
 
     @guarded
     def _connect(self, dbapi_connection: object, _record: object) -> None:
@@ -149,8 +193,13 @@ class Hooks(DriverRecorder):
             checkout.end()
         self.stop_plans(dbapi_connection)
 
-    @while_recording
-    def _checkout(self, recording: ActiveRecording, dbapi_connection: object, record: Any, proxy: Any) -> None:
+    @guarded
+    def _checkout(self, dbapi_connection: object, record: Any, proxy: Any) -> None:
+        self._add_dialect(proxy._pool._dialect)
+        self._pools.time(proxy._pool)
+        recording = self.active_recording()
+        if recording is None:
+            return
         connecting, request = self.connecting.get(), self.pool_request.get()
         if connecting is not None:
             connecting.leave_execute(None)
@@ -168,14 +217,6 @@ class Hooks(DriverRecorder):
         checkout.database = self._databases[proxy._pool] = state.database
         checkout.create_s = None if connecting is None else connecting.execute_s
         self._checkouts[record] = checkout
-
-    @guarded
-    def _engine_connect(self, connection: Connection, *_branch: object) -> None:  # a second argument in 1.4
-        self._pools.time(connection.engine.pool)
-
-    @guarded
-    def _engine_disposed(self, engine: Engine) -> None:
-        self._pools.time(engine.pool)
 
     @while_recording
     def _waited(self, recording: ActiveRecording, request: PoolRequest) -> None:
@@ -196,9 +237,19 @@ class Hooks(DriverRecorder):
 
     # Transactions.
 
+    def _seen_begin(self, begin: Callable[[Any], None]) -> Callable[[Any], None]:
+        """A dialect's *do_begin* that is a BEGIN; most drivers send it with the first statement."""
+
+        def seen(fairy: Any) -> None:
+            self._begin(raw_connection(fairy))
+            return begin(fairy)
+
+        return seen
+
     @while_recording
-    def _begin(self, recording: ActiveRecording, connection: Connection) -> None:
-        dbapi_connection = _dbapi_connection(connection)
+    def _begin(self, recording: ActiveRecording, dbapi_connection: Any) -> None:
+        if self.connecting.get() is not None:
+            return
         state = recording.connection_state(dbapi_connection)
         if getattr(dbapi_connection, "autocommit", False) is True:
             state.transaction = None
@@ -207,125 +258,155 @@ class Hooks(DriverRecorder):
         state.transaction = recording.transaction_count
         recording.start_statement(dbapi_connection, "BEGIN", "BEGIN")
 
-    def _commit(self, connection: Connection) -> None:
-        self._ended(connection, "COMMIT")
+    def _timed_end(self, step: str, end: Callable[[Any], None]) -> Callable[[Any], None]:
+        """A dialect's *do_commit* or *do_rollback* for drivers whose connections do not time it themselves."""
 
-    def _rollback(self, connection: Connection) -> None:
-        self._ended(connection, "ROLLBACK")
+        def timed(fairy: Any) -> None:
+            pending = self._end_transaction(step, raw_connection(fairy))
+            return end(fairy) if pending is None else _run(pending, functools.partial(end, fairy))
 
-    @while_recording
-    def _ended(self, recording: ActiveRecording, connection: Connection, step: str) -> None:
-        """The event comes before the driver's call and nothing comes after it: only a timed connection can time it."""
-        dbapi_connection = _dbapi_connection(connection)
-        if dbapi_connection is not None and not isinstance(driver_connection(dbapi_connection), TimedConnection):
-            recording.start_statement(dbapi_connection, step, step).connection.transaction = None
+        return timed
+
+    @guarded
+    def _end_transaction(self, step: str, dbapi_connection: Any) -> PendingStatement | None:
+        recording = self.active_recording()
+        if recording is None or self.connecting.get() is not None:
+            return None
+        if isinstance(driver_connection(dbapi_connection), TimedConnection):
+            return None
+        state = recording.connection_state(dbapi_connection)
+        if state.transaction is None:  # the pool's rollback
+            return None
+        pending = recording.start_statement(dbapi_connection, step, step)
+        state.transaction = None
+        return pending
 
     # Statements.
 
-    # These three run for every statement, and a call costs as much as what it does: the guard, and what most statements
-    # need, is written out in them.
+    def _timed_execute(self, execute: Callable[..., Any]) -> Callable[..., Any]:
+        """A dialect's *do_execute* or *do_executemany* with its statement in the recording that runs."""
 
-    def _before_execute(
-        self, connection: Connection, statement: Any, sets: Any, parameters: Any, _options: object
-    ) -> tuple[Any, Any, Any]:
-        recording = self.current.get()
-        if recording is not None and not recording.ended:
-            try:
-                if type(connection.dispatch.before_execute) is not FlatListener:
-                    flatten_listeners(connection)
-                # The attribute behind `Connection.connection`, which connects anew where there is none.
-                fairy = connection._dbapi_connection
-                if fairy is not None:
-                    dbapi_connection = raw_connection(fairy)
-                    state = recording.known_state(id(dbapi_connection)) or recording.connection_state(dbapi_connection)
-                    state.compilations.append((recording.clock(), state.measured_s))
-            except Exception as error:  # noqa: BLE001  whatever it is, it must not become the application's
-                self.report_failure(error)
-        return statement, sets, parameters
+        def timed(cursor: Any, statement: str, parameters: Any, context: Any = None) -> Any:
+            pending = self._start_execute(cursor, statement, parameters, context)
+            if pending is None:
+                return execute(cursor, statement, parameters, context)
+            call = functools.partial(execute, cursor, statement, parameters, context)
+            return self._run_statement(pending, call, context, statement, parameters)
 
-    def _before_cursor_execute(
-        self,
-        connection: Connection,
-        cursor: object,
-        statement: str,
-        parameters: object,
-        context: ExecutionContext,
-        _executemany: bool,
-    ) -> tuple[str, Any]:
-        recording = self.current.get()
+        return timed
+
+    def _timed_execute_no_params(self, execute: Callable[..., Any]) -> Callable[..., Any]:
+        """The same of *do_execute_no_params*."""
+
+        def timed(cursor: Any, statement: str, context: Any = None) -> Any:
+            pending = self._start_execute(cursor, statement, (), context)
+            if pending is None:
+                return execute(cursor, statement, context)
+            call = functools.partial(execute, cursor, statement, context)
+            return self._run_statement(pending, call, context, statement, ())
+
+        return timed
+
+    # Runs for every statement, and a call costs as much as what it does: the guard is written out in it.
+    def _start_execute(self, cursor: object, statement: str, parameters: Any, context: Any) -> PendingStatement | None:
+        """Begin a statement; returns it only if it is not its cursor that ends it."""
+        recording, pending = self.current.get(), None
+        timed = cursor if isinstance(cursor, TimedCursor) else _timed_below(cursor)
         try:
-            timed = cursor if isinstance(cursor, TimedCursor) else _timed_below(cursor)
             if recording is None or recording.ended:
                 if timed is None:  # else its cursor counts it
                     self.count_missed()
-                return statement, parameters
-            dbapi_connection = raw_connection(connection._dbapi_connection or connection.connection)
+                return None
+            if self.connecting.get() is not None:  # it is a part of the CONNECT
+                return None
+            if self._is_commenting:
+                statement = statement.removesuffix(current_comment())
+            connection = context.root_connection
+            execution = self._execution_of(recording, connection)
+            dbapi_connection = raw_connection(connection._dbapi_connection)
             if recording.options.mode == "plans":
-                self.request_plans(recording, dbapi_connection)
+                self._request_plans(recording, dbapi_connection, execution)
             state = recording.known_state(id(dbapi_connection)) or recording.connection_state(dbapi_connection)
             info = getattr(context.compiled, "placebench_info", None) or _info_of(context.compiled, statement)
             pending = recording.start_on(state, statement, info.step)
-            recording.executing[id(context)] = pending
             if timed is not None:
                 timed.placebench_pending = pending
-            _describe(pending, info, context, statement, parameters)
-            if timed is None:
-                pending.hand_over()
+            _describe(pending, info, context, statement, parameters, execution)
         except Exception as error:  # noqa: BLE001  whatever it is, it must not become the application's
             self.report_failure(error)
-        return statement, parameters
+        return pending if timed is None or (recording is not None and recording.options.explain) else None
 
-    def _after_cursor_execute(
-        self,
-        connection: Connection,
-        cursor: Any,
-        statement: str,
-        parameters: Any,
-        context: ExecutionContext,
-        executemany: bool,
-    ) -> None:
-        recording = self.current.get()
-        if recording is None:
+    def _execution_of(self, recording: ActiveRecording, connection: Any) -> Execution | None:
+        """The call of this connection's execute that runs; None of a connection that is timed only from now on."""
+        execution = getattr(connection, "placebench_execution", None)
+        while execution is not None and execution.recording is not recording:  # another profiler's
+            execution = execution.outer
+        if execution is None:
+            # Made before the profiler, or of an engine with execution options, which names a class of its own.
+            if not is_timed(type(connection), self):
+                connection.__class__ = timed_connection_class(type(connection), self)
+            if not is_timed(connection.engine._connection_cls, self):
+                self._engines.add(connection.engine)
+                connection.engine._connection_cls = timed_connection_class(connection.engine._connection_cls, self)
+        return execution
+
+    def _request_plans(self, recording: ActiveRecording, dbapi_connection: Any, execution: Execution | None) -> None:
+        """Have the connection send its plans; what that takes is not the compilation's."""
+        before = recording.plan_setup_s
+        self.request_plans(recording, dbapi_connection)
+        if execution is not None:
+            execution.started += recording.plan_setup_s - before
+
+    def _run_statement(
+        self, pending: PendingStatement, execute: Callable[[], Any], context: Any, statement: str, parameters: Any
+    ) -> Any:
+        """Execute a statement that its cursor does not time, or that is to be explained."""
+        result = _run(pending, execute)
+        pending.executing = False
+        self._ended(pending, context, statement, parameters)
+        return result
+
+    @guarded
+    def _ended(self, pending: PendingStatement, context: Any, statement: str, parameters: Any) -> None:
+        """Note its rows, and have it explained if that was asked for and no actual plan came."""
+        pending.set_row_count(context.cursor.rowcount)
+        if pending.recording.options.explain and pending.connection.plans is None and pending.step is None:
+            first = parameters[0] if context.executemany and isinstance(parameters, list) else parameters
+            self.explain(pending, raw_connection(context.root_connection._dbapi_connection), statement, first)
+
+    @guarded
+    def execute_failed(self, connection: Any, execution: Execution, error: BaseException) -> None:
+        """An execute raised, perhaps before it had a cursor."""
+        recording, pending = execution.recording, execution.pending
+        if recording.ended:
             return
-        try:
-            pending = recording.executing.pop(id(context), None)
-            if pending is None:
+        original = getattr(error, "orig", None) or error
+        if pending is None:
+            sql = getattr(error, "statement", None)  # of SQLAlchemy's errors, if it came so far
+            if sql is None or not self._is_ours(connection.engine):
                 return
+            pending = recording.start_statement(_dbapi_connection(connection), sql)
+            pending.compile_s = compile_s(execution, pending)
+            locate(pending, sql)
+            pending.set_error(original)
+        elif pending.executing:
             if pending.execute_s is None:
                 pending.leave_execute(None)
-            pending.executing = False
-            rows = cursor.rowcount
-            if rows is not None and 0 <= rows < NO_COUNT:
-                pending.row_count = rows
-            if recording.options.explain and pending.connection.plans is None and pending.step is None:
-                first = parameters[0] if executemany and isinstance(parameters, list) else parameters
-                self.explain(pending, raw_connection(connection.connection), statement, first)
-        except Exception as error:  # noqa: BLE001  whatever it is, it must not become the application's
-            self.report_failure(error)
+            if pending.error is None:
+                pending.set_error(original)
 
-    @while_recording
-    def _handle_error(self, recording: ActiveRecording, failure: ExceptionContext) -> None:
-        error, context = failure.original_exception, failure.execution_context
-        if failure.connection is None:
-            self._connect_failed(error)
-        elif context is None:
-            # A COMMIT that fails has no statement; its own step has noted the error.
-            if failure.statement is not None:
-                _failed_before_cursor(recording, failure.connection, failure.statement).set_error(error)
-        elif (pending := recording.executing.pop(id(context), None)) is not None:
-            if pending.execute_s is None:
-                pending.leave_execute(None)
-            pending.executing = False
-            pending.set_error(error)
-        # Else it is the error of a fetch, which its cursor has noted, or of a statement older than the record.
 
-    def _connect_failed(self, error: BaseException) -> None:
-        """The connection that is being made will not come."""
-        connecting = self.connecting.get()
-        if connecting is not None:
-            connecting.leave_execute(None)
-            connecting.set_error(error)
-            self.connecting.set(None)
+def _run(pending: PendingStatement, call: Callable[[], Any]) -> Any:
+    """Run *call* of the driver's, with its time and error in its statement."""
+    pending.hand_over()
+    try:
+        return call()
+    except BaseException as error:
+        pending.set_error(error)
+        raise
+    finally:
+        if pending.execute_s is None:
+            pending.leave_execute(None)
 
 
 def _execute_commented(cursor: Any, statement: str, parameters: Any, context: Any) -> bool:
@@ -427,7 +508,12 @@ def _dbapi_connection(connection: Connection) -> object | None:
 
 
 def _describe(
-    pending: PendingStatement, info: _StatementInfo, context: Any, statement: str, parameters: object
+    pending: PendingStatement,
+    info: _StatementInfo,
+    context: Any,
+    statement: str,
+    parameters: object,
+    execution: Execution | None,
 ) -> None:
     """Fill in what SQLAlchemy knows of a statement before it runs; *context* is its ExecutionContext."""
     recording, state = pending.recording, pending.connection
@@ -436,9 +522,12 @@ def _describe(
         pending.pool_wait_s, state.pool_wait_s = state.pool_wait_s, 0.0  # once: the next statements get 0
     if context.compiled is None:
         pending.compile_s = 0.0
-    else:
-        pending.compile_s = state.end_compilation(pending.started)
+    elif execution is not None:
+        # What comes after the first of an execute, such as a second batch, was compiled with it.
+        pending.compile_s = compile_s(execution, pending) if execution.pending is None else 0.0
         pending.cache_hit = getattr(context, "cache_hit", None) is _CACHE_HIT
+    if execution is not None:
+        execution.pending = pending
     if info.writes and getattr(context, "execute_style", None) is _INSERTMANYVALUES:
         pending.batch = context.placebench_batch = getattr(context, "placebench_batch", 0) + 1
         if pending.batch > 1:
@@ -455,11 +544,3 @@ def _describe(
     pending.relationship = info.relationship
     if recording.options.parameters:
         pending.parameters = repr(parameters)[:LONGEST_PARAMETERS]
-
-
-def _failed_before_cursor(recording: ActiveRecording, connection: Connection, sql: str) -> PendingStatement:
-    """A statement that failed before it had a cursor: by a wrong parameter, for example."""
-    pending = recording.start_statement(_dbapi_connection(connection), sql)
-    pending.compile_s = pending.connection.end_compilation(pending.started)
-    locate(pending, sql)
-    return pending

@@ -161,6 +161,7 @@ class TimedCursor:
             raise
         finally:
             pending.leave_execute(trips)
+            pending.set_row_count(self.rowcount)
 
     def _run_counted(self, pending: PendingStatement | None, sql: Any, args: tuple[Any, ...], kwargs: Any) -> Any:
         """The driver's execute of a statement that is in no recording, and is only counted, if it is."""
