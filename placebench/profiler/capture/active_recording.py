@@ -110,17 +110,17 @@ class ActiveRecording(RecordingContext):
 
     def start_statement(self, dbapi_connection: object, sql: str, step: str | None = None) -> PendingStatement:
         """A new statement, or with *step* a transaction step, on that connection; kept unless the recording is full."""
-        return self.start_on(self.connection_state(dbapi_connection), sql, step)
+        pending = PendingStatement(self, self.connection_state(dbapi_connection), sql, step)
+        self.keep(pending)
+        return pending
 
-    def start_on(self, state: ConnectionState, sql: str, step: str | None) -> PendingStatement:
-        """The same on a connection whose state the caller has."""
-        pending = PendingStatement(self, state, sql, step)
-        kept = self.statements if step is None else self.steps
+    def keep(self, pending: PendingStatement) -> None:
+        """Keep what has begun, or count it if the recording is full."""
+        kept = self.statements if pending.step is None else self.steps
         if len(kept) < self.options.max_statements:
             kept.append(pending)
         else:
             self.dropped += 1
-        return pending
 
     def start_checkout(self, requested: float | None, pending: int, pool: Any) -> "PendingCheckout":
         """A connection of *pool* was requested then; kept unless the recording is full."""

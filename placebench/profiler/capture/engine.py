@@ -1,4 +1,4 @@
-"""What SQLAlchemy's engines have no event for, or an expensive one: executes, transactions and the wait for a connection.
+"""What SQLAlchemy's engines have no event for, or an expensive one: executes, transactions, the wait for a connection.
 
 The main classes are `Execution`, `DialectTimer` and `PoolTimer`. An engine with listeners to its statements prepares
 their arguments for each of them, which takes as long as all that the profiler does. So the connections of an engine get
@@ -9,7 +9,7 @@ its own public methods `do_execute`, `do_begin` and so on. Both are objects of t
 import threading
 from collections.abc import Callable, Mapping
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 from weakref import WeakKeyDictionary, WeakSet, ref
 
 import sqlalchemy.future
@@ -21,9 +21,8 @@ from placebench.profiler.capture.active_recording import ActiveRecording, Curren
 from placebench.profiler.capture.pending_statement import PendingStatement
 
 # The driver's connection behind the pool's; before SQLAlchemy 1.4.24 under its older name only.
-raw_connection: Callable[[Any], Any] = attrgetter(
-    "dbapi_connection" if hasattr(_ConnectionFairy, "driver_connection") else "connection"
-)
+RAW_CONNECTION = "dbapi_connection" if hasattr(_ConnectionFairy, "driver_connection") else "connection"
+raw_connection: Callable[[Any], Any] = attrgetter(RAW_CONNECTION)
 
 
 class Execution:
@@ -45,60 +44,90 @@ class Execution:
         self.measured_s: float = 0.0 if state is None else state.measured_s
         self.started: float = recording.clock()
 
+    def start(self, pending: PendingStatement, compiled: object) -> None:
+        """A statement of it begins: the time until now is its compilation, if it is the first and was *compiled*.
 
-def compile_s(execution: Execution, pending: PendingStatement) -> float:
-    """Seconds from the beginning of an execute to its statement, without what others took; charged to the connection.
-
-    Others are statements on the same connection in between: a Python default that queries, or the profiler's own.
-    """
-    state = pending.connection
-    seconds = pending.started - execution.started - (state.measured_s - execution.measured_s)
-    if seconds < 0.0:
-        return 0.0
-    state.measured_s += seconds
-    return seconds
-
-
-def with_connection_class(target: Engine | type[Engine]) -> tuple[Any, ...]:
-    """What names the class of connections: the engine, or the class of all; SQLAlchemy 1.4 has two such classes."""
-    return (target,) if isinstance(target, Engine) else tuple({Engine, sqlalchemy.future.Engine})
+        Without what others took, which are statements on the same connection; it is charged to the connection.
+        """
+        state = pending.connection
+        seconds = pending.started - self.started - (state.measured_s - self.measured_s)
+        if compiled is None or self.pending is not None or seconds < 0.0:
+            seconds = 0.0
+        self.pending = pending
+        pending.compile_s = seconds
+        state.measured_s += seconds
 
 
 class ExecutionRecorder(Protocol):
-    """What is told of executes."""
+    """What is told of connections and their executes; none of these raises."""
 
     current: CurrentRecording
     timed_classes: dict[Any, type]
 
-    def execute_failed(self, connection: Any, execution: Execution, error: BaseException) -> None:
-        """The call raised; must not raise itself."""
+    def connection_made(self, connection: Connection) -> None:
+        """There is a new connection."""
+
+    def execute_failed(self, connection: Connection, execution: Execution, error: BaseException) -> None:
+        """The call raised."""
 
 
-def timed_connection_class(base: type[Connection], recorder: ExecutionRecorder) -> type[Connection]:
-    """*base* with the times of its executes; it looks like *base*, and passes on where nothing is recorded."""
-    made = recorder.timed_classes.get((Execution, base))
-    if made is None:
-        body: dict[str, Any] = {name: _timed_execute(getattr(base, name), recorder) for name in _executes_of(base)}
-        body |= {"placebench_execution": None, "placebench_recorders": {recorder, *getattr(base, "placebench_recorders", ())}}
-        made = recorder.timed_classes[Execution, base] = type(base.__name__, (base,), body)
-        made.__module__, made.__qualname__ = base.__module__, base.__qualname__
-    return made
+def classes_of_engines(target: Engine | type[Engine]) -> tuple[Any, ...]:
+    """What names the class of connections: the engine, or the class of all; SQLAlchemy 1.4 has two such classes."""
+    return (target,) if isinstance(target, Engine) else tuple({Engine, sqlalchemy.future.Engine})
 
 
-def restore_connection_class(owner: Any, recorder: ExecutionRecorder) -> None:
-    """Give an engine, or the class of engines, its class of connections back, unless somebody has exchanged it since."""
-    made = recorder.timed_classes
-    before = next((base for (kind, base), own in made.items() if kind is Execution and own is owner._connection_cls), None)
-    if before is None:
+def watch_connections(owner: Any, recorder: ExecutionRecorder) -> None:
+    """Have an engine, or a class of engines, report the connections that it makes; again is harmless."""
+    base = owner._connection_cls
+    if recorder not in _recorders(base, _WATCHED):
+
+        def init(connection: Any, *args: Any, **kwargs: Any) -> None:
+            base.__init__(connection, *args, **kwargs)
+            recorder.connection_made(connection)
+
+        owner._connection_cls = _class_like(base, {"__init__": init, _WATCHED: recorder})
+
+
+def unwatch_connections(owner: Any, recorder: ExecutionRecorder) -> None:
+    """Give an engine its class of connections back; below that of another profiler ours stays, and passes on."""
+    made = owner._connection_cls
+    if vars(made).get(_WATCHED) is not recorder:
         return
-    owner._connection_cls = before
-    if isinstance(owner, Engine) and before is type(owner)._connection_cls:
+    owner._connection_cls = made.__base__
+    if isinstance(owner, Engine) and made.__base__ is type(owner)._connection_cls:
         del owner._connection_cls
 
 
-def is_timed(connection: type[Connection], recorder: ExecutionRecorder) -> bool:
-    """Whether this class, or one that it is made of, is timed for the recorder."""
-    return recorder in getattr(connection, "placebench_recorders", ())
+def time_executes(connection: Any, recorder: ExecutionRecorder) -> None:
+    """Have the executes of this connection timed; again is harmless."""
+    base = type(connection)
+    if recorder in _recorders(base, _TIMED):
+        return
+    made = recorder.timed_classes.get((Execution, base))
+    if made is None:
+        body: dict[str, Any] = {name: _timed_execute(getattr(base, name), recorder) for name in _executes_of(base)}
+        body |= {"placebench_execution": None, _TIMED: recorder}
+        made = recorder.timed_classes[Execution, base] = _class_like(base, body)
+    connection.__class__ = made
+
+
+def leave_executes(connection: Any, recorder: ExecutionRecorder) -> None:
+    """Take the timed class away; below that of another profiler it stays, and passes on."""
+    if vars(type(connection)).get(_TIMED) is recorder:
+        connection.__class__ = type(connection).__base__
+
+
+_WATCHED, _TIMED = "placebench_watched_by", "placebench_timed_by"
+
+
+def _recorders(kind: type, name: str) -> list[Any]:
+    """The profilers that a class has layers of."""
+    return [vars(each)[name] for each in kind.__mro__ if name in vars(each)]
+
+
+def _class_like(base: type, body: dict[str, Any]) -> type:
+    """A class of its own that shows itself as *base*."""
+    return type(base.__name__, (base,), body | {"__module__": base.__module__, "__qualname__": base.__qualname__})
 
 
 def _executes_of(connection: Any) -> tuple[str, ...]:

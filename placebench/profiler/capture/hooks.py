@@ -22,16 +22,17 @@ from placebench.profiler.capture.connection_state import driver_connection
 from placebench.profiler.capture.driver_hooks import DriverPatches, adopt_connection, use_timed_classes
 from placebench.profiler.capture.driver_recorder import LONGEST_PARAMETERS, DriverRecorder, locate, while_recording
 from placebench.profiler.capture.engine import (
+    RAW_CONNECTION,
     DialectTimer,
     Execution,
     PoolRequest,
     PoolTimer,
-    compile_s,
-    is_timed,
+    classes_of_engines,
+    leave_executes,
     raw_connection,
-    restore_connection_class,
-    timed_connection_class,
-    with_connection_class,
+    time_executes,
+    unwatch_connections,
+    watch_connections,
 )
 from placebench.profiler.capture.options import Clock
 from placebench.profiler.capture.pending_statement import KeyColumn, PendingStatement, guarded
@@ -57,6 +58,7 @@ class Hooks(DriverRecorder):
         self._target = target
         self._pools = PoolTimer(clock, self._waited)
         self._engines: WeakSet[Engine] = WeakSet()
+        self._connections: WeakSet[Connection] = WeakSet()
         self._dialects: WeakKeyDictionary[Any, DialectTimer] = WeakKeyDictionary()
         self._switching = threading.Lock()
         self._databases: WeakKeyDictionary[Pool, DatabaseAddress | None] = WeakKeyDictionary()
@@ -87,8 +89,8 @@ class Hooks(DriverRecorder):
         for name, listener in self._listeners.items():
             event.listen(self._target, name, listener)
         gc.callbacks.append(self.garbage_collected)
-        for each in with_connection_class(self._target):
-            each._connection_cls = timed_connection_class(each._connection_cls, self)
+        for each in classes_of_engines(self._target):
+            watch_connections(each, self)
         if isinstance(self._target, Engine):
             self._pools.time(self._target.pool)
             self._add_dialect(self._target.dialect)
@@ -117,29 +119,44 @@ class Hooks(DriverRecorder):
         for name, listener in self._listeners.items():
             event.remove(self._target, name, listener)
         gc.callbacks.remove(self.garbage_collected)
-        for each in (*with_connection_class(self._target), *self._engines):
-            restore_connection_class(each, self)
+        for each in (*classes_of_engines(self._target), *self._engines):
+            unwatch_connections(each, self)
         with self._switching:
-            for timer in self._dialects.values():
-                timer.discard(self._replacements)
+            self._rest()
         self._pools.remove()
         if self.patches is not None:
             self.patches.remove()
 
     def recording_started(self, recording: ActiveRecording) -> None:
-        """The dialects are to call us."""
+        """Connections and dialects are to call us."""
         with self._switching:
+            if not self.running:
+                for connection in self._connections:
+                    time_executes(connection, self)
+                for timer in self._dialects.values():
+                    timer.add(self._replacements)
             super().recording_started(recording)
-            for timer in self._dialects.values():
-                timer.add(self._replacements)
 
     def recording_ended(self, recording: ActiveRecording) -> None:
         """They need not call us any more, unless another recording runs."""
         with self._switching:
             super().recording_ended(recording)
             if not self.running:
-                for timer in self._dialects.values():
-                    timer.discard(self._replacements)
+                self._rest()
+
+    def _rest(self) -> None:
+        for connection in self._connections:
+            leave_executes(connection, self)
+        for timer in self._dialects.values():
+            timer.discard(self._replacements)
+
+    @guarded
+    def connection_made(self, connection: Connection) -> None:
+        """Time its executes whenever something is recorded."""
+        with self._switching:
+            self._connections.add(connection)
+            if self.running:
+                time_executes(connection, self)
 
     def _add_dialect(self, dialect: Any) -> None:
         """Time what this dialect does, from the next recording on or from now on if one runs."""
@@ -241,15 +258,16 @@ class Hooks(DriverRecorder):
         """A dialect's *do_begin* that is a BEGIN; most drivers send it with the first statement."""
 
         def seen(fairy: Any) -> None:
-            self._begin(raw_connection(fairy))
+            self._begin(fairy)
             return begin(fairy)
 
         return seen
 
     @while_recording
-    def _begin(self, recording: ActiveRecording, dbapi_connection: Any) -> None:
+    def _begin(self, recording: ActiveRecording, fairy: Any) -> None:
         if self.connecting.get() is not None:
             return
+        dbapi_connection = getattr(fairy, RAW_CONNECTION, fairy)
         state = recording.connection_state(dbapi_connection)
         if getattr(dbapi_connection, "autocommit", False) is True:
             state.transaction = None
@@ -261,17 +279,18 @@ class Hooks(DriverRecorder):
     def _timed_end(self, step: str, end: Callable[[Any], None]) -> Callable[[Any], None]:
         """A dialect's *do_commit* or *do_rollback* for drivers whose connections do not time it themselves."""
 
-        def timed(fairy: Any) -> None:
-            pending = self._end_transaction(step, raw_connection(fairy))
+        def timed(fairy: Any) -> Any:
+            pending = self._end_transaction(step, fairy)
             return end(fairy) if pending is None else _run(pending, functools.partial(end, fairy))
 
         return timed
 
     @guarded
-    def _end_transaction(self, step: str, dbapi_connection: Any) -> PendingStatement | None:
+    def _end_transaction(self, step: str, fairy: Any) -> PendingStatement | None:
         recording = self.active_recording()
         if recording is None or self.connecting.get() is not None:
             return None
+        dbapi_connection = getattr(fairy, RAW_CONNECTION, fairy)  # SQLAlchemy 1.4 has also the driver's own rolled back
         if isinstance(driver_connection(dbapi_connection), TimedConnection):
             return None
         state = recording.connection_state(dbapi_connection)
@@ -285,69 +304,79 @@ class Hooks(DriverRecorder):
 
     def _timed_execute(self, execute: Callable[..., Any]) -> Callable[..., Any]:
         """A dialect's *do_execute* or *do_executemany* with its statement in the recording that runs."""
+        current, connecting, start = self.current, self.connecting, self._start_execute
+        is_default = getattr(execute, "__func__", None) is DefaultDialect.do_execute
 
         def timed(cursor: Any, statement: str, parameters: Any, context: Any = None) -> Any:
-            pending = self._start_execute(cursor, statement, parameters, context)
-            if pending is None:
-                return execute(cursor, statement, parameters, context)
-            call = functools.partial(execute, cursor, statement, parameters, context)
-            return self._run_statement(pending, call, context, statement, parameters)
+            recording = current.get()
+            if recording is None or recording.ended:
+                if _timed_cursor(cursor) is None:  # else it counts the statement itself
+                    self.count_missed()
+            elif connecting.get() is None:  # else it is a part of the CONNECT
+                pending = start(recording, cursor, statement, parameters, context)
+                if pending is not None:
+                    call = functools.partial(execute, cursor, statement, parameters, context)
+                    return self._run_statement(pending, call, context, statement, parameters)
+            if is_default:
+                return cursor.execute(statement, parameters)
+            return execute(cursor, statement, parameters, context)
 
         return timed
 
     def _timed_execute_no_params(self, execute: Callable[..., Any]) -> Callable[..., Any]:
         """The same of *do_execute_no_params*."""
+        timed = self._timed_execute(lambda cursor, statement, _, context: execute(cursor, statement, context))
+        return lambda cursor, statement, context=None: timed(cursor, statement, (), context)
 
-        def timed(cursor: Any, statement: str, context: Any = None) -> Any:
-            pending = self._start_execute(cursor, statement, (), context)
-            if pending is None:
-                return execute(cursor, statement, context)
-            call = functools.partial(execute, cursor, statement, context)
-            return self._run_statement(pending, call, context, statement, ())
+    def _start_execute(
+        self, recording: ActiveRecording, cursor: Any, statement: str, parameters: Any, context: Any
+    ) -> PendingStatement | None:
+        """Begin a statement with what SQLAlchemy knows of it; returns it only if it is not its cursor that ends it.
 
-        return timed
-
-    # Runs for every statement, and a call costs as much as what it does: the guard is written out in it.
-    def _start_execute(self, cursor: object, statement: str, parameters: Any, context: Any) -> PendingStatement | None:
-        """Begin a statement; returns it only if it is not its cursor that ends it."""
-        recording, pending = self.current.get(), None
-        timed = cursor if isinstance(cursor, TimedCursor) else _timed_below(cursor)
+        Runs for every statement, and a call costs as much as what it does: what most statements need is written out.
+        """
+        pending, timed = None, cursor if isinstance(cursor, TimedCursor) else _timed_cursor(cursor)
         try:
-            if recording is None or recording.ended:
-                if timed is None:  # else its cursor counts it
-                    self.count_missed()
-                return None
-            if self.connecting.get() is not None:  # it is a part of the CONNECT
-                return None
             if self._is_commenting:
                 statement = statement.removesuffix(current_comment())
-            connection = context.root_connection
-            execution = self._execution_of(recording, connection)
+            connection, compiled, mode = context.root_connection, context.compiled, recording.options.mode
+            execution = getattr(connection, "placebench_execution", None)
+            if execution is None or execution.recording is not recording:
+                execution = self._execution_of(recording, connection, execution)
             dbapi_connection = raw_connection(connection._dbapi_connection)
-            if recording.options.mode == "plans":
+            if mode == "plans":
                 self._request_plans(recording, dbapi_connection, execution)
             state = recording.known_state(id(dbapi_connection)) or recording.connection_state(dbapi_connection)
-            info = getattr(context.compiled, "placebench_info", None) or _info_of(context.compiled, statement)
-            pending = recording.start_on(state, statement, info.step)
+            info = getattr(compiled, "placebench_info", None) or _info_of(compiled, statement)
+            pending = PendingStatement(recording, state, statement, info.step)
+            recording.keep(pending)
             if timed is not None:
                 timed.placebench_pending = pending
-            _describe(pending, info, context, statement, parameters, execution)
+            pending.fingerprint = info.fingerprint
+            pending.cache_hit = None if compiled is None else getattr(context, "cache_hit", None) is _CACHE_HIT
+            if execution is not None:
+                execution.start(pending, compiled)
+            if state.pool_wait_s is not None and info.step is None:
+                pending.pool_wait_s, state.pool_wait_s = state.pool_wait_s, 0.0  # once: the next statements get 0
+            if info.writes:
+                _count_batches(pending, context)
+            if mode != "light":
+                _describe(pending, info, statement, parameters)
         except Exception as error:  # noqa: BLE001  whatever it is, it must not become the application's
             self.report_failure(error)
-        return pending if timed is None or (recording is not None and recording.options.explain) else None
+        return pending if timed is None or recording.options.explain else None
 
-    def _execution_of(self, recording: ActiveRecording, connection: Any) -> Execution | None:
+    def _execution_of(
+        self, recording: ActiveRecording, connection: Any, execution: Execution | None
+    ) -> Execution | None:
         """The call of this connection's execute that runs; None of a connection that is timed only from now on."""
-        execution = getattr(connection, "placebench_execution", None)
         while execution is not None and execution.recording is not recording:  # another profiler's
             execution = execution.outer
-        if execution is None:
-            # Made before the profiler, or of an engine with execution options, which names a class of its own.
-            if not is_timed(type(connection), self):
-                connection.__class__ = timed_connection_class(type(connection), self)
-            if not is_timed(connection.engine._connection_cls, self):
-                self._engines.add(connection.engine)
-                connection.engine._connection_cls = timed_connection_class(connection.engine._connection_cls, self)
+        if execution is None and connection not in self._connections:
+            # Made before the profiler, or by an engine with execution options, which names a class of its own.
+            self.connection_made(connection)
+            self._engines.add(connection.engine)
+            watch_connections(connection.engine, self)
         return execution
 
     def _request_plans(self, recording: ActiveRecording, dbapi_connection: Any, execution: Execution | None) -> None:
@@ -386,7 +415,7 @@ class Hooks(DriverRecorder):
             if sql is None or not self._is_ours(connection.engine):
                 return
             pending = recording.start_statement(_dbapi_connection(connection), sql)
-            pending.compile_s = compile_s(execution, pending)
+            execution.start(pending, sql)
             locate(pending, sql)
             pending.set_error(original)
         elif pending.executing:
@@ -438,10 +467,9 @@ _COMMENTING: dict[str, Callable[..., bool]] = {
 }
 
 
-def _timed_below(cursor: object) -> TimedCursor | None:
-    """The timed cursor that an adapter of SQLAlchemy's stands for."""
-    inner = getattr(cursor, "_cursor", None)
-    return inner if isinstance(inner, TimedCursor) else None
+def _timed_cursor(cursor: Any) -> TimedCursor | None:
+    """A cursor that is timed, or the one that an adapter of SQLAlchemy's stands for."""
+    return next((each for each in (cursor, getattr(cursor, "_cursor", None)) if isinstance(each, TimedCursor)), None)
 
 
 class _StatementInfo(NamedTuple):
@@ -507,34 +535,18 @@ def _dbapi_connection(connection: Connection) -> object | None:
     return None if connection.closed or connection.invalidated else raw_connection(connection.connection)
 
 
-def _describe(
-    pending: PendingStatement,
-    info: _StatementInfo,
-    context: Any,
-    statement: str,
-    parameters: object,
-    execution: Execution | None,
-) -> None:
-    """Fill in what SQLAlchemy knows of a statement before it runs; *context* is its ExecutionContext."""
-    recording, state = pending.recording, pending.connection
-    pending.fingerprint = info.fingerprint
-    if state.pool_wait_s is not None and info.step is None:
-        pending.pool_wait_s, state.pool_wait_s = state.pool_wait_s, 0.0  # once: the next statements get 0
-    if context.compiled is None:
-        pending.compile_s = 0.0
-    elif execution is not None:
-        # What comes after the first of an execute, such as a second batch, was compiled with it.
-        pending.compile_s = compile_s(execution, pending) if execution.pending is None else 0.0
-        pending.cache_hit = getattr(context, "cache_hit", None) is _CACHE_HIT
-    if execution is not None:
-        execution.pending = pending
-    if info.writes and getattr(context, "execute_style", None) is _INSERTMANYVALUES:
+def _count_batches(pending: PendingStatement, context: Any) -> None:
+    """Number the statements of an INSERT of many values, of which only the first one was looked up."""
+    if getattr(context, "execute_style", None) is _INSERTMANYVALUES:
         pending.batch = context.placebench_batch = getattr(context, "placebench_batch", 0) + 1
         if pending.batch > 1:
             pending.cache_hit = None
-    if recording.options.mode == "light":
-        return
-    pending.caller, pending.outer_caller = find_callers(sys._getframe(2), recording.application)
+
+
+def _describe(pending: PendingStatement, info: _StatementInfo, statement: str, parameters: object) -> None:
+    """Fill in what all modes but light know of a statement before it runs."""
+    recording = pending.recording
+    pending.caller, pending.outer_caller = find_callers(sys._getframe(3), recording.application)
     if info.writes:
         recording.duplicates.add_write(info.table)
         pending.repeated = False

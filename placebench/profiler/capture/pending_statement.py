@@ -23,7 +23,7 @@ _SHORTEST_LEAF_S = 20e-6
 _LONGEST_SQL = 4000
 _MOST_SINGLE_ROWS = 1000
 _MOST_KEYS = 50_000
-NO_COUNT = 2**64 - 1
+_NO_COUNT = 2**64 - 1
 
 
 class _Guarded(Protocol):
@@ -227,8 +227,12 @@ class PendingStatement:
         self.enter()
         self.recording.overhead_s += self.entered - self.started
 
-    def leave_execute(self, round_trips: int | None) -> None:
-        """The driver's execute has ended, well or not; round_trips is None if the driver does not report them."""
+    def leave_execute(self, round_trips: int | None, rows: int | None = None) -> None:
+        """The driver's execute has ended, well or not.
+
+        round_trips: None if the driver does not report them. rows: the driver's own count; negative or None if it has
+        none, or the largest of 64 bits.
+        """
         recording, connection = self.recording, self.connection
         now = recording.clock()
         seconds = now - self.entered
@@ -236,6 +240,8 @@ class PendingStatement:
         self.execute_s = seconds if self.execute_s is None else self.execute_s + seconds
         if recording.flame_graph is not None and seconds >= _SHORTEST_LEAF_S:
             recording.add_leaf(self.entered, now, self._shown, "sql", self)
+        if rows is not None and 0 <= rows < _NO_COUNT:
+            self.row_count = rows
         if round_trips is None:
             return
         if connection.quiet:
@@ -289,8 +295,8 @@ class PendingStatement:
             self._count_redundant(self.key, rows)
 
     def set_row_count(self, rows: int | None) -> None:
-        """The driver's own count of rows; negative or None if it has none, or the largest of 64 bits."""
-        if rows is not None and 0 <= rows < NO_COUNT:
+        """The driver's own count of rows, where it comes later than the end of the execute."""
+        if rows is not None and 0 <= rows < _NO_COUNT:
             self.row_count = rows
 
     def set_error(self, error: BaseException) -> None:

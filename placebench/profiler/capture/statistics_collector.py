@@ -136,9 +136,10 @@ class _MeasuredStatement(PendingStatement):
         """The driver is about to be called."""
         self.entered = self.clock()
 
-    def leave_execute(self, _round_trips: int | None) -> None:
+    def leave_execute(self, _round_trips: int | None, rows: int | None = None) -> None:
         """The driver's execute has ended."""
         self._seconds += self.clock() - self.entered
+        self.set_row_count(rows)
         self._executed = True
         if self.error is not None:
             self._count()

@@ -160,8 +160,7 @@ class TimedCursor:
             pending.set_error(error)
             raise
         finally:
-            pending.leave_execute(trips)
-            pending.set_row_count(self.rowcount)
+            pending.leave_execute(trips, self.rowcount)
 
     def _run_counted(self, pending: PendingStatement | None, sql: Any, args: tuple[Any, ...], kwargs: Any) -> Any:
         """The driver's execute of a statement that is in no recording, and is only counted, if it is."""
@@ -174,8 +173,7 @@ class TimedCursor:
             pending.set_error(error)
             raise
         finally:
-            pending.leave_execute(None)
-            pending.set_row_count(self.rowcount)
+            pending.leave_execute(None, self.rowcount)
 
     def executemany(self, sql: Any, parameters: Any, *args: Any, **kwargs: Any) -> Any:
         """The driver's executemany, timed."""
@@ -273,8 +271,7 @@ class TimedCursor:
             pending.set_error(error)
             raise
         finally:
-            pending.leave_execute(trips)
-            pending.set_row_count(self.rowcount)
+            pending.leave_execute(trips, self.rowcount)
 
     def timing(self, sql: Any, trips: int | None, *values: Any, executions: int = 1) -> TimedCall:
         """Around a call of the driver's that is no plain function: its time and error go to its statement."""
