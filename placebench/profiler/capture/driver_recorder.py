@@ -198,7 +198,9 @@ class DriverRecorder:
 
     def measure(self, sql: object, cursor: object = None) -> PendingStatement | None:
         """A statement outside of recordings that is counted, if any are and it is not the profiler's own."""
-        return None if self.collector is None or self._own.get() else self.collector.measure(as_text(sql, cursor))
+        if self.collector is None or self._own.get():
+            return None
+        return self.collector.measure(sql if isinstance(sql, str) else as_text(sql, cursor))
 
     def _start(self, recording: ActiveRecording, cursor: Any, sql: object, values: object) -> PendingStatement:
         """A statement that did not come through SQLAlchemy: the pool's ping, or the application's own."""

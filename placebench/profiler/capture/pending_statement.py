@@ -23,7 +23,7 @@ _SHORTEST_LEAF_S = 20e-6
 _LONGEST_SQL = 4000
 _MOST_SINGLE_ROWS = 1000
 _MOST_KEYS = 50_000
-_NO_COUNT = 2**64 - 1
+NO_COUNT = 2**64 - 1
 
 
 class _Guarded(Protocol):
@@ -240,7 +240,7 @@ class PendingStatement:
         self.execute_s = seconds if self.execute_s is None else self.execute_s + seconds
         if recording.flame_graph is not None and seconds >= _SHORTEST_LEAF_S:
             recording.add_leaf(self.entered, now, self._shown, "sql", self)
-        if rows is not None and 0 <= rows < _NO_COUNT:
+        if rows is not None and 0 <= rows < NO_COUNT:
             self.row_count = rows
         if round_trips is None:
             return
@@ -296,7 +296,7 @@ class PendingStatement:
 
     def set_row_count(self, rows: int | None) -> None:
         """The driver's own count of rows, where it comes later than the end of the execute."""
-        if rows is not None and 0 <= rows < _NO_COUNT:
+        if rows is not None and 0 <= rows < NO_COUNT:
             self.row_count = rows
 
     def set_error(self, error: BaseException) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from placebench.profiler.capture.options import Clock
-from placebench.profiler.capture.pending_statement import PendingStatement, guarded
+from placebench.profiler.capture.pending_statement import NO_COUNT, PendingStatement, guarded
 from placebench.profiler.model.fingerprint import fingerprint, redacted, transaction_step
 from placebench.profiler.model.statement_statistics import OTHER, StatementStatistics
 
@@ -36,21 +36,30 @@ class StatisticsCollector:
         """A statement that runs from now on, and that is no part of a recording."""
         return _MeasuredStatement(self, sql)
 
-    def add_measured(self, text: str, seconds: float, rows: int | None, *, failed: bool) -> None:
+    def add_measured(self, measured: "_MeasuredStatement") -> None:
         """Count a statement that has ended, which was measured alone."""
-        key = hash(text)
-        if os.getpid() != self._pid:
-            self._start_anew()
+        measured.counted = True
+        rows, fetched, failed = measured.row_count, measured.fetched_rows, measured.error is not None
+        if failed:
+            rows = None
+        elif fetched is not None and (rows is None or fetched > rows):
+            rows = fetched
         try:
-            statistics = self._by_text[key]
-        except KeyError:
-            statistics = self._find(text)
-            if len(self._by_text) >= _MOST_TEXTS:
-                self._by_text.clear()
-            self._by_text[key] = statistics
-        if statistics is not None:
-            with self._lock:
-                statistics.add(seconds, rows, failed=failed)
+            key = hash(measured.sql)
+            if os.getpid() != self._pid:
+                self._start_anew()
+            try:
+                statistics = self._by_text[key]
+            except KeyError:
+                statistics = self._find(measured.sql)
+                if len(self._by_text) >= _MOST_TEXTS:
+                    self._by_text.clear()
+                self._by_text[key] = statistics
+            if statistics is not None:
+                with self._lock:
+                    statistics.add(measured.seconds, rows, failed=failed)
+        except Exception as error:  # noqa: BLE001  whatever it is, it must not become the application's
+            self.report_failure(error)
 
     @guarded
     def add_recorded(self, statements: Iterable[PendingStatement], steps: Iterable[PendingStatement]) -> None:
@@ -108,29 +117,18 @@ class _MeasuredStatement(PendingStatement):
     fetched_rows = None
     round_trips = None
     recording: Any = None
-    _seconds = 0.0
+    seconds = 0.0
     _executed = False
 
     def __init__(self, collector: StatisticsCollector, sql: str) -> None:
         self._collector = collector
-        self._sql = sql
+        self.sql = sql
         self.clock = clock = collector.clock
         self.entered = clock()
 
     def __del__(self) -> None:
         if not self.counted:
-            self._count()
-
-    def _count(self) -> None:
-        self.counted = True
-        rows, fetched = self.row_count, self.fetched_rows
-        if fetched is not None and (rows is None or fetched > rows):
-            rows = fetched
-        failed = self.error is not None
-        try:
-            self._collector.add_measured(self._sql, self._seconds, None if failed else rows, failed=failed)
-        except Exception as error:  # noqa: BLE001  whatever it is, it must not become the application's
-            self._collector.report_failure(error)
+            self._collector.add_measured(self)
 
     def enter(self) -> None:
         """The driver is about to be called."""
@@ -138,20 +136,21 @@ class _MeasuredStatement(PendingStatement):
 
     def leave_execute(self, _round_trips: int | None, rows: int | None = None) -> None:
         """The driver's execute has ended."""
-        self._seconds += self.clock() - self.entered
-        self.set_row_count(rows)
+        self.seconds += self.clock() - self.entered
         self._executed = True
+        if rows is not None and 0 <= rows < NO_COUNT:
+            self.row_count = rows
         if self.error is not None:
-            self._count()
+            self._collector.add_measured(self)
 
     def leave_fetch(self, rows: Sequence[Any], _round_trips: int | None) -> None:
         """A fetch has ended."""
-        self._seconds += self.clock() - self.entered
+        self.seconds += self.clock() - self.entered
         self.fetched_rows = len(rows) + (self.fetched_rows or 0)
 
     def leave_row(self, row: Any, seconds: float) -> None:
         """The fetch of one more row has ended."""
-        self._seconds += seconds
+        self.seconds += seconds
         if row is not None:
             self.fetched_rows = 1 + (self.fetched_rows or 0)
 
@@ -160,7 +159,7 @@ class _MeasuredStatement(PendingStatement):
         self.error = type(error).__name__
         # The traceback keeps the cursor, and with it this statement, for as long as the error is kept.
         if self._executed and not self.counted:
-            self._count()
+            self._collector.add_measured(self)
 
 
 def as_text(sql: Any, cursor: object) -> str:

@@ -114,10 +114,11 @@ def timed_class(mixin: type, base: Any, recorder: CallRecorder) -> Any:
     """*base* with *mixin* before it, made once for each recorder; a function or a timed class comes back as it is."""
     if not isinstance(base, type) or issubclass(base, mixin):
         return base
+    base = vars(base).get("placebench_driver_class", base)  # one that is timed by another mixin
     key = (mixin, base)
     if key not in recorder.timed_classes:
         name = f"Timed{base.__name__.capitalize()}"
-        body: dict[str, Any] = {"placebench_recorder": recorder}
+        body: dict[str, Any] = {"placebench_recorder": recorder, "placebench_driver_class": base}
         # What super() would look up anew in each call, which takes as long as a short call itself.
         body |= {f"placebench_{call}": getattr(base, call) for call in _OFTEN_CALLED if hasattr(base, call)}
         if base.__dictoffset__ or "__slots__" in vars(mixin):
@@ -135,25 +136,31 @@ class TimedCursor:
     placebench_fetchone: Callable[[], Any]
     placebench_fetchall: Callable[[], Any]
     placebench_close: Callable[[], Any]
+    fetches_remotely: ClassVar[bool] = False
+    """Whether a fetch may be a round trip."""
     rowcount: int
 
     def execute(self, sql: Any, *args: Any, **kwargs: Any) -> Any:
         """The driver's execute, timed; written out, for it runs for every statement."""
         pending = self.placebench_pending
-        if pending is None or not pending.executing:
+        if pending is not None and pending.executing:
+            trips = self.trips_of_execute()
+            recording = pending.recording
+            now = pending.entered = recording.clock()
+            pending.fetched_rows = 0  # from here on its fetches are seen
+            recording.overhead_s += now - pending.started
+        else:
             recorder = self.placebench_recorder
-            if recorder.current.get() is None:
-                if recorder.running:
-                    recorder.count_missed()
-                if recorder.collector is None:
-                    return self.placebench_execute(sql, *args, **kwargs)
-                return self._run_counted(recorder.measure(sql, self), sql, args, kwargs)
-            return self._run(self.placebench_execute, sql, args, kwargs, self.trips_of_execute())
-        trips = self.trips_of_execute()
-        recording = pending.recording
-        now = pending.entered = recording.clock()
-        pending.fetched_rows = 0  # from here on its fetches are seen
-        recording.overhead_s += now - pending.started
+            if recorder.current.get() is not None:
+                return self._run(self.placebench_execute, sql, args, kwargs, self.trips_of_execute())
+            if recorder.running:
+                recorder.count_missed()
+            if recorder.collector is None:
+                return self.placebench_execute(sql, *args, **kwargs)
+            trips, pending = None, recorder.measure(sql, self)
+            self.placebench_pending = pending
+            if pending is None:
+                return self.placebench_execute(sql, *args, **kwargs)
         try:
             return self.placebench_execute(sql, *args, **kwargs)
         except BaseException as error:
@@ -161,19 +168,6 @@ class TimedCursor:
             raise
         finally:
             pending.leave_execute(trips, self.rowcount)
-
-    def _run_counted(self, pending: PendingStatement | None, sql: Any, args: tuple[Any, ...], kwargs: Any) -> Any:
-        """The driver's execute of a statement that is in no recording, and is only counted, if it is."""
-        self.placebench_pending = pending
-        if pending is None:
-            return self.placebench_execute(sql, *args, **kwargs)
-        try:
-            return self.placebench_execute(sql, *args, **kwargs)
-        except BaseException as error:
-            pending.set_error(error)
-            raise
-        finally:
-            pending.leave_execute(None, self.rowcount)
 
     def executemany(self, sql: Any, parameters: Any, *args: Any, **kwargs: Any) -> Any:
         """The driver's executemany, timed."""
@@ -244,7 +238,8 @@ class TimedCursor:
             pending.leave_fetch((), self.trips_of_fetch())
             pending.set_error(error)
             raise
-        pending.leave_fetch(fetched if type(fetched) is list else _sized(fetched), self.trips_of_fetch())
+        rows = fetched if type(fetched) is list else _sized(fetched)
+        pending.leave_fetch(rows, self.trips_of_fetch() if self.fetches_remotely else None)
         return fetched
 
     def timing_fetch(self) -> TimedFetch:
@@ -290,6 +285,10 @@ class TimedCursor:
         """Round trips that an executemany of these parameters will take."""
         return None
 
+    def trips_of_copy(self, statement: Any) -> int:
+        """Round trips of a COPY: one into the server waits for its leave, and then for its end."""
+        return (self.trips_of_execute() or 0) + bool(_COPY_IN.search(str(statement)))
+
     def trips_of_fetch(self) -> int | None:
         """Round trips of one fetch."""
         return None
@@ -306,9 +305,7 @@ class TimedCursor:
 class NetworkCursor(TimedCursor):
     """A cursor that may live on a server: each of its fetches, and its end, is a round trip."""
 
-    def trips_of_copy(self, statement: Any) -> int:
-        """Round trips of a COPY: one into the server waits for its leave, and then for its end."""
-        return (self.trips_of_execute() or 0) + bool(_COPY_IN.search(str(statement)))
+    fetches_remotely = True
 
     def is_server_side(self) -> bool:
         """Whether this is a server-side cursor; the class of each driver defines it."""

@@ -60,14 +60,13 @@ def time_cursors(recorder: CallRecorder, connection: Any) -> None:
     usual = extensions.cursor if type(connection) is extensions.connection else None
     users = connection.cursor_factory or usual
     if users is not None and not isinstance(connection, _Psycopg2Connection):
-        connection.cursor_factory = timed_class(_Psycopg2Cursor, users, recorder)
+        connection.cursor_factory = timed_class(_Psycopg2NamedCursor, users, recorder)
 
 
-class _Psycopg2Cursor(NetworkCursor):
+class _Psycopg2Cursor(TimedCursor):
     """psycopg2 sends a BEGIN before the first statement of a transaction, and each executemany parameter set alone."""
 
     connection: Any
-    name: str | None
 
     def copy_expert(self, sql: Any, *args: Any, **kwargs: Any) -> Any:
         """psycopg2's COPY, timed."""
@@ -96,21 +95,27 @@ class _Psycopg2Cursor(NetworkCursor):
         # An iterator cannot be counted without using it up.
         return len(parameters) + self.trips_of_execute() - 1 if hasattr(parameters, "__len__") else None
 
+    def trips_of_fetch(self) -> int:
+        """All rows came with the execute."""
+        return 0
+
+
+class _Psycopg2NamedCursor(_Psycopg2Cursor, NetworkCursor):
+    """One that may have a name, as those on a server do."""
+
+    name: str | None
+
     def is_server_side(self) -> bool:
-        """Whether it has a name, as server-side cursors do."""
+        """Whether it has a name."""
         return self.name is not None
 
-    def close(self) -> Any:
-        """The same as of any cursor on a server, with one call less for those that are not."""
-        return self.placebench_close() if self.name is None else super().close()
+    def trips_of_fetch(self) -> int:
+        """One of each, on a server."""
+        return NetworkCursor.trips_of_fetch(self)
 
     def trips_of_end(self, _trips: int | None) -> int:
         """It has ended when a FETCH brings nothing."""
         return self.trips_of_fetch()
-
-    def trips_of_fetch(self) -> int:
-        """The same in one call: it runs for every statement."""
-        return 0 if self.name is None else 1
 
 
 class _Psycopg2Connection(DriverConnection[Any]):
@@ -141,15 +146,14 @@ class _Psycopg2Connection(DriverConnection[Any]):
         if not args and not kwargs:  # as SQLAlchemy calls it for every statement
             cursor = self.placebench_cursor()
         else:
-            if kwargs.get("cursor_factory") is not None:
-                users = kwargs["cursor_factory"]
-                kwargs["cursor_factory"] = timed_class(_Psycopg2Cursor, users, self.placebench_recorder)
-            elif len(args) > 1 and args[1] is not None:
-                args = (args[0], timed_class(_Psycopg2Cursor, args[1], self.placebench_recorder), *args[2:])
+            chosen = kwargs.get("cursor_factory") or (args[1] if len(args) > 1 else None) or self.cursor_factory
+            if chosen is not None:
+                timed = timed_class(_Psycopg2NamedCursor, chosen, self.placebench_recorder)
+                args, kwargs = args[:1] + args[2:], kwargs | {"cursor_factory": timed}
             cursor = self.placebench_cursor(*args, **kwargs)
         if not isinstance(cursor, TimedCursor) and "__dict__" in dir(cursor):
             # A connection class of the user's has chosen: extras.DictConnection, for example.
-            cursor.__class__ = timed_class(_Psycopg2Cursor, type(cursor), self.placebench_recorder)
+            cursor.__class__ = timed_class(_Psycopg2NamedCursor, type(cursor), self.placebench_recorder)
         return cursor
 
     @cached_property
