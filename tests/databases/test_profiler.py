@@ -249,7 +249,7 @@ def test_a_cursor_class_of_the_users_is_kept(database_url: str) -> None:
 
 
 def test_a_connection_of_the_applications_own_making_has_timed_cursors(database_url: str) -> None:
-    """By `creator`, which SQLAlchemy asks without an event: its class stays; COMMIT and bytes are not measured."""
+    """By `creator`, which SQLAlchemy asks without an event: its class stays, and its bytes and the round trip of COMMIT are not measured."""
     address = make_url(database_url).set(drivername="postgresql").render_as_string(hide_password=False)
     engine = create_engine(
         database_url, creator=lambda: psycopg2.connect(address, cursor_factory=OwnCursor), future=True
@@ -266,6 +266,7 @@ def test_a_connection_of_the_applications_own_making_has_timed_cursors(database_
     (statement,) = recording.statements
     assert (kept, statement.row_count, statement.round_trips, statement.bytes_received) == (True, 7, 2, None)
     assert steps(recording) == [("BEGIN", None), ("COMMIT", None)]
+    assert recording.transactions[-1].elapsed_s is not None
 
 
 def test_bytes_are_counted_for_each_statement(profiler: SqlProfiler, engine: Engine) -> None:

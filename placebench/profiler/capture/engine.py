@@ -153,8 +153,11 @@ def _timed_execute(execute: Callable[..., Any], recorder: ExecutionRecorder) -> 
             raise
         finally:
             connection.placebench_execution = execution.outer
-            if execution.pending is not None:
-                execution.pending.executing = False
+            pending = execution.pending
+            if pending is not None:
+                pending.executing = False
+                if pending.execute_s is None:  # its cursor is timed for another profiler
+                    pending.leave_execute(None)
 
     timed.__name__, timed.__doc__ = execute.__name__, execute.__doc__
     return timed

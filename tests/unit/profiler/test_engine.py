@@ -136,10 +136,10 @@ def test_a_profiler_of_every_engine_rests_too() -> None:
 
 
 def test_two_profilers_of_one_engine_wake_and_rest_together(engine: Engine) -> None:
-    """The end of one's record does not make the other's deaf."""
+    """The end of one's record does not make the other's deaf; a statement of both has a time in both."""
     first, second = SqlProfiler(engine), SqlProfiler(engine)
     with second.record("long") as recording:
-        with first.record("short"):
+        with first.record("short") as short:
             query(engine)
         query(engine)
         first.remove()
@@ -147,6 +147,7 @@ def test_two_profilers_of_one_engine_wake_and_rest_together(engine: Engine) -> N
     second.remove()
 
     assert recording.statement_count == 3
+    assert None not in [each.execute_s for each in (*recording.statements, *short.statements)]
     assert "do_execute" not in vars(engine.dialect)
 
 
