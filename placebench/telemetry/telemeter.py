@@ -10,6 +10,7 @@ import itertools
 import os
 import resource
 import secrets
+import signal
 import socket
 import sys
 import threading
@@ -313,6 +314,9 @@ class Telemeter:
                 watch.note("transaction", step.kind, started + step.started_s, step.elapsed_s)
 
     def _beat(self) -> None:
+        # uWSGI ends a worker inside of its signal handler, which blocks that signal for its own thread alone: a second
+        # one would come to this thread, and end the process before the rows of `close` are written.
+        signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
         while not self._stop.wait(_BEAT_S):
             if self.file.failed:
                 return
