@@ -300,7 +300,8 @@ def run_folder(arguments: Namespace, name: str) -> Iterator[Path]:
     from placebench.experiment.run_folder import lock
 
     if getattr(arguments, "hosts", None) and not (arguments.host or getattr(arguments, "client_host", None)):
-        raise UsageError("--hosts describes machines, and none is used: name one with --host or --client-host")
+        named = "--host or --client-host" if "client_host" in arguments else "--host"
+        raise UsageError(f"--hosts describes machines, and none is used: name one with {named}")
     folder = _claimed(arguments, name)
     try:
         with lock(folder):
