@@ -269,6 +269,7 @@ class Telemeter:
         if self._pid != os.getpid() or self._stop.is_set():
             return
         self._stop.set()
+        self._beating.join(_BEAT_S)  # it may hold rows that it is about to write
         self.runtime.remove()
         self._note_figures()
         self.file.close()
