@@ -12,7 +12,7 @@ import sys
 import traceback
 from collections.abc import Sequence
 from importlib import import_module
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from placebench import __version__
 from placebench.commands import COMMANDS, Command
@@ -44,28 +44,30 @@ def main(argv: Sequence[str] | None = None) -> int:
     given = list(sys.argv[1:] if argv is None else argv)
     words = _words(given)
     name = " ".join(("placebench", *words))
-    try:
-        arguments = parser_of(" ".join(words)).parse_args(_check_text(given)[len(words) :])
-    except UsageError as error:
-        return _fail(_one_line(error), error.exit_code)
     from placebench.commands import output
-    from placebench.commands.interrupts import EXIT_INTERRUPTED, interrupted_once, leave_closed_streams
+    from placebench.commands.interrupts import EXIT_INTERRUPTED, ReaderGone, interrupted_once
 
-    output.set_verbosity(arguments)
     try:
         with interrupted_once():
+            try:
+                arguments = parser_of(" ".join(words)).parse_args(_check_text(given)[len(words) :])
+            except UsageError as error:
+                return _fail(_one_line(error), error.exit_code)
+            output.set_verbosity(arguments)
             return _run(_command(arguments.command), arguments)
     except (PlacebenchError, ImportError, OSError) as error:
-        if isinstance(error, BrokenPipeError) and leave_closed_streams():
-            return _EXIT_READER_GONE
         if (explained := _explain(error)) is None:
             return _bug()
         if output.is_verbose():
             traceback.print_exc()
         return _fail(f"{name}: {explained}", getattr(error, "exit_code", PlacebenchError.exit_code))
+    except ReaderGone:
+        return _EXIT_READER_GONE
     except KeyboardInterrupt:
         return _fail(f"{name}: interrupted", EXIT_INTERRUPTED)
-    except Exception:  # noqa: BLE001  a bug leaves with its traceback, whatever it is
+    except Exception as error:  # noqa: BLE001  a bug leaves with its traceback, whatever it is
+        if isinstance(error.__cause__, KeyboardInterrupt):  # before Python 3.12, where it came in a __set_name__
+            return _fail(f"{name}: interrupted", EXIT_INTERRUPTED)
         return _bug()
 
 
@@ -101,6 +103,11 @@ class _Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         raise UsageError(f"{self.prog}: {message} (see {self.prog} --help)")
+
+    def _print_message(self, message: str, file: Any = None) -> None:
+        from placebench.commands.output import print_to
+
+        print_to(file or sys.stderr, message.rstrip("\n"))
 
     def _check_value(self, action: argparse.Action, value: object) -> None:
         """Refuse what is none of the choices, and name the one that was probably meant."""

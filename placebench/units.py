@@ -9,9 +9,9 @@ def count(value: float | None) -> str:
     return NOT_MEASURED if value is None else f"{value:,.0f}".replace(",", "\u202f")
 
 
-def numbered(value: int, noun: str) -> str:
-    """A count of things: (1, 'test') → '1 test', (2, 'test') → '2 tests'."""
-    return f"{count(value)} {noun}{'' if value == 1 else 's'}"
+def numbered(value: float, noun: str) -> str:
+    """A count of things, or a mean of counts: (1, 'test') → '1 test', (2, 'test') → '2 tests'."""
+    return f"{average(value)} {noun}{'' if value == 1 else 's'}"
 
 
 def average(value: float | None) -> str:

@@ -10,6 +10,10 @@ from contextlib import contextmanager
 EXIT_INTERRUPTED = 130
 
 
+class ReaderGone(KeyboardInterrupt):
+    """Nobody reads what the command prints, as after `| head`: it ends as it does when it is interrupted."""
+
+
 def interrupts() -> list[signal.Signals]:
     """The signals that end a command: of Ctrl-C, SIGQUIT, kill, and the end of the terminal; not that under nohup."""
     closed = [] if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN else [signal.SIGHUP]
@@ -51,8 +55,8 @@ def stop_event() -> threading.Event:
     return stopped
 
 
-def leave_closed_streams() -> bool:
-    """Send what goes to a closed terminal or pipe to nowhere, instead of failing; return whether there is one."""
+def leave_closed_streams() -> None:
+    """Send what goes to a closed terminal or pipe to nowhere, instead of failing."""
     poller = select.poll()
     for descriptor in (1, 2):
         poller.register(descriptor, 0)
@@ -61,4 +65,3 @@ def leave_closed_streams() -> bool:
     for descriptor in closed:
         os.dup2(nowhere, descriptor)
     os.close(nowhere)
-    return bool(closed)

@@ -196,7 +196,7 @@ def _on_hosts(arguments: Namespace, spec: "LoadSpec") -> "Iterator[LoadSpec]":
         if spec.expect_workers:
             host, _, port = spec.bind.rpartition(":")
             say(
-                f"waiting for {spec.expect_workers} workers at {spec.bind}; on each: "
+                f"waiting for {units.numbered(spec.expect_workers, 'worker')} at {spec.bind}; on each: "
                 f"locust -f - --worker --master-host {host} --master-port {port}"
             )
         yield spec
@@ -208,7 +208,7 @@ def _on_hosts(arguments: Namespace, spec: "LoadSpec") -> "Iterator[LoadSpec]":
 
     bind = _bind(arguments) if arguments.bind else ""
     with load_workers(read_hosts(arguments.hosts), processes=arguments.processes, bind=bind) as workers:
-        say(f"{workers.count} workers on other machines connect to {workers.bind}")
+        say(f"{units.numbered(workers.count, 'worker')} on other machines, to connect to {workers.bind}")
         yield replace(
             spec, processes=1, expect_workers=workers.count, wait_for_workers_s=_CONNECT_LIMIT_S, bind=workers.bind
         )

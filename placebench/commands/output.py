@@ -14,7 +14,9 @@ from argparse import Namespace
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
+
+from placebench.commands.interrupts import ReaderGone, leave_closed_streams
 
 if TYPE_CHECKING:
     from placebench.report import Report
@@ -95,12 +97,21 @@ def say(message: str) -> None:
 
 def warn(message: str) -> None:
     """Print one line on stderr, with --quiet too."""
-    print(message, file=sys.stderr, flush=True)  # noqa: T201
+    print_to(sys.stderr, message)
 
 
 def print_result(text: str) -> None:
     """Print the result of the command, on stdout."""
-    print(text, flush=True)  # noqa: T201
+    print_to(sys.stdout, text)
+
+
+def print_to(stream: IO[str], text: str) -> None:
+    """Print lines; raises ReaderGone where nobody reads them any more."""
+    try:
+        print(text, file=stream, flush=True)
+    except BrokenPipeError:
+        leave_closed_streams()
+        raise ReaderGone from None
 
 
 def print_json(document: Mapping[str, Any]) -> None:

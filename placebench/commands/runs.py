@@ -14,6 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from placebench import units
 from placebench.commands import options
 from placebench.commands.interrupts import interrupted_once
 from placebench.commands.output import emit_report, say, set_verbosity, steps, warn
@@ -286,7 +287,7 @@ def run_comparison(
     valid, invalid = len(comparing.replicates.valid()), len(comparing.replicates.invalid())
     if settings.replicates and valid < _NEEDED:
         discarded = f" ({invalid} were discarded: --resume makes others in their place)" if invalid else ""
-        raise TooFewReplicatesError(f"inconclusive: {valid} replicates, {_NEEDED} needed{discarded}")
+        raise TooFewReplicatesError(f"inconclusive: {units.numbered(valid, 'replicate')}, {_NEEDED} needed{discarded}")
     return folder
 
 
@@ -300,7 +301,8 @@ def run_folder(arguments: Namespace, name: str) -> Iterator[Path]:
     from placebench.experiment.run_folder import lock
 
     if getattr(arguments, "hosts", None) and not (arguments.host or getattr(arguments, "client_host", None)):
-        raise UsageError("--hosts describes machines, and none is used: name one with --host or --client-host")
+        named = "--host or --client-host" if "client_host" in arguments else "--host"
+        raise UsageError(f"--hosts describes machines, and none is used: name one with {named}")
     folder = _claimed(arguments, name)
     try:
         with lock(folder):

@@ -14,6 +14,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
+from placebench import units
 from placebench.errors import PlacebenchError
 from placebench.experiment.client_machine import ClientMachine
 from placebench.experiment.counted_pass import (
@@ -161,7 +162,9 @@ class CompareRun:
     def _prepare(self, databases: VariantDatabases, variants: tuple[Variant, ...]) -> PreparedVariants:
         """Fill a database on each server, and copy it for each variant, migrated as that one wants."""
         data = self._data
-        self._run.begin_step("data", f"seed {data.title}, {data.trees} trees" if data.trees else data.title)
+        self._run.begin_step(
+            "data", f"seed {data.title}, {units.numbered(data.trees, 'tree')}" if data.trees else data.title
+        )
         if self._server is not None:
             self._run.claim_server(self._server)
         urls = {each.name: databases.of(each) for each in variants}
@@ -205,7 +208,7 @@ class CompareRun:
         """
         number, repeated = self._settings.counted_requests, list[str]()
         for variant in prepared.variants:
-            self._run.begin_step("count", f"{variant.name}: count of {number} requests")
+            self._run.begin_step("count", f"{variant.name}: count of {units.numbered(number, 'request')}")
             count = partial(
                 count_on_the_wire,
                 prepared,

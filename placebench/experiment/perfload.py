@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 
+from placebench import units
 from placebench.errors import DatabaseError, LoadError, ServerError, UndecidedError
 from placebench.experiment.counted_pass import count_requests
 from placebench.experiment.data_setup import TopologyData
@@ -147,7 +148,7 @@ class PerfloadRun:
 
     def _prepare(self) -> PassSetup:
         topology, settings = self._topology, self._settings
-        self._run.begin_step("data", f"seed {topology.title}, {topology.trees} trees")
+        self._run.begin_step("data", f"seed {topology.title}, {units.numbered(topology.trees, 'tree')}")
         self._run.watch_server(self._data.server)
         url = self._data.url
         self._run.save(receipt=self._data.receipt, manifest=manifest(url))

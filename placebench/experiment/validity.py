@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Self
 
+from placebench import units
 from placebench.errors import UsageError
 from placebench.experiment.records import LoadResult
 from placebench.loadgen.options import MAX_CONCURRENT
@@ -106,9 +107,9 @@ def machine_problem(
 def block_problem(failures: list[str], *, client_cpu_s: float, wall_s: float, missing: int = 0) -> str | None:
     """The same for one block of requests: failures, *missing* requests, or a client that had no time to wait."""
     if failures:
-        return f"{len(failures)} requests failed, first: {failures[0]}"
+        return f"{units.numbered(len(failures), 'request')} failed, first: {failures[0]}"
     if missing:
-        return f"{missing} requests were not sent"
+        return f"{units.numbered(missing, 'request')} not sent"
     allowed = Rules().client_cpu_at_most
     share = client_cpu_s / wall_s if wall_s else 0.0
     if share > allowed:

@@ -19,7 +19,7 @@ def calibration_sentences(head: RunHead) -> str:
     rounds = f" of {kept['rounds']} rounds" if "rounds" in kept else ""
     here = head.manifest.get("machine", {}).get("processor")
     machine = "This machine" if kept["machine"] == here else f"Another machine ({kept['machine']}, this one is {here})"
-    replicates = f"{metrics[0]['replicates']} replicates{rounds}"
+    replicates = f"{units.numbered(metrics[0]['replicates'], 'replicate')}{rounds}"
     made = f"{machine} was calibrated at {moment(kept['made_at'])} with {replicates} of identical variants (A/A)."
     return " ".join([made, *map(metric_sentences, metrics)])
 

@@ -134,8 +134,8 @@ def _kept_results(pair: ComparedPair, before: WirePass, after: WirePass) -> Iter
     if new_first - old_first >= 1:
         yield (
             f"{pair.variant} keeps results between requests: its start and its first requests sent "
-            f"{units.average(new_first)} statements on tables that later ones do not need; {fewer}. The effect is that "
-            "of repeated requests on data that does not change."
+            f"{units.numbered(new_first, 'statement')} on tables that later ones do not need; {fewer}. The effect "
+            "is that of repeated requests on data that does not change."
         )
     elif new == 0:
         yield (
@@ -149,7 +149,7 @@ def _other_counts(variant: str, counted: WirePass) -> Iterator[str]:
     then, now = counted.table_statements, counted.timed_statements
     if then is not None and now is not None and abs(now - then) > max(_OTHER_COUNT, _OTHER_COUNT * then):
         yield (
-            f"{variant} sends {units.average(now)} statements on tables per request while it is timed, and "
+            f"{variant} sends {units.numbered(now, 'statement')} on tables per request while it is timed, and "
             f"{units.average(then)} when they are counted: its counts are not those of the timed requests."
         )
 

@@ -90,7 +90,7 @@ def moment(stamp: str) -> str:
 
 def data_text(head: RunHead) -> str:
     """Return what the data of a run is, and the seed of its random choices."""
-    trees = f", {units.count(head.trees)} trees" if head.trees else ""
+    trees = f", {units.numbered(head.trees, 'tree')}" if head.trees else ""
     return f"{head.topology}{trees}, seed {head.seed}"
 
 

@@ -71,7 +71,7 @@ def run_report(run: Run, gates: Sequence[Gate] = ()) -> Report:
     compared = _compared_variants(figures)
     checks = _checks(figures, gates)
     concluded = conclusion(figures, checks) if head.command == "compare" else ""
-    replicates = f"{figures.primary.replicates} replicates" if figures.primary else "no replicates"
+    replicates = units.numbered(figures.primary.replicates, "replicate") if figures.primary else "no replicates"
     return Report(
         folder=run.folder,
         name=head.name,

@@ -21,6 +21,7 @@ from placebench.runtime.running_server import POLL_S, RunningServer, ServerSpec
 _BUFFER_BYTES = 65_535
 _UWSGI_BACKLOG = 1024
 _SOCKET_TIMEOUT_S = 300
+_MASTER_STOPS = "graceful shutdown triggered"
 _SYSTEM_BACKLOG = Path("/proc/sys/net/core/somaxconn")
 
 
@@ -36,7 +37,9 @@ class UwsgiServer(RunningServer):
     def stop(self) -> None:
         """Serve the requests in flight, up to grace_s, then end.
 
-        The workers are stopped one by one, because what the master sends is lost on one that is still starting.
+        The master sends SIGHUP to its workers, which is lost on one that is still starting: that one gets another. A
+        worker that is ending would be ended at once by a second one, without its exit hooks: ours never precedes the
+        master's.
         The master checks for workers that are gone once a second, or when the next signal wakes it: that is the
         supervisor's.
         """
@@ -44,10 +47,12 @@ class UwsgiServer(RunningServer):
             give_up_at = time.monotonic() + self._spec.grace_s
             os.kill(self.pid, signal.SIGTERM)
             while (pids := self.worker_pids()) and time.monotonic() < give_up_at:
-                for pid in set(pids) - set(map(int, self._worker_stops.findall(self._log.text()))):
-                    with suppress(ProcessLookupError):
-                        os.kill(pid, signal.SIGHUP)
+                has_signalled = _MASTER_STOPS in self._log.text()
                 time.sleep(POLL_S)
+                if has_signalled:
+                    for pid in set(pids) - set(map(int, self._worker_stops.findall(self._log.text()))):
+                        with suppress(ProcessLookupError):
+                            os.kill(pid, signal.SIGHUP)
         super().stop()
 
     def _command(self, spec: ServerSpec) -> list[str]:

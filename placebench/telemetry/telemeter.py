@@ -10,6 +10,7 @@ import itertools
 import os
 import resource
 import secrets
+import signal
 import socket
 import sys
 import threading
@@ -268,6 +269,7 @@ class Telemeter:
         if self._pid != os.getpid() or self._stop.is_set():
             return
         self._stop.set()
+        self._beating.join(_BEAT_S)  # it may hold rows that it is about to write
         self.runtime.remove()
         self._note_figures()
         self.file.close()
@@ -313,6 +315,9 @@ class Telemeter:
                 watch.note("transaction", step.kind, started + step.started_s, step.elapsed_s)
 
     def _beat(self) -> None:
+        # uWSGI ends a worker inside of its signal handler, which blocks that signal for its own thread alone: a second
+        # one would come to this thread, and end the process before the rows of `close` are written.
+        signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
         while not self._stop.wait(_BEAT_S):
             if self.file.failed:
                 return

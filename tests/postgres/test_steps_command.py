@@ -51,6 +51,6 @@ def test_what_the_command_line_says_goes_over_the_file(server: Server, tmp_path:
     document = json.loads(made.stdout)
 
     assert made.returncode == 3
-    assert made.stderr.splitlines()[-1] == "placebench compare: inconclusive: 1 replicates, 6 needed"
+    assert made.stderr.splitlines()[-1] == "placebench compare: inconclusive: 1 replicate, 6 needed"
     assert (document["seed"], document["trees"], document["topology"]) == (7, 2, "flat-perfload")
     assert [(each["name"], each["decision"]) for each in document["results"]] == [("long", "undecided")]

@@ -27,6 +27,14 @@ def test_a_duration_has_its_natural_unit(seconds: float | None, text: str) -> No
 
 
 @pytest.mark.parametrize(
+    ("value", "text"), [(0, "0 statements"), (1, "1 statement"), (1.5, "1.50 statements"), (2, "2 statements")]
+)
+def test_one_of_a_thing_is_in_the_singular(value: float, text: str) -> None:
+    """Of a mean of counts too."""
+    assert units.numbered(value, "statement") == text
+
+
+@pytest.mark.parametrize(
     ("value", "text"),
     [
         (0, "0 B"),

@@ -92,7 +92,7 @@ def _emit(arguments: Namespace, receipt: "SeedReceipt", consumers: int, allocati
     emit(
         arguments,
         text=lambda: (
-            f"{receipt.topology}, {units.count(receipt.trees)} trees, seed {receipt.seed}, by_{receipt.loader}:"
+            f"{receipt.topology}, {units.numbered(receipt.trees, 'tree')}, seed {receipt.seed}, by_{receipt.loader}:"
             f" {units.count(receipt.providers)} providers, {units.count(receipt.inventories)} inventories,"
             f" {units.count(receipt.provider_traits)} traits and {units.count(receipt.provider_aggregates)} aggregates"
             f" of providers{used} in {units.duration(receipt.elapsed_s)}; digest {receipt.digest}"

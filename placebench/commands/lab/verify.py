@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
+from placebench import units
 from placebench.commands import Command, options
 from placebench.commands.output import emit, progress, say
 from placebench.errors import GateFailedError, SeedError, VariantError
@@ -65,7 +66,8 @@ def _run(arguments: Namespace) -> int:
         emit(
             arguments,
             text=lambda: (
-                f"{len(variants)} variants send the same responses to {len(requests)} requests; data digest {digest}"
+                f"{len(variants)} variants send the same responses to {units.numbered(len(requests), 'request')}; "
+                f"data digest {digest}"
             ),
             document=lambda: {
                 "data_digest": digest,

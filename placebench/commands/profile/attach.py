@@ -55,7 +55,7 @@ def _run(arguments: Namespace) -> int:
         came, interrupted = _recorded(attachments, arguments)
     dropped = sum(each.dropped for each in attachments)
     if dropped:
-        say(f"{dropped} requests came faster than they could be read, and were left out")
+        say(f"{units.numbered(dropped, 'request')} left out: too fast to be read")
     if not came:
         if interrupted:
             raise KeyboardInterrupt
@@ -66,7 +66,7 @@ def _run(arguments: Namespace) -> int:
     processes = {pid for pid, _ in came}
     _say_names([recording for _, recording in came])
     merged = Recording.merge((recording for _, recording in came), name=f"process {arguments.pid}")
-    say(f"{len(came)} requests of {len(processes)} processes")
+    say(f"{units.numbered(len(came), 'request')} of {len(processes)} process{'' if len(processes) == 1 else 'es'}")
     emit_recording(arguments, merged, write_recording(merged, arguments.out, ()))
     if interrupted:
         raise KeyboardInterrupt
@@ -127,7 +127,7 @@ def _say_names(recordings: "Sequence[Recording]") -> None:
     totals = {name: sum(each.elapsed_s for each in group) for name, group in by_name.items()}
     for name, total in sorted(totals.items(), key=lambda item: -item[1])[:20]:
         count = len(by_name[name])
-        say(f"{name}: {count} requests, {units.duration(total / count)} on average")
+        say(f"{name}: {units.numbered(count, 'request')}, {units.duration(total / count)} on average")
 
 
 COMMANDS = {"profile attach": Command(_configure, _run)}

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Generic, Self, TypeVar
 
+from placebench import units
 from placebench.errors import DatabaseError, GateFailedError, PlacebenchError, UndecidedError
 from placebench.experiment.databases import SeededData
 from placebench.experiment.environment import manifest
@@ -134,7 +135,7 @@ class StudyRun:
         data = self._setup.data
         with self._run.recorded():
             _keep_whole_lines(self._path)
-            self._run.begin_step("data", f"seed {self._topology.title}, {self._topology.trees} trees")
+            self._run.begin_step("data", f"seed {self._topology.title}, {units.numbered(self._topology.trees, 'tree')}")
             self._run.claim_server(data.server)
             described = manifest(data.url)
             self._run.record_environment(receipt=data.receipt, manifest=described)

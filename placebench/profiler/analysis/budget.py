@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Self
 
+from placebench import units
 from placebench.errors import ProfilerError
 from placebench.gates import COUNT, Gate, parse_gate
 from placebench.profiler.analysis.findings import find
@@ -79,7 +80,8 @@ def _unknown(recording: RecordingData) -> dict[str, str]:
         return dict.fromkeys(METRICS, "the profiler was off")
     unknown: dict[str, str] = {}
     if recording.dropped:
-        unknown = dict.fromkeys(METRICS[1:], f"{recording.dropped} statements beyond the limit were not kept")
+        dropped = f"{units.numbered(recording.dropped, 'statement')} beyond the limit not kept"
+        unknown = dict.fromkeys(METRICS[1:], dropped)
     done = [each for each in recording.statements if each.error is None]
     without = {
         "rows": sum(each.row_count is None and each.kind == "read" for each in done),

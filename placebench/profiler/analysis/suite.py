@@ -14,6 +14,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, Self
 
+from placebench import units
 from placebench.errors import ProfilerError
 from placebench.profiler.analysis.findings import Finding, find
 from placebench.profiler.model.files import write_whole
@@ -96,7 +97,7 @@ class ProfiledTest:
         elif recording.gaps:
             unknown = "; ".join(recording.gaps)
         elif recording.dropped:
-            unknown = f"{recording.dropped} statements were beyond the limit of a recording"
+            unknown = f"{units.numbered(recording.dropped, 'statement')} beyond the limit of a recording"
         by_fingerprint: dict[str, list[Statement]] = {}
         for statement in recording.statements:
             by_fingerprint.setdefault(statement.fingerprint, []).append(statement)

@@ -77,7 +77,7 @@ class RecordingSummary:
             *(_line(group, self.requests) for group in self.groups[:_MOST_LINES]),
         ]
         if (more := len(self.groups) - _MOST_LINES) > 0:
-            lines.append(f"  and {units.count(more)} statements that took less")
+            lines.append(f"  and {units.numbered(more, 'statement')} that took less")
         return "\n".join(lines)
 
     def mean(self, value: float | None) -> float | None:

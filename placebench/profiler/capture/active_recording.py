@@ -12,6 +12,7 @@ from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 from weakref import ref
 
+from placebench import units
 from placebench.profiler.capture.connection_state import ConnectionState, database_address, driver_connection
 from placebench.profiler.capture.options import Clock, Clocks, Options, inside_event_loop
 from placebench.profiler.capture.pending_statement import PendingStatement, RecordingContext
@@ -171,7 +172,7 @@ class ActiveRecording(RecordingContext):
         recording.dropped = self.dropped
         recording.error = self.error
         if late := sum(pending.awaits_plan for pending in self.statements):
-            self.note(f"no plans of {late} statements: their transaction went on when the recording ended")
+            self.note(f"no plans of {units.numbered(late, 'statement')}: the transaction went on after the recording")
         recording.missed = self.missed
         recording.overlapping = self._overlapping()
         recording.plan_setup_s = self.plan_setup_s

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
+from placebench import units
 from placebench.errors import ProfilerError
 from placebench.profiler.model.files import checked
 from placebench.profiler.model.statement import Checkout, RecordedRequest, Span, Statement, Transaction
@@ -82,8 +83,8 @@ class RecordingData:
         found = [f"a hook failed, what it measures is missing: {hook}" for hook in self.failed_hooks]
         if self.missed:
             found.append(
-                f"{self.missed} statements ran meanwhile where no recording saw them and are in no figure: give their "
-                "threads a copy of the context (contextvars.copy_context().run)"
+                f"{units.numbered(self.missed, 'statement')} ran meanwhile unseen by any recording, in no figure: "
+                "give threads a copy of the context (contextvars.copy_context().run)"
             )
         return tuple(found)
 

@@ -176,7 +176,7 @@ def _changes_table(changes: list[SqlCountChange]) -> list[str]:
     ]
     parts = table(("test", "statements", "duplicates", "n+1", "added"), rows)
     if len(changes) > _MOST_ROWS:
-        parts.append(f"And {len(changes) - _MOST_ROWS} more tests.")
+        parts.append(f"And {units.numbered(len(changes) - _MOST_ROWS, 'more test')}.")
     return parts
 
 

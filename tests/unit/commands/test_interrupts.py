@@ -4,6 +4,9 @@ import os
 import signal
 import subprocess
 import sys
+from pathlib import Path
+
+import pytest
 
 from placebench.commands.interrupts import interrupts
 
@@ -44,3 +47,34 @@ def test_what_nobody_reads_any_more_goes_nowhere() -> None:
 
     assert (stdout, process.returncode) == ("y\n", 0)
     assert (stderr, unread.returncode) == ("x\n", 0)
+
+
+INTERRUPTED_IMPORT = """
+import os, signal, sys
+
+class Interrupt:
+    def __set_name__(self, *_):
+        os.kill(os.getpid(), signal.SIGINT)
+
+class Finder:
+    def find_spec(self, name, *_):
+        if name == sys.argv[1] and sys.argv[2] == "in a class":
+            type("Class", (), {"attribute": Interrupt()})
+        elif name == sys.argv[1]:
+            os.kill(os.getpid(), signal.SIGINT)
+
+sys.meta_path.insert(0, Finder())
+from placebench.cli import main
+sys.exit(main(["profile", "run", "script.py"]))
+"""
+
+
+@pytest.mark.parametrize("place", ["in a module", "in a class"])
+@pytest.mark.parametrize("module", ["placebench.commands.profile.run", "placebench.profiler.integrations.application"])
+def test_an_interrupt_while_the_command_is_imported(module: str, place: str, tmp_path: Path) -> None:
+    """One line, also where Python before 3.12 makes a RuntimeError of it."""
+    (tmp_path / "script.py").write_text("")
+    command = [sys.executable, "-c", INTERRUPTED_IMPORT, module, place]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+
+    assert (done.returncode, done.stderr) == (130, "placebench profile run: interrupted\n")

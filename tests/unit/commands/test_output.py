@@ -138,12 +138,17 @@ def test_letters_that_the_terminal_lacks_are_escaped(recording: Path, format: st
         assert done.stdout.startswith(b"GET /\\xfc: ")
 
 
-def test_a_reader_that_ends_early_is_no_failure_to_explain(recording: Path) -> None:
-    """As in `placebench profile show PATH | true`: no line, and the exit code of a program that SIGPIPE ends."""
+@pytest.mark.parametrize(
+    "line", [["profile", "show", "RECORDING", "--json"], ["--help"], ["--print-completion", "bash"]], ids=" ".join
+)
+def test_a_reader_that_ends_early_is_no_failure_to_explain(recording: Path, line: list[str]) -> None:
+    """As in `placebench --help | true`: no line, and the exit code of a program that SIGPIPE ends."""
     theirs, ours = os.pipe()
     os.close(theirs)
+    command = [sys.executable, "-m", "placebench", *(str(recording) if word == "RECORDING" else word for word in line)]
+    environ = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
     with os.fdopen(ours) as stdout:
-        done = _show(recording, "--json", "--quiet", stdout=stdout)
+        done = subprocess.run(command, stdout=stdout, stderr=subprocess.PIPE, env=environ, check=False)
 
     assert (done.returncode, done.stderr) == (141, b"")
 

@@ -89,7 +89,7 @@ def test_the_table_of_many_requests_is_of_the_mean_one() -> None:
     assert lines[4] == "      1.50 s  1.50 x  select a  (1.50 failed)"
 
 
-@pytest.mark.parametrize(("number", "more"), [(25, []), (26, ["  and 1 statements that took less"])])
+@pytest.mark.parametrize(("number", "more"), [(25, []), (26, ["  and 1 statement that took less"])])
 def test_twenty_five_statements_are_told(number: int, more: list[str]) -> None:
     """Each in at most 90 characters."""
     statements = [statement(f"{place}", sql="s" * 91, execute_s=1.0) for place in range(number)]

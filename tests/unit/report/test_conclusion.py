@@ -149,6 +149,7 @@ def test_what_failed_is_named_and_a_gate_that_did_not_pass_forbids_the_claim(fig
     ("base", "quick", "expected"),
     [
         ((11.0, 0.0), (0.0, 11.0), "quick keeps results between requests: its start and its first requests sent 11"),
+        ((11.0, 0.0), (0.0, 1.0), "its start and its first requests sent 1 statement on tables"),
         ((11.0, 3.0), (1.0, 14.0), "quick keeps results between requests"),
         ((11.0, 0.0), (0.0, 0.0), "quick sends no statements on tables, base 11 per request"),
         ((11.0, 0.0), (1.0, 0.0), ""),

@@ -12,7 +12,8 @@ from placebench import paths, results
 from placebench.cli import main
 from placebench.experiment.records import FailedPart
 from placebench.report import build_report, parse_gates, published_document, render_text, write_report
-from placebench.report.renderers import align
+from placebench.report.model import Column, Section, Table
+from placebench.report.renderers import align, render_html
 
 
 def test_a_table_is_align() -> None:
@@ -121,6 +122,17 @@ def test_parts_that_failed_are_named(tmp_path: Path) -> None:
         ("count", "naive", True),
     ]
     assert "secret" not in json.dumps(document_of(run))
+
+
+def test_code_in_a_table_is_code_on_the_page(tmp_path: Path) -> None:
+    """In the first column as in the others; tags in it are escaped."""
+    columns = (Column("name", lambda row: row[0]), Column("value", lambda row: row[1]))
+    table = Table("Table", columns, [("`slots` of <a>", "`sets`")])
+    report = build_report(results.load(write_run(tmp_path / "run")))
+
+    page = render_html(replace(report, sections=[Section("Section", [table])]))
+
+    assert '<th scope="row"><code>slots</code> of &lt;a&gt;</th><td><code>sets</code></td>' in page
 
 
 def test_replicates_that_were_all_discarded_are_counted(tmp_path: Path) -> None:

@@ -1,7 +1,10 @@
 """What the middleware writes about a request, through the eyes of the reading side."""
 
+import os
+import signal
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +13,9 @@ from sqlalchemy import create_engine, text
 from sqlalchemy.pool import StaticPool
 
 from placebench import SqlProfiler
+from placebench.experiment.http_request import get
+from placebench.runtime.application_servers import serve
+from placebench.runtime.running_server import ServerSpec
 from placebench.telemetry import Telemeter, Telemetry, load
 from placebench.telemetry.telemeter import WATCH_KEY
 
@@ -168,3 +174,56 @@ def test_a_folder_that_cannot_be_made_changes_no_answer(tmp_path: Path) -> None:
 
     assert ask(telemeter.wsgi(ok)) == b"well"
     telemeter.close()
+
+
+SLOW_END = """
+import atexit, os, time
+from placebench.telemetry import Telemeter
+
+def answer(environ, start_response):
+    atexit.register(time.sleep, 0.3)
+    time.sleep(0.3)
+    start_response("200 OK", [])
+    return [b"well"]
+
+application = Telemeter(os.environ["PLACEBENCH_TELEMETRY"]).wsgi(answer)
+"""
+
+
+@pytest.fixture
+def slow_end(tmp_path: Path) -> ServerSpec:
+    """A worker under uWSGI that takes some time for a request, and to end."""
+    (tmp_path / "slow_end.py").write_text(SLOW_END)
+    return ServerSpec("none", module="slow_end:application", telemetry=tmp_path / "telemetry", folder=tmp_path)
+
+
+def server_paths(spec: ServerSpec) -> list[tuple[str]]:
+    """The path of each request that its workers have written."""
+    assert spec.telemetry is not None
+    return rows(load(spec.telemetry), "path")
+
+
+def test_a_second_signal_does_not_cut_off_the_last_rows(slow_end: ServerSpec) -> None:
+    """It comes while a worker ends because of the first one."""
+    with serve(slow_end) as server:
+        get(server.url, "/orders/17")
+        (worker,) = server.worker_pids()
+        os.kill(worker, signal.SIGHUP)
+        while "Gracefully killing" not in server.log_tail():
+            time.sleep(0.01)
+        os.kill(worker, signal.SIGHUP)
+
+    assert ("/orders/<id>",) in server_paths(slow_end)
+
+
+def test_a_busy_worker_of_a_slow_master_writes_its_last_rows(slow_end: ServerSpec) -> None:
+    """The master gets no CPU until the request in flight is over."""
+    with serve(slow_end) as server, ThreadPoolExecutor(2) as pool:
+        in_flight = pool.submit(get, server.url, "/orders/17")
+        os.kill(server.pid, signal.SIGSTOP)
+        stopped = pool.submit(server.stop)
+        in_flight.result()
+        os.kill(server.pid, signal.SIGCONT)
+        stopped.result()
+
+    assert ("/orders/<id>",) in server_paths(slow_end)
