@@ -173,11 +173,13 @@ class DialectTimer:
     def __init__(self, dialect: Any) -> None:
         # Weakly: what is kept for a dialect must not keep it.
         self._dialect = ref(dialect)
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # the collection of garbage may end a recording
         self._recorders: list[Mapping[str, Replacement]] = []
-        # By name, what the object had before, None if nothing, and has since.
+        # By name, what the object had before (None if nothing) and what it has now; empty while nothing is recorded.
         self._before: dict[str, Any] = {}
-        self._installed: dict[str, Any] = {}
+        self._now: dict[str, Any] = {}
+        # What somebody else has exchanged over ours, which is called through theirs from then on.
+        self._covered: set[str] = set()
 
     @staticmethod
     def of(dialect: Any) -> "DialectTimer":
@@ -201,21 +203,22 @@ class DialectTimer:
         dialect = self._dialect()
         own = vars(dialect)
         if not self._recorders:
-            self._before = {name: own.get(name) for each in recorders for name in each}
-            self._installed = dict(self._before)
+            self._before = {name: own.get(name) for each in recorders for name in each if name not in self._covered}
+            self._now = dict(self._before)
         for name, before in self._before.items():
-            call = before or getattr(dialect, name)
-            if own.get(name) is not self._installed[name]:  # somebody else has exchanged it since
+            if own.get(name) is not self._now[name]:
+                self._covered.add(name)
                 continue
-            if not recorders and before is None:
-                own.pop(name, None)
-                continue
-            if before is None:
-                call = getattr(type(dialect), name).__get__(dialect)
+            call = before or getattr(type(dialect), name).__get__(dialect)
             for each in recorders:
                 call = each[name](call)
-            own[name] = self._installed[name] = call
+            if recorders or before is not None:
+                own[name] = self._now[name] = call
+            else:
+                del own[name]
         self._recorders = recorders
+        if not recorders:
+            self._before, self._now = {}, {}
 
 
 _TIMERS: "WeakKeyDictionary[Any, DialectTimer]" = WeakKeyDictionary()

@@ -60,7 +60,7 @@ class Hooks(DriverRecorder):
         self._engines: WeakSet[Engine] = WeakSet()
         self._connections: WeakSet[Connection] = WeakSet()
         self._dialects: WeakKeyDictionary[Any, DialectTimer] = WeakKeyDictionary()
-        self._switching = threading.Lock()
+        self._switching = threading.RLock()  # the collection of garbage may end a recording
         self._databases: WeakKeyDictionary[Pool, DatabaseAddress | None] = WeakKeyDictionary()
         self._checkouts: WeakKeyDictionary[Any, PendingCheckout] = WeakKeyDictionary()  # by the pool's record of it
         self._listeners: dict[str, Callable[..., Any]] = {

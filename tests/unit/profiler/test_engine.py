@@ -85,11 +85,12 @@ def test_methods_that_somebody_else_has_exchanged_stay_theirs(profiler: SqlProfi
     with profiler.record("second") as during:
         second = exchange("second")
         query_text(engine)
-    query_text(engine)
+    with profiler.record("third") as after:
+        query_text(engine)
 
     assert (given_back, engine.dialect.do_execute is second) == (True, True)
     assert called == ["first", "second", "first", "second", "first"]
-    assert (before.statement_count, during.statement_count) == (1, 1)
+    assert [each.statement_count for each in (before, during, after)] == [1, 1, 1]
 
 
 @pytest.mark.parametrize("when", ["before", "resting", "awake"])
@@ -154,13 +155,16 @@ def test_two_profilers_of_one_engine_wake_and_rest_together(engine: Engine) -> N
 def test_nothing_keeps_an_engine_that_is_gone() -> None:
     """An application that makes many engines leaks none of them."""
     engine = create_engine("sqlite://")
-    gone = weakref.ref(engine)
-    SqlProfiler(engine).remove()
+    gone = weakref.ref(engine), weakref.ref(engine.dialect)
+    profiler = SqlProfiler(engine)
+    with profiler.record("once"):
+        query(engine)
+    profiler.remove()
     engine.dispose()
-    del engine
+    del engine, profiler
     gc.collect()
 
-    assert gone() is None
+    assert [each() for each in gone] == [None, None]
 
 
 @pytest.mark.parametrize(("mode", "most"), [("light", 11), ("full", 17)])
