@@ -154,7 +154,7 @@ def _timed_execute(execute: Callable[..., Any], recorder: ExecutionRecorder) -> 
         finally:
             connection.placebench_execution = execution.outer
             pending = execution.pending
-            if pending is not None:
+            if pending is not None and pending.executing:
                 pending.executing = False
                 if pending.execute_s is None:  # its cursor is timed for another profiler
                     pending.leave_execute(None)
