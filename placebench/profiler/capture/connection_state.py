@@ -4,6 +4,7 @@ The main classes are `ConnectionState` and `SocketMeter`. Linux reports the byte
 TLS they are not those of the protocol, and a Unix socket does not count: both are "not measured".
 """
 
+import functools
 import socket
 import struct
 from typing import Any
@@ -30,14 +31,15 @@ class SocketMeter:
     def __init__(self, descriptor: int) -> None:
         import ctypes  # takes longer to import than all of this module, and SQLite needs none
 
-        self._read = ctypes.PyDLL(None).getsockopt
         self._info = ctypes.create_string_buffer(_SIZE)
         self._size = ctypes.c_uint(_SIZE)
-        self._arguments = (descriptor, _TCP, _TCP_INFO, self._info, ctypes.byref(self._size))
+        # Made here, else they would be in each call.
+        numbers = [ctypes.c_int(each) for each in (descriptor, _TCP, _TCP_INFO or 0)]
+        self._read = functools.partial(ctypes.PyDLL(None).getsockopt, *numbers, self._info, ctypes.byref(self._size))
 
     def read(self) -> tuple[int, int]:
         """Bytes sent (and acknowledged) and received since the connection was made. Raises OSError if it is closed."""
-        if self._read(*self._arguments) or self._size.value < _SIZE:
+        if self._read() or self._size.value < _SIZE:
             raise OSError("no TCP socket, or a kernel whose TCP_INFO has no byte counters")
         counters: tuple[int, int] = _unpack_counters(self._info, _OFFSET)
         return counters

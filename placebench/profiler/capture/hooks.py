@@ -546,7 +546,8 @@ def _count_batches(pending: PendingStatement, context: Any) -> None:
 def _describe(pending: PendingStatement, info: _StatementInfo, statement: str, parameters: object) -> None:
     """Fill in what all modes but light know of a statement before it runs."""
     recording = pending.recording
-    pending.caller, pending.outer_caller = find_callers(sys._getframe(3), recording.application)
+    # Below are three functions of ours and three or more of SQLAlchemy's.
+    pending.caller, pending.outer_caller = find_callers(sys._getframe(6), recording.application)
     if info.writes:
         recording.duplicates.add_write(info.table)
         pending.repeated = False

@@ -88,7 +88,13 @@ class _DuplicateDetector:
             sql += str([times for table, times in self._writes.items() if table in lowered])
         values = tuple(parameters.values()) if isinstance(parameters, dict) else parameters
         try:
-            key = hash((sql, _as_bytes(values)))
+            try:
+                # Equal where values are, as their hashes are not: that of -1 is that of -2. Version 2 is the last one
+                # without marks of what is in memory only once.
+                shown: bytes | str = marshal.dumps(values, 2)
+            except ValueError:  # a date, a decimal number, a value of the application's own class
+                shown = repr(values)
+            key = hash((sql, shown))
         except Exception:  # noqa: BLE001  a value of the application's own class, which cannot be shown
             return None
         repeated = key in self._statements
@@ -112,14 +118,6 @@ class _DuplicateDetector:
             self._kept += len(new)
             firsts.update(dict.fromkeys(new, statement))
         return sum(firsts[key] != statement for key in known)
-
-
-def _as_bytes(values: Any) -> bytes | str:
-    """What differs where values differ, as their hashes do not: that of -1 is that of -2."""
-    try:
-        return marshal.dumps(values, 2)  # the last version without marks of what is in memory only once
-    except ValueError:  # a date, a decimal number, a value of the application's own class
-        return repr(values)
 
 
 class RecordingContext:
