@@ -5,7 +5,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from sqlalchemy import Connection, Engine, case, delete, func, insert, select
+from sqlalchemy import Connection, case, delete, func, insert, select
 from sqlalchemy.exc import DBAPIError
 
 from placebench.reference.api.problems import BadRequest, Conflict
@@ -216,11 +216,6 @@ def _read_used(
     return {(row[0], row[1]): (int(row[2]), int(row[3])) for row in connection.execute(query)}
 
 
-def _supports_at_once(engine: Engine) -> bool:
-    """Whether several statements with values can be sent to this database in one message."""
-    return engine.dialect.name == "postgresql" and engine.dialect.driver == "psycopg2"
-
-
 def _write_at_once(connection: Connection, claim: ConsumerClaim) -> bool:
     """Write the claim in one round trip; False if nothing was written and `claims.write` has to see to it.
 
@@ -369,9 +364,7 @@ EXECUTE placebench_claim (%(consumer)s, %(generation)s, %(project)s, %(user)s, %
 
 def _claim_at_once(database: Database, claim: ConsumerClaim) -> None:
     """One round trip."""
-    if _supports_at_once(database.engine) and database.write_at_once(
-        lambda connection: _write_at_once(connection, claim)
-    ):
+    if database.takes_messages and database.write_at_once(lambda connection: _write_at_once(connection, claim)):
         return
     _claim_step_by_step(database, claim)
 
