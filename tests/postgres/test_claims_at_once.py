@@ -286,4 +286,4 @@ def test_nothing_is_sent_after_the_message(on_postgresql: Engine) -> None:
 
     assert "SELECT 1 AS read" == sent_last(read)
     assert sent_last(lambda: delete_allocations(database, consumer)).strip().startswith("SELECT FROM consumers")
-    assert "placebench_claim" in sent_last(lambda: WRITERS["at_once"](database, claim))
+    assert "placebench_claim_as_new" in sent_last(lambda: WRITERS["at_once"](database, claim))
