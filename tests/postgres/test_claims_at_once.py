@@ -1,14 +1,19 @@
-"""The two ways to write a claim agree: in one round trip on PostgreSQL, and step by step in portable SQL on SQLite."""
+"""The two ways to write a claim or a release agree: in one round trip on PostgreSQL, and step by step on SQLite."""
 
 import random
 from collections import Counter
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import Engine, event, insert, select, text, update
+import pytest
+from sqlalchemy import Engine, NullPool, create_engine, delete, event, insert, select, text, update
 
 from placebench import tables
-from placebench.reference.api.problems import Problem
+from placebench.reference.api.problems import NotFound, Problem
+from placebench.reference.store.allocations import delete_allocations, read_consumer_allocations
 from placebench.reference.store.claims import PLAN_SERVES, WRITERS
 from placebench.reference.store.consumers import ConsumerClaim
 from placebench.reference.store.database import Database
@@ -57,9 +62,14 @@ def drawn(chance: random.Random, generations: Counter[str]) -> ConsumerClaim:
 
 
 def outcome(way: str, database: Database, claim: ConsumerClaim) -> tuple[str, str]:
-    """What the client would be told."""
+    """What the client would be told of a claim."""
+    return told_of(lambda: WRITERS[way](database, claim))
+
+
+def told_of(write: Callable[[], None]) -> tuple[str, str]:
+    """What the client would be told of a write."""
     try:
-        WRITERS[way](database, claim)
+        write()
     except Problem as problem:
         return f"{problem.status.value} {problem.code}", problem.detail
     return "204", ""
@@ -80,11 +90,18 @@ def content(engine: Engine) -> dict[str, list[Any]]:
 
 
 def test_both_ways_give_the_same_answers_and_leave_the_same_rows(on_postgresql: Engine, on_sqlite: Engine) -> None:
-    """600 random claims one after the other, many of them refused; the statements are prepared anew on the way."""
+    """600 random claims one after the other, many of them refused; the statements are prepared anew on the way. After
+    every tenth a consumer is released, who may have nothing."""
     quick, plain = provide(on_postgresql), provide(on_sqlite)
     chance, generations, seen = random.Random(7), Counter[str](), Counter[str]()
 
-    for _ in range(600):
+    for number in range(600):
+        if number % 10 == 9:
+            consumer = str(UUID(int=100 + chance.randrange(12)))
+            told = told_of(lambda who=consumer: delete_allocations(plain, who))
+            assert told == told_of(lambda who=consumer: delete_allocations(quick, who)), consumer
+            seen[told[0]] += 1
+            generations[consumer] = 0
         claim = drawn(chance, generations)
         told = outcome("step_by_step", plain, claim)
         assert told == outcome("at_once", quick, claim), claim
@@ -96,6 +113,8 @@ def test_both_ways_give_the_same_answers_and_leave_the_same_rows(on_postgresql: 
     assert (
         min(seen[status] for status in ("204", "409 placement.undefined_code", "409 placement.concurrent_update")) > 40
     )
+    assert min(generations.values()) == 0
+    assert seen["404 placement.undefined_code"] > 5
     assert PLAN_SERVES < 600
 
 
@@ -147,3 +166,124 @@ def test_a_claim_is_one_message_and_a_forgotten_statement_no_failure(on_postgres
     assert [1, 1, 1] == [counts[1], counts[2], counts[4]]
     assert counts[0] > 10
     assert counts[3] > 10
+
+
+def test_allocations_without_a_consumer_are_replaced_and_released(on_postgresql: Engine, on_sqlite: Engine) -> None:
+    """As Placement of 2018 left some: a claim of a new consumer replaces them, and a release removes them."""
+    claim = ConsumerClaim(str(UUID(int=100)), None, "blue", "user", "INSTANCE", {PROVIDERS[0]: {"VCPU": 2}})
+    orphans = [
+        {"consumer_id": str(UUID(int=number)), "resource_provider_id": 1, "resource_class_id": 0, "used": 1}
+        for number in (100, 101)
+    ]
+
+    def left(way: str, engine: Engine) -> list[Any]:
+        database = provide(engine)
+        WRITERS[way](database, ConsumerClaim(str(UUID(int=99)), None, "blue", "user", "INSTANCE", claim.allocations))
+        with engine.begin() as connection:
+            connection.execute(insert(tables.allocations), orphans)
+        WRITERS[way](database, claim)
+        delete_allocations(database, orphans[1]["consumer_id"])
+        return content(engine)["allocations"]
+
+    expected = [(str(UUID(int=99)), 1, 0, 2), (claim.consumer, 1, 0, 2)]
+
+    assert expected == left("step_by_step", on_sqlite)
+    assert expected == left("at_once", on_postgresql)
+
+
+def test_a_consumer_without_allocations_is_not_released(on_postgresql: Engine, on_sqlite: Engine) -> None:
+    """Its row stays where there is nothing to take from it."""
+    claim = ConsumerClaim(str(UUID(int=100)), None, "blue", "user", "INSTANCE", {PROVIDERS[0]: {"VCPU": 2}})
+
+    def left(engine: Engine) -> list[Any]:
+        database = provide(engine)
+        WRITERS["step_by_step"](database, claim)
+        with engine.begin() as connection:
+            connection.execute(delete(tables.allocations))
+        with pytest.raises(NotFound, match=claim.consumer):
+            delete_allocations(database, claim.consumer)
+        return content(engine)["consumers"]
+
+    expected = [(claim.consumer, 1, "blue", "INSTANCE")]
+
+    assert expected == left(on_sqlite)
+    assert expected == left(on_postgresql)
+
+
+def test_releases_beside_claims_of_the_same_consumer_leave_nothing_behind(on_postgresql: Engine) -> None:
+    """Two threads claim for one consumer, at the generation that they read, and two release it: each time it has
+    allocations and a row then, or neither. A release that did not see a claim's allocations would leave them."""
+    database, consumer = provide(on_postgresql), str(UUID(int=100))
+
+    def write(number: int) -> None:
+        with suppress(Problem):
+            if number % 2:
+                delete_allocations(database, consumer)
+                return
+            with database.read_at_once() as connection:
+                generation = read_consumer_allocations(connection, consumer).get("consumer_generation")
+            claimed = {PROVIDERS[0]: {"VCPU": 1}}
+            WRITERS["at_once"](database, ConsumerClaim(consumer, generation, "blue", "user", "INSTANCE", claimed))
+
+    seen = Counter[tuple[int, int]]()
+    with ThreadPoolExecutor(4) as pool:
+        for _ in range(150):
+            list(pool.map(write, range(4)))
+            left = content(on_postgresql)
+            seen[len(left["allocations"]), len(left["consumers"])] += 1
+
+    assert {(0, 0), (1, 1)} == set(seen)
+
+
+def test_a_release_waits_for_a_claim_and_takes_what_it_has_written(
+    on_postgresql: Engine, eventually: Callable[[Callable[[], bool]], bool]
+) -> None:
+    """The claim has replaced the consumer's allocations and is not committed when the release begins."""
+    database, consumer = provide(on_postgresql), str(UUID(int=100))
+    row = {"consumer_id": consumer, "resource_provider_id": 1, "resource_class_id": 0, "used": 3}
+    waiting = text("SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'")
+    WRITERS["at_once"](database, ConsumerClaim(consumer, None, "blue", "user", "INSTANCE", {PROVIDERS[0]: {"VCPU": 2}}))
+
+    def is_waiting() -> bool:
+        with on_postgresql.connect() as connection:
+            return connection.scalar(waiting) == 1
+
+    with ThreadPoolExecutor(1) as pool:
+        with on_postgresql.begin() as connection:
+            connection.execute(update(tables.consumers).values(generation=2))
+            connection.execute(delete(tables.allocations))
+            connection.execute(insert(tables.allocations).values(row))
+            release = pool.submit(delete_allocations, database, consumer)
+            assert eventually(is_waiting)
+        release.result()
+    left = content(on_postgresql)
+
+    assert [] == left["allocations"] == left["consumers"]
+
+
+def test_nothing_is_sent_after_the_message(on_postgresql: Engine) -> None:
+    """Not after a snapshot has set an isolation level and read-only mode, which the next snapshot has again."""
+    database, consumer = provide(on_postgresql), str(UUID(int=100))
+    claim = ConsumerClaim(consumer, None, "blue", "user", "INSTANCE", {PROVIDERS[0]: {"VCPU": 2}})
+    last = text("SELECT query FROM pg_stat_activity WHERE pid = :pid")
+
+    def sent_last(use: Callable[[], Any]) -> str:
+        with database.snapshot() as connection:
+            assert connection.scalar(text("SHOW transaction_isolation")) == "repeatable read"
+            assert connection.scalar(text("SHOW transaction_read_only")) == "on"
+            pid = connection.scalar(text("SELECT pg_backend_pid()"))
+        use()
+        with other.connect() as connection:
+            return connection.scalars(last, {"pid": pid}).one()
+
+    def read() -> None:
+        with database.read_at_once() as connection:
+            connection.execute(text("SELECT 1 AS read"))
+
+    on_postgresql.dispose()  # so that the pool has one connection from now on
+    other = create_engine(on_postgresql.url, poolclass=NullPool)
+    WRITERS["at_once"](database, claim)
+
+    assert "SELECT 1 AS read" == sent_last(read)
+    assert sent_last(lambda: delete_allocations(database, consumer)).strip().startswith("SELECT FROM consumers")
+    assert "placebench_claim_as_new" in sent_last(lambda: WRITERS["at_once"](database, claim))

@@ -3,10 +3,24 @@
 from collections.abc import Iterable
 from typing import Any, Final
 
-from sqlalchemy import ColumnElement, Connection, FromClause, Select, bindparam, delete, distinct, func, literal, select
+from sqlalchemy import (
+    Column,
+    ColumnElement,
+    Connection,
+    FromClause,
+    ScalarSelect,
+    Select,
+    bindparam,
+    delete,
+    distinct,
+    func,
+    literal,
+    select,
+)
 
 from placebench.reference.api.problems import NotFound
-from placebench.reference.store.consumers import delete_consumer
+from placebench.reference.store.database import Database
+from placebench.reference.store.providers import known_provider, select_with_inventories
 from placebench.tables import (
     allocations,
     consumer_types,
@@ -24,9 +38,10 @@ _NO_TYPE: Final = "unknown"
 def read_consumer_allocations(connection: Connection, consumer: str) -> dict[str, Any]:
     """Return the document of a consumer: {"allocations": {}} alone if it has nothing.
 
-    SELECT rp.uuid, rp.generation, rc.name, a.used, c.generation, p.external_id, u.external_id, t.name
-    FROM allocations a JOIN resource_providers rp ... JOIN resource_classes rc ... JOIN consumers c ON c.uuid =
-    a.consumer_id JOIN projects p ... JOIN users u ... LEFT JOIN consumer_types t ... WHERE a.consumer_id = :consumer
+    SELECT rp.uuid, rp.generation, a.used, c.generation, (SELECT name FROM resource_classes ...), (SELECT external_id
+    FROM projects ...), (SELECT external_id FROM users ...), (SELECT name FROM consumer_types ...)
+    FROM allocations a JOIN resource_providers rp ... JOIN consumers c ON c.uuid = a.consumer_id
+    WHERE a.consumer_id = :consumer ORDER BY a.id
     """
     rows = connection.execute(_OF_CONSUMER, {"consumer": consumer}).mappings().all()
     found: dict[str, Any] = {"allocations": {}}
@@ -40,28 +55,29 @@ def read_consumer_allocations(connection: Connection, consumer: str) -> dict[str
 
 
 def _select_of_consumer() -> Select[Any]:
-    """Made once, as others below: to put the expressions together costs as much CPU as the rest of a small read."""
-    own = allocations.c
-    provider, kind, who = resource_providers.c, consumer_types.c, consumers.c
-    joined = (
-        allocations.join(resource_providers, provider.id == own.resource_provider_id)
-        .join(resource_classes, resource_classes.c.id == own.resource_class_id)
-        .join(consumers, who.uuid == own.consumer_id)
-        .join(projects, projects.c.id == who.project_id)
-        .join(users, users.c.id == who.user_id)
-        .outerjoin(consumer_types, kind.id == who.consumer_type_id)
+    """Made once, as others below: to put the expressions together costs as much CPU as the rest of a small read.
+
+    What is one row is a subquery: to plan a join of seven tables costs PostgreSQL more than all the rest.
+    """
+    own, provider, who = allocations.c, resource_providers.c, consumers.c
+    joined = allocations.join(resource_providers, provider.id == own.resource_provider_id).join(
+        consumers, who.uuid == own.consumer_id
     )
     query = select(
         provider.uuid.label("provider"),
         provider.generation,
-        resource_classes.c.name.label("resource_class"),
+        _one(resource_classes.c.name, own.resource_class_id).label("resource_class"),
         own.used,
         who.generation.label("consumer_generation"),
-        projects.c.external_id.label("project_id"),
-        users.c.external_id.label("user_id"),
-        kind.name.label("consumer_type"),
+        _one(projects.c.external_id, who.project_id).label("project_id"),
+        _one(users.c.external_id, who.user_id).label("user_id"),
+        _one(consumer_types.c.name, who.consumer_type_id).label("consumer_type"),
     ).select_from(joined)
     return query.where(own.consumer_id == bindparam("consumer")).order_by(own.id)
+
+
+def _one(column: Column[str], key: ColumnElement[int]) -> ScalarSelect[str]:
+    return select(column).where(column.table.c.id == key).scalar_subquery()
 
 
 _OF_CONSUMER: Final = _select_of_consumer()
@@ -82,15 +98,47 @@ def read_provider_allocations(connection: Connection, provider_id: int) -> dict[
     return _by_consumer(rows)
 
 
-def delete_allocations(connection: Connection, consumer: str) -> None:
+def delete_allocations(database: Database, consumer: str) -> None:
     """Take all from the consumer, whatever its generation, and forget it; NotFound if it has nothing.
 
-    Three statements; the providers' generations stay, as in Placement.
+    The providers' generations stay, as in Placement. One message where the database takes it.
     """
+    if database.takes_messages:
+        database.write_at_once(lambda connection: _delete_at_once(connection, consumer))
+    else:
+        database.write(lambda connection: _delete_step_by_step(connection, consumer))
+
+
+def _delete_step_by_step(connection: Connection, consumer: str) -> None:
+    """Three statements."""
     connection.execute(select(consumers.c.id).where(consumers.c.uuid == consumer).with_for_update())
     if connection.execute(delete(allocations).where(allocations.c.consumer_id == consumer)).rowcount == 0:
-        raise NotFound(f"no allocations for consumer {consumer}")
-    delete_consumer(connection, consumer)
+        raise _has_nothing(consumer)
+    connection.execute(delete(consumers).where(consumers.c.uuid == consumer))
+
+
+def _delete_at_once(connection: Connection, consumer: str) -> None:
+    """One message: the lock, and a statement that sees what was written before it.
+
+    One statement deletes both, for a claim that is committed between two of them would lose its allocations alone.
+    """
+    if connection.exec_driver_sql(_DELETE, {"consumer": consumer}).scalar_one() == 0:
+        raise _has_nothing(consumer)
+
+
+_DELETE: Final = """
+SELECT FROM consumers WHERE uuid = %(consumer)s FOR UPDATE;
+WITH given_back AS (
+    DELETE FROM allocations WHERE consumer_id = %(consumer)s RETURNING id
+), forgotten AS (
+    DELETE FROM consumers WHERE uuid = %(consumer)s AND EXISTS (SELECT FROM given_back)
+)
+SELECT count(*) FROM given_back
+"""
+
+
+def _has_nothing(consumer: str) -> NotFound:
+    return NotFound(f"no allocations for consumer {consumer}")
 
 
 def _by_consumer(rows: Iterable[Any]) -> dict[str, Any]:
@@ -104,28 +152,26 @@ def _by_consumer(rows: Iterable[Any]) -> dict[str, Any]:
 ALL_TYPES: Final = "all"
 
 
-def read_provider_usages(connection: Connection, provider_id: int) -> dict[str, int]:
-    """What is used of each class that the provider has an inventory of, 0 too.
+def read_provider_usages(connection: Connection, uuid: str) -> tuple[int, dict[str, int]]:
+    """Return the generation of the provider, and what is used of each class that it has an inventory of, 0 too.
 
-    SELECT rc.name, coalesce(sum(a.used), 0) FROM inventories i JOIN resource_classes rc ON rc.id = i.resource_class_id
-    LEFT JOIN allocations a ON a.resource_provider_id = i.resource_provider_id
-    AND a.resource_class_id = i.resource_class_id WHERE i.resource_provider_id = :provider_id GROUP BY rc.name
+    Raises NotFound without the provider.
+
+    SELECT p.generation, (SELECT name FROM resource_classes WHERE id = i.resource_class_id), (SELECT coalesce(sum(used),
+    0) FROM allocations WHERE resource_provider_id = p.id AND resource_class_id = i.resource_class_id)
+    FROM resource_providers p LEFT JOIN inventories i ON i.resource_provider_id = p.id
+    WHERE p.uuid = :uuid AND p.root_provider_id IS NOT NULL
     """
-    rows = connection.execute(_USAGES_OF_PROVIDER, {"provider_id": provider_id})
-    return {name: int(amount) for name, amount in rows}
+    rows = known_provider(connection.execute(_USAGES_OF_PROVIDER, {"uuid": uuid}).all(), uuid)
+    return rows[0][0], {name: int(amount) for _, name, amount in rows if name is not None}
 
 
-def _select_usages_of_provider() -> Select[Any]:
-    own, used = inventories.c, allocations.c
-    same = (used.resource_provider_id == own.resource_provider_id) & (used.resource_class_id == own.resource_class_id)
-    joined = inventories.join(resource_classes, resource_classes.c.id == own.resource_class_id).outerjoin(
-        allocations, same
-    )
-    query = select(resource_classes.c.name, func.coalesce(func.sum(used.used), 0)).select_from(joined)
-    return query.where(own.resource_provider_id == bindparam("provider_id")).group_by(resource_classes.c.name)
-
-
-_USAGES_OF_PROVIDER: Final = _select_usages_of_provider()
+_USAGES_OF_PROVIDER: Final = select_with_inventories(
+    select(func.coalesce(func.sum(allocations.c.used), 0))
+    .where(allocations.c.resource_provider_id == resource_providers.c.id)
+    .where(allocations.c.resource_class_id == inventories.c.resource_class_id)
+    .scalar_subquery()
+)
 
 
 def read_project_usages(

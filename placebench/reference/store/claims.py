@@ -5,7 +5,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from sqlalchemy import Connection, Engine, case, delete, func, insert, select
+from sqlalchemy import Connection, case, delete, func, insert, select
 from sqlalchemy.exc import DBAPIError
 
 from placebench.reference.api.problems import BadRequest, Conflict
@@ -216,17 +216,12 @@ def _read_used(
     return {(row[0], row[1]): (int(row[2]), int(row[3])) for row in connection.execute(query)}
 
 
-def _supports_at_once(engine: Engine) -> bool:
-    """Whether several statements with values can be sent to this database in one message."""
-    return engine.dialect.name == "postgresql" and engine.dialect.driver == "psycopg2"
-
-
 def _write_at_once(connection: Connection, claim: ConsumerClaim) -> bool:
-    """Write the claim in one round trip; False if nothing was written and `claims.write` has to see to it.
+    """Write the claim in one round trip; False if nothing was written and `write_claims` has to see to it.
 
-    That is so for a new project, user or consumer type, for a claim without a type (before 1.38), and for what is
-    unknown or larger than an integer of the tables. connection: in autocommit. Raises ConcurrentUpdate and Conflict
-    as `claims.write` does.
+    That is so for a new project, user or consumer type, for a claim without a type (before 1.38), for a new consumer
+    that has allocations, and for what is unknown or larger than an integer of the tables. connection: in autocommit.
+    Raises ConcurrentUpdate and Conflict as `write_claims` does.
     """
     if not claim.allocations or claim.consumer_type is None or not _fits_the_columns(claim):
         return False
@@ -237,14 +232,14 @@ def _write_at_once(connection: Connection, claim: ConsumerClaim) -> bool:
             raise
         connection.info.pop(_SERVED, None)  # a pooler has given the connection another session
         return False
-    if not rows[0].fits:
+    if rows:
         _refuse(claim, rows)
-    return bool(rows[0].fits)
+    return not rows
 
 
 def _refuse(claim: ConsumerClaim, rows: Sequence[Any]) -> None:
-    """Raise what `claims.write` would, unless something is unknown."""
-    if None in rows[0][2:5] or any(None in row[5:7] for row in rows):
+    """Raise what `write_claims` would, unless something is unknown."""
+    if None in rows[0][1:4] or any(None in row[4:6] for row in rows):
         return
     check_consumer_generation(claim, rows[0].generation)
     amounts = [
@@ -253,7 +248,7 @@ def _refuse(claim: ConsumerClaim, rows: Sequence[Any]) -> None:
     ]
     pairs = zip(amounts, rows, strict=True)
     _check_amounts(
-        amounts, {each.key: _InventoryUse(each.where, *row[7:]) for each, row in pairs if row.total is not None}
+        amounts, {each.key: _InventoryUse(each.where, *row[6:]) for each, row in pairs if row.total is not None}
     )
 
 
@@ -262,7 +257,7 @@ def _message(connection: Connection, claim: ConsumerClaim) -> str:
     served = connection.info.get(_SERVED, 0)
     connection.info[_SERVED] = served + 1
     prepare = "" if served % PLAN_SERVES else _PREPARE
-    return f"{prepare}{_GENERIC}{'' if claim.generation is None else _HOLD_CONSUMER}{_CLAIM}"
+    return f"{prepare}{_GENERIC}{_CLAIM_AS_NEW if claim.generation is None else _CLAIM_AGAIN}"
 
 
 def _values(claim: ConsumerClaim) -> dict[str, Any]:
@@ -299,15 +294,28 @@ _NO_SUCH_STATEMENT: Final = "26000"
 
 _NOW: Final = "date_trunc('second', now() AT TIME ZONE 'UTC')"
 
-# A generic plan, for planning costs four times what the claim itself does. While it is made the tables may be empty
-# and called so by ANALYZE: without this the plan would read them whole when they no longer are.
-_PREPARE: Final = f"""
-SET LOCAL enable_seqscan = off;
-DEALLOCATE ALL;
-PREPARE placebench_hold_consumer (text) AS SELECT FROM consumers WHERE uuid = $1 FOR UPDATE;
-PREPARE placebench_hold_providers (text[]) AS
-SELECT FROM resource_providers WHERE uuid = ANY($1) ORDER BY id FOR NO KEY UPDATE;
-PREPARE placebench_claim (text, int, text, text, text, text[], text[], int[]) AS
+# What differs between a consumer that is new and one that has something: each plan that runs opens its tables and fires
+# its triggers, with rows or without.
+_NEW: Final = f"""
+), made AS (
+    INSERT INTO consumers (created_at, uuid, generation, project_id, user_id, consumer_type_id)
+    SELECT {_NOW}, $1, 1, project_id, user_id, consumer_type_id FROM verdict WHERE fits"""
+_PRESENT: Final = f"""
+), given_back AS (
+    DELETE FROM allocations USING verdict WHERE fits AND consumer_id = $1
+), changed AS (
+    UPDATE consumers AS own SET updated_at = {_NOW}, generation = $2 + 1, project_id = verdict.project_id,
+        user_id = verdict.user_id, consumer_type_id = verdict.consumer_type_id
+    FROM verdict WHERE fits AND uuid = $1"""
+
+
+def _prepare_claim(name: str, fits: str, write_consumer: str) -> str:
+    """PREPARE one statement that checks all and writes all or nothing; no row if it wrote, else what each line found.
+
+    fits: what has to be so besides. write_consumer: the part that differs.
+    """
+    return f"""
+PREPARE {name} (text, int, text, text, text, text[], text[], int[]) AS
 WITH wanted AS MATERIALIZED (
     SELECT named.*, stock.*, taken.*
     FROM (
@@ -327,28 +335,19 @@ WITH wanted AS MATERIALIZED (
             coalesce(sum(used) FILTER (WHERE consumer_id <> $1), 0) AS used_by_others
         FROM allocations WHERE resource_provider_id = provider_id AND resource_class_id = class_id OFFSET 0
     ) AS taken ON true
-), claimant AS (
+), claimant AS MATERIALIZED (
     SELECT (SELECT generation FROM consumers WHERE uuid = $1) AS generation,
         (SELECT id FROM projects WHERE external_id = $3) AS project_id,
         (SELECT id FROM users WHERE external_id = $4) AS user_id,
         (SELECT id FROM consumer_types WHERE name = $5) AS consumer_type_id
 ), verdict AS MATERIALIZED (
-    SELECT claimant.*, generation IS NOT DISTINCT FROM $2
+    SELECT claimant.*, {fits}
         AND project_id IS NOT NULL AND user_id IS NOT NULL AND consumer_type_id IS NOT NULL
         AND (SELECT bool_and(coalesce(
             amount BETWEEN min_unit AND max_unit AND mod(amount, step_size) = 0
             AND (used_by_others + amount <= (total - reserved) * allocation_ratio OR used_by_others + amount <= used),
             false)) FROM wanted) AS fits
-    FROM claimant
-), given_back AS (
-    DELETE FROM allocations USING verdict WHERE fits AND consumer_id = $1
-), made AS (
-    INSERT INTO consumers (created_at, uuid, generation, project_id, user_id, consumer_type_id)
-    SELECT {_NOW}, $1, 1, project_id, user_id, consumer_type_id FROM verdict WHERE fits AND $2 IS NULL
-), changed AS (
-    UPDATE consumers AS own SET updated_at = {_NOW}, generation = $2 + 1, project_id = verdict.project_id,
-        user_id = verdict.user_id, consumer_type_id = verdict.consumer_type_id
-    FROM verdict WHERE fits AND uuid = $1
+    FROM claimant{write_consumer}
 ), given AS (
     INSERT INTO allocations (created_at, resource_provider_id, resource_class_id, consumer_id, used)
     SELECT {_NOW}, provider_id, class_id, $1, amount FROM wanted, verdict WHERE fits ORDER BY number
@@ -356,22 +355,40 @@ WITH wanted AS MATERIALIZED (
     UPDATE resource_providers AS own SET updated_at = {_NOW}, generation = own.generation + 1
     FROM verdict WHERE fits AND id = ANY (ARRAY(SELECT provider_id FROM wanted))
 )
-SELECT fits, generation, project_id, user_id, consumer_type_id, provider_id, class_id, total, reserved, min_unit,
-    max_unit, step_size, allocation_ratio, used, used_by_others
-FROM verdict, wanted ORDER BY number;
+SELECT generation, project_id, user_id, consumer_type_id, provider_id, class_id, total, reserved, min_unit, max_unit,
+    step_size, allocation_ratio, used, used_by_others
+FROM verdict, wanted WHERE fits IS NOT TRUE ORDER BY number;
 """
-_GENERIC: Final = "SET LOCAL plan_cache_mode = force_generic_plan;"
-_HOLD_CONSUMER: Final = "EXECUTE placebench_hold_consumer (%(consumer)s);"
-_CLAIM: Final = """EXECUTE placebench_hold_providers (%(providers)s);
-EXECUTE placebench_claim (%(consumer)s, %(generation)s, %(project)s, %(user)s, %(type)s, %(providers)s, %(classes)s,
+
+
+_PREPARE: Final = f"""
+DEALLOCATE ALL;
+PREPARE placebench_hold_consumer (text) AS SELECT FROM consumers WHERE uuid = $1 FOR UPDATE;
+PREPARE placebench_hold_providers (text[]) AS
+SELECT FROM resource_providers WHERE uuid = ANY($1) ORDER BY id FOR NO KEY UPDATE;
+{
+    _prepare_claim(
+        "placebench_claim_as_new",
+        "generation IS NULL AND NOT EXISTS (SELECT FROM allocations WHERE consumer_id = $1)",
+        _NEW,
+    )
+}
+{_prepare_claim("placebench_claim_again", "generation = $2", _PRESENT)}
+"""
+# A generic plan, for planning costs four times what the claim itself does. While it is made, at the first EXECUTE, the
+# tables may be empty and called so by ANALYZE: it would read them whole when they no longer are.
+_GENERIC: Final = "SET LOCAL plan_cache_mode = force_generic_plan; SET LOCAL enable_seqscan = off;"
+_VALUES: Final = """(%(consumer)s, %(generation)s, %(project)s, %(user)s, %(type)s, %(providers)s, %(classes)s,
 %(amounts)s)"""
+_HOLD_PROVIDERS: Final = "EXECUTE placebench_hold_providers (%(providers)s);"
+_CLAIM_AS_NEW: Final = f"{_HOLD_PROVIDERS}EXECUTE placebench_claim_as_new {_VALUES}"
+_CLAIM_AGAIN: Final = f"""EXECUTE placebench_hold_consumer (%(consumer)s);
+{_HOLD_PROVIDERS}EXECUTE placebench_claim_again {_VALUES}"""
 
 
 def _claim_at_once(database: Database, claim: ConsumerClaim) -> None:
     """One round trip."""
-    if _supports_at_once(database.engine) and database.write_at_once(
-        lambda connection: _write_at_once(connection, claim)
-    ):
+    if database.takes_messages and database.write_at_once(lambda connection: _write_at_once(connection, claim)):
         return
     _claim_step_by_step(database, claim)
 

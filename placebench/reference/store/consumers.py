@@ -68,11 +68,6 @@ def check_consumer_generation(claim: ConsumerClaim, generation: int | None) -> N
         )
 
 
-def delete_consumer(connection: Connection, uuid: str) -> None:
-    """Delete a consumer that has nothing any more."""
-    connection.execute(delete(consumers).where(consumers.c.uuid == uuid))
-
-
 def _ensure_rows(connection: Connection, table: Table, column: str, names: Collection[str]) -> dict[str, int]:
     """The ids of the rows with these names, made where they are missing.
 

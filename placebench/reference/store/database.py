@@ -57,7 +57,10 @@ _WRITES: Final[dict[str, dict[str, Any]]] = {
 
 
 class Database:
-    """One engine, used in three ways: `snapshot()` and `one_statement()` to read, `write(work)` to change."""
+    """One engine, used in two ways: `snapshot()` and its like to read, `write(work)` to change.
+
+    `read_at_once` and `write_at_once` send one message, which is a transaction without BEGIN and COMMIT.
+    """
 
     position: str | None = None
     """Where the last write of this request ended in PostgreSQL's log; None: nothing was written, or nobody needs it."""
@@ -71,7 +74,8 @@ class Database:
         self._reading = engine.execution_options(**snapshot)
         self._single = engine.execution_options(**(snapshot if single is None else single))
         self._writing = engine.execution_options(**_WRITES.get(engine.dialect.name, {}))
-        self._at_once = engine.execution_options(isolation_level="AUTOCOMMIT")
+        self.takes_messages = engine.dialect.name == "postgresql" and engine.dialect.driver == "psycopg2"
+        """Whether several statements with values can be sent in one message."""
         self._pause = _pause_task if engine.dialect.is_async else time.sleep
         self.engine = engine
 
@@ -91,6 +95,13 @@ class Database:
         """A connection for a handler that reads by one statement, as the variant's `transaction` wants it."""
         return self._single.connect()
 
+    def read_at_once(self) -> AbstractContextManager[Connection]:
+        """A connection for a single SELECT, which sees one state by itself; 1 round trip where psycopg2 is the driver.
+
+        Elsewhere a snapshot.
+        """
+        return self._autocommit() if self.takes_messages else self.primary_snapshot()
+
     def write(self, work: Callable[[Connection], _T]) -> _T:
         """What *work* returns, run in one transaction, and run again when another writer came between.
 
@@ -99,8 +110,25 @@ class Database:
         return self._attempt(self._writing.begin, work)
 
     def write_at_once(self, work: Callable[[Connection], _T]) -> _T:
-        """The same for *work* that changes the database in one message, which is a transaction without a BEGIN."""
-        return self._attempt(self._at_once.connect, work)
+        """The same for *work* that changes the database in one message; for databases that take messages."""
+        return self._attempt(self._autocommit, work)
+
+    @contextmanager
+    def _autocommit(self) -> Iterator[Connection]:
+        """A connection of psycopg2 in autocommit.
+
+        SQLAlchemy's isolation_level="AUTOCOMMIT" costs two round trips more, at the end: psycopg2 resets the session's
+        isolation level and read-only mode unless its own are the defaults.
+        """
+        with self.engine.connect() as connection:
+            driver: Any = connection.connection.dbapi_connection
+            driver.set_session(isolation_level="DEFAULT", readonly="DEFAULT")
+            driver.autocommit = True
+            try:
+                yield connection
+            finally:
+                if not driver.closed:
+                    driver.autocommit = False
 
     def _attempt(
         self, connect: Callable[[], AbstractContextManager[Connection]], work: Callable[[Connection], _T]
@@ -145,6 +173,10 @@ class ReplicatedDatabase(Database):
         with super().snapshot() as connection:
             yield connection
 
+    def read_at_once(self) -> AbstractContextManager[Connection]:
+        """A snapshot."""
+        return self.snapshot()
+
     @contextmanager
     def one_statement(self) -> Iterator[Connection]:
         """The same for one statement."""
@@ -168,7 +200,7 @@ class ReplicatedDatabase(Database):
 
         SELECT pg_current_wal_flush_lsn()
         """
-        with self._at_once.connect() as connection:
+        with super().read_at_once() as connection:
             self.position = connection.scalar(_FLUSHED)
         return result
 

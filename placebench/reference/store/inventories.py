@@ -4,13 +4,20 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from sqlalchemy import Connection, bindparam, delete, insert, select, update
+from sqlalchemy import Connection, delete, insert, select, update
 
 from placebench.reference.api.problems import BadRequest, ConcurrentUpdate, Conflict, NotFound
 from placebench.reference.store import claims, consumers
 from placebench.reference.store.consumers import ConsumerClaim
 from placebench.reference.store.name_tables import RESOURCE_CLASSES
-from placebench.reference.store.providers import LockedProvider, advance_generation, check_generation, find_providers
+from placebench.reference.store.providers import (
+    LockedProvider,
+    advance_generation,
+    check_generation,
+    find_providers,
+    known_provider,
+    select_with_inventories,
+)
 from placebench.tables import allocations, inventories, resource_providers
 from placebench.tables import resource_classes as classes
 
@@ -20,23 +27,19 @@ FIELDS: Final = ("total", "reserved", "min_unit", "max_unit", "step_size", "allo
 Inventory = Mapping[str, Any]
 
 
-def read_inventories(connection: Connection, provider_id: int) -> dict[str, dict[str, Any]]:
-    """Return the provider's inventories by the name of their class.
+def read_inventories(connection: Connection, uuid: str) -> tuple[int, dict[str, dict[str, Any]]]:
+    """Return the generation of the provider, and its inventories by the name of their class; NotFound without it.
 
-    SELECT name, total, reserved, min_unit, max_unit, step_size, allocation_ratio
-    FROM inventories JOIN resource_classes ON resource_classes.id = resource_class_id
-    WHERE resource_provider_id = :provider_id ORDER BY name
+    SELECT p.generation, (SELECT name FROM resource_classes WHERE id = i.resource_class_id) AS resource_class,
+    i.total, i.reserved, i.min_unit, i.max_unit, i.step_size, i.allocation_ratio
+    FROM resource_providers p LEFT JOIN inventories i ON i.resource_provider_id = p.id
+    WHERE p.uuid = :uuid AND p.root_provider_id IS NOT NULL ORDER BY resource_class
     """
-    rows = connection.execute(_OF_PROVIDER, {"provider_id": provider_id})
-    return {row[0]: dict(zip(FIELDS, row[1:], strict=True)) for row in rows}
+    rows = known_provider(connection.execute(_OF_PROVIDER, {"uuid": uuid}).all(), uuid)
+    return rows[0][0], {row[1]: dict(zip(FIELDS, row[2:], strict=True)) for row in rows if row[1] is not None}
 
 
-_OF_PROVIDER: Final = (
-    select(classes.c.name, *(inventories.c[field] for field in FIELDS))
-    .select_from(inventories.join(classes, classes.c.id == inventories.c.resource_class_id))
-    .where(inventories.c.resource_provider_id == bindparam("provider_id"))
-    .order_by(classes.c.name)
-)
+_OF_PROVIDER: Final = select_with_inventories(*(inventories.c[field] for field in FIELDS)).order_by("resource_class")
 
 
 def replace_inventories(connection: Connection, provider: LockedProvider, wanted: Mapping[str, Inventory]) -> int:
@@ -186,7 +189,7 @@ def reshape(connection: Connection, new: Mapping[str, NewInventories], several: 
     for uuid, each in new.items():
         check_generation(locked[uuid], each.generation)
         if each.inventories:
-            present = read_inventories(connection, locked[uuid].id)
+            _, present = read_inventories(connection, uuid)
             locked[uuid] = _replace_locked(connection, locked[uuid], {**present, **each.inventories})
     locked |= claims.allocate(connection, several, locked)
     for uuid, each in new.items():

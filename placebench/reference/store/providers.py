@@ -10,7 +10,7 @@ requests of six clients that moved two trees below each other, and moves are rar
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 
 from sqlalchemy import ColumnElement, Connection, Select, bindparam, delete, insert, select, text, update
 
@@ -18,10 +18,13 @@ from placebench.reference.api.problems import BadRequest, ConcurrentUpdate, Conf
 from placebench.tables import (
     allocations,
     inventories,
+    resource_classes,
     resource_provider_aggregates,
     resource_provider_traits,
     resource_providers,
 )
+
+_R = TypeVar("_R")
 
 _DUPLICATE_NAME: Final = "placement.duplicate_name"
 
@@ -92,6 +95,26 @@ def read_id_and_generation(connection: Connection, uuid: str) -> tuple[int, int]
 _ID_AND_GENERATION: Final = select(resource_providers.c.id, resource_providers.c.generation).where(
     resource_providers.c.uuid == bindparam("uuid"), resource_providers.c.root_provider_id.is_not(None)
 )
+
+
+def select_with_inventories(*columns: ColumnElement[Any]) -> Select[Any]:
+    """The generation of the provider :uuid, the class of each of its inventories, and these columns of it.
+
+    One row with NULL as class where it has no inventory; none where there is no such provider. The class is a
+    subquery because PostgreSQL plans that at less cost than a join.
+    """
+    own, stock, kind = resource_providers.c, inventories.c, resource_classes.c
+    name = select(kind.name).where(kind.id == stock.resource_class_id).scalar_subquery().label("resource_class")
+    joined = resource_providers.outerjoin(inventories, stock.resource_provider_id == own.id)
+    query = select(own.generation, name, *columns).select_from(joined)
+    return query.where(own.uuid == bindparam("uuid"), own.root_provider_id.is_not(None))
+
+
+def known_provider(rows: Sequence[_R], uuid: str) -> Sequence[_R]:
+    """The rows that were read of the provider; NotFound if there are none."""
+    if not rows:
+        raise _unknown_provider(uuid)
+    return rows
 
 
 def lock_provider(connection: Connection, uuid: str) -> LockedProvider:

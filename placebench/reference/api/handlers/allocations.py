@@ -68,7 +68,7 @@ _SINCE_SHOWN: Final = {
 
 def show_allocations(call: Call, consumer_uuid: str) -> Response:
     """GET /allocations/{consumer_uuid}: an unknown consumer has none."""
-    with call.database.snapshot() as connection:
+    with call.database.read_at_once() as connection:
         found = allocations.read_consumer_allocations(connection, consumer_uuid)
     return responses.document({name: value for name, value in found.items() if call.minor >= _SINCE_SHOWN[name]})
 
@@ -93,7 +93,7 @@ def replace_several(call: Call) -> Response:
 
 def delete_allocations(call: Call, consumer_uuid: str) -> Response:
     """DELETE /allocations/{consumer_uuid}: all of them, whatever the generation."""
-    call.database.write(lambda connection: allocations.delete_allocations(connection, consumer_uuid))
+    allocations.delete_allocations(call.database, consumer_uuid)
     return responses.empty()
 
 
@@ -128,9 +128,8 @@ _TYPE = validation.text(LONGEST, minimum=1, pattern=f"{ANY_CLASS}|all|unknown")
 
 def show_provider_usages(call: Call, uuid: str) -> Response:
     """GET /resource_providers/{uuid}/usages: of each class that it has an inventory of."""
-    with call.database.snapshot() as connection:
-        provider_id, generation = providers.read_id_and_generation(connection, uuid)
-        found = allocations.read_provider_usages(connection, provider_id)
+    with call.database.read_at_once() as connection:
+        generation, found = allocations.read_provider_usages(connection, uuid)
     return responses.document({"resource_provider_generation": generation, "usages": found})
 
 

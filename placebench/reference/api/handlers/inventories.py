@@ -42,9 +42,9 @@ ALL_INVENTORIES = validation.record(_GENERATION | {"inventories": validation.map
 
 def list_inventories(call: Call, uuid: str) -> Response:
     """GET /resource_providers/{uuid}/inventories: all of them."""
-    with call.database.snapshot() as connection:
-        provider_id, generation = providers.read_id_and_generation(connection, uuid)
-        return _respond_all(inventories.read_inventories(connection, provider_id), generation)
+    with call.database.read_at_once() as connection:
+        generation, present = inventories.read_inventories(connection, uuid)
+    return _respond_all(present, generation)
 
 
 def replace_inventories(call: Call, uuid: str) -> Response:
@@ -89,9 +89,8 @@ def clear_inventories(call: Call, uuid: str) -> Response:
 
 def show_inventory(call: Call, uuid: str, resource_class: str) -> Response:
     """GET /resource_providers/{uuid}/inventories/{resource_class}: one."""
-    with call.database.snapshot() as connection:
-        provider_id, generation = providers.read_id_and_generation(connection, uuid)
-        present = inventories.read_inventories(connection, provider_id)
+    with call.database.read_at_once() as connection:
+        generation, present = inventories.read_inventories(connection, uuid)
     if resource_class not in present:
         raise inventories.unknown_inventory(uuid, resource_class)
     return _respond_one(present[resource_class], generation)
