@@ -249,7 +249,7 @@ def test_a_cursor_class_of_the_users_is_kept(database_url: str) -> None:
 
 
 def test_a_connection_of_the_applications_own_making_has_timed_cursors(database_url: str) -> None:
-    """By `creator`, which SQLAlchemy asks without an event: its class stays, and its bytes and the round trip of COMMIT are not measured."""
+    """By `creator`, which SQLAlchemy asks without an event: its class stays; bytes, and COMMIT's trip, are unknown."""
     address = make_url(database_url).set(drivername="postgresql").render_as_string(hide_password=False)
     engine = create_engine(
         database_url, creator=lambda: psycopg2.connect(address, cursor_factory=OwnCursor), future=True
