@@ -11,12 +11,13 @@ import tempfile
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from claimants import Outcome, contend, provide, wrong_in_the_tables
 from closed_load import Driven, run_apart
+from raw_file import measured_here, write_raw
 from server_cpu import server_cpu
 from serving import ratio
 from sqlalchemy import create_engine, text
@@ -81,6 +82,11 @@ def bench_claims(arguments: argparse.Namespace, say: Callable[..., None], spread
                 times = ("", "") if name == last else ratio(one.rate, base.rate)
                 client = f"{statistics.median(one.client_share):.0%}"
                 say(name, spread(one.rate), spread(one.cpu_ms), *times, client, one.others)
+        document = {**measured_here(server.url), "n": arguments.repeats}
+        by_case = {
+            case.name: {name: asdict(costs[case.name, name]) for name in variants} for case in cases(arguments.trees)
+        }
+        write_raw(arguments.out / "claims.json", {**document, "seconds": arguments.claims_s, "cases": by_case})
         ours = {name: variant for name, variant in variants.items() if variant.ours}
         _together(server, ours, arguments.together_s, say)
     if not arguments.placement_python:
