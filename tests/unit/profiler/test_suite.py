@@ -155,7 +155,7 @@ def test_what_changed_is_told_on_one_line(uses: list[StatementUse], before: SqlC
 
 
 def test_statements_are_ranked_by_their_worst_test() -> None:
-    """As many as were wanted; what ran once is not repeated, and took time nevertheless."""
+    """As many as were wanted, each by its first line; what ran once is not repeated, and took time nevertheless."""
     one = ProfiledTest("one", statements=(use("a", 2, 0.1), use("b", 5, 0.2), use("c", 1, 0.9)))
     two = ProfiledTest("two", statements=(use("a", 3, 0.05), use("b", 4, 0.3), use("d", 1, 0.0)))
     profile = suite(one, two)
@@ -166,6 +166,8 @@ def test_statements_are_ranked_by_their_worst_test() -> None:
     assert ranked(profile.most_repeated(9)) == [("b", "one", 1), ("a", "two", 1)]
     assert ranked(profile.most_repeated(1)) == [("b", "one", 1)]
     assert ranked(profile.slowest(9)) == [("c", "one", 0), ("b", "two", 1), ("a", "one", 1)]
+    elsewhere = replace(one.statements[0], places=("shop.py:7 view", "other.py:1 f"))
+    assert ranked(suite(one, ProfiledTest("three", statements=(elsewhere,))).slowest(9))[-1] == ("a", "one", 1)
     few = [ProfiledTest("a few", statements=(use("a", 1),)), ProfiledTest("none"), profiled("b", 1, missed=1)]
     assert [test.name for test in suite(*few, two, one).with_sql] == ["one", "two", "a few", "b"]
     assert [test.name for test in suite(*few).unknown] == ["b"]
@@ -199,6 +201,15 @@ def test_a_statement_names_five_lines_the_most_frequent_first() -> None:
     assert found.places == ("a.py:9 f", "a.py:0 f", "a.py:1 f", "a.py:2 f", "a.py:3 f")
     assert (found.calls, found.elapsed_s, found.longest_s) == (8, pytest.approx(1.6), 0.5)
     assert (test.elapsed_s, test.unknown) == (3.0, "")
+
+
+def test_a_statement_is_kept_up_to_a_thousand_characters() -> None:
+    """On one line; a longer one is cut."""
+    statements = [Statement("s" * length, f"{length}", 0.0, execute_s=0.1) for length in (1000, 1001)]
+
+    test = ProfiledTest.of("t", Recording("t", "full", statements=statements, sql_s=0.0), ROOT)
+
+    assert [use.sql for use in test.statements] == ["s" * 1000, "s" * 999 + "…"]
 
 
 def test_a_file_elsewhere_is_named_from_the_longest_folder_that_python_found_it_in(
@@ -258,6 +269,27 @@ def test_a_profiled_test_and_a_baseline_come_back_as_they_were(tmp_path: Path) -
     assert ProfiledTest.from_text(test.to_text(), has_passed=True) == test
     assert SuiteBaseline.load(tmp_path / "sql.json") == baseline
     assert ('"format_version": 1' in saved, '"test_größe": null' in saved) == (True, True)
+
+
+def test_the_same_counts_are_the_same_file(tmp_path: Path) -> None:
+    """Whatever order the tests ran in; each count is on a line of its own."""
+    SuiteBaseline({"b": None, "a": SqlCounts({"g": 2, "f": 1}, duplicates=3)}).save(tmp_path / "sql.json")
+
+    assert (tmp_path / "sql.json").read_text().splitlines() == [
+        "{",
+        ' "format_version": 1,',
+        ' "tests": {',
+        '  "a": {',
+        '   "duplicates": 3,',
+        '   "statements": {',
+        '    "f": 1,',
+        '    "g": 2',
+        "   }",
+        "  },",
+        '  "b": null',
+        " }",
+        "}",
+    ]
 
 
 @pytest.mark.parametrize(
