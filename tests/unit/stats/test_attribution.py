@@ -68,6 +68,7 @@ def test_a_part_that_came_or_went_took_nothing_before_or_after() -> None:
 
     assert (changes["gone"].before, changes["gone"].after, changes["gone"].verdict) == (0.5, 0.0, "faster")
     assert (changes["new"].before, changes["new"].after, changes["new"].verdict) == (0.0, 0.25, "slower")
+    assert (changes["gone"].change, changes["new"].change) == (-0.5, 0.25)
     assert changes["kept"].verdict == "inconclusive"
 
 
@@ -121,6 +122,24 @@ def test_an_interval_that_nothing_limits_is_open() -> None:
     (part,) = attribute([{"part": 1.0}] * 16, [{"part": 2.0}] * 16, confidence=0.9999)
 
     assert (part.change, part.low, part.high) == (1.0, None, None)
+
+
+@pytest.mark.parametrize("number", range(6, 20))
+def test_equal_differences_have_no_interval_of_rounding(number: int) -> None:
+    """Their statistic is √n but for its last bits, at a confidence that only all of the sign flips reach."""
+    (part,) = attribute([{"part": 0.0}] * number, [{"part": 0.3}] * number, confidence=0.9999)
+
+    assert (part.change, part.low, part.high) == (pytest.approx(0.3), None, None)
+
+
+def test_more_than_six_replicates_have_a_narrower_interval() -> None:
+    """Around the same mean of 3.5 with the same distances from it, twice each."""
+    once, twice = (
+        attribute([{"part": 10.0}] * len(steps), [{"part": 10.0 + step} for step in steps])[0]
+        for steps in (range(1, 7), [*range(1, 7)] * 2)
+    )
+
+    assert (once.low or 0) < (twice.low or 0) < 3.5 < (twice.high or 0) < (once.high or 0)
 
 
 def test_a_part_is_small_below_a_share_of_the_larger_request() -> None:
