@@ -133,13 +133,15 @@ def installed(*packages: str) -> list[str]:
 
 
 def test_an_installed_program_is_shown_with_the_package_that_ran_sql() -> None:
-    """Its files are no libraries on the page then; those of the server are, of the driver, and of a part of its name."""
+    """Its files are no libraries on the page then; those of server and driver are, and of a folder of its name."""
     stack = installed("server", "keystone", "sqlalchemy")
     made = session([([*stack, SQL], 1.0), (installed("other", "other/keystone"), 1.0)], [], sys_prefixes=["/venv"])
 
     shown = unfolded(made)
 
-    assert shown.sys_prefixes == [f"{PREFIX}/{name}/x.py" for name in ("other/keystone", "other", "server", "sqlalchemy")]
+    assert shown.sys_prefixes == [
+        f"{PREFIX}/{name}/x.py" for name in ("other/keystone", "other", "server", "sqlalchemy")
+    ]
     assert made.sys_prefixes == ["/venv"]
 
 
