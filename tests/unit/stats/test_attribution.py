@@ -57,6 +57,8 @@ def test_five_replicates_name_nothing() -> None:
     assert (largest.part, largest.low, largest.high, largest.verdict) == ("part 7", None, None, "inconclusive")
     assert largest.change == pytest.approx(1.0, rel=0.01)
     assert largest.p == 2 / 32
+    (apart,) = attribute([{"part": 10.0}] * 5, [{"part": 10.0 + step} for step in range(1, 6)])
+    assert (apart.low, apart.high, apart.p) == (None, None, 2 / 32)
 
 
 def test_a_part_that_came_or_went_took_nothing_before_or_after() -> None:
