@@ -58,8 +58,8 @@ def test_a_limit_above_all_gives_all() -> None:
         (document("a"), "1 candidates, 1 of them distinct, where 2 were expected"),
         (document("a", "a"), "2 candidates, 1 of them distinct, where 2 were expected"),
         (document("a", "x"), "a candidate that the response without a limit does not hold: .*x-child"),
-        (document("a", "b", summaries=("a", "b", "c")), "2 summary entries more than 4, first: c"),
-        (document("a", "b", summaries=("a",)), "2 of 4 summary entries are missing, first: b"),
+        (document("a", "b", summaries=("a", "b", "c")), "2 summary entries more than 4, first: c "),
+        (document("a", "b", summaries=("a",)), "2 of 4 summary entries are missing, first: b "),
     ],
 )
 def test_what_a_limit_does_not_allow(limited: dict[str, Any], reason: str) -> None:

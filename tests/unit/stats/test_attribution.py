@@ -74,11 +74,11 @@ def test_a_part_that_came_or_went_took_nothing_before_or_after() -> None:
     assert changes["kept"].verdict == "inconclusive"
 
 
-@pytest.mark.parametrize(("number", "mean", "error"), [(6, 0.5, 1e-9), (13, 0.5, 0.025), (13, 1.5, 0.005)])
+@pytest.mark.parametrize(("number", "mean", "error"), [(6, 0.5, 1e-9), (12, 0.5, 1e-9), (13, 0.5, 0.025), (13, 1.5, 0.005)])
 def test_the_adjusted_p_is_that_of_all_sign_flips(number: int, mean: float, error: float) -> None:
     """By its definition: the share of the flips whose largest statistic of both parts is as large as the part's.
 
-    Of 6 replicates there are 64; of the 8,192 of 13 a quarter is drawn: two standard errors are 0.02.
+    Of 6 replicates there are 64, of 12 there are 4,096; of the 8,192 of 13 a quarter is drawn: two standard errors are 0.02.
     """
     chance = random.Random(2)
     differences = {part: [chance.gauss(mean, 1) for _ in range(number)] for part in ("a", "b")}
@@ -132,6 +132,13 @@ def test_equal_differences_have_no_interval_of_rounding(number: int) -> None:
     (part,) = attribute([{"part": 0.0}] * number, [{"part": 0.3}] * number, confidence=0.9999)
 
     assert (part.change, part.low, part.high) == (pytest.approx(0.3), None, None)
+
+
+def test_the_interval_at_the_greatest_statistic_ends_at_no_change() -> None:
+    """At 99 % no flip of six is more extreme: the change of 1 is just what can be told from 0."""
+    (part,) = attribute([{"part": 1.0}] * 6, [{"part": 2.0 + away} for away in (-0.1, 0.1) * 3], confidence=0.99)
+
+    assert (part.low, part.high) == (pytest.approx(0.0, abs=1e-9), pytest.approx(2.0))
 
 
 def test_more_than_six_replicates_have_a_narrower_interval() -> None:
