@@ -224,8 +224,10 @@ def test_what_is_no_document_of_candidates_is_compared_as_it_is(body: bytes) -> 
 
 
 def test_a_candidate_more_is_a_difference() -> None:
-    """With the number of both."""
-    found = difference(canonical_candidates(answer(providers=("p1",))), canonical_candidates(answer()))
+    """With the number of both, and the first of them as it is written."""
+    found = difference(
+        canonical_candidates(answer(providers=("p1",))), canonical_candidates(answer(providers=("p1", "p3", "Größe")))
+    )
 
     assert found is not None
-    assert found.startswith('1 candidate entries more than 1, first: {"allocations": {"p2"')
+    assert found.startswith('2 candidate entries more than 1, first: {"allocations": {"Größe"')

@@ -74,11 +74,13 @@ def test_a_part_that_came_or_went_took_nothing_before_or_after() -> None:
     assert changes["kept"].verdict == "inconclusive"
 
 
-@pytest.mark.parametrize(("number", "mean", "error"), [(6, 0.5, 1e-9), (12, 0.5, 1e-9), (13, 0.5, 0.025), (13, 1.5, 0.005)])
+@pytest.mark.parametrize(
+    ("number", "mean", "error"), [(6, 0.5, 1e-9), (12, 0.5, 1e-9), (13, 0.5, 0.025), (13, 1.5, 0.005)]
+)
 def test_the_adjusted_p_is_that_of_all_sign_flips(number: int, mean: float, error: float) -> None:
     """By its definition: the share of the flips whose largest statistic of both parts is as large as the part's.
 
-    Of 6 replicates there are 64, of 12 there are 4,096; of the 8,192 of 13 a quarter is drawn: two standard errors are 0.02.
+    Of 6 replicates there are 64, of 12 4,096; of the 8,192 of 13 a quarter is drawn: two standard errors are 0.02.
     """
     chance = random.Random(2)
     differences = {part: [chance.gauss(mean, 1) for _ in range(number)] for part in ("a", "b")}
