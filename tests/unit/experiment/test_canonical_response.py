@@ -223,6 +223,15 @@ def test_what_is_no_document_of_candidates_is_compared_as_it_is(body: bytes) -> 
     )
 
 
+def test_a_tolerance_is_how_far_numbers_may_lie_apart() -> None:
+    """As far as that is close enough."""
+    rules = ResponseRules(tolerance=0.5)
+    half, less, one = (parse_response(body, rules) for body in (b"[0.5]", b"[0.4999]", b"[1.0]"))
+
+    assert difference(half, one, rules.tolerance) is None
+    assert difference(less, one, rules.tolerance) == "$[0] is 1.0 where 0.4999 was expected"
+
+
 def test_a_candidate_more_is_a_difference() -> None:
     """With the number of both, and the first of them as it is written."""
     found = difference(

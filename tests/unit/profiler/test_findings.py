@@ -108,6 +108,7 @@ def test_a_statement_compiled_three_times_is_found() -> None:
     """The first time is everybody's."""
     assert kinds(*[statement(cache_hit=False, compile_s=0.1)] * 3) == [("statement-cache miss", 3)]
     assert kinds(*[statement(cache_hit=False)] * 2, statement(cache_hit=True)) == []
+    assert kinds(*[statement(sql="update t set a = ?", cache_hit=False)] * 3) == [("statement-cache miss", 3)]
 
 
 def test_a_wait_for_the_pool_is_found() -> None:
