@@ -4,6 +4,7 @@ import json
 import re
 from typing import Any
 
+import msgspec
 import pytest
 
 from placebench.errors import PlacebenchError
@@ -221,6 +222,12 @@ def test_what_is_no_document_of_candidates_is_compared_as_it_is(body: bytes) -> 
     assert difference(parse_response(whole), parse_response(whole, ResponseRules())) == (
         "one responds with allocation candidates, the other does not"
     )
+
+
+def test_a_rule_that_there_is_not_is_refused() -> None:
+    """A key that is misspelt would compare what it should ignore."""
+    with pytest.raises(msgspec.ValidationError, match="ignored"):
+        msgspec.convert({"ignored": ["$.id"]}, ResponseRules)
 
 
 def test_a_tolerance_is_how_far_numbers_may_lie_apart() -> None:
