@@ -233,12 +233,12 @@ def test_a_rule_that_there_is_not_is_refused() -> None:
 
 
 def test_a_tolerance_is_how_far_numbers_may_lie_apart() -> None:
-    """As far as that is close enough; numbers of a list without order are compared in their own, 5 before 10."""
+    """As far as that is close enough; numbers of a list without order are compared in their own, 3 before 10."""
     rules, unordered = ResponseRules(tolerance=0.5), ResponseRules(tolerance=0.5, unordered=("$",))
     half, less, one = (parse_response(body, rules) for body in (b"[0.5]", b"[0.4999]", b"[1.0]"))
 
     assert difference(half, one, rules.tolerance) is None
-    before, after = (parse_response(body, unordered) for body in (b"[9.9, 5]", b"[10.0, 5]"))
+    before, after = (parse_response(body, unordered) for body in (b"[9.9, 3]", b"[10.0, 3]"))
     assert difference(before, after, unordered.tolerance) is None
     assert difference(less, one, rules.tolerance) == "$[0] is 1.0 where 0.4999 was expected"
 
