@@ -142,7 +142,7 @@ def _interval(
     if number < PART_REPLICATES or not largest:
         return None, None
     critical = largest[math.ceil(confidence * len(largest)) - 1]
-    if critical**2 >= number:
+    if critical**2 >= number * (1 - _ROUNDING):
         return None, None
     mean = fmean(values)
     deviation = math.sqrt(sum((value - mean) ** 2 for value in values) / (number - 1))

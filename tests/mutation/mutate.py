@@ -13,6 +13,7 @@ Not mutated is what mypy checks (annotations, protocols, the kinds of parameters
 import argparse
 import ast
 import difflib
+import gc
 import hashlib
 import json
 import math
@@ -51,7 +52,10 @@ from rich.table import Table
 TOP = Path(__file__).resolve().parents[2]
 HERE = Path(__file__).parent
 COPIED = ("placebench", "tests", "schema", "loaders", "locustfiles", "docs", "pyproject.toml")
-PRELOADED = ("hypothesis", "jinja2", "msgspec", "psutil", "psycopg2", "pyinstrument", "pytest", "sqlalchemy.orm")
+PRELOADED = (
+    *("hypothesis", "jinja2", "msgspec", "numpy", "psutil", "psycopg2", "pyinstrument", "pytest", "scipy.stats"),
+    *("sqlalchemy.orm", "pdb", "sqlite3", "tomllib", "xml.etree.ElementTree"),
+)
 """Imported once by each worker, since its tests run in forks of it; nothing of placebench is among them."""
 PYTEST = ("-x", "-q", "--disable-plugin-autoload", "-p", "no:cacheprovider", "--import-mode=importlib")
 _DECLARED = {"frozen", "slots"}
@@ -214,10 +218,11 @@ def prepare(scratch: Path) -> None:
             shutil.copy2(TOP / name, copy / name)
     os.chdir(copy)
     sys.path.insert(0, str(copy))
-    os.environ |= {"PYTHONPATH": str(copy), "TMPDIR": str(copy)}
+    os.environ |= {"PYTHONPATH": str(copy), "TMPDIR": str(copy), "OPENBLAS_NUM_THREADS": "1"}
     tempfile.tempdir = None
     for name in PRELOADED:
         import_module(name)
+    gc.freeze()  # pytest collects garbage ten times at its end: not among what was preloaded
 
 
 def run_mutant(task: Task) -> tuple[Task, WorkResult | None]:

@@ -4,6 +4,7 @@ import json
 import re
 from typing import Any
 
+import msgspec
 import pytest
 
 from placebench.errors import PlacebenchError
@@ -39,12 +40,14 @@ def answer(*, providers: tuple[str, ...] = ("p1", "p2"), traits: tuple[str, ...]
 
 
 def test_order_means_nothing() -> None:
-    """Candidates and traits in another order are the same answer."""
+    """Candidates and traits in another order are the same answer, whatever else a document has."""
     one = canonical_candidates(answer(providers=("p1", "p2"), traits=("A", "B")))
     other = canonical_candidates(answer(providers=("p2", "p1"), traits=("B", "A")))
 
     assert difference(one, other) is None
     assert one.digest == other.digest
+    more = {**answer(providers=("p2", "p1"), traits=("B", "A")), "links": []}
+    assert difference(one, parse_response(json.dumps(more).encode())) is None
 
 
 def test_another_amount_is_a_difference() -> None:
@@ -223,9 +226,28 @@ def test_what_is_no_document_of_candidates_is_compared_as_it_is(body: bytes) -> 
     )
 
 
+def test_a_rule_that_there_is_not_is_refused() -> None:
+    """A key that is misspelt would compare what it should ignore."""
+    with pytest.raises(msgspec.ValidationError, match="ignored"):
+        msgspec.convert({"ignored": ["$.id"]}, ResponseRules)
+
+
+def test_a_tolerance_is_how_far_numbers_may_lie_apart() -> None:
+    """As far as that is close enough; numbers of a list without order are compared in their own, 3 before 10."""
+    rules, unordered = ResponseRules(tolerance=0.5), ResponseRules(tolerance=0.5, unordered=("$",))
+    half, less, one = (parse_response(body, rules) for body in (b"[0.5]", b"[0.4999]", b"[1.0]"))
+
+    assert difference(half, one, rules.tolerance) is None
+    before, after = (parse_response(body, unordered) for body in (b"[9.9, 3]", b"[10.0, 3]"))
+    assert difference(before, after, unordered.tolerance) is None
+    assert difference(less, one, rules.tolerance) == "$[0] is 1.0 where 0.4999 was expected"
+
+
 def test_a_candidate_more_is_a_difference() -> None:
-    """With the number of both."""
-    found = difference(canonical_candidates(answer(providers=("p1",))), canonical_candidates(answer()))
+    """With the number of both, and the first of them as it is written."""
+    found = difference(
+        canonical_candidates(answer(providers=("p1",))), canonical_candidates(answer(providers=("p1", "p3", "Größe")))
+    )
 
     assert found is not None
-    assert found.startswith('1 candidate entries more than 1, first: {"allocations": {"p2"')
+    assert found.startswith('2 candidate entries more than 1, first: {"allocations": {"Größe"')

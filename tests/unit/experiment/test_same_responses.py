@@ -57,13 +57,15 @@ def test_a_limit_above_all_gives_all() -> None:
     [
         (document("a"), "1 candidates, 1 of them distinct, where 2 were expected"),
         (document("a", "a"), "2 candidates, 1 of them distinct, where 2 were expected"),
+        (document("a", "b", "c"), "3 candidates, 3 of them distinct, where 2 were expected"),
+        (document("y", "x"), "a candidate that the response without a limit does not hold: .*x-child"),
         (document("a", "x"), "a candidate that the response without a limit does not hold: .*x-child"),
-        (document("a", "b", summaries=("a", "b", "c")), "2 summary entries more than 4, first: c"),
-        (document("a", "b", summaries=("a",)), "2 of 4 summary entries are missing, first: b"),
+        (document("a", "b", summaries=("a", "b", "c")), "2 summary entries more than 4, first: c "),
+        (document("a", "b", summaries=("a",)), "2 of 4 summary entries are missing, first: b "),
     ],
 )
 def test_what_a_limit_does_not_allow(limited: dict[str, Any], reason: str) -> None:
-    """Too few, twice the same, one from elsewhere, summaries of other trees, summaries left out."""
+    """Too few, twice the same, too many, one or two from elsewhere, summaries of other trees, summaries left out."""
     import re
 
     found = limit_violation(WHOLE, canonical_candidates(limited), 2)
@@ -78,6 +80,7 @@ def test_other_documents_are_compared_place_by_place() -> None:
 
     assert difference(ours, parse_response(b'{"b":3,"a":[1,2]}')) is None
     assert difference(ours, theirs) == "$.a[1] is 4 where 2 was expected"
+    assert difference(parse_response(b"[1]"), parse_response(b"[1, 2]")) == "$ has 2 entries where 1 were expected"
     assert difference(ours, WHOLE) == "one responds with allocation candidates, the other does not"
     assert (
         difference(parse_response(b"hello"), parse_response(b"world"))

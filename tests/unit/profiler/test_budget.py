@@ -160,18 +160,20 @@ def test_ten_statements_are_told_the_most_frequent_first(number: int, last: str)
 
 
 def test_statements_that_were_not_kept_count() -> None:
-    """Two that were kept and three that were not are five; a duplicate is one that ran again."""
+    """Two that were kept and three that were not are five, which is known; a duplicate is one that ran again."""
     recording = Recording("x", "full", statements=[STATEMENT, replace(STATEMENT, repeated=True)], dropped=3)
 
     assert Budget.at_most(statements=4).broken_by(recording).startswith("x: 5 statements, expected <= 4")
+    assert Budget.at_most(statements=5).broken_by(recording) == ""
     assert Budget.at_most(duplicates=0).broken_by(recording).startswith("x: 1 duplicates, expected <= 0")
 
 
 def test_a_light_recording_has_no_duplicates_to_count() -> None:
-    """Its values are not compared; other gates can be checked."""
+    """Its values are not compared, as they are in other modes; other gates can be checked."""
     with pytest.raises(ProfilerError, match="mode full"):
         Budget.at_most(statements=1, duplicates=0).check("light")
-    Budget.at_most(duplicates=0).check("full")
+    for mode in ("full", "plans"):
+        Budget.at_most(duplicates=0).check(mode)
     Budget.at_most(statements=1).check("light")
 
 
@@ -189,19 +191,21 @@ def test_only_reads_that_ended_have_to_have_figures() -> None:
 
 
 def test_of_a_merged_recording_the_mean_request_counts() -> None:
-    """Two requests of six statements are within a budget of six."""
+    """Two requests of six statements are within a budget of six, and one more is half a statement too many."""
     merged = Recording.merge([RECORDING, RECORDING])
+    more = Recording.merge([RECORDING, Recording("GET /x", "full", statements=[STATEMENT] * 7)])
 
     assert Budget.at_most(statements=6, n_plus_one=1).broken_by(merged) == ""
     assert Budget.at_most(statements=5, n_plus_one=0).broken_by(merged).splitlines()[:2] == [
         "GET /x: 6 statements, expected <= 5",
         "GET /x: 1 n+1, expected <= 0",
     ]
+    assert Budget.at_most(statements=6).broken_by(more).startswith("GET /x: 6.5 statements, expected <= 6")
 
 
 def test_each_metric_counts_its_own_findings() -> None:
     """Two statements that ran again and missed the cache count twice, one line with N+1 once, others not at all."""
-    redundant = replace(STATEMENT, sql="select a", fingerprint="a", redundant_rows=1000, repeated=False)
+    redundant = replace(STATEMENT, sql="select a", fingerprint="a", redundant_rows=1000, repeated=False, pool_wait_s=1)
     again = replace(STATEMENT, sql="select b", fingerprint="b", repeated=True, cache_hit=False)
     statements = [*[redundant] * 3, *[again] * 2, *[replace(STATEMENT, repeated=False, cache_hit=True)] * 6]
     limits = Budget.at_most(statements=0, rows=0, round_trips=0, duplicates=0, n_plus_one=0)

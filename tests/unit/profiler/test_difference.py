@@ -54,12 +54,14 @@ def after() -> Recording:
 
 
 def test_totals_are_means_of_one_request(before: Recording, after: Recording) -> None:
-    """0.4 s of two requests are 0.2 s of one."""
+    """0.4 s of two requests are 0.2 s of one, and three calls are one and a half."""
     totals = {change.name: (change.before, change.after) for change in before.diff(after).totals}
 
     assert totals["elapsed_s"] == (0.2, 0.1)
     assert totals["statements"] == (6.0, 3.0)
     assert totals["cpu_s"] == (None, None)
+    three = Recording("r", "full", statements=[statement("a")] * 3, requests=2)
+    assert [each.calls.before for each in three.diff(after).statements] == [1.5, 0.0, 0.0]
 
 
 def test_statements_are_new_gone_changed_or_the_same(before: Recording, after: Recording) -> None:
@@ -142,6 +144,14 @@ def test_a_frame_changes_by_a_thousandth_of_the_longer_request(after_s: float, f
     assert len(frame_changes(session(1.0), session(after_s + (0.00001 if after_s > 1 else -0.00001)))) == found
 
 
+def test_a_thousandth_itself_is_a_change_and_nothing_of_nothing_is_none() -> None:
+    """1 of 1000 s; a frame in which no time was seen on either side."""
+    longer, shorter, neither = (session_of([(["view\x00/app/views.py\x001"], each)]) for each in (1000.0, 999.0, 0.0))
+
+    assert [each.change_s for each in frame_changes(longer, shorter)] == [-1.0]
+    assert frame_changes(neither, neither) == ()
+
+
 def test_self_time_is_that_of_the_frame_on_top() -> None:
     """Of the same function in all stacks together; a stack without frames is nobody's."""
     one = session(0.1)
@@ -149,8 +159,8 @@ def test_self_time_is_that_of_the_frame_on_top() -> None:
         (["a\x00/app/x.py\x001"], 1.0),
         (["b\x00/app/y.py\x001", "a\x00/app/x.py\x009"], 2.0),
         ([], 4.0),
-        ([leaf("select 1", "sql")], 8.0),
         ([leaf("its own work", "profiler")], 16.0),
+        ([leaf("select 1", "sql")], 8.0),
     ]
 
     assert self_times(one) == {("a", "x.py"): 3.0, ("?", ""): 4.0, ("select 1", "sql"): 8.0}
@@ -240,4 +250,5 @@ def test_recordings_that_do_not_compare_say_so(tmp_path: Path) -> None:
     assert difference.notes[0] in str(difference)
     write_difference_page(difference, str(tmp_path / "page.html"))
     assert difference.notes[0] in (tmp_path / "page.html").read_text()
+    assert "plans and flame" in Recording("b", "plans").diff(Recording("a", "flame")).notes[0]
     assert Recording("a", "flame").diff(Recording("b", "flame")).notes == ()

@@ -108,6 +108,7 @@ def test_a_statement_compiled_three_times_is_found() -> None:
     """The first time is everybody's."""
     assert kinds(*[statement(cache_hit=False, compile_s=0.1)] * 3) == [("statement-cache miss", 3)]
     assert kinds(*[statement(cache_hit=False)] * 2, statement(cache_hit=True)) == []
+    assert kinds(*[statement(sql="update t set a = ?", cache_hit=False)] * 3) == [("statement-cache miss", 3)]
 
 
 def test_a_wait_for_the_pool_is_found() -> None:
@@ -159,7 +160,7 @@ def test_a_plan_without_times_or_rows_says_what_it_can() -> None:
     untimed = plan(rows=2000.0, rows_expected=10, elapsed_s=None)
     scanned = plan(**{**SCAN, "rows": None, "elapsed_s": None}, rows_removed=10_000.0)
 
-    assert kinds(untimed, plan(rows_expected=2000)) == []
+    assert kinds(untimed, plan(rows_expected=2000)) == kinds(untimed) == []
     assert kinds(plan(**{**SCAN, "rows": None}, rows_removed=9_999.0)) == []
     assert kinds(plan(**{**SCAN, "rows": 10_000.0, "rows_expected": 9_000.0})) == [("sequential scan", 10_000)]
     (finding,) = find(Recording("r", "plans", statements=[scanned]))

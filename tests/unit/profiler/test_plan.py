@@ -153,8 +153,8 @@ def test_the_title_of_a_node(fields: dict[str, object], title: str) -> None:
 
 
 def test_what_was_not_run_has_no_error_and_no_time_below_zero() -> None:
-    """A node that was never executed has no rows to compare; children may take longer than their parent."""
-    child = PlanNode("Sort", elapsed_s=2.0)
+    """A node that was never executed has no rows to compare, and took nothing; children may exceed their parent."""
+    child, neither = PlanNode("Sort", elapsed_s=2.0), (PlanNode("Result"), PlanNode("Sort", elapsed_s=0.0))
 
     assert node(**{"Plan Rows": 5, "Actual Rows": 0.0, "Actual Loops": 0}).estimate_error is None
     assert PlanNode("Sort", rows=0.5, loops=1).estimate_error == 1.0
@@ -162,6 +162,7 @@ def test_what_was_not_run_has_no_error_and_no_time_below_zero() -> None:
     assert PlanNode("Sort", rows=2.0, rows_expected=5.0, loops=1).estimate_error == 2.5
     assert node(**{"Plan Rows": 5, "Actual Rows": 3.0}).rows == 3.0
     assert PlanNode("Gather", elapsed_s=1.5, children=(child, PlanNode("Result"))).self_s == 0.0
+    assert PlanNode("Append", elapsed_s=1.5, children=neither).self_s == 1.5
     assert PlanNode("Gather", children=(child,)).shape == "Gather (Sort)"
     assert [depth for depth, _ in PlanNode("a", children=(PlanNode("b", children=(child,)),)).walk()] == [0, 1, 2]
 

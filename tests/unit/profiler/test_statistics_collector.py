@@ -120,6 +120,7 @@ def test_sums_and_percentiles_of_few_executions() -> None:
     quantiles = [statistics.quantile_s(share) for share in (0.0, 0.25, 0.26, 0.95)]
     assert quantiles == pytest.approx([0.002, 0.002, 0.004, 200.0], rel=RELATIVE_ERROR)
     assert [taken(seconds).p95_s for seconds in (1e-9, 300.0)] == [1e-9, 300.0]
+    assert taken(*[0.001] * 18, 5.0, 9.0).p95_s == pytest.approx(5.0, rel=RELATIVE_ERROR)
 
 
 def test_times_outside_of_the_buckets_are_counted() -> None:
@@ -130,7 +131,7 @@ def test_times_outside_of_the_buckets_are_counted() -> None:
 
     assert (statistics.count, statistics.quantile_s(1.0), statistics.total_s) == (4, 500.0, 500.003)
     assert statistics.counts_within((0.0005, 0.001, 0.002, 10.0)) == [1, 2, 3, 3]
-    assert StatementStatistics("f", "").p95_s is None
+    assert (StatementStatistics("f", "").p95_s, StatementStatistics("f", "").max_s) == (None, 0.0)
     assert taken(1e-9, 1.0).quantile_s(0.5) == 1e-6
 
 

@@ -60,22 +60,25 @@ def test_a_statement_at_a_line_is_ranked_once_with_its_worst_test() -> None:
 
 
 def test_findings_of_the_application_come_before_those_of_libraries_and_tests() -> None:
-    """A folder of packages below the root is no application."""
+    """A folder of packages below the root is no application; one whose name begins with a dot may be."""
     profile = suite(
         profiled("a", 9, file="/suite/tests/helpers.py"),
         profiled("b", 8, file="/suite/.venv/lib/site-packages/lib.py"),
         profiled("c", 7, file="/elsewhere/lib.py"),
         profiled("d", 6),
+        profiled("e", 5, file="/suite/.scripts/shop.py"),
     )
 
     found = [(each.finding.origin, each.most, each.finding.place) for each in profile.findings()]
 
     assert found == [
         ("application", 6, "shop.py:7 view"),
+        ("application", 5, ".scripts/shop.py:7 view"),
         ("library", 8, "/suite/.venv/lib/site-packages/lib.py:7 view"),
         ("library", 7, "/elsewhere/lib.py:7 view"),
         ("tests", 9, "tests/helpers.py:7 view"),
     ]
+    assert {each.finding.sql for each in profile.findings()} == {"select ?"}
 
 
 def test_a_regression_is_more_statements_duplicates_or_n_plus_one_lines() -> None:
@@ -118,7 +121,7 @@ def test_a_test_sums_up_its_statements_and_findings() -> None:
     )
     test = ProfiledTest("t", statements=(use("a", 2), use("b", 4)), findings=findings)
 
-    assert (test.statement_count, test.sql_s) == (6, 3.0)
+    assert (test.statement_count, test.sql_s, test.elapsed_s) == (6, 3.0, 0.0)
     assert test.counts == SqlCounts({"a": 2, "b": 4}, duplicates=5, n_plus_one=1)
     assert test.counts.to_json() == {"statements": {"a": 2, "b": 4}, "duplicates": 5, "n_plus_one": 1}
     assert SqlCounts({"a": 2}).to_json() == {"statements": {"a": 2}}
@@ -134,6 +137,11 @@ def test_a_test_sums_up_its_statements_and_findings() -> None:
             "t: 14 statements (3 in the baseline); +9 × select b and 1 more",
         ),
         ([use("x" * 99, 3, place="")], SqlCounts({}), f"t: 3 statements (0 in the baseline); +3 × select {'x' * 92}…"),
+        (
+            [replace(use("a", 3), places=("shop.py:9 f", "shop.py:7 view"))],
+            SqlCounts({"a": 1}),
+            "t: 3 statements (1 in the baseline); +2 × select a at shop.py:9 f",
+        ),
         ([use("a", 3)], SqlCounts({"a": 4}), "t: 3 statements (4 in the baseline)"),
         (
             [use("a", 3)],
@@ -155,7 +163,7 @@ def test_what_changed_is_told_on_one_line(uses: list[StatementUse], before: SqlC
 
 
 def test_statements_are_ranked_by_their_worst_test() -> None:
-    """As many as were wanted; what ran once is not repeated, and took time nevertheless."""
+    """As many as were wanted, each by its first line; what ran once is not repeated, and took time nevertheless."""
     one = ProfiledTest("one", statements=(use("a", 2, 0.1), use("b", 5, 0.2), use("c", 1, 0.9)))
     two = ProfiledTest("two", statements=(use("a", 3, 0.05), use("b", 4, 0.3), use("d", 1, 0.0)))
     profile = suite(one, two)
@@ -166,6 +174,10 @@ def test_statements_are_ranked_by_their_worst_test() -> None:
     assert ranked(profile.most_repeated(9)) == [("b", "one", 1), ("a", "two", 1)]
     assert ranked(profile.most_repeated(1)) == [("b", "one", 1)]
     assert ranked(profile.slowest(9)) == [("c", "one", 0), ("b", "two", 1), ("a", "one", 1)]
+    elsewhere = replace(one.statements[0], places=("shop.py:7 view", "other.py:1 f"))
+    assert ranked(suite(one, ProfiledTest("three", statements=(elsewhere,))).slowest(9))[-1] == ("a", "one", 1)
+    other_line = replace(one.statements[0], places=("other.py:1 f",))
+    assert len(suite(one, ProfiledTest("three", statements=(other_line,))).slowest(9)) == 4
     few = [ProfiledTest("a few", statements=(use("a", 1),)), ProfiledTest("none"), profiled("b", 1, missed=1)]
     assert [test.name for test in suite(*few, two, one).with_sql] == ["one", "two", "a few", "b"]
     assert [test.name for test in suite(*few).unknown] == ["b"]
@@ -173,7 +185,7 @@ def test_statements_are_ranked_by_their_worst_test() -> None:
 
 def test_findings_of_many_tests_are_one() -> None:
     """N+1 before duplicates, the highest count first; each with the tests that have it, the worst first."""
-    lines = [("n+1", 5, "a"), ("duplicate", 9, "b"), ("n+1", 6, "c"), ("duplicate", 8, "d")]
+    lines = [("n+1", 5, "a"), ("duplicate", 8, "d"), ("n+1", 6, "c"), ("duplicate", 9, "b")]
     findings = tuple(SuiteFinding(kind, count, sql, "x:1 f", "application", "") for kind, count, sql in lines)
     worse = SuiteFinding("n+1", 7, "a", "x:1 f", "application", "")
 
@@ -188,8 +200,8 @@ def test_findings_of_many_tests_are_one() -> None:
 
 
 def test_a_statement_names_five_lines_the_most_frequent_first() -> None:
-    """And the sum and the longest of its executions."""
-    often = [Statement("select 1", "f", 0.0, caller=Caller("/suite/a.py", 9, "f"), execute_s=0.5)] * 2
+    """And the sum and the longest of its executions, and the first text."""
+    often = [Statement("SELECT 1", "f", 0.0, caller=Caller("/suite/a.py", 9, "f"), execute_s=0.5)] * 2
     once = [
         Statement("select 1", "f", 0.0, caller=Caller("/suite/a.py", line, "f"), execute_s=0.1) for line in range(6)
     ]
@@ -198,7 +210,17 @@ def test_a_statement_names_five_lines_the_most_frequent_first() -> None:
 
     assert found.places == ("a.py:9 f", "a.py:0 f", "a.py:1 f", "a.py:2 f", "a.py:3 f")
     assert (found.calls, found.elapsed_s, found.longest_s) == (8, pytest.approx(1.6), 0.5)
+    assert found.sql == "select 1"
     assert (test.elapsed_s, test.unknown) == (3.0, "")
+
+
+def test_a_statement_is_kept_up_to_a_thousand_characters() -> None:
+    """On one line; a longer one is cut."""
+    statements = [Statement("s" * length, f"{length}", 0.0, execute_s=0.1) for length in (1000, 1001)]
+
+    test = ProfiledTest.of("t", Recording("t", "full", statements=statements, sql_s=0.0), ROOT)
+
+    assert [use.sql for use in test.statements] == ["s" * 1000, "s" * 999 + "…"]
 
 
 def test_a_file_elsewhere_is_named_from_the_longest_folder_that_python_found_it_in(
@@ -260,9 +282,33 @@ def test_a_profiled_test_and_a_baseline_come_back_as_they_were(tmp_path: Path) -
     assert ('"format_version": 1' in saved, '"test_größe": null' in saved) == (True, True)
 
 
+def test_the_same_counts_are_the_same_file(tmp_path: Path) -> None:
+    """Whatever order the tests ran in; each count is on a line of its own."""
+    SuiteBaseline({"b": None, "a": SqlCounts({"g": 2, "f": 1}, duplicates=3)}).save(tmp_path / "sql.json")
+
+    assert (tmp_path / "sql.json").read_text().splitlines() == [
+        "{",
+        ' "format_version": 1,',
+        ' "tests": {',
+        '  "a": {',
+        '   "duplicates": 3,',
+        '   "statements": {',
+        '    "f": 1,',
+        '    "g": 2',
+        "   }",
+        "  },",
+        '  "b": null',
+        " }",
+        "}",
+    ]
+
+
 @pytest.mark.parametrize(
     "text",
-    ["", "[]", '{"tests": {}}', '{"format_version": 2, "tests": {}}', '{"format_version": 1, "tests": {"a": 3}}'],
+    [
+        *("", "[]", '{"tests": {}}', '{"format_version": 1, "tests": {"a": 3}}'),
+        *('{"format_version": 0, "tests": {}}', '{"format_version": 2, "tests": {}}'),
+    ],
 )
 def test_a_file_that_is_no_baseline_is_an_error_of_the_user(text: str, tmp_path: Path) -> None:
     """It is named."""

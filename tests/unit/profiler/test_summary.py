@@ -35,12 +35,13 @@ def recording(**changed: Any) -> Recording:
 
 
 def test_statements_are_grouped_by_fingerprint() -> None:
-    """The group with the most seconds first; a sum is of what was measured, a call site is told once."""
+    """The group with the most seconds first, by its first text; a sum is of what was measured, a call site is once."""
     here, there = Caller("app.py", 3, "view"), Caller("app.py", 9, "view")
     a = statement("a", execute_s=1.0, compile_s=0.5, fetch_s=0.25, row_count=3, caller=here, cache_hit=True)
     b = statement("b", execute_s=2.0, row_count=4, round_trips=1, caller=there, cache_hit=False, error="DataError")
+    last = statement("b", sql="SELECT b", caller=here)
 
-    groups = recording(statements=[a, a, b, statement("b"), b, statement("b", caller=here)]).summary().groups
+    groups = recording(statements=[a, a, b, statement("b"), b, last]).summary().groups
 
     assert [(each.fingerprint, each.sql, each.calls, each.elapsed_s) for each in groups] == [
         ("b", "select b", 4, 4.0),

@@ -57,6 +57,8 @@ def test_five_replicates_name_nothing() -> None:
     assert (largest.part, largest.low, largest.high, largest.verdict) == ("part 7", None, None, "inconclusive")
     assert largest.change == pytest.approx(1.0, rel=0.01)
     assert largest.p == 2 / 32
+    (apart,) = attribute([{"part": 10.0}] * 5, [{"part": 10.0 + step} for step in range(1, 6)])
+    assert (apart.low, apart.high, apart.p) == (None, None, 2 / 32)
 
 
 def test_a_part_that_came_or_went_took_nothing_before_or_after() -> None:
@@ -68,14 +70,17 @@ def test_a_part_that_came_or_went_took_nothing_before_or_after() -> None:
 
     assert (changes["gone"].before, changes["gone"].after, changes["gone"].verdict) == (0.5, 0.0, "faster")
     assert (changes["new"].before, changes["new"].after, changes["new"].verdict) == (0.0, 0.25, "slower")
+    assert (changes["gone"].change, changes["new"].change) == (-0.5, 0.25)
     assert changes["kept"].verdict == "inconclusive"
 
 
-@pytest.mark.parametrize(("number", "mean", "error"), [(6, 0.5, 1e-9), (13, 0.5, 0.025), (13, 1.5, 0.005)])
+@pytest.mark.parametrize(
+    ("number", "mean", "error"), [(6, 0.5, 1e-9), (12, 0.5, 1e-9), (13, 0.5, 0.025), (13, 1.5, 0.005)]
+)
 def test_the_adjusted_p_is_that_of_all_sign_flips(number: int, mean: float, error: float) -> None:
     """By its definition: the share of the flips whose largest statistic of both parts is as large as the part's.
 
-    Of 6 replicates there are 64; of the 8,192 of 13 a quarter is drawn: two standard errors are 0.02.
+    Of 6 replicates there are 64, of 12 4,096; of the 8,192 of 13 a quarter is drawn: two standard errors are 0.02.
     """
     chance = random.Random(2)
     differences = {part: [chance.gauss(mean, 1) for _ in range(number)] for part in ("a", "b")}
@@ -121,6 +126,31 @@ def test_an_interval_that_nothing_limits_is_open() -> None:
     (part,) = attribute([{"part": 1.0}] * 16, [{"part": 2.0}] * 16, confidence=0.9999)
 
     assert (part.change, part.low, part.high) == (1.0, None, None)
+
+
+@pytest.mark.parametrize("number", range(6, 20))
+def test_equal_differences_have_no_interval_of_rounding(number: int) -> None:
+    """Their statistic is √n but for its last bits, at a confidence that only all of the sign flips reach."""
+    (part,) = attribute([{"part": 0.0}] * number, [{"part": 0.3}] * number, confidence=0.9999)
+
+    assert (part.change, part.low, part.high) == (pytest.approx(0.3), None, None)
+
+
+def test_the_interval_at_the_greatest_statistic_ends_at_no_change() -> None:
+    """At 99 % no flip of six is more extreme: the change of 1 is just what can be told from 0."""
+    (part,) = attribute([{"part": 1.0}] * 6, [{"part": 2.0 + away} for away in (-0.1, 0.1) * 3], confidence=0.99)
+
+    assert (part.low, part.high) == (pytest.approx(0.0, abs=1e-9), pytest.approx(2.0))
+
+
+def test_more_than_six_replicates_have_a_narrower_interval() -> None:
+    """Around the same mean of 3.5 with the same distances from it, twice each."""
+    once, twice = (
+        attribute([{"part": 10.0}] * len(steps), [{"part": 10.0 + step} for step in steps])[0]
+        for steps in (range(1, 7), [*range(1, 7)] * 2)
+    )
+
+    assert (once.low or 0) < (twice.low or 0) < 3.5 < (twice.high or 0) < (once.high or 0)
 
 
 def test_a_part_is_small_below_a_share_of_the_larger_request() -> None:

@@ -78,6 +78,15 @@ def test_the_detectable_shift_brings_four_of_five_above_no_change() -> None:
     assert _detectable_shift([(1.0, 2.0)] * 10) == 0.0
 
 
+def test_a_machine_without_noise_finds_every_effect_and_no_other() -> None:
+    """Two runs of six zeros, whose intervals end at no change: it is not excluded."""
+    made = calibrate([0.0] * 12, "bytes", margin=0.01, seed=1)
+
+    assert (made.passed, made.runs_of_six, made.false_positives) == (True, 2, 0)
+    assert made.false_positive_rate == made.detectable == {"12": 0.0, "30": 0.0}
+    assert {share for effects in made.power.values() for share in effects.values()} == {1.0}
+
+
 def test_too_few_replicates() -> None:
     """Five identical pairs cannot say what a machine resolves."""
     with pytest.raises(TooFewReplicatesError, match="inconclusive: 5 replicates, 6 needed"):

@@ -270,6 +270,7 @@ def test_values_that_differ_and_the_ratios_of_all_replicates() -> None:
     more = compare_blocks(run([math.log(2)] * 6), "naive", "tuned", "cpu_s")
     less, same = (compare_blocks(run([each] * 6), "naive", "tuned", "cpu_s") for each in (math.log(0.5), 0.0))
 
+    assert more.pair == ("naive", "tuned")
     assert more.ratios == pytest.approx([2.0] * 6)
     assert [each.differs for each in (more, less, same, replace(more, baseline_value=None))] == [
         True,

@@ -133,16 +133,6 @@ def test_the_estimate_alone_takes_any_number(values: list[float], expected: floa
     assert expected == pseudo_median(values)
 
 
-def test_a_thousand_replicates_are_no_trouble() -> None:
-    """The estimate stays beside the median, and the interval is 2 · 1.96 · √(π/3) σ/√n wide."""
-    rng = random.Random(7)
-    values = [rng.gauss(0.25, 1) for _ in range(1_000)]
-    interval = hodges_lehmann(values)
-
-    assert interval.estimate == pytest.approx(statistics.median(values), abs=0.05)
-    assert interval.high - interval.low == pytest.approx(2 * 1.96 * math.sqrt(math.pi / 3 / 1_000), rel=0.05)
-
-
 def test_the_walsh_averages_of_three_values() -> None:
     """1 2 6 have six pairs, each value with itself among them."""
     assert walsh_averages([6, 1, 2], [1, 2, 3, 4, 5, 6]) == [1.0, 1.5, 2.0, 3.5, 4.0, 6.0]
@@ -157,18 +147,6 @@ def test_the_ranks_of_the_tables(n: int, tail: float, rank: int) -> None:
 def test_no_rank_for_too_few() -> None:
     """Of five coins none falls on the 2.5 % side: all tails has 1 in 32."""
     assert critical_rank(5, 0.025) == 0
-
-
-def test_the_normal_distribution_takes_over_without_a_step() -> None:
-    """From 100 to 200 values the corrected normal rank is within one of the counted rank, and mostly on it."""
-    off = [
-        abs(critical_rank(n, tail) - _normal_rank(n, tail))
-        for n in range(100, 201, 10)
-        for tail in (0.0005, 0.005, 0.01105, 0.025, 0.05, 0.25)
-    ]
-
-    assert max(off) == 1
-    assert sum(off) < len(off) / 10
 
 
 @pytest.mark.parametrize(
@@ -204,3 +182,25 @@ def test_the_p_of_many_values_is_that_of_the_normal_distribution() -> None:
 
     assert signed_rank_p(values) == pytest.approx(wilcoxon(values, correction=True, method="approx").pvalue)
     assert signed_rank_p(values) == pytest.approx(wilcoxon(values, method="exact").pvalue, rel=0.01)
+
+
+def test_a_thousand_replicates_are_no_trouble() -> None:
+    """The estimate stays beside the median, and the interval is 2 · 1.96 · √(π/3) σ/√n wide."""
+    rng = random.Random(7)
+    values = [rng.gauss(0.25, 1) for _ in range(1_000)]
+    interval = hodges_lehmann(values)
+
+    assert interval.estimate == pytest.approx(statistics.median(values), abs=0.05)
+    assert interval.high - interval.low == pytest.approx(2 * 1.96 * math.sqrt(math.pi / 3 / 1_000), rel=0.05)
+
+
+def test_the_normal_distribution_takes_over_without_a_step() -> None:
+    """From 100 to 200 values the corrected normal rank is within one of the counted rank, and mostly on it."""
+    off = [
+        abs(critical_rank(n, tail) - _normal_rank(n, tail))
+        for n in range(100, 201, 10)
+        for tail in (0.0005, 0.005, 0.01105, 0.025, 0.05, 0.25)
+    ]
+
+    assert max(off) == 1
+    assert sum(off) < len(off) / 10

@@ -73,6 +73,20 @@ def test_direction_and_size_have_to_agree(published: float, new: float, outcome:
     assert judge_reproduction(claim, compared(around(new, apart=0.001))).outcome == outcome
 
 
+@pytest.mark.parametrize(
+    ("new", "reason"), [(-0.20, "same direction, other size"), (0.30, "the new verdict is 'slower'")]
+)
+def test_effects_that_differ_do_so_by_their_size_or_by_their_verdict(new: float, reason: str) -> None:
+    """The interval of their difference has the confidence of both."""
+    claim = claimed(compared(around(-0.30, apart=0.001)))
+
+    made = judge_reproduction(claim, compared(around(new, apart=0.001)))
+
+    assert made.reason == f"the effects differ: {reason}"
+    assert made.difference is not None
+    assert made.difference.confidence == 0.95
+
+
 @pytest.mark.parametrize(("metric", "outcome"), [("cpu_s", "reproduced"), ("statements", "not reproduced")])
 def test_times_vary_between_runs_and_counts_do_not(metric: str, outcome: str) -> None:
     """-76.9 and -78.1 % CPU of two runs of one machine and day, whose intervals do not overlap."""
@@ -155,6 +169,7 @@ def test_how_many_would_do_for_a_claim_of_no_change() -> None:
     assert needed(claim, replace(new, detectable=1e-6)) == 10
     assert needed(claim, replace(new, detectable=None)) is None
     assert needed(replace(claim, ratio=math.exp(0.012)), new) is None
+    assert needed(Claim("faster", 1.0, 0.9, 1.1), new) is None
 
 
 @pytest.mark.parametrize(

@@ -46,25 +46,6 @@ def test_a_law_without_noise_is_found_exactly() -> None:
     assert (6, 10) == (fit.largest, fit.n)
 
 
-@pytest.mark.parametrize(("sigma", "kappa"), [(0.1, 0.01), (0.3, 0.0), (0.02, 0.002)])
-def test_the_intervals_hold_the_truth_as_often_as_they_claim(sigma: float, kappa: float) -> None:
-    """95 % of 400 runs with 4 % noise: λ, σ, κ, the peak, and new measurements at a size that was not fitted."""
-    chance, hits = random.Random(7), dict.fromkeys(("lambda", "sigma", "kappa", "peak", "one", "mean"), 0)
-    peak = math.sqrt((1 - sigma) / kappa) if kappa else math.inf
-    for _ in range(RUNS):
-        fit = fit_scalability(measured(chance, sigma, kappa, 0.04))
-        new = [throughput(8, sigma, kappa) * (1 + chance.gauss(0, 0.04)) for _ in range(5)]
-        hits["lambda"] += holds(fit.throughput_of_one, 100)
-        hits["sigma"] += holds(fit.contention, sigma)
-        hits["kappa"] += holds(fit.crosstalk, kappa)
-        hits["peak"] += holds(fit.peak, peak)
-        hits["one"] += holds(fit.predict(8), new[0])
-        hits["mean"] += holds(fit.predict(8, repeats=5), sum(new) / 5)
-
-    assert {} == {name: count for name, count in hits.items() if count < AT_LEAST}
-    assert min(hits.values()) < RUNS  # an interval that always holds it says nothing
-
-
 def test_a_throughput_that_only_rises_has_no_peak_that_is_known() -> None:
     """κ is 0 within the noise: the interval of the peak is open above, and begins beyond what was measured."""
     fit = fit_scalability(measured(random.Random(1), 0.2, 0.0, 0.01))
@@ -134,3 +115,22 @@ def test_sizes_and_throughputs_are_above_zero(pair: tuple[int, float]) -> None:
     assert fit_scalability(enough).n == 6
     with pytest.raises(ValueError, match="above 0"):
         fit_scalability([*enough, pair])
+
+
+@pytest.mark.parametrize(("sigma", "kappa"), [(0.1, 0.01), (0.3, 0.0), (0.02, 0.002)])
+def test_the_intervals_hold_the_truth_as_often_as_they_claim(sigma: float, kappa: float) -> None:
+    """95 % of 400 runs with 4 % noise: λ, σ, κ, the peak, and new measurements at a size that was not fitted."""
+    chance, hits = random.Random(7), dict.fromkeys(("lambda", "sigma", "kappa", "peak", "one", "mean"), 0)
+    peak = math.sqrt((1 - sigma) / kappa) if kappa else math.inf
+    for _ in range(RUNS):
+        fit = fit_scalability(measured(chance, sigma, kappa, 0.04))
+        new = [throughput(8, sigma, kappa) * (1 + chance.gauss(0, 0.04)) for _ in range(5)]
+        hits["lambda"] += holds(fit.throughput_of_one, 100)
+        hits["sigma"] += holds(fit.contention, sigma)
+        hits["kappa"] += holds(fit.crosstalk, kappa)
+        hits["peak"] += holds(fit.peak, peak)
+        hits["one"] += holds(fit.predict(8), new[0])
+        hits["mean"] += holds(fit.predict(8, repeats=5), sum(new) / 5)
+
+    assert {} == {name: count for name, count in hits.items() if count < AT_LEAST}
+    assert min(hits.values()) < RUNS  # an interval that always holds it says nothing
