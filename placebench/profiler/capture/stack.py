@@ -156,16 +156,16 @@ def find_callers(frame: FrameType | None, application: tuple[str, ...] = ()) -> 
     if awaiting is not None:
         ours = [each for each in awaiting if each and _kind(each.file, kinds, application) == _APPLICATION]
         if ours:
-            return (_caller(found[0]), ours[0]) if found else (ours[0], ours[1] if len(ours) > 1 else None)
-    chosen = found or installed
-    return (_caller(chosen[0]) if chosen else None), (_caller(chosen[1]) if len(chosen) > 1 else None)
+            found = [*found, *ours]
+    chosen = found or [_caller(each) for each in installed[:2]]
+    return chosen[0] if chosen else None, chosen[1] if len(chosen) > 1 else None
 
 
 def _nearest_two(
     frame: FrameType | None, kinds: dict[str, int], application: tuple[str, ...]
-) -> tuple[list[FrameType], list[FrameType]]:
-    """The nearest frames of the application, two at most, and the nearest ones of libraries."""
-    found: list[FrameType] = []
+) -> tuple[list[Caller], list[FrameType]]:
+    """The nearest lines of the application, two at most, and the nearest frames of libraries."""
+    found: list[Caller] = []
     installed: list[FrameType] = []
     most = _DEEPEST
     while frame is not None and most:
@@ -181,11 +181,12 @@ def _nearest_two(
         if kind == _THREADS and awaiting_callers.get() is not None:  # below is whatever lent its thread
             break
         if kind == _APPLICATION:
+            caller = _caller(frame)
             if not found:
-                found.append(frame)
+                found.append(caller)
                 most = min(most, _NEAR)
-            elif file != found[0].f_code.co_filename or frame.f_lineno != found[0].f_lineno:
-                return [*found, frame], installed
+            elif caller[:2] != found[0][:2]:
+                return [*found, caller], installed
         elif kind == _LIBRARY and len(installed) < 2 and not (installed and installed[0].f_code.co_filename == file):
             installed.append(frame)
         frame = frame.f_back
