@@ -88,7 +88,7 @@ RECIPES = (
         "restarts", ("restarts.json",), run="calibrate -n 60 --trees 100 --rounds 8", smoke="--trees 4 -n 6 --rounds 1"
     ),
     Recipe("candidates", ("candidates.json",), section="candidates --repeats 12", placement=True),
-    Recipe("claims", ("claims.json",), section="claims --repeats 12", placement=True),
+    Recipe("claims", ("claims.json",), section="claims --repeats 8", placement=True),
     Recipe("http", ("http.json",), section="http", placement=True),
     Recipe("scale", ("scale.json", "scale-all.svg", "scale-limit-10.svg"), section="scale", placement=True),
     *(
