@@ -33,25 +33,28 @@ class Execution:
     outer: the call in which this one runs.
     """
 
-    __slots__ = ("measured_s", "outer", "pending", "recording", "started")
+    __slots__ = ("fairy", "measured_s", "outer", "pending", "recording", "started")
 
     def __init__(self, recording: ActiveRecording, connection: Any) -> None:
         self.recording = recording
         self.outer: Execution | None = connection.placebench_execution
         self.pending: PendingStatement | None = None
-        fairy = connection._dbapi_connection  # behind `Connection.connection`, which connects anew if there is none
+        # Behind `Connection.connection`, which connects anew if there is none.
+        self.fairy: Any = connection._dbapi_connection
+        fairy = self.fairy
         state = None if fairy is None else recording.known_state(id(raw_connection(fairy)))
         self.measured_s: float = 0.0 if state is None else state.measured_s
         self.started: float = recording.clock()
 
-    def start(self, pending: PendingStatement, compiled: object) -> None:
+    def start(self, pending: PendingStatement, compiled: object, fairy: object) -> None:
         """A statement of it begins: the time until now is its compilation, if it is the first and was *compiled*.
 
-        Without what others took, which are statements on the same connection; it is charged to the connection.
+        Without what others took, which are statements on the same connection; it is charged to the connection. Unknown
+        beside a connect, which came before if the pool's connection (*fairy*) is another one.
         """
         state = pending.connection
         seconds = pending.started - self.started - (state.measured_s - self.measured_s)
-        if compiled is None or self.pending is not None or seconds < 0.0:
+        if compiled is None or self.pending is not None or seconds < 0.0 or fairy is not self.fairy:
             seconds = 0.0
         self.pending = pending
         pending.compile_s = seconds
@@ -63,6 +66,8 @@ class ExecutionRecorder(Protocol):
 
     current: CurrentRecording
     timed_classes: dict[Any, type]
+    installed: bool
+    running: set[ActiveRecording]
 
     def connection_made(self, connection: Connection) -> None:
         """There is a new connection."""
@@ -79,23 +84,28 @@ def classes_of_engines(target: Engine | type[Engine]) -> tuple[Any, ...]:
 def watch_connections(owner: Any, recorder: ExecutionRecorder) -> None:
     """Have an engine, or a class of engines, report the connections that it makes; again is harmless."""
     base = owner._connection_cls
-    if recorder not in _recorders(base, _WATCHED):
+    if recorder in _recorders(base, _WATCHED):
+        return
+    made = recorder.timed_classes.get((_WATCHED, base))
+    if made is None:
 
         def init(connection: Any, *args: Any, **kwargs: Any) -> None:
             base.__init__(connection, *args, **kwargs)
             recorder.connection_made(connection)
 
-        owner._connection_cls = _class_like(base, {"__init__": init, _WATCHED: recorder})
+        made = recorder.timed_classes[_WATCHED, base] = _class_like(base, {"__init__": init, _WATCHED: recorder})
+    owner._connection_cls = made
 
 
-def unwatch_connections(owner: Any, recorder: ExecutionRecorder) -> None:
-    """Give an engine its class of connections back; below that of another profiler ours stays, and passes on."""
-    made = owner._connection_cls
-    if vars(made).get(_WATCHED) is not recorder:
-        return
-    owner._connection_cls = made.__base__
-    if isinstance(owner, Engine) and made.__base__ is type(owner)._connection_cls:
-        del owner._connection_cls
+def unwatch_connections(owner: Any) -> None:
+    """Take the layers of removed profilers away; one that is below that of another profiler stays until that goes."""
+    made: Any = owner._connection_cls
+    while (recorder := vars(made).get(_WATCHED)) is not None and not recorder.installed:
+        made = made.__base__
+    if made is not owner._connection_cls:
+        owner._connection_cls = made
+        if isinstance(owner, Engine) and made is type(owner)._connection_cls:
+            del owner._connection_cls
 
 
 def time_executes(connection: Any, recorder: ExecutionRecorder) -> None:
@@ -103,18 +113,21 @@ def time_executes(connection: Any, recorder: ExecutionRecorder) -> None:
     base = type(connection)
     if recorder in _recorders(base, _TIMED):
         return
-    made = recorder.timed_classes.get((Execution, base))
+    made = recorder.timed_classes.get((_TIMED, base))
     if made is None:
         body: dict[str, Any] = {name: _timed_execute(getattr(base, name), recorder) for name in _executes_of(base)}
         body |= {"placebench_execution": None, _TIMED: recorder}
-        made = recorder.timed_classes[Execution, base] = _class_like(base, body)
+        made = recorder.timed_classes[_TIMED, base] = _class_like(base, body)
     connection.__class__ = made
 
 
-def leave_executes(connection: Any, recorder: ExecutionRecorder) -> None:
-    """Take the timed class away; below that of another profiler it stays, and passes on."""
-    if vars(type(connection)).get(_TIMED) is recorder:
-        connection.__class__ = type(connection).__base__
+def leave_executes(connection: Any) -> None:
+    """Take the layers of profilers that record nothing away; one that is below another's stays until that goes."""
+    made: Any = type(connection)
+    while (recorder := vars(made).get(_TIMED)) is not None and not recorder.running:
+        made = made.__base__
+    if made is not type(connection):
+        connection.__class__ = made
 
 
 _WATCHED, _TIMED = "placebench_watched_by", "placebench_timed_by"
@@ -131,9 +144,9 @@ def _class_like(base: type, body: dict[str, Any]) -> type:
 
 
 def _executes_of(connection: Any) -> tuple[str, ...]:
-    """The methods that lead to a statement, of which none calls another; 1.4 has one more, for the ORM."""
+    """The methods that lead to a statement, of which none calls another; 1.4 has other ones."""
     if not hasattr(connection, "_execute_20"):
-        return ("execute", "exec_driver_sql")
+        return ("execute", "scalar", "exec_driver_sql")
     return ("_execute_20", "exec_driver_sql", *(() if connection._is_future else ("execute",)))
 
 
@@ -175,11 +188,10 @@ class DialectTimer:
         self._dialect = ref(dialect)
         self._lock = threading.RLock()  # the collection of garbage may end a recording
         self._recorders: list[Mapping[str, Replacement]] = []
-        # By name, what the object had before (None if nothing) and what it has now; empty while nothing is recorded.
-        self._before: dict[str, Any] = {}
-        self._now: dict[str, Any] = {}
-        # What somebody else has exchanged over ours, which is called through theirs from then on.
-        self._covered: set[str] = set()
+        # By name, while something is recorded: what the object had (None: nothing), what was called, and what it has.
+        self._methods: dict[str, tuple[Any, Callable[..., Any], Any]] = {}
+        # What somebody else has exchanged over ours, and ours, which is called through theirs as long as theirs stays.
+        self._covered: dict[str, tuple[Any, Any]] = {}
 
     @staticmethod
     def of(dialect: Any) -> "DialectTimer":
@@ -203,22 +215,32 @@ class DialectTimer:
         dialect = self._dialect()
         own = vars(dialect)
         if not self._recorders:
-            self._before = {name: own.get(name) for each in recorders for name in each if name not in self._covered}
-            self._now = dict(self._before)
-        for name, before in self._before.items():
-            if own.get(name) is not self._now[name]:
-                self._covered.add(name)
+            names = [name for each in recorders for name in each if not self._is_covered(own, name)]
+            self._methods = {name: (own.get(name), getattr(dialect, name), own.get(name)) for name in names}
+        for name, (before, method, now) in self._methods.items():
+            if own.get(name) is not now:
+                self._covered[name] = own.get(name), now
                 continue
-            call = before or getattr(type(dialect), name).__get__(dialect)
+            call = method
             for each in recorders:
                 call = each[name](call)
+            self._methods[name] = before, method, call
             if recorders or before is not None:
-                own[name] = self._now[name] = call
+                own[name] = call
             else:
                 del own[name]
         self._recorders = recorders
         if not recorders:
-            self._before, self._now = {}, {}
+            self._methods = {}
+
+    def _is_covered(self, own: dict[str, Any], name: str) -> bool:
+        """Whether what somebody else exchanged over ours is still there; what it left of ours is removed."""
+        theirs, ours = self._covered.get(name, (None, None))
+        if theirs is not None and own.get(name) is theirs:
+            return True
+        if self._covered.pop(name, None) is not None and own.get(name) is ours:
+            del own[name]
+        return False
 
 
 _TIMERS: "WeakKeyDictionary[Any, DialectTimer]" = WeakKeyDictionary()

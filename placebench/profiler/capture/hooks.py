@@ -91,9 +91,11 @@ class Hooks(DriverRecorder):
         gc.callbacks.append(self.garbage_collected)
         for each in classes_of_engines(self._target):
             watch_connections(each, self)
-        if isinstance(self._target, Engine):
-            self._pools.time(self._target.pool)
-            self._add_dialect(self._target.dialect)
+        # Of all engines, those that are there may have connections that are in use already; nobody lists them.
+        every = (each for each in gc.get_objects() if issubclass(type(each), Engine))
+        for engine in (self._target,) if isinstance(self._target, Engine) else every:
+            self._pools.time(engine.pool)
+            self._add_dialect(engine.dialect)
         if self.patches is not None:
             self.patches.install()
         self.installed = True
@@ -120,7 +122,7 @@ class Hooks(DriverRecorder):
             event.remove(self._target, name, listener)
         gc.callbacks.remove(self.garbage_collected)
         for each in (*classes_of_engines(self._target), *self._engines):
-            unwatch_connections(each, self)
+            unwatch_connections(each)
         with self._switching:
             self._rest()
         self._pools.remove()
@@ -130,7 +132,7 @@ class Hooks(DriverRecorder):
     def recording_started(self, recording: ActiveRecording) -> None:
         """Connections and dialects are to call us."""
         with self._switching:
-            if not self.running:
+            if self.installed and not self.running:
                 for connection in self._connections:
                     time_executes(connection, self)
                 for timer in self._dialects.values():
@@ -146,7 +148,7 @@ class Hooks(DriverRecorder):
 
     def _rest(self) -> None:
         for connection in self._connections:
-            leave_executes(connection, self)
+            leave_executes(connection)
         for timer in self._dialects.values():
             timer.discard(self._replacements)
 
@@ -180,29 +182,47 @@ class Hooks(DriverRecorder):
         self._pools.time(getattr(record, "_ConnectionRecord__pool", None))
         self._add_dialect(dialect)
         use_timed_classes(self, dialect.driver, keywords)
+        recording = self.active_recording()
+        if recording is not None:  # it ends with the checkout of the connection
+            self.connecting.set(recording.start_statement(None, "CONNECT", "CONNECT"))
 
     def _timed_connect(self, connect: Callable[..., Any]) -> Callable[..., Any]:
-        """A dialect's *connect* that begins a CONNECT, which ends with the checkout of the connection."""
+        """A dialect's *connect*, which may fail; a listener of the application's may connect instead of it."""
 
         def timed(*args: Any, **kwargs: Any) -> Any:
-            recording = self.active_recording()
-            if recording is None:
-                return connect(*args, **kwargs)
-            connecting = recording.start_statement(None, "CONNECT", "CONNECT")
-            self.connecting.set(connecting)
+            connecting = self.connecting.get()
             try:
-                return connect(*args, **kwargs)
+                made = connect(*args, **kwargs)
             except BaseException as error:
-                connecting.leave_execute(None)
-                connecting.set_error(error)
-                self.connecting.set(None)
+                if connecting is not None:
+                    connecting.leave_execute(None)
+                    connecting.set_error(error)
+                    self.connecting.set(None)
                 raise
+            if connecting is not None:
+                connecting.made = made
+            return made
 
         return timed
 
     @guarded
     def _connect(self, dbapi_connection: object, _record: object) -> None:
         adopt_connection(self, dbapi_connection)
+        connecting = self.connecting.get()
+        if connecting is not None:
+            connecting.made = dbapi_connection
+
+    def _connecting_of(self, recording: ActiveRecording, dbapi_connection: object) -> PendingStatement | None:
+        """The CONNECT that what runs on this connection is a part of; one that has come to nothing is forgotten."""
+        connecting = self.connecting.get()
+        if connecting is None:
+            return None
+        is_known = connecting.made is None and recording.known_state(id(dbapi_connection)) is not None
+        is_its_own = connecting.made is None or connecting.made is dbapi_connection
+        if connecting.recording is recording and is_its_own and not is_known:
+            return connecting
+        self.connecting.set(None)
+        return None
 
     @guarded
     def _checkin(self, dbapi_connection: object, record: Any) -> None:
@@ -217,19 +237,20 @@ class Hooks(DriverRecorder):
         recording = self.active_recording()
         if recording is None:
             return
-        connecting, request = self.connecting.get(), self.pool_request.get()
+        connecting, request = self._connecting_of(recording, dbapi_connection), self.pool_request.get()
         if connecting is not None:
             connecting.leave_execute(None)
+            connecting.made = None  # which a recording does not keep
             self.connecting.set(None)
         state = recording.connection_state(dbapi_connection)
         if connecting is not None:
             connecting.connection = state
         requested, pending = None if connecting is None else connecting.started, 0
-        if request is not None:
+        self.pool_request.set(None)
+        if request is not None and request.started >= recording.started:  # else it has led to nothing
             requested, pending = request.started, request.pending
             state.pool_wait_s = request.seconds
             state.measured_s += request.seconds
-            self.pool_request.set(None)
         checkout = recording.start_checkout(requested, pending, proxy._pool)
         checkout.database = self._databases[proxy._pool] = state.database
         checkout.create_s = None if connecting is None else connecting.execute_s
@@ -265,9 +286,9 @@ class Hooks(DriverRecorder):
 
     @while_recording
     def _begin(self, recording: ActiveRecording, fairy: Any) -> None:
-        if self.connecting.get() is not None:
-            return
         dbapi_connection = getattr(fairy, RAW_CONNECTION, fairy)
+        if self._connecting_of(recording, dbapi_connection) is not None:
+            return
         state = recording.connection_state(dbapi_connection)
         if getattr(dbapi_connection, "autocommit", False) is True:
             state.transaction = None
@@ -288,9 +309,11 @@ class Hooks(DriverRecorder):
     @guarded
     def _end_transaction(self, step: str, fairy: Any) -> PendingStatement | None:
         recording = self.active_recording()
-        if recording is None or self.connecting.get() is not None:
+        if recording is None:
             return None
         dbapi_connection = getattr(fairy, RAW_CONNECTION, fairy)  # SQLAlchemy 1.4 has also the driver's own rolled back
+        if self._connecting_of(recording, dbapi_connection) is not None:
+            return None
         if isinstance(driver_connection(dbapi_connection), TimedConnection):
             return None
         state = recording.connection_state(dbapi_connection)
@@ -312,7 +335,7 @@ class Hooks(DriverRecorder):
             if recording is None or recording.ended:
                 if _timed_cursor(cursor) is None:  # else it counts the statement itself
                     self.count_missed()
-            elif connecting.get() is None:  # else it is a part of the CONNECT
+            elif context is not None and (connecting.get() is None or not self._connects(recording, context)):
                 pending = start(recording, cursor, statement, parameters, context)
                 if pending is not None:
                     call = functools.partial(execute, cursor, statement, parameters, context)
@@ -322,6 +345,11 @@ class Hooks(DriverRecorder):
             return execute(cursor, statement, parameters, context)
 
         return timed
+
+    def _connects(self, recording: ActiveRecording, context: Any) -> bool:
+        """Whether the statement of this context is a part of a CONNECT."""
+        fairy = context.root_connection._dbapi_connection
+        return self._connecting_of(recording, getattr(fairy, RAW_CONNECTION, fairy)) is not None
 
     def _timed_execute_no_params(self, execute: Callable[..., Any]) -> Callable[..., Any]:
         """The same of *do_execute_no_params*."""
@@ -343,7 +371,8 @@ class Hooks(DriverRecorder):
             execution = getattr(connection, "placebench_execution", None)
             if execution is None or execution.recording is not recording:
                 execution = self._execution_of(recording, connection, execution)
-            dbapi_connection = raw_connection(connection._dbapi_connection)
+            fairy = connection._dbapi_connection
+            dbapi_connection = raw_connection(fairy)
             if mode == "plans":
                 self._request_plans(recording, dbapi_connection, execution)
             state = recording.known_state(id(dbapi_connection)) or recording.connection_state(dbapi_connection)
@@ -355,7 +384,7 @@ class Hooks(DriverRecorder):
             pending.fingerprint = info.fingerprint
             pending.cache_hit = None if compiled is None else getattr(context, "cache_hit", None) is _CACHE_HIT
             if execution is not None:
-                execution.start(pending, compiled)
+                execution.start(pending, compiled, fairy)
             if state.pool_wait_s is not None and info.step is None:
                 pending.pool_wait_s, state.pool_wait_s = state.pool_wait_s, 0.0  # once: the next statements get 0
             if info.writes:
@@ -415,7 +444,7 @@ class Hooks(DriverRecorder):
             if sql is None or not self._is_ours(connection.engine):
                 return
             pending = recording.start_statement(_dbapi_connection(connection), sql)
-            execution.start(pending, sql)
+            execution.start(pending, sql, connection._dbapi_connection)
             locate(pending, sql)
             pending.set_error(original)
         elif pending.executing:

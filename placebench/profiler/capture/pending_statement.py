@@ -197,6 +197,8 @@ class PendingStatement:
     plan_ms: float = -1.0
     plan_text: str | None = None
     awaits_plan = False
+    made: object = None
+    """Of a CONNECT: the driver's connection."""
     error: str | None = None
 
     def __init__(self, recording: RecordingContext, connection: ConnectionState, sql: str, step: str | None) -> None:
@@ -223,7 +225,8 @@ class PendingStatement:
     def hand_over(self) -> None:
         """The same for the first time: the time since the statement was made is profiler overhead."""
         self.enter()
-        self.recording.overhead_s += self.entered - self.started
+        if self.execute_s is None:
+            self.recording.overhead_s += self.entered - self.started
 
     def leave_execute(self, round_trips: int | None, rows: int | None = None) -> None:
         """The driver's execute has ended, well or not.

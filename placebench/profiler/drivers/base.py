@@ -148,7 +148,8 @@ class TimedCursor:
             recording = pending.recording
             now = pending.entered = recording.clock()
             pending.fetched_rows = 0  # from here on its fetches are seen
-            recording.overhead_s += now - pending.started
+            if pending.execute_s is None:
+                recording.overhead_s += now - pending.started
         else:
             recorder = self.placebench_recorder
             if recorder.current.get() is not None:

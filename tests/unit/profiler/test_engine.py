@@ -6,11 +6,12 @@ import weakref
 from typing import Any
 
 import pytest
-from sqlalchemy import create_engine, event, text
+from sqlalchemy import create_engine, event, literal, select, text
 from sqlalchemy.engine import Connection, Engine
-from sqlalchemy.pool import QueuePool
+from sqlalchemy.pool import NullPool, QueuePool
 
 from placebench.profiler import SqlProfiler
+from placebench.profiler.capture.options import Clocks
 
 
 def query(engine: Engine) -> None:
@@ -63,6 +64,104 @@ def test_an_engine_with_options_is_the_same_engine(profiler: SqlProfiler, engine
     assert [each.compile_s is None for each in recording.statements] == [True, False, False, False]
     profiler.remove()
     assert of_the_same._connection_cls is engine._connection_cls is own
+
+
+def test_connections_in_use_before_a_profiler_of_every_engine_are_seen(make_engine: Any) -> None:
+    """Nothing tells of them but their next statement; only the compile time of the first one is unknown."""
+    with make_engine().connect() as connection:
+        profiler = SqlProfiler()
+        with profiler.record("late") as recording:
+            for _ in range(2):
+                connection.execute(text("select 1"))
+        profiler.remove()
+
+    assert [each.compile_s is None for each in recording.statements] == [True, False]
+
+
+def test_scalar_is_compiled_too(profiler: SqlProfiler, engine: Engine) -> None:
+    """It does not pass through `execute`."""
+    with profiler.record("scalar") as recording, engine.connect() as connection:
+        assert connection.scalar(select(literal(1))) == 1
+
+    assert recording.statements[0].compile_s is not None
+
+
+def test_a_connect_that_came_to_nothing_takes_no_statements(make_engine: Any, make_profiler: Any) -> None:
+    """A listener fails on the second connection: what runs on the first one afterwards is not a part of its CONNECT."""
+    engine = make_engine(poolclass=NullPool)
+    profiler, connections = make_profiler(engine), []
+
+    @event.listens_for(engine, "connect")
+    def refuse(_connection: object, _record: object) -> None:
+        connections.append(1)
+        if len(connections) > 1:
+            raise LookupError
+
+    with profiler.record("refused") as recording, engine.connect() as connection:
+        connection.execute(text("select 1"))
+        with pytest.raises(LookupError):
+            engine.connect()
+        connection.execute(text("select 2"))
+    with profiler.record("next") as following, pytest.raises(LookupError):
+        engine.connect()
+
+    assert [len(each.statements) for each in (recording, following)] == [2, 0]
+    assert [step.kind for step in recording.transactions] == ["CONNECT", "BEGIN", "CONNECT", "ROLLBACK"]
+
+
+def test_a_reconnect_is_no_compilation(make_engine: Any, make_profiler: Any, clock: Any) -> None:
+    """It is a CONNECT, and its time is charged once."""
+    engine = make_engine(poolclass=NullPool)
+    event.listen(engine, "do_connect", lambda *_: clock.advance(5))
+    profiler = make_profiler(engine, clocks=Clocks(elapsed=clock))
+
+    with profiler.record("again") as recording, engine.connect() as connection:
+        connection.invalidate()
+        connection.execute(text("select 1"))
+
+    assert (recording.statements[0].compile_s, recording.sql_s, recording.elapsed_s) == (0.0, 10.0, 10.0)
+
+
+def test_a_static_method_of_a_dialect_stays_one(profiler: SqlProfiler, engine: Engine) -> None:
+    """It gets its own arguments, and no dialect."""
+
+    class Dialect(type(engine.dialect)):  # type: ignore[misc]
+        supports_statement_cache = True
+
+        @staticmethod
+        def do_execute(cursor: Any, statement: str, parameters: Any, _context: Any = None) -> None:
+            cursor.execute(statement, parameters)
+
+    engine.dialect.__class__ = Dialect
+    with profiler.record("static") as recording:
+        query_text(engine)
+
+    assert recording.statement_count == 1
+
+
+def test_profilers_that_follow_each_other_leave_no_layers(engine: Engine) -> None:
+    """Each is made before the one before it is removed."""
+    profiler = SqlProfiler(engine)
+    for _ in range(3):
+        following = SqlProfiler(engine)
+        profiler.remove()
+        profiler = following
+    layers = len(engine._connection_cls.__mro__) - len(Connection.__mro__)
+    profiler.remove()
+
+    assert (layers <= 4, "_connection_cls" in vars(engine)) == (True, False)
+
+
+def test_what_covered_a_method_may_go(profiler: SqlProfiler, engine: Engine) -> None:
+    """Whoever takes an exchanged method away while a recording runs leaves the later ones whole."""
+    own = engine.dialect.do_execute
+    engine.dialect.do_execute = lambda *args: own(*args)  # type: ignore[method-assign]
+    with profiler.record("during"):
+        del engine.dialect.do_execute
+    with profiler.record("after") as recording:
+        query_text(engine)
+
+    assert recording.statement_count == 1
 
 
 def test_methods_that_somebody_else_has_exchanged_stay_theirs(profiler: SqlProfiler, engine: Engine) -> None:
