@@ -1,5 +1,7 @@
 """The bytes of a socket, read without taking it from its owner."""
 
+import gc
+import os
 import socket
 from collections.abc import Iterator
 
@@ -50,5 +52,24 @@ def test_a_closed_socket_says_so(pair: tuple[socket.socket, socket.socket]) -> N
     meter = socket_meter(client.fileno(), encrypted=False)
     client.close()
 
-    with pytest.raises(OSError, match="TCP"):
+    with pytest.raises(OSError, match="Bad file descriptor"):
         meter.read()
+
+
+def test_a_meter_that_goes_leaves_the_socket_as_it_was(
+    pair: tuple[socket.socket, socket.socket], recwarn: pytest.WarningsRecorder
+) -> None:
+    """It is open, and blocks though the application has a default timeout for sockets that it makes."""
+    client, server = pair
+    socket.setdefaulttimeout(1.0)
+    try:
+        meter = socket_meter(client.fileno(), encrypted=False)
+    finally:
+        socket.setdefaulttimeout(None)
+    assert meter is not None
+    blocking = os.get_blocking(client.fileno())
+    del meter
+    gc.collect()
+
+    client.sendall(b"x")
+    assert (blocking, server.recv(1), list(recwarn)) == (True, b"x", [])
