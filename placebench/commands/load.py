@@ -19,10 +19,9 @@ from placebench.errors import LoadError, PlacebenchError, UndecidedError
 from placebench.paths import check_writable, make_folder
 
 if TYPE_CHECKING:
-    from placebench.experiment.capacity import LoadStep
     from placebench.experiment.load_run import LoadSpec
-    from placebench.experiment.records import LoadResult
-    from placebench.experiment.write_check import WriteCheck
+    from placebench.experiment.load_steps import LoadStep
+    from placebench.experiment.records import LoadResult, WriteCheck
 
 _EXIT_FAILURES = 1
 _EXIT_INCONCLUSIVE = 3
@@ -265,7 +264,7 @@ def _document(result: "LoadResult") -> dict[str, Any]:
 
 def _percentiles(samples: list[float]) -> dict[str, float | None]:
     """By name; None where fewer than 10 samples lie above."""
-    from placebench.experiment.capacity import PERCENTILES
+    from placebench.experiment.load_steps import PERCENTILES
     from placebench.stats import percentile
 
     ordered = sorted(samples)
@@ -329,7 +328,8 @@ def write_check_lines(made: "WriteCheck") -> Iterator[str]:
 def _search(arguments: Namespace) -> int:
     """Find the capacity; each step is printed as it ends."""
     from placebench import paths
-    from placebench.experiment.capacity import CapacitySearch, parse_objective
+    from placebench.experiment.capacity import CapacitySearch
+    from placebench.experiment.load_steps import parse_objective
     from placebench.experiment.run_folder import claim_folder, new_folder
 
     objective = parse_objective(arguments.slo) if arguments.slo else None

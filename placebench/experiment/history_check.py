@@ -16,7 +16,8 @@ import msgspec
 
 from placebench.decoding import read_lines
 from placebench.errors import LoadError
-from placebench.experiment.write_check import Holding, WriteCheck, check_writes
+from placebench.experiment.records import WriteCheck
+from placebench.experiment.write_check import Holding, check_writes
 from placebench.loadgen.write_log import Allocations, LoggedWrite
 
 _ACKNOWLEDGED: Final = "2"

@@ -23,12 +23,13 @@ from placebench.addresses import service_address
 from placebench.errors import LoadError, MissingExtraError
 from placebench.experiment.client_process import Driven, HttpClient
 from placebench.experiment.http_request import get
-from placebench.experiment.records import LoadResult
+from placebench.experiment.records import LoadResult, WriteCheck
 from placebench.experiment.workload import placement_workload
-from placebench.experiment.write_check import WriteCheck, check_writes, read_holdings
+from placebench.experiment.write_check import check_writes, read_holdings
 from placebench.http_session import Request
 from placebench.loadgen.write_log import read_write_log, write_log_path
-from placebench.measure.meters import Meters, ServerMeter
+from placebench.measure.meters import ServerMeter
+from placebench.measure.readings import Meters
 from placebench.paths import is_file, resource_folder
 from placebench.runtime.postgres import open_connection
 from placebench.runtime.postgres.private_server import free_port

@@ -4,6 +4,8 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
+_NOT_THE_HARNESS = ("start", "requests", "stop")
+
 
 class PhaseTimer:
     """Where wall time goes: seconds by phase."""
@@ -36,3 +38,9 @@ class PhaseTimer:
     def add(self, phase: str, seconds: float) -> None:
         """Add seconds that were measured elsewhere."""
         self.seconds[phase] = self.seconds.get(phase, 0.0) + seconds
+
+
+def harness_share(phase_s: Mapping[str, float]) -> float | None:
+    """Return what is neither start, request nor stop, as a share of the replicates' time; None before the first."""
+    whole = phase_s.get("replicates", 0.0)
+    return 1 - sum(phase_s.get(name, 0.0) for name in _NOT_THE_HARNESS) / whole if whole else None

@@ -27,9 +27,7 @@ from msgspec import Meta
 from placebench.decoding import Amount, Count, Positive, Seed, check, read_json, read_lines
 from placebench.errors import RunFolderError
 from placebench.experiment.documents import HEADS, MEASUREMENTS, Head, SameResponsesDocument
-from placebench.experiment.write_check import WriteCheck
-from placebench.measure.cost import RunCost
-from placebench.measure.meters import Meters
+from placebench.measure.readings import Meters, RunCost
 from placebench.profiler.model.files import write_whole
 
 _FORMAT_VERSION = 2
@@ -70,6 +68,34 @@ class _Format(TypedDict, total=False):
     """What is looked at first: a file of a newer format need not fit anything else here."""
 
     format_version: int
+
+
+@dataclass(frozen=True)
+class WriteCheck:
+    """Writes counted; `reason` says why they could not be looked for, and then what was found is None."""
+
+    sent: int
+    statuses: dict[str, int]
+    """Statuses of the responses to writes; `no response` for those without."""
+    acknowledged: int
+    refused: int
+    in_doubt: int
+    found: int | None = None
+    """Acknowledged writes that are in the tables."""
+    lost: int | None = None
+    """Acknowledged writes that are not."""
+    doubled: int | None = None
+    """Claims that are there more than once."""
+    refused_and_found: int | None = None
+    in_doubt_and_found: int | None = None
+    reason: str = ""
+
+    @property
+    def passed(self) -> bool | None:
+        """Whether nothing is lost, doubled or there against the response; None where nobody could look."""
+        if self.lost is None:
+            return None
+        return not (self.lost or self.doubled or self.refused_and_found)
 
 
 @dataclass(frozen=True)

@@ -38,7 +38,6 @@ from placebench.measure.table_contents import TableContents, read_tables
 from placebench.runtime.application_servers import serve
 from placebench.runtime.running_server import RunningServer
 
-_NOT_THE_HARNESS = ("start", "requests", "stop")
 _ROUNDS_OF_A_START = 8
 """At most. Two processes of the same code differ by some 1.5 % as long as they live, two rounds by 7 %, and a start
 takes as long as two or three rounds: that many rounds a start say most in a given time."""
@@ -98,12 +97,6 @@ def _plan_start(variants: Sequence[str], chance: random.Random, *, rounds: int, 
 
 def _there_and_back(order: tuple[str, ...]) -> tuple[str, ...]:
     return (*order, *reversed(order))
-
-
-def harness_share(phase_s: Mapping[str, float]) -> float | None:
-    """Return what is neither start, request nor stop, as a share of the replicates' time; None before the first."""
-    whole = phase_s.get("replicates", 0.0)
-    return 1 - sum(phase_s.get(name, 0.0) for name in _NOT_THE_HARNESS) / whole if whole else None
 
 
 _WARM_UP_REQUESTS = 3

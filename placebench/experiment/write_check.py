@@ -13,6 +13,7 @@ from sqlalchemy import bindparam, text
 from placebench.decoding import decode_json
 from placebench.errors import DatabaseError, LoadError
 from placebench.experiment.http_request import Reply, get
+from placebench.experiment.records import WriteCheck
 from placebench.loadgen.write_log import Allocations, LoggedWrite
 from placebench.runtime.postgres import open_connection
 
@@ -26,34 +27,6 @@ class Holding:
     allocations: Allocations
     generation: int | None
     """1 after one write; None where it has nothing."""
-
-
-@dataclass(frozen=True)
-class WriteCheck:
-    """Writes counted; `reason` says why they could not be looked for, and then what was found is None."""
-
-    sent: int
-    statuses: dict[str, int]
-    """Statuses of the responses to writes; `no response` for those without."""
-    acknowledged: int
-    refused: int
-    in_doubt: int
-    found: int | None = None
-    """Acknowledged writes that are in the tables."""
-    lost: int | None = None
-    """Acknowledged writes that are not."""
-    doubled: int | None = None
-    """Claims that are there more than once."""
-    refused_and_found: int | None = None
-    in_doubt_and_found: int | None = None
-    reason: str = ""
-
-    @property
-    def passed(self) -> bool | None:
-        """Whether nothing is lost, doubled or there against the response; None where nobody could look."""
-        if self.lost is None:
-            return None
-        return not (self.lost or self.doubled or self.refused_and_found)
 
 
 def check_writes(writes: Iterable[LoggedWrite], held: Mapping[str, Holding] | str) -> WriteCheck:

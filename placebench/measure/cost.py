@@ -6,57 +6,23 @@ other users of that server included. Energy is what the kernel reads from the pr
 
 import resource
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from sqlalchemy import make_url, text
 
-from placebench.decoding import Amount
 from placebench.measure.meters import LOCAL_HOSTS, is_postgresql
 from placebench.measure.processes import read_tree_cpu_s
+from placebench.measure.readings import RunCost
 from placebench.runtime.postgres import open_connection
 from placebench.runtime.supervisor import ended_cpu_s
 
 _POWERCAP = Path("/sys/class/powercap")
-_PARTS = ("servers", "clients", "databases", "placebench")
 _CLIENTS = ("client", "locust")
 CLIENT_ELSEWHERE = "client on another machine"
 """Name of the ssh that a client is reached with."""
 _DATABASES = ("PostgreSQL", "initdb")
 _OURS = ("", "the command", "link", CLIENT_ELSEWHERE)
 _BACKEND = "SELECT pg_backend_pid()"
-
-
-@dataclass(frozen=True)
-class RunCost:
-    """What a run has cost so far, over all its sessions."""
-
-    servers_cpu_s: Amount
-    """Of the servers of all variants, with their workers."""
-    clients_cpu_s: Amount | None
-    """Of the processes that send requests; None where they run on another machine."""
-    databases_cpu_s: Amount | None
-    """Of PostgreSQL; None where it runs on another machine."""
-    placebench_cpu_s: Amount
-    """Of placebench, and of what it runs besides: setup commands, git, pip, pg_dump."""
-    energy_j: dict[str, Amount] | None = None
-    """Joules of the whole machine meanwhile, by domain of RAPL such as package-0; None where it cannot be read."""
-
-    @property
-    def core_minutes(self) -> float:
-        """CPU minutes of all parts that could be read."""
-        parts: list[float | None] = [getattr(self, f"{name}_cpu_s") for name in _PARTS]
-        return sum(filter(None, parts)) / 60
-
-    def figures(self, elapsed_s: float) -> dict[str, Any]:
-        """Return the cost as it is published: core-minutes by part, wall minutes, joules by domain."""
-        return {
-            "core_minutes": round(self.core_minutes, 3),
-            **{f"{name}_core_minutes": _minutes(getattr(self, f"{name}_cpu_s")) for name in _PARTS},
-            "wall_minutes": _minutes(elapsed_s),
-            "energy_j": self.energy_j and {name: round(joules, 1) for name, joules in self.energy_j.items()},
-        }
 
 
 class CostMeter:
@@ -185,7 +151,3 @@ class _EnergyMeter:
 
 def _counter(zone: Path) -> tuple[int, int]:
     return int((zone / "energy_uj").read_text()), int((zone / "max_energy_range_uj").read_text())
-
-
-def _minutes(seconds: float | None) -> float | None:
-    return None if seconds is None else round(seconds / 60, 3)

@@ -12,29 +12,13 @@ from typing import Any, Self
 from sqlalchemy import NullPool, Row, create_engine, make_url, text
 from sqlalchemy.exc import DBAPIError
 
-from placebench.decoding import Amount, Count
 from placebench.errors import DatabaseError
 from placebench.measure.processes import cpu_between, read_cpu_by_pid, read_pss_bytes
+from placebench.measure.readings import Meters
 from placebench.runtime.postgres import APPLICATION_NAME, open_connection
 
 _PROC = Path("/proc")
 LOCAL_HOSTS = {None, "", "localhost", "127.0.0.1", "::1"}
-
-
-@dataclass(frozen=True)
-class Meters:
-    """What the server side took meanwhile, start and end of the same stretch apart."""
-
-    worker_cpu_s: Amount
-    backend_cpu_s: Amount | None
-    """PostgreSQL's backends of this database; None where not all of it could be read."""
-    peak_pss_bytes: Count | None
-    """Proportional set size of the service's processes together, the highest of the samples."""
-
-    @property
-    def cpu_s(self) -> float | None:
-        """Of workers and backends; None where that of the backends could not be read."""
-        return None if self.backend_cpu_s is None else self.worker_cpu_s + self.backend_cpu_s
 
 
 @dataclass(frozen=True)

@@ -4,8 +4,9 @@ The main class is `SqlProfiler`; it fills a `Recording` of `Statement`s and `Tra
 `diff()`. Every name is loaded on first use: the pytest plugin, in every user's run of pytest, loads none.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from placebench.lazy_names import load_on_use
 
 if TYPE_CHECKING:
     from placebench.profiler.analysis.difference import RecordingDifference
@@ -74,37 +75,33 @@ __all__ = [
     "write_speedscope",
 ]
 
-_MODULES = {
-    "analysis.difference": ("RecordingDifference",),
-    "analysis.findings": ("Finding", "Limits"),
-    "analysis.merging": ("merge_sessions",),
-    "analysis.summary": ("RecordingSummary", "StatementGroup"),
-    "capture.options": ("Clocks",),
-    "integrations.sampling": ("Keep", "Sampling"),
-    "model.plan": ("PlanNode",),
-    "model.statement": (
-        "Caller",
-        "Checkout",
-        "DatabaseAddress",
-        "RecordedRequest",
-        "Span",
-        "Statement",
-        "Transaction",
-    ),
-    "model.statement_statistics": ("StatementStatistics",),
-    "output.dataframes": ("plans_frame", "statements_frame", "transactions_frame"),
-    "output.firefox": ("write_firefox_profile",),
-    "output.otlp": ("write_otlp_metrics", "write_otlp_traces"),
-    "output.pages": ("write_difference_page", "write_flame_page", "write_recording_page", "write_speedscope"),
-    "output.prometheus": ("write_prometheus_text",),
-    "output.sarif": ("write_sarif",),
-    "recording": ("Recording",),
-    "sql_profiler": ("SqlProfiler",),
-}
-_HOMES = {name: module for module, names in _MODULES.items() for name in names}
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+__getattr__ = load_on_use(
+    __name__,
+    {
+        "analysis.difference": ("RecordingDifference",),
+        "analysis.findings": ("Finding", "Limits"),
+        "analysis.merging": ("merge_sessions",),
+        "analysis.summary": ("RecordingSummary", "StatementGroup"),
+        "capture.options": ("Clocks",),
+        "integrations.sampling": ("Keep", "Sampling"),
+        "model.plan": ("PlanNode",),
+        "model.statement": (
+            "Caller",
+            "Checkout",
+            "DatabaseAddress",
+            "RecordedRequest",
+            "Span",
+            "Statement",
+            "Transaction",
+        ),
+        "model.statement_statistics": ("StatementStatistics",),
+        "output.dataframes": ("plans_frame", "statements_frame", "transactions_frame"),
+        "output.firefox": ("write_firefox_profile",),
+        "output.otlp": ("write_otlp_metrics", "write_otlp_traces"),
+        "output.pages": ("write_difference_page", "write_flame_page", "write_recording_page", "write_speedscope"),
+        "output.prometheus": ("write_prometheus_text",),
+        "output.sarif": ("write_sarif",),
+        "recording": ("Recording",),
+        "sql_profiler": ("SqlProfiler",),
+    },
+)

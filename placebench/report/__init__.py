@@ -6,68 +6,25 @@
     write_report(report)
 
 `figures` turns records into numbers, builders (`run_report`, `capacity`, `studies`) make a `Report` of them, and
-`renderers` write it. Numbers are rounded by `placebench.units` and nowhere else.
+`renderers` write it. Numbers are rounded by `placebench.units` and nowhere else. Every name is loaded on first use: a
+list of runs needs few of them.
 """
 
-from collections.abc import Sequence
-from pathlib import Path
+from typing import TYPE_CHECKING
 
-from placebench import results
-from placebench.errors import RunFolderError
-from placebench.experiment.documents import HEADS
-from placebench.gates import Gate
-from placebench.report.capacity import capacity_report
-from placebench.report.documents import published_document, published_study, published_text
-from placebench.report.figures import comparisons_of
-from placebench.report.gates import parse_gates, raise_for_gates
-from placebench.report.history_report import history_report
-from placebench.report.model import Report
-from placebench.report.renderers import render_html, render_junit, render_markdown, render_text, write_page
-from placebench.report.reproduction import read_published, reproduction_report
-from placebench.report.run_difference import difference_report
-from placebench.report.run_list import write_index
-from placebench.report.run_report import run_report
-from placebench.report.studies import STUDIES, study_report
-from placebench.results import Run
+from placebench.lazy_names import load_on_use
 
-
-def build_report(source: Run | Path | str, gates: Sequence[Gate] = ()) -> Report:
-    """Build the report of a run, a study or a search for capacity, as far as it got.
-
-    source: a run, or the folder of a run or a search.
-    gates: evaluated for each variant of a comparison.
-
-    Raises:
-        RunFolderError: where there is no run, or one of another format or an unknown command.
-    """
-    if not isinstance(source, Run):
-        if (Path(source) / "saturation.json").is_file():
-            return capacity_report(Path(source).resolve())
-        source = results.load(source)
-    command = source.head.command
-    if command not in HEADS:
-        expected = f"expected one of {', '.join(HEADS)}, saw {command!r:.60}"
-        raise RunFolderError(f"{source.folder / 'run.json'}: command: {expected}")
-    return study_report(source) if command in STUDIES else run_report(source, gates)
-
-
-def export_figures(folder: Path) -> str:
-    """Return the figures of the run or search in *folder* alone as JSON, to be published."""
-    if (folder / "saturation.json").is_file():
-        return published_text(build_report(folder).document)
-    run = results.load(folder)
-    is_study = run.head.command in STUDIES
-    return published_text(published_study(run, build_report(run).document) if is_study else published_document(run))
-
-
-def write_report(source: Report | Run | Path | str) -> Path:
-    """Write `index.html`, `summary.md` and `junit.xml` into the folder of a run or search; return the page's path."""
-    report = source if isinstance(source, Report) else build_report(source)
-    (report.folder / "summary.md").write_text(render_markdown(report), encoding="utf-8")
-    if report.checks:
-        (report.folder / "junit.xml").write_bytes(render_junit(report))
-    return write_page(report.page, render_html(report))
-
+if TYPE_CHECKING:
+    from placebench.report.building import build_report, export_figures, write_report
+    from placebench.report.documents import published_document, published_text
+    from placebench.report.figures import comparisons_of
+    from placebench.report.gates import parse_gates, raise_for_gates
+    from placebench.report.history_report import history_report
+    from placebench.report.model import Report
+    from placebench.report.renderers import render_html, render_junit, render_markdown, render_text
+    from placebench.report.reproduction import read_published, reproduction_report
+    from placebench.report.run_difference import difference_report
+    from placebench.report.run_list import write_index
 
 __all__ = [
     "Report",
@@ -77,6 +34,8 @@ __all__ = [
     "export_figures",
     "history_report",
     "parse_gates",
+    "published_document",
+    "published_text",
     "raise_for_gates",
     "read_published",
     "render_html",
@@ -87,3 +46,19 @@ __all__ = [
     "write_index",
     "write_report",
 ]
+
+__getattr__ = load_on_use(
+    __name__,
+    {
+        "building": ("build_report", "export_figures", "write_report"),
+        "documents": ("published_document", "published_text"),
+        "figures": ("comparisons_of",),
+        "gates": ("parse_gates", "raise_for_gates"),
+        "history_report": ("history_report",),
+        "model": ("Report",),
+        "renderers": ("render_html", "render_junit", "render_markdown", "render_text"),
+        "reproduction": ("read_published", "reproduction_report"),
+        "run_difference": ("difference_report",),
+        "run_list": ("write_index",),
+    },
+)

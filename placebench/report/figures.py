@@ -7,8 +7,8 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from placebench.experiment.capacity import PERCENTILES
 from placebench.experiment.documents import SameResponsesDocument
+from placebench.experiment.load_steps import PERCENTILES
 from placebench.experiment.records import CountedPass, LoadPass, LoadResult, WirePass
 from placebench.page.svg import Role
 from placebench.profiler.analysis.difference import Frame, self_times

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from placebench import units
 from placebench.errors import RunFolderError
-from placebench.experiment.capacity import Saturation
+from placebench.experiment.load_steps import Saturation
 from placebench.experiment.records import RunHead
 from placebench.page import description_of
 from placebench.report.environment import data_text

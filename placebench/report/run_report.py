@@ -7,8 +7,8 @@ from markupsafe import Markup
 
 from placebench import units
 from placebench.experiment.documents import WorkloadDocument
+from placebench.experiment.phase_timer import harness_share
 from placebench.experiment.records import ProfiledPass
-from placebench.experiment.replicate import harness_share
 from placebench.gates import Gate
 from placebench.report import effects
 from placebench.report.comparison_sections import comparison_section, pair_columns

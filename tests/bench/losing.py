@@ -24,7 +24,7 @@ from sqlalchemy import create_engine, text
 from placebench import units
 from placebench.commands.load import write_check_lines
 from placebench.experiment.load_run import LoadSpec, run_load
-from placebench.experiment.write_check import WriteCheck
+from placebench.experiment.records import WriteCheck
 from placebench.page.axis_charts import Line, lines
 from placebench.page.svg import Role
 from placebench.runtime.application_servers import serve

@@ -23,7 +23,7 @@ from placebench.experiment.records import (
     StatementCount,
     WirePass,
 )
-from placebench.measure.meters import Meters
+from placebench.measure.readings import Meters
 
 REQUEST = (
     "/allocation_candidates?resources=DISK_GB:10&required=COMPUTE_VOLUME_MULTI_ATTACH"

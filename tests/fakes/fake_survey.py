@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from placebench import results
-from placebench.experiment.capacity import LoadStep, Saturation
+from placebench.experiment.load_steps import LoadStep, Saturation
 from placebench.experiment.records import Measurement, RunHead, append_lines
 from placebench.experiment.studies.matrix_plan import AXES
 from placebench.results import Run

@@ -8,8 +8,8 @@ import pytest
 from sqlalchemy import text
 
 from placebench.cli import main
-from placebench.experiment.capacity import Objective
 from placebench.experiment.databases import SeededData, database_name
+from placebench.experiment.load_steps import Objective
 from placebench.experiment.studies.saturation import SaturationStudy
 from placebench.experiment.studies.study import StudySetup
 from placebench.experiment.variants import read_variant

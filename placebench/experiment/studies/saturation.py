@@ -20,9 +20,10 @@ from typing import Any
 from sqlalchemy import text
 
 from placebench.errors import LoadError
-from placebench.experiment.capacity import LoadStep, Objective, highest_held, highest_rate, judge_load
+from placebench.experiment.capacity import highest_rate, judge_load
 from placebench.experiment.http_request import HEADERS, fetch, send
 from placebench.experiment.load_run import LoadSpec, responses_of, run_load, warm_up
+from placebench.experiment.load_steps import LoadStep, Objective, highest_held
 from placebench.experiment.records import LoadResult
 from placebench.experiment.same_responses import SameResponses
 from placebench.experiment.studies.study import Measure, Point, StudySetup, StudySpec

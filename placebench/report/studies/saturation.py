@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from placebench import units
-from placebench.experiment.capacity import parse_objective
+from placebench.experiment.load_steps import parse_objective
 from placebench.experiment.records import Measurement
 from placebench.experiment.studies.saturation import OVERLOAD
 from placebench.page.axis_charts import Line, lines

@@ -7,16 +7,8 @@ from itertools import accumulate
 import pytest
 
 from placebench.errors import UsageError
-from placebench.experiment.capacity import (
-    LoadStep,
-    Objective,
-    Outcome,
-    Saturation,
-    highest_rate,
-    judge_load,
-    parse_objective,
-    until_errors,
-)
+from placebench.experiment.capacity import highest_rate, judge_load, until_errors
+from placebench.experiment.load_steps import LoadStep, Objective, Outcome, Saturation, parse_objective
 from placebench.experiment.records import LoadResult
 
 

@@ -10,7 +10,7 @@ from placebench import results
 from placebench.errors import RunFolderError
 from placebench.experiment.records import Block, LoadPass, LoadResult, RunHead, append_lines
 from placebench.experiment.run_folder import check_resumable, lock
-from placebench.measure.meters import Meters
+from placebench.measure.readings import Meters
 
 LOADED = LoadPass(
     variant="naive",

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from placebench.cli import main
-from placebench.experiment.capacity import LoadStep, Saturation
+from placebench.experiment.load_steps import LoadStep, Saturation
 from placebench.experiment.records import LoadResult
 from placebench.report import build_report, write_report
 from placebench.runtime.running_server import RunningServer

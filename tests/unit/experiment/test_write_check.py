@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from placebench.experiment.write_check import Holding, WriteCheck, check_writes
+from placebench.experiment.records import WriteCheck
+from placebench.experiment.write_check import Holding, check_writes
 from placebench.loadgen.write_log import LoggedWrite, WriteLog, read_write_log
 
 ONE = {"rp": {"VCPU": 1}}

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from placebench.measure.cost import CostMeter, RunCost
+from placebench.measure.cost import CostMeter
+from placebench.measure.readings import RunCost
 from placebench.runtime.supervisor import ChildSpec, start_child
 
 BUSY = "import time\nend = time.process_time() + 0.2\nwhile time.process_time() < end: pass"

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from placebench.experiment.records import RunHead
-from placebench.measure.cost import RunCost
+from placebench.measure.readings import RunCost
 from placebench.report.environment import environment_rows, flattened, masked, moment
 
 

@@ -12,7 +12,7 @@ from placebench import results
 from placebench.cli import main
 from placebench.errors import GateFailedError, PlacebenchError, UndecidedError
 from placebench.experiment.records import RunHead
-from placebench.measure.cost import RunCost
+from placebench.measure.readings import RunCost
 from placebench.report import published_document, read_published, render_markdown, render_text, reproduction_report
 from placebench.report.reproduction import raise_for_claims
 

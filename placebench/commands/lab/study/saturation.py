@@ -59,7 +59,7 @@ def _configure(parser: ArgumentParser) -> None:
 
 def _run(arguments: Namespace) -> int:
     """Search the knee of every variant."""
-    from placebench.experiment.capacity import parse_objective
+    from placebench.experiment.load_steps import parse_objective
     from placebench.experiment.studies.saturation import SaturationStudy
     from placebench.experiment.variants import CONTROL, read_variant, require_servers
 

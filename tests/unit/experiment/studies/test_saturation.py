@@ -2,7 +2,7 @@
 
 import pytest
 
-from placebench.experiment.capacity import LoadStep, Outcome
+from placebench.experiment.load_steps import LoadStep, Outcome
 from placebench.experiment.studies.saturation import _knee
 
 

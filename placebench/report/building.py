@@ -1,0 +1,54 @@
+"""From a run folder to its report, and what is written of it: `build_report`, `write_report`, `export_figures`."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from placebench import results
+from placebench.errors import RunFolderError
+from placebench.experiment.documents import HEADS
+from placebench.gates import Gate
+from placebench.report.capacity import capacity_report
+from placebench.report.documents import published_document, published_study, published_text
+from placebench.report.model import Report
+from placebench.report.renderers import render_html, render_junit, render_markdown, write_page
+from placebench.report.run_report import run_report
+from placebench.report.studies import STUDIES, study_report
+from placebench.results import Run
+
+
+def build_report(source: Run | Path | str, gates: Sequence[Gate] = ()) -> Report:
+    """Build the report of a run, a study or a search for capacity, as far as it got.
+
+    source: a run, or the folder of a run or a search.
+    gates: evaluated for each variant of a comparison.
+
+    Raises:
+        RunFolderError: where there is no run, or one of another format or an unknown command.
+    """
+    if not isinstance(source, Run):
+        if (Path(source) / "saturation.json").is_file():
+            return capacity_report(Path(source).resolve())
+        source = results.load(source)
+    command = source.head.command
+    if command not in HEADS:
+        expected = f"expected one of {', '.join(HEADS)}, saw {command!r:.60}"
+        raise RunFolderError(f"{source.folder / 'run.json'}: command: {expected}")
+    return study_report(source) if command in STUDIES else run_report(source, gates)
+
+
+def export_figures(folder: Path) -> str:
+    """Return the figures of the run or search in *folder* alone as JSON, to be published."""
+    if (folder / "saturation.json").is_file():
+        return published_text(build_report(folder).document)
+    run = results.load(folder)
+    is_study = run.head.command in STUDIES
+    return published_text(published_study(run, build_report(run).document) if is_study else published_document(run))
+
+
+def write_report(source: Report | Run | Path | str) -> Path:
+    """Write `index.html`, `summary.md` and `junit.xml` into the folder of a run or search; return the page's path."""
+    report = source if isinstance(source, Report) else build_report(source)
+    (report.folder / "summary.md").write_text(render_markdown(report), encoding="utf-8")
+    if report.checks:
+        (report.folder / "junit.xml").write_bytes(render_junit(report))
+    return write_page(report.page, render_html(report))
