@@ -4,9 +4,12 @@ Inside a package no two modules import each other, and a class name exists once.
 """
 
 import ast
+import subprocess
+import sys
 import tomllib
 from collections import defaultdict
 from graphlib import CycleError, TopologicalSorter
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -16,7 +19,7 @@ from placebench.paths import resource_folder
 PACKAGE = Path(__import__("placebench").__file__).parent
 TESTS = Path(__file__).parent
 
-BASE = {"errors", "units", "tables", "paths", "decoding", "limits", "addresses", "gates", "http_session"}
+BASE = {"errors", "units", "tables", "paths", "decoding", "limits", "addresses", "gates", "http_session", "lazy_names"}
 DATA = {"topology", "seeding", "export", "telemetry", "stats"}
 PROGRAMS = {"runtime", "measure", "loadgen"}
 ALL = BASE | DATA | PROGRAMS | {"page", "profiler", "reference", "experiment", "history", "results", "report"}
@@ -29,6 +32,7 @@ MAY_IMPORT = {
     "tables": set(),
     "limits": set(),
     "gates": {"errors"},
+    "lazy_names": set(),
     "paths": {"errors"},
     "decoding": {"errors"},
     "addresses": {"errors"},
@@ -39,7 +43,7 @@ MAY_IMPORT = {
     "runtime": {"decoding", "limits", "errors"},
     "measure": {"runtime", "telemetry", "decoding", "errors"},
     "page": {"units", "errors"},
-    "profiler": {"page", "units", "gates", "http_session", "errors"},
+    "profiler": {"page", "units", "gates", "http_session", "lazy_names", "errors"},
     "pytest_plugin": {"profiler"},
     "seeding": {"topology", "tables", "paths", "decoding", "errors"},
     "export": {"topology", "tables", "seeding", "decoding", "addresses", "errors"},
@@ -60,6 +64,7 @@ MAY_IMPORT = {
         "units",
         "gates",
         "decoding",
+        "lazy_names",
         "errors",
     },
     "commands": ALL | {"commands"},
@@ -205,7 +210,7 @@ def test_a_class_name_exists_once() -> None:
     assert {name: places for name, places in modules.items() if len(places) > 1} == {}
 
 
-MODULES_WITH_ONE_IMPORTER = 58
+MODULES_WITH_ONE_IMPORTER = 59
 """At most; most are what a package offers, one integration, driver or handler of many, loaded late, or a process."""
 
 
@@ -229,3 +234,17 @@ def test_statistics_and_analysis_are_mutated() -> None:
     assert computing <= set(modules)
     assert [name for name in modules if not (PACKAGE / name).is_file()] == []
     assert [name for name in tests if not (Path(__file__).parents[1] / name).is_file()] == []
+
+
+@pytest.mark.parametrize("package", ["placebench.profiler", "placebench.report"])
+def test_a_public_name_that_is_loaded_on_first_use_is_no_module(package: str) -> None:
+    """Once a module of that name is imported, it would be what the package gives."""
+    assert [name for name in import_module(package).__all__ if f"{package}.{name}" in TREES] == []
+
+
+def test_reports_load_nothing_that_measures() -> None:
+    """A list of runs is there at once: without SQLAlchemy, locust or a server."""
+    program = "import placebench.report.building, sys; print(*sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout.split()
+
+    assert {"sqlalchemy", "locust", "psycopg2", "placebench.runtime", "placebench.loadgen"} & set(loaded) == set()

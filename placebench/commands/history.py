@@ -168,7 +168,7 @@ def _backfill(arguments: Namespace) -> int:
 
 def _show(arguments: Namespace) -> int:
     """Show the series with their steps, and write the page."""
-    from placebench.report.history_report import history_report
+    from placebench.report.history import history_report
     from placebench.report.renderers import render_html, render_markdown, render_text, write_page
 
     history, series = _series(arguments)
@@ -188,7 +188,7 @@ def _show(arguments: Namespace) -> int:
 
 def _check(arguments: Namespace) -> int:
     """Say whether there is a regression that nobody has accepted; exit code 1 where there is one."""
-    from placebench.report.history_report import history_report, step_sentence
+    from placebench.report.history import history_report, step_sentence
     from placebench.report.renderers import render_markdown
 
     history, series = _series(arguments)
@@ -209,7 +209,7 @@ def _bless(arguments: Namespace) -> int:
     """Accept the steps that a commit may have brought."""
     from placebench.history import Blessing, append_lines
     from placebench.history.commits import find_commit
-    from placebench.report.history_report import step_sentence
+    from placebench.report.history import step_sentence
 
     _, series = _series(arguments)
     commit = find_commit(Path(), arguments.revision).hash

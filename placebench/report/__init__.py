@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from placebench.report.documents import published_document, published_text
     from placebench.report.figures import comparisons_of
     from placebench.report.gates import parse_gates, raise_for_gates
-    from placebench.report.history_report import history_report
+    from placebench.report.history import history_report
     from placebench.report.model import Report
     from placebench.report.renderers import render_html, render_junit, render_markdown, render_text
     from placebench.report.reproduction import read_published, reproduction_report
@@ -54,7 +54,7 @@ __getattr__ = load_on_use(
         "documents": ("published_document", "published_text"),
         "figures": ("comparisons_of",),
         "gates": ("parse_gates", "raise_for_gates"),
-        "history_report": ("history_report",),
+        "history": ("history_report",),
         "model": ("Report",),
         "renderers": ("render_html", "render_junit", "render_markdown", "render_text"),
         "reproduction": ("read_published", "reproduction_report"),
