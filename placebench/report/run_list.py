@@ -6,7 +6,6 @@ from pathlib import Path
 
 from placebench import units
 from placebench.errors import RunFolderError
-from placebench.experiment.load_steps import Saturation
 from placebench.experiment.records import RunHead
 from placebench.page import description_of
 from placebench.report.environment import data_text
@@ -61,17 +60,25 @@ def _listed(path: Path) -> ListedRun:
     folder = path.parent
     headline = description_of(folder / "index.html")
     page = None if headline is None else f"{folder.name}/index.html"
-    made: RunHead | Saturation
     try:
-        if path.name == "run.json":
-            made = RunHead.load(path)
-            about = f"{data_text(made)}: {_variants(made.variants)}"
-        else:
-            made = Saturation.load(path)
-            about = f"{made.url}, {units.count(len(made.steps))} steps"
+        started_at, status, about = _head(path) if path.name == "run.json" else _head_of_search(path)
     except RunFolderError as error:
         return ListedRun(folder.name, "", "unreadable", headline or "", about=str(error), page=page)
-    return ListedRun(folder.name, made.started_at, made.status, headline or "", about, page)
+    return ListedRun(folder.name, started_at, status, headline or "", about, page)
+
+
+def _head(path: Path) -> tuple[str, str, str]:
+    """When a run began, how it ended, and what it is about."""
+    made = RunHead.load(path)
+    return made.started_at, made.status, f"{data_text(made)}: {_variants(made.variants)}"
+
+
+def _head_of_search(path: Path) -> tuple[str, str, str]:
+    """The same of a search, which is rare: what it takes to read one is loaded then."""
+    from placebench.experiment.load_steps import Saturation
+
+    made = Saturation.load(path)
+    return made.started_at, made.status, f"{made.url}, {units.count(len(made.steps))} steps"
 
 
 def _variants(variants: Sequence[str]) -> str:
