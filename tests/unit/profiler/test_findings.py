@@ -97,11 +97,12 @@ def test_rows_fetched_by_another_statement_are_found() -> None:
 
 
 def test_wide_rows_are_found_but_not_where_plans_were_sent() -> None:
-    """3 kB a row; of a recording with plans the bytes say nothing."""
+    """3 kB a row, and not 1 kB; of a recording with plans the bytes say nothing."""
     wide = statement(row_count=10, bytes_received=30_000)
 
     assert kinds(wide) == kinds(wide, mode="sampled") == [("wide rows", 1)]
     assert kinds(wide, mode="plans") == []
+    assert kinds(statement(row_count=10, bytes_received=10_000)) == []
 
 
 def test_a_statement_compiled_three_times_is_found() -> None:
@@ -149,6 +150,15 @@ def test_a_scan_that_a_plan_has_twice_is_one_finding() -> None:
     assert finding.title.endswith(", 3 times")
 
 
+def test_a_scan_that_never_ran_does_not_hide_the_one_that_did() -> None:
+    """Of two alike in one plan the second had no loops: no rows in 0 s."""
+    scan = PlanNode("Seq Scan", "t", condition="(a = ?)", rows=5.0, rows_expected=5.0, rows_removed=2e4, elapsed_s=0.1)
+    never_ran = replace(scan, rows=0.0, rows_removed=0.0, loops=0, elapsed_s=0.0)
+    both = PlanNode("Append", rows=5.0, rows_expected=5.0, elapsed_s=0.1, children=(scan, never_ran))
+
+    assert kinds(statement(plan=both)) == [("sequential scan", 20_005)]
+
+
 @pytest.mark.parametrize("kind", ["Index Scan", "Tid Range Scan"])
 def test_a_scan_of_another_kind_is_none_of_the_whole_table(kind: str) -> None:
     """Though its filter throws away as many rows."""
@@ -191,6 +201,34 @@ def test_figures_of_merged_requests_are_those_of_the_mean_one() -> None:
 
     assert redundant.title.startswith(f"{units.average(100.5)} entities of 150 rows")
     assert (spill.title.endswith(" to disk, 2 times in one request"), spill.seconds) == (True, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("spills", "title"),
+    [
+        (3, "Sort wrote 1.00 KiB to disk, 1.50 times in one request"),
+        (2, "Sort wrote 1.00 KiB to disk"),
+        (1, "Sort wrote 1.00 KiB to disk"),
+    ],
+)
+def test_how_often_is_told_where_it_is_more_than_once_a_request(spills: int, title: str) -> None:
+    """Three in two requests are 1.5 in each; of two, or of one, there is nothing to tell."""
+    spilled = [statement(request=number, plan=PlanNode("Sort", spilled_kb=1)) for number in (1, 2, 1)]
+
+    (finding,) = find(Recording("r", "plans", statements=spilled[:spills], requests=2))
+
+    assert finding.title == title
+
+
+def test_a_finding_shows_the_first_execution() -> None:
+    """Its text and its relationship, where one line loads two of them with statements that differ in their values."""
+    names = ["Order.buyer", *["Invoice.buyer"] * 4]
+    loads = [statement(sql=f"select {number}", relationship=name) for number, name in enumerate(names, 1)]
+
+    (finding,) = find(Recording("r", "full", statements=loads))
+
+    assert finding.sql == "select 1"
+    assert finding.title == "5 times from one line, with different values, loading Order.buyer"
 
 
 def test_one_statement_from_two_callers_is_no_loop() -> None:
@@ -285,6 +323,16 @@ def test_a_transaction_of_sqlite_waits_from_its_first_write_on(sql: str) -> None
     assert list(find(Recording("r", "full", statements=[read, late], transactions=[commit]))) == []
     (finding,) = find(Recording("r", "full", statements=[read, write, late], transactions=[commit]))
     assert (finding.kind, finding.seconds) == ("idle in transaction", pytest.approx(0.2))
+
+
+def test_a_transaction_that_only_reads_waits_on_other_databases() -> None:
+    """It holds its connection and its snapshot: 99 of 100 ms."""
+    read = statement(transaction=1, database=DatabaseAddress("postgresql"))
+    commit = Transaction("COMMIT", started_s=0.1, number=1)
+
+    (finding,) = find(Recording("r", "full", statements=[read], transactions=[commit]))
+
+    assert (finding.kind, finding.seconds) == ("idle in transaction", pytest.approx(0.099))
 
 
 def plan(**fields: Any) -> Statement:
@@ -385,13 +433,14 @@ def test_what_a_finding_says(statements: list[Statement], title: str, seconds: f
 
 
 def test_the_place_is_the_line_and_who_called_it() -> None:
-    """A module is no function that calls; a light recording has no place; long statements are cut."""
-    module = Caller("/app/main.py", 1, "<module>")
-    callers = [(HERE, THERE), (HERE, None), (HERE, module), (module, THERE), (None, None)]
+    """A module is no function that calls, a lambda is; a light recording has no place; long statements are cut."""
+    module, function = Caller("/app/main.py", 1, "<module>"), Caller("/app/main.py", 2, "<lambda>")
+    callers = [(HERE, THERE), (HERE, function), (HERE, None), (HERE, module), (module, THERE), (None, None)]
     finding = Finding("kind", "title", "advice", 1, 0.1, sql="x" * 200)
 
     assert [replace(finding, caller=caller, outer_caller=outer).place for caller, outer in callers] == [
         "/app/views.py:10 view, called from /app/views.py:20 view",
+        "/app/views.py:10 view, called from /app/main.py:2 <lambda>",
         "/app/views.py:10 view",
         "/app/views.py:10 view",
         "/app/main.py:1 <module>",
@@ -419,6 +468,16 @@ def test_limits_can_be_chosen() -> None:
     assert [finding.kind for finding in find(again, Limits(repeats=1))] == ["duplicate"]
     fetched = Recording("r", "full", statements=[statement(row_count=3, redundant_rows=3)], requests=2)
     assert [each.title[:26] for each in find(fetched, Limits(redundant_rows=1))] == ["1.50 entities of 1.50 rows"]
+    narrow = Recording("r", "full", statements=[statement(row_count=3, bytes_received=302)])
+    assert [each.title for each in find(narrow, Limits(bytes_per_row=100))] == ["101 B per row over 3 rows"]
+
+
+@pytest.mark.parametrize("sql", ["select * from t limit ?", "update t set n = ?"])
+def test_with_a_limit_of_one_what_ran_once_is_found(sql: str) -> None:
+    """A read and a write, for code that should run neither."""
+    recording = Recording("r", "full", statements=[statement(sql=sql)])
+
+    assert [(each.kind, each.count) for each in find(recording, Limits(repeats=1))] == [("n+1", 1)]
 
 
 def test_a_recording_knows_what_it_asked_for_twice(profiler: SqlProfiler, engine: Engine) -> None:
@@ -494,12 +553,13 @@ def test_writes_in_a_loop_are_advised_to_be_one_write(sql: str, word: str) -> No
 
 
 def test_pages_of_one_table_are_no_n_plus_one() -> None:
-    """All full but the last one; the same text with one row each is a loop."""
+    """All full but the last one; the same text with one row each, or with none, is a loop."""
     sql = "select * from t where id > ? order by id limit ?"
 
     assert kinds(*[statement(sql=sql, row_count=100)] * 5, statement(sql=sql, row_count=7)) == []
     assert kinds(*[statement(sql=sql, row_count=2)] * 6) == []
     assert kinds(*[statement(sql=sql, row_count=1)] * 6) == [("n+1", 6)]
+    assert kinds(*[statement(sql=sql, row_count=0)] * 6) == [("n+1", 6)]
     assert kinds(*[statement(sql=sql, row_count=100)] * 5, statement(sql=sql, row_count=101)) == [("n+1", 6)]
     assert kinds(statement(sql=sql, row_count=7), *[statement(sql=sql, row_count=100)] * 5) == [("n+1", 6)]
     assert kinds(*(statement(sql=sql, row_count=count) for count in (9, 9, 9, 7, 9))) == [("n+1", 5)]
