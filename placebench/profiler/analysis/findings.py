@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from placebench import units
+from placebench.errors import ProfilerError
 from placebench.profiler.model.fingerprint import shortened
 from placebench.profiler.model.plan import PlanNode
 from placebench.profiler.model.recording_data import RecordingData
@@ -72,7 +73,10 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """From when on a pattern is a finding; per request where not said otherwise."""
+    """From when on a pattern is a finding; per request where not said otherwise.
+
+    Raises ProfilerError for a limit that is not above 0.
+    """
 
     repeats: int = 5
     duplicates: int = 1
@@ -86,6 +90,12 @@ class Limits:
     estimated_rows: int = 100
     estimated_s: float = 0.001
     spilled_kb: int = 1
+
+    def __post_init__(self) -> None:
+        """Refuse what everything would reach."""
+        for name, limit in asdict(self).items():
+            if not limit > 0:
+                raise ProfilerError(f"limit {name} is {limit}: expected more than 0; a large one finds nothing")
 
 
 def find(recording: RecordingData, limits: Limits | None = None) -> tuple[Finding, ...]:

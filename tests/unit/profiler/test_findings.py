@@ -10,6 +10,7 @@ from sqlalchemy.engine import Engine
 from sqlalchemy.orm import Session, declarative_base, relationship
 
 from placebench import units
+from placebench.errors import ProfilerError
 from placebench.profiler import Recording, SqlProfiler, Statement, Transaction
 from placebench.profiler.analysis.findings import Finding, Limits, find
 from placebench.profiler.model.plan import PlanNode
@@ -641,3 +642,11 @@ def test_values_with_equal_hashes_are_no_duplicates(
             connection.execute(text("select :v + 0"), {"v": value}).all()
 
     assert [each.repeated for each in recording.statements] == [False, False, True] * 2
+
+
+@pytest.mark.parametrize("limit", [0, -1, float("nan")])
+def test_a_limit_that_everything_reaches_is_refused(limit: float) -> None:
+    """Name and value are said, and what to do instead; a limit of 1 is none of them."""
+    with pytest.raises(ProfilerError, match=f"limit repeats is {limit}: expected more than 0; a large one"):
+        Limits(repeats=limit)
+    assert Limits(repeats=1).repeats == 1
