@@ -10,6 +10,7 @@ from scipy.stats import wilcoxon
 from placebench.errors import TooFewReplicatesError, UndecidedError
 from placebench.stats import ConfidenceInterval, hodges_lehmann
 from placebench.stats.hodges_lehmann import (
+    _cumulative,
     _normal_rank,
     _replicates_needed,
     critical_rank,
@@ -33,6 +34,13 @@ def test_six_values_by_hand() -> None:
     interval = hodges_lehmann([32, 1, 16, 2, 8, 4])
 
     assert ConfidenceInterval(estimate=8.5, low=1.0, high=32.0, confidence=0.95) == interval
+
+
+def test_the_half_of_six_values_by_hand() -> None:
+    """14 of 64 rank sums are at most 6, 18 at most 7: for 50 % the limits are the 7th average from below and above."""
+    interval = hodges_lehmann([32, 1, 16, 2, 8, 4], confidence=0.5)
+
+    assert ConfidenceInterval(estimate=8.5, low=4.5, high=16.0, confidence=0.5) == interval
 
 
 def test_the_example_of_hollander_and_wolfe() -> None:
@@ -106,9 +114,9 @@ def test_what_is_no_number_is_refused(strange: float) -> None:
         hodges_lehmann([0.1, 0.2, 0.3, 0.4, 0.5, strange])
 
 
-@pytest.mark.parametrize("confidence", [0, 1, 95, math.nan])
+@pytest.mark.parametrize("confidence", [-0.5, 0, 1, 95, math.nan])
 def test_a_confidence_is_a_share_of_one(confidence: float) -> None:
-    """A confidence of 95 (percent) is refused."""
+    """A confidence of 95 (percent) is refused, and one below nothing."""
     with pytest.raises(ValueError, match="is not between 0 and 1"):
         hodges_lehmann([0.1] * 6, confidence=confidence)
 
@@ -142,6 +150,13 @@ def test_the_walsh_averages_of_three_values() -> None:
 def test_the_ranks_of_the_tables(n: int, tail: float, rank: int) -> None:
     """One above the critical values 0, 5, 13 and 52 of the printed tables (two-sided 5 %)."""
     assert rank == critical_rank(n, tail)
+
+
+def test_the_rank_sums_of_six_coins_by_hand() -> None:
+    """One pattern of 64 each sums up to 0, 1 and 2, two to 3 (3, 1 + 2), and so on to 10, by which half have come."""
+    patterns = [64 * chance for chance in _cumulative(6)]
+
+    assert patterns == [1, 2, 3, 5, 7, 10, 14, 18, 22, 27, 32]
 
 
 def test_no_rank_for_too_few() -> None:
@@ -182,6 +197,15 @@ def test_the_p_of_many_values_is_that_of_the_normal_distribution() -> None:
 
     assert signed_rank_p(values) == pytest.approx(wilcoxon(values, correction=True, method="approx").pvalue)
     assert signed_rank_p(values) == pytest.approx(wilcoxon(values, method="exact").pvalue, rel=0.01)
+
+
+def test_with_200_values_the_patterns_are_still_counted() -> None:
+    """The ranks 1 … 117 add up to 6903; without 12 p is at least 1 in 10 000, without 13 below, as scipy counts it."""
+    more, fewer = ([-k if k <= 117 and k != positive else k for k in range(1, 201)] for positive in (12, 13))
+
+    assert signed_rank_p(fewer) == pytest.approx(wilcoxon(fewer, method="exact").pvalue, rel=1e-9)
+    assert signed_rank_p(fewer) < 0.0001 <= signed_rank_p(more)
+    assert critical_rank(200, 0.0001 / 2) == 6891
 
 
 def test_a_thousand_replicates_are_no_trouble() -> None:

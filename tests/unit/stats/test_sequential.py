@@ -115,6 +115,7 @@ def test_the_first_bets_by_hand() -> None:
         ([], 0.01, 1.0),
         ([0.05], 0.005, 1.0),
         ([0.01, 0.03], 0.01, 1.0),
+        ([0.02, 0.02], 0.01 / 3, 1.0),  # two are too few for a correlation
         ([0.01, 0.03, 0.05], 0.0125, 1 / 2),  # no correlation, 1/3 is added
         ([0.01, 0.02, 0.03, 0.04], 0.01, 1 / 3),  # 1/4 and 1/4
         ([0.01, 0.05, 0.01, 0.05], 0.018, 1.0),  # they alternate
@@ -138,11 +139,27 @@ def test_moving_all_values_moves_the_interval() -> None:
     assert (there.low + 1.5, there.high + 1.5) == pytest.approx((here.low, here.high))
 
 
-@pytest.mark.parametrize(("values", "confidence"), [([0.1] * 9 + [math.nan], 0.95), ([0.1] * 9, 1.0)])
-def test_what_cannot_be_is_refused(values: list[float], confidence: float) -> None:
-    """A value that is no number, and a confidence that nothing reaches."""
-    with pytest.raises(ValueError, match=r"nan|1\.0"):
-        sequential_interval(values, confidence=confidence)
+def test_what_is_no_number_is_refused() -> None:
+    """A log ratio that is not finite is a bug upstream, never a quiet part of an interval."""
+    with pytest.raises(ValueError, match="nan"):
+        sequential_interval([0.1] * 9 + [math.nan])
+
+
+@pytest.mark.parametrize("confidence", [-0.5, 0.0, 1.0, 95, math.nan])
+def test_a_confidence_is_a_share_of_one(confidence: float) -> None:
+    """None below nothing, none that nothing reaches, and no 95 (percent)."""
+    with pytest.raises(ValueError, match="is not between 0 and 1"):
+        sequential_interval([0.1] * 9, confidence=confidence)
+
+
+@pytest.mark.parametrize(
+    ("made", "confidence", "counted"),
+    [(0, 0.95, "0 replicates, 6"), (1, 0.95, "1 replicate, 6"), (2, 0.5, "2 replicates, 3")],
+)
+def test_how_many_are_needed_at_least(made: int, confidence: float, counted: str) -> None:
+    """Five won bets make 32 and six 64, of the 40 that 95 % needs; two make just the 4 that 50 % has to exceed."""
+    with pytest.raises(TooFewReplicatesError, match=f"{counted} or more needed"):
+        sequential_interval([0.01] * made, confidence=confidence)
 
 
 def test_the_detectable_effect_by_hand() -> None:
@@ -166,8 +183,11 @@ def test_an_interval_of_less_confidence_is_narrower_and_needs_fewer() -> None:
 
 
 def test_a_value_far_from_the_others_is_no_overflow() -> None:
-    """A replicate ten thousand times as far from the claim as the others are from each other takes the bet with it."""
-    values = [0.001, 0.002, 0.001, 0.002, 0.001, 0.002, 0.001, -10.0]
+    """A replicate ten thousand times as far off as the others doubles the capital above them, and takes it below."""
+    values = [0.001, 0.002] * 4
 
-    *_, before, after = Bets.on(values).capital(0.0)
-    assert after < before - 100
+    *_, before, above = Bets.on([*values, 10.0]).capital(0.0)
+    *_, below = Bets.on([*values, -10.0]).capital(0.0)
+
+    assert above == pytest.approx(before + math.log(2))
+    assert below < before - 100
