@@ -60,13 +60,15 @@ class Scalability:
 
     @property
     def peak(self) -> ConfidenceInterval:
-        """The N of the highest throughput; infinite where throughput never falls."""
+        """The N of the highest throughput: infinite if it never falls, 0 if it falls from the first on (σ >= 1)."""
         squared = self._ratio((1.0, -1.0, 0.0), (0.0, 0.0, 1.0))
-        if squared.high <= 0:
-            return ConfidenceInterval(math.inf, math.inf, math.inf, self.confidence)
-        estimate = squared.estimate if squared.estimate > 0 else math.inf
-        low = math.sqrt(max(squared.low, 0.0))
-        return ConfidenceInterval(math.sqrt(estimate), low, math.sqrt(squared.high), self.confidence)
+        estimate, low, high = (math.sqrt(max(each, 0.0)) for each in (squared.estimate, squared.low, squared.high))
+        one, contention, crosstalk = self.coefficients
+        if crosstalk <= 0:
+            estimate, low, high = math.inf, low if squared.high > 0 else math.inf, math.inf
+        if contention >= one:
+            estimate = low = 0.0
+        return ConfidenceInterval(estimate, low, high, self.confidence)
 
     def predict(self, workers: float, *, repeats: int = 1) -> ConfidenceInterval:
         """Throughput at N = *workers*, with the interval for the mean of so many new measurements there."""

@@ -134,6 +134,8 @@ def test_transaction_steps_are_told_from_statements(sql: str, step: str | None) 
         ("UPDATE t SET a = u.a, b = u.b, c = u.c FROM u", "UPDATE t SET a = u.a, b = u.b, c = u.c …"),
         ("SELECT count(*) FROM t WHERE a = %(a)s OR b = %(b)s", "SELECT count(*) FROM t WHERE a = %(a)s …"),
         ("SELECT pg_advisory_lock(%(first)s, %(second)s)", "SELECT pg_advisory_lock(%(first)s, %(se…"),
+        ("SELECT a FROM t, u WHERE t.a = u.a AND u.b = 1", "SELECT a FROM t, u WHERE t.a = u.a AND …"),
+        ('SELECT ")", extract(year FROM a), b FROM t', 'SELECT ")", extract(year FROM a), b FRO…'),
     ],
 )
 def test_columns_are_left_out_before_tables_and_conditions(sql: str, shown: str) -> None:
@@ -163,6 +165,7 @@ KINDS = [
     ("merge into t using s on true when matched then do nothing", "merge", "t"),
     ("create table t as select 1", "other", None),
     ("call f()", "other", None),
+    ("XA COMMIT 'a'", "other", None),
     ("SELECT pg_advisory_unlock_all();\nCLOSE ALL;", "other", None),
     ("select ';a' from t; ", "read", None),
     ("PRAGMA foreign_keys = ON", "setting", ""),
@@ -206,6 +209,8 @@ def test_reads_are_told_from_writes(sql: str, kind: str, table: str | None) -> N
         ("INSERT INTO t VALUES (1, 2)", "INSERT t"),
         ("TRUNCATE TABLE a, b", "TRUNCATE a b"),
         ("call f(1)", "call f"),
+        ("call f().g()", "call f"),
+        ("SELECT a % b FROM t", "SELECT t"),
         ("", ""),
     ],
 )

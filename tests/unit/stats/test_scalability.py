@@ -27,6 +27,11 @@ def measured(chance: random.Random, sigma: float, kappa: float, noise: float) ->
     return [(n, throughput(n, sigma, kappa) * (1 + chance.gauss(0, noise))) for n in SIZES for _ in range(REPEATS)]
 
 
+def twice(middles: tuple[int, int, int], apart: int) -> list[tuple[float, float]]:
+    """One, two and three workers, each measured once below and once above the middle."""
+    return [(n, middle + sign * apart) for n, middle in enumerate(middles, start=1) for sign in (-1, 1)]
+
+
 def holds(interval: ConfidenceInterval, truth: float) -> bool:
     """Whether the truth lies in it."""
     return interval.low <= truth <= interval.high
@@ -55,8 +60,8 @@ def test_a_throughput_that_only_rises_has_no_peak_that_is_known() -> None:
 
 
 def test_too_little_is_inconclusive() -> None:
-    """Three parameters need three sizes, and an interval needs more than three measurements."""
-    for few in ([(1, 9.0), (2, 15.0), (3, 20.0)], [(n, 9.0 * n) for n in (1, 2)] * 4):
+    """Three parameters need three sizes, and an interval needs six measurements."""
+    for few in ([(n, throughput(n, 0.1, 0.01)) for n in SIZES], [(n, 9.0 * n) for n in (1, 2)] * 4):
         with pytest.raises(TooFewReplicatesError):
             fit_scalability(few)
     with pytest.raises(ValueError, match="above 0"):
@@ -107,7 +112,56 @@ def test_growth_above_linear_has_no_peak() -> None:
     assert math.inf == fit.predict(20).estimate
 
 
-@pytest.mark.parametrize("pair", [(0, 9.0), (1, -9.0)])
+PEAKS = {
+    "between two and three": ((40, 150, 200), 2, (2.738, 2.574, 2.996)),
+    "as much of two as of three: at √6, or nowhere": ((100, 150, 150), 5, (2.449, 2.005, math.inf)),
+    "σ below 1, or above": ((200, 100, 60), 2, (0.818, 0, 1.056)),
+    "σ above 1, or below": ((150, 80, 60), 2, (0, 0, 0.632)),
+    "σ above 1": ((300, 60, 40), 2, (0, 0, 0)),
+    "σ above 1, and κ may be below 0: it rises again": ((200, 50, 50), 5, (0, 0, math.inf)),
+    "κ below 0, or above": ((40, 100, 300), 5, (math.inf, 3.615, math.inf)),
+    "κ below 0, and σ may be above 1: it falls before": ((40, 80, 300), 2, (math.inf, 0, math.inf)),
+    "κ below 0": ((50, 100, 300), 2, (math.inf, math.inf, math.inf)),
+    "nothing is known": ((50, 80, 40), 30, (1.569, 0, math.inf)),
+}
+
+
+@pytest.mark.parametrize(("middles", "apart", "expected"), PEAKS.values(), ids=PEAKS)
+def test_the_peak_is_0_if_throughput_falls_from_the_first_on_and_infinite_if_it_rises(
+    middles: tuple[int, int, int], apart: int, expected: tuple[float, float, float]
+) -> None:
+    """The estimate is within its limits; those that the measurements do not bound are 0 and infinity."""
+    peak = fit_scalability(twice(middles, apart)).peak
+
+    assert pytest.approx(expected, abs=5e-4) == (peak.estimate, peak.low, peak.high)
+
+
+@pytest.mark.parametrize(
+    ("middles", "apart", "low"),
+    [
+        ((50, 80, 40), 30, -math.inf),  # nothing is excluded
+        ((50, 300, 40), 20, -math.inf),  # from 0.53 to 12.29
+        ((150, 60, 120), 30, -math.inf),  # from -156.13 to -9.52
+        ((40, 300, 60), 20, 5.728),  # from -0.46 to 5.73
+    ],
+)
+def test_a_ratio_open_above_is_bounded_below_if_0_is_excluded(
+    middles: tuple[int, int, int], apart: int, low: float
+) -> None:
+    """σ where 1 / λ may be 0: what Fieller's interval excludes is then in the middle."""
+    contention = fit_scalability(twice(middles, apart)).contention
+
+    assert pytest.approx((low, math.inf), abs=5e-4) == (contention.low, contention.high)
+
+
+def test_a_slow_service_has_a_law() -> None:
+    """A request in ten seconds: a throughput need not be above 1."""
+    fit = fit_scalability([(n, throughput(n, 0.1, 0.01) / 1000) for n in SIZES] * 2)
+
+    assert pytest.approx(0.1) == fit.throughput_of_one.estimate
+
+
+@pytest.mark.parametrize("pair", [(0, 9.0), (-1, 9.0), (1, -9.0)])
 def test_sizes_and_throughputs_are_above_zero(pair: tuple[int, float]) -> None:
     """One of them is enough; six measurements of three sizes are."""
     enough = [(n, throughput(n, 0.1, 0.01)) for n in (1, 2, 3)] * 2
