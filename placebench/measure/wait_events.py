@@ -51,7 +51,9 @@ def _sample(database_url: str, telemeter: Telemeter, ready: threading.Event, sto
     try:
         with open_connection(database_url) as connection:
             ready.set()
-            while not stop.wait(_SAMPLE_EVERY_S):
+            is_last = False
+            while not is_last:
+                is_last = stop.wait(_SAMPLE_EVERY_S)  # the last sample is that of the end: a short block has it too
                 for name, count in read_waits(connection).items():
                     telemeter.figure(name, count)
     except DatabaseError:

@@ -37,22 +37,22 @@ class UwsgiServer(RunningServer):
     def stop(self) -> None:
         """Serve the requests in flight, up to grace_s, then end.
 
-        The master sends SIGHUP to its workers, which is lost on one that is still starting: that one gets another. A
-        worker that is ending would be ended at once by a second one, without its exit hooks: ours never precedes the
-        master's.
+        A signal is lost on a process that is still starting. So the master gets SIGTERM until its log says that it has
+        it; it then sends SIGHUP to its workers, and who does not say that it has that gets another. A worker that is
+        ending would be ended at once by a second one, without its exit hooks: ours never precedes the master's.
         The master checks for workers that are gone once a second, or when the next signal wakes it: that is the
         supervisor's.
         """
         if self._child.poll() is None:
             give_up_at = time.monotonic() + self._spec.grace_s
-            os.kill(self.pid, signal.SIGTERM)
             while (pids := self.worker_pids()) and time.monotonic() < give_up_at:
                 has_signalled = _MASTER_STOPS in self._log.text()
+                if not has_signalled:
+                    _signal(self.pid, signal.SIGTERM)
                 time.sleep(POLL_S)
                 if has_signalled:
                     for pid in set(pids) - set(map(int, self._worker_stops.findall(self._log.text()))):
-                        with suppress(ProcessLookupError):
-                            os.kill(pid, signal.SIGHUP)
+                        _signal(pid, signal.SIGHUP)
         super().stop()
 
     def _command(self, spec: ServerSpec) -> list[str]:
@@ -83,6 +83,12 @@ class UwsgiServer(RunningServer):
         if not self.url and (bound := self._listens.search(self._log.text())):
             self.url = f"http://{replace(self._spec, port=int(bound[1])).address}"
         return self.url
+
+
+def _signal(pid: int, number: int) -> None:
+    """Send the signal, unless the process has ended."""
+    with suppress(ProcessLookupError):
+        os.kill(pid, number)
 
 
 def uwsgi_program(python: Path | None = None) -> str:
