@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from placebench.errors import PlacebenchError, RunFolderError
-from placebench.paths import check_writable, is_file, make_folder, profiles_folder
+from placebench.paths import check_writable, is_file, make_folder, profiles_folder, resource_folder
 
 
 def test_a_folder_is_made_with_those_above_it(tmp_path: Path) -> None:
@@ -62,3 +62,15 @@ def test_runs_land_where_the_user_works(tmp_path: Path, monkeypatch: pytest.Monk
         checkout: checkout,
         checkout / "docs": checkout,
     }
+
+
+@pytest.mark.parametrize("name", ["schema", "loaders", "locustfiles"])
+def test_a_folder_that_comes_with_the_package_is_found(name: str) -> None:
+    """In a checkout and in an installed wheel it holds files."""
+    assert any(resource_folder(name).iterdir())
+
+
+def test_an_unknown_folder_of_the_package_is_refused() -> None:
+    """One line says where it was looked for."""
+    with pytest.raises(PlacebenchError, match=r"^no folder 'kitchen' in .*: reinstall placebench"):
+        resource_folder("kitchen")
