@@ -1,20 +1,28 @@
-"""Public names of a package that are loaded on first use, so that its importing costs nothing: `load_on_use`."""
+"""Public names of a package that are loaded on first use, so that its import costs nothing: `load_on_use`."""
 
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from typing import Any
 
 
-def load_on_use(package: str, names: Mapping[str, Sequence[str]]) -> Callable[[str], Any]:
-    """Return a `__getattr__` for *package*, which loads a name from the module of the package that *names* has it in.
+def load_on_use(
+    package: str, names: Mapping[str, Sequence[str]]
+) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+    """Return the functions `__getattr__` and `__dir__` of *package*.
 
-    names: public names by their module, relative to the package.
+    names: public names by the module, relative to the package, that each is loaded from.
     """
     homes = {name: module for module, its_names in names.items() for name in its_names}
 
-    def getattr_of_package(name: str) -> Any:
+    def load(name: str) -> Any:
         if name not in homes:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        return getattr(import_module(f"{package}.{homes[name]}"), name)
+        loaded = getattr(import_module(f"{package}.{homes[name]}"), name)
+        setattr(sys.modules[package], name, loaded)
+        return loaded
 
-    return getattr_of_package
+    def list_names() -> list[str]:
+        return sorted({*vars(sys.modules[package]), *homes})
+
+    return load, list_names

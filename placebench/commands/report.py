@@ -150,7 +150,7 @@ def _reproduce(arguments: Namespace) -> int:
 
 def _hidden(plan: Mapping[str, Any]) -> str:
     """The places of a published plan whose values were not published; empty where all were."""
-    from placebench.experiment.published_plan import hidden_places
+    from placebench.report.reproduction import hidden_places
 
     return ", ".join(hidden_places(plan))
 

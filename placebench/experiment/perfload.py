@@ -63,7 +63,7 @@ class PerfloadSettings:
 
     @classmethod
     def quick(cls) -> "PerfloadSettings":
-        """naive, tuned and the algorithms: about 50 seconds with 50 trees."""
+        """naive, tuned and the algorithms: about a minute with 50 trees."""
         variants = (BASELINE, BEST, *ALGORITHMS)
         return cls(variants, closed_s=1.5, open_s=1.0, rounds=1, block_s=0.15)
 

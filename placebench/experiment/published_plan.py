@@ -1,24 +1,24 @@
 """The plan of a comparison as a document that is published with its results, so that others can run it again.
 
 `plan_document` writes it with the keys of a plan file; `placebench.experiment.trials.parse_plan` reads it. Revisions
-are commits, the options of the command line and the defaults are filled in, and what looks like a secret is `_HIDDEN`.
+are commits, the options of the command line and the defaults are filled in, and what looks like a secret is `HIDDEN`.
 """
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
 import msgspec
 
 from placebench.experiment.compare_run import CompareSettings
+from placebench.experiment.documents import HIDDEN
 from placebench.experiment.http_request import HEADERS
 from placebench.experiment.trials import OWN_DATA, Experiment
 from placebench.experiment.variants import Variant, VariantTables
 from placebench.experiment.workload import LoginRequest, SentRequest, Workload, WorkloadKeys
 
-_HIDDEN = "***"
 _SECRET_NAME = re.compile(r"secret|token|key|passw|pwd|credential|auth|cookie|dsn|csrf|xsrf", re.IGNORECASE)
 _PASSWORD = re.compile(r"(://[^:/@\s]*:)[^@\s]*@")
 
@@ -46,18 +46,6 @@ def plan_document(plan: Experiment, settings: CompareSettings) -> dict[str, Any]
     }
     shown: dict[str, Any] = _masked(document)
     return shown
-
-
-def hidden_places(document: Any, at: str = "plan") -> Iterator[str]:
-    """Yield where a published plan has a value that was not published: 'plan.app.env.SECRET_KEY'."""
-    if isinstance(document, Mapping):
-        for name, value in document.items():
-            yield from hidden_places(value, f"{at}.{name}")
-    elif isinstance(document, list):
-        for number, value in enumerate(document):
-            yield from hidden_places(value, f"{at}[{number}]")
-    elif isinstance(document, str) and _HIDDEN in document:
-        yield at
 
 
 def _data(plan: Experiment) -> dict[str, Any]:
@@ -108,7 +96,7 @@ def _request(call: SentRequest, weight: int, common: Mapping[str, str]) -> dict[
 
 
 def _login(call: LoginRequest) -> dict[str, Any]:
-    sent = {"name": "", "body": _HIDDEN if call.body else "", "token": call.token, "token_header": call.token_header}
+    sent = {"name": "", "body": HIDDEN if call.body else "", "token": call.token, "token_header": call.token_header}
     send = {} if call.send == LoginRequest("", "").send else {"send": call.send}
     return {**_without_defaults({**_request(call, 1, {}), **sent}), **send}
 
@@ -118,7 +106,7 @@ def _text(body: bytes) -> str:
     try:
         return body.decode()
     except UnicodeDecodeError:
-        return _HIDDEN
+        return HIDDEN
 
 
 def _said(table: msgspec.Struct) -> dict[str, Any]:
@@ -135,8 +123,8 @@ def _masked(value: Any, name: str = "") -> Any:
     if isinstance(value, Mapping):
         secrets = name in ("env", "headers")
         return {
-            key: _HIDDEN if secrets and _SECRET_NAME.search(key) else _masked(each, key) for key, each in value.items()
+            key: HIDDEN if secrets and _SECRET_NAME.search(key) else _masked(each, key) for key, each in value.items()
         }
     if isinstance(value, list | tuple):
         return [_masked(each, name) for each in value]
-    return _PASSWORD.sub(rf"\1{_HIDDEN}@", value) if isinstance(value, str) else value
+    return _PASSWORD.sub(rf"\1{HIDDEN}@", value) if isinstance(value, str) else value

@@ -50,10 +50,9 @@ def sample_wait_events(database_url: str, folder: Path | None) -> Iterator[None]
 def _sample(database_url: str, telemeter: Telemeter, ready: threading.Event, stop: threading.Event) -> None:
     try:
         with open_connection(database_url) as connection:
+            telemeter.begin()  # a file says that nothing was seen where there is no sample
             ready.set()
-            is_last = False
-            while not is_last:
-                is_last = stop.wait(_SAMPLE_EVERY_S)  # the last sample is that of the end: a short block has it too
+            while not stop.wait(_SAMPLE_EVERY_S):
                 for name, count in read_waits(connection).items():
                     telemeter.figure(name, count)
     except DatabaseError:

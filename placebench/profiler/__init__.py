@@ -75,7 +75,7 @@ __all__ = [
     "write_speedscope",
 ]
 
-__getattr__ = load_on_use(
+__getattr__, __dir__ = load_on_use(
     __name__,
     {
         "analysis.difference": ("RecordingDifference",),

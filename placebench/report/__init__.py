@@ -47,7 +47,7 @@ __all__ = [
     "write_report",
 ]
 
-__getattr__ = load_on_use(
+__getattr__, __dir__ = load_on_use(
     __name__,
     {
         "building": ("build_report", "export_figures", "write_report"),

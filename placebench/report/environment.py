@@ -11,11 +11,11 @@ from typing import Any
 from markupsafe import Markup, escape
 
 from placebench import units
+from placebench.experiment.documents import HIDDEN
 from placebench.experiment.records import RunHead
 from placebench.report.model import Block, Code, Facts, Section, Text, code
 
 _SHOWN_ELSEWHERE = ("steps", "points", "impossible", "trials")
-_HIDDEN = "***"
 _DATABASE = "{database_url}"
 _OPEN = (
     "PLACEBENCH_VARIANT",
@@ -68,11 +68,11 @@ def flattened(document: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[s
 def masked(text: str) -> str:
     """Return *text* without the values in a variant's `env=NAME=VALUE`, and without the passwords of URLs."""
     without_values = _IN_A_VARIANT.sub(lambda found: f"env={found[1]}={_value(found[1], found[2])}", text)
-    return _IN_A_QUERY.sub(rf"\1{_HIDDEN}", _IN_A_URL.sub(rf"\1{_HIDDEN}@", without_values))
+    return _IN_A_QUERY.sub(rf"\1{HIDDEN}", _IN_A_URL.sub(rf"\1{HIDDEN}@", without_values))
 
 
 def _value(name: str, value: str) -> str:
-    return value if name in _OPEN or value == _DATABASE else _HIDDEN
+    return value if name in _OPEN or value == _DATABASE else HIDDEN
 
 
 def _plain(value: Any) -> str:

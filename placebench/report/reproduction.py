@@ -4,6 +4,7 @@ The published document is that of `placebench report export`. Each of its compar
 """
 
 import math
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from msgspec import Struct
 from placebench import units
 from placebench.decoding import Count, Positive, read_json
 from placebench.errors import GateFailedError, PlacebenchError, UndecidedError
+from placebench.experiment.documents import HIDDEN
 from placebench.report.documents import published_machine
 from placebench.report.effects import METRIC_LABELS, effect_text, written_effect
 from placebench.report.figures import figures_of
@@ -117,6 +119,18 @@ def read_published(path: Path) -> PublishedRun:
         count = len(published.comparisons)
         raise PlacebenchError(f"{path} claims nothing: none of its {count} comparisons has a verdict")
     return published
+
+
+def hidden_places(document: Any, at: str = "plan") -> Iterator[str]:
+    """Yield where a published plan has a value that was not published: 'plan.app.env.SECRET_KEY'."""
+    if isinstance(document, Mapping):
+        for name, value in document.items():
+            yield from hidden_places(value, f"{at}.{name}")
+    elif isinstance(document, list):
+        for number, value in enumerate(document):
+            yield from hidden_places(value, f"{at}[{number}]")
+    elif isinstance(document, str) and HIDDEN in document:
+        yield at
 
 
 def reproduction_report(published: PublishedRun, run: Run) -> Report:

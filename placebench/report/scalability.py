@@ -20,8 +20,9 @@ _CHECKED_FROM = 4
 _CURVE_STEPS = 40
 _CAPTION = (
     "Universal Scalability Law, X(N) = λ N / (1 + σ (N - 1) + κ N (N - 1)), with 95 % intervals; a dash is not bounded "
-    "by the measurements. Checked at the largest number where four were measured, which the fit has not seen, else at "
-    "twice the largest: both are extrapolations. Their interval is for the mean of as many new measurements."
+    "by the measurements, and with a peak below 1 one is best. Checked at the largest number where four were measured, "
+    "which the fit has not seen, else at twice the largest: both are extrapolations. Their interval is for the mean of "
+    "as many new measurements."
 )
 
 

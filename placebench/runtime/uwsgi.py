@@ -38,21 +38,25 @@ class UwsgiServer(RunningServer):
         """Serve the requests in flight, up to grace_s, then end.
 
         A signal is lost on a process that is still starting. So the master gets SIGTERM until its log says that it has
-        it; it then sends SIGHUP to its workers, and who does not say that it has that gets another. A worker that is
-        ending would be ended at once by a second one, without its exit hooks: ours never precedes the master's.
+        it, and is killed if it has no workers yet: nothing is in flight. It sends SIGHUP to its workers, and one that
+        does not say that it has that gets another. A worker that is ending would be ended at once by a second one,
+        without its exit hooks: ours never precedes the master's.
         The master checks for workers that are gone once a second, or when the next signal wakes it: that is the
         supervisor's.
         """
-        if self._child.poll() is None:
-            give_up_at = time.monotonic() + self._spec.grace_s
-            while (pids := self.worker_pids()) and time.monotonic() < give_up_at:
-                has_signalled = _MASTER_STOPS in self._log.text()
+        give_up_at = time.monotonic() + self._spec.grace_s
+        while self._child.poll() is None and time.monotonic() < give_up_at:
+            pids, has_signalled = self.worker_pids(), _MASTER_STOPS in self._log.text()
+            if not pids:
                 if not has_signalled:
-                    _signal(self.pid, signal.SIGTERM)
-                time.sleep(POLL_S)
-                if has_signalled:
-                    for pid in set(pids) - set(map(int, self._worker_stops.findall(self._log.text()))):
-                        _signal(pid, signal.SIGHUP)
+                    self._child.kill()
+                break
+            if not has_signalled:
+                _signal(self.pid, signal.SIGTERM)
+            time.sleep(POLL_S)
+            if has_signalled:
+                for pid in set(pids) - set(map(int, self._worker_stops.findall(self._log.text()))):
+                    _signal(pid, signal.SIGHUP)
         super().stop()
 
     def _command(self, spec: ServerSpec) -> list[str]:

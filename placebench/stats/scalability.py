@@ -60,7 +60,7 @@ class Scalability:
 
     @property
     def peak(self) -> ConfidenceInterval:
-        """The N of the highest throughput: infinite if it never falls, 0 if it falls from the first on (σ >= 1)."""
+        """The N of the highest throughput: infinite if it never falls, 0 where σ >= 1; below 1 one worker is best."""
         squared = self._ratio((1.0, -1.0, 0.0), (0.0, 0.0, 1.0))
         estimate, low, high = (math.sqrt(max(each, 0.0)) for each in (squared.estimate, squared.low, squared.high))
         one, contention, crosstalk = self.coefficients

@@ -7,8 +7,9 @@
 `Telemeter` writes, `load` reads and gives a `Telemetry`. Every name here is loaded on first use.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from placebench.lazy_names import load_on_use
 
 if TYPE_CHECKING:
     from placebench.telemetry.analysis import Offset, Telemetry, WarmupTrim
@@ -17,16 +18,11 @@ if TYPE_CHECKING:
 
 __all__ = ["Offset", "Telemeter", "Telemetry", "WarmupTrim", "load"]
 
-_HOMES = {
-    "WarmupTrim": "placebench.telemetry.analysis",
-    "Offset": "placebench.telemetry.analysis",
-    "Telemeter": "placebench.telemetry.telemeter",
-    "Telemetry": "placebench.telemetry.analysis",
-    "load": "placebench.telemetry.reader",
-}
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(_HOMES[name]), name)
+__getattr__, __dir__ = load_on_use(
+    __name__,
+    {
+        "analysis": ("Offset", "Telemetry", "WarmupTrim"),
+        "reader": ("load",),
+        "telemeter": ("Telemeter",),
+    },
+)

@@ -1,6 +1,6 @@
 """The section of the bench about claims: PUT /allocations/{consumer} of ours, both ways, beside the real Placement.
 
-The key piece is `bench_claims`. All are served alike (4 processes of 10 threads, --http-socket), each on a database of
+The main part is `bench_claims`. All are served alike (4 processes of 10 threads, --http-socket), each on a database of
 its own on one server, in rounds of ABC CBA, a fresh set of servers a replicate. Then both of our ways are let loose
 on one database together, where nothing may be given twice.
 """

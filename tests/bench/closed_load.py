@@ -1,6 +1,6 @@
 """A closed load for the bench from one thread and one epoll: the client that must not be the bottleneck.
 
-The key pieces are `drive` and, for a process of its own, `run_apart`. It sends bytes that were made before and reads to
+The main parts are `drive` and, for a process of its own, `run_apart`. It sends bytes that were made before and reads to
 the end of the connection, since uWSGI's --http-socket closes it: some 40 µs of CPU a request where the body is small.
 """
 

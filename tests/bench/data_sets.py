@@ -1,4 +1,4 @@
-"""What the variants of the bench are asked about: the key piece is `DATA`, each with the requests for it."""
+"""What the variants of the bench are asked about: the main part is `DATA`, each with the requests for it."""
 
 import json
 import re

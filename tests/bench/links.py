@@ -1,6 +1,6 @@
 """Section `link` of the bench: what the proxy of a link adds to a round trip, beside none and beside asyncio's streams.
 
-The key piece is `bench_link`. Messages of one size go to an echo in a process of its own and back, one after the other,
+The main part is `bench_link`. Messages of one size go to an echo in a process of its own and back, one after the other,
 in blocks of ABC CBA; each way keeps its connection. Latencies are then set, and what is added to them is told.
 """
 

@@ -1,6 +1,6 @@
 """The section of the bench about losses: claims under overload, a small pool, kill -9 of workers and of PostgreSQL.
 
-The key piece is `bench_losses`. PostgreSQL writes through to the disk here, unlike in the other sections, but for the
+The main part is `bench_losses`. PostgreSQL writes through to the disk here, unlike in the other sections, but for the
 last case, which shows that a loss is seen. Leaves losses.json, the accounts of every case, and losses.svg
 beside it: the answers over time of the case in which PostgreSQL was killed.
 """

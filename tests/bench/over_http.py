@@ -1,6 +1,6 @@
 """The section of the bench about requests a second: variants and the real Placement, 4 processes of 10 threads each.
 
-The key piece is `bench_http`. All read one database, under --http-socket, in rounds of ABC CBA for each number of
+The main part is `bench_http`. All read one database, under --http-socket, in rounds of ABC CBA for each number of
 clients, with fresh servers a replicate. `transport` sends a body of the same length that was made before: what no
 variant can be faster than. The client is one thread in a process of its own; its share of a core is in the table.
 Replicates add up in http.json, so that they can be made a few at a time.

@@ -1,6 +1,6 @@
 """The section of the bench about runs: how much of the variation between runs the interval of one run does not contain.
 
-The key piece is `bench_repeats`. Each run has what `placebench compare` makes anew: a PostgreSQL, its data, a copy for
+The main part is `bench_repeats`. Each run has what `placebench compare` makes anew: a PostgreSQL, its data, a copy for
 each variant, seeded orders and hash seeds; the replicates within it are those of the section candidates. With --beside
 other variants take turns with the two, as in a cumulative series. Runs add up in repeats.json, so that they can be made
 a few at a time; `components` in published.py takes their variance apart.

@@ -1,6 +1,6 @@
 """What the page of a run of many samples costs, in a process of its own: seconds, CPU seconds and peak memory.
 
-The key piece is `bench_report`. The runs are made up; the limits are 10 s and 500 MiB for a million samples.
+The main part is `bench_report`. The runs are made up; the limits are 10 s and 500 MiB for a million samples.
 """
 
 import argparse

@@ -1,6 +1,6 @@
 """The section of the bench about size: what a request costs from 100 to 1 000 000 providers, as JSON and as charts.
 
-The key piece is `bench_scale`. Server CPU (worker and backends) and memory of each request, with limit=10 and in full,
+The main part is `bench_scale`. Server CPU (worker and backends) and memory of each request, with limit=10 and in full,
 in rounds of ABC CBA; no two requests of a variant are equal, so that none is answered with a body that was kept. A
 variant goes no further up where a request would take more than `MOST_S`. A size may have a sitting of its own:
 scale.json keeps the others.

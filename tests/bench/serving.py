@@ -1,6 +1,6 @@
 """The section of the bench about candidates: what a request costs beside the real Placement.
 
-The key piece is `bench_candidates`. Every program runs in its own process and environment under
+The main part is `bench_candidates`. Every program runs in its own process and environment under
 --http-socket with one worker, each on a database of its own, in rounds of ABC CBA.
 """
 

@@ -1,6 +1,7 @@
 """The section of the bench about waiting: a command's start, a report, its page in a browser, and the quick run.
 
-The key piece is `bench_waiting`: wall seconds, each value in waiting.json. The browser is Debian's chromium, headless.
+The main function is `bench_waiting`: wall seconds, each value in waiting.json. The browser is Debian's
+chromium, headless.
 """
 
 import argparse

@@ -1,4 +1,4 @@
-"""Clients that claim the last units of a few providers from a running service: the key piece is `contend`.
+"""Clients that claim the last units of a few providers from a running service: the main part is `contend`.
 
 Used by the tests for some seconds and by the bench for thirty.
 """

@@ -1,6 +1,6 @@
 """A run of an experiment for tests: several variants in the same replicates, and their trials; nothing was measured.
 
-The key piece is `write_experiment`.
+The main part is `write_experiment`.
 """
 
 import math

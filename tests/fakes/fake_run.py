@@ -1,6 +1,6 @@
 """Run folders for tests: real records, written by their own classes, with made-up but lifelike samples.
 
-The key piece is `write_run`. Nothing in them was measured.
+The main part is `write_run`. Nothing in them was measured.
 """
 
 import json

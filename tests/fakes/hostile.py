@@ -1,6 +1,6 @@
 """Documents with one thing wrong: every place of a JSON document, and what stands there instead.
 
-The key pieces are `places` and `spoiled`.
+The main parts are `places` and `spoiled`.
 """
 
 import json

@@ -1,6 +1,6 @@
 """Random clouds: trees of providers with odd inventories, traits, aggregates and allocations, small enough to read.
 
-The key pieces are `clouds`, the hypothesis strategy, and `load`, which puts a cloud into a database. A provider is
+The main parts are `clouds`, the hypothesis strategy, and `load`, which puts a cloud into a database. A provider is
 known by its place in the cloud, and an aggregate by its number.
 """
 

@@ -1,7 +1,7 @@
 """The known defects of Placement 16.0.0 and the situations in which they show: docs/lab/service.md has the table.
 
 A difference counts as known only where its situation is present and the specification says what ours says (or, where
-only PostgreSQL is at fault, Placement itself on SQLite says it). The key piece is `suspects`.
+only PostgreSQL is at fault, Placement itself on SQLite says it). The main part is `suspects`.
 """
 
 from collections.abc import Iterable, Iterator

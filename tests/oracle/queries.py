@@ -1,4 +1,4 @@
-"""Random queries for candidates, as structure and as text: the key pieces are `Query` and the strategy `queries`.
+"""Random queries for candidates, as structure and as text: the main parts are `Query` and the strategy `queries`.
 
 The structure is what `specification.py` reads, so that the specification does not depend on the parser it judges. A
 query may be spoilt by a parameter that is wrong in its form; then only the two programs are compared.

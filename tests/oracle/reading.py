@@ -1,6 +1,6 @@
 """Queries for candidates, compared: Placement and ours on one database, and the specification beside both.
 
-The key piece is `Reading`, whose `compare` is given a cloud and queries.
+The main part is `Reading`, whose `compare` is given a cloud and queries.
 """
 
 from collections.abc import Mapping, Sequence

@@ -1,4 +1,4 @@
-"""When two answers are the same: in any order, and under a limit if both are legal. The key piece is `same`."""
+"""When two answers are the same: in any order, and under a limit if both are legal. The main part is `same`."""
 
 import json
 from collections.abc import Mapping

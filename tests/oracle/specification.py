@@ -1,6 +1,6 @@
 """The specification as a program: what docs/lab/service.md says of candidates, once more and as plainly as possible.
 
-Brute force over a whole cloud in memory; shares no code with the service that it judges. The key piece is `expected`.
+Brute force over a whole cloud in memory; shares no code with the service that it judges. The main part is `expected`.
 """
 
 from collections.abc import Iterable, Iterator, Mapping

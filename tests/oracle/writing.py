@@ -1,6 +1,6 @@
 """Writes, compared: the same operations on two databases, Placement's and ours, and what can be read afterwards.
 
-The key pieces are `operations`, the hypothesis strategy, and `Writing`, whose `compare` carries them out. A generation
+The main parts are `operations`, the hypothesis strategy, and `Writing`, whose `compare` carries them out. A generation
 in a body is drawn as an offset from the current one, which is known only when the operation's turn comes.
 """
 

@@ -23,7 +23,7 @@ _unpack_counters = struct.Struct("=QQ").unpack_from
 
 
 class SocketMeter(_socket.socket):  # not socket.socket, which gevent exchanges
-    """Reads the byte counters of one TCP socket that belongs to somebody else; less than 1 µs per reading."""
+    """Reads the byte counters of one TCP socket that belongs to somebody else: a system call per reading."""
 
     def __init__(self, descriptor: int) -> None:
         blocking = os.get_blocking(descriptor)

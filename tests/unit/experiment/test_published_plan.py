@@ -9,10 +9,11 @@ import pytest
 
 from placebench.errors import PlacebenchError
 from placebench.experiment.compare_run import CompareSettings
-from placebench.experiment.published_plan import hidden_places, plan_document
+from placebench.experiment.published_plan import plan_document
 from placebench.experiment.trials import Experiment, parse_plan, read_plan
 from placebench.experiment.variants import read_variants
 from placebench.experiment.workload import Workload, read_workload
+from placebench.report.reproduction import hidden_places
 
 PLAN = """
 setup = "python seed.py {database_url}"
