@@ -11,8 +11,8 @@
     profiled-<variant>.json                ProfiledPass: how that flame graph came to be, or why there is none
     profile-<variant>.pyisession          the same flame graph as data, from which the report takes differences
 
-Raw samples are kept; everything else is computed later, but what became of the writes of a load (`WriteCheck`). Durations
-are seconds, sizes bytes.
+Raw samples are kept; everything else is computed later, but what became of the writes of a load (`WriteCheck`).
+Durations are seconds, sizes bytes.
 """
 
 import json

@@ -16,7 +16,7 @@ from placebench.experiment.http_request import get
 from placebench.measure.processes import read_tree_cpu_s
 from placebench.runtime.application_servers import serve, with_server
 from placebench.runtime.running_server import RunningServer, ServerSpec
-from placebench.runtime.uwsgi import uwsgi_program
+from placebench.runtime.uwsgi import UwsgiServer, uwsgi_program
 
 Served = Callable[..., RunningServer]
 
@@ -55,6 +55,20 @@ def test_workers_that_are_still_starting_are_stopped_at_once(served: Served) -> 
     server.stop()
 
     assert time.monotonic() - before < 10
+
+
+def test_a_server_that_still_loads_its_application_is_killed(tmp_path: Path) -> None:
+    """It has no workers and no request in flight, and takes no signal: the 5 s that a master has are not waited for."""
+    (tmp_path / "slow_app.py").write_text("import time\nopen('loads', 'w').close()\ntime.sleep(60)\n")
+    environment = {"PYTHONPATH": str(tmp_path)}
+    spec = ServerSpec(database_url="none", module="slow_app:application", folder=tmp_path, environment=environment)
+    server = UwsgiServer(spec)
+    until((tmp_path / "loads").exists)
+    before = time.monotonic()
+    server.stop()
+
+    assert time.monotonic() - before < 4
+    assert not alive(server.pid)
 
 
 def test_requests_in_flight_are_answered_before_the_end(served: Served) -> None:
