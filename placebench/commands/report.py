@@ -66,7 +66,7 @@ def _add_run(parser: ArgumentParser) -> None:
 
 def _open(arguments: Namespace) -> int:
     """Build the page again, print the result, and open the page where the command runs on a terminal."""
-    from placebench.report import build_report, write_report
+    from placebench.report.building import build_report, write_report
 
     report = build_report(_folder(arguments))
     write_report(report)
@@ -99,7 +99,8 @@ def _list(arguments: Namespace) -> int:
 def _diff(arguments: Namespace) -> int:
     """Show what both runs measured."""
     from placebench import results
-    from placebench.report import difference_report, render_text
+    from placebench.report.renderers import render_text
+    from placebench.report.run_difference import difference_report
 
     report = difference_report(results.load(arguments.before), results.load(arguments.after))
     emit(arguments, text=lambda: render_text(report, width=terminal_width()), document=lambda: report.document)
@@ -108,7 +109,7 @@ def _diff(arguments: Namespace) -> int:
 
 def _export(arguments: Namespace) -> int:
     """Write the figures of a run alone, a line each."""
-    from placebench.report import export_figures
+    from placebench.report.building import export_figures
 
     folder = _folder(arguments)
     figures = export_figures(folder)

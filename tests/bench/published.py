@@ -416,9 +416,7 @@ def waiting() -> str:
     found = raw("waiting.json")["seconds"]
     page = "the page, to DOMContentLoaded"
     rows = [(f"`{name}`", ranged(values), len(values)) for name, values in found.items() if name != page]
-    rows.append(
-        ("the page of this run in headless chromium, until it is parsed", ranged(found[page]), len(found[page]))
-    )
+    rows.append(("the page of that run in headless chromium, until parsed", ranged(found[page]), len(found[page])))
     return table("| Command | Seconds, median (min–max) | n |", rows)
 
 
