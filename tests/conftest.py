@@ -1,5 +1,5 @@
-"""What many tests share: one PostgreSQL for the whole session, a fresh empty database for each test that asks for one,
-and patience for what happens in another process."""
+"""What many tests share: one PostgreSQL and one MariaDB for the whole session, a fresh empty database for each test
+that asks for one, and patience for what happens in another process."""
 
 import os
 import re
@@ -12,7 +12,9 @@ from pathlib import Path
 import pytest
 from loopback_sshd import loopback_sshd
 
+from placebench.errors import DatabaseError
 from placebench.measure.remote_hosts import RemoteHost
+from placebench.runtime.mariadb import MariaDbServer, find_mariadbd, temporary_mariadb
 from placebench.runtime.postgres import Server, open_server
 
 # What the host of this machine does to it is not what the tests are about.
@@ -34,6 +36,18 @@ def database_url(server: Server) -> Iterator[str]:
     name = f"placebench_test_{next(_numbers)}"
     yield server.create_database(name)
     server.drop_database(name)
+
+
+@pytest.fixture(scope="session")
+def mariadb() -> Iterator[MariaDbServer]:
+    """A MariaDB of our own, for the session; without the program or its driver its tests are skipped."""
+    pytest.importorskip("pymysql", reason="PyMySQL is not installed: pip install 'placebench[mariadb]'")
+    try:
+        find_mariadbd()
+    except DatabaseError as error:
+        pytest.skip(str(error))
+    with temporary_mariadb() as running:
+        yield running
 
 
 @pytest.fixture(scope="session")

@@ -14,8 +14,10 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
-from sqlalchemy import URL, NullPool, create_engine, text
+from sqlalchemy import create_engine, text
+from sqlalchemy.engine import URL
 from sqlalchemy.exc import DBAPIError
+from sqlalchemy.pool import NullPool
 
 from placebench.errors import DatabaseError, MissingExtraError
 from placebench.runtime.postgres.binaries import Account, private_folder, server_account

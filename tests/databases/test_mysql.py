@@ -1,9 +1,9 @@
-"""PyMySQL and mysqlclient, with SQLAlchemy and alone, on the MariaDB or MySQL of $PLACEBENCH_MYSQL_URL (mysql://…)."""
+"""PyMySQL and mysqlclient, with SQLAlchemy and alone, on MariaDB."""
 
-import os
 from collections.abc import Iterator
 from contextlib import closing
 from importlib import import_module
+from itertools import count
 from typing import Any
 
 import pytest
@@ -11,9 +11,9 @@ from sqlalchemy import Column, Integer, MetaData, Table, bindparam, create_engin
 from sqlalchemy.engine import Engine, make_url
 
 from placebench.profiler import Recording, SqlProfiler
+from placebench.runtime.mariadb import MariaDbServer
 
-URL = os.environ.get("PLACEBENCH_MYSQL_URL")
-pytestmark = pytest.mark.skipif(not URL, reason="PLACEBENCH_MYSQL_URL names no server")
+_numbers = count(1)
 TABLE = Table("placebench_profiled", MetaData(), Column("id", Integer, primary_key=True))
 
 
@@ -24,13 +24,12 @@ def driver(request: pytest.FixtureRequest) -> Any:
 
 
 @pytest.fixture
-def engine(driver: Any) -> Iterator[Engine]:
+def engine(driver: Any, mariadb: MariaDbServer) -> Iterator[Engine]:
     """An engine with an empty table."""
-    made = create_engine(make_url(URL).set(drivername=f"mysql+{driver.__name__.lower()}"), future=True)
-    TABLE.drop(made, checkfirst=True)
+    url = make_url(mariadb.database(f"alone_{next(_numbers)}")).set(drivername=f"mysql+{driver.__name__.lower()}")
+    made = create_engine(url, future=True)
     TABLE.create(made)
     yield made
-    TABLE.drop(made)
     made.dispose()
 
 
@@ -63,7 +62,7 @@ def test_statements_of_sqlalchemy_have_times_rows_and_round_trips(engine: Engine
 
 def test_statements_of_the_driver_alone(driver: Any, engine: Engine) -> None:
     """Iterated, streamed and failed ones; COMMIT and ROLLBACK are sent each time."""
-    url = make_url(URL)
+    url = engine.url
     place = {"host": url.host, "port": url.port, "user": url.username, "password": url.password}
     cursors = import_module(f"{driver.__name__}.cursors")
     profiler = SqlProfiler.for_drivers(driver.__name__)

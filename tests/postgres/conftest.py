@@ -16,7 +16,7 @@ from sqlalchemy.ext.asyncio import create_async_engine
 from sqlalchemy.util import greenlet_spawn
 
 from placebench import tables
-from placebench.errors import DatabaseError, ServerError
+from placebench.errors import ServerError
 from placebench.reference.api.candidates_query import parse_query
 from placebench.reference.api.handlers.candidates import find_candidates
 from placebench.reference.api.pipeline import make_app
@@ -24,7 +24,7 @@ from placebench.reference.settings import DEFAULTS, ServiceSettings
 from placebench.reference.store.database import Database
 from placebench.reference.variants import ALGORITHMS, variant
 from placebench.runtime.cache_server import find_cache_server, start_cache_server
-from placebench.runtime.mariadb import MariaDbServer, find_mariadbd, temporary_mariadb
+from placebench.runtime.mariadb import MariaDbServer
 from placebench.runtime.postgres import Server
 from placebench.seeding import migrate, migrate_options
 
@@ -208,18 +208,6 @@ def on_postgresql(_postgresql: Engine) -> Engine:
     with _postgresql.begin() as connection:
         connection.execute(text(f"TRUNCATE {names}"))
     return _postgresql
-
-
-@pytest.fixture(scope="session")
-def mariadb() -> Iterator[MariaDbServer]:
-    """A MariaDB of our own, for the session; without the program or its driver its tests are skipped."""
-    pytest.importorskip("pymysql", reason="PyMySQL is not installed: pip install 'placebench[mariadb]'")
-    try:
-        find_mariadbd()
-    except DatabaseError as error:
-        pytest.skip(str(error))
-    with temporary_mariadb() as running:
-        yield running
 
 
 @pytest.fixture(scope="session")
