@@ -125,6 +125,8 @@ _PLACEBENCH = f"{Path(__file__).parents[2]}/"
 _INSTALLED = (*(f"{sysconfig.get_path(name)}/" for name in _SCHEMES), _PLACEBENCH)
 _COMMAND_LINE = f"{_PLACEBENCH}commands/"
 _SQL, _LIBRARY, _APPLICATION, _OUTSIDE, _TEMPLATES, _THREADS = range(6)
+_PASSED = (_SQL, _LIBRARY)
+_NOWHERE = Caller("", 0, "")
 _ASGIREF_THREADS = "/asgiref/sync.py"
 _DJANGO_TEMPLATES, _RENDERS = "/django/template/base.py", "render_annotated"
 # By the application's folders and packages: what each file that was met belongs to.
@@ -148,49 +150,73 @@ def find_callers(frame: FrameType | None, application: tuple[str, ...] = ()) -> 
     kinds = _KINDS.get(application)
     if kinds is None:
         kinds = _KINDS[application] = {}
-    found, installed = _nearest_two(frame, kinds, application)
-    if len(found) < 2 and (before := _frame_before_greenlet()) is not None:
-        more = _nearest_two(before, kinds, application)
-        found, installed = [*found, *more[0]], [*installed, *more[1]]
-    awaiting = None if len(found) > 1 else awaiting_callers.get()
-    if awaiting is not None:
-        ours = [each for each in awaiting if each and _kind(each.file, kinds, application) == _APPLICATION]
-        if ours:
-            found = [*found, *ours]
-    chosen = found or [_caller(each) for each in installed[:2]]
-    return chosen[0] if chosen else None, chosen[1] if len(chosen) > 1 else None
-
-
-def _nearest_two(
-    frame: FrameType | None, kinds: dict[str, int], application: tuple[str, ...]
-) -> tuple[list[Caller], list[FrameType]]:
-    """The nearest lines of the application, two at most, and the nearest frames of libraries."""
-    found: list[Caller] = []
-    installed: list[FrameType] = []
-    most = _DEEPEST
-    while frame is not None and most:
-        most -= 1
-        file = frame.f_code.co_filename
-        kind = kinds.get(file)
-        if kind is None:
-            kind = _kind(file, kinds, application)
-        if kind == _TEMPLATES and (template := _django_template(frame)) is not None:
-            kind = _kind(template.file, kinds, application)
-        if kind == _OUTSIDE:  # below is `placebench profile run`
-            break
-        if kind == _THREADS and awaiting_callers.get() is not None:  # below is whatever lent its thread
-            break
+    first: Caller | None = None
+    here, most, is_above_greenlet = frame, _DEEPEST, False
+    # Runs for every statement, and a call costs as much as what it does: what most frames need is written out.
+    while True:
+        if here is None or not most:
+            if is_above_greenlet:
+                break
+            here, most, is_above_greenlet = _frame_before_greenlet(), _DEEPEST, True
+            continue
+        kind = kinds.get(here.f_code.co_filename)
         if kind == _APPLICATION:
-            caller = _caller(frame)
-            if not found:
-                found.append(caller)
-                most = min(most, _NEAR)
-            elif caller[:2] != found[0][:2]:
-                return [*found, caller], installed
-        elif kind == _LIBRARY and len(installed) < 2 and not (installed and installed[0].f_code.co_filename == file):
-            installed.append(frame)
-        frame = frame.f_back
-    return found, installed
+            known = _CALLERS.get((id(here.f_code), here.f_lasti))
+            caller: Caller | None = _caller(here) if known is None else known[1]
+        else:
+            caller = None if kind in _PASSED else _caller_unless_passed(here, kinds, application)
+        if caller is _NOWHERE:
+            break
+        if caller is not None:
+            if first is None:
+                first, most = caller, min(most, _NEAR)
+            elif caller[:2] != first[:2]:
+                return first, caller
+        here, most = here.f_back, most - 1
+    return _callers_instead(first, frame, kinds, application)
+
+
+def _caller_unless_passed(frame: FrameType, kinds: dict[str, int], application: tuple[str, ...]) -> Caller | None:
+    """The line of a frame of the application's or of its template; _NOWHERE where the application ends."""
+    file = frame.f_code.co_filename
+    kind = kinds.get(file)
+    if kind is None:
+        kind = _kind(file, kinds, application)
+    # Below is `placebench profile run`, or whatever lent its thread.
+    if kind == _OUTSIDE or (kind == _THREADS and awaiting_callers.get() is not None):
+        return _NOWHERE
+    if kind == _TEMPLATES and (template := _django_template(frame)) is not None:
+        return template if _kind(template.file, kinds, application) == _APPLICATION else None
+    return _caller(frame) if kind == _APPLICATION else None
+
+
+def _callers_instead(
+    first: Caller | None, frame: FrameType | None, kinds: dict[str, int], application: tuple[str, ...]
+) -> Callers:
+    """The lines that wait for a library's thread, after those of its stack; else the nearest ones of libraries."""
+    awaiting = awaiting_callers.get() or ()
+    found = [each for each in awaiting if each and _kind(each.file, kinds, application) == _APPLICATION]
+    if first is not None:
+        found = [first, *found]
+    found = found or [_caller(each) for each in _frames_of_libraries(frame, kinds, application)]
+    return found[0] if found else None, found[1] if len(found) > 1 else None
+
+
+def _frames_of_libraries(
+    frame: FrameType | None, kinds: dict[str, int], application: tuple[str, ...]
+) -> list[FrameType]:
+    """The nearest two frames of what is installed, in two files."""
+    found: list[FrameType] = []
+    for here in (frame, _frame_before_greenlet()):
+        for _ in range(_DEEPEST):
+            if here is None or len(found) == 2 or _caller_unless_passed(here, kinds, application) is _NOWHERE:
+                break
+            file = here.f_code.co_filename
+            is_library = kinds.get(file) == _LIBRARY or _django_template(here) is not None
+            if is_library and not (found and found[0].f_code.co_filename == file):
+                found.append(here)
+            here = here.f_back
+    return found
 
 
 def _kind(file: str, kinds: dict[str, int], application: tuple[str, ...]) -> int:
