@@ -53,7 +53,8 @@ def sequential_interval(log_ratios: Sequence[float], *, confidence: float = 0.95
     upwards, downwards = Bets.on(values), Bets.on([-each for each in values])
     needed = math.log(2 / (1 - confidence))
     if upwards.most_capital <= needed:
-        more = math.ceil((needed - upwards.most_capital) / math.log(2)) or 1
+        # Each won bet doubles the capital, which has to exceed what is needed: rounding must not hide that it is equal.
+        more = math.floor((needed - upwards.most_capital) / math.log(2) + 1e-9) + 1
         raise TooFewReplicatesError(
             f"inconclusive: {count_replicates(len(values))}, {len(values) + more} or more needed"
         )

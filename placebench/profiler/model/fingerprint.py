@@ -95,9 +95,13 @@ def _outermost(word: str, line: str) -> int:
     return max(0, at)
 
 
+_QUOTED = re.compile(r"""'[^']*'|"[^"]*\"""")
+
+
 def _is_balanced(text: str) -> bool:
-    """Whether each parenthesis is closed, and each quotation mark."""
-    return text.count("(") == text.count(")") and not text.count("'") % 2 and not text.count('"') % 2
+    """Whether each quotation mark is closed, and each parenthesis outside of them."""
+    outside = _QUOTED.sub("", text)
+    return outside.count("(") == outside.count(")") and "'" not in outside and '"' not in outside
 
 
 def _token(match: re.Match[str]) -> str:

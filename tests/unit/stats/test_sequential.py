@@ -154,7 +154,12 @@ def test_a_confidence_is_a_share_of_one(confidence: float) -> None:
 
 @pytest.mark.parametrize(
     ("made", "confidence", "counted"),
-    [(0, 0.95, "0 replicates, 6"), (1, 0.95, "1 replicate, 6"), (2, 0.5, "2 replicates, 3")],
+    [
+        (0, 0.95, "0 replicates, 6"),
+        (1, 0.95, "1 replicate, 6"),
+        (2, 0.5, "2 replicates, 3"),
+        (1, 0.75, "1 replicate, 4"),
+    ],
 )
 def test_how_many_are_needed_at_least(made: int, confidence: float, counted: str) -> None:
     """Five won bets make 32 and six 64, of the 40 that 95 % needs; two make just the 4 that 50 % has to exceed."""
