@@ -139,6 +139,7 @@ def test_transaction_steps_are_told_from_statements(sql: str, step: str | None) 
         ("SELECT pg_advisory_lock(%(first)s, %(second)s)", "SELECT pg_advisory_lock(%(first)s, %(se…"),
         ("SELECT a FROM t, u WHERE t.a = u.a AND u.b = 1", "SELECT a FROM t, u WHERE t.a = u.a AND …"),
         ('SELECT ")", extract(year FROM a), b FROM t', 'SELECT ")", … FROM t'),
+        ("SELECT a), b, c, d, e, f, g, h, i, j, k FROM t", "SELECT a), b, c, d, e, f, g, h, i, j, k…"),
         ("SELECT f(a, extract(year FROM a, b, c FROM t", "SELECT f(a, extract(year FROM a, b, c F…"),
         ("SELECT 'a, extract(year FROM a), b, c FROM t", "SELECT 'a, extract(year FROM a), b, c F…"),
         ('SELECT "a, extract(year FROM a), b, c FROM t', 'SELECT "a, extract(year FROM a), b, c F…'),
