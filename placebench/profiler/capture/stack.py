@@ -152,7 +152,7 @@ def find_callers(frame: FrameType | None, application: tuple[str, ...] = ()) -> 
         kinds = _KINDS[application] = {}
     first: Caller | None = None
     here, most, is_above_greenlet = frame, _DEEPEST, False
-    # Runs for every statement, and a call costs as much as what it does: what most frames need is written out.
+    # Runs for every statement: what most frames need is written out.
     while True:
         if here is None or not most:
             if is_above_greenlet:
