@@ -6,7 +6,7 @@ this machine ├──ssh──▶ service hosts            role service
 """
 
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Set
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -96,6 +96,11 @@ class MachineScaleOut:
     def databases(self) -> dict[str, str]:
         """The URL of each node alone."""
         return {name: node_url(self._password, node.address, node.port) for name, node in self._nodes.items()}
+
+    @property
+    def names(self) -> Set[str]:
+        """Those of all parts: nginx, host1, node0 (the first primary), node1."""
+        return self._machines.keys()
 
     def pids(self) -> dict[str, int]:
         """The main process of each part that runs, by name, on its machine; ServerError for a lost connection."""

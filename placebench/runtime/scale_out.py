@@ -8,7 +8,7 @@ import os
 import shutil
 import signal
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import replace
@@ -98,8 +98,14 @@ class ScaleOut:
         """Raise ServerError if nginx has ended."""
         self.balancer.check()
 
+    @property
+    def names(self) -> Set[str]:
+        """Those of all parts: nginx, host1, node0 (the first primary), node1."""
+        hosts = (f"host{number}" for number, _ in enumerate(self.hosts, 1))
+        return {"nginx", *hosts, *(node.name for node in self.cluster.nodes)}
+
     def pids(self) -> dict[str, int]:
-        """The main process of each part that runs, by name: nginx, host1, node0 (the first primary), node1."""
+        """The main process of each part that runs, by name."""
         found = {"nginx": self.balancer.pid}
         found |= {f"host{number}": host.pid for number, host in enumerate(self.hosts, 1) if host.is_running}
         found |= {node.name: node.child.pid for node in self.cluster.nodes if node.child and node.is_running}

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from placebench.cli import main
-from placebench.commands.lab.scaleout import _FAULTS
+from placebench.commands.lab.scaleout import _FAULTS, _watch
 from placebench.errors import MissingExtraError
 from placebench.experiment.http_request import HEADERS, Reply, send
 from placebench.experiment.scale_out_check import FAULTS, ScaleOutCheck, check_scale_out
@@ -24,7 +24,7 @@ from placebench.runtime import scale_out
 from placebench.runtime.postgres import Server, open_connection
 from placebench.runtime.running_server import ServerSpec
 from placebench.runtime.scale_out import share_cpus, start_hosts
-from placebench.seeding import find_topology
+from placebench.seeding import find_topology, migrate
 
 Scaled = dict[str, Any]
 
@@ -222,6 +222,16 @@ def test_nothing_is_left_after_kill_9_of_the_command(
     process.kill()
 
     assert eventually(lambda: not any(map(runs, scaled["pids"].values())) and not list(scratch.iterdir()))
+
+
+def test_a_part_that_ended_before_the_first_look_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    """While the others started, for example."""
+    looks = iter([False, False, True])
+    with scale_out.ScaleOut(ServerSpec(database_url="", variant="dedup"), migrate, hosts=2, replicas=0) as scaled:
+        scaled.kill_host(0)
+        _watch(scaled, lambda _seconds: next(looks))
+
+    assert [line.partition(";")[0] for line in capsys.readouterr().err.splitlines()] == ["host1 has ended"]
 
 
 @pytest.mark.parametrize(

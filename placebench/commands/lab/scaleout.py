@@ -6,7 +6,7 @@ With a hosts file the parts are on its machines, by SSH; with --write they are f
 import json
 import time
 from argparse import ArgumentParser, Namespace
-from collections.abc import Callable, Iterator, Mapping, Set
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
 from functools import partial
@@ -149,11 +149,10 @@ def _run(arguments: Namespace) -> int:
         if arguments.check:
             return _check(arguments, scaled)
         stopped = stop_event()
-        document = _document(scaled, chosen.name)
         say(f"{chosen.name} is served at {scaled.url}; Ctrl-C stops it")
         if arguments.json:
-            print_result(json.dumps(document))
-        _watch(scaled, document["pids"].keys(), stopped.wait)
+            print_result(json.dumps(_document(scaled, chosen.name)))
+        _watch(scaled, stopped.wait)
     return 0
 
 
@@ -347,17 +346,15 @@ def _document(scaled: "ScaleOut | MachineScaleOut", variant_name: str) -> dict[s
     }
 
 
-def _watch(scaled: "ScaleOut | MachineScaleOut", running: Set[str], wait: Callable[[float], bool]) -> None:
-    """Report each of the *running* parts that ends, until `wait` says that it is enough.
-
-    Raises ServerError when nginx ends.
-    """
+def _watch(scaled: "ScaleOut | MachineScaleOut", wait: Callable[[float], bool]) -> None:
+    """Report each part that ends, until `wait` says that it is enough; raises ServerError when nginx does."""
+    running = scaled.names
     while not wait(_CHECK_EVERY_S):
-        scaled.check()
         now = scaled.pids().keys()
         for name in sorted(running - now - {"nginx"}):
             log = " | ".join(scaled.log_tail(name).splitlines())
             say(f"{name} has ended; the end of its log: {log or '(empty)'}")
+        scaled.check()
         running = now
 
 

@@ -166,10 +166,11 @@ def find_callers(frame: FrameType | None, application: tuple[str, ...] = ()) -> 
         else:
             caller = None if kind in _PASSED else _caller_unless_passed(here, kinds, application)
         if caller is _NOWHERE:
-            break
+            here = None
+            continue
         if caller is not None:
             if first is None:
-                first, most = caller, min(most, _NEAR)
+                first, most = caller, min(most, _NEAR + 1)  # with this frame
             elif caller[:2] != first[:2]:
                 return first, caller
         here, most = here.f_back, most - 1
@@ -209,11 +210,15 @@ def _frames_of_libraries(
     found: list[FrameType] = []
     for here in (frame, _frame_before_greenlet()):
         for _ in range(_DEEPEST):
-            if here is None or len(found) == 2 or _caller_unless_passed(here, kinds, application) is _NOWHERE:
+            if here is None or len(found) == 2:
                 break
             file = here.f_code.co_filename
-            is_library = kinds.get(file) == _LIBRARY or _django_template(here) is not None
-            if is_library and not (found and found[0].f_code.co_filename == file):
+            kind = kinds.get(file)
+            if kind == _TEMPLATES and (template := _django_template(here)) is not None:
+                kind = _kind(template.file, kinds, application)
+            elif kind not in _PASSED and _caller_unless_passed(here, kinds, application) is _NOWHERE:
+                break
+            if kind == _LIBRARY and not (found and found[0].f_code.co_filename == file):
                 found.append(here)
             here = here.f_back
     return found
@@ -245,8 +250,8 @@ _CALLERS: dict[tuple[int, int], tuple[CodeType, Caller]] = {}
 def _caller(frame: FrameType) -> Caller:
     """The line that a frame is at, found once in a process, or that of the template which it renders."""
     code = frame.f_code
-    if code.co_name == _RENDERS and (template := _django_template(frame)) is not None:
-        return template
+    if code.co_name == _RENDERS:
+        return _django_template(frame) or _find_caller(frame)
     place = id(code), frame.f_lasti
     known = _CALLERS.get(place)
     if known is None:

@@ -80,28 +80,20 @@ def shortened(sql: str, width: int) -> str:
     return line if len(line) <= width else f"{line[: width - 1]}…"
 
 
+_SEPARATOR = re.compile(r"""'[^']*(?:'|\Z)|"[^"]*(?:"|\Z)|[(),]| from """, re.IGNORECASE)
+
+
 def _without_columns(line: str) -> str:
     """A SELECT with its first column alone; as it is where that cannot be told."""
-    comma, end = (_outermost(word, line) for word in (",", " from "))
-    return f"{line[: comma + 1]} …{line[end:]}" if 0 < comma < end else line
-
-
-def _outermost(word: str, line: str) -> int:
-    """Where *word* is first outside of parentheses and quotation marks; 0 if nowhere."""
-    lower = line.lower()
-    at = lower.find(word)
-    while at > 0 and not _is_balanced(line[:at]):
-        at = lower.find(word, at + 1)
-    return max(0, at)
-
-
-_QUOTED = re.compile(r"""'[^']*'|"[^"]*\"""")
-
-
-def _is_balanced(text: str) -> bool:
-    """Whether each quotation mark is closed, and each parenthesis outside of them."""
-    outside = _QUOTED.sub("", text)
-    return outside.count("(") == outside.count(")") and "'" not in outside and '"' not in outside
+    depth = comma = 0
+    for match in _SEPARATOR.finditer(line):
+        text = match.group()
+        depth += (text == "(") - (text == ")")
+        if depth == 0 and text == ",":
+            comma = comma or match.start()
+        elif depth == 0 and text[0] == " ":
+            return f"{line[: comma + 1]} …{line[match.start() :]}" if comma else line
+    return line
 
 
 def _token(match: re.Match[str]) -> str:
