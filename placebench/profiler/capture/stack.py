@@ -127,6 +127,7 @@ _COMMAND_LINE = f"{_PLACEBENCH}commands/"
 _SQL, _LIBRARY, _APPLICATION, _OUTSIDE, _TEMPLATES, _THREADS = range(6)
 _PASSED = (_SQL, _LIBRARY)
 _NOWHERE = Caller("", 0, "")
+"""Instead of a line: the application has none here or above."""
 _ASGIREF_THREADS = "/asgiref/sync.py"
 _DJANGO_TEMPLATES, _RENDERS = "/django/template/base.py", "render_annotated"
 # By the application's folders and packages: what each file that was met belongs to.

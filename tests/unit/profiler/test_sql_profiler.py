@@ -412,27 +412,6 @@ def test_the_call_site_is_found_from_inside_a_greenlet(profiler: SqlProfiler, en
     assert recording.statements[0].caller.function.endswith("<locals>.application")
 
 
-def test_the_line_that_awaits_a_deep_greenlet_is_the_next_one(profiler: SqlProfiler, engine: Engine) -> None:
-    """However many frames of libraries are between: those of the greenlet do not count where it was entered."""
-    names: dict[str, Any] = {}
-    code = "def call(function, depth):\n    return call(function, depth - 1) if depth else function()\n"
-    exec(compile(code, "/venv/lib/site-packages/deep.py", "exec"), names)
-
-    def view() -> None:
-        with engine.connect() as connection:
-            connection.execute(text("select 1"))
-
-    async def application() -> None:
-        await greenlet_spawn(names["call"], view, 20)
-
-    with profiler.record("async") as recording:
-        asyncio.run(application())
-
-    (statement,) = recording.statements
-    assert statement.caller.function.endswith("<locals>.view")
-    assert statement.outer_caller.function.endswith("<locals>.application")
-
-
 def test_two_threads_stay_apart(make_engine: Any, make_profiler: Any) -> None:
     """Each thread's record holds its own statements, though both run at the same time."""
     engine = make_engine(poolclass=QueuePool)

@@ -1,5 +1,6 @@
 """The lines that ran a statement, on stacks of functions whose files are where the test says."""
 
+import asyncio
 import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -8,6 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from sqlalchemy.util import greenlet_spawn
 
 from placebench.profiler.capture.stack import Callers, find_callers
 
@@ -40,6 +42,23 @@ def test_the_next_line_is_at_most_twelve_frames_above(*, between: int, is_found:
     assert inner is not None
     assert inner.file == "/app/inner.py"
     assert (outer is not None and outer.file == "/app/outer.py") == is_found
+
+
+def test_the_line_that_awaits_a_deep_greenlet_is_the_next_one() -> None:
+    """However many frames of libraries are between: those of the greenlet do not count where it was entered."""
+
+    def view() -> Callers:
+        return look()
+
+    async def application() -> Callers:
+        return await greenlet_spawn(partial(function_in(LIBRARY), depth=20), view)
+
+    caller, outer = asyncio.run(application())
+
+    assert caller is not None
+    assert caller.function.endswith("<locals>.view")
+    assert outer is not None
+    assert outer.function.endswith("<locals>.application")
 
 
 def test_without_lines_of_the_application_two_libraries_are_named() -> None:
