@@ -209,7 +209,7 @@ class TimeLine:
         placed = [
             StackInterval(each.started, each.ended, [*self._stack_of(each), each.leaf]) for each in self._intervals
         ]
-        whole = StackInterval(self.started, self.ended, self._above)
+        whole = StackInterval(self.started, self.ended, self._above, leaves=0)
         return timeline(self.samples, innermost(placed), whole, holds=True)
 
     def _stack_of(self, interval: CalledInterval) -> list[str]:

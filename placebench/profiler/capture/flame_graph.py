@@ -14,8 +14,10 @@ pyinstrument's own.
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import lru_cache
 from itertools import takewhile
+from operator import eq
 from pathlib import Path
 from types import FrameType
 from typing import Any, Literal, Protocol
@@ -35,6 +37,7 @@ from placebench.profiler.capture.stack import (
     application_frame,
     awaiting_frames,
     frames_of,
+    is_application_file,
     leaf,
     root_of_thread,
 )
@@ -62,13 +65,21 @@ class _Planned(Protocol):
 class StackInterval:
     """An interval of the clock with a leaf of its own: a statement, a fetch, a COMMIT, a garbage collection.
 
-    statement: what the server worked on, whose plan belongs below.
+    statement: what the server worked on, whose plan belongs below. leaves: how many frames at the end of the stack are
+    no Python: the statement's leaf and the nodes of its plan. owner: the statement that an execute or a fetch is of.
     """
 
     started: float
     ended: float
     stack: list[str]
     statement: _Planned | None = None
+    leaves: int = 1
+    owner: object = None
+
+    @property
+    def frames(self) -> list[str]:
+        """The Python frames that the interval ran below."""
+        return self.stack[: len(self.stack) - self.leaves]
 
 
 _NotedInterval = tuple[float, float, Frames, Callable[[], str], str, _Planned | None]
@@ -139,7 +150,8 @@ class FlameGraphRecorder:
         """The session from *started* to *ended* with its leaves; for the thread that made it."""
         samples = [(taken, rooted(stack, self._above)) for taken, stack in self._source.samples()]
         intervals = innermost(with_plans(self._intervals()))
-        records = timeline(samples, intervals, StackInterval(started, ended, self._above), holds=self._source.holds)
+        whole = StackInterval(started, ended, self._above, leaves=0)
+        records = timeline(samples, intervals, whole, holds=self._source.holds)
         return make_session(
             [(without_profiler(stack), seconds) for stack, seconds in records],
             self._above,
@@ -152,7 +164,13 @@ class FlameGraphRecorder:
     def _intervals(self) -> list[StackInterval]:
         """The intervals with their stacks."""
         return [
-            StackInterval(started, ended, [*self._stacks(frames), leaf(label(), kind)], statement)
+            StackInterval(
+                started,
+                ended,
+                [*self._stacks(frames), leaf(label(), kind)],
+                statement,
+                owner=getattr(label, "__self__", None),
+            )
             for started, ended, frames, label, kind, statement in self._noted
         ]
 
@@ -204,30 +222,61 @@ def timeline(
     """The time of *whole* as stacks with seconds, in order: of each interval its own stack, between them the samples'.
 
     samples: in order of time; those inside of an interval are left out. intervals: disjoint, in order of time. A sample
-    stands for the time since the sample or interval before it. What is left before an interval goes to what the stacks
-    on both sides have in common: the end of a call into the driver is where pyinstrument samples most often, and what
-    ran before it is not the driver's. If a sample *holds*, it goes to that sample.
+    stands for the time since the sample or interval before it, and if it *holds* for the time after it too. What is
+    left before an interval goes to Python frames that ran on both sides of the gap, or to the stack that was sampled on
+    both sides; never to a leaf: what a statement has in the time line is its own execute and fetch.
     """
     records: list[StackTime] = []
     at, before = whole.started, whole.stack
+    seen: list[str] = []
+    left: StackInterval | None = None
     waiting = iter([*samples, (float("inf"), whole.stack)])
     taken, stack = next(waiting)
-    for interval in (*intervals, StackInterval(whole.ended, whole.ended, whole.stack)):
+    for interval in (*intervals, replace(whole, started=whole.ended)):
         sampled = False
         begin = min(interval.started, whole.ended)
         while taken <= max(at, begin):
             if taken > at:
                 records.append((stack, taken - at))
-                at, before, sampled = taken, stack, holds
+                at, before, sampled = taken, stack, holds and not _in_profiler(stack)
+                # A sample inside of the profiler's call of the driver says nothing of what runs after that call.
+                left = StackInterval(taken, taken, stack, leaves=0) if holds and not sampled else None
+            seen = stack
             taken, stack = next(waiting)
         if begin > at:
-            here = before if sampled else common_frames(before, interval.stack) or whole.stack
-            records.append((here, begin - at))
+            here = before
+            if not sampled:
+                here = _between(left, interval) if left else common_frames(before, interval.frames)
+                if holds and seen == stack and _is_below(stack, here) and not _in_profiler(stack):
+                    here = stack
+            records.append((here if len(here) >= len(whole.stack) else whole.stack, begin - at))
             at = begin
         if min(interval.ended, whole.ended) > at:
             records.append((interval.stack, min(interval.ended, whole.ended) - at))
-            at, before = min(interval.ended, whole.ended), interval.stack
+            at, left = min(interval.ended, whole.ended), interval
     return records
+
+
+def _between(left: StackInterval, entered: StackInterval) -> list[str]:
+    """The frames that ran from the end of one interval to the beginning of the next, as far as is known.
+
+    Both are calls into the driver: between two statements the program has left at least the frames of libraries that
+    lead to it, even where the two stacks are equal, as they are in a loop.
+    """
+    common = list(takewhile(lambda frame: _OURS not in frame, common_frames(left.frames, entered.frames)))
+    if left.owner is not None and left.owner is entered.owner:
+        return common
+    depth = next((depth for depth in range(len(common), 1, -1) if _is_application(common[depth - 1])), len(common))
+    return common[:depth]
+
+
+def _in_profiler(stack: Sequence[str]) -> bool:
+    return any(_OURS in frame for frame in stack)
+
+
+@lru_cache(maxsize=4096)
+def _is_application(frame: str) -> bool:
+    return is_application_file(frame.partition("\x00")[2].partition("\x00")[0])
 
 
 def with_plans(intervals: Sequence[StackInterval]) -> list[StackInterval]:
@@ -258,9 +307,10 @@ def _nodes(interval: StackInterval, plan: PlanNode, length: float) -> Iterator[S
     planned = sum(seconds for _, seconds in stacks)
     scale = (interval.ended - interval.started) / max(length, planned) if planned else 0.0
     at = interval.ended - planned * scale
-    yield StackInterval(interval.started, at, interval.stack)
+    yield replace(interval, ended=at)
     for stack, seconds in stacks:
-        yield StackInterval(at, at + seconds * scale, stack)
+        leaves = interval.leaves + len(stack) - len(interval.stack)
+        yield replace(interval, started=at, ended=at + seconds * scale, stack=stack, leaves=leaves)
         at += seconds * scale
 
 
@@ -284,12 +334,21 @@ def without_profiler(stack: Sequence[str]) -> list[str]:
 
 
 def common_frames(one: Sequence[str], other: Sequence[str]) -> list[str]:
-    """The frames that both stacks begin with, whatever their lines."""
-    return [frame for frame, _ in takewhile(_are_same, zip(one, other, strict=False))]
+    """The frames that both stacks begin with, down to the first one that is at another line: it called other frames."""
+    common: list[str] = []
+    for frame, of_other in zip(one, other, strict=False):
+        if frame_info_get_identifier(frame) != frame_info_get_identifier(of_other):
+            break
+        common.append(frame)
+        if frame != of_other:
+            break
+    return common
 
 
-def _are_same(pair: tuple[str, str]) -> bool:
-    return pair[0] == pair[1] or frame_info_get_identifier(pair[0]) == frame_info_get_identifier(pair[1])
+def _is_below(stack: Sequence[str], above: Sequence[str]) -> bool:
+    """Whether *stack* begins with the frames *above*, whatever their lines."""
+    identifiers = map(frame_info_get_identifier, stack), map(frame_info_get_identifier, above)
+    return len(stack) >= len(above) and all(map(eq, *identifiers))
 
 
 def innermost(intervals: Sequence[StackInterval]) -> Iterator[StackInterval]:
@@ -301,11 +360,12 @@ def innermost(intervals: Sequence[StackInterval]) -> Iterator[StackInterval]:
         while open_intervals and open_intervals[-1].ended <= until:
             closed = open_intervals.pop()
             if closed.ended > at:
-                yield StackInterval(max(at, closed.started), closed.ended, closed.stack)
+                yield replace(closed, started=max(at, closed.started))
                 at = closed.ended
         if interval is not None:
             if open_intervals and interval.started > max(at, open_intervals[-1].started):
-                yield StackInterval(max(at, open_intervals[-1].started), interval.started, open_intervals[-1].stack)
+                around = open_intervals[-1]
+                yield replace(around, started=max(at, around.started), ended=interval.started)
             at = max(at, interval.started)
             open_intervals.append(interval)
 

@@ -244,6 +244,11 @@ def _kind(file: str, kinds: dict[str, int], application: tuple[str, ...]) -> int
     return kinds[file]
 
 
+def is_application_file(file: str) -> bool:
+    """Whether a Python file is the application's: neither installed, nor Python's own, nor the profiler's."""
+    return _kind(file, _KINDS.setdefault((), {}), ()) == _APPLICATION
+
+
 # Likewise the place that a frame is at.
 _CALLERS: dict[tuple[int, int], tuple[CodeType, Caller]] = {}
 

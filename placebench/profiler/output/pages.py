@@ -108,7 +108,7 @@ def write_flame_page(
 
 def write_speedscope(session: Session, path: Path | str) -> None:
     """Write the session as a file that https://www.speedscope.app opens, statements among its frames."""
-    write_whole(Path(path), SpeedscopeRenderer().render(session))
+    write_whole(Path(path), SpeedscopeRenderer(show_all=True).render(session))
 
 
 def _parts(summary: RecordingSummary) -> Markup | None:

@@ -16,9 +16,16 @@ from sqlalchemy.util import greenlet_spawn
 
 from placebench.profiler import Recording, SqlProfiler
 from placebench.profiler.capture import flame_graph
-from placebench.profiler.capture.flame_graph import StackInterval, innermost, timeline, without_profiler
+from placebench.profiler.capture.flame_graph import (
+    StackInterval,
+    common_frames,
+    innermost,
+    timeline,
+    without_profiler,
+)
 from placebench.profiler.capture.sampling_thread import profile_function_defect
 from placebench.profiler.capture.stack import frames_of, leaf
+from placebench.profiler.drivers import base
 
 WITH_PROFILE_FUNCTION = pytest.mark.skipif(profile_function_defect() is not None, reason=str(profile_function_defect()))
 SLOW = "with recursive n(i) as (select 1 union all select i + 1 from n where i < 40000) select count(*) from n"
@@ -32,7 +39,7 @@ def any_sampler(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch)
 
 def laid_out(samples: list[tuple[float, list[str]]], *edges: StackInterval, holds: bool = False) -> Any:
     """The time line of a record from 10 to 20 s that began in python."""
-    return timeline(samples, innermost(edges), StackInterval(10.0, 20.0, ["python"]), holds=holds)
+    return timeline(samples, innermost(edges), StackInterval(10.0, 20.0, ["python"], leaves=0), holds=holds)
 
 
 def test_statements_have_their_own_time_and_the_samples_the_time_between() -> None:
@@ -90,6 +97,86 @@ def test_of_nested_edges_the_inner_one_counts() -> None:
     ]
 
 
+LOOP = ["main\x00<thread>\x001", "view\x00/app.py\x001\x01l7"]
+CALLS = [*LOOP, "execute\x00/site-packages/orm.py\x003\x01l3", f"execute\x00{base.__file__}\x004\x01l9"]
+STACKS = [LOOP, [*LOOP, "serialise\x00/app.py\x009\x01l9"], CALLS, [*CALLS, "commit\x00/app.py\x002"]]
+DURATIONS = st.floats(0.001, 5.0)
+
+
+@given(
+    st.lists(st.tuples(DURATIONS, st.integers(0, 3), DURATIONS, DURATIONS, DURATIONS), min_size=1, max_size=12),
+    st.lists(st.tuples(st.floats(0, 200), st.sampled_from(STACKS)), max_size=30),
+    st.booleans(),
+)
+def test_a_statements_leaves_are_its_execute_and_fetch(
+    executions: list[tuple[float, int, float, float, float]],
+    samples: list[tuple[float, list[str]]],
+    holds: bool,
+) -> None:
+    """Of a loop over four statements with gaps of any length, whatever was sampled; all leaves are the elapsed time."""
+    now, edges, expected = 0.0, [], [0.0] * 4
+    for gap, number, execute, between, fetch in executions:
+        owner, started = object(), now + gap
+        stack = [*CALLS, leaf(f"statement {number}", "sql")]
+        edges.append(StackInterval(started, started + execute, stack, owner=owner))
+        now = started + execute + between + fetch
+        edges.append(StackInterval(now - fetch, now, stack, owner=owner))
+        expected[number] += execute + fetch
+    whole = StackInterval(0.0, now + 1.0, LOOP, leaves=0)
+
+    records = timeline(sorted(samples), innermost(edges), whole, holds=holds)
+
+    assert math.isclose(sum(seconds for _, seconds in records), now + 1.0)
+    for number, seconds in enumerate(expected):
+        on_leaves = [each for stack, each in records if stack[-1].startswith(f"statement {number}")]
+        assert math.isclose(sum(on_leaves), seconds, abs_tol=1e-9)
+    sampled = {tuple(stack) for _, stack in samples}
+    python = {tuple(stack) for stack, _ in records if not stack[-1].startswith("statement")}
+    assert python <= sampled | {tuple(CALLS[:depth]) for depth in (2, 3, 4)}
+
+
+def test_a_loop_over_one_statement_is_not_the_statement() -> None:
+    """Two statements of 0.1 s with 7.9 s between them, from one line through an ORM: the 7.9 s are the view's."""
+    stack = [*CALLS, leaf("select 1", "sql")]
+    edges = [StackInterval(11.0, 11.1, stack, owner=1), StackInterval(19.0, 19.1, stack, owner=2)]
+
+    between = laid_out([], *edges)[2]
+
+    assert between == (LOOP, pytest.approx(7.9))
+
+
+def test_the_nodes_of_a_plan_do_not_get_the_time_after_their_statement() -> None:
+    """Two executions that end in the same node: the second between them is the view's."""
+    planned = [*LOOP, leaf("select 1", "sql"), leaf("Seq Scan on t", "plan")]
+    edges = [StackInterval(11.0, 12.0, planned, leaves=2), StackInterval(13.0, 14.0, planned, leaves=2)]
+
+    assert laid_out([], *edges)[1:4] == [(planned, 1.0), (LOOP, 1.0), (planned, 1.0)]
+
+
+def test_a_stack_that_was_sampled_before_and_after_a_statement_has_the_gaps_too() -> None:
+    """An external sampler sees serialise from 11 to 19 s, and none of the short statements meanwhile."""
+    serialise = STACKS[1]
+    stack = [*CALLS, leaf("select 1", "sql")]
+    edges = [StackInterval(at, at + 0.5, stack, owner=at) for at in (12.0, 14.0)]
+
+    records = laid_out([(11.0, serialise), (19.0, serialise)], *edges, holds=True)
+
+    assert [stack[-1] for stack, _ in records[1:6]] == [
+        serialise[-1],
+        stack[-1],
+        serialise[-1],
+        stack[-1],
+        serialise[-1],
+    ]
+
+
+def test_frames_below_another_line_are_other_calls() -> None:
+    """Two calls of one function from two lines have in common only what called it."""
+    first, second = ([LOOP[0], f"view\x00/app.py\x001\x01l{line}", *CALLS[2:]] for line in (7, 8))
+
+    assert common_frames(first, second) == first[:2]
+
+
 INTERVALS = st.lists(st.tuples(st.floats(0, 100), st.floats(0.001, 20)), max_size=12)
 
 
@@ -99,7 +186,7 @@ def test_time_is_conserved(taken: list[float], intervals: list[tuple[float, floa
     samples = [(at, [f"f{number}"]) for number, at in enumerate(sorted(taken))]
     edges = [StackInterval(start, start + seconds, ["sql"]) for start, seconds in intervals]
 
-    records = timeline(samples, innermost(edges), StackInterval(20.0, 80.0, ["python"]), holds=holds)
+    records = timeline(samples, innermost(edges), StackInterval(20.0, 80.0, ["python"], leaves=0), holds=holds)
 
     assert math.isclose(sum(seconds for _, seconds in records), 60.0, abs_tol=1e-9)
     assert all(seconds > 0 for _, seconds in records)
@@ -251,6 +338,31 @@ def test_a_flames_statements_have_the_time_of_its_recording() -> None:
     assert math.isclose(sum(seconds for _, seconds in on_leaves), statement.execute_s, rel_tol=1e-6)
     assert math.isclose(sum(seconds for _, seconds in records), recording.elapsed_s, rel_tol=1e-6)
     assert all("view" in "".join(stack[:-1]) for stack, _ in on_leaves)
+
+
+@pytest.mark.usefixtures("any_sampler")
+@pytest.mark.parametrize("mode", ["flame", "sampled", "external"])
+def test_an_n_plus_one_has_in_each_mode_the_time_of_its_statements(mode: str) -> None:
+    """Sixty fast statements with five times as much Python after each: what is not SQL is not on their leaves."""
+    engine = create_engine("sqlite://")
+    profiler = SqlProfiler(engine)
+    statement = text(
+        "with recursive n(i) as (select 1 union all select i + 1 from n where i < 1000) select sum(i) from n"
+    )
+
+    with engine.connect() as connection, profiler.record("loop", mode=mode) as recording:
+        for _ in range(60):
+            connection.execute(statement).all()
+            busy(0.001)
+    profiler.remove()
+    engine.dispose()
+
+    records = recording.session.frame_records
+    on_leaves = sum(seconds for stack, seconds in records if "with recursive" in stack[-1])
+    exact = sum(each.execute_s + each.fetch_s for each in recording.statements)
+    # A collection of garbage inside of a call has a leaf of its own, and a call of less than 20 µs has none.
+    assert exact - recording.gc_s - 120 * 20e-6 <= on_leaves <= exact + 1e-9
+    assert math.isclose(sum(seconds for _, seconds in records), recording.elapsed_s, rel_tol=1e-6)
 
 
 @WITH_PROFILE_FUNCTION

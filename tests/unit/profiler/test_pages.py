@@ -158,6 +158,32 @@ def test_speedscope_has_the_statements_among_its_frames(session: Session, tmp_pa
     assert document["profiles"][0]["events"][-1]["at"] == pytest.approx(0.25)
 
 
+def test_speedscope_has_every_frame_however_little_time_it_took(session: Session, tmp_path: Path) -> None:
+    """Of 500 functions with 0.2 % of the time each, all are written; the self times add up to the session's."""
+    frames = [f"view\x00/app.py\x001\x01l{line}" for line in (1, 2)]
+    session.frame_records = [
+        ([frames[number % 2], f"select {number}\x00sql\x000"], 0.001 + number * 1e-6) for number in range(500)
+    ]
+
+    write_speedscope(session, tmp_path / "flame.speedscope.json")
+
+    document = json.loads((tmp_path / "flame.speedscope.json").read_text())
+    names = [frame["name"] for frame in document["shared"]["frames"]]
+    on_leaves, open_frames, at = [0.0] * len(names), [], 0.0
+    for each in document["profiles"][0]["events"]:
+        if open_frames:
+            on_leaves[open_frames[-1]] += each["at"] - at
+        at = each["at"]
+        if each["type"] == "O":
+            open_frames.append(each["frame"])
+        else:
+            assert open_frames.pop() == each["frame"]
+    expected = {stack[-1].partition("\x00")[0]: seconds for stack, seconds in session.frame_records}
+    found = {name: seconds for name, seconds in zip(names, on_leaves, strict=True) if name.startswith("select")}
+    assert found == pytest.approx(expected)
+    assert sum(on_leaves) == pytest.approx(sum(expected.values()))
+
+
 def test_a_recording_writes_its_flame_graph(session: Session, tmp_path: Path) -> None:
     """As a page, without a link to an overview that is not there, or for speedscope; without one it says so."""
     recording = Recording("GET /", "flame")
