@@ -13,6 +13,7 @@ from typing import Final
 
 from placebench.errors import ServerError
 from placebench.runtime.postgres.private_server import free_port
+from placebench.runtime.private_files import write_private
 from placebench.runtime.supervisor import Child, ChildSpec, Supervisor, new_scratch_path, start_child
 
 CACHE_URL_VARIABLE: Final = "PLACEBENCH_CACHE_URL"
@@ -70,9 +71,8 @@ def start_cache_server(prefix: Sequence[str] = ()) -> CacheServer:
     supervisor = Supervisor(folder)
     try:
         settings, log = folder / "cache.conf", folder / "cache.log"
-        settings.touch(mode=0o600)
         own = {**_SETTINGS, "port": str(port), "requirepass": password, "dir": str(folder)}
-        settings.write_text("".join(f"{name} {value}\n" for name, value in own.items()))
+        write_private(settings, "".join(f"{name} {value}\n" for name, value in own.items()))
         argv = [*prefix, program, str(settings)]
         child = start_child(ChildSpec(Path(program).name, argv, cwd=folder, log=log), supervisor)
         _wait_until_ready(child, log)

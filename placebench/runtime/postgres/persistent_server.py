@@ -42,6 +42,7 @@ from placebench.runtime.postgres.private_server import (
     measuring_settings,
     one_line_errors,
 )
+from placebench.runtime.private_files import check_owned, write_private
 from placebench.runtime.supervisor import Supervisor, tail_file
 
 _LIMIT_S = 60
@@ -62,8 +63,7 @@ class _AccessFile:
     def save(self, path: Path) -> None:
         """Write the file in one step, readable by its owner alone."""
         fresh = path.with_suffix(".new")
-        fresh.touch(mode=0o600)
-        fresh.write_text(json.dumps(asdict(self)))
+        write_private(fresh, json.dumps(asdict(self)))
         fresh.replace(path)
 
     @classmethod
@@ -119,6 +119,7 @@ class PersistentServer:
         """Remove what a stopped server left, its data too; False when there was nothing of a server in the folder."""
         if not self._access_file.exists():
             return False
+        check_owned(self.folder, error=DatabaseError)
         for path in (self.folder / name for name in _CONTENTS):
             if path.is_dir():
                 shutil.rmtree(path)
@@ -143,6 +144,8 @@ class PersistentServer:
         processes are not seen from here.
         """
         data = self.folder / "data"
+        if data.exists() or self._access_file.exists():
+            check_owned(self.folder, error=DatabaseError)
         try:
             said = (data / "postmaster.pid").read_text(errors="replace").split()
             pid = int(said[0]) if said and said[0].isdecimal() else 0
@@ -243,15 +246,19 @@ def state_folder() -> Path:
 
 
 def _make_folder(folder: Path, account: Account) -> None:
-    """Make the folder for *account*; refuses one that holds anything but a server of ours."""
+    """Make the folder for *account*; refuses another user's, and one that holds anything but a server of ours."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     if not account.may_enter(folder.parent):
         raise DatabaseError(
             f"the user {account.name}, who runs root's servers, cannot enter {folder.parent}: name another --dir"
         )
     folder.mkdir(mode=0o700, exist_ok=True)
-    if any(folder.iterdir()) and not (folder / "server.json").exists():
-        raise DatabaseError(f"{folder} holds other files: name a new or an empty folder with --dir")
+    if any(folder.iterdir()):
+        if not (folder / "server.json").exists():
+            raise DatabaseError(f"{folder} holds other files: name a new or an empty folder with --dir")
+    elif folder.stat().st_uid == os.geteuid():
+        folder.chmod(0o700)
+    check_owned(folder, error=DatabaseError)
     account.enter(folder)
 
 

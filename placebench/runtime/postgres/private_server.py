@@ -19,6 +19,7 @@ from pathlib import Path
 from placebench.errors import DatabaseError, PlacebenchError
 from placebench.runtime.postgres.binaries import Account, Binaries, make_runnable, private_folder, server_account
 from placebench.runtime.postgres.connection import SUPERUSER, own_url
+from placebench.runtime.private_files import write_private
 from placebench.runtime.supervisor import Child, ChildSpec, Supervisor, start_child
 
 _LITTLE_SPACE_MB = 200
@@ -121,9 +122,7 @@ def make_data(place: ServerInstance, supervisor: Supervisor, password: str, sett
     place.data.mkdir(mode=0o700)
     place.account.own(place.data)
     password_file = place.folder / "password"
-    password_file.touch(mode=0o600)
-    password_file.write_text(password)
-    place.account.own(password_file)
+    write_private(password_file, password, owner=place.account.ids)
     command = _initdb_command(place, password_file, durable="fsync" not in settings)
     # By any other signal it would first finish what it is at, seconds on a busy disk.
     initdb = start_child(place.spec("initdb", *command, stop_signal=signal.SIGKILL), supervisor)
@@ -155,9 +154,8 @@ def measuring_settings(place: ServerInstance) -> dict[str, str]:
 def write_configuration(place: ServerInstance, settings: Mapping[str, str]) -> None:
     """Write our postgresql.conf: what initdb chose for the data, and over it *settings* (the last mention wins)."""
     lines = (f"{name} = '{_escape(value)}'\n" for name, value in settings.items())
-    with place.configuration.open("w") as stream:
-        stream.writelines((f"include = '{_escape(str(place.data / 'postgresql.conf'))}'\n", *lines))
-    place.configuration.chmod(0o644)
+    included = f"include = '{_escape(str(place.data / 'postgresql.conf'))}'\n"
+    write_private(place.configuration, included + "".join(lines), readers=place.account.gid)
 
 
 def _initdb_command(place: ServerInstance, password_file: Path, *, durable: bool) -> list[str]:
