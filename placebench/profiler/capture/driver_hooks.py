@@ -6,13 +6,15 @@ makes timed connections: at once if the driver has been imported, or else as soo
 """
 
 import gc
+import importlib.util
 import sys
-from collections.abc import Callable, Iterable, MutableMapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, MutableMapping, Sequence
 from importlib import import_module
+from importlib.abc import Loader
 from importlib.machinery import ModuleSpec
 from importlib.util import find_spec
-from types import ModuleType
-from typing import Any
+from types import FunctionType, MethodType, ModuleType
+from typing import Any, cast
 
 from placebench.errors import ProfilerError
 from placebench.profiler.capture.connection_state import driver_connection
@@ -35,6 +37,7 @@ _DRIVERS = tuple(_PATCHES)
 _HELPERS = {"asgiref.sync": ("asgiref", "patch_asgiref"), "psycopg_pool": ("psycopg3", "patch_psycopg_pool")}
 # Between the application and its driver: their lines are not the ones that ran a statement.
 _LIBRARIES = ("contextlib", "django", "peewee", "playhouse", "psycopg_pool", "pony", "tortoise")
+_LAZY_MODULE = getattr(importlib.util, "_LazyModule", None)
 _UNSUPPORTED = (
     *("aiomysql", "apsw", "asyncmy", "clickhouse_driver", "cx_Oracle", "duckdb", "ibm_db", "mariadb"),
     *("mysql.connector", "oracledb", "pg8000", "pymssql", "pyodbc", "pysqlite3", "snowflake.connector"),
@@ -52,7 +55,7 @@ class DriverPatches:
         self._recorder = recorder
         self._named = tuple(names)
         self._watch = _ImportWatch(self._patch)
-        self._originals: list[tuple[Any, str, Any]] = []
+        self._wrappers: list[tuple[Any, str, Any]] = []
         for name in self._named:
             if name not in _PATCHES:
                 raise ProfilerError(f"unknown driver {name!r}: expected one of {', '.join(_DRIVERS)}")
@@ -64,17 +67,28 @@ class DriverPatches:
         for name in self._named:
             _import(name)
         watched = {*(self._named or _DRIVERS), *_HELPERS}
+        self._watch.begin(watched)
         for name in watched & sys.modules.keys():
-            self._patch(name)
-        self._watch.begin(watched - sys.modules.keys())
+            if not self._watch.is_deferred(sys.modules[name]):
+                self._patch(name)
         add_libraries(*_DRIVERS, *_LIBRARIES)
 
     def remove(self) -> None:
-        """Give the drivers their own ways to connect back; again is harmless. Open connections only pass on."""
+        """Take the wrappers out of the drivers' functions, whoever has wrapped those since; idempotent.
+
+        Open connections only pass on, as does a wrapper below one that cannot be given another function to call.
+        """
         self._watch.end()
-        for owner, name, original in reversed(self._originals):
-            setattr(owner, name, original)
-        self._originals.clear()
+        own = {id(wrapper) for _, _, wrapper in self._wrappers}  # one that is copied on a reload is in several places
+        for owner, name, _ in self._wrappers:
+            while layer := next((each for each in _layers(owner, name) if id(each[2]) in own), None):
+                holder, attribute, wrapper = layer
+                before = getattr(wrapper, _BEFORE)
+                if _is_wrapper(holder):  # another profiler's
+                    holder.__wrapped__ = wrapper.__wrapped__
+                    attribute = _BEFORE
+                setattr(holder, attribute, before)
+        self._wrappers.clear()
 
     def __str__(self) -> str:
         """Which drivers are watched, and which others have been imported."""
@@ -94,10 +108,27 @@ class DriverPatches:
         except Exception as error:  # noqa: BLE001  whatever it is, it must not become the application's
             self._recorder.report_failure(error)
 
-    def _replace(self, owner: Any, name: str, value: Any) -> None:
-        """Set an attribute of a driver's, and remember its own: of a class, the class method and not its call."""
-        self._originals.append((owner, name, vars(owner)[name]))
-        setattr(owner, name, value)
+    def _replace(self, owner: Any, name: str, make_wrapper: Callable[[Any], Any]) -> None:
+        """Wrap a function of a driver's, unless it is wrapped already, as where a module is loaded a second time.
+
+        The wrapper goes below the proxies of wrapt, by which OpenTelemetry and ddtrace instrument the driver: they take
+        away what they find at the top, and would otherwise find our wrapper.
+        """
+        own = {id(wrapper) for _, _, wrapper in self._wrappers}
+        layers = list(_layers(owner, name))
+        if any(id(function) in own for _, _, function in layers):
+            return
+        holder, attribute, function = next(layer for layer in layers if not _is_proxy(layer[2]))
+        before = vars(holder)[attribute] if holder is owner else getattr(holder, attribute)
+        wrapper = make_wrapper(function)
+        setattr(wrapper, _BEFORE, before)
+        setattr(wrapper, _WRAPPER, wrapper)
+        self._wrappers.append((owner, name, wrapper))
+        if type(before) is classmethod:
+            wrapper = classmethod(wrapper)
+        elif isinstance(holder, type) and type(before) in (staticmethod, MethodType):  # bound already
+            wrapper = staticmethod(wrapper)
+        setattr(holder, attribute, wrapper)
 
 
 class DriverHooks(DriverRecorder):
@@ -106,7 +137,6 @@ class DriverHooks(DriverRecorder):
     def __init__(self, drivers: Sequence[str] = (), *, whole_process: bool = False) -> None:
         """drivers: names of packages; by default all. Raises ProfilerError for an unknown one."""
         super().__init__(whole_process=whole_process)
-        self.installed: bool = False
         self.patches: DriverPatches = DriverPatches(self, drivers)
 
     @property
@@ -116,9 +146,9 @@ class DriverHooks(DriverRecorder):
 
     def install(self) -> None:
         """Exchange the drivers' ways to connect."""
+        self.installed = True
         self.patches.install()
         gc.callbacks.append(self.garbage_collected)
-        self.installed = True
 
     def remove(self) -> None:
         """Take the patches away; again is harmless."""
@@ -128,17 +158,64 @@ class DriverHooks(DriverRecorder):
             gc.callbacks.remove(self.garbage_collected)
 
 
-class _ImportWatch:
-    """A finder of modules that finds nothing by itself: it calls back when one of its modules has been imported."""
+_BEFORE = "placebench_before"
+"""The attribute of a wrapper that holds what was in its place: the function, or the class method of it."""
+_WRAPPER = "placebench_wrapper"
+"""The attribute of a wrapper that holds the wrapper: `functools.wraps` gives both to whatever is put around it."""
+_METHODS = (classmethod, staticmethod)
 
-    def __init__(self, imported: Callable[[str], None]) -> None:
-        self._imported = imported
+
+def _layers(owner: Any, name: str) -> Iterator[tuple[Any, str, Any]]:
+    """Each layer of a function, the outermost first: who holds it, under which attribute, and the function itself.
+
+    Ends at a layer that calls what it was made of, whatever is written into its `__wrapped__`.
+    """
+    holder, attribute, value = owner, name, vars(owner)[name]
+    while True:
+        function: Any = value.__func__ if type(value) in _METHODS else value
+        if type(value) is MethodType and _is_wrapper(value.__func__):  # a proxy's `__wrapped__`, read by its class
+            function = value.__func__
+        yield holder, attribute, function
+        if not _is_proxy(function) and not _is_wrapper(function):
+            return
+        holder, attribute, value = function, "__wrapped__", function.__wrapped__
+
+
+def _is_wrapper(value: object) -> bool:
+    """Whether this is a wrapper of a profiler's, and no proxy of one."""
+    return type(value) is FunctionType and vars(value).get(_WRAPPER) is value
+
+
+def _is_proxy(value: object) -> bool:
+    """Whether this is one of wrapt's proxies, which show themselves as what they wrap: only their type tells."""
+    return type(value) not in _METHODS and hasattr(type(value), "__wrapped__")
+
+
+class _ImportWatch:
+    """A finder of modules that finds nothing by itself: it calls back each time that one of its modules was loaded."""
+
+    def __init__(self, loaded: Callable[[str], None]) -> None:
+        self._loaded = loaded
         self._names: set[str] = set()
 
     def begin(self, names: set[str]) -> None:
         """Watch for these modules."""
         self._names = names
         sys.meta_path.insert(0, self)
+
+    def is_deferred(self, module: ModuleType) -> bool:
+        """Whether a module in `sys.modules` is yet to be loaded, by `importlib.util.LazyLoader`; it is watched then."""
+        if type(module) is not _LAZY_MODULE:
+            return False
+        spec = object.__getattribute__(module, "__spec__")  # any other way to read it would load the module
+        if not isinstance(spec.loader, _WatchedLoader) or not spec.loader.is_of(self):
+            spec.loader = _WatchedLoader(spec.loader, self)
+        return True
+
+    def module_loaded(self, name: str) -> None:
+        """Call back, unless the module is no longer watched."""
+        if name in self._names:
+            self._loaded(name)
 
     def end(self) -> None:
         """Watch no more; again is harmless."""
@@ -147,25 +224,42 @@ class _ImportWatch:
             sys.meta_path.remove(self)
 
     def find_spec(self, name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
-        """What the finders after it find, another watch among them, with a loader that calls back."""
+        """The spec that the finders after it find, another watch among them, with a loader that calls back."""
         if name not in self._names:
             return None
         others = sys.meta_path[sys.meta_path.index(self) + 1 :]
         spec = next(filter(None, (each.find_spec(name, path, target) for each in others)), None)
         if spec is not None and hasattr(spec.loader, "exec_module"):
-            self._call_back_after(spec.loader)
+            spec.loader = cast(Loader, _WatchedLoader(spec.loader, self))
         return spec
 
-    def _call_back_after(self, loader: Any) -> None:
-        run = loader.exec_module
 
-        def run_and_call_back(module: ModuleType) -> None:
-            run(module)
-            if module.__name__ in self._names:  # an archive's loader has other modules too
-                self._names.discard(module.__name__)
-                self._imported(module.__name__)
+class _WatchedLoader:
+    """The loader of one module, which tells a watch when the module has run; all else is the loader's own.
 
-        loader.exec_module = run_and_call_back
+    Nothing is written into the loader itself: several modules may share it, and it may be a proxy of another's.
+    """
+
+    def __init__(self, loader: Any, watch: _ImportWatch) -> None:
+        self._loader = loader
+        self._watch = watch
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(vars(self).get("_loader"), name)
+
+    def is_of(self, watch: _ImportWatch) -> bool:
+        """Whether it tells this watch."""
+        return self._watch is watch
+
+    def exec_module(self, module: ModuleType) -> None:
+        """Run the module, to which the loader is its own again, and tell the watch."""
+        spec = object.__getattribute__(module, "__spec__")
+        spec.loader = self._loader
+        if "__loader__" in object.__getattribute__(module, "__dict__"):
+            module.__loader__ = self._loader
+        self._loader.exec_module(module)
+        if not self._watch.is_deferred(module):
+            self._watch.module_loaded(spec.name)
 
 
 def _import(name: str) -> None:

@@ -50,6 +50,7 @@ class DriverRecorder:
     """Records what timed cursors and connections do; without effect where no recording runs.
 
     current: the recording that runs in this thread or task, or with *whole_process* in all of them.
+    installed: whether new connections are timed, as they are until the profiler is removed.
     running: all recordings that run in this process. unprofiled: whether this thread or task serves a request that is
         left out on purpose.
     collector: counts what no recording sees, and what recordings have seen; None if nothing is counted.
@@ -63,6 +64,7 @@ class DriverRecorder:
         self.connecting: ContextVar[PendingStatement | None] = ContextVar("placebench_connecting", default=None)
         self.pool_request: ContextVar[Any] = ContextVar("placebench_pool_request", default=None)
         self.timed_classes: dict[tuple[type, type], type] = {}
+        self.installed: bool = False
         self.running: set[ActiveRecording] = set()
         self.unprofiled: ContextVar[bool] = ContextVar("placebench_unprofiled", default=False)
         self.collector: StatisticsCollector | None = None
@@ -193,8 +195,9 @@ class DriverRecorder:
 
     @guarded
     def change(self, how: Callable[..., object], *args: Any, **kwargs: Any) -> None:
-        """Have *how* change a connection, or the arguments of a connect, so that it is timed."""
-        how(self, *args, **kwargs)
+        """Have *how* change a connection, or the arguments of a connect, so that it is timed; not once removed."""
+        if self.installed:
+            how(self, *args, **kwargs)
 
     def measure(self, sql: object, cursor: object = None) -> PendingStatement | None:
         """A statement outside of recordings that is counted, if any are and it is not the profiler's own."""

@@ -52,7 +52,6 @@ class Hooks(DriverRecorder):
 
     def __init__(self, target: Engine | type[Engine], clock: Clock, *, whole_process: bool = False) -> None:
         super().__init__(whole_process=whole_process)
-        self.installed: bool = False
         self._is_commenting = False
         self.patches: DriverPatches | None = None if isinstance(target, Engine) else DriverPatches(self)
         self._target = target
@@ -96,9 +95,9 @@ class Hooks(DriverRecorder):
         for engine in (self._target,) if isinstance(self._target, Engine) else every:
             self._pools.time(engine.pool)
             self._add_dialect(engine.dialect)
+        self.installed = True
         if self.patches is not None:
             self.patches.install()
-        self.installed = True
 
     def comment_statements(self) -> None:
         """Put the comment of what runs behind each statement, recorded or not; again is harmless."""

@@ -98,7 +98,12 @@ PROFILER_FOLDER = str(Path(__file__).parents[1])
 # Found, not imported: the timed drivers work without it.
 def _places(package: str) -> tuple[str, ...]:
     """Where the files of a package are, or the one file of a module; nothing if it is not installed."""
-    spec = find_spec(package)
+    try:
+        spec = object.__getattribute__(sys.modules[package], "__spec__")  # `find_spec` would load a deferred module
+    except AttributeError:
+        return ()
+    except KeyError:
+        spec = find_spec(package)
     if spec is None:
         return ()
     return tuple(f"{folder}/" for folder in spec.submodule_search_locations or ()) or (spec.origin or "<nowhere>",)

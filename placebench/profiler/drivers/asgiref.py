@@ -12,17 +12,18 @@ def patch_asgiref(recorder: CallRecorder, replace: Replace) -> None:
     """Have what `sync_to_async` runs in a thread know the lines that await it, while they are recorded."""
     from asgiref.sync import SyncToAsync
 
-    call: Any = SyncToAsync.__call__
+    def keep_callers(call: Any) -> Any:
+        @functools.wraps(call)
+        async def call_with_callers(self: Any, *args: Any, **kwargs: Any) -> Any:
+            recording = recorder.current.get()
+            if recording is None or recording.options.mode == "light":
+                return await call_with_callers.__wrapped__(self, *args, **kwargs)
+            token = awaiting_callers.set(find_callers(sys._getframe(1), recording.application))
+            try:
+                return await call_with_callers.__wrapped__(self, *args, **kwargs)
+            finally:
+                awaiting_callers.reset(token)
 
-    @functools.wraps(call)
-    async def call_with_callers(self: Any, *args: Any, **kwargs: Any) -> Any:
-        recording = recorder.current.get()
-        if recording is None or recording.options.mode == "light":
-            return await call(self, *args, **kwargs)
-        token = awaiting_callers.set(find_callers(sys._getframe(1), recording.application))
-        try:
-            return await call(self, *args, **kwargs)
-        finally:
-            awaiting_callers.reset(token)
+        return call_with_callers
 
-    replace(SyncToAsync, "__call__", call_with_callers)
+    replace(SyncToAsync, "__call__", keep_callers)

@@ -147,16 +147,17 @@ def patch_asyncpg(recorder: CallRecorder, replace: Replace) -> None:
     """Have asyncpg make timed connections, in pools too."""
     from asyncpg import connect_utils
 
-    connect = connect_utils._connect
+    def time_connect(connect: Any) -> Any:
+        @functools.wraps(connect)
+        async def timed_connect(*args: Any, **kwargs: Any) -> Any:
+            with recorder.connecting_step():
+                connection = await timed_connect.__wrapped__(*args, **kwargs)
+            recorder.change(_time_protocol, connection)
+            return connection
 
-    @functools.wraps(connect)
-    async def timed_connect(*args: Any, **kwargs: Any) -> Any:
-        with recorder.connecting_step():
-            connection = await connect(*args, **kwargs)
-        recorder.change(_time_protocol, connection)
-        return connection
+        return timed_connect
 
-    replace(connect_utils, "_connect", timed_connect)
+    replace(connect_utils, "_connect", time_connect)
 
 
 def _time_protocol(recorder: CallRecorder, connection: Any) -> None:

@@ -76,8 +76,11 @@ class TimedCall:
             self._pending.leave_execute(self.trips)
 
 
-Replace = Callable[[Any, str, Any], None]
-"""Sets an attribute of a driver's until the profiler is removed."""
+Replace = Callable[[Any, str, Callable[[Any], Any]], None]
+"""Puts a wrapper around a driver's function until the profiler is removed: `replace(owner, name, make_wrapper)`.
+
+The wrapper has to call its own `__wrapped__`, and not what it was made of: another's may be taken away from below it.
+"""
 
 
 class TimedFetch:

@@ -44,18 +44,18 @@ def _timed_connection_class(base: type, recorder: CallRecorder) -> type:
 
 
 def _patch(recorder: CallRecorder, replace: Replace, package: str) -> None:
-    module = import_module(package)
-    connect = module.connect
+    def time_connect(connect: Any) -> Any:
+        @functools.wraps(connect, assigned=("__doc__",), updated=())  # it may be a class
+        def timed_connect(*args: Any, **kwargs: Any) -> Any:
+            with recorder.connecting_step():
+                connection = timed_connect.__wrapped__(*args, **kwargs)
+            recorder.change(time_mysql, connection)
+            return connection
 
-    def timed_connect(*args: Any, **kwargs: Any) -> Any:
-        with recorder.connecting_step():
-            connection = connect(*args, **kwargs)
-        recorder.change(time_mysql, connection)
-        return connection
+        return timed_connect
 
-    functools.update_wrapper(timed_connect, connect, assigned=("__doc__",), updated=())
     for name in ("connect", "Connect"):
-        replace(module, name, timed_connect)
+        replace(import_module(package), name, time_connect)
 
 
 class _MySqlCursor(TimedCursor):

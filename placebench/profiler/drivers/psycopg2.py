@@ -1,7 +1,7 @@
 """Time inside psycopg2, which takes the classes of its connection and cursors at connect: `time_psycopg2`."""
 
 from collections.abc import Callable, MutableMapping
-from functools import cached_property, partial
+from functools import cached_property, partial, wraps
 from typing import Any
 
 from placebench.profiler.capture.auto_explain import NoticeList, PlanFeed
@@ -22,19 +22,21 @@ def patch_psycopg2(recorder: CallRecorder, replace: Replace) -> None:
     """Have psycopg2 make timed connections, whoever holds its function `connect` already."""
     import psycopg2
 
-    connect: Any = psycopg2._connect  # type: ignore[attr-defined]
+    def time_connect(connect: Any) -> Any:
+        @wraps(connect)
+        def timed_connect(dsn: str, connection_factory: Any = None, **keywords: Any) -> Any:
+            arguments = {"connection_factory": connection_factory}
+            recorder.change(time_psycopg2, arguments)
+            cursor_factory = arguments.pop("cursor_factory", None)
+            with recorder.connecting_step():
+                connection = timed_connect.__wrapped__(dsn, **arguments, **keywords)
+            if cursor_factory is not None and isinstance(connection, _Psycopg2Connection):
+                connection.cursor_factory = cursor_factory
+            return connection
 
-    def timed_connect(dsn: str, connection_factory: Any = None, **keywords: Any) -> Any:
-        arguments = {"connection_factory": connection_factory}
-        recorder.change(time_psycopg2, arguments)
-        cursor_factory = arguments.pop("cursor_factory", None)
-        with recorder.connecting_step():
-            connection = connect(dsn, **arguments, **keywords)
-        if cursor_factory is not None and isinstance(connection, _Psycopg2Connection):
-            connection.cursor_factory = cursor_factory
-        return connection
+        return timed_connect
 
-    replace(psycopg2, "_connect", timed_connect)
+    replace(psycopg2, "_connect", time_connect)
 
 
 def time_psycopg2(recorder: CallRecorder, arguments: MutableMapping[str, Any]) -> None:

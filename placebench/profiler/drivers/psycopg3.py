@@ -289,52 +289,58 @@ def patch_psycopg(recorder: CallRecorder, replace: Replace) -> None:
     """Have psycopg 3 make timed connections, sync and async."""
     import psycopg
 
-    connect = psycopg.Connection.connect.__func__
-    connect_async = psycopg.AsyncConnection.connect.__func__
+    def time_connect(connect: Any) -> Any:
+        @functools.wraps(connect)
+        def timed_connect(*args: Any, **kwargs: Any) -> Any:
+            with recorder.connecting_step():
+                connection = timed_connect.__wrapped__(*args, **kwargs)
+            recorder.change(time_psycopg, connection, awaited=False)
+            return connection
 
-    @functools.wraps(connect)
-    def timed_connect(cls: Any, *args: Any, **kwargs: Any) -> Any:
-        with recorder.connecting_step():
-            connection = connect(cls, *args, **kwargs)
-        recorder.change(time_psycopg, connection, awaited=False)
-        return connection
+        return timed_connect
 
-    @functools.wraps(connect_async)
-    async def timed_connect_async(cls: Any, *args: Any, **kwargs: Any) -> Any:
-        with recorder.connecting_step():
-            connection = await connect_async(cls, *args, **kwargs)
-        recorder.change(time_psycopg, connection, awaited=True)
-        return connection
+    def time_connect_async(connect: Any) -> Any:
+        @functools.wraps(connect)
+        async def timed_connect(*args: Any, **kwargs: Any) -> Any:
+            with recorder.connecting_step():
+                connection = await timed_connect.__wrapped__(*args, **kwargs)
+            recorder.change(time_psycopg, connection, awaited=True)
+            return connection
+
+        return timed_connect
 
     _time_direct_cursors()
-    replace(psycopg.Connection, "connect", classmethod(timed_connect))
-    replace(psycopg.AsyncConnection, "connect", classmethod(timed_connect_async))
-    replace(psycopg, "connect", psycopg.Connection.connect)
+    replace(psycopg.Connection, "connect", time_connect)
+    replace(psycopg.AsyncConnection, "connect", time_connect_async)
+    replace(psycopg, "connect", time_connect)  # bound to the class before it was changed
 
 
 def patch_psycopg_pool(recorder: CallRecorder, replace: Replace) -> None:
     """Have the pools of psycopg 3 report how long they let the application wait for a connection."""
     from psycopg_pool import AsyncConnectionPool, ConnectionPool
 
-    getconn: Any = ConnectionPool.getconn
-    getconn_async: Any = AsyncConnectionPool.getconn
+    def time_getconn(getconn: Any) -> Any:
+        @functools.wraps(getconn)
+        def timed_getconn(self: Any, *args: Any, **kwargs: Any) -> Any:
+            with recorder.waiting_for_pool() as came:
+                connection = timed_getconn.__wrapped__(self, *args, **kwargs)
+                came(connection)
+            return connection
 
-    @functools.wraps(getconn)
-    def timed_getconn(self: Any, *args: Any, **kwargs: Any) -> Any:
-        with recorder.waiting_for_pool() as came:
-            connection = getconn(self, *args, **kwargs)
-            came(connection)
-        return connection
+        return timed_getconn
 
-    @functools.wraps(getconn_async)
-    async def timed_getconn_async(self: Any, *args: Any, **kwargs: Any) -> Any:
-        with recorder.waiting_for_pool() as came:
-            connection = await getconn_async(self, *args, **kwargs)
-            came(connection)
-        return connection
+    def time_getconn_async(getconn: Any) -> Any:
+        @functools.wraps(getconn)
+        async def timed_getconn(self: Any, *args: Any, **kwargs: Any) -> Any:
+            with recorder.waiting_for_pool() as came:
+                connection = await timed_getconn.__wrapped__(self, *args, **kwargs)
+                came(connection)
+            return connection
 
-    replace(ConnectionPool, "getconn", timed_getconn)
-    replace(AsyncConnectionPool, "getconn", timed_getconn_async)
+        return timed_getconn
+
+    replace(ConnectionPool, "getconn", time_getconn)
+    replace(AsyncConnectionPool, "getconn", time_getconn_async)
 
 
 def _time_direct_cursors() -> None:

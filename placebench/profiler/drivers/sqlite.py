@@ -16,23 +16,25 @@ _WRITE = re.compile(r"\s*(?:insert|update|delete|replace)\b", re.IGNORECASE)
 
 def patch_sqlite(recorder: CallRecorder, replace: Replace) -> None:
     """Have sqlite3 make timed connections."""
-    connect = sqlite3.connect
 
-    @functools.wraps(connect)
-    def timed_connect(database: Any, *arguments: Any, **keywords: Any) -> Any:
-        if sys._getframe(1).f_globals.get("__name__", "").startswith("aiosqlite."):  # timed where it is awaited
-            return connect(database, *arguments, **keywords)
-        positional = list(arguments)
-        if len(positional) > _FACTORY:
-            keywords["factory"] = positional[_FACTORY]
-        recorder.change(time_sqlite, keywords)
-        if len(positional) > _FACTORY:
-            positional[_FACTORY] = keywords.pop("factory")
-        with recorder.connecting_step():
-            return connect(database, *positional, **keywords)
+    def time_connect(connect: Any) -> Any:
+        @functools.wraps(connect)
+        def timed_connect(database: Any, *arguments: Any, **keywords: Any) -> Any:
+            if sys._getframe(1).f_globals.get("__name__", "").startswith("aiosqlite."):  # timed where it is awaited
+                return timed_connect.__wrapped__(database, *arguments, **keywords)
+            positional = list(arguments)
+            if len(positional) > _FACTORY:
+                keywords["factory"] = positional[_FACTORY]
+            recorder.change(time_sqlite, keywords)
+            if len(positional) > _FACTORY:
+                positional[_FACTORY] = keywords.pop("factory")
+            with recorder.connecting_step():
+                return timed_connect.__wrapped__(database, *positional, **keywords)
+
+        return timed_connect
 
     for module in (sqlite3, sqlite3.dbapi2):
-        replace(module, "connect", timed_connect)
+        replace(module, "connect", time_connect)
 
 
 def time_sqlite(recorder: CallRecorder, arguments: MutableMapping[str, Any]) -> None:
