@@ -1,6 +1,7 @@
 """What is particular to `dedup`: trees read part by part, or as few as a limit wants; roots younger than children."""
 
 import json
+import random
 import re
 from collections.abc import Iterator
 from typing import Any
@@ -11,7 +12,7 @@ from sqlalchemy import Connection, Engine, create_engine, event, text
 from placebench.reference.api.candidates_query import parse_query
 from placebench.reference.api.handlers.candidates import find_candidates
 from placebench.reference.api.problems import BadRequest
-from placebench.reference.candidates.dedup import equivalence, selection, service
+from placebench.reference.candidates.dedup import equivalence, relevance, selection, service
 from placebench.reference.candidates.dedup.decode import DecodedTrees
 from placebench.reference.candidates.dedup.equivalence import equivalence_classes
 from placebench.reference.candidates.dedup.fetch import fetch, read_rows
@@ -20,7 +21,7 @@ from placebench.reference.candidates.dedup.solver import solve
 from placebench.reference.candidates.dedup.statements import Trees
 from placebench.reference.candidates.dedup.tree_index import TreeIndex
 from placebench.reference.store.database import Database
-from placebench.reference.variants import variant
+from placebench.reference.variants import ALGORITHMS, variant
 from placebench.runtime.postgres import Server
 from placebench.seeding import find_topology, seed
 
@@ -382,3 +383,38 @@ def test_only_trees_in_which_other_amounts_are_used_are_decoded_again(cloud: Any
     assert before[1] is before[2] is decoded.index.class_of[2]
     assert decoded.index.class_of[1].most == (1,)
     assert list(before[2].trees) == [2]
+
+
+@pytest.mark.parametrize("cloud", [*ALGORITHMS], indirect=True)
+def test_a_range_of_sums_gives_the_candidates_of_the_exact_sums(cloud: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sixty random requests of two to four groups for one class or two, at hosts of which few are alike: the responses
+    are those of naive, whether the sums of the amounts are told apart or are too many for it."""
+    chance = random.Random(7)
+    for host in range(12):
+        cloud.add(f"cn{host}", VCPU=chance.randint(1, 40), used={"VCPU": chance.randint(0, 9)})
+        for numa in range(2):
+            cloud.add(f"n{host}{numa}", parent=f"cn{host}", VCPU=chance.randint(1, 30), VGPU=chance.randint(1, 9))
+    queries = []
+    for _ in range(60):
+        groups = range(chance.randint(2, 4))
+        wanted = [
+            (number, chance.randint(1, 20), chance.choice(["", f",VGPU:{chance.randint(1, 4)}"])) for number in groups
+        ]
+        parameters = [f"resources{number or ''}=VCPU:{amount}{more}" for number, amount, more in wanted]
+        queries.append("&".join([*parameters, f"group_policy={chance.choice(['none', 'isolate'])}"]))
+
+    exact = [cloud.candidates(query) for query in queries]
+    monkeypatch.setattr(relevance, "MOST_SUMS", 2)
+    ranges = [cloud.candidates(query) for query in queries]
+
+    assert [cloud.candidates(query, "naive") for query in queries] == exact == ranges
+    assert sum(map(bool, exact)) > 30
+
+
+@pytest.mark.parametrize("cloud", ["on_postgresql", *ALGORITHMS], indirect=True)
+def test_more_groups_than_python_has_frames_have_a_candidate(cloud: Any) -> None:
+    """1500 groups of one processor each, all from one host, where the depth of Python's stack is 1000."""
+    cloud.add("cn", VCPU={"total": 1500, "max_unit": 1500})
+    groups = "&".join(f"resources{number}=VCPU:1" for number in range(1500))
+
+    assert cloud.candidates(f"{groups}&group_policy=none") == ["cn VCPU:1500"]

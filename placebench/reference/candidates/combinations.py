@@ -70,27 +70,37 @@ class Combinations(ABC, Generic[_Solution]):
             options: The solutions of each group at the anchor.
         """
         if all(options) and self._could_suffice(options):
-            yield from self._grow(options, (), set())
+            yield from self._grow(options)
 
-    def _grow(
-        self, options: Sequence[Sequence[_Solution]], placed: tuple[_Solution, ...], dead_ends: set[object]
-    ) -> Iterator[tuple[_Solution, ...]]:
-        """Those that begin with *placed*; groups that differ in their order alone are not tried in every order."""
-        count = len(placed)
-        if count == len(options):
-            yield placed
-            return
-        if dead_ends and self._state(placed) in dead_ends:
-            return
-        is_dead_end = True
-        for solution in options[count]:
-            longer = (*placed, solution)
-            if self.allows(longer, count):
-                for combination in self._grow(options, longer, dead_ends):
-                    is_dead_end = False
-                    yield combination
-        if is_dead_end:
-            dead_ends.add(self._state(placed))
+    def _grow(self, options: Sequence[Sequence[_Solution]]) -> Iterator[tuple[_Solution, ...]]:
+        """Search depth-first; groups that differ in their order alone are not tried in every order.
+
+        Not recursive: a query may have more groups than Python allows frames.
+        """
+        dead_ends: set[object] = set()
+        placed: list[tuple[_Solution, ...]] = [()]  # of each depth, the solutions of the groups before
+        untried, is_dead_end = [iter(options[0])], [True]
+        while untried:
+            count = len(untried) - 1
+            for solution in untried[count]:
+                longer = (*placed[count], solution)
+                if not self.allows(longer, count):
+                    continue
+                if len(longer) == len(options):
+                    is_dead_end[count] = False
+                    yield longer
+                elif not (dead_ends and self._state(longer) in dead_ends):
+                    placed.append(longer)
+                    untried.append(iter(options[len(longer)]))
+                    is_dead_end.append(True)
+                    break
+            else:
+                finished = placed.pop()
+                untried.pop()
+                if is_dead_end.pop():
+                    dead_ends.add(self._state(finished))
+                elif is_dead_end:
+                    is_dead_end[-1] = False
 
     def allows(self, placed: Sequence[_Solution], checked: int = 0) -> bool:
         """Whether the solutions of the first groups are allowed together; the first *checked* are known to be."""

@@ -139,7 +139,9 @@ class _Grouping:
     def _kept(self, layout: TreeLayout) -> list[AlikeTrees]:
         """All of its trees, as they were grouped for another request that puts all amounts on the same levels."""
         ranks = [
-            (number, *[bisect_left(layout.amounts(number), amount) for amount in wanted])
+            (number, wanted)
+            if isinstance(wanted, range)
+            else (number, *[bisect_left(layout.amounts(number), amount) for amount in wanted])
             for number, (_, inventory) in enumerate(layout.inventories)
             if (wanted := self._assessor.amounts.get(inventory.class_name))
         ]

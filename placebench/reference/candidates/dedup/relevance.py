@@ -11,10 +11,15 @@ from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from itertools import islice
+from math import gcd
 from typing import Final, NamedTuple
 
 from placebench.reference.api.candidates_query import CandidateRequest, RequestGroup
+from placebench.reference.api.validation import MAX_INTEGER
 from placebench.reference.candidates.dedup.tree_index import InventoryType, ProviderType, TreeClass
+
+MOST_SUMS: Final = 256
+"""The number of possible sums of one class that are told apart; each distinct provider is compared with them."""
 
 
 class Relevance(NamedTuple):
@@ -93,11 +98,11 @@ class Assessor:
         self._alone = [
             (1 << number, self._demanded(group)) for number, group in enumerate(request.groups) if not group.spreads
         ]
-        self.amounts = {
-            name: sorted({amount for _, amount in demands}.union(self.contended.get(name, ())))
+        self.amounts: Mapping[str, Sequence[int]] = {
+            name: self.contended.get(name) or sorted({amount for _, amount in demands})
             for name, demands in self._demands.items()
         }
-        """Of each class, the amounts that it may have to give, in their order."""
+        """For each class, the amounts that one provider may have to give, in ascending order."""
         self.by_aggregates = any(group.member_of or group.not_member_of for group in request.groups)
         self._eligibilities: dict[object, _Eligibility] = {}
 
@@ -139,10 +144,7 @@ class Assessor:
         if not self.contended:
             return ()
         free = {each.class_name: most for each, most in zip(provider.type.inventories, provider.most, strict=True)}
-        return tuple(
-            max((amount for amount in sums if amount <= free.get(name, 0)), default=0)
-            for name, sums in self.contended.items()
-        )
+        return tuple(sums[bisect_right(sums, max(0, free.get(name, 0))) - 1] for name, sums in self.contended.items())
 
     def _eligibility(self, provider: Provider) -> _Eligibility:
         key = provider.type, self.by_aggregates and provider.aggregates
@@ -187,19 +189,26 @@ def _is_member(group: RequestGroup, provider: Provider) -> bool:
     return all(not uuids.isdisjoint(provider.aggregates) for uuids in group.member_of)
 
 
-def _contended_sums(request: CandidateRequest) -> Mapping[str, list[int]]:
+def _contended_sums(request: CandidateRequest) -> Mapping[str, Sequence[int]]:
     """The classes that more than one group requests, each with the sums that some of the groups can come to."""
     amounts_of: dict[str, list[int]] = defaultdict(list)
     for group in request.groups:
         for name, amount in group.resources:
             amounts_of[name].append(amount)
-    return {name: _possible_sums(amounts) for name, amounts in amounts_of.items() if len(amounts) > 1}
+    return {name: possible_sums(amounts) for name, amounts in amounts_of.items() if len(amounts) > 1}
 
 
-def _possible_sums(amounts: Iterable[int]) -> list[int]:
+def possible_sums(amounts: Sequence[int]) -> Sequence[int]:
+    """Return every sum of some of the amounts that an inventory can give, in ascending order, beginning with 0.
+
+    Different amounts can have 2ⁿ sums. If there are more than `MOST_SUMS`, the result is a range that has all of them
+    and others: providers that a request cannot tell apart may then be searched twice, with the same candidates.
+    """
     sums = {0}
     for amount in amounts:
-        sums |= {before + amount for before in sums}
+        sums |= {total for before in sums if (total := before + amount) <= MAX_INTEGER}
+        if len(sums) > MOST_SUMS:
+            return range(0, min(sum(amounts), MAX_INTEGER) + 1, gcd(*amounts))
     return sorted(sums)
 
 
