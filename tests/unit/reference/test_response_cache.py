@@ -9,7 +9,7 @@ EMPTY = b'{"allocation_requests":[],"provider_summaries":{}}'
 
 
 def test_long_requests_with_short_responses_stay_within_the_bound() -> None:
-    """Thirty queries of 4 kB, each with a response of 50 bytes, would take 2 MB; a cache of 200 kB takes less than 400."""
+    """Thirty queries of 4 kB with responses of 50 bytes would take 2 MB; a cache of 200 kB takes less than 400."""
     cache = ResponseCache(200_000)
     parse_query("resources=VCPU:1")
 

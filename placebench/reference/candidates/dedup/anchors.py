@@ -68,10 +68,14 @@ def sharing_providers(index: TreeIndex, assessor: Assessor) -> list[SharingProvi
 
 
 def groups_in_tree(index: TreeIndex, assessor: Assessor, root_id: int) -> int:
-    """Return the groups, as bits, that may use providers of this tree, as far as in_tree goes."""
+    """Return the groups, as bits, that may use providers of this tree, as far as in_tree goes.
+
+    As in Placement, a group without resources may use any tree if in_tree names an existing provider, and else none.
+    """
     named = index.names.roots_of_named
     flags = [
-        group.in_tree is None or not group.resources or named.get(group.in_tree) == root_id
+        group.in_tree is None
+        or (named.get(group.in_tree) == root_id if group.resources else named.get(group.in_tree) is not None)
         for group in assessor.request.groups
     ]
     return sum(1 << number for number, flag in enumerate(flags) if flag)
