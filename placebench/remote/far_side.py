@@ -18,11 +18,12 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Final
 
-from placebench.errors import PlacebenchError, RunFolderError
+from placebench.errors import HostError, PlacebenchError, RunFolderError
 from placebench.paths import make_folder
 from placebench.remote.project import unpack_repository
 from placebench.remote.stream import Header, Received, Stream, files_of_run, write_file
-from placebench.runtime.supervisor import Supervisor
+from placebench.runtime.private_files import check_owned
+from placebench.runtime.supervisor import Supervisor, safe_parent
 
 _SILENCE_S: Final = 30.0
 _JOIN_S: Final = 5.0
@@ -41,13 +42,14 @@ def serve() -> None:
     os._exit(0)
 
 
-def _serve(stream: Stream, asked: Header) -> Header:
+def _serve(stream: Stream, asked: Header) -> dict[str, str]:
     """Do the job in a folder of its own; return how it ended."""
-    place = Path(tempfile.gettempdir()) / asked["place"]
-    if place.exists():
-        message = f"{place} is there: another session works in it, or has left it; remove it in that case"
-        return _ended(RunFolderError(message))
     try:
+        place = safe_parent(Path(tempfile.gettempdir())) / asked["place"]
+        if os.path.lexists(place):
+            check_owned(place, error=RunFolderError)
+            message = f"{place} is there: another session works in it, or has left it; remove it in that case"
+            raise RunFolderError(message)
         with Supervisor(place):
             try:
                 work = _receive_job(stream, place)
@@ -62,7 +64,7 @@ def _serve(stream: Stream, asked: Header) -> Header:
     return {"ended": "", "message": ""}
 
 
-def _ended(error: BaseException) -> Header:
+def _ended(error: BaseException) -> dict[str, str]:
     return {"ended": type(error).__name__, "message": " ".join(str(error).split())}
 
 
@@ -72,10 +74,10 @@ def _receive_job(stream: Stream, place: Path) -> Callable[[Path], object]:
     while (received := stream.receive()) is not None:
         header, payload = received
         if "job" in header:
-            work: Callable[[Path], object] = pickle.loads(payload)
+            work: Callable[[Path], object] = pickle.load(payload)
             return work
         if "head" in header:
-            unpack_repository(project, header["head"], payload)
+            unpack_repository(project, header, payload)
         elif "file" in header:
             write_file(place / header["below"], header, payload, links=True)
     raise KeyboardInterrupt
@@ -139,17 +141,17 @@ def _changed(folder: Path, sent: dict[Path, tuple[int, int]]) -> Iterator[Path]:
                 yield path
 
 
-def _watch(received: "queue.SimpleQueue[Received]", done: threading.Event, lost: threading.Event) -> None:
+def _watch(received: "queue.SimpleQueue[Received | HostError]", done: threading.Event, lost: threading.Event) -> None:
     """Interrupt the main thread when the other side says so, has gone, or is silent for too long."""
     while not lost.is_set():
         try:
             got = received.get(timeout=_SILENCE_S)
         except queue.Empty:
             got = None
-        if got is None:
+        if not isinstance(got, tuple):
             lost.set()
             if done.is_set():
                 os._exit(0)  # nobody reads the rest
             _close_output()
-        if (got is None or "stop" in got[0]) and not done.is_set():
+        if (not isinstance(got, tuple) or "stop" in got[0]) and not done.is_set():
             signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)

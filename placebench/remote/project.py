@@ -1,15 +1,19 @@
 """What a run needs of this machine: `Project` finds and sends it, `unpack_repository` makes a repository of it."""
 
 import os
+import shutil
 import subprocess
+import tempfile
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Self
+from typing import IO, Final, Self
 
 from placebench.errors import UsageError
-from placebench.remote.stream import Stream
+from placebench.remote.stream import Header, Stream
+from placebench.runtime.private_files import create_private
 
-_MOST_BYTES: Final = 512 * 2**20
+MAX_BYTES: Final = 512 * 2**20
 _RUNS: Final = "profiles/*Z-*/"
 
 
@@ -42,9 +46,9 @@ class Project:
             here, top = folder, found
         is_checkout = _top_of_checkout(top) is not None
         files = tuple(_files_of_checkout(top) if is_checkout else _all_files(top))
-        size = sum(path.lstat().st_size for path in files if path.is_symlink() or path.exists())
-        if size > _MOST_BYTES:
-            seen = f"{top} holds {size / 2**20:.0f} MB, and --host sends {_MOST_BYTES // 2**20} MB at most"
+        size = _total_bytes(files)
+        if size > MAX_BYTES:
+            seen = f"{top} holds {size / 2**20:.0f} MB, and --host sends {MAX_BYTES // 2**20} MB at most"
             raise UsageError(f"{seen}: let git ignore what the application does not need")
         return cls(top, here, files, head=_git(top, "rev-parse", "HEAD").decode().strip())
 
@@ -58,13 +62,30 @@ class Project:
         return Path(os.path.relpath(folder.resolve(), self.here))
 
     def send(self, stream: Stream) -> None:
-        """Send the repository with all of its history, and the files as they are."""
+        """Send the repository with all of its history, and the files as they are.
+
+        Raises UsageError where that is too much.
+        """
         if self.top and self.head:
-            stream.send({"head": self.head}, _git(self.top, "bundle", "create", "--quiet", "-", "--all", "HEAD"))
+            shallow = Path(_git(self.top, "rev-parse", "--git-path", "shallow").decode().strip())
+            cut = (self.top / shallow).read_text().split() if (self.top / shallow).exists() else []
+            with tempfile.TemporaryFile() as bundle:
+                _git(self.top, "bundle", "create", "--quiet", "-", "--all", "HEAD", output=bundle)
+                self._check_size(bundle.seek(0, os.SEEK_END))
+                stream.send({"head": self.head, "shallow": cut}, bundle)
         if self.top:
             stream.send_files(self.top, self.files, below="project")
         for path in self.given:
             stream.send_files(path.parent, [path], below=f"project/{self.within}")
+
+    def _check_size(self, history_bytes: int) -> None:
+        file_bytes = _total_bytes(self.files)
+        if file_bytes + history_bytes > MAX_BYTES:
+            seen = f"{file_bytes / 2**20:.0f} MB of files and {history_bytes / 2**20:.0f} MB of history"
+            raise UsageError(
+                f"{self.top} holds {seen}, and --host sends {MAX_BYTES // 2**20} MB at most: work in a clone with less "
+                f"history, such as git clone --depth 100 file://{self.top}"
+            )
 
 
 def _top_of_checkout(folder: Path) -> Path | None:
@@ -78,6 +99,10 @@ def _files_of_checkout(top: Path) -> list[Path]:
     return [top / os.fsdecode(each) for each in listed.split(b"\0") if each]
 
 
+def _total_bytes(files: Iterable[Path]) -> int:
+    return sum(path.lstat().st_size for path in files if path.is_symlink() or path.exists())
+
+
 def _all_files(top: Path) -> list[Path]:
     """Those of a folder without git, but our runs."""
     runs = tuple(top.rglob(_RUNS))
@@ -85,20 +110,25 @@ def _all_files(top: Path) -> list[Path]:
     return [path for path in every if not any(path.is_relative_to(run) for run in runs)]
 
 
-def unpack_repository(project: Path, head: str, bundle: bytes) -> None:
+def unpack_repository(project: Path, header: Header, bundle: IO[bytes]) -> None:
     """The branches, tags and commits, and no files. Where git is missing, only revisions are, which say so."""
-    packed = project.with_name("bundle")
-    packed.write_bytes(bundle)
+    packed, head = project.with_name("bundle"), header["head"]
+    with bundle, create_private(packed) as file:
+        shutil.copyfileobj(bundle, file)
     _git(project, "init", "--quiet")
+    if cut := header.get("shallow"):
+        (project / ".git" / "shallow").write_text("".join(f"{commit}\n" for commit in cut))
     _git(project, "fetch", "--quiet", "--update-head-ok", str(packed), "+refs/*:refs/*", head)
     _git(project, "update-ref", "--no-deref", "HEAD", head)
     _git(project, "reset", "--quiet")
     packed.unlink()
 
 
-def _git(folder: Path, *arguments: str) -> bytes:
-    """What git prints; nothing where it fails, or is not there."""
+def _git(folder: Path, *arguments: str, output: IO[bytes] | None = None) -> bytes:
+    """What git prints, or writes to *output*; nothing where it fails, or is not there."""
+    command, written = ["git", "-C", str(folder), *arguments], subprocess.PIPE if output is None else output
     try:
-        return subprocess.run(["git", "-C", str(folder), *arguments], capture_output=True, check=True).stdout
+        done = subprocess.run(command, stdout=written, stderr=subprocess.DEVNULL, check=True)
     except (OSError, subprocess.CalledProcessError):
         return b""
+    return done.stdout or b""

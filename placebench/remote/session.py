@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import IO, Final
 
 from placebench import errors
-from placebench.errors import HostError, ServerError
+from placebench.errors import HostError, PlacebenchError, ServerError
 from placebench.measure.remote_hosts import RemoteHost, python_command, read_greeting
 from placebench.remote.project import Project
 from placebench.remote.stream import Header, Received, Stream, files_of_run, write_file
@@ -127,7 +127,9 @@ class _Session:
         if (kind := ended["ended"]) == KeyboardInterrupt.__name__:
             raise self._lost(f"the run on {self._name} was interrupted there")
         if kind:
-            raise vars(errors).get(kind, ServerError)(f"on {self._name}: {ended['message']}")
+            found = vars(errors).get(kind)
+            error = found if isinstance(found, type) and issubclass(found, PlacebenchError) else ServerError
+            raise error(f"on {self._name}: {ended.get('message', '')}")
 
     def close(self) -> None:
         """Let go of the far side."""
@@ -141,9 +143,11 @@ class _Session:
             self._process.wait()
         self._output.close()
 
-    def _follow(self, folder: Path, received: "queue.SimpleQueue[Received]", show: Callable[[str], None]) -> Header:
+    def _follow(
+        self, folder: Path, received: "queue.SimpleQueue[Received | HostError]", show: Callable[[str], None]
+    ) -> Header:
         """Return how it ended."""
-        while (got := received.get()) is not None:
+        while isinstance(got := received.get(), tuple):
             header, payload = got
             if "line" in header:
                 show(header["line"])
@@ -151,6 +155,8 @@ class _Session:
                 write_file(folder, header, payload, links=False)
             elif "ended" in header:
                 return header
+        if got is not None:
+            raise HostError(f"on {self._name}: {got}")
         raise self._lost(f"the connection to {self._name} was lost; what came until then is in {folder}")
 
     def _beat(self) -> None:

@@ -1,19 +1,63 @@
-"""What goes through the connection to another machine: `Stream` sends headers with bytes, `write_file` writes one."""
+"""What goes through the connection to another machine: `Stream` sends headers with bytes, `write_file` writes one.
 
+Neither side trusts what comes: a header has known keys of known types, bytes are kept on disk and not in memory, and a
+file lands inside the folder that it was sent for, or nowhere.
+"""
+
+import io
 import json
+import os
 import queue
+import shutil
+import tempfile
 import threading
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from pathlib import Path
-from typing import IO, Any, Final
+from pathlib import Path, PurePosixPath
+from typing import IO, Annotated, Any, Final, Required, TypedDict
+
+import msgspec
 
 from placebench.errors import HostError
+from placebench.runtime.private_files import create_private
 
-Header = dict[str, Any]
-Received = tuple[Header, bytes] | None
+MAX_PAYLOAD_BYTES: Final = 16 * 2**30
+_MAX_HEADER_BYTES: Final = 2**20
+_IN_MEMORY_BYTES: Final = 2**20
 _STAYS: Final = ("sources", "log/lock")
 """Of a run's folder: its worktrees, and what keeps other processes of the same machine out."""
+
+
+class Header(TypedDict, total=False):
+    """One message: what it is about, and how many bytes follow it."""
+
+    bytes: Required[Annotated[int, msgspec.Meta(ge=0, le=MAX_PAYLOAD_BYTES)]]
+    place: str
+    """Of the first message: the name of the scratch folder."""
+    run: str
+    """Name of the run's folder."""
+    within: str
+    """The folder that the run works in, from the top of the project on."""
+    head: str
+    """Commit of the repository, whose bundle follows."""
+    shallow: list[str]
+    """Commits of the repository whose parents it does not have."""
+    below: str
+    """The folder that a file belongs to."""
+    file: str
+    link: str
+    mode: int
+    job: bool
+    line: str
+    """Something that was printed."""
+    beat: bool
+    stop: bool
+    ended: str
+    """The kind of error that ended the job; empty for none."""
+    message: str
+
+
+Received = tuple[Header, IO[bytes]] | None
 
 
 class Stream:
@@ -22,10 +66,21 @@ class Stream:
     def __init__(self, reading: IO[bytes], writing: IO[bytes]) -> None:
         self._reading, self._writing, self._lock = reading, writing, threading.Lock()
 
-    def send(self, header: Mapping[str, Any], payload: bytes = b"") -> None:
-        """Send a header, and the bytes that it announces."""
+    def send(self, header: Mapping[str, Any], payload: bytes | IO[bytes] = b"") -> None:
+        """Send a header, and the bytes that it announces: those of *payload*, a file from its beginning.
+
+        Of a file that grows meanwhile the first part is sent, and zeros for what a file lost meanwhile: the other side
+        waits for as many bytes as it was told.
+        """
+        file = io.BytesIO(payload) if isinstance(payload, bytes) else payload
+        left = file.seek(0, os.SEEK_END)
+        file.seek(0)
         with self._lock:
-            self._writing.write(json.dumps({**header, "bytes": len(payload)}).encode() + b"\n" + payload)
+            self._writing.write(json.dumps({**header, "bytes": left}).encode() + b"\n")
+            while left:
+                part = file.read(min(left, _IN_MEMORY_BYTES)) or bytes(min(left, _IN_MEMORY_BYTES))
+                self._writing.write(part)
+                left -= len(part)
             self._writing.flush()
 
     def send_files(self, folder: Path, files: Iterable[Path], *, below: str) -> None:
@@ -36,47 +91,80 @@ class Stream:
                 if path.is_symlink():
                     self.send({**header, "link": str(path.readlink())})
                 elif path.is_file():
-                    self.send({**header, "mode": path.stat().st_mode & 0o777}, path.read_bytes())
+                    with path.open("rb") as file:
+                        self.send({**header, "mode": os.fstat(file.fileno()).st_mode & 0o777}, file)
 
     def receive(self) -> Received:
-        """The next header with its bytes; None at the end, which may be in the middle of them."""
-        line = self._reading.readline()
-        if not line.endswith(b"\n"):
-            return None
-        header: Header = json.loads(line)
-        payload = self._reading.read(header["bytes"])
-        return (header, payload) if len(payload) == header["bytes"] else None
+        """The next header with its bytes; None at the end, which may be in the middle of them.
 
-    def receive_all(self) -> "queue.SimpleQueue[Received]":
-        """What comes from now on, received by a thread of its own; None is the last."""
-        received: queue.SimpleQueue[Received] = queue.SimpleQueue()
+        Raises HostError for what is no header.
+        """
+        line = self._reading.readline(_MAX_HEADER_BYTES)
+        if not line.endswith(b"\n") and len(line) < _MAX_HEADER_BYTES:
+            return None
+        try:
+            header = msgspec.convert(json.loads(line), Header)
+        except (msgspec.ValidationError, RecursionError, ValueError) as error:
+            raise HostError(f"the other side sent {line[:40]!r}, which is no header: {error}") from error
+        is_small = header["bytes"] <= _IN_MEMORY_BYTES
+        payload: IO[bytes] = io.BytesIO() if is_small else tempfile.TemporaryFile()  # noqa: SIM115
+        left = header["bytes"]
+        while left:
+            part = self._reading.read(min(left, _IN_MEMORY_BYTES))
+            if not part:
+                payload.close()
+                return None
+            payload.write(part)
+            left -= len(part)
+        payload.seek(0)
+        return header, payload
+
+    def receive_all(self) -> "queue.SimpleQueue[Received | HostError]":
+        """What comes from now on, received by a thread of its own; None or an error is the last."""
+        received: queue.SimpleQueue[Received | HostError] = queue.SimpleQueue()
 
         def work() -> None:
-            got: Received = ({}, b"")
-            while got is not None:
+            is_open = True
+            while is_open:
+                got: Received | HostError
                 try:
                     got = self.receive()
+                except HostError as error:
+                    got = error
                 except (OSError, ValueError):
                     got = None
                 received.put(got)
+                is_open = isinstance(got, tuple)
 
         threading.Thread(target=work, daemon=True).start()
         return received
 
 
-def write_file(folder: Path, header: Header, payload: bytes, *, links: bool) -> None:
-    """Write a file that was sent, in place of an older one; raises HostError for one that belongs elsewhere."""
-    path = folder / header["file"]
-    if not path.resolve().is_relative_to(folder.resolve()) or ("link" in header and not links):
-        raise HostError(f"a file {header['file']!r} was sent for {folder}, which is not inside of it")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    if "link" in header:
-        path.symlink_to(header["link"])
-        return
+def write_file(folder: Path, header: Header, payload: IO[bytes], *, links: bool) -> None:
+    """Write a file that was sent, in place of an older one, and close *payload*.
+
+    Of its mode only what the owner may do, and that others may read or run it, is taken over.
+    Raises HostError for one that belongs elsewhere, or cannot be written.
+    """
+    name = header.get("file", "")
+    path, steps = folder / name, PurePosixPath(name).parts
+    is_inside = bool(steps) and ".." not in steps and "\0" not in name and not name.startswith("/")
+    if not is_inside or not path.resolve().is_relative_to(folder.resolve()) or ("link" in header and not links):
+        raise HostError(f"a file {name!r} was sent for {folder}, which is not inside of it")
     written = path.with_name(f"{path.name}.part")
-    written.write_bytes(payload)
-    written.chmod(header["mode"])
-    written.replace(path)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if "link" in header:
+            path.symlink_to(header["link"])
+            return
+        with payload, create_private(written) as file:
+            shutil.copyfileobj(payload, file)
+            os.fchmod(file.fileno(), header.get("mode", 0) & 0o755 | 0o600)
+        written.replace(path)
+    except OSError as error:
+        with suppress(OSError):
+            written.unlink()
+        raise HostError(f"the file {name!r} that was sent for {folder} cannot be written: {error.strerror}") from error
 
 
 def files_of_run(folder: Path) -> list[Path]:

@@ -8,6 +8,7 @@ import os
 import pwd
 import stat
 from pathlib import Path
+from typing import BinaryIO
 
 from placebench.errors import PlacebenchError
 
@@ -19,15 +20,19 @@ def write_private(path: Path, text: str, *, owner: tuple[int, int] | None = None
     readers: gid of a group that may read the file, and not change it.
     Raises FileExistsError when somebody puts something there at the same moment.
     """
-    path.unlink(missing_ok=True)
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
-    with os.fdopen(descriptor, "w") as stream:
+    with create_private(path) as file:
         if owner is not None:
-            os.fchown(descriptor, *owner)
+            os.fchown(file.fileno(), *owner)
         if readers is not None:
-            os.fchown(descriptor, -1, readers)
-            os.fchmod(descriptor, 0o640)
-        stream.write(text)
+            os.fchown(file.fileno(), -1, readers)
+            os.fchmod(file.fileno(), 0o640)
+        file.write(text.encode())
+
+
+def create_private(path: Path) -> BinaryIO:
+    """Open a new file in place of *path*, as `write_private` makes it."""
+    path.unlink(missing_ok=True)
+    return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600), "wb")
 
 
 def check_owned(folder: Path, *, error: type[PlacebenchError] = PlacebenchError) -> None:
@@ -35,7 +40,8 @@ def check_owned(folder: Path, *, error: type[PlacebenchError] = PlacebenchError)
 
     A link to it may be root's, too: its owner decides where it leads.
     """
-    link, there = folder.lstat(), folder.stat()
+    link = folder.lstat()
+    there = folder.stat() if folder.exists() else link
     if there.st_uid != os.geteuid() or link.st_uid not in (there.st_uid, 0):
         found = link if there.st_uid == os.geteuid() else there
         raise error(
