@@ -61,6 +61,8 @@ class VariantTable(Struct, frozen=True, forbid_unknown_fields=True, rename={"pac
     """Of the application; by default one that its environment has."""
     ready: Annotated[str, Meta(pattern=r"^/")] | None = None
     """A path that responds with 200 to 399 when the service is ready."""
+    start_timeout_s: Annotated[float, Meta(gt=0)] | None = None
+    """How long its import, and the start of its server, may take."""
     migrate: str | None = None
     """A shell command for its copy of the database."""
     rev: str | None = None
@@ -118,6 +120,7 @@ class Variant:
     interface: Interface = "wsgi"
     command: str = ""
     ready: str = ""
+    start_timeout_s: float = 60.0
     migrate: str = ""
     """A shell command for its copy of the database."""
     folder: Path | None = None
@@ -161,6 +164,7 @@ class Variant:
             interface=self.interface,
             command=fill_placeholders(self.command, database_url),
             ready=self.ready,
+            start_timeout_s=self.start_timeout_s,
             folder=self.folder,
             module=self.module,
             processes=self.workers[0],
@@ -263,7 +267,7 @@ def _of_table(name: str, table: VariantTable, tables: VariantTables, placement_p
     return replace(variant, postgres={key.lower(): _setting(value) for key, value in table.pg.items()})
 
 
-_OF_AN_APPLICATION = ("rev", "path", "python", "packages", "server", "ready", "migrate")
+_OF_AN_APPLICATION = ("rev", "path", "python", "packages", "server", "ready", "start_timeout_s", "migrate")
 
 
 def _inherited(table: VariantTable, app: VariantTable) -> VariantTable:
@@ -342,6 +346,7 @@ def _application(name: str, table: VariantTable, folder: Path) -> Variant:
         server="command" if table.command else table.server or "",
         command=table.command or "",
         ready=table.ready or "",
+        start_timeout_s=table.start_timeout_s or 60.0,
         migrate=table.migrate or "",
         folder=(folder / table.path if table.path and not module else folder).absolute(),
         origin=read_origin(folder=path, revision=table.rev, packages=table.packages),

@@ -4,23 +4,23 @@
 `with_server` finds out whether an application is WSGI or ASGI, and which server can serve it.
 """
 
-import json
 import os
 import re
 import signal
 import socket
-import subprocess
 import sys
 import time
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
 
+from placebench.decoding import read_json
 from placebench.errors import MissingExtraError, PlacebenchError, ServerError
 from placebench.runtime.mod_wsgi import find_mod_wsgi, mod_wsgi_options
 from placebench.runtime.running_server import POLL_S, Interface, RunningServer, ServerSpec
+from placebench.runtime.supervisor import ChildSpec, new_scratch_path, start_child
 from placebench.runtime.uwsgi import UwsgiServer, has_uwsgi
 
 STANDALONE = Path(__file__).with_name("standalone")
@@ -209,47 +209,65 @@ _SERVERS_OF: Mapping[Interface, tuple[str, ...]] = {
 }
 """In the order in which one is chosen where none is named."""
 _INSPECT = """
-import importlib, importlib.util, inspect, json, sys
-module, name = sys.argv[1].split(":")
-found = importlib.import_module(module)
-for part in name.removesuffix("()").split("."):
-    found = getattr(found, part)
-if name.endswith("()"):
-    found = found()
-call = found if inspect.isroutine(found) else type(found).__call__
+import atexit, faulthandler, importlib, importlib.util, inspect, json, os, sys, traceback
+target, limit_s, found_file = sys.argv[1:4]
+faulthandler.dump_traceback_later(float(limit_s), exit=True)
 def takes(count):
     try:
         inspect.signature(found).bind(*[None] * count)
     except (TypeError, ValueError):
         return False
     return True
-asynchronous = inspect.iscoroutinefunction(inspect.unwrap(call)) or (takes(3) and not takes(2))
-servers = [each for each in sys.argv[2:] if importlib.util.find_spec(each)]
-print(json.dumps(["asgi" if asynchronous else "wsgi", servers]))
+try:
+    module, name = target.split(":")
+    found = importlib.import_module(module)
+    for part in name.removesuffix("()").split("."):
+        found = getattr(found, part)
+    if name.endswith("()"):
+        found = found()
+    call = found if inspect.isroutine(found) else type(found).__call__
+    asynchronous = inspect.iscoroutinefunction(inspect.unwrap(call)) or (takes(3) and not takes(2))
+    servers = [each for each in sys.argv[4:] if importlib.util.find_spec(each)]
+    outcome = {"interface": "asgi" if asynchronous else "wsgi", "servers": servers}
+except BaseException as error:
+    outcome = {"error": " ".join("".join(traceback.format_exception_only(type(error), error)).split())}
+with open(found_file + ".part", "w") as file:
+    json.dump(outcome, file)
+os.replace(found_file + ".part", found_file)
+faulthandler.dump_traceback_later(5, exit=True)
+try:
+    atexit._run_exitfuncs()
+finally:
+    os._exit(0)
 """
+"""Writes what it found to a file, because an application may print. It waits for no thread that the application has
+started, while its exit hooks have 5 s: they remove temporary files."""
+_IMPORT_GRACE_S = 10.0
+_FRAME = re.compile(r'^  File "(?P<file>[^"]+)", line (?P<line>\d+) in (?P<function>.+)$', re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class _Inspection:
+    """What `_INSPECT` writes."""
+
+    interface: Interface = "wsgi"
+    servers: tuple[str, ...] = ()
+    error: str = ""
 
 
 def with_server(spec: ServerSpec) -> ServerSpec:
     """Return *spec* with the interface of its application, found by an import of it, and a server that has it.
 
     An empty spec.server is the first of uwsgi, gunicorn, granian, hypercorn that its environment has; for an ASGI
-    application of uvicorn, hypercorn, granian, gunicorn. Costs a Python and the import.
-    Raises ServerError for an application that cannot be imported or a server without its interface, MissingExtraError
-    where there is no such server.
+    application of uvicorn, hypercorn, granian, gunicorn. Costs a Python and the import; nothing that the application
+    starts is left.
+    Raises ServerError for an application that cannot be imported within spec.start_timeout_s, or a server without its
+    interface, MissingExtraError where there is no such server.
     """
-    python = _python(spec)
-    program = [python, "-c", _INSPECT, spec.module, "gunicorn", "uvicorn", "hypercorn", "granian"]
-    environment = spec.variables()
-    ended = subprocess.run(
-        program, env=environment, cwd=spec.folder, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
-    )
-    if ended.returncode:
-        said = (ended.stderr.strip().splitlines() or [f"exit code {ended.returncode}"])[-1]
-        raise ServerError(f"{spec.module} cannot be imported by {python}: {said}")
-    interface, installed = json.loads(ended.stdout.splitlines()[-1])
+    inspection = _inspect(spec)
+    python, interface = _python(spec), inspection.interface
+    installed = (*inspection.servers, *(("uwsgi",) if has_uwsgi(spec.python) else ()))
     able = _SERVERS_OF[interface]
-    if has_uwsgi(spec.python):
-        installed.append("uwsgi")
     if spec.server and spec.server not in able:
         raise ServerError(
             f"{spec.server} cannot serve {spec.module}, whose interface is {interface.upper()}: "
@@ -261,6 +279,42 @@ def with_server(spec: ServerSpec) -> ServerSpec:
         package = "pyuwsgi" if wanted == "uwsgi" else wanted
         raise MissingExtraError(f"{wanted} is not installed for {python}: {python} -m pip install {package}")
     return replace(spec, server=chosen, interface=interface)
+
+
+def _inspect(spec: ServerSpec) -> _Inspection:
+    """Import the application in a process of its own, and end all that it leaves: children and daemons too.
+
+    Raises ServerError with the reason where it cannot be imported within spec.start_timeout_s.
+    """
+    scratch, limit_s = new_scratch_path("placebench-import-"), spec.start_timeout_s
+    log, found = scratch / "import.log", scratch / "found.json"
+    installable = ("gunicorn", "uvicorn", "hypercorn", "granian")
+    argv = [_python(spec), "-c", _INSPECT, spec.module, str(limit_s), str(found), *installable]
+    child_spec = ChildSpec("import", argv, env=spec.variables(), cwd=spec.folder, log=log, remove=scratch, adopts=True)
+    with start_child(child_spec) as child:
+        try:
+            exit_code = child.wait(limit_s + _IMPORT_GRACE_S)
+        except TimeoutError:
+            exit_code = -signal.SIGKILL
+        inspection = read_json(found, _Inspection, error=ServerError) if found.exists() else None
+        output = log.read_text(errors="replace")
+    if inspection is None and (stacks := re.split(r"^Timeout \(.*$", output, flags=re.MULTILINE))[1:]:
+        frames = [frame for frame in _FRAME.finditer(stacks[-1].rpartition("\n\n")[2]) if _is_its_own(frame["file"])]
+        where = "; it was at {file}:{line} in {function}".format_map(frames[0]) if frames else ""
+        raise ServerError(
+            f"{spec.module}: importing it did not end within {limit_s:g} s{where}: "
+            "let it wait for nothing while it is imported, or allow more by start_timeout_s"
+        )
+    if inspection is None:
+        inspection = _Inspection(error=(output.strip().splitlines() or [f"exit code {exit_code}"])[-1])
+    if inspection.error:
+        raise ServerError(f"{spec.module} cannot be imported by {argv[0]}: {inspection.error}")
+    return inspection
+
+
+def _is_its_own(file: str) -> bool:
+    """Whether a frame is the application's, or of a package that it uses, and not Python's."""
+    return not file.startswith("<") and ("/site-packages/" in file or not re.search(r"/lib/python3[^/]*/", file))
 
 
 def _require(server: str, spec: ServerSpec) -> None:

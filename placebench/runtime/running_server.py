@@ -192,8 +192,9 @@ class RunningServer(ABC):
             if self._child.poll() is not None:
                 raise self._start_error()
             if time.monotonic() > give_up_at:
-                waited = f"{self._awaited()} within {self._spec.start_timeout_s:g} s"
-                raise ServerError(f"{waited} of the start of {self.name}; {self._log.end()}")
+                waited = f"{self._awaited()} within {self._spec.start_timeout_s:g} s of the start of {self.name}"
+                more = "ready names another path, and start_timeout_s allows more time"
+                raise ServerError(f"{waited}: {more}; {self._log.end()}")
             time.sleep(POLL_S)
         if self._child.poll() is not None:  # what responds is another one's
             raise self._start_error()

@@ -315,3 +315,71 @@ def test_ipv6_is_served(served: Served) -> None:
 
     assert server.url.startswith("http://[::1]:")
     assert get(server.url, "/").status == 200
+
+
+LEAVES = {
+    "thread": "threading.Thread(target=threading.Event().wait).start()",
+    "child": "subprocess.Popen(['sleep', SECONDS])",
+    "daemon": "subprocess.Popen(['setsid', 'sleep', SECONDS])",
+    "silent daemon": "subprocess.Popen(['setsid', 'sleep', SECONDS], **{name: subprocess.DEVNULL for name in STREAMS})",
+    "exit hook": "atexit.register(print, 'bye')",
+    "failing exit hook": "atexit.register(int, 'bye')",
+    "output": "print('hello'); print('[1]', file=sys.stderr)",
+    "no output": "os.close(1); os.close(2)",
+    "worker process": "multiprocessing.get_context('fork').Process(target=time.sleep, args=(int(SECONDS),)).start()",
+}
+LEAVING = """
+import atexit, multiprocessing, os, pathlib, subprocess, sys, threading, time
+STREAMS = ("stdin", "stdout", "stderr")
+SECONDS = "{seconds}"
+{leaves}
+atexit.register(pathlib.Path("exited").touch)
+def application(environ, start_response): ...
+"""
+
+
+@pytest.mark.parametrize("leaves", LEAVES)
+def test_what_an_import_leaves_neither_delays_nor_outlives_it(
+    of_shop: Callable[..., ServerSpec], tmp_path: Path, leaves: str
+) -> None:
+    """Threads, children, daemons and output at the import; exit hooks are called, and no process is left."""
+    seconds = str(317_000 + list(LEAVES).index(leaves))
+    (tmp_path / "leaving.py").write_text(LEAVING.format(seconds=seconds, leaves=LEAVES[leaves]))
+    found = with_server(of_shop(module="leaving:application"))
+
+    assert (found.interface, found.server, (tmp_path / "exited").exists()) == ("wsgi", "uwsgi", True)
+    assert [each.pid for each in psutil.process_iter(["cmdline"]) if seconds in (each.info["cmdline"] or [])] == []
+    assert {path.name for path in tmp_path.iterdir()} - {"__pycache__"} == {"shop.py", "leaving.py", "exited"}
+
+
+def test_an_import_that_does_not_end_is_one_line(of_shop: Callable[..., ServerSpec], tmp_path: Path) -> None:
+    """It says how long was waited, where the application was, and what to set."""
+    (tmp_path / "waiting.py").write_text("import time\n\ndef connect():\n    time.sleep(317)\n\nconnect()\n")
+
+    with pytest.raises(ServerError) as caught:
+        with_server(of_shop(module="waiting:application", start_timeout_s=1.0))
+    assert str(caught.value).startswith(
+        f"waiting:application: importing it did not end within 1 s; it was at {tmp_path}/waiting.py:4 in connect: "
+    )
+    assert str(caught.value).endswith("start_timeout_s")
+
+
+@pytest.mark.parametrize(
+    ("code", "reason"),
+    [
+        ("raise SystemExit(3)", "SystemExit: 3"),
+        ("import os; os._exit(3)", "exit code 3"),
+        ("import os; print('no licence', flush=True); os._exit(3)", "no licence"),
+        ("import os, signal; os.kill(os.getpid(), signal.SIGKILL)", "exit code -9"),
+        ("import atexit; atexit.register(print, 'bye')\nraise ValueError('two\\nlines')", "ValueError: two lines"),
+    ],
+)
+def test_an_import_that_fails_is_one_line(
+    of_shop: Callable[..., ServerSpec], tmp_path: Path, code: str, reason: str
+) -> None:
+    """The reason is the exception, or else the last thing that was printed."""
+    (tmp_path / "failing.py").write_text(code)
+
+    with pytest.raises(ServerError) as caught:
+        with_server(of_shop(module="failing:application"))
+    assert str(caught.value) == f"failing:application cannot be imported by {sys.executable}: {reason}"
