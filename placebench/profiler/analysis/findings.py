@@ -120,7 +120,8 @@ def _n_plus_one(statements: _Statements, recording: RecordingData, limits: Limit
     if first.kind != "read":
         yield _write_loop(different, f"{most} times{_where(recording)}")
         return
-    title = f"{most} times{_where(recording)} from one line, with different values"
+    values = "" if any(each.repeated is None for each in different) else ", with different values"
+    title = f"{most} times{_where(recording)} from one line{values}"
     advice = "load all at once: a join, an IN list, or an ORM's eager loading (selectinload, prefetch_related)"
     if first.caller is None and first.repeated is None:  # a light recording has neither lines nor values
         title = f"{most} times{_where(recording)}; mode full records from where, and whether with other values"
@@ -196,7 +197,8 @@ def _cache_misses(statements: _Statements, _recording: RecordingData, limits: Li
     """Statements that SQLAlchemy compiled again because its statement cache did not have them."""
     # What a setting says cannot be bound.
     missed = [each for each in statements if each.cache_hit is False and each.kind != "setting"]
-    if len(missed) >= limits.cache_misses:
+    # Each engine has a cache of its own, which has to compile a statement once.
+    if max(Counter(each.engine for each in missed).values(), default=0) >= limits.cache_misses:
         yield _finding(
             "statement-cache miss",
             f"{len(missed)} of {len(statements)} executions were not in SQLAlchemy's statement cache",

@@ -10,10 +10,15 @@ import time
 from collections.abc import Callable
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
-from weakref import ref
+from weakref import WeakKeyDictionary, ref
 
 from placebench import units
-from placebench.profiler.capture.connection_state import ConnectionState, database_address, driver_connection
+from placebench.profiler.capture.connection_state import (
+    ConnectionState,
+    database_address,
+    database_identity,
+    driver_connection,
+)
 from placebench.profiler.capture.options import Clock, Clocks, Options, inside_event_loop
 from placebench.profiler.capture.pending_statement import PendingStatement, RecordingContext
 from placebench.profiler.model.recording_data import RecordingData
@@ -58,6 +63,7 @@ class ActiveRecording(RecordingContext):
         self._connections: dict[int, ConnectionState] = {}
         self.known_state: Callable[[int], ConnectionState | None] = self._connections.get
         self._states: list[ConnectionState] = []
+        self._engines: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
         self._kept: list[object] = []
         self._cpu = clocks.cpu
         self._thread = threading.get_ident()
@@ -97,9 +103,11 @@ class ActiveRecording(RecordingContext):
             state = self.connection_state(connection)
         else:
             meter = getattr(connection, "placebench_meter", None) if self.options.counts_bytes else None
-            numbered = () if connection is None else (self._connection_count + 1, database_address(connection))
-            self._connection_count += connection is not None
-            state = ConnectionState(meter, *numbered)
+            state = ConnectionState(meter)
+            if connection is not None:
+                self._connection_count += 1
+                state.number, state.database = self._connection_count, database_address(connection)
+                state.identity = database_identity(connection, state.database, state.number)
             self._states.append(state)
         key, connections = id(dbapi_connection), self._connections
         if dbapi_connection is not None:
@@ -108,6 +116,10 @@ class ActiveRecording(RecordingContext):
             except TypeError:  # an object without weak references stays until the recording has ended
                 self._kept.append(dbapi_connection)
         return connections.setdefault(key, state)
+
+    def engine_number(self, dialect: Any) -> int:
+        """The number of an engine in this recording, by its dialect."""
+        return self._engines.setdefault(dialect, len(self._engines) + 1)
 
     def start_statement(self, dbapi_connection: object, sql: str, step: str | None = None) -> PendingStatement:
         """A new statement, or with *step* a transaction step, on that connection; kept unless the recording is full."""
@@ -164,8 +176,10 @@ class ActiveRecording(RecordingContext):
         if measured and self._clock_works:
             recording.sql_s, recording.gc_s, recording.gc_collections = self.sql_s(), self.gc_s, self.gc_collections
             recording.overhead_s = self.overhead_s
-        recording.statements = [pending.to_statement(self.started) for pending in self.statements]
-        recording.transactions = [pending.to_transaction(self.started) for pending in self.steps]
+        # What was prepared and never executed is no statement.
+        steps = sorted((*self.steps, *(each for each in self.statements if each.step)), key=lambda each: each.started)
+        recording.statements = [pending.to_statement(self.started) for pending in self.statements if not pending.step]
+        recording.transactions = [pending.to_transaction(self.started) for pending in steps]
         recording.spans = [Span(label, start - self.started, end - start) for label, start, end in self.spans]
         recording.checkouts = tuple(pending.to_checkout(self.started) for pending in self.checkouts)
         recording.timeline = (RecordedRequest(self.name, self.started_unix_s, self.elapsed_s),)

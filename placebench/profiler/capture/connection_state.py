@@ -8,6 +8,7 @@ import _socket
 import os
 import socket
 import struct
+from collections.abc import Hashable
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -111,12 +112,22 @@ def _address_of(connection: Any) -> DatabaseAddress | None:
     return DatabaseAddress(system)
 
 
+def database_identity(connection: Any, address: DatabaseAddress | None, number: int) -> Hashable:
+    """What the connections to one database share; the *number* of a connection whose database may be its own.
+
+    Such is a database of SQLite's in memory.
+    """
+    file = getattr(connection, "placebench_file", None)
+    return (address, file) if file or (address is not None and address.name) else number
+
+
 class ConnectionState:
     """What one pooled connection did within one recording.
 
     measured_s: all seconds charged to anything on this connection, so that nested statements are not counted twice.
     pool_wait_s: the wait of this checkout, which its first statement takes: the next ones get 0.
     plans: where the server's plans arrive; None if none will.
+    identity: equal for connections to the same database.
     quiet: whether there is nothing to read after a round trip: no bytes, no plans.
     number: among those of its recording, 1 for the first; None for what ran without a connection.
     """
@@ -125,6 +136,7 @@ class ConnectionState:
         "_meter",
         "_read",
         "database",
+        "identity",
         "measured_s",
         "number",
         "plans",
@@ -139,6 +151,7 @@ class ConnectionState:
         self._meter = meter
         self.number: int | None = number
         self.database: DatabaseAddress | None = database
+        self.identity: Hashable = database
         self._read = (0, 0)
         self.quiet: bool = meter is None
         self.read_bytes()

@@ -27,7 +27,9 @@ _LOG = logging.getLogger("placebench.profiler")
 _PING = re.compile(r"\s*(?:select\s+1\s*)?;?\s*\Z", re.IGNORECASE)
 
 LONGEST_PARAMETERS = 1000
-_ENDS = ("COMMIT", "ROLLBACK", "PING")
+# What a pool does with a connection that is in no transaction.
+_OUTSIDE = ("PING", "RESET")
+_ENDS = ("COMMIT", "ROLLBACK", *_OUTSIDE)
 
 
 def while_recording(hook: Callable[..., None]) -> Callable[..., None]:
@@ -110,13 +112,15 @@ class DriverRecorder:
         return cursor.placebench_pending
 
     @guarded
-    def driver_values(self, pending: PendingStatement, sql: str, values: object) -> None:
+    def driver_values(
+        self, pending: PendingStatement, sql: str, values: object, cursor: TimedCursor | None = None
+    ) -> None:
         """Compare a statement and its values, as the driver takes them, with those before; not in mode light."""
         recording = pending.recording
         if recording is None or recording.options.mode == "light":  # None of a statement that is only counted
             return
         if statement_kind(sql) == "read":
-            pending.repeated = recording.duplicates.is_repeated(sql, values)
+            pending.compare(sql, values, cursor)
         else:
             recording.duplicates.add_write(written_table(sql))
             pending.repeated = False
@@ -160,7 +164,7 @@ class DriverRecorder:
         state = recording.connection_state(connection)
         if step == "BEGIN":
             self._begin_transaction(recording, state)
-        elif step != "PING" and state.transaction is None and not connection.in_a_transaction():
+        elif step not in _OUTSIDE and state.transaction is None and not connection.in_a_transaction():
             return None
         pending = recording.start_statement(connection, step, step)
         # Statistics count, recorded or not, what ends a transaction of the driver's.
@@ -220,7 +224,7 @@ class DriverRecorder:
         pending.compile_s = 0.0
         locate(pending, text)
         if step is None:
-            self.driver_values(pending, text, values)
+            self.driver_values(pending, text, values, cursor if isinstance(cursor, TimedCursor) else None)
         pending.hand_over()
         return pending
 

@@ -381,7 +381,7 @@ class Hooks(DriverRecorder):
             if timed is not None:
                 timed.placebench_pending = pending
             pending.fingerprint = info.fingerprint
-            pending.cache_hit = None if compiled is None else getattr(context, "cache_hit", None) is _CACHE_HIT
+            pending.cache_hit = _is_cached(recording, pending, compiled, context)
             if execution is not None:
                 execution.start(pending, compiled, fairy)
             if state.pool_wait_s is not None and info.step is None:
@@ -389,7 +389,7 @@ class Hooks(DriverRecorder):
             if info.writes:
                 _count_batches(pending, context)
             if mode != "light":
-                _describe(pending, info, statement, parameters)
+                _describe(pending, info, statement, parameters, timed)
         except Exception as error:  # noqa: BLE001  whatever it is, it must not become the application's
             self.report_failure(error)
         return pending if timed is None or recording.options.explain else None
@@ -563,6 +563,14 @@ def _dbapi_connection(connection: Connection) -> object | None:
     return None if connection.closed or connection.invalidated else raw_connection(connection.connection)
 
 
+def _is_cached(recording: ActiveRecording, pending: PendingStatement, compiled: Any, context: Any) -> bool | None:
+    """Whether SQLAlchemy had the compiled form, else for which engine it had not; None of text."""
+    if compiled is None or getattr(context, "cache_hit", None) is _CACHE_HIT:
+        return None if compiled is None else True
+    pending.engine = recording.engine_number(context.dialect)
+    return False
+
+
 def _count_batches(pending: PendingStatement, context: Any) -> None:
     """Number the statements of an INSERT of many values, of which only the first one was looked up."""
     if getattr(context, "execute_style", None) is _INSERTMANYVALUES:
@@ -571,7 +579,9 @@ def _count_batches(pending: PendingStatement, context: Any) -> None:
             pending.cache_hit = None
 
 
-def _describe(pending: PendingStatement, info: _StatementInfo, statement: str, parameters: object) -> None:
+def _describe(
+    pending: PendingStatement, info: _StatementInfo, statement: str, parameters: object, cursor: TimedCursor | None
+) -> None:
     """Fill in what all modes but light know of a statement before it runs."""
     recording = pending.recording
     # Below are three functions of ours and three or more of SQLAlchemy's.
@@ -580,7 +590,7 @@ def _describe(pending: PendingStatement, info: _StatementInfo, statement: str, p
         recording.duplicates.add_write(info.table)
         pending.repeated = False
     elif info.step is None:
-        pending.repeated = recording.duplicates.is_repeated(statement, parameters)
+        pending.compare(statement, parameters, cursor)
     pending.key = info.key
     pending.relationship = info.relationship
     if recording.options.parameters:

@@ -4,12 +4,12 @@ The main classes are `PendingStatement`, `RecordingContext` (what all pending st
 `_DuplicateDetector` (statements that run again with equal values, rows that are fetched again).
 """
 
-import marshal
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import TYPE_CHECKING, Any, Concatenate, NamedTuple, ParamSpec, Protocol, TypeVar
 
 from placebench.profiler.capture.connection_state import ConnectionState
 from placebench.profiler.capture.options import Clock, Options
+from placebench.profiler.capture.sent_values import comparable
 from placebench.profiler.model.fingerprint import redacted
 from placebench.profiler.model.plan import PlanNode, read_plan
 from placebench.profiler.model.statement import Caller, Statement, Transaction
@@ -81,22 +81,17 @@ class _DuplicateDetector:
         for name in [name for name in self._rows if name.rpartition(".")[2].lower() == table]:
             del self._rows[name]
 
-    def is_repeated(self, sql: str, parameters: Any) -> bool | None:
-        """Whether this read ran with these values since its tables were written; None for values without a hash."""
+    def is_repeated(self, sql: str, values: bytes | str | None, database: Hashable) -> bool | None:
+        """Whether this read ran with these values since its tables were written; None if they are not known.
+
+        values: in a form that is equal for equal values. database: where it reads; another one has other rows.
+        """
+        if values is None:
+            return None
         if self._writes:
             lowered = sql.lower()
             sql += str([times for table, times in self._writes.items() if table in lowered])
-        values = tuple(parameters.values()) if isinstance(parameters, dict) else parameters
-        try:
-            try:
-                # Equal where values are, as their hashes are not: that of -1 is that of -2. Version 2 is the last one
-                # without marks of what is in memory only once.
-                shown: bytes | str = marshal.dumps(values, 2)
-            except ValueError:  # a date, a decimal number, a value of the application's own class
-                shown = repr(values)
-            key = hash((sql, shown))
-        except Exception:  # noqa: BLE001  a value of the application's own class, which cannot be shown
-            return None
+        key = hash((sql, values, database))
         repeated = key in self._statements
         if not repeated and len(self._statements) < _MOST_KEYS:
             self._statements.add(key)
@@ -118,6 +113,16 @@ class _DuplicateDetector:
             self._kept += len(new)
             firsts.update(dict.fromkeys(new, statement))
         return sum(firsts[key] != statement for key in known)
+
+
+class _SendingCursor(Protocol):
+    """A cursor that knows what it has sent."""
+
+    def will_be_asked(self) -> None:
+        """Get ready for `sent` before the next execute."""
+
+    def sent(self) -> bytes | str | None:
+        """What the driver sent last, values included; None if the driver does not tell."""
 
 
 class RecordingContext:
@@ -189,7 +194,12 @@ class PendingStatement:
     bytes_sent: int | None = None
     bytes_received: int | None = None
     cache_hit: bool | None = None
+    engine: int | None = None
+    unsent: tuple[str, _SendingCursor] | None = None
+    """The text and the cursor of a read whose values can be compared only once they have been sent."""
     executions = 1
+    iterated = 0
+    """Rows that came by iteration."""
     clock: Clock
     started: float
     entered: float
@@ -243,6 +253,8 @@ class PendingStatement:
             recording.add_leaf(self.entered, now, self._shown, "sql", self)
         if rows is not None and 0 <= rows < NO_COUNT:
             self.row_count = rows
+        if self.unsent is not None:
+            self._compare_sent(*self.unsent)
         if round_trips is None:
             return
         if connection.quiet:
@@ -307,6 +319,24 @@ class PendingStatement:
         if self.recording.options.parameters:
             self.error = f"{self.error}: {_message(error)}"
 
+    def compare(self, sql: str, values: object, cursor: _SendingCursor | None = None) -> None:
+        """Note whether this read ran before with equal values; *cursor* tells those that cannot be compared yet."""
+        shown = comparable(values)
+        if shown is None and cursor is not None:
+            self.unsent = sql, cursor
+            cursor.will_be_asked()
+        self.repeated = self.recording.duplicates.is_repeated(sql, shown, self.connection.identity)
+
+    def _compare_sent(self, sql: str, cursor: _SendingCursor) -> None:
+        """Note whether this read ran before, by what the driver sent; of an executemany that is the last part only."""
+        self.unsent = None  # the cursor's life is the application's
+        try:
+            sent, identity = cursor.sent(), self.connection.identity
+            if self.error is None and self.executions == 1:
+                self.repeated = self.recording.duplicates.is_repeated(sql, sent, identity)
+        except Exception as error:  # noqa: BLE001  called inside of the application's own calls
+            self.recording.report_failure(error)
+
     def add_plan(self, text: str, milliseconds: float) -> None:
         """The server sent a plan for it; of an executemany the most expensive one is kept."""
         self.plans += 1
@@ -367,6 +397,7 @@ class PendingStatement:
             batch=self.batch,
             connection=self.connection.number,
             database=self.connection.database,
+            engine=self.engine,
         )
 
     def to_transaction(self, origin: float) -> Transaction:

@@ -66,7 +66,7 @@ class StatisticsCollector:
         """Count the statements and transaction steps of a recording that has ended, each of them once."""
         if os.getpid() != self._pid:
             self._start_anew()
-        ended = [(each, each.fingerprint, each.sql) for each in statements]
+        ended = [(each, each.fingerprint, each.sql) for each in statements if not each.step]
         ended += [(each, each.step, each.step) for each in steps if each.step in _COUNTED_STEPS]
         for each, name, text in ended:
             if not each.counted and each.execute_s is not None:

@@ -15,18 +15,26 @@ from typing import Any
 
 from placebench.profiler.capture.connection_state import SocketMeter, socket_meter
 from placebench.profiler.capture.pending_statement import PendingStatement
+from placebench.profiler.capture.sent_values import UNKNOWN
 from placebench.profiler.drivers.base import (
     AdaptedConnection,
     CallRecorder,
     NetworkCursor,
     Replace,
+    TimedCall,
     TimedConnection,
     TimedCursor,
     time_adapter,
 )
 
 _COUNT = re.compile(r"\d+\Z")
+# What asyncpg's pool sends when a connection comes back: it writes no row, and reads none.
+_RESET = re.compile(
+    r"\s*(?:select pg_advisory_unlock_all\(\);\s*)?(?:close all;\s*)?(?:unlisten \*;\s*)?reset all;\s*\Z",
+    re.IGNORECASE,
+)
 _MOST_KEPT = 100
+_PREPARE = "PREPARE STATEMENT"
 
 
 class _AsyncpgCursor(NetworkCursor):
@@ -206,11 +214,16 @@ class _TimedProtocol(TimedConnection):
 
     async def query(self, query: Any, *args: Any, **kwargs: Any) -> Any:
         """A statement without parameters, or several; its response is their last status."""
+        if _RESET.match(query):
+            with TimedCall(self._recorder.driver_step(self, "RESET"), 1):
+                return await self._protocol.query(query, *args, **kwargs)
         return await self._timed(self._start(query), self._protocol.query, query, *args, **kwargs)
 
     async def prepare(self, name: Any, query: Any, *args: Any, **kwargs: Any) -> Any:
-        """The preparation of a statement: a round trip of its first execution."""
-        pending = self._start(query)
+        """The preparation of a statement: a round trip of its first execution, or a step if it is never executed."""
+        pending = self._start(query, UNKNOWN)
+        if pending is not None:
+            pending.step = _PREPARE
         state = await self._timed(pending, self._protocol.prepare, name, query, *args, **kwargs)
         if pending is not None:
             _remember(self._prepared, query, pending)
@@ -225,7 +238,7 @@ class _TimedProtocol(TimedConnection):
 
     async def bind_execute_many(self, state: Any, *args: Any, **kwargs: Any) -> Any:
         """The execution for each of many parameters, which are sent without waiting."""
-        pending = self._executed(state.query, None)
+        pending = self._executed(state.query, UNKNOWN)
         return await self._timed(pending, self._protocol.bind_execute_many, state, *args, **kwargs)
 
     async def bind(self, state: Any, args: Any, portal_name: str, *rest: Any, **kwargs: Any) -> Any:
@@ -272,6 +285,7 @@ class _TimedProtocol(TimedConnection):
         prepared = self._prepared.pop(query, None)
         if prepared is None or prepared.recording is not self._recorder.current.get():
             return self._start(query, values)
+        prepared.step = None
         self._recorder.driver_values(prepared, query, values)
         prepared.enter()
         return prepared

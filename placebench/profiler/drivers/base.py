@@ -4,11 +4,10 @@ The main classes are `TimedCursor` (and `NetworkCursor`, which counts round trip
 makes a driver's timed class. They need no SQLAlchemy: whoever implements `CallRecorder` gets each call.
 """
 
-import itertools
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar
 
 from placebench.profiler.capture.active_recording import ActiveRecording, CurrentRecording
@@ -19,6 +18,7 @@ from placebench.profiler.capture.statistics_collector import StatisticsCollector
 _T = TypeVar("_T")
 _OFTEN_CALLED = ("cursor", "execute", "fetchone", "fetchall", "close")
 """The driver's own methods, as `placebench_execute` and so on, of a timed class."""
+_END = object()
 _COPY_IN = re.compile(r"\bfrom\s+stdin\b", re.IGNORECASE)
 
 
@@ -124,6 +124,10 @@ def timed_class(mixin: type, base: Any, recorder: CallRecorder) -> Any:
         body: dict[str, Any] = {"placebench_recorder": recorder, "placebench_driver_class": base}
         # What super() would look up anew in each call, which takes as long as a short call itself.
         body |= {f"placebench_{call}": getattr(base, call) for call in _OFTEN_CALLED if hasattr(base, call)}
+        for name in ("__next__", "__anext__"):  # only of a cursor that is an iterator without the profiler too
+            timed = getattr(mixin, f"placebench_timed{name}", None)
+            if timed is not None and hasattr(base, name):
+                body |= {name: timed, f"placebench{name}": getattr(base, name)}
         if base.__dictoffset__ or "__slots__" in vars(mixin):
             body["__slots__"] = ()  # the same layout: an object's class can be replaced by the timed one
         recorder.timed_classes[key] = type(name, (mixin, base), body)
@@ -139,6 +143,7 @@ class TimedCursor:
     placebench_fetchone: Callable[[], Any]
     placebench_fetchall: Callable[[], Any]
     placebench_close: Callable[[], Any]
+    placebench__next__: Callable[[], Any]
     fetches_remotely: ClassVar[bool] = False
     """Whether a fetch may be a round trip."""
     rowcount: int
@@ -201,29 +206,46 @@ class TimedCursor:
         return row
 
     def __iter__(self) -> Iterator[Any]:
-        rows: Iterator[Any] = super().__iter__()  # type: ignore[misc]
+        rows: Any = super().__iter__()  # type: ignore[misc]
         pending = self.placebench_pending
-        return rows if pending is None else self._timed_rows(rows, pending)
+        if rows is self and pending is None:  # an idle profiler must not cost a call per row
+            return iter(self.placebench__next__, _END)
+        if pending is None or hasattr(self, "__next__"):  # which is timed, and where the rows come from
+            return rows  # type: ignore[no-any-return]
+        return self._timed_rows(rows, pending)
 
     def _timed_rows(self, rows: Iterator[Any], pending: PendingStatement) -> Iterator[Any]:
         """The same *rows*, each of them a fetch."""
-        for count in itertools.count():
-            trips = self.trips_of_row(count)
-            pending.enter()
-            try:
-                row = next(rows)
-            except StopIteration:
+        with suppress(StopIteration):
+            while True:
+                yield self._timed_row(rows.__next__, pending)
+
+    def placebench_timed__next__(self) -> Any:
+        """The driver's `__next__`, timed."""
+        pending = self.placebench_pending
+        return self.placebench__next__() if pending is None else self._timed_row(self.placebench__next__, pending)
+
+    def _timed_row(self, fetch: Callable[[], Any], pending: PendingStatement) -> Any:
+        """The next row of an iteration, which *fetch* gets; raises StopIteration after the last one."""
+        trips = self.trips_of_row(pending.iterated)
+        began = pending.clock()
+        try:
+            row = fetch()
+        except BaseException as error:
+            pending.entered = began
+            if isinstance(error, StopIteration):
                 pending.leave_fetch((), self.trips_of_end(trips))
-                return
-            except BaseException as error:
+            else:
                 pending.leave_fetch((), trips)
                 pending.set_error(error)
-                raise
-            if trips or not count:
-                pending.leave_fetch((row,), trips)
-            else:
-                pending.leave_row(row, pending.clock() - pending.entered)
-            yield row
+            raise
+        if trips or not pending.iterated:
+            pending.entered = began
+            pending.leave_fetch((row,), trips)
+        else:
+            pending.leave_row(row, pending.clock() - began)
+        pending.iterated += 1
+        return row
 
     def fetchmany(self, *args: Any, **kwargs: Any) -> Any:
         """The driver's fetchmany, timed."""
@@ -245,6 +267,13 @@ class TimedCursor:
         rows = fetched if type(fetched) is list else _sized(fetched)
         pending.leave_fetch(rows, self.trips_of_fetch() if self.fetches_remotely else None)
         return fetched
+
+    def will_be_asked(self) -> None:
+        """Get ready for `sent` before the next execute."""
+
+    def sent(self) -> bytes | str | None:
+        """What the driver sent last, values included; None if it does not tell."""
+        return None
 
     def timing_fetch(self) -> TimedFetch:
         """Around a fetch that is not written out."""

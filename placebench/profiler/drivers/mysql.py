@@ -10,7 +10,14 @@ from importlib import import_module
 from typing import Any, ClassVar
 
 from placebench.profiler.capture.connection_state import SocketMeter, socket_meter
-from placebench.profiler.drivers.base import CallRecorder, Replace, TimedConnection, TimedCursor, timed_class
+from placebench.profiler.drivers.base import (
+    CallRecorder,
+    Replace,
+    TimedConnection,
+    TimedCursor,
+    count_sets,
+    timed_class,
+)
 
 _IN_TRANSACTION = 1  # SERVER_STATUS_IN_TRANS of the protocol
 
@@ -61,8 +68,13 @@ def _patch(recorder: CallRecorder, replace: Replace, package: str) -> None:
 class _MySqlCursor(TimedCursor):
     """Its executemany runs executes of its own, and a streaming cursor's fetchall fetches one by one."""
 
+    _executed: bytes | str | None = None
     placebench_executes: int | None = None
     placebench_fetches_all = False
+
+    def sent(self) -> bytes | str | None:
+        """The text with its values."""
+        return self._executed
 
     def execute(self, sql: Any, *args: Any, **kwargs: Any) -> Any:
         """The driver's execute, timed, or counted as a part of an executemany."""
@@ -73,7 +85,7 @@ class _MySqlCursor(TimedCursor):
 
     def executemany(self, sql: Any, parameters: Any, *args: Any, **kwargs: Any) -> Any:
         """The driver's executemany, timed: a round trip for each long INSERT, or for each set of parameters."""
-        call = self.timing(sql, 0, parameters)
+        call = self.timing(sql, 0, parameters, executions=count_sets(parameters))
         self.placebench_executes = 0
         with call:
             try:
@@ -95,8 +107,10 @@ class _MySqlCursor(TimedCursor):
         finally:
             self.placebench_fetches_all = False
 
+    # An iteration consists of fetchones, which are timed.
+    placebench_timed__next__ = None  # type: ignore[assignment]
+
     def __iter__(self) -> Iterator[Any]:
-        # An iteration consists of fetchones.
         rows: Iterator[Any] = super(TimedCursor, self).__iter__()  # type: ignore[misc]
         return rows
 

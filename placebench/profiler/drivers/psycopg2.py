@@ -69,6 +69,11 @@ class _Psycopg2Cursor(TimedCursor):
     """psycopg2 sends a BEGIN before the first statement of a transaction, and each executemany parameter set alone."""
 
     connection: Any
+    query: bytes | None
+
+    def sent(self) -> bytes | None:
+        """The text with its values."""
+        return self.query
 
     def copy_expert(self, sql: Any, *args: Any, **kwargs: Any) -> Any:
         """psycopg2's COPY, timed."""

@@ -7,8 +7,9 @@ is subclassed, never replaced, and whatever the application does in `do_connect`
 
 import functools
 import itertools
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+import marshal
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
 from functools import cached_property
 from typing import Any
 from weakref import ref
@@ -22,7 +23,6 @@ from placebench.profiler.drivers.base import (
     Replace,
     TimedConnection,
     TimedCursor,
-    TimedFetch,
     count_sets,
     timed_class,
 )
@@ -36,6 +36,27 @@ class _PsycopgCursor(NetworkCursor):
 
     connection: Any
     name: str
+    itersize: int
+    _convert_query: Callable[..., Any]
+    _iter_rows: list[Any] | None
+    _page_pos: int
+    placebench_query: Any
+
+    def will_be_asked(self) -> None:
+        """Keep the next query, which psycopg itself does not keep where the server has it prepared."""
+        convert = self._convert_query
+
+        def convert_and_keep(*args: Any) -> Any:
+            self.placebench_query = convert(*args)
+            return self.placebench_query
+
+        self._convert_query = convert_and_keep
+
+    def sent(self) -> bytes | None:
+        """The text, and the values as they were adapted."""
+        vars(self).pop("_convert_query", None)
+        query = vars(self).pop("placebench_query", None)
+        return None if query is None else marshal.dumps((query.query, tuple(query.params or ())), 2)
 
     def execute(self, sql: Any, *args: Any, **kwargs: Any) -> Any:
         """The driver's execute, timed."""
@@ -80,6 +101,13 @@ class _PsycopgCursor(NetworkCursor):
         rows = itertools.chain((first,), rows)
         yield from rows if pending is None else self._timed_rows(rows, pending)
 
+    def trips_of_row(self, count: int) -> int:
+        """A server-side cursor asks for a page, which psycopg 3.3 keeps, when it has none or a full one is read."""
+        if not self.is_server_side() or not hasattr(self, "_page_pos"):
+            return super().trips_of_row(count)
+        page = self._iter_rows
+        return int(page is None or self._page_pos >= len(page) >= self.itersize)
+
     def is_server_side(self) -> bool:
         """Whether this is a server-side cursor."""
         return bool(getattr(self, "name", ""))
@@ -98,6 +126,8 @@ class _PsycopgCursor(NetworkCursor):
 
 class _PsycopgAsyncCursor(_PsycopgCursor):
     """A client-side or server-side cursor of an async connection: each of its calls is awaited."""
+
+    placebench__anext__: Callable[[], Awaitable[Any]]
 
     async def execute(self, sql: Any, *args: Any, **kwargs: Any) -> Any:
         """The driver's execute, timed."""
@@ -131,10 +161,13 @@ class _PsycopgAsyncCursor(_PsycopgCursor):
         with self.timing_fetch() as fetch:
             return fetch.rows(await super(TimedCursor, self).fetchall())  # type: ignore[misc]
 
-    async def __aiter__(self) -> AsyncIterator[Any]:
-        rows = super(TimedCursor, self).__aiter__()  # type: ignore[misc]
-        async for row in self._timed_async_rows(rows, itertools.count()):
-            yield row
+    def __aiter__(self) -> AsyncIterator[Any]:
+        rows: AsyncIterator[Any] = super(TimedCursor, self).__aiter__()  # type: ignore[misc]
+        return rows if hasattr(self, "__anext__") else self._timed_async_rows(rows)
+
+    async def placebench_timed__anext__(self) -> Any:
+        """The driver's `__anext__`, timed."""
+        return await self._timed_async_row(self.placebench__anext__)
 
     async def stream(self, query: Any, *args: Any, **kwargs: Any) -> AsyncIterator[Any]:  # type: ignore[override]
         """The driver's stream, timed: the first row comes with the execution."""
@@ -144,20 +177,35 @@ class _PsycopgAsyncCursor(_PsycopgCursor):
         if first is _END:
             return
         if self.placebench_pending is not None:
-            self.placebench_pending.fetched_rows = 1
+            self.placebench_pending.fetched_rows = self.placebench_pending.iterated = 1
         yield first
-        async for row in self._timed_async_rows(rows, itertools.count(1)):
+        async for row in self._timed_async_rows(rows):
             yield row
 
-    async def _timed_async_rows(self, rows: AsyncIterator[Any], counts: Iterator[int]) -> AsyncIterator[Any]:
+    async def _timed_async_rows(self, rows: AsyncIterator[Any]) -> AsyncIterator[Any]:
         """The same *rows*, each of them a fetch."""
-        for count in counts:
-            with TimedFetch(self.placebench_pending, functools.partial(self.trips_of_row, count)) as fetch:
-                row = await anext(rows, _END)
-                fetch.row(None if row is _END else row)
-            if row is _END:
-                return
-            yield row
+        with suppress(StopAsyncIteration):
+            while True:
+                yield await self._timed_async_row(rows.__anext__)
+
+    async def _timed_async_row(self, fetch: Callable[[], Awaitable[Any]]) -> Any:
+        """The next row of an iteration, which *fetch* gets; raises StopAsyncIteration after the last one."""
+        pending = self.placebench_pending
+        if pending is None:
+            return await fetch()
+        trips, rows = self.trips_of_row(pending.iterated), list[Any]()
+        pending.iterated += 1
+        pending.enter()
+        try:
+            rows.append(await fetch())
+        except StopAsyncIteration:
+            raise
+        except BaseException as error:
+            pending.set_error(error)
+            raise
+        finally:
+            pending.leave_fetch(rows, trips)
+        return rows[0]
 
     async def close(self) -> None:
         """The driver's close, timed if it takes a round trip."""

@@ -1,10 +1,12 @@
 """Time inside sqlite3, which takes the class of its connection at connect: `time_sqlite`."""
 
 import functools
+import os
 import re
 import sqlite3
 import sys
 from collections.abc import Callable, Mapping, MutableMapping
+from pathlib import Path
 from typing import Any, ClassVar
 
 from placebench.profiler.drivers.base import CallRecorder, DriverConnection, Replace, TimedCursor, timed_class
@@ -80,6 +82,11 @@ class _SqliteConnection(DriverConnection[Any]):
     isolation_level: str | None
     placebench_cursor: Callable[..., Any]
     placebench_cursor_class: ClassVar[type]
+    placebench_file: str | None = None
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.placebench_file = _file_of(args[0] if args else kwargs.get("database"))
 
     def in_a_transaction(self) -> bool:
         """Whether sqlite3 has begun a transaction, which it does before the first write."""
@@ -113,3 +120,12 @@ class _SqliteConnection(DriverConnection[Any]):
         if factory is None:
             return self.placebench_cursor(self.placebench_cursor_class)
         return self.placebench_cursor(timed_class(_SqliteCursor, factory, self.placebench_recorder))
+
+
+def _file_of(database: Any) -> str | None:
+    """The file of a database; None of one in memory that belongs to its connection."""
+    name = os.fsdecode(database or "")
+    if name.startswith("file:"):
+        in_memory = ":memory:" in name or "mode=memory" in name
+        return None if in_memory and "cache=shared" not in name else name
+    return None if name in ("", ":memory:") else str(Path(name).resolve())

@@ -83,13 +83,15 @@ class Statement:
     request: which of the recordings that were merged it comes from, 1 for the first.
     redundant_rows: distinct primary keys among its rows that another statement of the same record had fetched already;
         None in mode "light", and where no primary key is among the columns.
-    repeated: whether the same text had run with the same values in the same record, and nothing was written since to a
-        table that it names; False of a write, None in mode "light".
+    repeated: whether the same text had run with the same values on the same database in the same record, and nothing
+        was written since to a table that it names; False of a write, None in mode "light" and of values that cannot be
+        compared.
     relationship: the relationship of the ORM that it loads, such as "Order.items"; None of all others.
     outer_caller: the next line of the application above the caller: who called the helper that ran the statement.
     batch: which batch of an insertmanyvalues it is, 1 for the first; None of all others.
     connection: the number of the connection in its recording, 1 for the first; None where it had none.
     database: which one the connection is to; None if the driver is not known.
+    engine: of a cache miss, the number of its SQLAlchemy engine in its recording, 1 for the first; None of all others.
     """
 
     sql: str
@@ -117,6 +119,7 @@ class Statement:
     outer_caller: Caller | None = None
     connection: int | None = None
     database: DatabaseAddress | None = None
+    engine: int | None = None
 
     @property
     def elapsed_s(self) -> float:
@@ -151,7 +154,8 @@ class Transaction:
     """One step of a connection's life beside its statements.
 
     kind: BEGIN, COMMIT, ROLLBACK, SAVEPOINT, RELEASE, ROLLBACK TO, PREPARE; and around the transactions CONNECT,
-        PING (the pool's test of a connection) and POOL TIMEOUT.
+        PING (the pool's test of a connection), RESET (what asyncpg's pool sends when a connection comes back), POOL
+        TIMEOUT, and PREPARE STATEMENT of what asyncpg prepared and did not execute.
     elapsed_s: None for a BEGIN that the driver sends with the first statement: it is inside that statement's execute_s.
     number: the transaction in its recording, 1 for the first; None outside of one.
     request: which of the recordings that were merged it comes from, 1 for the first.

@@ -24,8 +24,8 @@ TABLE = Table("t", MetaData(), Column("id", Integer, primary_key=True), Column("
 
 def statement(**fields: Any) -> Statement:
     """A statement of 1 ms from HERE."""
-    chosen = {"sql": "select ?", "fingerprint": "f", "started_s": 0.0, "caller": HERE, "execute_s": 0.001, **fields}
-    return Statement(**chosen)
+    given = {"sql": "select ?", "fingerprint": "f", "started_s": 0.0, "caller": HERE, "execute_s": 0.001}
+    return Statement(**{**given, "repeated": False, **fields})
 
 
 def kinds(*statements: Statement, **fields: Any) -> list[tuple[str, int]]:
@@ -69,7 +69,7 @@ def test_a_lazy_load_is_told_by_its_relationship() -> None:
 
 def test_a_light_recording_claims_neither_line_nor_values() -> None:
     """It has none of them, so it says how to see them."""
-    (finding,) = find(Recording("r", "light", statements=[statement(caller=None)] * 5))
+    (finding,) = find(Recording("r", "light", statements=[statement(caller=None, repeated=None)] * 5))
 
     assert finding.title == ("5 times; mode full records from where, and whether with other values")
 

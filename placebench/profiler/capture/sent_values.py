@@ -1,0 +1,66 @@
+"""Values of statements in a form that is equal for equal values: `comparable`.
+
+The `repr` of a value does not do for that. The default one holds an address, which the next object gets again; that of
+psycopg's Jsonb holds 35 characters. Values of a class that is not known here are compared by what the driver has sent
+(`TimedCursor.sent`), or not at all.
+"""
+
+import marshal
+from collections.abc import Mapping
+from enum import Enum
+from typing import Any
+
+UNKNOWN = object()
+"""Values that cannot be compared, such as those of an executemany, which are sent one after the other."""
+
+# Classes of these modules show all that they hold.
+_SHOWN = frozenset(
+    {"datetime", "decimal", "fractions", "ipaddress", "uuid", "asyncpg.pgproto.pgproto", "asyncpg.pgproto.types"}
+)
+_PLAIN = frozenset({bool, int, float, complex, str, bytes, type(None)})
+_RANGE = ("lower", "upper", "lower_inc", "upper_inc", "isempty")
+
+
+def comparable(values: Any) -> bytes | None:
+    """Bytes that are equal for equal values of one statement; None if one of them is of a class that is not known.
+
+    values: by position or by name.
+    """
+    try:
+        named = isinstance(values, Mapping)
+        given = sorted(values.items()) if named else tuple(values) if isinstance(values, list) else values
+        try:
+            # Version 2 is the last one without marks of what is in memory only once.
+            return marshal.dumps(given, 2)
+        except ValueError:
+            return marshal.dumps(_plain(given), 2)
+    except Exception:  # noqa: BLE001  a value of the application's own class, whose methods may raise
+        return None
+
+
+def _plain(value: Any) -> Any:
+    """A value as tuples of plain ones, each with the name of its class; raises ValueError for an unknown class."""
+    kind = type(value)
+    if kind in _PLAIN:
+        return value
+    parts: Any
+    if isinstance(value, Enum):
+        parts = (value.name,)
+    elif isinstance(value, Mapping):
+        parts = (_plain(each) for item in value.items() for each in item)
+    elif isinstance(value, tuple | list):
+        parts = map(_plain, value)
+    elif isinstance(value, bytes | bytearray | memoryview):
+        parts = (bytes(memoryview(value)),)
+    elif isinstance(value, str):
+        parts = (str.__str__(value),)
+    elif isinstance(value, int):
+        parts = (int.__int__(value),)
+    elif kind.__module__ in _SHOWN:
+        # A time zone may show nothing of itself: what it says of this time counts.
+        parts = (repr(value), repr(value.utcoffset()) if hasattr(value, "utcoffset") else "")
+    elif kind.__module__ == "asyncpg.types":
+        parts = (_plain(getattr(value, name)) for name in _RANGE)
+    else:
+        raise ValueError(f"a {kind.__qualname__} cannot be compared")
+    return (f"{kind.__module__}.{kind.__qualname__}", *parts)
