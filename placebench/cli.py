@@ -242,7 +242,9 @@ def _one_line(error: Exception) -> str:
 
 
 def _fail(message: str, exit_code: int) -> int:
-    print(message, file=sys.stderr, flush=True)  # noqa: T201
+    from placebench.masking import mask
+
+    print(mask(message), file=sys.stderr, flush=True)  # noqa: T201
     return exit_code
 
 

@@ -5,6 +5,7 @@ comparison over HTTP.
 """
 
 import json
+import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from http.cookies import CookieError, SimpleCookie
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import Self
 
 from placebench.errors import PlacebenchError
+from placebench.masking import mask_request
 
 SAFE_METHODS = ("GET", "HEAD", "OPTIONS", "TRACE")
 _CSRF_HEADERS = {"csrftoken": "X-CSRFToken", "XSRF-TOKEN": "X-XSRF-TOKEN"}
@@ -34,13 +36,22 @@ class Request:
         A body that begins as JSON or as a form is sent as that. Raises PlacebenchError for anything else.
         """
         given = f"GET {text}" if text.startswith("/") else text
-        method, _, rest = given.strip().partition(" ")
-        path, _, body = rest.strip().partition(" ")
+        method, path, body = (*given.split(maxsplit=2), "", "", "")[:3]
         if not method.isalpha() or not path.startswith("/"):
-            raise PlacebenchError(f"request {text!r}: expected a method and a path, such as 'GET /orders?page=2'")
+            raise PlacebenchError(
+                f"request {mask_request(text)!r}: expected a method and a path, such as 'GET /orders?page=2'"
+            )
         content = read_body(body.strip())
         kind = content_type(content)
         return cls(method.upper(), path, {"Content-Type": kind} if kind else {}, content)
+
+    @classmethod
+    def read(cls, text: str, folder: Path = Path()) -> Self:
+        """A request as `parse` reads it from what `read_text` returns.
+
+        A password in a file or a variable is in no list of processes. Raises PlacebenchError as `parse` does.
+        """
+        return cls.parse(read_text(text, folder))
 
     def __str__(self) -> str:
         return f"{self.method} {self.path.partition('?')[0]}"
@@ -95,6 +106,21 @@ def parse_header(text: str) -> dict[str, str]:
     return {name.strip(): value.strip()}
 
 
+def read_text(text: str, folder: Path = Path()) -> str:
+    """The text, or the content of the file in "@FILE", below *folder*, or of the variable in "env:NAME".
+
+    Raises PlacebenchError if there is none.
+    """
+    if text.startswith("@"):
+        return read_body(f"@{folder / text[1:]}").decode(errors="replace").strip()
+    name = text.removeprefix("env:")
+    if name == text:
+        return text
+    if not (given := os.environ.get(name, "").strip()):
+        raise PlacebenchError(f"{text!r}: the variable {name} is not set, or empty: expected a login or a header in it")
+    return given
+
+
 def read_body(text: str) -> bytes:
     """The text, or the content of the file that "@FILE" names. Raises PlacebenchError if it cannot be read."""
     if not text.startswith("@"):
@@ -102,7 +128,7 @@ def read_body(text: str) -> bytes:
     try:
         return Path(text[1:]).read_bytes()
     except OSError as error:
-        raise PlacebenchError(f"body {text!r}: {error.strerror}") from error
+        raise PlacebenchError(f"{text!r} cannot be read: {error.strerror}") from error
 
 
 def content_type(body: bytes) -> str:

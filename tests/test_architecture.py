@@ -19,7 +19,19 @@ from placebench.paths import resource_folder
 PACKAGE = Path(__import__("placebench").__file__).parent
 TESTS = Path(__file__).parent
 
-BASE = {"errors", "units", "tables", "paths", "decoding", "limits", "addresses", "gates", "http_session", "lazy_names"}
+BASE = {
+    "errors",
+    "units",
+    "tables",
+    "paths",
+    "decoding",
+    "limits",
+    "addresses",
+    "gates",
+    "http_session",
+    "lazy_names",
+    "masking",
+}
 DATA = {"topology", "seeding", "export", "telemetry", "stats"}
 PROGRAMS = {"runtime", "measure", "loadgen"}
 ALL = BASE | DATA | PROGRAMS | {"page", "profiler", "reference", "experiment", "history", "results", "report"}
@@ -33,22 +45,23 @@ MAY_IMPORT = {
     "limits": set(),
     "gates": {"errors"},
     "lazy_names": set(),
+    "masking": set(),
     "paths": {"errors"},
     "decoding": {"errors"},
     "addresses": {"errors"},
-    "http_session": {"errors"},
+    "http_session": {"masking", "errors"},
     "topology": {"decoding", "limits", "addresses", "errors"},
     "stats": {"errors"},
     "telemetry": {"lazy_names", "errors"},
     "runtime": {"decoding", "limits", "errors"},
     "measure": {"runtime", "telemetry", "decoding", "errors"},
     "page": {"units", "errors"},
-    "profiler": {"page", "units", "gates", "http_session", "lazy_names", "errors"},
+    "profiler": {"page", "units", "gates", "http_session", "lazy_names", "masking", "errors"},
     "pytest_plugin": {"profiler"},
     "seeding": {"topology", "tables", "paths", "decoding", "errors"},
     "export": {"topology", "tables", "seeding", "decoding", "addresses", "errors"},
     "reference": {"tables", "profiler", "telemetry", "errors"},
-    "loadgen": {"telemetry", "http_session", "errors"},
+    "loadgen": {"telemetry", "http_session", "masking", "errors"},
     "remote": {"measure", "runtime", "paths", "errors"},
     "experiment": ALL - {"page", "history", "results", "report", "remote"},
     "history": {"stats", "decoding", "errors"},
@@ -65,6 +78,7 @@ MAY_IMPORT = {
         "gates",
         "decoding",
         "lazy_names",
+        "masking",
         "errors",
     },
     "commands": ALL | {"commands"},

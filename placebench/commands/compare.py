@@ -83,7 +83,7 @@ def _run(arguments: Namespace) -> int:
         plan,
         gates=gates,
         requests=options.read_requests(arguments),
-        login=[Request.parse(each) for each in arguments.login],
+        login=[Request.read(each) for each in arguments.login],
     )
     return 0
 

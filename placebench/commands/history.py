@@ -266,7 +266,7 @@ def _measure(arguments: Namespace, plan: "Experiment", name: str, commits: "Sequ
         arguments,
         measured,
         requests=options.read_requests(arguments),
-        login=[Request.parse(each) for each in arguments.login],
+        login=[Request.read(each) for each in arguments.login],
         emit=lambda _: None,
     )
     run = results.load(folder)

@@ -270,19 +270,20 @@ def add_requests(parser: ArgumentParser, *, default: str) -> None:
 
 
 def add_login(parser: ArgumentParser) -> None:
-    """--login, which `Request.parse` reads."""
+    """--login, which `Request.read` reads."""
     parser.add_argument(
         "--login",
         action="append",
         default=[],
         metavar="'POST /login …'",
-        help="request that is sent first and not measured; its cookies, or its access token, are kept; may be repeated",
+        help="request that is sent first and not measured; its cookies, or its access token, are kept; @FILE or "
+        "env:NAME reads it from a file or a variable, so that no list of processes shows a password; may be repeated",
     )
 
 
 def read_requests(arguments: Namespace) -> "list[Request]":
     """The requests, with the headers and bodies that follow each of them, or that come before all."""
-    from placebench.http_session import Request, parse_header, read_body
+    from placebench.http_session import Request, parse_header, read_body, read_text
 
     requests: list[Request] = []
     common: dict[str, str] = {}
@@ -291,7 +292,7 @@ def read_requests(arguments: Namespace) -> "list[Request]":
         if option == "--request":
             requests.append(Request.parse(text))
         elif option == "--header":
-            header = parse_header(text)
+            header = parse_header(read_text(text))
             if requests:
                 requests[-1] = replace(requests[-1], headers={**requests[-1].headers, **header})
             else:

@@ -96,8 +96,10 @@ def say(message: str) -> None:
 
 
 def warn(message: str) -> None:
-    """Print one line on stderr, with --quiet too."""
-    print_to(sys.stderr, message)
+    """Print one line on stderr without secrets, with --quiet too."""
+    from placebench.masking import mask
+
+    print_to(sys.stderr, mask(message))
 
 
 def print_result(text: str) -> None:
@@ -146,11 +148,13 @@ def steps(label: str, total: int) -> Iterator[Callable[[str], None]]:
         return
     from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
 
+    from placebench.masking import mask
+
     columns = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("{task.description}", markup=False))
     with _bar(*columns) as bar:
         task = bar.add_task(label, total=total)
         begun = itertools.count()
-        yield lambda step: bar.update(task, completed=next(begun), description=step)
+        yield lambda step: bar.update(task, completed=next(begun), description=mask(step))
         bar.update(task, completed=total, description="done")
 
 

@@ -16,8 +16,6 @@ from placebench.decoding import Amount, Count, Positive
 _P = TypeVar("_P")
 _S = TypeVar("_S")
 _V = TypeVar("_V")
-HIDDEN: Final = "***"
-"""What is published instead of what looks like a secret."""
 LONGEST_NAME: Final = 160
 """Letters of a variant's name: it is part of the names of files, which have 255 bytes at most."""
 _FileName = Annotated[str, Meta(pattern=r"^[A-Za-z0-9_.,+:=@~-]+$", max_length=LONGEST_NAME + 8)]

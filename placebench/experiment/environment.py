@@ -1,8 +1,8 @@
 """The manifest of a run: on what machine it was made and what that can resolve, with which programs and settings.
 
-The main function is `manifest`. Nothing in it is secret: no password of a URL, no environment variables but the named
-ones. What `calibrate` found out about this machine is kept in the user's state folder (`keep_calibration`), for the
-reports of later runs.
+The main function is `manifest`. It has no environment variables but the named ones, and no secret of the command line
+(`placebench.masking`). What `calibrate` found out about this machine is kept in the user's state folder
+(`keep_calibration`), for the reports of later runs.
 """
 
 import hashlib
@@ -10,7 +10,6 @@ import importlib.metadata
 import json
 import os
 import platform
-import re
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -26,6 +25,7 @@ from placebench.decoding import check, read_json
 from placebench.errors import RunFolderError
 from placebench.experiment.documents import CalibrationDocument
 from placebench.experiment.records import MEASURED, RunHead
+from placebench.masking import mask_arguments
 from placebench.measure.meters import Backends, inspect_backends
 from placebench.paths import resource_folder
 from placebench.profiler.model.files import write_whole
@@ -61,7 +61,6 @@ _AFTERWARDS = (
     "__pycache__",
 )
 """Packages that only read what was measured, write files or read the command line, and what is no package of ours."""
-_PASSWORD = re.compile(r"(://[^:/@]*:)[^@/]*@")
 _CGROUP = Path("/sys/fs/cgroup")
 
 
@@ -71,7 +70,7 @@ def manifest(database_url: str) -> dict[str, Any]:
         "placebench": __version__,
         "commit": _commit(),
         "code": _code(),
-        "argv": [_PASSWORD.sub(r"\1***@", argument) for argument in sys.argv],
+        "argv": mask_arguments(sys.argv),
         "machine": _machine(),
         "python": _python(),
         "packages": _packages(),

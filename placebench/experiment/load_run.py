@@ -129,7 +129,7 @@ def _child(spec: LoadSpec, scratch: Path, samples_file: Path, log: ChildLog) -> 
     return ChildSpec(
         name="locust",
         argv=_command(spec, samples_file),
-        env=_environment(spec.url),
+        env=_environment(spec),
         # locust imports from where it runs: nothing lies here that could stand in for a module.
         cwd=scratch,
         log=log.path,
@@ -139,10 +139,8 @@ def _child(spec: LoadSpec, scratch: Path, samples_file: Path, log: ChildLog) -> 
 def _command(spec: LoadSpec, samples_file: Path) -> list[str]:
     options = {
         "--locustfile": _locustfile(spec.kind),
-        "--host": spec.url.rstrip("/"),
         "--users": spec.users,
         "--spawn-rate": spec.users,
-        "--candidates-path": None if spec.kind == "noop" else spec.request,
         "--requests-file": _requests_file(spec, samples_file.parent),
         "--rate": spec.rate_per_s,
         "--max-concurrent": spec.at_once,
@@ -180,11 +178,17 @@ def _requests_file(spec: LoadSpec, folder: Path) -> Path | None:
     return path
 
 
-def _environment(url: str) -> dict[str, str]:
-    """Ours, without what locust itself would read as options."""
+def _environment(spec: LoadSpec) -> dict[str, str]:
+    """Ours, with the URL and the request, which may have a token that no other user is to see in a command line.
+
+    What locust itself would read as other options is left out.
+    """
     environment = {name: value for name, value in os.environ.items() if not name.startswith("LOCUST_")}
+    environment["LOCUST_HOST"] = spec.url.rstrip("/")
+    if spec.request is not None:
+        environment["PLACEBENCH_REQUEST"] = spec.request
     with suppress(ValueError):
-        ip_address(service_address(url).hostname or "")
+        ip_address(service_address(spec.url).hostname or "")
         # gevent looks even an address up in a thread: 20 % of the generator's CPU for each new connection.
         environment.setdefault("GEVENT_RESOLVER", "block")
     return environment

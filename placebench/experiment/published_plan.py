@@ -4,7 +4,6 @@
 are commits, the options of the command line and the defaults are filled in, and what looks like a secret is `HIDDEN`.
 """
 
-import re
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -13,22 +12,18 @@ from typing import Any
 import msgspec
 
 from placebench.experiment.compare_run import CompareSettings
-from placebench.experiment.documents import HIDDEN
 from placebench.experiment.http_request import HEADERS
 from placebench.experiment.trials import OWN_DATA, Experiment
 from placebench.experiment.variants import Variant, VariantTables
 from placebench.experiment.workload import LoginRequest, SentRequest, Workload, WorkloadKeys
-
-_SECRET_NAME = re.compile(r"secret|token|key|passw|pwd|credential|auth|cookie|dsn|csrf|xsrf", re.IGNORECASE)
-_PASSWORD = re.compile(r"(://[^:/@\s]*:)[^@\s]*@")
+from placebench.masking import HIDDEN, mask, mask_document
 
 
 def plan_document(plan: Experiment, settings: CompareSettings) -> dict[str, Any]:
     """Return the keys of the plan file that makes this comparison again.
 
     plan: with its data as it is used, the options of the command line filled in. A login has no bodies in the document:
-    they are passwords. Values of variables and headers whose names look like a secret, and passwords of URLs, are
-    hidden; `hidden_places` names them.
+    they are passwords. Other secrets are hidden as `placebench.masking` finds them; `hidden_places` names the places.
     """
     tables = zip(plan.variants, settings.variants, strict=True)
     app = {"app": _said(plan.tables.app)} if plan.tables.app else {}
@@ -44,7 +39,7 @@ def plan_document(plan: Experiment, settings: CompareSettings) -> dict[str, Any]
         "replicates": settings.replicates,
         "rounds": settings.rounds,
     }
-    shown: dict[str, Any] = _masked(document)
+    shown: dict[str, Any] = mask_document(document)
     return shown
 
 
@@ -92,7 +87,7 @@ def _request(call: SentRequest, weight: int, common: Mapping[str, str]) -> dict[
     )
     plain = call.method == "GET" and not call.body
     label = call.path if plain else f"{call.method} {call.path}"
-    return said if label == call.label.partition(" #")[0] else {**said, "name": call.label}
+    return said if mask(label) == call.label.partition(" #")[0] else {**said, "name": call.label}
 
 
 def _login(call: LoginRequest) -> dict[str, Any]:
@@ -116,15 +111,3 @@ def _said(table: msgspec.Struct) -> dict[str, Any]:
 
 def _without_defaults(table: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in table.items() if value}
-
-
-def _masked(value: Any, name: str = "") -> Any:
-    """The same document without secrets; name: of the table that the value is in."""
-    if isinstance(value, Mapping):
-        secrets = name in ("env", "headers")
-        return {
-            key: HIDDEN if secrets and _SECRET_NAME.search(key) else _masked(each, key) for key, each in value.items()
-        }
-    if isinstance(value, list | tuple):
-        return [_masked(each, name) for each in value]
-    return _PASSWORD.sub(rf"\1{HIDDEN}@", value) if isinstance(value, str) else value

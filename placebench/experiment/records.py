@@ -28,6 +28,7 @@ from msgspec import Meta
 from placebench.decoding import Amount, Count, Positive, Seed, check, read_json, read_lines
 from placebench.errors import RunFolderError
 from placebench.experiment.documents import HEADS, MEASUREMENTS, Head, SameResponsesDocument
+from placebench.masking import mask_document
 from placebench.measure.readings import Meters, RunCost
 from placebench.profiler.model.files import write_whole
 
@@ -38,11 +39,11 @@ MEASURED = "measured"
 
 @dataclass(frozen=True)
 class Record:
-    """A dataclass that is one JSON file."""
+    """A dataclass that is one JSON file, or a line of one, in which secrets are masked (`placebench.masking`)."""
 
     def save(self, path: Path) -> None:
         """Write atomically: a reader sees the old file or the new one, never half of it."""
-        document = {"format_version": _FORMAT_VERSION, **asdict(self)}
+        document = {"format_version": _FORMAT_VERSION, **mask_document(asdict(self))}
         write_whole(path, json.dumps(document, ensure_ascii=False))
 
     @classmethod
@@ -313,7 +314,7 @@ def append_lines(path: Path, records: Iterable[Record]) -> None:
     """Append one line a record, on the disk when this returns: a kill loses at most what is under way."""
     with path.open("a") as file:
         for record in records:
-            file.write(json.dumps(asdict(record), ensure_ascii=False) + "\n")
+            file.write(json.dumps(mask_document(asdict(record)), ensure_ascii=False) + "\n")
         file.flush()
         os.fsync(file.fileno())
 
@@ -415,7 +416,7 @@ class RunHead(Record):
     note: str = ""
     """One line about how it ended, for an interrupted or failed run."""
     failed_parts: list[FailedPart] = field(default_factory=list)
-    """Those that failed without ending the run (`placebench.experiment.parts`)."""
+    """Those that failed without ending the run (`placebench.experiment.run_folder.RunFolder.make_part`)."""
     scratch_marks: list[str] = field(default_factory=list)
     """Marks of the scratch databases of the last session, and of earlier ones that may have left some."""
 

@@ -20,6 +20,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from placebench.errors import GateFailedError, PlacebenchError, RunFolderError
 from placebench.experiment.phase_timer import PhaseTimer
 from placebench.experiment.records import FailedPart, RunHead
+from placebench.masking import mask_document
 from placebench.measure.cost import CostMeter
 from placebench.paths import make_folder
 from placebench.runtime.postgres import Server
@@ -76,7 +77,10 @@ class RunFolder:
 
         One verdict over two variants, two data sets or two machines would be about neither.
         """
-        before, now = _environment(self.head.receipt, self.head.manifest), _environment(receipt, manifest)
+        before, now = (
+            mask_document(_environment(self.head.receipt, self.head.manifest)),
+            mask_document(_environment(receipt, manifest)),
+        )
         known = [name for name in before if name in now]
         if changes := [change for name in known for change in _changes(name, before[name], now[name])]:
             raise RunFolderError(
@@ -252,8 +256,8 @@ def _changes(name: str, before: Any, now: Any) -> Iterator[str]:
 
 
 def _fixed_value(head: RunHead, name: str) -> Any:
-    """Return what decides the measurement: not the words about its trials."""
-    value = getattr(head, name)
+    """Return what decides the measurement, as it is kept, without secrets: not the words about its trials."""
+    value = mask_document(getattr(head, name))
     if name != "settings" or "trials" not in value:
         return value
     return {**value, "trials": [(trial["baseline"], trial["variant"]) for trial in value["trials"]]}

@@ -20,6 +20,7 @@ from placebench.errors import LoadError
 from placebench.experiment.http_request import Reply
 from placebench.experiment.workload import SentRequest
 from placebench.http_session import content_type
+from placebench.masking import mask
 
 
 class WorkloadResponse:
@@ -103,7 +104,9 @@ class WorkloadClient:
         if body:
             label += f" {hashlib.sha256(body).hexdigest()[:8]}"
         reply, judge = self._send(
-            SentRequest(method.upper(), path, {**sent, **(headers or {})}, body, expect_status, str(name or label))
+            SentRequest(
+                method.upper(), path, {**sent, **(headers or {})}, body, expect_status, mask(str(name or label))
+            )
         )
         return WorkloadResponse(reply, judge)
 

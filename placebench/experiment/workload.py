@@ -23,6 +23,7 @@ from placebench.experiment.canonical_response import PLACEMENT_RULES, ResponseRu
 from placebench.experiment.http_request import HEADERS
 from placebench.experiment.recorded_session import HarTable, read_har
 from placebench.http_session import SAFE_METHODS, Request, content_type
+from placebench.masking import HIDDEN, mask, mask_document
 
 _LONGEST_CYCLE = 1000
 _BEARER = "Authorization: Bearer {token}"
@@ -99,7 +100,7 @@ class Workload(Struct, frozen=True, kw_only=True):
         return bool(self.script) or any(call.method not in SAFE_METHODS for call in self.calls)
 
     def to_json(self) -> dict[str, Any]:
-        """For the head of a run, without bodies and headers, which may be secrets; a digest stands for them."""
+        """For the head of a run: without bodies and headers, for which a digest without their secrets stands."""
         weights = Counter(self.cycle)
         return {
             "script": self.script,
@@ -114,8 +115,17 @@ class Workload(Struct, frozen=True, kw_only=True):
                 if value or name == "off"
             },
             "notes": list(self.notes),
-            "digest": hashlib.sha256(msgspec.json.encode(self)).hexdigest(),
+            "digest": self._digest(),
         }
+
+    def _digest(self) -> str:
+        """Digest of the workload: nobody can find out a password by trying, and a new token makes no other workload."""
+        plain = mask_document(msgspec.to_builtins(self))
+        for shown, call in zip((*plain["calls"], *plain["login"]), (*self.calls, *self.login), strict=True):
+            shown["body"] = mask(call.body.decode(errors="surrogateescape"))
+        for shown in plain["login"]:
+            shown["body"] = HIDDEN
+        return hashlib.sha256(json.dumps(plain).encode()).hexdigest()
 
 
 def placement_workload(*paths: str) -> Workload:
@@ -205,7 +215,7 @@ def read_workload(
     """
     rules = keys.same_responses or (ResponseRules() if placement is None else PLACEMENT_RULES)
     rules.check(f"{source}: same_responses")
-    logins, notes = _login(keys, login, source), list[str]()
+    logins, notes = _login(keys, login, source, folder), list[str]()
     given = [_Weighted(each) for each in requests] or _of_plan(keys, source)
     if keys.har is not None and not given:
         given, notes = _of_har(keys.har, folder, logins)
@@ -248,7 +258,7 @@ def _calls(
     for each in given:
         request = each.request
         plain = request.method == "GET" and not request.body
-        label = each.name or (request.path if plain else f"{request.method} {request.path}")
+        label = mask(each.name or (request.path if plain else f"{request.method} {request.path}"))
         seen[label] += 1
         calls.append(
             SentRequest(
@@ -276,13 +286,13 @@ def _cycle(weights: Sequence[int], seed: int) -> tuple[int, ...]:
     return tuple(order)
 
 
-def _login(keys: WorkloadKeys, given: Sequence[Request], source: str) -> tuple[LoginRequest, ...]:
+def _login(keys: WorkloadKeys, given: Sequence[Request], source: str, folder: Path) -> tuple[LoginRequest, ...]:
     tables = keys.login if isinstance(keys.login, list) else [keys.login]
     made = []
     for each in given or tables:
         table = each if isinstance(each, LoginTable) else LoginTable(path="/")
         request = each.request() if isinstance(each, LoginTable) else each
-        request = Request.parse(request) if isinstance(request, str) else request
+        request = Request.read(request, folder) if isinstance(request, str) else request
         if table.token and parse_path(table.token) is None:
             raise PlacebenchError(f"{source}: login.token {table.token!r}: expected a JSON path such as $.access_token")
         if table.token and table.token_header:

@@ -13,6 +13,8 @@ from typing import Any
 
 import msgspec
 
+from placebench.masking import mask
+
 MISSED_AFTER_S = 0.010
 """A request sent this much after it was due is a missed arrival: the generator was full."""
 _MESSAGES_KEPT = 5
@@ -140,5 +142,6 @@ class LoadSamples:
         self._keep_message(message)
 
     def _keep_message(self, message: str) -> None:
+        message = mask(message)
         if message not in self.failure_messages and len(self.failure_messages) < _MESSAGES_KEPT:
             self.failure_messages.append(message)

@@ -11,8 +11,8 @@ from typing import Any
 from markupsafe import Markup, escape
 
 from placebench import units
-from placebench.experiment.documents import HIDDEN
 from placebench.experiment.records import RunHead
+from placebench.masking import HIDDEN, mask
 from placebench.report.model import Block, Code, Facts, Section, Text, code
 
 _SHOWN_ELSEWHERE = ("steps", "points", "impossible", "trials")
@@ -26,9 +26,6 @@ _OPEN = (
 )
 """Variables that placebench sets."""
 _IN_A_VARIANT = re.compile(r"\benv=([^=,\s]+)=([^,]*)")
-# Up to the last @ of a word: a password may hold one that nobody escaped.
-_IN_A_URL = re.compile(r"(://[^:/@\s]*:)\S*@")
-_IN_A_QUERY = re.compile(r"(password=)[^&\s]+", re.IGNORECASE)
 
 
 def environment_rows(head: RunHead) -> list[tuple[str, str]]:
@@ -66,9 +63,8 @@ def flattened(document: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[s
 
 
 def masked(text: str) -> str:
-    """Return *text* without the values in a variant's `env=NAME=VALUE`, and without the passwords of URLs."""
-    without_values = _IN_A_VARIANT.sub(lambda found: f"env={found[1]}={_value(found[1], found[2])}", text)
-    return _IN_A_QUERY.sub(rf"\1{HIDDEN}", _IN_A_URL.sub(rf"\1{HIDDEN}@", without_values))
+    """Return *text* without secrets (`placebench.masking`), and without any value in a variant's `env=NAME=VALUE`."""
+    return mask(_IN_A_VARIANT.sub(lambda found: f"env={found[1]}={_value(found[1], found[2])}", text))
 
 
 def _value(name: str, value: str) -> str:

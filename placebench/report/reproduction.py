@@ -14,7 +14,7 @@ from msgspec import Struct
 from placebench import units
 from placebench.decoding import Count, Positive, read_json
 from placebench.errors import GateFailedError, PlacebenchError, UndecidedError
-from placebench.experiment.documents import HIDDEN
+from placebench.masking import HIDDEN
 from placebench.report.documents import published_machine
 from placebench.report.effects import METRIC_LABELS, effect_text, written_effect
 from placebench.report.figures import figures_of

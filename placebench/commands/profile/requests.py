@@ -22,6 +22,7 @@ from placebench.commands.profile.recording import (
     write_recording,
 )
 from placebench.errors import GateFailedError, PlacebenchError, ProfilerError
+from placebench.masking import mask
 from placebench.paths import make_folder
 
 if TYPE_CHECKING:
@@ -98,8 +99,8 @@ class _Recorded:
 
     @property
     def name(self) -> str:
-        """With the query, as it was given: requests may differ in it alone."""
-        return f"{self.request.method} {self.request.path}"
+        """With the query, without secrets: requests may differ in it alone."""
+        return mask(f"{self.request.method} {self.request.path}")
 
     def status_text(self, status: int) -> str:
         """Return a status, with where it redirects to."""
@@ -120,7 +121,7 @@ def _recorded(arguments: Namespace, requests: "Sequence[Request]") -> list[_Reco
     from placebench.profiler.integrations.application import package_folders
     from placebench.profiler.integrations.in_process_client import in_process_client
 
-    logins = [Request.parse(text) for text in arguments.login]
+    logins = [Request.read(text) for text in arguments.login]
     recorded = [_Recorded(request, _folder_name(number, request)) for number, request in enumerate(requests, 1)]
     # Before the application is imported: connections that it makes at once are timed too.
     name = _application_name(arguments)

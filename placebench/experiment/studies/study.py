@@ -21,6 +21,7 @@ from placebench.experiment.environment import manifest
 from placebench.experiment.records import Measurement, RunHead, append_lines, read_measurements
 from placebench.experiment.run_folder import FAILURES, RunFolder, Say, error_text, ignore, measure_each
 from placebench.experiment.same_responses import SameResponses
+from placebench.masking import mask_document
 from placebench.runtime.postgres import Server, open_connection
 from placebench.topology import Topology
 
@@ -205,4 +206,4 @@ def _keep_whole_lines(path: Path) -> None:
 
 
 def _key(point: Point, repeat: int) -> str:
-    return json.dumps([dict(point), repeat], sort_keys=True)
+    return json.dumps([mask_document(dict(point)), repeat], sort_keys=True)

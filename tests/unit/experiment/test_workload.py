@@ -199,3 +199,23 @@ def test_a_variant_that_differs_from_itself_and_a_path_that_matches_nothing(url:
         SameResponses(rules=random.rules).check_all(
             "one", client.drive(url, random, times=2, login=True).responses, tmp_path
         )
+
+
+def test_a_login_is_read_from_a_file_or_a_variable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that no list of processes shows its password; what a head says of it does not depend on the password."""
+    (tmp_path / "login.txt").write_text('POST /login\n{"password": "one"}\n')
+    monkeypatch.setenv("SHOP_LOGIN", 'POST /login {"password": "two"}')
+    workloads = [
+        read_workload(WorkloadKeys(request="/", login=text), source="plan", folder=tmp_path, seed=1)
+        for text in ("@login.txt", "env:SHOP_LOGIN")
+    ]
+
+    assert [each.login[0].body for each in workloads] == [b'{"password": "one"}', b'{"password": "two"}']
+    assert workloads[0].to_json() == workloads[1].to_json()
+
+
+@pytest.mark.parametrize(("text", "reason"), [("@none.txt", "No such file"), ("env:NO_LOGIN", "NO_LOGIN is not set")])
+def test_a_login_that_is_not_there_is_one_line(text: str, reason: str, tmp_path: Path) -> None:
+    """It names the file or the variable."""
+    with pytest.raises(PlacebenchError, match=reason):
+        read_workload(WorkloadKeys(request="/", login=text), source="plan", folder=tmp_path, seed=1)

@@ -1,0 +1,268 @@
+"""Hides secrets in text that goes into a record, a page or a message, in time linear in its length.
+
+`mask` takes a text, `mask_arguments` a command line, `mask_document` a document of plain values, `mask_request` a
+request whose body is a password. What has no sign of a secret stays as it is, and masked text masks to itself.
+"""
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+HIDDEN: Final = "***"
+"""What stands where a secret was."""
+
+# Case decides where a word ends: max_tokens and tokenizer are no secrets, accessToken and TOKEN are.
+_SECRET_WORD = (
+    r"(?i:passw(?:or)?d|passphrase|passwort|secret|credential)"
+    r"|(?:[Tt]oken|[Pp]wd|[Jj]wt)(?![a-z])|(?:TOKEN|PWD|JWT)(?![A-Z])"
+    r"|(?i:(?:api|access|private|signing|encryption|auth|master|account|shared|deploy|license|ssh)[_.-]?key)"
+)
+_OWN_HEADER = r"(?i:x-[\w-]*(?:key|auth|signature|session|csrf|xsrf)(?![a-z]))"
+_START = re.compile(
+    rf"(?<![\w.-])(?P<name>(?=[\w.-]*(?:{_SECRET_WORD}|(?i:authorization|cookie))|{_OWN_HEADER})[\w.-]++)"
+    r"|(?<![\w.-])(?P<option>-p|-u|--user)(?=[\s=]\s*\S)"
+    r"|(?<![\w-])(?i:bearer)\s+(?=[\w.~+/=-]*\d)(?P<bearer>[\w.~+/=-]{6,}+)"
+    r"|(?<![A-Za-z0-9])(?P<token>gh[opsur]_[A-Za-z0-9]{16,}+|github_pat_\w{16,}+|gl[a-z]{2,6}-[\w-]{16,}+"
+    r"|(?:AKIA|ASIA)[A-Z0-9]{12,}+|xox[a-z]-[\w-]{8,}+|[rs]k_(?:live|test)_\w{8,}+|sk-[\w-]{20,}+|AIza[\w-]{30,}+"
+    r"|npm_\w{20,}+|pypi-[\w-]{16,}+|eyJ[\w-]{6,}+\.[\w-]{6,}+\.?[\w-]*+)"
+    r"|-----BEGIN [A-Z ]{0,30}PRIVATE KEY-----(?P<key>)"
+)
+_TABLE_NAME = re.compile(r"secret|token|key|passw|passphrase|pwd|credential|auth|cookie|dsn|csrf|xsrf", re.IGNORECASE)
+"""Names whose values are hidden in tables of variables and of headers, where a short name says enough."""
+_TABLES = ("env", "variables", "headers")
+_NO_SECRET_NAME = re.compile(r"[_.-](?:file|path|header|type|stdin|env)$", re.IGNORECASE)
+_HEADER = re.compile(r"(?i)(?:proxy-)?authorization|(?:set-)?cookie2?|x-[\w-]+")
+_LINE_HEADER = re.compile(r"(?i)(?:proxy-)?authorization|(?:set-)?cookie2?")
+_SEPARATOR = re.compile(r"(?P<closed>\\*[\"'])?(?P<sign>\s{0,8}(?:=>?|:)\s{0,8}|,\s{0,8}|\s{1,8})")
+_OPENING = re.compile(r"[bBuUrR$]{0,2}(\\*)([\"'])")
+_PLACEHOLDER = re.compile(r"\$\d+|\?|%s|%\(\w+\)s|\{\w*\}|\*\*\*|null|None|true|false|True|False")
+_BARE = {
+    "line": re.compile(r"[^\r\n\"']+"),
+    "word": re.compile(r"\S+"),
+    "query": re.compile(r"[^\s&]+"),
+    "variant": re.compile(r"[^\s,]+"),
+    "json": re.compile(r"[^\s,}\]]+"),
+}
+_TRAILING = "\"'>)]},;`"
+_NO_PASSWORD = re.compile(r"\d{1,5}(?![^\s;|&)])|no:\w")
+_PORT = re.compile(r"\d{1,5}(?=[/?#,])")
+_QUERY = re.compile(r"\?[\w.%-]{1,80}=")
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*")
+_USER_MAY_BE_A_TOKEN = re.compile(r"http|ws|ftp|git", re.IGNORECASE)
+
+
+def mask(text: str) -> str:
+    """Return *text* with `HIDDEN` in place of each secret that can be told by its shape or by its name.
+
+    Passwords and tokens in URLs, values of names such as PGPASSWORD, api_key or "token" in JSON, of options such as
+    --password, the headers that authenticate, and tokens of well-known services. A secret that nothing announces, such
+    as a word of a sentence, stays.
+    """
+    parts, done, at = [], 0, 0
+    while found := _START.search(text, at):
+        if (span := _secret_span(text, found)) is None:
+            at = found.end() if found.end() > at else at + 1
+            continue
+        parts += [text[done : span[0]], HIDDEN]
+        done = at = span[1]
+    masked = "".join([*parts, text[done:]])
+    return re.sub(r"\S+", lambda word: _mask_urls(word[0]), masked) if "://" in masked and "@" in masked else masked
+
+
+def _secret_span(text: str, found: re.Match[str]) -> tuple[int, int] | None:
+    """Where the secret lies that this place in *text* announces; None if it announces none."""
+    kind, end = found.lastgroup or "", found.end()
+    if kind in ("bearer", "token"):
+        return found.span(kind)
+    if kind == "key":
+        closing = text.find("-----END", end)
+        return end, closing if closing >= 0 else len(text)
+    separator = _SEPARATOR.match(text, end)
+    if separator is None or _NO_SECRET_NAME.search(found[kind]):
+        return None
+    start = separator.end()
+    quoted = _OPENING.match(text, start)
+    if (bare := _value_form(text, found, separator, is_quoted=bool(quoted))) is None:
+        return None
+    if kind == "option" and found[kind] != "-p":  # curl's -u USER:PASSWORD
+        colon = text.find(":", start, start + 80)
+        if colon < 0 or re.search(r"[\s/@]", text[start:colon]):
+            return None
+        start, quoted = colon + 1, None
+    return _quoted_span(text, quoted) if quoted else _bare_span(text, start, bare)
+
+
+def _value_form(text: str, found: re.Match[str], separator: re.Match[str], *, is_quoted: bool) -> str | None:
+    """How a value without quotes ends that stands behind a name and this separator; None if it is no value."""
+    name, sign = found[found.lastgroup or ""], separator["sign"].strip()
+    is_header = _HEADER.fullmatch(name) is not None
+    if not sign:
+        is_value = name.startswith("-") and not separator["closed"] and not text.startswith("-", separator.end())
+        return "word" if is_value and _is_password_option(text, found, separator.end()) else None
+    if sign == ",":
+        return "word" if separator["closed"] and is_quoted and (name.startswith("-") or is_header) else None
+    if separator["closed"]:
+        return "json"
+    if sign == ":" and not is_quoted:
+        return ("line" if _LINE_HEADER.fullmatch(name) else "word") if is_header else None
+    if not is_quoted and (
+        separator["sign"] != "=" or (name in ("PWD", "OLDPWD") and text.startswith("/", separator.end()))
+    ):
+        return None
+    if text.endswith("env=", 0, found.start()):
+        return "variant"
+    return "query" if name != name.upper() else "word"
+
+
+def _is_password_option(text: str, found: re.Match[str], start: int) -> bool:
+    """Whether -p and -u have a password: psql and others take a port, mkdir and cp a folder, pytest a plug-in."""
+    if found["option"] != "-p":
+        return True
+    is_folder = text.endswith(("mkdir ", "cp ", "install "), 0, found.start())
+    return not is_folder and _NO_PASSWORD.match(text, start) is None
+
+
+def _quoted_span(text: str, opening: re.Match[str]) -> tuple[int, int] | None:
+    """The inside of a quoted value, which ends at a quote with as many backslashes before it, else with the line."""
+    start = opening.end()
+    escapes, quote = len(opening[1]), opening[2]
+    at = start
+    while (at := text.find(quote, at)) >= 0:
+        before = at
+        while before > start and text[before - 1] == "\\":
+            before -= 1
+        count = at - before
+        if (count == escapes) if escapes else (count % 2 == 0):
+            return None if before == start or _PLACEHOLDER.fullmatch(text, start, before) else (start, before)
+        at += 1
+    line = text.find("\n", start)
+    return (start, line if line >= 0 else len(text)) if start < len(text) else None
+
+
+def _bare_span(text: str, start: int, kind: str) -> tuple[int, int] | None:
+    """A value without quotes, up to the end of its word, its part of a query, or the line."""
+    found = _BARE[kind].match(text, start)
+    if found is None:
+        return None
+    if kind == "json" and text[start] in "{[(":
+        end = text.find("]", start) if text[start] == "[" else -1
+        return (start + 1, end) if end > start + 1 else None
+    end = found.end()
+    while end > start and text[end - 1] in _TRAILING:
+        end -= 1
+    return None if end == start or _PLACEHOLDER.fullmatch(text, start, end) else (start, end)
+
+
+def _mask_urls(word: str) -> str:
+    """Return a word with the password of each URL in it hidden, up to the last @: one in a password is not escaped."""
+    first, *rest = word.split("://")
+    before, shown = first, [first]
+    for part in rest:
+        scheme = re.split(r"[^A-Za-z0-9+.-]", before[-24:])[-1]
+        quote = before[-len(scheme) - 1 : -len(scheme)] if scheme else ""
+        url, *tail = part.split(quote, 1) if quote in ("'", '"') and quote else (part,)
+        before = part
+        shown.append("".join([_mask_user(scheme, url), *(quote + each for each in tail)]))
+    return "://".join(shown)
+
+
+def _mask_user(scheme: str, url: str) -> str:
+    """Return the part of a URL behind :// without a password; of http, where a token may be the user, without both."""
+    query = _QUERY.search(url)
+    at = url.rfind("@", 0, query.start() if query else len(url))
+    at = url.rfind("@") if at < 0 else at
+    user = url[: max(at, 0)]
+    colon, path = user.find(":"), re.search(r"[/?#]", user)
+    if at <= 0 or user.startswith("[") or (path and (colon < 0 or path.start() < colon)):
+        return url
+    if colon >= 0 and _PORT.match(user, colon + 1):
+        return url
+    if _USER_MAY_BE_A_TOKEN.search(scheme) and (colon >= 0 or not scheme.lower().endswith("ssh")):
+        return HIDDEN + url[at:]
+    return url if colon < 0 else user[: colon + 1] + HIDDEN + url[at:]
+
+
+def mask_arguments(arguments: Sequence[str]) -> list[str]:
+    """Return a command line without secrets: each argument masked, and all that a login sends.
+
+    The value of an option such as --password is hidden whole, blanks and all.
+    """
+    shown: list[str] = []
+    for argument in arguments:
+        before = shown[-1] if shown else ""
+        option, equals, value = argument.partition("=")
+        if before == "--login":
+            shown.append(mask_request(argument))
+        elif option == "--login" and equals:
+            shown.append(f"{option}={mask_request(value)}")
+        elif before == "--header" and is_secret_name(argument.partition(":")[0]):
+            shown.append(f"{argument.partition(':')[0]}: {HIDDEN}" if ":" in argument else mask(argument))
+        elif equals and _is_secret_option(option) and not _PLACEHOLDER.fullmatch(value):
+            shown.append(f"{option}={HIDDEN}")
+        elif _is_secret_option(before) and before.startswith("-") and not argument.startswith("-"):
+            shown.append(HIDDEN)
+        else:
+            shown.append(mask(argument))
+    return shown
+
+
+def _is_secret_option(name: str) -> bool:
+    return bool(re.fullmatch(r"[\w.-]+", name) and re.search(_SECRET_WORD, name) and not _NO_SECRET_NAME.search(name))
+
+
+def mask_request(text: str) -> str:
+    """Return 'POST /login {"name": "***"}' for a request as a user writes it: all texts and numbers of its body hidden.
+
+    The name of a file or of a variable that holds the request or its body stays.
+    """
+    method, _, rest = text.strip().partition(" ")
+    if not rest and (method.startswith("@") or ":" in method):
+        return mask(text)
+    path, _, body = rest.strip().partition(" ")
+    body = body.strip()
+    if body and not body.startswith("@"):
+        try:
+            body = json.dumps(_without_values(json.loads(body)), ensure_ascii=False)
+        except (ValueError, RecursionError):
+            names = [part.partition("=") for part in body.split("&")]
+            is_form = all(equals and re.fullmatch(r"[\w.%+\[\]-]+", name) for name, equals, _ in names)
+            body = "&".join(f"{name}={HIDDEN}" for name, _, _ in names) if is_form else HIDDEN
+    return " ".join(filter(None, (method, mask(path), body)))
+
+
+def _without_values(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _without_values(inner) for name, inner in value.items()}
+    if isinstance(value, list):
+        return [_without_values(inner) for inner in value]
+    return value if value is None or isinstance(value, bool) else HIDDEN
+
+
+def mask_document(value: Any, table: str = "") -> Any:
+    """Return a document of plain values with every text in it masked, its keys too.
+
+    table: the key that it stands under: in tables of variables and headers the names decide. SQL is left as it is:
+    whoever records it leaves its literals out.
+    """
+    if isinstance(value, str):
+        return value if table == "sql" else mask(value)
+    if isinstance(value, Mapping):
+        hides = table in _TABLES
+        return {
+            mask(key) if isinstance(key, str) else key: HIDDEN
+            if hides and isinstance(inner, str) and inner and is_secret_name(key) and not _PLACEHOLDER.fullmatch(inner)
+            else mask_document(inner, str(key))
+            for key, inner in value.items()
+        }
+    if isinstance(value, list | tuple):
+        if all(type(each) in (int, float) for each in value):  # samples, of which there are many
+            return value
+        shown = mask_arguments(value) if table == "argv" else [mask_document(each, table) for each in value]
+        return shown if isinstance(value, list) else tuple(shown)
+    return value
+
+
+def is_secret_name(name: str) -> bool:
+    """Whether a variable or a header of this name holds a secret."""
+    return _TABLE_NAME.search(name) is not None
