@@ -1,6 +1,6 @@
 """Revisions and package versions of a user's own application, put in place for as long as they are compared.
 
-    rev=main             a git worktree of that revision, in the run's folder; the checkout of the user stays as it is
+    rev=main             a work tree of that revision, in the run's folder; the checkout of the user stays as it is
     with=package==1.2    that version before all that its environment holds, in a folder of its own
 
 The main functions are `read_origin`, which finds the commit, and `checked_out`, which makes and removes.
@@ -19,6 +19,8 @@ from typing import Any
 
 from placebench.errors import PlacebenchError, VariantError
 
+_SET_IN_HOOKS = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_COMMON_DIR", "GIT_PREFIX", "GIT_NAMESPACE")
+"""With these a git that is told to work in one folder changes another one."""
 _PINNED = re.compile(r"[A-Za-z0-9._-]+(\[[A-Za-z0-9._-]+\])?==[A-Za-z0-9.!+*_-]+")
 
 
@@ -74,7 +76,7 @@ def checked_out(origin: Origin, place: Path, *, module: str, python: str | None)
     revision.
     """
     interpreter, tree = python or sys.executable, place / "tree"
-    _remove(origin, place)
+    shutil.rmtree(place, ignore_errors=True)
     place.mkdir(parents=True)
     try:
         folders = [str(_installed(origin.packages, place, interpreter))] if origin.packages else []
@@ -85,21 +87,27 @@ def checked_out(origin: Origin, place: Path, *, module: str, python: str | None)
                 _check_module(tree, module, folders, interpreter)
         yield folders
     finally:
-        _remove(origin, place)
+        shutil.rmtree(place, ignore_errors=True)
 
 
 def _check_out(origin: Origin, tree: Path) -> None:
-    """Without the hooks of the repository; --force, for one that a kill has left registered."""
-    options = ("-c", "core.hooksPath=/dev/null", "worktree", "add", "--quiet", "--detach", "--force")
-    message = f"no worktree of {origin.commit} at {tree}"
-    _git(Path(str(origin.repository)), *options, str(tree), str(origin.commit), message=message)
+    """Make a work tree of the repository at *tree*, with its configuration and filters, and without its hooks.
 
-
-def _remove(origin: Origin, place: Path) -> None:
-    if origin.repository and (place / "tree").is_dir():
-        forget = ["git", "-C", origin.repository, "worktree", "remove", "--force", str(place / "tree")]
-        subprocess.run(forget, capture_output=True, check=False)
-    shutil.rmtree(place, ignore_errors=True)
+    `git worktree add` would register it in the repository, where it stays if this process is killed. Here what git
+    keeps about a work tree lies beside it: its HEAD, and where the repository and the tree are (gitrepository-layout,
+    "commondir" and "gitdir").
+    """
+    tree = tree.absolute()
+    top, own = Path(str(origin.repository)), tree.with_name("git")
+    message = f"no work tree of {origin.commit} at {tree}"
+    common = top / _git(top, "rev-parse", "--git-common-dir", message=message)
+    for folder in (own, tree):
+        folder.mkdir()
+    (own / "HEAD").write_text(f"{origin.commit}\n")
+    (own / "commondir").write_text(f"{common.resolve()}\n")
+    (own / "gitdir").write_text(f"{tree}/.git\n")
+    (tree / ".git").write_text(f"gitdir: {own}\n")
+    _git(tree, "-c", "core.hooksPath=/dev/null", "reset", "--quiet", "--hard", message=message)
 
 
 def _check_module(tree: Path, module: str, folders: Sequence[str], interpreter: str) -> None:
@@ -143,7 +151,7 @@ def pip_command(interpreter: str, place: Path) -> list[str]:
 
 def _git(folder: Path, *arguments: str, message: str) -> str:
     try:
-        ended = _run(["git", "-C", str(folder), *arguments])
+        ended = _run(["git", "-C", str(folder), *arguments], without=_SET_IN_HOOKS)
     except FileNotFoundError as error:
         raise PlacebenchError("rev= needs git, and there is none on PATH") from error
     if ended.returncode:
@@ -152,5 +160,6 @@ def _git(folder: Path, *arguments: str, message: str) -> str:
     return ended.stdout.strip()
 
 
-def _run(command: list[str]) -> "subprocess.CompletedProcess[str]":
-    return subprocess.run(command, capture_output=True, text=True, check=False)
+def _run(command: list[str], *, without: Sequence[str] = ()) -> "subprocess.CompletedProcess[str]":
+    environment = {name: value for name, value in os.environ.items() if name not in without}
+    return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)

@@ -34,14 +34,21 @@ def repository(tmp_path: Path) -> Path:
     return folder
 
 
-def test_each_revision_stands_in_a_worktree_of_its_own(repository: Path, tmp_path: Path) -> None:
+def test_each_revision_stands_in_a_work_tree_of_its_own(repository: Path, tmp_path: Path) -> None:
     """Both versions at once; the checkout keeps its change, and afterwards nothing is left, in git's books neither."""
     tables = VariantTables(app=VariantTable(app="shop:app", path="src"), folder=repository)
     variants = read_variants(["HEAD~1", "main"], tables)
+    index = (repository / ".git" / "index").read_bytes()
     with in_place(variants, tmp_path / "sources") as served:
         paths = [Path(variant.variables["PYTHONPATH"]) for variant in served]
         versions = [(path / "shop.py").read_text() for path in paths]
+        commits = [git(path, "rev-parse", "HEAD") for path in paths]
+        changed = [git(path, "status", "--porcelain") for path in paths]
+        registered = git(repository, "worktree", "list").splitlines()
 
+    assert len(registered) == 1, "a kill now would leave nothing there"
+    assert (commits, changed) == ([git(repository, "rev-parse", name) for name in ("HEAD~1", "main")], ["", ""])
+    assert (repository / ".git" / "index").read_bytes() == index
     assert versions == ["version = 1\n", "version = 2\n"]
     assert [variant.name for variant in variants] == ["HEAD~1", "main"]
     assert [variant.to_json()["origin"]["commit"] for variant in variants] == [
@@ -62,6 +69,51 @@ def test_what_a_kill_has_left_is_made_anew(repository: Path, tmp_path: Path) -> 
     git(repository, "worktree", "add", "-q", "--detach", str(left), "HEAD~1")
     with in_place(variants, tmp_path / "sources") as served:
         assert (Path(served[0].variables["PYTHONPATH"]) / "shop.py").read_text() == "version = 2\n"
+
+
+def test_the_filters_of_the_repository_are_those_of_its_revisions(repository: Path, tmp_path: Path) -> None:
+    """A filter that only its own configuration has, as of git-crypt, is applied; a hook is not run."""
+    (repository / ".gitattributes").write_text("*.py filter=loud\n")
+    git(repository, "config", "filter.loud.smudge", "tr a-z A-Z")
+    git(repository, "config", "filter.loud.clean", "tr A-Z a-z")
+    git(repository, "commit", "-qam", "loud")
+    git(repository, "add", ".")
+    git(repository, "commit", "-qm", "attributes")
+    hook = repository / ".git" / "hooks" / "post-checkout"
+    hook.write_text(f"#!/bin/sh\ntouch {tmp_path}/hook\n")
+    hook.chmod(0o755)
+    variants = read_variants(
+        ["main", "noop"], VariantTables(app=VariantTable(app="shop:app", path="src"), folder=repository)
+    )
+    with in_place(variants, tmp_path / "sources") as served:
+        assert (Path(served[0].variables["PYTHONPATH"]) / "shop.py").read_text() == "VERSION = 3\n"
+    assert not (tmp_path / "hook").exists()
+
+
+def test_a_hook_of_another_repository_is_no_danger(
+    repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where git's variables name another repository, as in a hook, that one stays as it is."""
+    other = tmp_path / "other"
+    other.mkdir()
+    git(other, "init", "-q")
+    (other / "thesis.txt").write_text("irreplaceable")
+    git(other, "add", ".")
+    git(other, "commit", "-qm", "one")
+    (other / "thesis.txt").write_text("still irreplaceable")
+    index = (other / ".git" / "index").read_bytes()
+    for name, value in {"GIT_DIR": ".git", "GIT_INDEX_FILE": ".git/index", "GIT_WORK_TREE": ""}.items():
+        monkeypatch.setenv(name, str(other / value))
+    variants = read_variants(
+        ["main", "noop"], VariantTables(app=VariantTable(app="shop:app", path="src"), folder=repository)
+    )
+    with in_place(variants, tmp_path / "sources") as served:
+        assert (Path(served[0].variables["PYTHONPATH"]) / "shop.py").read_text() == "version = 2\n"
+
+    assert ((other / "thesis.txt").read_text(), (other / ".git" / "index").read_bytes()) == (
+        "still irreplaceable",
+        index,
+    )
 
 
 def test_a_module_from_elsewhere_is_refused(repository: Path, tmp_path: Path) -> None:
