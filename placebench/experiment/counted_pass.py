@@ -45,6 +45,8 @@ from placebench.runtime.postgres import Server
 from placebench.runtime.running_server import ServerSpec
 
 _WARM_UP_REQUESTS = 2
+_EXCEPTION = re.compile(r"^Traceback \(most recent call last\):\n(?:[ \t].*\n|\n)*(\S.*)$", re.MULTILINE)
+_SHOWN_LETTERS = 300
 _HASH_SEED = 1
 _KEPT_RECORDINGS = 200
 """As many the profiler keeps as files."""
@@ -250,11 +252,13 @@ def count_on_the_wire(
 
 @contextmanager
 def _failures_with_log(name: str, log: Path) -> Iterator[None]:
-    """Add to the failure of a request whose it is, and the log that may say why."""
+    """Add to the failure of a request whose it is, the first exception in the log, and where the log is."""
     try:
         yield
     except LoadError as error:
-        raise LoadError(f"{name}: {error}; its log: {log}") from error
+        raised = _EXCEPTION.search(log.read_text(errors="replace") if log.exists() else "")
+        first = f"; the first exception in its log: {raised[1][:_SHOWN_LETTERS]}" if raised else ""
+        raise LoadError(f"{name}: {error}{first}; its log: {log}") from error
 
 
 def _check_traffic(name: str, variant: Variant, traffic: Traffic | None, is_opened: bool) -> None:

@@ -21,6 +21,7 @@ POLL_S = 0.02
 _PORT_TAKEN = "Address already in use"
 _DEFAULT_POOL_SIZE = 10
 _FIRST_ERROR = 400
+_RESPONSE_LIMIT_S = 5.0
 Interface = Literal["wsgi", "asgi"]
 
 
@@ -114,6 +115,7 @@ class RunningServer(ABC):
             remove=scratch,
             adopts=True,
         )
+        self._started_at = time.monotonic()
         try:
             self._child: Child = start_child(child)
         except BaseException:
@@ -187,7 +189,7 @@ class RunningServer(ABC):
 
     def wait_until_ready(self) -> None:
         """Return when the service is ready, with `url` set; raises ServerError if not within start_timeout_s."""
-        give_up_at = time.monotonic() + self._spec.start_timeout_s
+        give_up_at = self._started_at + self._spec.start_timeout_s
         while not (self._find_url() and self._is_ready()):
             if self._child.poll() is not None:
                 raise self._start_error()
@@ -221,9 +223,11 @@ class RunningServer(ABC):
 
     def _is_ready(self) -> bool:
         """Whether `GET` of the path that tells it responds now: with 200, in any way, or with 200 to 399."""
-        status = _status(self.url, self._spec.ready or "/")
+        # The first request of an application may take long: each next one may take as long as all before.
+        patience_s = max(_RESPONSE_LIMIT_S, time.monotonic() - self._started_at)
+        status = _status(self.url, self._spec.ready or "/", patience_s)
         if self._spec.ready:
-            return status is not None and status < _FIRST_ERROR
+            return status is not None and 0 < status < _FIRST_ERROR
         return status == http.client.OK or (status is not None and self._spec.any_response_is_ready)
 
     def _awaited(self) -> str:
@@ -237,12 +241,17 @@ class RunningServer(ABC):
         return ServerError(f"{self.name} could not serve {served} at {where}; {self._log.end()}")
 
 
-def _status(url: str, path: str) -> int | None:
-    """The status of the response to `GET path` at *url*; None where none came."""
-    connection = http.client.HTTPConnection(url.removeprefix("http://"), timeout=5)
+def _status(url: str, path: str, timeout_s: float) -> int | None:
+    """The status of the response to `GET path` at *url*; None where none came.
+
+    0 where the server took the request and closed the connection: so uWSGI does if the application raises an exception.
+    """
+    connection = http.client.HTTPConnection(url.removeprefix("http://"), timeout=timeout_s)
     try:
         connection.request("GET", path)
         return connection.getresponse().status
+    except http.client.RemoteDisconnected:
+        return 0
     except (OSError, http.client.HTTPException):
         return None
     finally:

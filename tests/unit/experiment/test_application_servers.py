@@ -6,12 +6,14 @@ import sys
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import psutil
 import pytest
 
-from placebench.errors import MissingExtraError, ServerError
+from placebench.errors import LoadError, MissingExtraError, ServerError
+from placebench.experiment.counted_pass import _failures_with_log
 from placebench.experiment.http_request import get
 from placebench.measure.processes import read_tree_cpu_s
 from placebench.runtime.application_servers import serve, with_server
@@ -383,3 +385,48 @@ def test_an_import_that_fails_is_one_line(
     with pytest.raises(ServerError) as caught:
         with_server(of_shop(module="failing:application"))
     assert str(caught.value) == f"failing:application cannot be imported by {sys.executable}: {reason}"
+
+
+RAISING = """
+def application(environ, start_response):
+    raise RuntimeError("no such shelf")
+"""
+
+
+def test_an_application_that_raises_in_every_request_has_started(
+    of_shop: Callable[..., ServerSpec], tmp_path: Path
+) -> None:
+    """uWSGI closes the connection then; whoever sends requests sees it at once, with the reason in the log."""
+    (tmp_path / "raising.py").write_text(RAISING)
+    log = tmp_path / "server.log"
+    spec = with_server(of_shop(module="raising:application", server="uwsgi", start_timeout_s=1000.0))
+    with serve(replace(spec, log=log)), pytest.raises(LoadError) as caught, _failures_with_log("shop", log):
+        raise LoadError("2 of 2 requests failed")
+
+    assert str(caught.value).startswith(
+        "shop: 2 of 2 requests failed; the first exception in its log: RuntimeError: no such shelf; its log: "
+    )
+
+
+def test_an_application_that_never_gets_ready_is_one_line(of_shop: Callable[..., ServerSpec], tmp_path: Path) -> None:
+    """It names the path, the time, and the two settings."""
+    (tmp_path / "raising.py").write_text(RAISING)
+    spec = with_server(of_shop(module="raising:application", server="uwsgi", ready="/health"))
+
+    with pytest.raises(ServerError) as caught:
+        serve(replace(spec, start_timeout_s=2.0))
+    line = str(caught.value)
+    assert line.startswith("`GET /health` did not respond with 200 within 2 s of the start of uWSGI: ready names ")
+    assert "start_timeout_s allows more time; the end of its log: " in line
+    assert line.endswith("RuntimeError: no such shelf")
+
+
+def test_a_first_request_that_takes_long_is_waited_for(of_shop: Callable[..., ServerSpec], tmp_path: Path) -> None:
+    """One of 7 s, which is more than one look at the service waits at first."""
+    slow = (
+        "import time\ndef application(environ, start_response):\n    time.sleep(7)\n    start_response('200 OK', [])\n"
+    )
+    (tmp_path / "slow.py").write_text(f"{slow}    return [b'']\n")
+    spec = of_shop(module="slow:application", server="wsgiref", ready="/", start_timeout_s=100.0)
+
+    serve(spec).stop()
