@@ -68,6 +68,43 @@ def test_reads_and_writes_have_the_plan_that_ran(profiler: SqlProfiler, engine: 
     assert notes_of_plans(recording) == []
 
 
+def test_a_selective_inner_scan_is_no_estimate_error(profiler: SqlProfiler, engine: Engine) -> None:
+    """5000 loops over an index of 20 rows, all of which were expected as they came."""
+    with engine.begin() as connection:
+        connection.exec_driver_sql("create table few as select g * 250 as big_id from generate_series(1, 20) g")
+        connection.exec_driver_sql("create index on few (big_id); analyze few; analyze big")
+    with profiler.record("inner scan", mode="plans") as recording, engine.connect() as connection:
+        connection.exec_driver_sql("set enable_hashjoin = off; set enable_mergejoin = off; set enable_material = off")
+        read = connection.execute(text("select big.id from big join few on big_id = big.id")).all()
+
+    plan = recording.statements[-1].plan
+    assert len(read) == plan.rows == 20
+    assert "row-estimate error" not in {finding.kind for finding in recording.findings()}
+
+
+def test_results_that_are_stored_on_disk_are_spills(profiler: SqlProfiler, engine: Engine) -> None:
+    """A CTE that is read twice, and the rows of a window; PostgreSQL tells so since version 17."""
+    cte = (
+        "with x as materialized (select id, repeat('y', 100) as t from big) "
+        "select count(*) from x a, x b where a.id = b.id"
+    )
+    window = (
+        "select max(s) from "
+        "(select sum(id) over (rows between unbounded preceding and unbounded following) as s from big) q"
+    )
+    with profiler.record("stored", mode="plans") as recording, engine.connect() as connection:
+        if connection.dialect.server_version_info < (17,):
+            pytest.skip("before PostgreSQL 17")
+        connection.exec_driver_sql("set work_mem = '64kB'")
+        for statement in (cte, window):
+            connection.execute(text(statement)).all()
+
+    spilled = [{node.kind: node.spilled_kb for _, node in each.plan.walk()} for each in recording.statements[-2:]]
+    assert spilled[0]["CTE Scan"] > 500
+    assert spilled[1]["WindowAgg"] > 50
+    assert [finding.kind for finding in recording.findings()].count("spill") >= 2
+
+
 def test_the_plan_of_a_server_side_cursor_comes_when_it_closes(profiler: SqlProfiler, engine: Engine) -> None:
     """With the rows of all fetches."""
     with profiler.record("stream", mode="plans") as recording, engine.connect() as connection:

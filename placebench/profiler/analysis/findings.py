@@ -85,6 +85,7 @@ class Limits:
     cache_misses: int = 3
     pool_wait_s: float = 0.010
     scanned_rows: int = 10_000
+    kept_share: float = 0.1
     idle_s: float = 0.050
     estimate_error: float = 10.0
     estimated_rows: int = 100
@@ -242,16 +243,22 @@ def _sequential_scans(statements: _Statements, recording: RecordingData, limits:
     """Whole tables read for few of their rows."""
     for statement, node, alike in _nodes(statements):
         scanned = (node.rows or 0.0) + (node.rows_removed or 0.0)
-        if node.kind == "Seq Scan" and node.condition and scanned >= limits.scanned_rows:
+        kept_few = (node.rows or 0.0) <= scanned * limits.kept_share
+        if node.kind == "Seq Scan" and node.condition and scanned >= limits.scanned_rows and kept_few:
             yield _finding(
                 "sequential scan",
-                f"{units.count(scanned)} rows of {node.relation} read for {units.count(node.rows)}: {node.condition}"
+                f"{units.count(scanned)} rows of {node.relation} read for {_rows(node)}: {node.condition}"
                 f"{_in_one_request(len(alike), recording)}",
-                "create an index on the columns of the condition, if it selects a small share of the table",
+                "create an index on the columns of the condition",
                 [statement],
                 count=round(scanned),
                 seconds=sum(each.self_s or 0.0 for each in alike),
             )
+
+
+def _rows(node: PlanNode) -> str:
+    """The rows of a node as text."""
+    return "hardly any" if node.rows is None else units.count(node.rows)
 
 
 def _row_estimate_errors(statements: _Statements, _recording: RecordingData, limits: Limits) -> Iterator[Finding]:
@@ -265,7 +272,7 @@ def _row_estimate_errors(statements: _Statements, _recording: RecordingData, lim
         if error >= limits.estimate_error and matters and (more or not _stops_early(statement.plan)):
             yield _finding(
                 "row-estimate error",
-                f"{node.title}: {units.count(node.rows)} rows where {units.count(node.rows_expected)} were expected",
+                f"{node.title}: {_rows(node)} rows where {units.count(node.rows_expected)} were expected",
                 "ANALYZE the table; for columns that depend on each other CREATE STATISTICS",
                 [statement],
                 seconds=sum(each.elapsed_s or 0.0 for each in alike),
@@ -273,7 +280,7 @@ def _row_estimate_errors(statements: _Statements, _recording: RecordingData, lim
 
 
 def _spills(statements: _Statements, recording: RecordingData, limits: Limits) -> Iterator[Finding]:
-    """Sorts and hashes that did not fit into work_mem."""
+    """Sorts, hashes and stored results that did not fit into work_mem."""
     for statement, node, alike in _nodes(statements):
         if node.spilled_kb is not None and node.spilled_kb >= limits.spilled_kb:
             yield _finding(

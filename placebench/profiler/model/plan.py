@@ -21,7 +21,9 @@ class PlanNode:
     """One node of a plan with the nodes below it; what was estimated only has None for all that was not measured.
 
     kind: PostgreSQL's name of it, such as "Seq Scan". condition: its filters, constants as `?`.
-    rows_expected, rows: of all loops together. rows_removed: read and thrown away by a filter.
+    rows_expected, rows: of all loops together. PostgreSQL tells the mean of a loop, rounded to 0.01 rows (to whole rows
+        before version 18): rows is None where that is 0 in several loops.
+    rows_removed: read and thrown away by a filter.
     elapsed_s: of all loops, with the nodes below; summed over parallel workers it may exceed the statement's time.
     blocks_hit, blocks_read: of the shared buffers, with the nodes below. spilled_kb: written to disk by this node.
     """
@@ -50,10 +52,13 @@ class PlanNode:
 
     @property
     def estimate_error(self) -> float | None:
-        """How many times the rows differ from what the planner expected, 1 or more either way; None of an estimate."""
-        if self.rows is None or self.loops == 0:
+        """How many times the rows differ from what the planner expected, 1 or more either way; None of an estimate.
+
+        Per loop, of which the planner never expects less than one row: that half a row came is no error.
+        """
+        if self.loops == 0 or (self.rows is None and self.loops in (None, 1)):
             return None
-        low, high = sorted((max(self.rows, 1.0), max(self.rows_expected, 1.0)))
+        low, high = sorted(max(rows / (self.loops or 1), 1.0) for rows in (self.rows or 0.0, self.rows_expected))
         return high / low
 
     @property
@@ -106,7 +111,7 @@ def _node(fields: Mapping[str, Any], *, values: bool) -> PlanNode:
         condition=(condition if values else redacted(condition)) or None,
         cost=fields.get("Total Cost"),
         rows_expected=fields.get("Plan Rows", 0.0) * (loops or 1),
-        rows=_of_all_loops(fields, "Actual Rows"),
+        rows=None if loops and loops > 1 and not fields.get("Actual Rows") else _of_all_loops(fields, "Actual Rows"),
         rows_removed=_of_all_loops(fields, "Rows Removed by Filter"),
         loops=loops,
         elapsed_s=None if milliseconds is None else milliseconds * _MS,
@@ -124,12 +129,21 @@ def _of_all_loops(fields: Mapping[str, Any], key: str) -> float | None:
 
 
 def _spilled(fields: Mapping[str, Any]) -> int | None:
-    """Kilobytes that a sort or a hash wrote to disk; 0 if it stayed in memory, None of what cannot spill."""
-    if "Sort Space Used" in fields:
-        return int(fields["Sort Space Used"]) if fields.get("Sort Space Type") == "Disk" else 0
-    if "Disk Usage" in fields:
-        return int(fields["Disk Usage"])
-    if "Hash Batches" in fields:
-        spilled = int(fields["Hash Batches"]) > 1
-        return int(fields.get("Temp Written Blocks", 0)) * 8 if spilled else 0
-    return None
+    """Kilobytes that a node and its parallel workers wrote to disk; 0 if all stayed in memory, None of what cannot."""
+    known = [kilobytes for part in (fields, *fields.get("Workers", ())) for kilobytes in _written(part)]
+    return sum(known) if known else None
+
+
+def _written(part: Mapping[str, Any]) -> Iterator[int]:
+    """Kilobytes on disk of the leader or of a worker: of a sort, an aggregate, a stored result, a hash."""
+    if "Sort Space Used" in part:
+        yield int(part["Sort Space Used"]) if part.get("Sort Space Type") == "Disk" else 0
+    for groups in ("Full-sort Groups", "Pre-sorted Groups"):  # of an incremental sort
+        if groups in part:
+            yield int(part[groups].get("Sort Space Disk", {}).get("Peak Sort Space Used", 0))
+    if "Disk Usage" in part:
+        yield int(part["Disk Usage"])
+    if "Storage" in part:
+        yield int(part.get("Maximum Storage", 0)) if part["Storage"] == "Disk" else 0
+    if "Hash Batches" in part:
+        yield int(part.get("Temp Written Blocks", 0)) * 8 if int(part["Hash Batches"]) > 1 else 0

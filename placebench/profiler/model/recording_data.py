@@ -142,6 +142,10 @@ class RecordingData:
             )
             if made.requests < 1:
                 raise TypeError(f"requests is {made.requests}")
+            numbers = {each.request for each in made.statements} | {each.request for each in made.transactions}
+            numbers |= {each.request for each in made.checkouts}
+            if unknown := [number for number in numbers if not 1 <= number <= made.requests]:
+                raise TypeError(f"request is {unknown[0]}, of {made.requests}")
             return checked(made)
         except (KeyError, TypeError, OverflowError, RecursionError) as error:
             raise ProfilerError(f"{source} is no recording: {error}; record it again") from error

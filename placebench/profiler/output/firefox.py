@@ -182,8 +182,9 @@ class _Profile:
         self._tables = _Tables()
         times = [request.started_unix_s for request in recording.timeline]
         self._started_unix_s = min(times, default=0.0)
-        # Where nothing is known of it, all requests begin at 0.
-        self._starts = [each - self._started_unix_s for each in times] or [0.0] * recording.requests
+        # Where it is not known of each request, all begin at 0.
+        known = len(times) == recording.requests
+        self._starts = [each - self._started_unix_s for each in times] if known else [0.0] * recording.requests
         of_many = f" (mean of {recording.requests} requests)" if recording.requests > 1 else ""
         self._python = _Track(f"Python{of_many if recording.session else ''}", 0, self._tables)
         self._connections: dict[int | None, _Track] = {}

@@ -129,6 +129,24 @@ def test_a_large_sequential_scan_with_a_condition_is_found() -> None:
     assert kinds(statement(plan=PlanNode(**scan, condition="(a = ?)", rows_removed=20.0))) == []
 
 
+def test_a_scan_that_keeps_what_it_reads_is_none() -> None:
+    """An index would not help where more than a tenth of the rows is kept."""
+    scan = {"kind": "Seq Scan", "relation": "t", "condition": "(a = ?)", "loops": 1}
+    kept = {share: PlanNode(**scan, rows=30_000 * share, rows_removed=30_000 * (1 - share)) for share in (0.1, 0.2)}
+
+    assert kinds(statement(plan=kept[0.1])) == [("sequential scan", 30_000)]
+    assert kinds(statement(plan=kept[0.2])) == []
+
+
+def test_rows_that_postgresql_rounds_away_are_hardly_any() -> None:
+    """A scan that ran in 3 loops and kept a row in none of them, as far as the mean tells."""
+    scan = PlanNode("Seq Scan", "t", condition="(a = ?)", rows_removed=3e4, rows_expected=90.0, loops=3, elapsed_s=0.1)
+
+    titles = [finding.title for finding in find(Recording("r", "plans", statements=[statement(plan=scan)]))]
+
+    assert titles == ["30\u202f000 rows of t read for hardly any: (a = ?)"]
+
+
 def test_a_scan_in_a_loop_costs_all_its_executions() -> None:
     """Five statements of one line, each with a scan of 100 ms."""
     scan = PlanNode("Seq Scan", "t", condition="(a = ?)", rows=5.0, rows_expected=5.0, rows_removed=2e4, elapsed_s=0.1)
@@ -173,7 +191,7 @@ def test_a_plan_without_times_or_rows_says_what_it_can() -> None:
 
     assert kinds(untimed, plan(rows_expected=2000)) == kinds(untimed) == []
     assert kinds(plan(**{**SCAN, "rows": None}, rows_removed=9_999.0)) == []
-    assert kinds(plan(**{**SCAN, "rows": 10_000.0, "rows_expected": 9_000.0})) == [("sequential scan", 10_000)]
+    assert kinds(plan(**{**SCAN, "rows": 10_000.0, "rows_expected": 9_000.0})) == []
     (finding,) = find(Recording("r", "plans", statements=[scanned]))
     assert (finding.count, finding.seconds) == (10_000, 0.0)
 

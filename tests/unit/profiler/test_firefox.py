@@ -5,12 +5,14 @@ That the program itself reads such a file was seen with its command line (profil
 
 import gzip
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from flame_graphs import session_of
 
+from placebench.errors import ProfilerError
 from placebench.profiler import Recording, Span, Statement, Transaction, write_firefox_profile
 from placebench.profiler.capture.stack import leaf
 from placebench.profiler.model.statement import Caller, DatabaseAddress, RecordedRequest
@@ -107,3 +109,23 @@ def test_all_columns_of_a_table_have_its_length(recording: Recording, tmp_path: 
     assert all(prefix is None or prefix < number for number, prefix in enumerate(stacks["prefix"]))
     assert max(stacks["frame"]) < profile["shared"]["frameTable"]["length"]
     assert profile["meta"]["preprocessedProfileVersion"] == 61
+
+
+def test_requests_of_which_one_does_not_know_when_it_ran_all_begin_at_0(recording: Recording, tmp_path: Path) -> None:
+    """A merge of recordings of which one has no timeline, as those of older versions."""
+    merged = Recording.merge([replace(recording, timeline=()), recording])
+
+    profile = profile_of(merged, tmp_path / "p.json.gz")
+
+    starts = profile["threads"][1]["markers"]["startTime"]
+    assert (len(starts), starts[0]) == (2, starts[1])
+
+
+@pytest.mark.parametrize("request_number", [-1, 0, 2])
+def test_a_statement_of_a_request_that_is_not_there_is_refused(recording: Recording, request_number: int) -> None:
+    """Whatever reads the file would look for it in vain."""
+    document = recording.to_json()
+    document["statements"][0]["request"] = request_number
+
+    with pytest.raises(ProfilerError, match=f"request is {request_number}, of 1"):
+        Recording.from_json(document)

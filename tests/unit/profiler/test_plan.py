@@ -63,6 +63,27 @@ def test_the_estimate_is_compared_over_all_loops(plan: PlanNode) -> None:
     assert [node.estimate_error for _, node in plan.walk()] == [4.0, 1.0, 4.0]
 
 
+@pytest.mark.parametrize(
+    ("expected", "actual", "loops", "rows", "error"),
+    [
+        (1, 0.0, 60_000, None, 1.0),  # 240 rows in all, as PostgreSQL 18 tells it
+        (1, 0, 60_000, None, 1.0),  # as versions before tell it
+        (1, 0.25, 60_000, 15_000, 1.0),
+        (20, 0, 60_000, None, 20.0),
+        (1, 12, 10, 120, 12.0),
+        (50, 2, 10, 20, 25.0),
+        (100, 0, 1, 0, 100.0),
+    ],
+)
+def test_a_loop_is_never_expected_to_have_less_than_one_row(
+    expected: int, actual: float, loops: int, rows: int | None, error: float
+) -> None:
+    """An inner scan that finds a row in every 250th loop was planned right; a mean of 0 is no number of rows."""
+    found = node(**{"Plan Rows": expected, "Actual Rows": actual, "Actual Loops": loops})
+
+    assert (found.rows, found.estimate_error) == (rows, error)
+
+
 def test_a_sort_on_disk_is_a_spill(plan: PlanNode) -> None:
     """What cannot spill says None."""
     assert [node.spilled_kb for _, node in plan.walk()] == [None, 2048, None]
@@ -91,6 +112,9 @@ def test_an_estimate_has_no_times() -> None:
     assert (plan.rows_expected, plan.rows, plan.self_s, plan.estimate_error) == (7, None, None, None)
 
 
+DISK = {"Sort Method": "external merge", "Sort Space Type": "Disk"}
+
+
 def node(**fields: object) -> PlanNode:
     """The node in a document with these fields."""
     return read_plan(json.dumps({"Plan": {"Node Type": "Sort", **fields}}))
@@ -105,11 +129,18 @@ def node(**fields: object) -> PlanNode:
         ({"Hash Batches": 1, "Temp Written Blocks": 3}, 0),
         ({"Hash Batches": 2, "Temp Written Blocks": 3}, 24),
         ({"Hash Batches": 2}, 0),
+        ({"Storage": "Disk", "Maximum Storage": 5616}, 5616),
+        ({"Storage": "Memory", "Maximum Storage": 17}, 0),
+        ({"Full-sort Groups": {"Sort Space Disk": {"Peak Sort Space Used": 40}}, "Pre-sorted Groups": {}}, 40),
+        ({"Full-sort Groups": {"Sort Space Memory": {"Peak Sort Space Used": 40}}}, 0),
+        ({**DISK, "Sort Space Used": 456, "Workers": [{**DISK, "Sort Space Used": kb} for kb in (392, 368)]}, 1216),
+        ({"Workers": [{"Worker Number": 0, "Disk Usage": 7}, {"Worker Number": 1, "Disk Usage": 8}]}, 15),
+        ({"Workers": [{"Worker Number": 0}]}, None),
         ({}, None),
     ],
 )
 def test_what_was_written_to_disk(fields: dict[str, object], kilobytes: int | None) -> None:
-    """Sorts and aggregates tell kilobytes, hashes of several batches blocks of 8 kB."""
+    """Sorts, aggregates and stored results tell kilobytes, hashes of several batches blocks of 8 kB; workers add up."""
     assert node(**fields).spilled_kb == kilobytes
 
 
