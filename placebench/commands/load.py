@@ -250,6 +250,7 @@ def _document(result: "LoadResult") -> dict[str, Any]:
         "statuses": result.statuses,
         "in_flight": result.in_flight,
         "missed": result.missed,
+        "repeats": result.repeats,
         "elapsed_s": result.elapsed_s,
         "throughput_per_s": result.throughput_per_s,
         "latency_s": _percentiles(result.latency_s),
@@ -293,6 +294,8 @@ def _lines(result: "LoadResult") -> Iterator[str]:
     yield f"failures    {units.count(result.failures)}"
     for message in result.failure_messages:
         yield f"            {message}"
+    if result.repeats:
+        yield f"sent again  {units.numbered(result.repeats, 'request')}: the server had closed a kept connection"
     if result.write_check:
         for line in write_check_lines(result.write_check):
             yield f"writes      {line}"

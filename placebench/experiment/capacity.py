@@ -81,6 +81,7 @@ def judge_load(
         missed=result.missed,
         outcome=outcome,
         why=why,
+        repeats=result.repeats,
     )
 
 

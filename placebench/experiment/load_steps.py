@@ -57,6 +57,8 @@ class LoadStep:
     outcome: Outcome
     why: str
     """What broke the objective, or the generator; empty for a step that held."""
+    repeats: Count = 0
+    """How often a request was sent again, because the server had closed a kept connection."""
 
 
 def highest_held(steps: Iterable[LoadStep]) -> LoadStep | None:

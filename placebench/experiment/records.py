@@ -142,6 +142,8 @@ class LoadResult(Record):
     missed: Count
     """Arrivals of an open-loop load that the generator started late by more than 10 ms because it was full."""
     client_cpu_s: Amount
+    repeats: Count = 0
+    """How often a request was sent again: the server had closed the kept connection that it was sent on."""
     write_check: WriteCheck | None = None
     """What became of the writes; None where there were none."""
     workers: list[LoadWorker] = field(default_factory=list)

@@ -84,7 +84,7 @@ def add_options(parser: argparse.ArgumentParser, *, path: str) -> None:
         type=_positive,
         default=_RESPONSE_TIMEOUT_S,
         metavar="S",
-        help="seconds to wait for a response (default: %(default)s)",
+        help="seconds to wait for a whole response (default: %(default)s)",
     )
     group.add_argument("--samples-file", metavar="FILE", help="write the exact samples there, as JSON")
     group.add_argument(

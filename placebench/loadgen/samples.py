@@ -39,6 +39,8 @@ class LoadSamples:
     failure_messages: list[str] = field(default_factory=list)
     sent: int = 0
     missed: int = 0
+    repeats: int = 0
+    """How often a request was sent again: the server had closed the kept connection that it was sent on."""
     zero: float | None = None
     """Reading of the clock at `begin`; None before."""
     cpu_at_zero_s: float = 0.0
@@ -66,9 +68,18 @@ class LoadSamples:
         return now_s
 
     def end(
-        self, sent_s: float, ended_s: float, *, due_s: float | None, status: str, body_bytes: int, failure: str | None
+        self,
+        sent_s: float,
+        ended_s: float,
+        *,
+        due_s: float | None,
+        status: str,
+        body_bytes: int,
+        failure: str | None,
+        repeats: int = 0,
     ) -> None:
-        """The request that left at *sent_s* has ended; *failure* says why it counts as failed."""
+        """The request that first left at *sent_s* has ended; *failure* says why it counts as failed."""
+        self.repeats += repeats
         self.cpu_s = self.cpu_clock() - self.cpu_at_zero_s
         started_s = sent_s if due_s is None else due_s
         self.started_s.append(started_s)
@@ -101,6 +112,7 @@ class LoadSamples:
             "failure_messages": self.failure_messages,
             "in_flight": self.sent - self.completed,
             "missed": self.missed,
+            "repeats": self.repeats,
             "client_cpu_s": self.cpu_s,
             "workers": self.workers,
         }
@@ -121,6 +133,7 @@ class LoadSamples:
         self.statuses.update(other["statuses"])
         self.sent += completed + other["in_flight"]
         self.missed += other["missed"]
+        self.repeats += other["repeats"]
         self.cpu_s += other["client_cpu_s"]
         for message in other["failure_messages"]:
             self._keep_message(message)

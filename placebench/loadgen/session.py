@@ -19,16 +19,16 @@ from typing import Any, Final, Self, cast
 from urllib.parse import urlsplit
 
 import gevent
-import geventhttpclient.client
 from gevent.event import Event
 from gevent.pool import Pool
 from locust import FastHttpUser, events
-from locust.contrib.fasthttp import FastHttpSession, FastResponse
+from locust.contrib.fasthttp import FastHttpSession, LocustBadStatusCode, ResponseContextManager
 from locust.env import Environment
 from locust.exception import StopUser
 from locust.runners import STATE_RUNNING, STATE_SPAWNING, LocalRunner, MasterRunner, WorkerRunner
 
 from placebench.http_session import Request
+from placebench.loadgen import connections
 from placebench.loadgen.distributed import MasterLink, WorkerLink
 from placebench.loadgen.options import LoadOptions, LoadPart, add_options, arrivals
 from placebench.loadgen.samples import LoadSamples
@@ -49,14 +49,16 @@ PLACEMENT_HEADERS: Final = {
 _FIRST_ERROR = 400
 _MAX_MESSAGE = 300
 
-# The library sends a GET, PUT or DELETE again by itself when the connection closed before the response. A claim that
-# was written is then refused, and a request without a response counts as one with it.
-geventhttpclient.client.IDEMPOTENT_METHODS = frozenset()
+connections.install()
 
 
 def candidates_path(default: str) -> str:
     """What the locustfiles of candidates request: $PLACEBENCH_REQUEST, or the *default*."""
     return os.environ.get("PLACEBENCH_REQUEST") or default
+
+
+class ResponseTimeoutError(OSError):
+    """A response was not there, to its last byte, in time."""
 
 
 @dataclass(frozen=True)
@@ -139,7 +141,7 @@ class LoadSession:
         if not self._take():
             raise StopUser
         log = self.write_log if request.write else None
-        outcome = _send_request(client, request, self.samples, write_log=log, telemeter=self._telemeter)
+        outcome = self._send(client, request, self.samples, write_log=log, telemeter=self._telemeter)
         self._pause_without_response(outcome)
         return outcome
 
@@ -178,10 +180,70 @@ class LoadSession:
 
     def send_part(self, client: FastHttpSession, request: LoadRequest) -> Outcome:
         """Send a request of a job, which is not a sample of its own."""
-        return _send_request(client, request, self._parts, telemeter=self._telemeter)
+        return self._send(client, request, self._parts, telemeter=self._telemeter)
 
     def _send_due(self, client: FastHttpSession, request: LoadRequest, due_s: float) -> None:
-        _send_request(client, request, self.samples, due_s=due_s, telemeter=self._telemeter)
+        self._send(client, request, self.samples, due_s=due_s, telemeter=self._telemeter)
+
+    def _send(
+        self,
+        client: FastHttpSession,
+        request: LoadRequest,
+        samples: LoadSamples,
+        *,
+        due_s: float | None = None,
+        write_log: WriteLog | None = None,
+        telemeter: Telemeter | None = None,
+    ) -> Outcome:
+        """Send the request and read the response; a write is logged before it leaves, and its status when it came.
+
+        due_s: the offset at which it is due in an open-loop load. telemeter: records how long the request took; its
+        number is sent along, so that the server's telemetry has it too.
+        """
+        number = write_log.sent(*request.write) if write_log is not None and request.write else None
+        path = urlsplit(request.path).path
+        if telemeter is not None and not telemeter.ready():
+            telemeter = None
+        request_number = telemeter.next_request() if telemeter is not None else None
+        numbered = {} if request_number is None else {REQUEST_HEADER: str(request_number)}
+        limit_s = self.options.response_timeout_s
+        sent_s = samples.send(due_s)
+        with (
+            # Whether a logged write took place is counted: a second sending would hide it.
+            connections.sending(may_repeat=request.write is None) as sending,
+            gevent.Timeout(limit_s, ResponseTimeoutError(f"no whole response within {limit_s:g} s")),
+            client.request(
+                request.method,
+                request.path,
+                name=request.name or path,
+                data=cast(str, request.body or None),  # bytes are sent as they are
+                headers={**request.headers, **numbered},
+                catch_response=True,
+                allow_redirects=False,
+            ) as response,
+        ):
+            ended_s = samples.now_s()
+            outcome = _read_outcome(response, request.expected)
+            if outcome.failure is None:
+                response.success()
+            else:
+                response.failure(outcome.failure)
+        if write_log is not None and number is not None and outcome.has_response:
+            write_log.responded(number, outcome.status)
+        size = len(outcome.body)
+        samples.end(
+            sent_s,
+            ended_s,
+            due_s=due_s,
+            status=outcome.status,
+            body_bytes=size,
+            failure=outcome.failure,
+            repeats=sending.repeats,
+        )
+        if telemeter is not None and request_number is not None:
+            started = (samples.zero or 0.0) + sent_s
+            _record(telemeter, request_number, request, started, ended_s - sent_s, outcome.status)
+        return outcome
 
     def _wait_for(self, due_s: float) -> bool:
         """Until then; False when the run ends before."""
@@ -202,7 +264,7 @@ class LoadSession:
 
     def _warm_up(self, client: FastHttpSession) -> Outcome:
         self._warmup_left -= 1
-        outcome = _send_request(client, next(self._requests), self._warmup)
+        outcome = self._send(client, next(self._requests), self._warmup)
         if self._warmup.completed == self._warmup_wanted:
             self._begin()
         return outcome
@@ -400,50 +462,6 @@ def _give_each_worker_a_user(parsed: Namespace, workers: int) -> None:
     parsed.spawn_rate = max(parsed.spawn_rate or 1, parsed.num_users)
 
 
-def _send_request(
-    client: FastHttpSession,
-    request: LoadRequest,
-    samples: LoadSamples,
-    *,
-    due_s: float | None = None,
-    write_log: WriteLog | None = None,
-    telemeter: Telemeter | None = None,
-) -> Outcome:
-    """Send the request and read the response; a write is logged before it leaves, and its status when it came.
-
-    due_s: the offset at which it is due in an open-loop load. telemeter: records how long the request took; its number
-    is sent along, so that the server's telemetry has it too.
-    """
-    number = write_log.sent(*request.write) if write_log is not None and request.write else None
-    path = urlsplit(request.path).path
-    if telemeter is not None and not telemeter.ready():
-        telemeter = None
-    request_number = telemeter.next_request() if telemeter is not None else None
-    sent_s = samples.send(due_s)
-    with client.request(
-        request.method,
-        request.path,
-        name=request.name or path,
-        data=cast(str, request.body or None),  # bytes are sent as they are
-        headers=request.headers if request_number is None else {**request.headers, REQUEST_HEADER: str(request_number)},
-        catch_response=True,
-        allow_redirects=False,
-    ) as response:
-        ended_s = samples.now_s()
-        outcome = _read_outcome(response, request.expected)
-        if outcome.failure is None:
-            response.success()
-        else:
-            response.failure(outcome.failure)
-    if write_log is not None and number is not None and outcome.has_response:
-        write_log.responded(number, outcome.status)
-    size = len(outcome.body)
-    samples.end(sent_s, ended_s, due_s=due_s, status=outcome.status, body_bytes=size, failure=outcome.failure)
-    if telemeter is not None and request_number is not None:
-        _record(telemeter, request_number, request, (samples.zero or 0.0) + sent_s, ended_s - sent_s, outcome.status)
-    return outcome
-
-
 def _record(
     telemeter: Telemeter, number: int, request: LoadRequest, started: float, duration_s: float, status: str
 ) -> None:
@@ -451,19 +469,19 @@ def _record(
     telemeter.duration("client", started, duration_s, request=number, verb=request.method, path=pattern, status=status)
 
 
-def _read_outcome(response: FastResponse, expected: Collection[str] | None) -> Outcome:
-    """What came back; a status that is not among *expected* is a failure, and so is a 200 whose body broke off."""
-    code = response.status_code
-    body, status = response.content or b"", str(code)
-    error = getattr(response, "error", None)
-    is_expected = 0 < code < _FIRST_ERROR if expected is None else status in expected
-    if is_expected and (error is None or status != "200"):
+def _read_outcome(response: ResponseContextManager, expected: Collection[str] | None) -> Outcome:
+    """What came back; a status that is not among *expected* is a failure, and so is a response that broke off."""
+    status, error = str(response.status_code), response.request_meta["exception"]
+    if not response.status_code:
+        return Outcome(type(error).__name__, b"", _shorten(f"{type(error).__name__}: {error}"), has_response=False)
+    if error is not None and not isinstance(error, LocustBadStatusCode):
+        broke_off = f"status {status}, then {type(error).__name__}: {error}"
+        return Outcome(status, b"", _shorten(broke_off), has_response=True)
+    body = response.content or b""
+    if response.status_code < _FIRST_ERROR if expected is None else status in expected:
         return Outcome(status, body, failure=None, has_response=True)
-    if code:
-        message = f"status {status}: {body.decode(errors='replace')}"
-        return Outcome(status, body, failure=_shorten(message), has_response=True)
-    name = type(error).__name__
-    return Outcome(name, b"", failure=_shorten(f"{name}: {error}"), has_response=False)
+    message = f"status {status}: {body.decode(errors='replace')}"
+    return Outcome(status, body, failure=_shorten(message), has_response=True)
 
 
 def _shorten(text: str) -> str:

@@ -105,6 +105,7 @@ def _step_table(made: Saturation) -> Table:
         *map(percentile, PERCENTILES),
         Column("generator CPU", lambda step: units.percent(step.client_cpu, digits=2)),
         Column("started late", lambda step: units.count(step.missed)),
+        Column("sent again", lambda step: units.count(step.repeats), optional=True),
     ]
     steps = sorted(made.steps, key=lambda step: step.load)
     return Table("Steps", columns, steps, id="steps", row_style=lambda step: _STYLES[step.outcome])

@@ -74,6 +74,7 @@ class LoadFigures:
     failure_messages: tuple[str, ...]
     in_flight: int
     missed: int
+    repeats: int
     cpu_s: float | None
     """Server CPU per request, of the service and of PostgreSQL."""
     worker_cpu_s: float | None
@@ -391,6 +392,7 @@ def _load_figures(made: LoadPass | None) -> LoadFigures | None:
         failure_messages=tuple(result.failure_messages),
         in_flight=result.in_flight,
         missed=result.missed,
+        repeats=result.repeats,
         cpu_s=made.cpu_s_per_request,
         worker_cpu_s=_per_request(meters.worker_cpu_s, result),
         backend_cpu_s=_per_request(meters.backend_cpu_s, result),

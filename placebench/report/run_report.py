@@ -288,7 +288,7 @@ def _failures(figures: Figures) -> list[Block]:
     """Failed and late requests, parts that were repeated, and discarded replicates."""
     head, blocks = figures.run.head, list[Block]()
     passes = [(each, kind, load) for each in figures.variants for kind, load in _loads(each)]
-    troubled = [each for each in passes if each[2].failures or each[2].missed]
+    troubled = [each for each in passes if each[2].failures or each[2].missed or each[2].repeats]
     if troubled:
         columns = (
             Column("variant", lambda each: each[0].label),
@@ -296,6 +296,7 @@ def _failures(figures: Figures) -> list[Block]:
             Column("requests", lambda each: units.count(each[2].requests)),
             Column("failed", lambda each: units.count(each[2].failures)),
             Column("started late", lambda each: units.count(each[2].missed)),
+            Column("sent again", lambda each: units.count(each[2].repeats)),
         )
         note = "Failed requests are in the figures of their pass."
         blocks.append(

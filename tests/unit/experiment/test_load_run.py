@@ -65,8 +65,8 @@ def test_an_answer_that_does_not_come_is_a_failure(served: Served, loaded: Loade
     result = loaded(served(), request="/work?sleep=2", requests=1, response_timeout_s=0.5)
 
     assert (result.requests, result.failures) == (1, 1)
-    assert list(result.statuses) == ["RetriesExceeded"]
-    assert "timed out" in result.failure_messages[0]
+    assert list(result.statuses) == ["ResponseTimeoutError"]
+    assert result.failure_messages == ["ResponseTimeoutError: no whole response within 0.5 s"]
 
 
 def test_a_request_that_got_no_answer_is_not_sent_again(tmp_path: Path) -> None:
