@@ -1,5 +1,6 @@
 """`placebench load`: a headless locust run against a service, the search for its capacity, and the lost-write check."""
 
+import os
 import shutil
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator
@@ -16,16 +17,17 @@ from placebench.commands.interrupts import EXIT_INTERRUPTED
 from placebench.commands.output import emit, emit_report, progress, say
 from placebench.commands.runs import list_run
 from placebench.errors import LoadError, PlacebenchError, UndecidedError
+from placebench.loadgen.options import DEFAULT_TIME_S
 from placebench.paths import check_writable, make_folder
 
 if TYPE_CHECKING:
     from placebench.experiment.load_run import LoadSpec
     from placebench.experiment.load_steps import LoadStep
     from placebench.experiment.records import LoadResult, WriteCheck
+    from placebench.http_session import Request
 
 _EXIT_FAILURES = 1
 _EXIT_INCONCLUSIVE = 3
-_TIME_S = 10.0
 _RESPONSE_TIMEOUT_S = 300.0
 _SEARCH_TIMEOUT_S = 10.0
 _MOST_USERS = 1024
@@ -38,10 +40,10 @@ _LAST_PORT = 65_535
 
 def _configure(parser: ArgumentParser) -> None:
     parser.add_argument("url", type=options.service_url, metavar="URL", help="the service, as http://127.0.0.1:8000")
-    options.add_requests(parser, default="Placement's $PLACEBENCH_REQUEST, or the query of nested-perfload")
+    options.add_requests(parser, default="GET /, or $PLACEBENCH_REQUEST with the headers of Placement's API")
     _configure_kind(parser)
     parser.add_argument(
-        "--time", type=options.seconds, metavar="S", help=f"seconds (default: {_TIME_S:g}, without --requests)"
+        "--time", type=options.seconds, metavar="S", help=f"seconds (default: {DEFAULT_TIME_S:g}, without --requests)"
     )
     parser.add_argument("--requests", type=options.request_count, metavar="N", help="number of requests, exactly")
     parser.add_argument(
@@ -51,8 +53,11 @@ def _configure(parser: ArgumentParser) -> None:
         "--response-timeout",
         type=options.seconds,
         metavar="S",
-        help=f"seconds after which a request counts as failed (default: {_RESPONSE_TIMEOUT_S:g}; "
+        help=f"seconds after which a request without a whole response has failed (default: {_RESPONSE_TIMEOUT_S:g}; "
         f"--until-errors: {_SEARCH_TIMEOUT_S:g})",
+    )
+    parser.add_argument(
+        "--insecure", action="store_true", help="accept a certificate that is not valid, such as a self-signed one"
     )
     options.add_seed(parser, "seed of the open-loop schedule")
     search = parser.add_argument_group("capacity").add_mutually_exclusive_group()
@@ -116,7 +121,12 @@ def _configure_kind(parser: ArgumentParser) -> None:
         action="store_true",
         help="lost-write check: users allocate what they are offered, and each acknowledged write must be found again",
     )
-    kind.add_argument("--locustfile", type=options.path, metavar="FILE", help="locustfile of your own")
+    kind.add_argument(
+        "--locustfile",
+        type=options.path,
+        metavar="FILE",
+        help="ordinary locustfile, run with --users and --time; it says what is sent and how often",
+    )
     options.add_database(
         parser, "with --check-writes: look for the writes there (default: request each of the service)"
     )
@@ -152,8 +162,6 @@ def _run(arguments: Namespace) -> int:
 
 def _kind(arguments: Namespace) -> str:
     """The load session of these options."""
-    if arguments.locustfile:
-        return str(arguments.locustfile)
     if arguments.check_writes:
         return "claims"
     return "closed" if arguments.rate is None else "open"
@@ -163,8 +171,10 @@ def _spec(arguments: Namespace) -> "LoadSpec":
     from placebench.experiment.load_run import LoadSpec
     from placebench.runtime.postgres.connection import normalise_url
 
-    time_s = _TIME_S if arguments.time is None and arguments.requests is None else arguments.time
-    workload = tuple(options.read_requests(arguments))
+    if arguments.locustfile:
+        return _locustfile_spec(arguments)
+    time_s = DEFAULT_TIME_S if arguments.time is None and arguments.requests is None else arguments.time
+    workload = _workload(arguments)
     if arguments.check_writes and workload:
         raise LoadError(
             "--request with --check-writes: its users request candidates of Placement's API, and claim them"
@@ -180,7 +190,40 @@ def _spec(arguments: Namespace) -> "LoadSpec":
         warmup=arguments.warmup,
         seed=arguments.seed,
         response_timeout_s=_RESPONSE_TIMEOUT_S if arguments.response_timeout is None else arguments.response_timeout,
+        insecure=arguments.insecure,
         database_url=normalise_url(arguments.db) if arguments.db else None,
+        telemetry=arguments.telemetry,
+        processes=arguments.processes,
+        expect_workers=arguments.expect_workers,
+        bind=_bind(arguments),
+    )
+
+
+def _workload(arguments: Namespace) -> "tuple[Request, ...]":
+    """The requests of the command line, or GET /; none where the laboratory's locustfile says what it requests."""
+    from placebench.http_session import Request
+
+    given = tuple(options.read_requests(arguments))
+    has_own = arguments.check_writes or os.environ.get("PLACEBENCH_REQUEST")
+    return given or (() if has_own else (Request("GET", "/"),))
+
+
+def _locustfile_spec(arguments: Namespace) -> "LoadSpec":
+    """The load that an ordinary locustfile makes; raises LoadError for an option that it decides itself."""
+    from placebench.experiment.load_run import LoadSpec
+
+    for name in ("requests_given", "rate", "requests", "warmup", "response_timeout", "insecure", "db"):
+        if getattr(arguments, name):
+            option = "request" if name == "requests_given" else name.replace("_", "-")
+            raise LoadError(
+                f"--{option} with --locustfile: the locustfile says what is sent, when, and what is a failure; give "
+                "--users and --time, or write a LoadTestShape in it"
+            )
+    return LoadSpec(
+        url=arguments.url,
+        kind=str(arguments.locustfile),
+        users=arguments.users,
+        time_s=arguments.time,
         telemetry=arguments.telemetry,
         processes=arguments.processes,
         expect_workers=arguments.expect_workers,
@@ -256,6 +299,7 @@ def _document(result: "LoadResult") -> dict[str, Any]:
         "latency_s": _percentiles(result.latency_s),
         "service_s": _percentiles(result.service_s),
         "mean_latency_s": _means(result),
+        "failed_latency_s": _percentiles(result.failed_latency_s),
         "body_bytes": sum(result.body_bytes),
         "client_cpu_s": result.client_cpu_s,
         "workers": [asdict(each) for each in result.workers],
@@ -273,25 +317,25 @@ def _percentiles(samples: list[float]) -> dict[str, float | None]:
 
 
 def _means(result: "LoadResult") -> dict[str, float]:
-    """The mean latency of the first 10, 100, 1000 and so on, and of all requests, by their number."""
+    """The mean latency of the first 10, 100, 1000 and so on, and of all successes, by their number."""
     in_order = [latency_s for _, latency_s in sorted(zip(result.started_s, result.latency_s, strict=True))]
     numbers = takewhile(lambda number: number < len(in_order), (10**power for power in count(1)))
-    return {str(number): fmean(in_order[:number]) for number in (*numbers, len(in_order))}
+    return {str(number): fmean(in_order[:number]) for number in (*numbers, len(in_order)) if number}
 
 
 def _lines(result: "LoadResult") -> Iterator[str]:
     took, throughput = units.duration(result.elapsed_s), units.rate(result.throughput_per_s)
-    shown = {name: seconds for name, seconds in _percentiles(result.latency_s).items() if seconds is not None}
-    latency = ", ".join(f"{name} {units.duration(seconds)}" for name, seconds in shown.items())
     yield f"requests    {units.count(result.requests)} in {took}: {throughput}"
-    yield f"latency     {latency or 'too few for a percentile'}; longest {units.duration(max(result.latency_s))}"
+    yield f"latency     {_latency_line(result.latency_s) if result.latency_s else 'no request succeeded'}"
     means = (f"{units.duration(mean_s)} of {units.count(int(number))}" for number, mean_s in _means(result).items())
-    yield f"mean        {', '.join(means)}"
+    if result.latency_s:
+        yield f"mean        {', '.join(means)}"
     yield f"bodies      {units.size(sum(result.body_bytes))}"
     yield f"generator   {units.duration(result.client_cpu_s / result.requests)} of CPU per request"
     if result.workers:
         yield f"workers     {_worker_line(result)}"
-    yield f"failures    {units.count(result.failures)}"
+    failed = f"; their latency {_latency_line(result.failed_latency_s)}" if result.failed_latency_s else ""
+    yield f"failures    {units.count(result.failures)}{failed}"
     for message in result.failure_messages:
         yield f"            {message}"
     if result.repeats:
@@ -303,6 +347,12 @@ def _lines(result: "LoadResult") -> Iterator[str]:
         yield f"in flight   {units.count(result.in_flight)} at the end, not counted"
     if result.missed:
         yield f"missed      {units.count(result.missed)} sent more than 10 ms late"
+
+
+def _latency_line(latency_s: list[float]) -> str:
+    shown = {name: seconds for name, seconds in _percentiles(latency_s).items() if seconds is not None}
+    percentiles = ", ".join(f"{name} {units.duration(seconds)}" for name, seconds in shown.items())
+    return f"{percentiles or 'too few for a percentile'}; longest {units.duration(max(latency_s))}"
 
 
 def _worker_line(result: "LoadResult") -> str:
@@ -340,7 +390,7 @@ def _search(arguments: Namespace) -> int:
     folder = (
         claim_folder(arguments.out.resolve()) if arguments.out else new_folder("saturation", paths.profiles_folder())
     )
-    step_s = arguments.time or _TIME_S
+    step_s = arguments.time or DEFAULT_TIME_S
     search = CapacitySearch(spec, folder, step_s=step_s, report=lambda step: say(_step_line(step)))
     try:
         if objective:
@@ -375,7 +425,8 @@ def _search_spec(arguments: Namespace) -> "LoadSpec":
     timeout_s = _RESPONSE_TIMEOUT_S if arguments.slo else _SEARCH_TIMEOUT_S
     return LoadSpec(
         url=arguments.url,
-        workload=tuple(options.read_requests(arguments)),
+        workload=_workload(arguments),
+        insecure=arguments.insecure,
         kind="open" if arguments.slo else "closed",
         warmup=arguments.warmup,
         seed=arguments.seed,

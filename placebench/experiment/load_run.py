@@ -5,7 +5,9 @@ locust leaves the exact samples that our locustfiles took. A job is done by one 
 
 import math
 import os
+import re
 import socket
+import ssl
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -28,6 +30,7 @@ from placebench.experiment.workload import placement_workload
 from placebench.experiment.write_check import check_writes, read_holdings
 from placebench.http_session import Request
 from placebench.loadgen.write_log import read_write_log, write_log_path
+from placebench.masking import mask
 from placebench.measure.meters import ServerMeter
 from placebench.measure.readings import Meters
 from placebench.paths import is_file, resource_folder
@@ -49,6 +52,8 @@ LOCUSTFILES = {
 _Progress = Callable[[int, int], None]
 _PROGRESS_EVERY_S = 0.5
 _CONNECT_TIMEOUT_S = 10.0
+_ERROR_LINE = re.compile(r"[\w.]+(Error|Exception|Exit|Interrupt|Timeout|Stop\w*)\b(:|$)|\S+: error: |\d+ users for ")
+"""The last line of a traceback, what argparse says of an option, and what LoadSession says of too few users."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +66,7 @@ class LoadSpec:
     workload: tuple[Request, ...] = ()
     """Requests of any service, sent in turn instead; a status of 400 or more is a failure."""
     kind: str = "closed"
-    """A name in LOCUSTFILES, or the path of a locustfile that makes a placebench.loadgen.session.LoadSession."""
+    """A name in LOCUSTFILES, or the path of an ordinary locustfile, which says itself what is sent and how often."""
     users: int = 1
     """How many users of a closed-loop load."""
     rate_per_s: float | None = None
@@ -77,6 +82,9 @@ class LoadSpec:
     at_once: int = 400
     """How many requests of an open-loop load may be in flight."""
     response_timeout_s: float = 300.0
+    """A request fails whose response is not complete by then."""
+    insecure: bool = False
+    """Whether a certificate that is not valid is accepted."""
     processes: int = 1
     """How many processes of this machine make the load; more than one are locust workers."""
     expect_workers: int | None = None
@@ -121,8 +129,17 @@ def run_load(spec: LoadSpec, *, folder: Path, progress: _Progress | None = None)
             raise LoadInterrupted(_read(samples_file, spec)) from None
         result = _read(samples_file, spec)
     if result is None:
-        raise LoadError(f"locust ended with exit code {exit_code} before any request had ended; {log.end()}")
+        raise LoadError(f"no request ended: {_reason(log, exit_code)}")
     return result
+
+
+def _reason(log: ChildLog, exit_code: int) -> str:
+    """Why locust has no samples: the last exception or error in its log, which ends with tables, or the log's end."""
+    lines = [line.strip() for line in log.text().splitlines()]
+    errors = [line for line in lines if _ERROR_LINE.match(line)]
+    if errors:
+        return mask(errors[-1])
+    return f"locust ended with exit code {exit_code}; {log.end()}"
 
 
 def _child(spec: LoadSpec, scratch: Path, samples_file: Path, log: ChildLog) -> ChildSpec:
@@ -130,17 +147,17 @@ def _child(spec: LoadSpec, scratch: Path, samples_file: Path, log: ChildLog) -> 
         name="locust",
         argv=_command(spec, samples_file),
         env=_environment(spec),
-        # locust imports from where it runs: nothing lies here that could stand in for a module.
-        cwd=scratch,
+        # locust imports from where it runs: nothing lies here that could stand in for a module. An ordinary locustfile
+        # may read files beside it.
+        cwd=scratch if spec.kind in LOCUSTFILES else Path.cwd(),
         log=log.path,
     )
 
 
 def _command(spec: LoadSpec, samples_file: Path) -> list[str]:
-    options = {
-        "--locustfile": _locustfile(spec.kind),
-        "--users": spec.users,
-        "--spawn-rate": spec.users,
+    # Even an empty one: our own environment may name another folder.
+    telemetry = "" if spec.telemetry is None else spec.telemetry.absolute()
+    own_options = {
         "--requests-file": _requests_file(spec, samples_file.parent),
         "--rate": spec.rate_per_s,
         "--max-concurrent": spec.at_once,
@@ -149,9 +166,20 @@ def _command(spec: LoadSpec, samples_file: Path) -> list[str]:
         "--warmup": spec.warmup,
         "--seed": spec.seed,
         "--response-timeout": spec.response_timeout_s,
+        "--insecure": int(spec.insecure),
         "--samples-file": samples_file,
-        # Even an empty one: our own environment may name another folder.
-        "--telemetry": "" if spec.telemetry is None else spec.telemetry.absolute(),
+        "--telemetry": telemetry,
+    }
+    hooks_options = {
+        "--placebench-measure-s": spec.time_s,
+        "--placebench-samples-file": samples_file,
+        "--placebench-telemetry": telemetry,
+    }
+    options = {
+        "--locustfile": _locustfile(spec.kind),
+        "--users": spec.users,
+        "--spawn-rate": spec.users,
+        **(own_options if spec.kind in LOCUSTFILES else hooks_options),
     }
     given = [f"{name}={value}" for name, value in options.items() if value is not None]
     return [sys.executable, "-m", "locust", "--headless", "--only-summary", *given, *_distribution(spec)]
@@ -233,7 +261,7 @@ def _check_writes(write_log: Path, spec: LoadSpec) -> WriteCheck:
 def _check(spec: LoadSpec) -> None:
     if find_spec("locust") is None:
         raise MissingExtraError("a load run needs locust, which is not installed: pip install 'placebench[bench]'")
-    if spec.time_s is None and spec.requests is None:
+    if spec.time_s is None and spec.requests is None and spec.kind in LOCUSTFILES:
         raise LoadError("a load run without an end: say how long (--time) or how many requests (--requests)")
     if spec.kind == "open" and spec.rate_per_s is None:
         raise LoadError("an open-loop load without a rate: say how many arrivals a second (--rate)")
@@ -246,21 +274,34 @@ def _check(spec: LoadSpec) -> None:
     if spec.database_url:
         with open_connection(spec.database_url):
             pass  # said now, and not after the load
+    _check_service(spec)
+
+
+def _check_service(spec: LoadSpec) -> None:
+    """Raise LoadError if nothing responds at the URL, or with a certificate that is not valid."""
     address = service_address(spec.url, error=LoadError)
     port = address.port or (443 if address.scheme == "https" else 80)
     try:
-        socket.create_connection((address.hostname, port), timeout=_CONNECT_TIMEOUT_S).close()
+        with socket.create_connection((address.hostname, port), timeout=_CONNECT_TIMEOUT_S) as connection:
+            if address.scheme == "https" and spec.kind in LOCUSTFILES and not spec.insecure:
+                ssl.create_default_context().wrap_socket(connection, server_hostname=address.hostname).close()
+    except ssl.SSLCertVerificationError as error:
+        raise LoadError(
+            f"the certificate of {spec.url} is not valid ({error.verify_message}): name the file of its authority in "
+            "SSL_CERT_FILE, or give --insecure"
+        ) from error
     except OSError as error:
         raise LoadError(f"nothing responds at {spec.url} ({error}): start the service first") from error
 
 
-def _locustfile(kind: str) -> Path:
+def _locustfile(kind: str) -> str:
+    """What locust is given: one of ours, or an ordinary one after the hooks that take its samples."""
     if kind in LOCUSTFILES:
-        return resource_folder("locustfiles") / LOCUSTFILES[kind]
+        return str(resource_folder("locustfiles") / LOCUSTFILES[kind])
     path = Path(kind)
-    if not is_file(path):
-        raise LoadError(f"no locustfile {kind!r}: give the path of one, or {', '.join(LOCUSTFILES)}")
-    return path.absolute()
+    if not is_file(path) or path.suffix != ".py" or "," in str(path.absolute()):
+        raise LoadError(f"no locustfile {kind!r}: give the path of a Python file, without a comma in it")
+    return f"{Path(__file__).parents[1] / 'loadgen' / 'locustfile_hooks.py'},{path.absolute()}"
 
 
 @dataclass(frozen=True)

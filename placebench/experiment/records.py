@@ -115,7 +115,7 @@ class LoadWorker:
 
 @dataclass(frozen=True)
 class LoadResult(Record):
-    """What one load run saw from the client's side; one entry in the lists for each completed request."""
+    """What one load run saw from the client's side; one entry in the lists for each request that succeeded."""
 
     kind: str
     """closed (loop: users wait for responses) or open (arrivals on a schedule)."""
@@ -144,6 +144,10 @@ class LoadResult(Record):
     client_cpu_s: Amount
     repeats: Count = 0
     """How often a request was sent again: the server had closed the kept connection that it was sent on."""
+    failed_started_s: list[float] = field(default_factory=list)
+    """As started_s, for each request that failed; older files have those in started_s."""
+    failed_latency_s: list[Amount] = field(default_factory=list)
+    failed_service_s: list[Amount] = field(default_factory=list)
     write_check: WriteCheck | None = None
     """What became of the writes; None where there were none."""
     workers: list[LoadWorker] = field(default_factory=list)
@@ -152,7 +156,7 @@ class LoadResult(Record):
     @property
     def requests(self) -> int:
         """How many were completed, failed ones included."""
-        return len(self.latency_s)
+        return len(self.latency_s) + len(self.failed_latency_s)
 
     @property
     def lost_workers(self) -> int:
@@ -161,8 +165,8 @@ class LoadResult(Record):
 
     @property
     def throughput_per_s(self) -> float:
-        """Completed requests per second."""
-        return self.requests / self.elapsed_s if self.elapsed_s else 0.0
+        """Requests per second that succeeded."""
+        return len(self.latency_s) / self.elapsed_s if self.elapsed_s else 0.0
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ measured stays on the disk.
 
 import os
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -137,20 +137,19 @@ def late_arrivals(result: LoadResult, *, at_once: int = MAX_CONCURRENT) -> int:
 
     One that waited because *at_once* requests were under way waited for the service: that is latency, and counts.
     """
-    sent_s = [start + total - own for start, total, own in _each_request(result)]
-    ended_s = sorted(start + total for start, total, _ in _each_request(result))
+    due_s = [*result.started_s, *result.failed_started_s]
+    latency_s = [*result.latency_s, *result.failed_latency_s]
+    service_s = [*result.service_s, *result.failed_service_s]
+    sent_s = [due + total - own for due, total, own in zip(due_s, latency_s, service_s, strict=True)]
+    ended_s = sorted(due + total for due, total in zip(due_s, latency_s, strict=True))
     order = sorted(range(len(sent_s)), key=sent_s.__getitem__)
     late = ended = 0
     for place, number in enumerate(order, start=1):
         while ended < len(ended_s) and ended_s[ended] < sent_s[number]:
             ended += 1
         under_way = place - ended
-        late += sent_s[number] - result.started_s[number] > MISSED_AFTER_S and under_way < at_once
+        late += sent_s[number] - due_s[number] > MISSED_AFTER_S and under_way < at_once
     return late
-
-
-def _each_request(result: LoadResult) -> Iterator[tuple[float, float, float]]:
-    return zip(result.started_s, result.latency_s, result.service_s, strict=True)
 
 
 def describe(rules: Mapping[str, float]) -> str:

@@ -13,6 +13,8 @@ import msgspec
 from placebench.http_session import Request
 
 _RESPONSE_TIMEOUT_S = 300.0
+DEFAULT_TIME_S = 10.0
+"""How long a load takes that says neither how long nor how many requests."""
 MAX_CONCURRENT = 400
 _Arrival = TypeVar("_Arrival")
 
@@ -31,6 +33,7 @@ class LoadOptions:
     max_concurrent: int
     seed: int
     response_timeout_s: float
+    insecure: bool
     samples_file: Path | None
     telemetry: Path | None
 
@@ -47,6 +50,7 @@ class LoadOptions:
             max_concurrent=parsed.max_concurrent,
             seed=parsed.seed,
             response_timeout_s=parsed.response_timeout,
+            insecure=bool(parsed.insecure),
             samples_file=Path(parsed.samples_file) if parsed.samples_file else None,
             telemetry=Path(parsed.telemetry) if parsed.telemetry else None,
         )
@@ -85,6 +89,9 @@ def add_options(parser: argparse.ArgumentParser, *, path: str) -> None:
         default=_RESPONSE_TIMEOUT_S,
         metavar="S",
         help="seconds to wait for a whole response (default: %(default)s)",
+    )
+    group.add_argument(
+        "--insecure", type=int, default=0, metavar="0|1", help="1: accept a certificate that is not valid (default: 0)"
     )
     group.add_argument("--samples-file", metavar="FILE", help="write the exact samples there, as JSON")
     group.add_argument(

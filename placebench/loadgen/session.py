@@ -336,6 +336,7 @@ class LoadSession:
             if issubclass(user, FastHttpUser):
                 user.network_timeout = user.connection_timeout = self.options.response_timeout_s
                 user.concurrency = self.options.max_concurrent
+                user.insecure = self.options.insecure
 
     def _new_samples(self, parsed: Namespace) -> LoadSamples:
         rate_per_s = self.options.rate_per_s if self._kind == "open" else None
@@ -389,6 +390,10 @@ class LoadSession:
         self._warm.wait()
         self._stopping.wait(timeout=self.options.measure_s)
         self._stopping.set()
+        self._end_users(environment)
+
+    def _end_users(self, environment: Environment) -> None:
+        """Wait for the users, who take no further request, and hand over what this process has."""
         runner = environment.runner
         if isinstance(runner, LocalRunner) and runner.state in (STATE_SPAWNING, STATE_RUNNING):
             # The users end by themselves. To let quit() wait for them would cost the last requests its inspect.stack(),

@@ -298,7 +298,7 @@ def _failures(figures: Figures) -> list[Block]:
             Column("started late", lambda each: units.count(each[2].missed)),
             Column("sent again", lambda each: units.count(each[2].repeats)),
         )
-        note = "Failed requests are in the figures of their pass."
+        note = "Failed requests are in no latency and no throughput."
         blocks.append(
             Table(
                 "Failures", columns, troubled, id="failures", note=note, row_style=lambda each: f"role-{each[0].role}"

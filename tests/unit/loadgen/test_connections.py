@@ -198,7 +198,7 @@ def test_a_response_has_to_be_whole_in_time(tmp_path: Path) -> None:
 
     assert result.failures == 1
     assert result.failure_messages == ["status 200, then ResponseTimeoutError: no whole response within 0.5 s"]
-    assert 0.5 <= result.latency_s[0]
+    assert 0.5 <= result.failed_latency_s[0]
 
 
 def test_repetitions_are_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

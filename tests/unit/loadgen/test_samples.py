@@ -3,6 +3,7 @@ from pathlib import Path
 
 import pytest
 
+from placebench.experiment.records import LoadResult
 from placebench.loadgen.samples import LoadSamples
 
 
@@ -69,6 +70,23 @@ def test_failures_keep_a_few_different_messages() -> None:
     assert samples.statuses == {"500": 8}
 
 
+def test_failures_are_in_no_latency_and_no_throughput(tmp_path: Path) -> None:
+    """Two successes of 0.1 s and two failures of 1 ms within 0.2 s: a median of 0.1 s, and 10 requests per second."""
+    samples, _ = open_samples()
+    for started_s in (0.0, 0.1):
+        samples.end(started_s, started_s + 0.1, due_s=None, status="200", body_bytes=4, failure=None)
+        samples.end(started_s, started_s + 0.001, due_s=None, status="500", body_bytes=9, failure="status 500")
+    samples.sent = 4
+    samples.save(tmp_path / "samples.json")
+    result = LoadResult.load(tmp_path / "samples.json")
+
+    assert (result.requests, result.failures) == (4, 2)
+    assert result.latency_s == pytest.approx([0.1, 0.1])
+    assert result.failed_latency_s == pytest.approx([0.001, 0.001])
+    assert result.body_bytes == [4, 4]
+    assert result.throughput_per_s == pytest.approx(10)
+
+
 def test_a_run_without_samples_can_be_saved(tmp_path: Path) -> None:
     """Nothing was sent, nothing took time."""
     samples = LoadSamples("closed", users=1, rate_per_s=None, seed=1)
@@ -90,8 +108,10 @@ def test_merged_samples_are_those_of_all(tmp_path: Path) -> None:
     counts = [merged.merge(each.encode()) for each in (first, second)]
 
     assert counts == [1, 1]
-    assert merged.latency_s == first.latency_s + second.latency_s
-    assert (merged.started_s, merged.body_bytes, merged.statuses) == ([0.5, 0.1], [3, 4], {"200": 1, "500": 1})
+    assert merged.latency_s == first.latency_s
+    assert merged.failed_latency_s == second.failed_latency_s
+    assert (merged.started_s, merged.failed_started_s, merged.body_bytes) == ([0.5], [0.1], [3])
+    assert merged.statuses == {"200": 1, "500": 1}
     assert (merged.failures, merged.failure_messages) == (1, ["status 500"])
     assert merged.to_json()["in_flight"] == 1
     assert merged.to_json()["elapsed_s"] == pytest.approx(0.4 + 1 / 3)
