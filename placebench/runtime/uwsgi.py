@@ -32,6 +32,7 @@ class UwsgiServer(RunningServer):
     _grace_s = 5.0  # `stop` has waited for the requests already
     _listens = re.compile(r"socket 0 bound to TCP address \S+:(\d+) ")
     _worker_died = re.compile(r"^DAMN ! worker \d+ .*$", re.MULTILINE)
+    _worker_starts = re.compile(r"^(?:S|s|Res)pawned uWSGI worker \d+ \((?:new )?pid: (\d+)", re.MULTILINE)
     _worker_stops = re.compile(r"^Gracefully killing worker \d+ \(pid: (\d+)\)", re.MULTILINE)
 
     def stop(self) -> None:
@@ -42,20 +43,25 @@ class UwsgiServer(RunningServer):
         does not say that it has that gets another. A worker that is ending would be ended at once by a second one,
         without its exit hooks: ours never precedes the master's.
         The master checks for workers that are gone once a second, or when the next signal wakes it: that is the
-        supervisor's.
+        supervisor's. It waits for every other child, too, such as a daemon that the application has started, which
+        ignores its signals as it does: those are killed when the workers are gone.
         """
         give_up_at = time.monotonic() + self._spec.grace_s
         while self._child.poll() is None and time.monotonic() < give_up_at:
-            pids, has_signalled = self.worker_pids(), _MASTER_STOPS in self._log.text()
-            if not pids:
+            children, log = set(self.worker_pids()), self._log.text()
+            workers = children.intersection(map(int, self._worker_starts.findall(log)))
+            has_signalled = _MASTER_STOPS in log
+            if not workers:
                 if not has_signalled:
                     self._child.kill()
+                for pid in children:
+                    _signal(pid, signal.SIGKILL)
                 break
             if not has_signalled:
                 _signal(self.pid, signal.SIGTERM)
             time.sleep(POLL_S)
             if has_signalled:
-                for pid in set(pids) - set(map(int, self._worker_stops.findall(self._log.text()))):
+                for pid in workers - set(map(int, self._worker_stops.findall(self._log.text()))):
                     _signal(pid, signal.SIGHUP)
         super().stop()
 

@@ -16,6 +16,7 @@ from placebench.errors import LoadError, MissingExtraError, ServerError
 from placebench.experiment.counted_pass import _failures_with_log
 from placebench.experiment.http_request import get
 from placebench.measure.processes import read_tree_cpu_s
+from placebench.runtime import running_server
 from placebench.runtime.application_servers import serve, with_server
 from placebench.runtime.running_server import RunningServer, ServerSpec
 from placebench.runtime.uwsgi import UwsgiServer, uwsgi_program
@@ -421,12 +422,32 @@ def test_an_application_that_never_gets_ready_is_one_line(of_shop: Callable[...,
     assert line.endswith("RuntimeError: no such shelf")
 
 
-def test_a_first_request_that_takes_long_is_waited_for(of_shop: Callable[..., ServerSpec], tmp_path: Path) -> None:
-    """One of 7 s, which is more than one look at the service waits at first."""
+def test_a_first_request_that_takes_long_is_waited_for(
+    of_shop: Callable[..., ServerSpec], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It takes ten times as long as the first look at the service waits."""
+    monkeypatch.setattr(running_server, "_RESPONSE_LIMIT_S", 0.1)
     slow = (
-        "import time\ndef application(environ, start_response):\n    time.sleep(7)\n    start_response('200 OK', [])\n"
+        "import time\ndef application(environ, start_response):\n    time.sleep(1)\n    start_response('200 OK', [])\n"
     )
     (tmp_path / "slow.py").write_text(f"{slow}    return [b'']\n")
-    spec = of_shop(module="slow:application", server="wsgiref", ready="/", start_timeout_s=100.0)
 
-    serve(spec).stop()
+    serve(of_shop(module="slow:application", server="wsgiref", ready="/", start_timeout_s=200.0)).stop()
+
+
+@pytest.mark.parametrize("server", ["uwsgi", "gunicorn"])
+def test_a_daemon_of_the_application_does_not_delay_the_end(
+    of_shop: Callable[..., ServerSpec], tmp_path: Path, server: str
+) -> None:
+    """It was started at the import, in a session of its own; it ends with the server, long before the grace is over."""
+    code = LEAVING.format(seconds="317900", leaves=LEAVES["silent daemon"])
+    (tmp_path / "leaving.py").write_text(code.replace("...", "start_response('200 OK', []); return []"))
+    spec = with_server(of_shop(module="leaving:application", server=server))
+    with serve(replace(spec, grace_s=1000.0)) as running:
+        pids = running.pids()
+        before = time.monotonic()
+    took_s = time.monotonic() - before
+
+    assert took_s < 200
+    assert len(pids) >= 3
+    assert [pid for pid in pids if alive(pid)] == []
