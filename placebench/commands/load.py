@@ -239,7 +239,7 @@ def _on_hosts(arguments: Namespace, spec: "LoadSpec") -> "Iterator[LoadSpec]":
             host, _, port = spec.bind.rpartition(":")
             say(
                 f"waiting for {units.numbered(spec.expect_workers, 'worker')} at {spec.bind}; on each: "
-                f"locust -f - --worker --master-host {host} --master-port {port}"
+                f"TMPDIR=$(mktemp -d) locust -f - --worker --master-host {host} --master-port {port}"
             )
         yield spec
         return

@@ -12,7 +12,6 @@ import re
 import shutil
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -84,8 +83,9 @@ def _make(python: Path, place: Path, packages: list[str]) -> None:
     shutil.rmtree(place, ignore_errors=True)
     _run([str(python), "-m", "venv", "--without-pip", str(place)], f"{python} makes no environment")
     target = place / "bin" / "python"
-    with tempfile.TemporaryDirectory(prefix="placebench-pip-") as scratch:
-        _run([*_installer(target, Path(scratch)), *packages], f"the service cannot be installed for {python}")
+    scratch = place / "installer"  # which goes with what a kill left half made, at the next start
+    _run([*_installer(target, scratch), *packages], f"the service cannot be installed for {python}")
+    shutil.rmtree(scratch, ignore_errors=True)
     (site_packages,) = place.glob("lib/python3*/site-packages")
     (site_packages / "placebench").symlink_to(_PACKAGE)
     (place / "complete").touch()

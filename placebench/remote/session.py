@@ -129,7 +129,7 @@ class _Session:
         if kind:
             found = vars(errors).get(kind)
             error = found if isinstance(found, type) and issubclass(found, PlacebenchError) else ServerError
-            raise error(f"on {self._name}: {ended.get('message', '')}")
+            raise error(f"on {self._name}: {_printable(ended.get('message', ''))}")
 
     def close(self) -> None:
         """Let go of the far side."""
@@ -150,7 +150,7 @@ class _Session:
         while isinstance(got := received.get(), tuple):
             header, payload = got
             if "line" in header:
-                show(header["line"])
+                show(_printable(header["line"]))
             elif "file" in header:
                 write_file(folder, header, payload, links=False)
             elif "ended" in header:
@@ -173,4 +173,9 @@ class _Session:
             self._process.wait(_BEAT_S)
         self._said.seek(0)
         said = self._said.read().decode(errors="replace").strip().splitlines()[-_LINES_IN_A_MESSAGE:]
-        return HostError(f"{what}: {' | '.join(map(str.strip, said)) or 'it ended without a word'}")
+        return HostError(f"{what}: {_printable(' | '.join(map(str.strip, said))) or 'it ended without a word'}")
+
+
+def _printable(text: str) -> str:
+    """The text of another machine without what a terminal would obey."""
+    return "".join(letter if letter.isprintable() or letter == "\t" else "\N{REPLACEMENT CHARACTER}" for letter in text)

@@ -16,8 +16,10 @@ import pytest
 from loopback_sshd import write_hosts
 
 from placebench.cli import main
+from placebench.errors import PlacebenchError, ServerError
 from placebench.history import History
 from placebench.measure.remote_hosts import RemoteHost
+from placebench.remote.session import _Session
 
 APP = """\
 import os, pathlib
@@ -180,3 +182,40 @@ def served(project: Path) -> tuple[int, Path]:
     """The process that imported the application last, and the scratch folder there that it ran in."""
     pid, folder = (project.parent / "seen").read_text().split()
     return int(pid), next(each for each in Path(folder).parents if each.name.startswith("placebench-remote-"))
+
+
+def follow(folder: Path, *headers: dict[str, object]) -> list[str]:
+    """What is shown of a machine that sends these; raises what its end is."""
+    shown: list[str] = []
+    with (
+        subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process,
+        (folder / "said").open("w+b") as said,
+    ):
+        assert process.stdin is not None
+        process.stdin.writelines(json.dumps({"bytes": 0, **each}).encode() + b"\n" for each in headers)
+        process.stdin.flush()
+        session = _Session("there", process, said)
+        try:
+            session.follow(folder, say=shown.append, show=shown.append)
+        finally:
+            session.close()
+    return shown
+
+
+def test_another_machine_does_not_command_the_terminal(tmp_path: Path) -> None:
+    """Escape sequences in what it prints, and in its error, are shown as signs."""
+    shown = follow(tmp_path, {"line": "\x1b]0;title\x07ok\t\x9b2J"}, {"ended": ""})
+    with pytest.raises(ServerError) as caught:
+        follow(tmp_path, {"ended": "ServerError", "message": "\x1b[2Jgone"})
+
+    assert shown == ["\N{REPLACEMENT CHARACTER}]0;title\N{REPLACEMENT CHARACTER}ok\t\N{REPLACEMENT CHARACTER}2J"]
+    assert str(caught.value) == "on there: \N{REPLACEMENT CHARACTER}[2Jgone"
+
+
+@pytest.mark.parametrize("kind", ["PlacebenchError", "HostError", "Iterable", "did_you_mean", "__builtins__", "x"])
+def test_only_an_error_of_ours_is_raised_for_another_machine(tmp_path: Path, kind: str) -> None:
+    """Any other name that it sends is a ServerError."""
+    with pytest.raises(PlacebenchError, match="on there: gone") as caught:
+        follow(tmp_path, {"ended": kind, "message": "gone"})
+
+    assert caught.type.__name__ == (kind if kind in ("PlacebenchError", "HostError") else "ServerError")
