@@ -42,6 +42,32 @@ def interrupted_once() -> Iterator[None]:
                 signal.signal(number, handler)
 
 
+@contextmanager
+def signals_of_program() -> Iterator[None]:
+    """Around a program that runs in this process: signals do to it what they do without us, after its report.
+
+    Ctrl-C is Python's own. The others interrupt the program once, so that there is a report, and end the process when
+    they come again: the program may have caught the interrupt. Once it is interrupted, nothing ends the report.
+    """
+
+    def end(number: int, _: object) -> None:
+        signal.signal(number, signal.SIG_DFL)
+        leave_closed_streams()
+        raise KeyboardInterrupt
+
+    after = {number: signal.getsignal(number) for number in interrupts()}
+    for number in after:
+        signal.signal(number, signal.default_int_handler if number == signal.SIGINT else end)
+    try:
+        yield
+    except KeyboardInterrupt:
+        after = dict.fromkeys(after, signal.SIG_IGN)
+        raise
+    finally:
+        for number, handler in after.items():
+            signal.signal(number, handler)
+
+
 def stop_event() -> threading.Event:
     """An event that each of `interrupts` sets from now on; further ones change nothing while requests in flight end."""
     stopped = threading.Event()

@@ -17,7 +17,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, Self, TypeVar, cast
 
 from placebench.errors import ProfilerError
-from placebench.profiler.capture.active_recording import ActiveRecording, CurrentRecording
+from placebench.profiler.capture.active_recording import ActiveRecording, CurrentRecording, ProgramRecording
 from placebench.profiler.capture.options import FLAME_GRAPH_MODES, Clocks, Options
 from placebench.profiler.capture.pending_statement import guarded
 from placebench.profiler.capture.statement_comments import comment_text, commenting
@@ -393,6 +393,10 @@ class SqlProfiler:
         self._hooks.current.set(recording)
         return before
 
+    def record_program(self) -> None:
+        """The next recording is that of a whole program: threads and greenlets without a recording belong to it."""
+        self._hooks.current = ProgramRecording()
+
     def leave_unprofiled(self) -> None:
         """What this thread or task runs from now on is left out on purpose, and missed by no recording."""
         if not self.is_recording:
@@ -417,7 +421,10 @@ class SqlProfiler:
                 flame_graph.end(*span)
                 waiting = flame_graph
             else:
-                recording.session = flame_graph.stop(*span)
+                try:
+                    recording.session = flame_graph.stop(*span)
+                except Exception as error:  # noqa: BLE001  the statements are not lost: another thread may end it
+                    self.report_failure(error)
             active.note(*flame_graph.notes)
         if not self.active:
             active.note("nothing is measured: the profiler was removed")

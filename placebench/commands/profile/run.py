@@ -1,13 +1,15 @@
 """`placebench profile run` and `check`: a program, or requests to an application, through the SQL profiler."""
 
+import sys
 import time
 from argparse import REMAINDER, Action, ArgumentParser, Namespace
 from collections.abc import Sequence
-from contextlib import nullcontext
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from placebench.commands import Command, options
+from placebench.commands.interrupts import signals_of_program
 from placebench.commands.output import warn
 from placebench.commands.profile.recording import (
     add_format,
@@ -20,10 +22,11 @@ from placebench.commands.profile.recording import (
     write_recording,
 )
 from placebench.commands.profile.requests import run_requests
-from placebench.errors import UsageError
+from placebench.errors import GateFailedError, UsageError
 from placebench.paths import make_folder
 
 if TYPE_CHECKING:
+    from placebench.profiler import Recording, SqlProfiler
     from placebench.profiler.integrations.program import Program
 
 _MODES = ("light", "full", "sampled", "external", "flame", "plans")
@@ -160,44 +163,77 @@ def _program(arguments: Namespace) -> "Program | None":
 def _run_program(arguments: Namespace, program: "Program") -> int:
     """Record a program; its exit code is ours, unless it is 0 and a gate does not hold."""
     from placebench.profiler import Clocks
-    from placebench.profiler.integrations.application import application_in, missing_package, package_folders
+    from placebench.profiler.integrations.application import missing_package, package_folders
     from placebench.profiler.integrations.program import stdout_to_stderr, traceback_of
 
-    begun = interrupted = False
+    begun, code, notes = False, 0, list[str]()
     folders = package_folders(program.name) if program.is_module else ()
     profiler = make_profiler(arguments, folders, Clocks(cpu=time.process_time))  # of all its threads
+    profiler.record_program()
+
+    def leave(code: int) -> int:
+        """Write the recording before an `os._exit` of the program's."""
+        notes.append("the program ended by os._exit: what it would have done at its end is not in this recording")
+        running.close()
+        try:
+            return _finish(arguments, program, profiler, recording, notes, code)
+        except GateFailedError as error:
+            warn(f"placebench {arguments.command}: {error}")
+            return 1
+        finally:
+            sys.stdout.flush()
+            sys.stderr.flush()
+
     try:
-        with stdout_to_stderr() if arguments.json or arguments.markdown else nullcontext():
-            try:
-                with record(profiler, str(program), arguments) as recording:
-                    begun = True
-                    code = program.run()
-            except KeyboardInterrupt:
-                if not begun:
-                    raise
-                interrupted = True
-            except BaseException as error:
-                if not begun:
-                    raise
-                warn(traceback_of(error).rstrip())  # it is the program's, whatever it is
-                code = 1
-                if isinstance(error, ModuleNotFoundError) and (hint := missing_package(error)):
-                    warn(f"placebench profile run: {hint}")
+        with ExitStack() as running:
+            if arguments.json or arguments.markdown:
+                running.enter_context(stdout_to_stderr())
+            recording = running.enter_context(record(profiler, str(program), arguments))
+            begun = True
+            with signals_of_program():
+                code = program.run(leave, notes.append)
+    except KeyboardInterrupt:
+        if not begun:
+            raise
+        _finish(arguments, program, profiler, recording, notes, None)
+        raise
+    except BaseException as error:
+        if not begun:
+            raise
+        warn(traceback_of(error).rstrip())  # it is the program's, whatever it is
+        code = 1
+        if isinstance(error, ModuleNotFoundError) and (hint := missing_package(error)):
+            warn(f"placebench profile run: {hint}")
     finally:
         profiler.remove()
+    return _finish(arguments, program, profiler, recording, notes, code)
+
+
+def _finish(
+    arguments: Namespace,
+    program: "Program",
+    profiler: "SqlProfiler",
+    recording: "Recording",
+    notes: Sequence[str],
+    code: int | None,
+) -> int:
+    """Write the recording of a program that has ended, with *notes*, and return the exit code *code*.
+
+    code: None of a program that was interrupted. Raises GateFailedError if it is 0 and a gate does not hold.
+    """
+    from placebench.profiler.integrations.application import application_in
+
+    recording.notes = (*recording.notes, *notes)
     note_nothing_seen(profiler, [recording])
     if not recording.statement_count and (found := application_in(Path(program.name))) is not None:
         warn(
             f"{program} has an application, {found.reason}: `placebench profile run {found.name}` sends requests to it"
         )
     files = write_recording(recording, arguments.out, arguments.format)
-    emit_recording(arguments, recording, files, exit_code=None if interrupted else code)
-    if interrupted:
-        raise KeyboardInterrupt
-    if code:
-        return code
-    hold_gates(arguments, [recording])
-    return 0
+    emit_recording(arguments, recording, files, exit_code=code)
+    if code == 0:
+        hold_gates(arguments, [recording])
+    return code or 0
 
 
 COMMANDS = {"profile run": Command(_configure_run, _run), "profile check": Command(_configure_check, _check)}

@@ -274,5 +274,25 @@ class ProcessRecording:
         self._recording = recording
 
 
-CurrentRecording = ContextVar[ActiveRecording | None] | ProcessRecording
+class ProgramRecording:
+    """Holds the recording of this thread or task, and that of the program for those that have none of their own.
+
+    A thread or greenlet begins with an empty context, whoever starts it.
+    """
+
+    def __init__(self) -> None:
+        self._own: ContextVar[ActiveRecording | None] = ContextVar("placebench_recording")
+        self._programs: ActiveRecording | None = None
+
+    def get(self) -> ActiveRecording | None:
+        """The recording that runs here, or the program's."""
+        return self._own.get(self._programs)
+
+    def set(self, recording: ActiveRecording | None) -> None:
+        """Make it the one of this thread or task; the first one is the program's."""
+        self._programs = self._programs or recording
+        self._own.set(recording)
+
+
+CurrentRecording = ContextVar[ActiveRecording | None] | ProcessRecording | ProgramRecording
 """Where hooks find the recording that runs."""

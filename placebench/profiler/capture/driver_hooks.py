@@ -54,7 +54,7 @@ class DriverPatches:
         """Raises ProfilerError for a name that is unknown or not installed."""
         self._recorder = recorder
         self._named = tuple(names)
-        self._watch = _ImportWatch(self._patch)
+        self._watch = ImportWatch(self._patch)
         self._wrappers: list[tuple[Any, str, Any]] = []
         for name in self._named:
             if name not in _PATCHES:
@@ -191,7 +191,7 @@ def _is_proxy(value: object) -> bool:
     return type(value) not in _METHODS and hasattr(type(value), "__wrapped__")
 
 
-class _ImportWatch:
+class ImportWatch:
     """A finder of modules that finds nothing by itself: it calls back each time that one of its modules was loaded."""
 
     def __init__(self, loaded: Callable[[str], None]) -> None:
@@ -240,14 +240,14 @@ class _WatchedLoader:
     Nothing is written into the loader itself: several modules may share it, and it may be a proxy of another's.
     """
 
-    def __init__(self, loader: Any, watch: _ImportWatch) -> None:
+    def __init__(self, loader: Any, watch: ImportWatch) -> None:
         self._loader = loader
         self._watch = watch
 
     def __getattr__(self, name: str) -> Any:
         return getattr(vars(self).get("_loader"), name)
 
-    def is_of(self, watch: _ImportWatch) -> bool:
+    def is_of(self, watch: ImportWatch) -> bool:
         """Whether it tells this watch."""
         return self._watch is watch
 

@@ -8,6 +8,7 @@ import functools
 import logging
 import re
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -72,6 +73,8 @@ class DriverRecorder:
         self.collector: StatisticsCollector | None = None
         self._own: ContextVar[bool] = ContextVar("placebench_own", default=False)
         self._logged: set[str] = set()
+        # Without the GIL an addition can be lost; the garbage collector may run a statement in the middle of it.
+        self._counting = threading.RLock()
 
     def report_failure(self, error: Exception) -> None:
         """Name the hook that failed with *error* in the recording that runs here, or in all, and log it once."""
@@ -91,8 +94,9 @@ class DriverRecorder:
     def count_missed(self) -> None:
         """A statement runs that no recording sees: count it in those that run meanwhile."""
         if self.running and self.current.get() is None and not self.unprofiled.get():
-            for recording in tuple(self.running):
-                recording.missed += 1
+            with self._counting:
+                for recording in tuple(self.running):
+                    recording.missed += 1
 
     @guarded
     def driver_call(self, cursor: TimedCursor, sql: object, values: object = None) -> PendingStatement | None:

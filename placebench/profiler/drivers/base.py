@@ -8,6 +8,7 @@ import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
+from contextvars import ContextVar
 from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar
 
 from placebench.profiler.capture.active_recording import ActiveRecording, CurrentRecording
@@ -39,6 +40,7 @@ class CallRecorder(Protocol):
         """Around a pool's way to give a connection out, which is handed to what this gives."""
 
     running: set[ActiveRecording]
+    unprofiled: ContextVar[bool]
 
     def count_missed(self) -> None:
         """A statement runs that no recording sees."""

@@ -364,8 +364,11 @@ def patch_psycopg(recorder: CallRecorder, replace: Replace) -> None:
 
 
 def patch_psycopg_pool(recorder: CallRecorder, replace: Replace) -> None:
-    """Have the pools of psycopg 3 report how long they let the application wait for a connection."""
-    from psycopg_pool import AsyncConnectionPool, ConnectionPool
+    """Have the pools of psycopg 3 report how long they let the application wait for a connection.
+
+    What the pools do in workers of their own, such as connecting, belongs to nobody's recording: none has missed it.
+    """
+    from psycopg_pool import AsyncConnectionPool, ConnectionPool, pool, pool_async
 
     def time_getconn(getconn: Any) -> Any:
         @functools.wraps(getconn)
@@ -387,8 +390,32 @@ def patch_psycopg_pool(recorder: CallRecorder, replace: Replace) -> None:
 
         return timed_getconn
 
+    def leave_unrecorded(run: Any) -> Any:
+        @functools.wraps(run)
+        def run_unrecorded(*args: Any, **kwargs: Any) -> Any:
+            token = recorder.unprofiled.set(True)
+            try:
+                return run_unrecorded.__wrapped__(*args, **kwargs)
+            finally:
+                recorder.unprofiled.reset(token)
+
+        return run_unrecorded
+
+    def leave_unrecorded_async(run: Any) -> Any:
+        @functools.wraps(run)
+        async def run_unrecorded(*args: Any, **kwargs: Any) -> Any:
+            token = recorder.unprofiled.set(True)
+            try:
+                return await run_unrecorded.__wrapped__(*args, **kwargs)
+            finally:
+                recorder.unprofiled.reset(token)
+
+        return run_unrecorded
+
     replace(ConnectionPool, "getconn", time_getconn)
     replace(AsyncConnectionPool, "getconn", time_getconn_async)
+    replace(pool.MaintenanceTask, "run", leave_unrecorded)
+    replace(pool_async.MaintenanceTask, "run", leave_unrecorded_async)
 
 
 def _time_direct_cursors() -> None:

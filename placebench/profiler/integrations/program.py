@@ -1,21 +1,23 @@
 """A Python program in this process, as `python FILE …` and `python -m MODULE …` would run it: `Program`."""
 
+import atexit
 import os
 import runpy
 import signal
 import sys
 import threading
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Set
 from contextlib import contextmanager
-from contextvars import copy_context
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn, Self
 
 from placebench.errors import ProfilerError
+from placebench.profiler.capture.driver_hooks import ImportWatch
 
+_EXIT_INTERRUPTED = 130
 _SCRIPTS = (".py", ".pyw", ".pyz")
 _STARTING = (
     __file__,
@@ -48,25 +50,37 @@ class Program:
         if not self.is_module and not Path(self.name).exists():
             raise ProfilerError(f"there is no file {self.name!r}: expected a script, -m MODULE or MODULE:CALLABLE")
 
-    def run(self) -> int:
-        """Run it, wait for its threads as Python does at its end, and return its exit code.
+    def run(self, leave: Callable[[int], int], note: Callable[[str], None]) -> int:
+        """Run it to the end that Python would let it have, and return its exit code.
 
-        The threads that it starts run in copies of the context, so that a recording around it has all of them.
+        At the end its threads are waited for, and the functions that it has registered by `atexit` are called.
         Raises what the program raises, apart from SystemExit. A child that the program forks ends here.
+
+        leave: called with the status of an `os._exit`, before the process ends; returns the status to end with.
+        note: called with one line about child processes, if the program has started any.
         """
-        process = os.getpid()
+        process, threads = os.getpid(), set(threading.enumerate())
         os.register_at_fork(after_in_child=partial(_restore_signals, signal.getsignal(signal.SIGTERM)))
-        with _as_main_program(self), _threads_in_context():
+        with _as_main_program(self), _leaving(leave), _counting_children(note), _ExitFunctions() as exit_functions:
             try:
-                if self.is_module:
-                    runpy.run_module(self.name, run_name="__main__", alter_sys=True)
-                else:
-                    runpy.run_path(self.name, run_name="__main__")
-                code = 0
-            except SystemExit as ended:
-                code = _exit_code(ended.code)
-            finally:
-                _wait_for_threads()
+                try:
+                    if self.is_module:
+                        runpy.run_module(self.name, run_name="__main__", alter_sys=True)
+                    else:
+                        runpy.run_path(self.name, run_name="__main__")
+                    code = 0
+                except SystemExit as ended:
+                    code = _exit_code(ended.code)
+                finally:
+                    try:
+                        _end_threads(threads)
+                    finally:
+                        exit_functions.call()
+            except BaseException as error:
+                if os.getpid() == process:
+                    raise
+                sys.stderr.write(traceback_of(error))
+                code = 1
         if os.getpid() != process:
             _end_child(code)
         return code
@@ -116,19 +130,125 @@ def _as_main_program(program: Program) -> Iterator[None]:
 
 
 @contextmanager
-def _threads_in_context() -> Iterator[None]:
-    """Threads begin in a copy of the context of who starts them, as they do in later versions of Python."""
-    start = threading.Thread.start
+def _leaving(leave: Callable[[int], int]) -> Iterator[None]:
+    """Before an `os._exit` in this process *leave* is called; whoever holds the function already is not seen."""
+    process, exit_now = os.getpid(), os._exit
 
-    def start_in_context(thread: threading.Thread) -> None:
-        thread.run = partial(copy_context().run, thread.run)  # type: ignore[method-assign]
-        start(thread)
+    def leave_and_exit(status: int) -> NoReturn:
+        try:
+            if os.getpid() == process:
+                status = leave(status)
+        except BaseException:  # noqa: BLE001  the program ends, whatever becomes of its report
+            traceback.print_exc()
+        finally:
+            exit_now(status)
 
-    threading.Thread.start = start_in_context  # type: ignore[method-assign, assignment]
+    os._exit = leave_and_exit
     try:
         yield
     finally:
-        threading.Thread.start = start  # type: ignore[method-assign]
+        os._exit = exit_now
+
+
+@contextmanager
+def _counting_children(note: Callable[[str], None]) -> Iterator[None]:
+    """Afterwards *note* is called if multiprocessing or a fork has started children: they record nothing here."""
+    process, count, is_starting, is_counting = os.getpid(), 0, threading.local(), True
+    own_start: list[Any] = []
+
+    def forked() -> None:
+        nonlocal count
+        count += is_counting and not getattr(is_starting, "value", False)
+
+    def count_starts(_module: str) -> None:
+        from multiprocessing.process import BaseProcess
+
+        if own_start:
+            return
+        start = BaseProcess.start
+        own_start.append(start)
+
+        def start_counted(started: Any) -> None:
+            nonlocal count
+            is_starting.value = True
+            try:
+                start(started)
+            finally:
+                is_starting.value = False
+            count += is_counting
+
+        BaseProcess.start = start_counted  # type: ignore[method-assign, assignment]
+
+    os.register_at_fork(after_in_parent=forked)
+    watch = ImportWatch(count_starts)
+    watch.begin({"multiprocessing.process"})
+    if "multiprocessing.process" in sys.modules:
+        count_starts("multiprocessing.process")
+    try:
+        yield
+    finally:
+        is_counting = False
+        watch.end()
+        for start in own_start:
+            sys.modules["multiprocessing.process"].BaseProcess.start = start
+        if count and os.getpid() == process:
+            started = (
+                "1 child process was started; its" if count == 1 else f"{count} child processes were started; their"
+            )
+            note(f"{started} statements are not in this recording")
+
+
+class _ExitFunctions:
+    """What the program registers by `atexit`, to be called when it ends, and not when Python does: it is recorded so.
+
+    The functions that were registered before the program belong to Python's end.
+    """
+
+    def __init__(self) -> None:
+        self._registered: list[partial[object]] = []
+        self._changed = {
+            "register": self._register,
+            "unregister": self._unregister,
+            "_clear": self._clear,
+            "_run_exitfuncs": self._run_exitfuncs,
+        }
+        self._own = {name: getattr(atexit, name) for name in self._changed}
+
+    def __enter__(self) -> Self:
+        for name, function in self._changed.items():
+            setattr(atexit, name, function)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for name, function in self._own.items():
+            setattr(atexit, name, function)
+
+    def call(self) -> None:
+        """Call them, the last one first; one that fails keeps none from being called."""
+        while self._registered:
+            function = self._registered.pop()
+            try:
+                function()
+            except BaseException as error:  # noqa: BLE001  as Python does
+                sys.stderr.write(f"Exception ignored in atexit callback: {function.func}\n{traceback_of(error)}")
+
+    def _register(self, function: Any, /, *args: Any, **kwargs: Any) -> Any:
+        if not callable(function):
+            return self._own["register"](function)
+        self._registered.append(partial(function, *args, **kwargs))
+        return function
+
+    def _unregister(self, function: object) -> None:
+        self._registered[:] = [each for each in self._registered if each.func != function]
+        self._own["unregister"](function)
+
+    def _clear(self) -> None:
+        self._registered.clear()
+        self._own["_clear"]()
+
+    def _run_exitfuncs(self) -> None:
+        self.call()
+        self._own["_run_exitfuncs"]()
 
 
 def _exit_code(code: object) -> int:
@@ -150,12 +270,34 @@ def _restore_signals(own: object) -> None:
 
 def _end_child(code: int) -> NoReturn:
     """End a forked child, which has no recording to write: its parent has."""
+    atexit._run_exitfuncs()
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)
 
 
-def _wait_for_threads() -> None:
-    for thread in threading.enumerate():
-        if not thread.daemon and thread not in (threading.main_thread(), threading.current_thread()):
-            thread.join()
+def _end_threads(others: Set[threading.Thread]) -> None:
+    """Wait for the program's threads as Python does at its end, and no longer. *others*: not the program's.
+
+    Python first calls what ends the workers of executors (`threading._register_atexit`), which nothing else ends. An
+    interrupt ends the wait for good: Python must not begin it again when placebench itself ends.
+    """
+    before_join: list[Callable[[], object]] = getattr(threading, "_threading_atexits", [])
+    try:
+        while threads := [each for each in threading.enumerate() if not each.daemon and each not in others]:
+            while before_join:
+                before_join.pop()()
+            for thread in threads:
+                if thread is not threading.current_thread():
+                    thread.join()
+            others = {*others, *threads}
+    except KeyboardInterrupt:
+        before_join.append(_end_interrupted)
+        raise
+
+
+def _end_interrupted() -> NoReturn:
+    """End the process without waiting for threads."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(_EXIT_INTERRUPTED)

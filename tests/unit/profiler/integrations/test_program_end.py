@@ -1,0 +1,230 @@
+"""How a program under `placebench profile run` ends: as it does without, and nothing of its end is lost silently."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+_QUERY = """
+import atexit, os, sqlite3, sys, threading, time
+def query(number): return sqlite3.connect(":memory:").execute("select ?", (number,)).fetchall()
+"""
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The current folder."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("PYTHONSAFEPATH", raising=False)
+    return tmp_path
+
+
+def command(program: str, *options: str, check: bool = False) -> list[str]:
+    """`placebench profile run` of a script with this text."""
+    Path("program.py").write_text(_QUERY + program)
+    words = ["check", "--gate", "statements <= 2"] if check else ["run"]
+    return [sys.executable, "-m", "placebench", "profile", *words, "--mode", "full", *options, "program.py"]
+
+
+def run(program: str, *options: str, check: bool = False) -> tuple[int, dict[str, Any], str]:
+    """The exit code, the recording as JSON, and what is on stderr."""
+    done = subprocess.run(
+        command(program, "--json", *options, check=check), capture_output=True, text=True, check=False, timeout=120
+    )
+    return done.returncode, json.loads(done.stdout or "{}"), done.stderr
+
+
+@pytest.mark.parametrize("options", [(), ("--mode", "flame")])
+def test_an_executor_that_a_module_keeps_ends_with_the_program(folder: Path, options: tuple[str, ...]) -> None:
+    """Its workers are no daemons, and wait until Python tells them that it ends; what they ran is recorded."""
+    folder.joinpath("keeps.py").write_text("from concurrent.futures import *\nthreads = ThreadPoolExecutor(2)\n")
+
+    code, document, _ = run("import keeps\nkeeps.threads.submit(query, 1).result(); keeps.threads.submit(query, 2)")
+
+    assert (code, document["summary"]["statements"]) == (0, 2)
+
+
+def test_threads_then_exit_functions_are_recorded_in_the_order_of_python() -> None:
+    """First the threads end, then what `atexit` has, the last one first; one that fails is told and keeps no other."""
+    program = """
+def late(): time.sleep(0.05); print("thread", file=sys.stderr); query(1)
+def done(word): print(word, file=sys.stderr); query(2)
+def fail(): query(3); raise ZeroDivisionError
+atexit.register(done, "first")
+atexit.register(fail)
+atexit.register(done, word="last")
+atexit.register(done, "never")
+atexit.unregister(print)
+removed = atexit.register(lambda: done("removed"))
+atexit.unregister(removed)
+threading.Thread(target=late).start()
+sys.exit(7)
+"""
+    plain = subprocess.run([sys.executable, "-c", _QUERY + program], capture_output=True, text=True, check=False)
+
+    code, document, told = run(program)
+
+    words = ["thread", "never", "last", "first"]
+    lines = [line for line in told.splitlines() if line in words]
+    assert lines == [line for line in plain.stderr.splitlines() if line in words] == words
+    assert (code, document["summary"]["statements"]) == (plain.returncode, 5) == (7, 5)
+    assert "Exception ignored in atexit callback: <function fail" in told
+
+
+@pytest.mark.parametrize(
+    "where", ["os._exit(3)", "threading.Thread(target=os._exit, args=(3,)).start(); time.sleep(60)"]
+)
+def test_a_program_that_ends_at_once_has_its_report(where: str) -> None:
+    """`os._exit`, in the main thread or another: a note says so, the status is kept, and nothing else of it runs."""
+    program = f"""
+atexit.register(query, 1)
+query(2)
+try: {where}
+finally: query(3)
+"""
+
+    code, document, _ = run(program)
+
+    assert (code, document["exit_code"], document["summary"]["statements"]) == (3, 3, 1)
+    assert [note for note in document["notes"] if "os._exit" in note]
+
+
+def test_a_gate_holds_for_a_program_that_ends_at_once() -> None:
+    """Exit code 1 if it does not hold and the status is 0; else the status."""
+    program = "for number in range({}): query(number)\nos._exit({})"
+
+    codes = [run(program.format(*each), check=True)[0] for each in ((2, 0), (3, 0), (3, 4))]
+
+    assert codes == [0, 1, 4]
+
+
+_CHILDREN = {
+    **{method: f"import multiprocessing\nwith multiprocessing.get_context({method!r}).Pool(2) as pool: pool.map(query, range(4))"
+       for method in ("fork", "spawn", "forkserver")},
+    "executor": "from concurrent.futures import ProcessPoolExecutor\n"
+    "with ProcessPoolExecutor(2, initializer=query, initargs=(1,)) as pool: list(pool.map(query, range(4)))",
+    "process": "import multiprocessing\n"
+    "for _ in range(2): child = multiprocessing.Process(target=query, args=(1,)); child.start(); child.join()",
+    "os.fork": "for _ in range(2):\n  if os.fork() == 0: query(1); sys.exit(0)\n  os.wait()",
+    "raises": "for _ in range(2):\n  if os.fork() == 0: query(1); raise ValueError('by the child')\n  os.wait()",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("way", _CHILDREN)
+def test_child_processes_are_named(way: str) -> None:
+    """The recording has the parent's statements alone, and says how many processes it does not have."""
+    program = "if __name__ == '__main__':\n  query(0)\n  " + _CHILDREN[way].replace("\n", "\n  ")
+
+    code, document, told = run(program)
+
+    assert (code, document["summary"]["statements"]) == (0, 1), told
+    assert document["notes"] == ["2 child processes were started; their statements are not in this recording"]
+    assert told.count("ValueError: by the child") == (2 if way == "raises" else 0)
+
+
+def test_a_child_calls_the_exit_functions_that_it_inherits() -> None:
+    """As without the profiler: a fork that goes on to the end of the program; those of a pool clear them first."""
+    program = """
+import multiprocessing
+atexit.register(print, "called", file=sys.stderr)
+if os.fork(): os.wait(); child = multiprocessing.get_context("fork").Process(target=query, args=(1,)); child.start(); child.join()
+"""
+
+    assert run(program)[2].split().count("called") == 2
+
+
+def interrupted(program: str, *signals: signal.Signals) -> "subprocess.Popen[str]":
+    """A program that gets a signal after each line that it prints, and has ended."""
+    with subprocess.Popen(command(program), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        for number in signals:
+            assert "ready\n" == process.stdout.readline()
+            process.send_signal(number)
+        process.said = process.communicate(timeout=60)[0]
+    return process
+
+
+@pytest.mark.parametrize("first", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT])
+def test_an_interrupt_ends_the_wait_for_a_thread_that_never_ends(first: signal.Signals) -> None:
+    """As it ends Python's: exit code 130 with a report, and no second wait at the end of placebench."""
+    program = """
+def never():
+    threading.main_thread().join(0.5); print("ready", flush=True); threading.Event().wait()
+threading.Thread(target=never).start()
+"""
+
+    process = interrupted(program, first)
+
+    assert (process.returncode, "ended with KeyboardInterrupt" in process.said) == (130, True)
+    assert Path("profile/index.html").is_file()
+
+
+def test_a_program_that_catches_an_interrupt_gets_the_next_one() -> None:
+    """Ctrl-C interrupts each time; whoever catches that of a SIGTERM is ended by the next one."""
+    program = """
+for _ in range({}):
+    try: print("ready", flush=True); time.sleep(60)
+    except KeyboardInterrupt: pass
+"""
+
+    caught = interrupted(program.format(3), *[signal.SIGINT] * 3)
+    ended = interrupted(program.format(3), *[signal.SIGTERM] * 2)
+
+    assert (caught.returncode, ended.returncode) == (0, -signal.SIGTERM)
+    assert "statements 0" in caught.said
+
+
+def test_asyncio_sees_the_interrupt_that_it_sees_without() -> None:
+    """It cancels the main task only where Ctrl-C has Python's own handler."""
+    program = """
+import asyncio
+async def main():
+    try: print("ready", flush=True); await asyncio.sleep(60)
+    except asyncio.CancelledError: print("cancelled", flush=True); raise
+asyncio.run(main())
+"""
+
+    process = interrupted(program, signal.SIGINT)
+
+    assert (process.returncode, process.said.split()[0]) == (130, "cancelled")
+
+
+@pytest.mark.parametrize("name", ["gevent", "eventlet"])
+def test_greenlets_are_recorded_as_threads_are(name: str) -> None:
+    """Each begins with an empty context, whoever spawns it: all of the program's statements are in its recording."""
+    pytest.importorskip(name)
+    spawn = {
+        "gevent": "import gevent.pool; spawned = [gevent.spawn(query, n) for n in range(20)]; gevent.joinall(spawned)\n"
+        "gevent.pool.Pool(3).map(query, range(25))",
+        "eventlet": "[each.wait() for each in [eventlet.spawn(query, n) for n in range(20)]]\n"
+        "list(eventlet.GreenPool(3).imap(query, range(25)))",
+    }[name]
+    patch = {"gevent": "import gevent.monkey; gevent.monkey.patch_all()", "eventlet": "eventlet.monkey_patch()"}[name]
+    program = f"""
+import warnings; warnings.simplefilter("ignore")
+import {name}
+{patch}
+for number in range(8): query(number)
+thread = threading.Thread(target=query, args=(1,)); thread.start(); thread.join()
+{spawn}
+import _thread
+done = threading.Event(); _thread.start_new_thread(lambda: (query(1), done.set()), ()); done.wait()
+"""
+
+    code, document, told = run(program)
+
+    assert (code, document["summary"]["statements"], document["notes"]) == (0, 55, []), told
+
+
+def test_a_process_of_ours_is_no_child_of_the_program(monkeypatch: pytest.MonkeyPatch) -> None:
+    """py-spy, and what `subprocess` starts, are not counted: nobody expects their statements."""
+    monkeypatch.setenv("PYTHONWARNINGS", "default")
+
+    _, document, _ = run("import subprocess; subprocess.run(['true'])", "--mode", "external")
+
+    assert not [note for note in document["notes"] if "child process" in note]
+    assert os.environ["PYTHONWARNINGS"] == "default"
