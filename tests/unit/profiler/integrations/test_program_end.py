@@ -104,15 +104,18 @@ def test_a_gate_holds_for_a_program_that_ends_at_once() -> None:
 
 
 _CHILDREN = {
-    **{method: f"import multiprocessing\nwith multiprocessing.get_context({method!r}).Pool(2) as pool: pool.map(query, range(4))"
-       for method in ("fork", "spawn", "forkserver")},
+    **{
+        method: f"import multiprocessing\nwith multiprocessing.get_context({method!r}).Pool(2) as pool:\n"
+        "  pool.map(query, range(4))"
+        for method in ("fork", "spawn", "forkserver")
+    },
     "executor": "from concurrent.futures import ProcessPoolExecutor\n"
     "with ProcessPoolExecutor(2, initializer=query, initargs=(1,)) as pool: list(pool.map(query, range(4)))",
     "process": "import multiprocessing\n"
     "for _ in range(2): child = multiprocessing.Process(target=query, args=(1,)); child.start(); child.join()",
     "os.fork": "for _ in range(2):\n  if os.fork() == 0: query(1); sys.exit(0)\n  os.wait()",
     "raises": "for _ in range(2):\n  if os.fork() == 0: query(1); raise ValueError('by the child')\n  os.wait()",
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("way", _CHILDREN)
@@ -132,7 +135,11 @@ def test_a_child_calls_the_exit_functions_that_it_inherits() -> None:
     program = """
 import multiprocessing
 atexit.register(print, "called", file=sys.stderr)
-if os.fork(): os.wait(); child = multiprocessing.get_context("fork").Process(target=query, args=(1,)); child.start(); child.join()
+if os.fork():
+    os.wait()
+    child = multiprocessing.get_context("fork").Process(target=query, args=(1,))
+    child.start()
+    child.join()
 """
 
     assert run(program)[2].split().count("called") == 2
