@@ -152,7 +152,7 @@ class CompareRun:
                 repeated = self._count(prepared, read)
                 self.replicates.check_data(prepared, same_requests=not repeated)
                 self._count_collections(prepared)
-                with count_while_timed(prepared, self.replicates, read):
+                with count_while_timed(prepared, read):
                     self.replicates.measure(prepared, self._settings.replicates, needed=self._undecided)
                 # After what the verdict is made of: whoever interrupts the run here has it.
                 profile_variants(self._run, prepared, self._profiled)

@@ -13,6 +13,7 @@ import shutil
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from http import HTTPStatus
 from itertools import chain, islice
 from pathlib import Path
@@ -35,7 +36,6 @@ from placebench.experiment.profiled_pass import (
 )
 from placebench.experiment.records import CountedPass, StatementCount, WirePass
 from placebench.experiment.replicate import PreparedVariants
-from placebench.experiment.replicate_series import ReplicateSeries
 from placebench.experiment.same_responses import SameResponses
 from placebench.experiment.variants import Variant
 from placebench.profiler import Recording
@@ -283,28 +283,19 @@ def _request(
 
 
 @contextmanager
-def count_while_timed(
-    prepared: PreparedVariants, series: ReplicateSeries, read: Mapping[str, Statistics | None]
-) -> Iterator[None]:
+def count_while_timed(prepared: PreparedVariants, read: Mapping[str, Statistics | None]) -> Iterator[None]:
     """Count the statements on tables of the replicates that the `with` block makes, for wire-<name>.json.
 
     read: by variant.
     """
-    counting = {name: each for name, each in read.items() if each}
-    databases = {name: str(make_url(prepared.databases[name]).database) for name in counting}
-    before = {name: each.on_tables(databases[name]) for name, each in counting.items()}
-    made = len(series.blocks)
+    for name, statistics in read.items():
+        if statistics is not None:
+            database = str(make_url(prepared.databases[name]).database)
+            prepared.statements.read[name] = partial(statistics.on_tables, database)
     yield
-    for name, each in counting.items():
+    for name in prepared.statements.requests:
         path = prepared.folder / f"wire-{name}.json"
-        counted, blocks = WirePass.load(path), [block for block in series.blocks[made:] if block.variant == name]
-        if not blocks:
-            continue
-        warm = [block.counters.get("warm_up_requests", 0.0) for block in blocks]
-        starts = (counted.first_statements or 0.0) * sum(map(bool, warm))
-        requests = sum(block.requests for block in blocks) + sum(warm)
-        timed = each.on_tables(databases[name]) - before[name] - starts
-        replace(counted, timed_statements=max(0.0, timed) / requests).save(path)
+        replace(WirePass.load(path), timed_statements=prepared.statements.per_request(name)).save(path)
 
 
 def _calls_on_tables(each: dict[str, tuple[float, float, float]]) -> float:

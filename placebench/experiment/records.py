@@ -241,7 +241,7 @@ class WirePass(Record):
     first_statements: Amount | None = None
     """How many more of them its start and its first requests sent than as many of the later ones."""
     timed_statements: Amount | None = None
-    """Those of a request while the replicates were timed, without as many more for each start."""
+    """Those of a request while the replicates were timed, after the warm-up; None where that is unknown."""
 
 
 @dataclass(frozen=True)

@@ -108,6 +108,31 @@ REPLICATE_FAILURES = (ServerError, LoadError, DatabaseError, SQLAlchemyError, OS
 """What ends a replicate and nothing else: a server, a client or a database that is gone."""
 
 
+@dataclass
+class TimedStatements:
+    """Counts the statements on tables that each variant sends between the warm-up of a start and its end."""
+
+    read: dict[str, Callable[[], float]] = field(default_factory=dict)
+    """How often statements on tables were called so far in the database of each variant; empty: nothing is counted."""
+    sent: dict[str, float] = field(default_factory=lambda: defaultdict(float))
+    requests: dict[str, int] = field(default_factory=lambda: defaultdict(int))
+
+    def calls(self, owners: Mapping[str, str]) -> dict[str, float]:
+        """Read the calls so far for each variant, from the database that it uses: that of its owner."""
+        return {name: self.read[owner]() for name, owner in owners.items() if owner in self.read}
+
+    def add(self, before: Mapping[str, float], after: Mapping[str, float], blocks: Sequence[Block]) -> None:
+        """Add what the variants sent during these blocks."""
+        for name, calls in after.items():
+            self.sent[name] += calls - before[name]
+            self.requests[name] += sum(block.requests for block in blocks if block.variant == name)
+
+    def per_request(self, name: str) -> float | None:
+        """Return the mean per request; None for a variant without requests, or if the server's counts went down."""
+        requests, sent = self.requests.get(name, 0), self.sent.get(name, 0.0)
+        return sent / requests if requests and sent >= 0 else None
+
+
 @dataclass(frozen=True)
 class PreparedVariants:
     """Variants ready to be measured: each with a database of its own, and the requests that they are sent."""
@@ -124,6 +149,8 @@ class PreparedVariants:
     """Where timed requests are sent from; None: from here."""
     timer: PhaseTimer = field(default_factory=PhaseTimer)
     """Where the time of its replicates goes."""
+    statements: TimedStatements = field(default_factory=TimedStatements)
+    """What the variants send while they are timed."""
     contents: Callable[[str], TableContents] = read_tables
     """Digests the data in the database at a URL."""
     before: Mapping[str, TableContents] = field(default_factory=dict)
@@ -213,11 +240,14 @@ def _drive_start(
             fewest = min(served.cycles_a_block for served in started.values())
             for served in started.values():
                 served.cycles_a_block = fewest
+        owners = {name: prepared.owner(name, replicate) for name in started}
+        calls = prepared.statements.calls(owners)
         for round_, order in enumerate(plan.rounds, first_round):
             for position, name in enumerate(order):
                 made.append(started[name].block(client, replicate=replicate, round_=round_, position=position))
                 prepared.timer.add("requests", sum(made[-1].wall_s))
         _wait_for_rest(started.values())
+        prepared.statements.add(calls, prepared.statements.calls(owners), made[first:])
         for served in started.values():
             served.server.check()
             served.end_block()
@@ -274,8 +304,6 @@ class _Served:
         self._backends: Backends | None = None
         self._ended: tuple[float, dict[int, float]] | None = None
         """CPU at the end of the last block."""
-        self._warm_up_requests = 0
-        """Of this start, until a block names them."""
         self._start_cpu_s = self._cpu()[0]
 
     @classmethod
@@ -296,7 +324,6 @@ class _Served:
         cycles = max(1, min(_WARM_UP_REQUESTS, _MOST_IN_A_BLOCK // max(1, len(self._workload.cycle))))
         driven = client.drive(self.server.url, self._workload, times=cycles, login=True)
         walls, each = driven.wall_s, driven.cycle
-        self._warm_up_requests = len(walls)
         cycle_s = min(sum(walls[at : at + each]) for at in range(0, len(walls), each))
         self.cycles_a_block = block_size(cycle_s, block_s=self._block_s, at_most=max(1, _MOST_IN_A_BLOCK // each))
         self._backends = read_backends(self._database_url)
@@ -351,9 +378,7 @@ class _Served:
             "body_bytes": seen.body_bytes,
             "client_cpu_s": seen.client_cpu_s,
             "start_cpu_s": self._start_cpu_s,
-            "warm_up_requests": self._warm_up_requests,
         }
-        self._warm_up_requests = 0
         return counters if memory is None else {**counters, "pss_bytes": memory}
 
     def _cpu(self) -> tuple[float, dict[int, float]]:

@@ -98,12 +98,13 @@ def test_work_that_is_moved_out_of_the_request_is_counted(compare: Compare) -> N
 def test_results_that_are_kept_between_requests_are_named(compare: Compare, server: Server) -> None:
     """By a cache of responses, and by work at import: the three statements of the first request do not come again.
 
-    A variant that sends none of them while they are counted is named too.
+    A variant that sends none of them while they are counted is named too. In the second replicate the variants have
+    swapped their databases: each has the statements of the one that it uses.
     """
     setup = "setup = \"psql -qc 'CREATE TABLE orders (id integer)'\""
     keys = f'request = "/orders"\n{setup}'
 
-    options = ("--server", server.url, "-n", "1")
+    options = ("--server", server.url, "-n", "2")
     _, _, run = compare(keys, "cached", "precomputed", "detects", database="postgresql", options=options)
 
     assert {name: (each.table_statements, each.first_statements) for name, each in run.wire.items()} == {
