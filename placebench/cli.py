@@ -49,6 +49,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     try:
         with interrupted_once():
+            if given == words and not (words and COMMANDS[" ".join(words)].module):
+                # As uv, ruff and click do: nothing was done, and a script that forgot the command has to notice.
+                parser_of(" ".join(words)).print_help(sys.stderr)
+                return UsageError.exit_code
             try:
                 arguments = parser_of(" ".join(words)).parse_args(_check_text(given)[len(words) :])
             except UsageError as error:

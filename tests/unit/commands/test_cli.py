@@ -48,6 +48,17 @@ NEEDED = {
 """What a command cannot be called without: by place, and by name."""
 
 
+@pytest.mark.parametrize("words", [[], ["lab"], ["profile"], ["lab", "study"]])
+def test_without_a_command_the_help_is_printed(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    """On standard error with exit code 2, as by uv, ruff and click: a script that forgot the command has to notice."""
+    exit_code = main(words)
+
+    printed = capsys.readouterr()
+    assert (exit_code, printed.out) == (2, "")
+    assert printed.err.startswith(f"usage: {' '.join(['placebench', *words])} ")
+    assert "commands:" in printed.err
+
+
 class Option(NamedTuple):
     """One option of one command, or a value by its place."""
 
@@ -146,7 +157,7 @@ def test_a_text_is_no_bug(
 
 @pytest.mark.parametrize(
     "line",
-    [[], ["no_such_command"], ["load"], ["profile"], ["report", "--no-such"], ["db", "--json"], ["lab", "study"]],
+    [["no_such_command"], ["load"], ["report", "--no-such"], ["db", "--json"]],
     ids=" ".join,
 )
 def test_a_line_that_says_too_little(line: list[str], capsys: pytest.CaptureFixture[str]) -> None:
