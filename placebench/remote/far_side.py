@@ -141,7 +141,7 @@ def _changed(folder: Path, sent: dict[Path, tuple[int, int]]) -> Iterator[Path]:
                 yield path
 
 
-def _watch(received: "queue.SimpleQueue[Received | HostError]", done: threading.Event, lost: threading.Event) -> None:
+def _watch(received: "queue.Queue[Received | HostError]", done: threading.Event, lost: threading.Event) -> None:
     """Interrupt the main thread when the other side says so, has gone, or is silent for too long."""
     while not lost.is_set():
         try:

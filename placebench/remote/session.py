@@ -144,7 +144,7 @@ class _Session:
         self._output.close()
 
     def _follow(
-        self, folder: Path, received: "queue.SimpleQueue[Received | HostError]", show: Callable[[str], None]
+        self, folder: Path, received: "queue.Queue[Received | HostError]", show: Callable[[str], None]
     ) -> Header:
         """Return how it ended."""
         while isinstance(got := received.get(), tuple):

@@ -24,6 +24,7 @@ from placebench.runtime.private_files import create_private
 MAX_PAYLOAD_BYTES: Final = 16 * 2**30
 _MAX_HEADER_BYTES: Final = 2**20
 _IN_MEMORY_BYTES: Final = 2**20
+_MAX_WAITING: Final = 64
 _STAYS: Final = ("sources", "log/lock")
 """Of a run's folder: its worktrees, and what keeps other processes of the same machine out."""
 
@@ -119,9 +120,12 @@ class Stream:
         payload.seek(0)
         return header, payload
 
-    def receive_all(self) -> "queue.SimpleQueue[Received | HostError]":
-        """What comes from now on, received by a thread of its own; None or an error is the last."""
-        received: queue.SimpleQueue[Received | HostError] = queue.SimpleQueue()
+    def receive_all(self) -> "queue.Queue[Received | HostError]":
+        """What comes from now on, received by a thread of its own; None or an error is the last.
+
+        The thread waits while many are not taken yet, and the other side then with it.
+        """
+        received: queue.Queue[Received | HostError] = queue.Queue(_MAX_WAITING)
 
         def work() -> None:
             is_open = True

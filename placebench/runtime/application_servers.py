@@ -291,15 +291,17 @@ def _inspect(spec: ServerSpec) -> _Inspection:
     installable = ("gunicorn", "uvicorn", "hypercorn", "granian")
     argv = [_python(spec), "-c", _INSPECT, spec.module, str(limit_s), str(found), *installable]
     child_spec = ChildSpec("import", argv, env=spec.variables(), cwd=spec.folder, log=log, remove=scratch, adopts=True)
+    started_at = time.monotonic()
     with start_child(child_spec) as child:
         try:
             exit_code = child.wait(limit_s + _IMPORT_GRACE_S)
-        except TimeoutError:
+        except TimeoutError:  # the application has switched faulthandler's timer off
             exit_code = -signal.SIGKILL
         inspection = read_json(found, _Inspection, error=ServerError) if found.exists() else None
         output = log.read_text(errors="replace")
-    if inspection is None and (stacks := re.split(r"^Timeout \(.*$", output, flags=re.MULTILINE))[1:]:
-        frames = [frame for frame in _FRAME.finditer(stacks[-1].rpartition("\n\n")[2]) if _is_its_own(frame["file"])]
+    if inspection is None and time.monotonic() - started_at > limit_s:
+        *_, stacks = re.split(r"^Timeout \(.*$", output, flags=re.MULTILINE)
+        frames = [frame for frame in _FRAME.finditer(stacks.rpartition("\n\n")[2]) if _is_its_own(frame["file"])]
         where = "; it was at {file}:{line} in {function}".format_map(frames[0]) if frames else ""
         raise ServerError(
             f"{spec.module}: importing it did not end within {limit_s:g} s{where}: "

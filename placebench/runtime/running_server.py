@@ -92,6 +92,8 @@ class RunningServer(ABC):
     """How its log says where it listens; the URL is our own then: on a taken port another server might respond."""
     _worker_died: ClassVar[re.Pattern[str]]
     """How its log says that a worker died."""
+    _closes_at_exceptions: ClassVar[bool] = False
+    """Whether it closes the connection without a response if the application raises an exception."""
     _grace_s: ClassVar[float | None] = None
     """How long its end may take; None: as the spec says."""
 
@@ -224,11 +226,13 @@ class RunningServer(ABC):
     def _is_ready(self) -> bool:
         """Whether `GET` of the path that tells it responds now: with 200, in any way, or with 200 to 399."""
         # The first request of an application may take long: each next one may take as long as all before.
-        patience_s = max(_RESPONSE_LIMIT_S, time.monotonic() - self._started_at)
+        waited_s = time.monotonic() - self._started_at
+        patience_s = max(_RESPONSE_LIMIT_S, min(waited_s, self._spec.start_timeout_s - waited_s))
         status = _status(self.url, self._spec.ready or "/", patience_s)
         if self._spec.ready:
             return status is not None and 0 < status < _FIRST_ERROR
-        return status == http.client.OK or (status is not None and self._spec.any_response_is_ready)
+        is_response = bool(status) or (status == 0 and self._closes_at_exceptions)
+        return status == http.client.OK or (is_response and self._spec.any_response_is_ready)
 
     def _awaited(self) -> str:
         return f"`GET {self._spec.ready or '/'}` did not respond with 200"
@@ -244,7 +248,7 @@ class RunningServer(ABC):
 def _status(url: str, path: str, timeout_s: float) -> int | None:
     """The status of the response to `GET path` at *url*; None where none came.
 
-    0 where the server took the request and closed the connection: so uWSGI does if the application raises an exception.
+    0 where the server took the request and closed the connection.
     """
     connection = http.client.HTTPConnection(url.removeprefix("http://"), timeout=timeout_s)
     try:

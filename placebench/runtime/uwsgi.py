@@ -29,6 +29,7 @@ class UwsgiServer(RunningServer):
     """uWSGI, which stops within 0.1 s when there are no requests in flight."""
 
     name = "uWSGI"
+    _closes_at_exceptions = True
     _grace_s = 5.0  # `stop` has waited for the requests already
     _listens = re.compile(r"socket 0 bound to TCP address \S+:(\d+) ")
     _worker_died = re.compile(r"^DAMN ! worker \d+ .*$", re.MULTILINE)

@@ -16,7 +16,7 @@ from placebench.errors import LoadError, MissingExtraError, ServerError
 from placebench.experiment.counted_pass import _failures_with_log
 from placebench.experiment.http_request import get
 from placebench.measure.processes import read_tree_cpu_s
-from placebench.runtime import running_server
+from placebench.runtime import application_servers, running_server
 from placebench.runtime.application_servers import serve, with_server
 from placebench.runtime.running_server import RunningServer, ServerSpec
 from placebench.runtime.uwsgi import UwsgiServer, uwsgi_program
@@ -365,6 +365,20 @@ def test_an_import_that_does_not_end_is_one_line(of_shop: Callable[..., ServerSp
         f"waiting:application: importing it did not end within 1 s; it was at {tmp_path}/waiting.py:4 in connect: "
     )
     assert str(caught.value).endswith("start_timeout_s")
+
+
+@pytest.mark.parametrize(
+    "first", ["import os; os.close(2)", "import faulthandler; faulthandler.cancel_dump_traceback_later()"]
+)
+def test_an_import_that_hides_where_it_is(
+    of_shop: Callable[..., ServerSpec], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, first: str
+) -> None:
+    """Without standard error, or without the timer that shows it, the line still says that it did not end."""
+    monkeypatch.setattr(application_servers, "_IMPORT_GRACE_S", 0.5)
+    (tmp_path / "waiting.py").write_text(f"import faulthandler, os, time\n{first}\ntime.sleep(317)\n")
+
+    with pytest.raises(ServerError, match=r"^waiting:application: importing it did not end within 1 s: let it wait"):
+        with_server(of_shop(module="waiting:application", start_timeout_s=1.0))
 
 
 @pytest.mark.parametrize(
