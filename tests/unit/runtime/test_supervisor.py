@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -20,6 +21,7 @@ Runs = Callable[[int], bool]
 STUBBORN = "trap '' TERM QUIT; echo $$; sleep 60 & echo $!; wait; wait"
 PARENT = """
 import json, os, sys
+from contextlib import suppress
 from pathlib import Path
 from placebench.runtime.supervisor import ChildSpec, start_child
 
@@ -318,3 +320,33 @@ signal.pause()
     Path(names[1]).unlink()
 
     assert left == [False, True]
+
+
+KILLED = """
+import os, signal, sys, time
+from contextlib import suppress
+from pathlib import Path
+from placebench.runtime.supervisor import Supervisor
+
+for number in range(20):
+    if not (pid := os.fork()):
+        Supervisor(Path(sys.argv[1]) / str(number))
+        time.sleep(60)
+    time.sleep(number * 0.005)
+    os.kill(pid, signal.SIGKILL)
+    os.waitpid(pid, 0)
+"""
+
+
+def test_kill_9_of_the_parent_at_any_moment_of_the_start(tmp_path: Path, eventually: Callable[..., bool]) -> None:
+    """From the first system call to a folder that has been made: all shepherds end, and no folder is left."""
+    environment = {**os.environ, "KILLED_IN": str(tmp_path)}
+    subprocess.run([sys.executable, "-c", KILLED, str(tmp_path)], env=environment, check=True, timeout=300)
+
+    def is_left(process: psutil.Process) -> bool:
+        with suppress(psutil.Error):
+            return process.environ().get("KILLED_IN") == str(tmp_path)
+        return False
+
+    assert eventually(lambda: not any(map(is_left, psutil.process_iter())), limit_s=60)
+    assert list(tmp_path.iterdir()) == []
