@@ -183,8 +183,10 @@ class Variant:
         return replace(self, server=found.server, interface=found.interface)
 
     def to_json(self) -> dict[str, Any]:
-        """For a run's head: what is needed to know it again."""
-        plain = {name: value for name, value in vars(self).items() if name not in ("origin", "folder")}
+        """For a run's head: what is needed to know it again; a longer limit changes no result, and a run goes on."""
+        plain = {
+            name: value for name, value in vars(self).items() if name not in ("origin", "folder", "start_timeout_s")
+        }
         made = {**plain, "workers": list(self.workers), "revisions": list(self.revisions)}
         made["folder"] = str(self.folder) if self.folder else None
         return {**made, "origin": self.origin.to_json()} if self.origin else made

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from placebench.errors import MissingExtraError, PlacebenchError, VariantError
-from placebench.experiment.variants import VariantTable, VariantTables, read_variants
+from placebench.experiment.variants import VariantTable, VariantTables, check_tables, read_variants
 
 
 def test_variants_and_the_control() -> None:
@@ -166,3 +166,17 @@ def test_an_variant_knows_its_workers_and_what_it_wants_of_its_database() -> Non
 
     assert (spec.processes, spec.threads) == (1, 4)
     assert variant.revisions == ("covering_indexes", "usage_totals")
+
+
+def test_the_time_for_a_start_is_set_by_the_application_or_a_variant() -> None:
+    """60 s by default. It is no part of what a run that goes on has to have in common with its beginning."""
+    app = VariantTable(app="shop:app", path="/srv/shop", start_timeout_s=120)
+    tables = VariantTables({"slow": VariantTable(start_timeout_s=240), "as-app": VariantTable()}, app=app)
+    slow, as_app = read_variants(["slow", "as-app"], tables)
+    (plain,) = read_variants(["x"], VariantTables({"x": VariantTable(app="shop:app", path="/srv/shop")}))
+    limits = [each.spec("none", hash_seed=1, log=None).start_timeout_s for each in (slow, as_app, plain)]
+
+    assert limits == [240, 120, 60]
+    assert "start_timeout_s" not in slow.to_json()
+    with pytest.raises(PlacebenchError, match="start_timeout_s"):
+        check_tables({"x": {"app": "shop:app", "start_timeout_s": 0}}, "plan")
