@@ -4,6 +4,9 @@ The main class is `PlanFeed`, one connection's plans. `enable_plans` switches au
 has connected (as a connect option it would lock out a role without the right), and tests that a plan comes;
 `disable_plans` gives the server's settings back. Both need a connection outside of a transaction, whose end could undo
 them.
+
+Settings of a session reach its other clients if a pooler such as pgbouncer shares the server's process between them. So
+`enable_plans` sets nothing unless the process that runs it is the one that the connection was given when it was made.
 """
 
 import json
@@ -31,6 +34,10 @@ _MESSAGE = re.compile(r"duration: (?P<ms>[\d.]+) ms  plan:\s*(?P<plan>\{.*\})\s*
 _QUERY_TEXT = re.compile(r'"Query Text":\s*("(?:[^"\\]|\\.)*")')
 _CURSOR = re.compile(r"\s*declare\b.*?\bfor\b", re.IGNORECASE | re.DOTALL)
 _PLANNABLE = re.compile(r"\s*(?:select|insert|update|delete|merge|with|values)\b", re.IGNORECASE)
+_POOLED = (
+    "no plans: a connection pooler such as pgbouncer is between this program and PostgreSQL, and its other clients "
+    "would be sent them too; connect to PostgreSQL itself; record(..., explain=True) gets estimates from EXPLAIN"
+)
 _HOW_TO = (
     "connect as a superuser, or load auto_explain on the server and GRANT SET ON PARAMETER "
     "auto_explain.log_min_duration and its siblings to this role; record(..., explain=True) gets estimates from EXPLAIN"
@@ -150,21 +157,25 @@ class NoticeList(list[str]):
             super().append(notice)
 
 
-def enable_plans(feed: PlanFeed, connection: Any) -> None:
+def enable_plans(feed: PlanFeed, connection: Any, backend_pid: int) -> None:
     """Have this session send its plans, or note in `feed.refusal` why it cannot; one or two round trips.
 
     connection: as SQLAlchemy's events give it, outside of a transaction. Not tried again after a refusal.
+    backend_pid: the server process that the connection was given when it was made, as its driver tells.
     """
     feed.enabled = True
-    reason = _refusal(connection, f"LOAD 'auto_explain'; {_SET}; SELECT 1")
+    # A pooler gives its clients process numbers of its own. All is one message, which runs on one server process and
+    # ends at its first error: nothing is set before it is known whose process that is.
+    check = f"SELECT 1 / (pg_backend_pid() = {backend_pid})::int"
+    reason = _refusal(connection, f"{check}; LOAD 'auto_explain'; {_SET}; SELECT 1")
     # A plain role may not LOAD what the server has loaded already.
-    if reason is not None:
-        reason = _refusal(connection, f"{_SET}; SELECT 1")
+    if reason not in (None, _POOLED):
+        reason = _refusal(connection, f"{check}; {_SET}; SELECT 1")
     if not feed.take() and reason is None:
         reason = "the server has not loaded auto_explain"
     if reason is not None:
         feed.enabled = False
-        feed.refusal = f"no plans: {reason}; {_HOW_TO}"
+        feed.refusal = reason if reason == _POOLED else f"no plans: {reason}; {_HOW_TO}"
 
 
 def disable_plans(feed: PlanFeed, connection: Any) -> None:
@@ -196,13 +207,15 @@ def estimated_plan(connection: Any, sql: str, parameters: Any) -> str | None:
 
 
 def _refusal(connection: Any, sql: str) -> str | None:
-    """Run *sql* on its own, and give the first line of the server's error if it refuses."""
+    """Run *sql* on its own, and return the first line of the server's error if it refuses, or _POOLED."""
     autocommit = connection.autocommit
     connection.autocommit = True
     cursor = connection.cursor()
     try:
         cursor.execute(sql)
     except Exception as error:  # noqa: BLE001  the class is the driver's, which is not imported here
+        if type(error).__name__ == "DivisionByZero":
+            return _POOLED
         return (str(error).strip().splitlines() or [type(error).__name__])[0]
     finally:
         cursor.close()

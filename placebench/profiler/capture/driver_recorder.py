@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any
+from typing import Any, cast
 
 from placebench.profiler.capture.active_recording import ActiveRecording, CurrentRecording, ProcessRecording
 from placebench.profiler.capture.auto_explain import disable_plans, enable_plans, estimated_plan
@@ -284,7 +284,7 @@ class DriverRecorder:
             started = recording.clock()
             if not feed.enabled and feed.refusal is None:
                 with self._unrecorded():
-                    enable_plans(feed, dbapi_connection)
+                    enable_plans(feed, dbapi_connection, cast(Any, connection).info.backend_pid)
             if feed.refusal is None:
                 state.plans, state.quiet = feed, False
             else:
