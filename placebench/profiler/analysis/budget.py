@@ -66,7 +66,7 @@ def _seen(recording: RecordingData) -> dict[str, int]:
     """What the recording has of each."""
     findings = find(recording)
     return {
-        "statements": recording.statement_count + recording.dropped,
+        "statements": recording.statement_count,
         "rows": recording.row_count or 0,
         "round_trips": recording.round_trips or 0,
         "duplicates": sum(finding.count for finding in findings if finding.kind == "duplicate"),
@@ -81,7 +81,8 @@ def _unknown(recording: RecordingData) -> dict[str, str]:
     unknown: dict[str, str] = {}
     if recording.dropped:
         dropped = f"{units.numbered(recording.dropped, 'statement')} beyond the limit not kept"
-        unknown = dict.fromkeys(METRICS[1:], dropped)
+        sums = {"rows": recording.unkept.row_count, "round_trips": recording.unkept.round_trips}
+        unknown = {name: dropped for name in METRICS[1:] if sums.get(name) is None}
     done = [each for each in recording.statements if each.error is None]
     without = {
         "rows": sum(each.row_count is None and each.kind == "read" for each in done),

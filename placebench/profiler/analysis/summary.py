@@ -123,15 +123,14 @@ _NAMES = {
 def summarise(recording: RecordingData) -> RecordingSummary:
     """The summary of a recording: one pass over its statements."""
     statements = recording.statements
-    sums: dict[str, Any] = {
-        name: sum_of_measured(getattr(statement, name) for statement in statements)
-        for name in ("compile_s", "pool_wait_s", "execute_s", "fetch_s")
-    }
-    connects = [step.elapsed_s for step in recording.transactions if step.kind == "CONNECT"]
+    sums: dict[str, Any] = {name: recording.sum(name) for name in ("compile_s", "pool_wait_s", "execute_s", "fetch_s")}
+    unkept = recording.unkept
+    connects = [unkept.connect_s, *(step.elapsed_s for step in recording.transactions if step.kind == "CONNECT")]
     steps = [step.elapsed_s for step in recording.transactions if step.kind != "CONNECT"]
+    steps += [] if unkept.transactions_s is None else [unkept.transactions_s]
     sums["connect_s"] = sum_of_measured(connects)
     sums["transactions_s"] = sum_of_measured(steps) if steps else 0.0
-    sums["statements"] = len(statements)
+    sums["statements"] = recording.statement_count
     sums["groups"] = group_statements(statements)
     names = (item.name for item in fields(RecordingSummary))
     return RecordingSummary(**sums, **{name: getattr(recording, name) for name in names if name not in sums})

@@ -9,8 +9,9 @@ import threading
 import time
 from collections.abc import Callable
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any
-from weakref import WeakKeyDictionary, ref
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, cast
+from weakref import WeakKeyDictionary, WeakSet, ref
 
 from placebench import units
 from placebench.profiler.capture.connection_state import (
@@ -21,7 +22,7 @@ from placebench.profiler.capture.connection_state import (
 )
 from placebench.profiler.capture.options import Clock, Clocks, Options, inside_event_loop
 from placebench.profiler.capture.pending_statement import PendingStatement, RecordingContext
-from placebench.profiler.model.recording_data import RecordingData
+from placebench.profiler.model.recording_data import RecordingData, Unkept
 from placebench.profiler.model.statement import Checkout, DatabaseAddress, RecordedRequest, Span
 
 if TYPE_CHECKING:
@@ -51,6 +52,9 @@ class ActiveRecording(RecordingContext):
         self.transaction_count = 0
         self._connection_count = 0
         self.dropped: int = 0
+        self.unkept: Unkept = Unkept()
+        self._unkept: WeakSet[_UnkeptStatement] = WeakSet()
+        self._gone_s: float = 0.0
         self.gc_s: float = 0.0
         self.gc_collections: int = 0
         self.gc_started: float | None = None
@@ -62,9 +66,10 @@ class ActiveRecording(RecordingContext):
         self._clock_works = True
         self._connections: dict[int, ConnectionState] = {}
         self.known_state: Callable[[int], ConnectionState | None] = self._connections.get
-        self._states: list[ConnectionState] = []
+        # By the id of the driver's connection, whose state goes with it; None of what has no connection.
+        self._states: dict[int | None, ConnectionState] = {}
         self._engines: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
-        self._kept: list[object] = []
+        self._kept: dict[int, object] = {}
         self._cpu = clocks.cpu
         self._thread = threading.get_ident()
         self._cpu_started = None if inside_event_loop() else self._cpu()
@@ -108,14 +113,28 @@ class ActiveRecording(RecordingContext):
                 self._connection_count += 1
                 state.number, state.database = self._connection_count, database_address(connection)
                 state.identity = database_identity(connection, state.database, state.number)
-            self._states.append(state)
-        key, connections = id(dbapi_connection), self._connections
+            self._states[None if connection is None else id(connection)] = state
+        key = id(dbapi_connection)
         if dbapi_connection is not None:
+            recording = ref(self)
+
+            def forget(_gone: object) -> None:
+                if (alive := recording()) is not None:
+                    alive._forget(key)
+
             try:
-                self._kept.append(ref(dbapi_connection, lambda _gone: connections.pop(key, None)))
+                self._kept[key] = ref(dbapi_connection, forget)
             except TypeError:  # an object without weak references stays until the recording has ended
-                self._kept.append(dbapi_connection)
-        return connections.setdefault(key, state)
+                self._kept[key] = dbapi_connection
+        return self._connections.setdefault(key, state)
+
+    def _forget(self, key: int) -> None:
+        """A connection is gone, and its time stays: with NullPool there is one for each checkout."""
+        self._connections.pop(key, None)
+        self._kept.pop(key, None)
+        state = self._states.pop(key, None)
+        if state is not None:
+            self._gone_s += state.measured_s
 
     def engine_number(self, dialect: Any) -> int:
         """The number of an engine in this recording, by its dialect."""
@@ -134,6 +153,25 @@ class ActiveRecording(RecordingContext):
             kept.append(pending)
         else:
             self.dropped += 1
+            pending.__class__ = _UnkeptStatement
+            self._unkept.add(cast(_UnkeptStatement, pending))
+
+    def add_unkept(self, pending: PendingStatement) -> None:
+        """Keep the sums of a statement that is not kept itself."""
+        if pending.step is None:
+            times = {name: getattr(pending, name) for name in ("compile_s", "pool_wait_s", "execute_s", "fetch_s")}
+            rows, sent, received = pending.rows(), pending.bytes_sent, pending.bytes_received
+            counts: dict[str, Any] = {
+                "statements": 1,
+                "row_count": rows,
+                "bytes_sent": sent,
+                "bytes_received": received,
+            }
+            self.unkept.add(Unkept(round_trips=pending.round_trips, **counts, **times))
+            return
+        step = pending.to_transaction(self.started)
+        times = {"connect_s" if step.kind == "CONNECT" else "transactions_s": step.elapsed_s}
+        self.unkept.add(Unkept(round_trips=step.round_trips, **times))
 
     def start_checkout(self, requested: float | None, pending: int, pool: Any) -> "PendingCheckout":
         """A connection of *pool* was requested then; kept unless the recording is full."""
@@ -151,7 +189,7 @@ class ActiveRecording(RecordingContext):
 
     def sql_s(self) -> float:
         """Seconds charged to statements and transaction steps, dropped ones included."""
-        return sum(state.measured_s for state in self._states)
+        return self._gone_s + sum(state.measured_s for state in self._states.values())
 
     def add_plan_setup(self, seconds: float) -> None:
         """Charge to the profiler what it took to have plans sent, or no more."""
@@ -183,7 +221,15 @@ class ActiveRecording(RecordingContext):
         recording.spans = [Span(label, start - self.started, end - start) for label, start, end in self.spans]
         recording.checkouts = tuple(pending.to_checkout(self.started) for pending in self.checkouts)
         recording.timeline = (RecordedRequest(self.name, self.started_unix_s, self.elapsed_s),)
-        recording.dropped = self.dropped
+        for unkept in list(self._unkept):
+            unkept.add_to_sums()
+        if self.dropped:
+            limit = units.count(self.options.max_statements)
+            self.note(
+                f"{units.count(self.dropped)} statements, steps and spans beyond the limit of {limit} are in the sums "
+                "alone: the list of statements, the findings and the call sites are those of the first ones"
+            )
+        recording.dropped, recording.unkept = self.dropped, replace(self.unkept)
         recording.error = self.error
         if late := sum(pending.awaits_plan for pending in self.statements):
             self.note(f"no plans of {units.numbered(late, 'statement')}: the transaction went on after the recording")
@@ -200,9 +246,13 @@ class ActiveRecording(RecordingContext):
             free = max(0, limit - len(own))
             own.extend(theirs[:free])
             self.dropped += len(theirs[free:])
-        self.spans.extend(inner.spans)
-        self.checkouts.extend(inner.checkouts)
+            for pending in theirs[free:]:
+                self.add_unkept(pending)
+        self.dropped += max(0, len(self.spans) + len(inner.spans) - limit)
+        self.spans.extend(inner.spans[: max(0, limit - len(self.spans))])
+        self.checkouts.extend(inner.checkouts[: max(0, limit - len(self.checkouts))])
         self.dropped += inner.dropped
+        self.unkept.add(inner.unkept)
         self.note(*inner.notes)
         self.failed_hooks |= inner.failed_hooks
         self.plan_setup_s += inner.plan_setup_s
@@ -210,6 +260,21 @@ class ActiveRecording(RecordingContext):
         self.overhead_s += inner.overhead_s
         self.gc_collections += inner.gc_collections
         self.connection_state(None).measured_s += inner.sql_s()
+
+
+class _UnkeptStatement(PendingStatement):
+    """A statement beyond the limit: when nobody can execute or fetch it any more, only its sums stay."""
+
+    summed = False
+
+    def add_to_sums(self) -> None:
+        """Add what it has measured to the sums, once."""
+        if not self.summed:
+            self.summed = True
+            cast(ActiveRecording, self.recording).add_unkept(self)
+
+    def __del__(self) -> None:
+        self.add_to_sums()
 
 
 class PendingCheckout:

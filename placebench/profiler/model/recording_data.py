@@ -5,7 +5,7 @@ The main class is `RecordingData`. Raw times are kept; sums are computed when th
 
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
 
 from placebench import units
 from placebench.errors import ProfilerError
@@ -24,6 +24,31 @@ _Numbered = TypeVar("_Numbered", Statement, Transaction, Checkout)
 
 
 @dataclass
+class Unkept:
+    """The sums of the statements and transaction steps of a recording beyond its limit.
+
+    A sum is None if none of them measured it.
+    """
+
+    statements: int = 0
+    row_count: int | None = None
+    round_trips: int | None = None
+    bytes_sent: int | None = None
+    bytes_received: int | None = None
+    compile_s: float | None = None
+    pool_wait_s: float | None = None
+    execute_s: float | None = None
+    fetch_s: float | None = None
+    connect_s: float | None = None
+    transactions_s: float | None = None
+
+    def add(self, other: "Unkept") -> None:
+        """Take over another's sums."""
+        for item in fields(self):
+            setattr(self, item.name, sum_of_measured((getattr(self, item.name), getattr(other, item.name))))
+
+
+@dataclass
 class RecordingData:
     """Filled when its record ends; empty until then.
 
@@ -34,7 +59,8 @@ class RecordingData:
     overlapping: whether statements ran at the same time, so that sql_s is no part of elapsed_s.
     plan_setup_s: seconds that it took to have connections send plans, and no more; in overhead_s too.
     gc_s: pauses of the garbage collector in the recording thread; they lie inside the other times.
-    dropped: statements and transaction steps beyond the limit: counted, and their time is in sql_s, but not kept.
+    dropped: statements, transaction steps and spans beyond the limit: not kept.
+    unkept: the sums of those statements and steps, which are in every sum of the recording.
     missed: statements, those of new connections included, that ran meanwhile where no recording saw them: in threads
         without a copy of the context. They are in no other figure.
     failed_hooks: parts of the profiler that failed, each with its error's class; what they measure is missing.
@@ -63,6 +89,7 @@ class RecordingData:
     gc_s: float | None = None
     gc_collections: int | None = None
     dropped: int = 0
+    unkept: Unkept = field(default_factory=Unkept)
     missed: int = 0
     failed_hooks: Sequence[str] = ()
     requests: int = 1
@@ -90,35 +117,41 @@ class RecordingData:
 
     @property
     def statement_count(self) -> int:
-        """Number of statements that were kept."""
-        return len(self.statements)
+        """Number of statements, those beyond the limit included."""
+        return len(self.statements) + self.unkept.statements
 
     @property
     def row_count(self) -> int | None:
         """Rows of all statements that count them; None if none does."""
-        return sum_of_measured(statement.row_count for statement in self.statements)
+        return cast("int | None", self.sum("row_count"))
 
     @property
     def round_trips(self) -> int | None:
         """Round trips of all statements and transaction steps that count them; None if none does."""
-        trips = [statement.round_trips for statement in self.statements]
-        return sum_of_measured(trips + [transaction.round_trips for transaction in self.transactions])
+        steps = (transaction.round_trips for transaction in self.transactions)
+        return sum_of_measured((cast("int | None", self.sum("round_trips")), *steps))
 
     @property
     def bytes_sent(self) -> int | None:
         """Bytes that the statements sent; None if none was measured."""
-        return sum_of_measured(statement.bytes_sent for statement in self.statements)
+        return cast("int | None", self.sum("bytes_sent"))
 
     @property
     def bytes_received(self) -> int | None:
         """Bytes of the responses to the statements; None if none was measured."""
-        return sum_of_measured(statement.bytes_received for statement in self.statements)
+        return cast("int | None", self.sum("bytes_received"))
+
+    def sum(self, name: str) -> Any:
+        """The sum of what each statement has under this name, those beyond the limit included; None if none has it."""
+        kept = (getattr(statement, name) for statement in self.statements)
+        return sum_of_measured((getattr(self.unkept, name), *kept))
 
     def to_json(self) -> dict[str, Any]:
         """Plain data for json.dump."""
         plain = {item.name: getattr(self, item.name) for item in fields(self) if item.name not in _LISTS}
         names = ("statements", "transactions", "spans", "checkouts")
         lists = {name: [asdict(each) for each in getattr(self, name)] for name in names}
+        plain["unkept"] = asdict(self.unkept)
         return {"format_version": _FORMAT_VERSION, **plain, **lists, "timeline": [list(each) for each in self.timeline]}
 
     @classmethod
@@ -130,10 +163,12 @@ class RecordingData:
                 f"{source} has format_version {version!r}, expected {_FORMAT_VERSION}: "
                 "it is no recording, or one of another version of placebench; record it again"
             )
-        plain = {key: value for key, value in document.items() if key not in (*_LISTS, "format_version")}
+        plain = {key: value for key, value in document.items() if key not in (*_LISTS, "format_version", "unkept")}
         try:
             made = cls(
                 **{**plain, **{name: tuple(map(str, plain.get(name, ()))) for name in _TEXTS}},
+                # An earlier version knew only their number.
+                unkept=checked(Unkept(**document.get("unkept", {"statements": plain.get("dropped", 0)}))),
                 statements=[Statement.from_json(statement) for statement in document["statements"]],
                 transactions=[Transaction.from_json(transaction) for transaction in document["transactions"]],
                 spans=[checked(Span(**span)) for span in document["spans"]],
@@ -180,6 +215,8 @@ class RecordingData:
             error=next((each.error for each in parts if each.error), None),
             **{total: _sum_if_all_measured(getattr(each, total) for each in parts) for total in totals},
         )
+        for each in parts:
+            merged.unkept.add(each.unkept)
         gaps = {gap for each in parts for gap in each.gaps}
         merged.notes = (*merged.gaps, *(note for note in notes_of(parts) if note not in gaps))
         return merged

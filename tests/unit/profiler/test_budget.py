@@ -10,6 +10,7 @@ import pytest
 from placebench.errors import ProfilerError, UsageError
 from placebench.profiler import Recording, Statement
 from placebench.profiler.analysis.budget import Budget
+from placebench.profiler.model.recording_data import Unkept
 from placebench.profiler.model.statement import Caller
 
 STATEMENT = Statement(
@@ -161,11 +162,14 @@ def test_ten_statements_are_told_the_most_frequent_first(number: int, last: str)
 
 def test_statements_that_were_not_kept_count() -> None:
     """Two that were kept and three that were not are five, which is known; a duplicate is one that ran again."""
-    recording = Recording("x", "full", statements=[STATEMENT, replace(STATEMENT, repeated=True)], dropped=3)
+    two = [STATEMENT, replace(STATEMENT, repeated=True)]
+    recording = Recording("x", "full", statements=two, dropped=3, unkept=Unkept(3, row_count=2))
 
     assert Budget.at_most(statements=4).broken_by(recording).startswith("x: 5 statements, expected <= 4")
     assert Budget.at_most(statements=5).broken_by(recording) == ""
     assert Budget.at_most(duplicates=0).broken_by(recording).startswith("x: 1 duplicates, expected <= 0")
+    assert Budget.at_most(rows=99).broken_by(recording) == ""
+    assert "beyond the limit" in Budget.at_most(n_plus_one=0).broken_by(recording)
 
 
 def test_a_light_recording_has_no_duplicates_to_count() -> None:

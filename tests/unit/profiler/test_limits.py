@@ -1,0 +1,104 @@
+"""What a recording keeps beyond its limit of statements: sums, and no more."""
+
+import gc
+import sqlite3
+from collections.abc import Callable
+from dataclasses import asdict
+from typing import Any
+
+import pytest
+from sqlalchemy import create_engine, text
+from sqlalchemy.engine import Engine
+from sqlalchemy.pool import NullPool, QueuePool
+
+from placebench.profiler import Clocks, Recording, SqlProfiler
+
+pytestmark = pytest.mark.filterwarnings("ignore:unclosed database:ResourceWarning")
+_SUMS = [
+    *("elapsed_s", "cpu_s", "sql_s", "python_s", "compile_s", "pool_wait_s", "connect_s", "execute_s", "fetch_s"),
+    *("transactions_s", "statements", "row_count", "round_trips", "bytes_sent", "bytes_received"),
+]
+
+
+class TickingClock:
+    """Each reading is a millisecond after the one before, so that equal programs have equal times."""
+
+    def __init__(self) -> None:
+        self._readings = 0
+
+    def __call__(self) -> float:
+        self._readings += 1
+        return self._readings / 1024  # exact in binary: sums do not depend on their order
+
+
+def work(engine: Engine, profiler: SqlProfiler) -> None:
+    """Reads, writes, transactions, nested records, cursors that outlive others, and errors."""
+    for number in range(12):
+        with engine.connect() as connection:
+            rows = connection.execute(text("select 1 union select 2 union select :n"), {"n": number})
+            connection.execute(text("insert into t values (:n)"), [{"n": number}, {"n": number}])
+            assert len(rows.all()) >= 2
+            connection.commit()
+    own = sqlite3.connect(":memory:")
+    late = own.execute("select 1 union select 2 union select 3")
+    with profiler.record("inner"), profiler.timed("span"):
+        for number in range(8):
+            own.execute("select ?", (number,)).fetchall()
+    with pytest.raises(sqlite3.OperationalError):
+        own.execute("select nothing")
+    assert len(late.fetchall()) == 3
+
+
+@pytest.mark.parametrize("pool", [QueuePool, NullPool])
+def test_the_sums_do_not_depend_on_the_limit(pool: Any) -> None:
+    """Of all statements and steps, also after the recording was saved and merged; a note says what is not kept."""
+    found = []
+    for limit in (10_000, 10, 0):
+        engine = create_engine("sqlite:///file:limits?mode=memory&cache=shared&uri=true", poolclass=pool, future=True)
+        keeper = sqlite3.connect("file:limits?mode=memory&cache=shared", uri=True)
+        keeper.execute("create table t (n integer)")
+        profiler = SqlProfiler(clocks=Clocks(elapsed=TickingClock(), cpu=lambda: 0.0))
+        gc.disable()  # whose pauses are readings of the clock
+        try:
+            with profiler.record("limited", max_statements=limit) as recording:
+                work(engine, profiler)
+        finally:
+            gc.enable()
+            profiler.remove()
+            engine.dispose()
+            keeper.close()
+        read = Recording.from_json(recording.to_json())
+        sums = [{name: asdict(each.summary())[name] for name in _SUMS} for each in (recording, read)]
+        twice = asdict(Recording.merge([recording, read]).summary())
+        assert sums[0] == sums[1]
+        assert twice["statements"], twice["execute_s"] == (2 * sums[0]["statements"], 2 * sums[0]["execute_s"])
+        assert bool(recording.dropped) == any("beyond the limit" in note for note in recording.notes) == (limit <= 10)
+        found.append(sums[0])
+
+    assert found[0]["statements"] == 12 * 2 + 1 + 8 + 1
+    assert found[1] == found[2] == found[0]
+
+
+def test_nested_records_and_connections_leave_no_more_than_the_limit(make_profiler: Callable[..., SqlProfiler]) -> None:
+    """Spans and checkouts of inner records, the state of each connection that NullPool makes, unkept statements."""
+    engine = create_engine("sqlite://", poolclass=NullPool, future=True)
+    profiler = make_profiler(engine)
+
+    with profiler.record("outer", max_statements=10) as recording:
+        for _ in range(30):
+            with profiler.record("inner", max_statements=10):
+                with profiler.timed("span"):
+                    pass
+                with engine.connect() as connection:
+                    connection.execute(text("select 1"))
+        gc.collect()
+        active = profiler._hooks.current.get()
+        with engine.connect() as connection:
+            for _ in range(100):
+                connection.execute(text("select 1")).all()
+        held = [len(each) for each in (active._states, active._kept, active._connections, active._unkept)]
+
+    lists = recording.statements, recording.transactions, recording.spans, recording.checkouts
+    assert [len(each) for each in lists] == [10, 10, 10, 10]
+    assert max(held) <= 5
+    assert recording.statement_count == 130
