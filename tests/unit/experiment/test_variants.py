@@ -173,7 +173,7 @@ def test_the_time_for_a_start_is_set_by_the_application_or_a_variant() -> None:
     app = VariantTable(app="shop:app", path="/srv/shop", start_timeout_s=120)
     tables = VariantTables({"slow": VariantTable(start_timeout_s=240), "as-app": VariantTable()}, app=app)
     slow, as_app = read_variants(["slow", "as-app"], tables)
-    (plain,) = read_variants(["x"], VariantTables({"x": VariantTable(app="shop:app", path="/srv/shop")}))
+    plain, _ = read_variants(["x", "noop"], VariantTables({"x": VariantTable(app="shop:app", path="/srv/shop")}))
     limits = [each.spec("none", hash_seed=1, log=None).start_timeout_s for each in (slow, as_app, plain)]
 
     assert limits == [240, 120, 60]
