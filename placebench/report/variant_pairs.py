@@ -121,7 +121,7 @@ def _statement_figures(counted: WirePass) -> dict[str, StatementFigures]:
     """Calls, rows and seconds by fingerprint."""
     figures: dict[str, StatementFigures] = {}
     for each in counted.by_statement:
-        key = normalised(each.sql)
+        key = normalised(each.sql, "postgresql")
         known = figures.get(key, StatementFigures(each.sql, 0.0, 0.0, 0.0))
         calls, rows, seconds = (
             known.calls + each.calls,

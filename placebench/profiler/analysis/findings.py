@@ -113,7 +113,7 @@ def find(recording: RecordingData, limits: Limits | None = None) -> tuple[Findin
 def _n_plus_one(statements: _Statements, recording: RecordingData, limits: Limits) -> Iterator[Finding]:
     """The same statement from the same line with different values, many times in one request."""
     # The further batches of one INSERT are no loop of the application's.
-    different = [each for each in statements if not each.repeated and each.batch in (None, 1)]
+    different = [each for each in statements if not _is_meant_again(each) and each.batch in (None, 1)]
     most = _most_in_one_request(different)
     if most < limits.repeats or different[0].kind == "setting" or _are_pages(different):
         return
@@ -131,6 +131,13 @@ def _n_plus_one(statements: _Statements, recording: RecordingData, limits: Limit
     if first.relationship:
         advice = f"load it with its parents: .options(selectinload({first.relationship})), or joinedload"
     yield _finding("n+1", title, advice, different)
+
+
+def _is_meant_again(statement: Statement) -> bool:
+    """Whether it ran again with the same values, or did so for another result: nextval, a lock that is tried."""
+    if statement.repeated is None:  # in mode light the values are not known, but a duplicate is not reported either
+        return statement.caller is not None and statement.facts.volatile is not None
+    return statement.repeated
 
 
 def _write_loop(statements: _Statements, how_often: str) -> Finding:
@@ -156,10 +163,12 @@ def _duplicates(statements: _Statements, recording: RecordingData, limits: Limit
     """The same statement with the same values again in one request."""
     again = [statement for statement in statements if statement.repeated]
     if len(again) >= limits.duplicates:
+        function = again[0].facts.unknown_function
+        unless = "" if function is None else f", unless the function {function} is volatile"
         yield _finding(
             "duplicate",
             f"ran again with the same values {_times(_most_in_one_request(again))}{_where(recording)}",
-            "keep the first result, and pass it on",
+            f"keep the first result, and pass it on{unless}",
             again,
         )
 

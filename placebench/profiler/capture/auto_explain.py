@@ -14,7 +14,7 @@ import re
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from placebench.profiler.model.fingerprint import fingerprint
+from placebench.profiler.model.fingerprint import statement_facts
 
 # INFO reaches the client whatever its client_min_messages, and by default not the server's log.
 _SETTINGS = {
@@ -30,10 +30,10 @@ _SETTINGS = {
 }
 _SET = "; ".join(f"SET auto_explain.{name} = '{value}'" for name, value in _SETTINGS.items())
 _RESET = "; ".join(f"RESET auto_explain.{name}" for name in _SETTINGS)
-_MESSAGE = re.compile(r"duration: (?P<ms>[\d.]+) ms  plan:\s*(?P<plan>\{.*\})\s*\Z", re.DOTALL)
-_QUERY_TEXT = re.compile(r'"Query Text":\s*("(?:[^"\\]|\\.)*")')
+_MESSAGE = re.compile(r"duration: ([\d.]+) ms  plan:\s*(?=\{)")
+_QUERY_TEXT = re.compile(r'"Query Text":\s*(?=")')
 _CURSOR = re.compile(r"\s*declare\b.*?\bfor\b", re.IGNORECASE | re.DOTALL)
-_PLANNABLE = re.compile(r"\s*(?:select|insert|update|delete|merge|with|values)\b", re.IGNORECASE)
+_PLANNABLE = frozenset({"select", "insert", "update", "delete", "merge", "with", "values"})
 _POOLED = (
     "no plans: a connection pooler such as pgbouncer is between this program and PostgreSQL, and its other clients "
     "would be sent them too; connect to PostgreSQL itself; record(..., explain=True) gets estimates from EXPLAIN"
@@ -77,9 +77,9 @@ class PlanFeed:
     def offer(self, message: str) -> bool:
         """Keep a message of the server's if it is a plan, and say whether it is."""
         found = _MESSAGE.search(message) if self.enabled else None
-        if found is None:
+        if found is None or message.rstrip()[-1:] != "}":
             return False
-        self._arrived.append((float(found["ms"]), found["plan"]))
+        self._arrived.append((float(found[1]), message[found.end() :]))
         return True
 
     def take(self) -> list[tuple[float, str]]:
@@ -124,7 +124,7 @@ class DelayedPlanFeed(PlanFeed):
         awaited = planned.executions == 0 or planned.plans < planned.executions
         if planned.step is None and planned.error is None and awaited and self._in_transaction():
             self._open = planned
-            planned.awaits_plan = bool(_PLANNABLE.match(planned.sql))
+            planned.awaits_plan = _is_plannable(planned.sql)
 
     def forget(self) -> None:
         """Leave out what has arrived or is on its way."""
@@ -134,8 +134,10 @@ class DelayedPlanFeed(PlanFeed):
     def _is_of(self, before: Planned, planned: Planned, text: str) -> bool:
         """Whether the plan is that of the statement before: if both have one text, that one's comes first."""
         found = _QUERY_TEXT.search(text)
-        sent = "" if found is None else _CURSOR.sub("", json.loads(found[1]), count=1)
-        seen = fingerprint(sent.replace("%", "%%")), fingerprint(sent)
+        sent = "" if found is None else str(json.JSONDecoder().raw_decode(text, found.end())[0])
+        cursor = _CURSOR.match(sent)
+        sent = sent if cursor is None else sent[cursor.end() :]
+        seen = [statement_facts(each, "postgresql").fingerprint for each in (sent.replace("%", "%%"), sent)]
         return before.fingerprint in seen or planned.step is not None or planned.fingerprint not in seen
 
     def _close(self) -> None:
@@ -190,7 +192,7 @@ def estimated_plan(connection: Any, sql: str, parameters: Any) -> str | None:
 
     Inside of a savepoint, so that a refusal leaves the application's transaction as it was: three round trips.
     """
-    if not _PLANNABLE.match(sql):
+    if not _is_plannable(sql):
         return None
     nested = not connection.autocommit
     cursor = connection.cursor()
@@ -204,6 +206,11 @@ def estimated_plan(connection: Any, sql: str, parameters: Any) -> str | None:
         if nested:
             cursor.execute("ROLLBACK TO SAVEPOINT placebench_explain")
         cursor.close()
+
+
+def _is_plannable(sql: str) -> bool:
+    """Whether PostgreSQL makes a plan for a statement."""
+    return statement_facts(sql, "postgresql").first_word in _PLANNABLE
 
 
 def _refusal(connection: Any, sql: str) -> str | None:

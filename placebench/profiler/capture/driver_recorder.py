@@ -21,11 +21,11 @@ from placebench.profiler.capture.pending_statement import PendingStatement, guar
 from placebench.profiler.capture.stack import find_callers
 from placebench.profiler.capture.statistics_collector import StatisticsCollector, as_text
 from placebench.profiler.drivers.base import TimedConnection, TimedCursor
-from placebench.profiler.model.fingerprint import fingerprint, statement_kind, transaction_step, written_table
+from placebench.profiler.model.fingerprint import statement_facts
 
 _LOG = logging.getLogger("placebench.profiler")
 # psycopg 3 is pinged with an empty statement.
-_PING = re.compile(r"\s*(?:select\s+1\s*)?;?\s*\Z", re.IGNORECASE)
+_PING = re.compile(r"\s*(?:select\s+1\s*)?(?:;\s*)?\Z", re.IGNORECASE)
 
 LONGEST_PARAMETERS = 1000
 # What a pool does with a connection that is in no transaction.
@@ -123,10 +123,11 @@ class DriverRecorder:
         recording = pending.recording
         if recording is None or recording.options.mode == "light":  # None of a statement that is only counted
             return
-        if statement_kind(sql) == "read":
+        facts = statement_facts(sql, pending.dialect)
+        if facts.kind == "read":
             pending.compare(sql, values, cursor)
         else:
-            recording.duplicates.add_write(written_table(sql))
+            recording.duplicates.add_write(facts.table)
             pending.repeated = False
         if recording.options.parameters:
             pending.parameters = repr(values)[:LONGEST_PARAMETERS]
@@ -211,7 +212,8 @@ class DriverRecorder:
         """A statement outside of recordings that is counted, if any are and it is not the profiler's own."""
         if self.collector is None or self._own.get():
             return None
-        return self.collector.measure(sql if isinstance(sql, str) else as_text(sql, cursor))
+        dialect = getattr(cursor, "placebench_dialect", None)
+        return self.collector.measure(sql if isinstance(sql, str) else as_text(sql, cursor), dialect)
 
     def _start(self, recording: ActiveRecording, cursor: Any, sql: object, values: object) -> PendingStatement:
         """A statement that did not come through SQLAlchemy: the pool's ping, or the application's own."""
@@ -219,14 +221,15 @@ class DriverRecorder:
         # Between the pool's queue and its checkout event only the pool's own test of a connection runs. No statement at
         # all is the test of psycopg's own pool.
         ping = not text or (self.pool_request.get() is not None and _PING.match(text))
-        step = "PING" if ping else transaction_step(text)
+        dialect = cursor.placebench_dialect
+        step = "PING" if ping else statement_facts(text, dialect).step
         connection = cursor.connection
         if isinstance(connection, TimedConnection) and not connection.placebench_adopted:
             pending = self._start_alone(recording, connection, text, step)
         else:
             pending = recording.start_statement(connection, text, step)
         pending.compile_s = 0.0
-        locate(pending, text)
+        locate(pending, text, dialect)
         if step is None:
             self.driver_values(pending, text, values, cursor if isinstance(cursor, TimedCursor) else None)
         pending.hand_over()
@@ -347,9 +350,10 @@ def _failed_hook(error: Exception) -> str:
     return "?" if inner is None else inner.tb_frame.f_code.co_name.strip("_")
 
 
-def locate(pending: PendingStatement, sql: str) -> None:
+def locate(pending: PendingStatement, sql: str, dialect: str | None) -> None:
     """Note the fingerprint of a statement that SQLAlchemy did not prepare and, unless in mode light, its call site."""
     pending.executing = False
-    pending.fingerprint = fingerprint(sql)
+    pending.dialect = dialect
+    pending.fingerprint = statement_facts(sql, dialect).fingerprint
     if pending.recording.options.mode != "light":
         pending.caller, pending.outer_caller = find_callers(sys._getframe(1), pending.recording.application)

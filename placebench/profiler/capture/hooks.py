@@ -39,7 +39,7 @@ from placebench.profiler.capture.pending_statement import KeyColumn, PendingStat
 from placebench.profiler.capture.stack import find_callers
 from placebench.profiler.capture.statement_comments import current_comment
 from placebench.profiler.drivers.base import TimedConnection, TimedCursor
-from placebench.profiler.model.fingerprint import fingerprint, statement_kind, transaction_step, written_table
+from placebench.profiler.model.fingerprint import statement_facts
 from placebench.profiler.model.statement import DatabaseAddress
 
 # What SQLAlchemy 2.0 or a late patch release of 1.4 has under another name, or not at all, in 1.4.0.
@@ -375,12 +375,12 @@ class Hooks(DriverRecorder):
             if mode == "plans":
                 self._request_plans(recording, dbapi_connection, execution)
             state = recording.known_state(id(dbapi_connection)) or recording.connection_state(dbapi_connection)
-            info = getattr(compiled, "placebench_info", None) or _info_of(compiled, statement)
+            info = getattr(compiled, "placebench_info", None) or _info_of(compiled, statement, context.dialect.name)
             pending = PendingStatement(recording, state, statement, info.step)
             recording.keep(pending)
             if timed is not None:
                 timed.placebench_pending = pending
-            pending.fingerprint = info.fingerprint
+            pending.fingerprint, pending.dialect = info.fingerprint, info.dialect
             pending.cache_hit = _is_cached(recording, pending, compiled, context)
             if execution is not None:
                 execution.start(pending, compiled, fairy)
@@ -444,7 +444,7 @@ class Hooks(DriverRecorder):
                 return
             pending = recording.start_statement(_dbapi_connection(connection), sql)
             execution.start(pending, sql, connection._dbapi_connection)
-            locate(pending, sql)
+            locate(pending, sql, connection.dialect.name)
             pending.set_error(original)
         elif pending.executing:
             if pending.execute_s is None:
@@ -503,12 +503,14 @@ def _timed_cursor(cursor: Any) -> TimedCursor | None:
 class _StatementInfo(NamedTuple):
     """What all executions have alike.
 
-    step: the kind of transaction step; None of a statement. writes: whether it may change what a read finds, and then
-        table: the one it changes, if that is known. key: where the primary key is in its rows.
+    dialect: of SQLAlchemy's, that it is in. step: the kind of transaction step; None of a statement. writes: whether it
+        may change what a read finds, and then table: the one it changes, if that is known.
+    key: where the primary key is in its rows.
     relationship: of the ORM, that it loads.
     """
 
     fingerprint: str
+    dialect: str
     step: str | None
     writes: bool = False
     table: str | None = None
@@ -516,22 +518,22 @@ class _StatementInfo(NamedTuple):
     relationship: str | None = None
 
 
-def _info_of(compiled: Any, statement: str) -> _StatementInfo:
+def _info_of(compiled: Any, statement: str, dialect: str) -> _StatementInfo:
     """Of *statement*, which SQLAlchemy compiled into *compiled*, and keeps there; of text, which is None, anew."""
     if compiled is None:
-        return _info_of_text(statement)
+        return _info_of_text(statement, dialect)
     # The template: its IN lists are not expanded, and no other listener has rewritten it.
     template = compiled.string or statement
     key, relationship = _key_column(compiled), _relationship(compiled)
-    compiled.placebench_info = _info_of_text(template)._replace(key=key, relationship=relationship)
+    compiled.placebench_info = _info_of_text(template, dialect)._replace(key=key, relationship=relationship)
     return compiled.placebench_info  # type: ignore[no-any-return]
 
 
-def _info_of_text(statement: str) -> _StatementInfo:
-    """Of text; the fingerprints of the last 256 texts are remembered."""
-    step = transaction_step(statement)
-    writes = step is None and statement_kind(statement) != "read"
-    return _StatementInfo(fingerprint(statement), step, writes, written_table(statement) if writes else None)
+def _info_of_text(statement: str, dialect: str) -> _StatementInfo:
+    """What is known of text alone."""
+    facts = statement_facts(statement, dialect)
+    writes = facts.step is None and facts.kind != "read"
+    return _StatementInfo(facts.fingerprint, dialect, facts.step, writes, facts.table if writes else None)
 
 
 def _key_column(compiled: Any) -> KeyColumn | None:

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any, Concatenate, NamedTuple, ParamSpec, Proto
 from placebench.profiler.capture.connection_state import ConnectionState
 from placebench.profiler.capture.options import Clock, Options
 from placebench.profiler.capture.sent_values import comparable
-from placebench.profiler.model.fingerprint import redacted
+from placebench.profiler.model.fingerprint import statement_facts
 from placebench.profiler.model.plan import PlanNode, read_plan
+from placebench.profiler.model.sql_tokens import redacted
 from placebench.profiler.model.statement import Caller, Statement, Transaction
 
 if TYPE_CHECKING:
@@ -179,6 +180,8 @@ class PendingStatement:
     """
 
     fingerprint = ""
+    dialect: str | None = None
+    """SQLAlchemy's name of the database that the statement is for."""
     counted = False
     caller: Caller | None = None
     outer_caller: Caller | None = None
@@ -363,7 +366,7 @@ class PendingStatement:
 
     def _shown(self) -> str:
         """The text without literals, unless values are kept."""
-        return self.sql if self.recording.options.parameters else redacted(self.sql)
+        return self.sql if self.recording.options.parameters else redacted(self.sql, self.dialect)
 
     def _shown_fetch(self) -> str:
         """The same of a fetch."""
@@ -392,7 +395,8 @@ class PendingStatement:
             plan=self.plan(),
             transaction=self.number,
             redundant_rows=self.redundant_rows,
-            repeated=self.repeated,
+            # A result that may change is asked for again on purpose.
+            repeated=None if self.repeated and statement_facts(self.sql, self.dialect).volatile else self.repeated,
             relationship=self.relationship,
             batch=self.batch,
             connection=self.connection.number,

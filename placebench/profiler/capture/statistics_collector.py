@@ -11,7 +11,8 @@ from typing import Any
 
 from placebench.profiler.capture.options import Clock
 from placebench.profiler.capture.pending_statement import NO_COUNT, PendingStatement, guarded
-from placebench.profiler.model.fingerprint import fingerprint, redacted, transaction_step
+from placebench.profiler.model.fingerprint import statement_facts
+from placebench.profiler.model.sql_tokens import redacted
 from placebench.profiler.model.statement_statistics import OTHER, StatementStatistics
 
 _LONGEST_SQL = 1000
@@ -32,9 +33,9 @@ class StatisticsCollector:
         self.report_failure = report_failure
         self._start_anew()
 
-    def measure(self, sql: str) -> PendingStatement:
+    def measure(self, sql: str, dialect: str | None = None) -> PendingStatement:
         """A statement that runs from now on, and that is no part of a recording."""
-        return _MeasuredStatement(self, sql)
+        return _MeasuredStatement(self, sql, dialect)
 
     def add_measured(self, measured: "_MeasuredStatement") -> None:
         """Count a statement that has ended, which was measured alone."""
@@ -51,7 +52,7 @@ class StatisticsCollector:
             try:
                 statistics = self._by_text[key]
             except KeyError:
-                statistics = self._find(measured.sql)
+                statistics = self._find(measured.sql, measured.dialect)
                 if len(self._by_text) >= _MOST_TEXTS:
                     self._by_text.clear()
                 self._by_text[key] = statistics
@@ -71,7 +72,7 @@ class StatisticsCollector:
         for each, name, text in ended:
             if not each.counted and each.execute_s is not None:
                 each.counted = True
-                statistics, seconds = self._named(name, text), each.execute_s + (each.fetch_s or 0.0)
+                statistics, seconds = self._named(name, text, each.dialect), each.execute_s + (each.fetch_s or 0.0)
                 with self._lock:
                     statistics.add(seconds, each.rows(), failed=each.error is not None)
 
@@ -91,20 +92,21 @@ class StatisticsCollector:
         self._by_fingerprint: dict[str, StatementStatistics] = {}
         self._pid = os.getpid()
 
-    def _find(self, text: str) -> StatementStatistics | None:
+    def _find(self, text: str, dialect: str | None) -> StatementStatistics | None:
         """Where a text is counted; None of a transaction step other than COMMIT and ROLLBACK."""
-        step = transaction_step(text) if text else "PING"  # psycopg's pool tests a connection with no text
+        facts = statement_facts(text, dialect)
+        step = facts.step if text else "PING"  # psycopg's pool tests a connection with no text
         if step is None:
-            return self._named(fingerprint(text), text)
-        return self._named(step, step) if step in _COUNTED_STEPS else None
+            return self._named(facts.fingerprint, text, dialect)
+        return self._named(step, step, dialect) if step in _COUNTED_STEPS else None
 
-    def _named(self, name: str, text: str) -> StatementStatistics:
+    def _named(self, name: str, text: str, dialect: str | None) -> StatementStatistics:
         with self._lock:
             found = self._by_fingerprint.get(name)
             if found is None:
                 if len(self._by_fingerprint) >= self.max_fingerprints:
                     name, text = OTHER, ""
-                shown = redacted(text[:_LONGEST_SQL])
+                shown = redacted(text[:_LONGEST_SQL], dialect)
                 found = self._by_fingerprint.setdefault(name, StatementStatistics(name, shown))
             return found
 
@@ -120,9 +122,10 @@ class _MeasuredStatement(PendingStatement):
     seconds = 0.0
     _executed = False
 
-    def __init__(self, collector: StatisticsCollector, sql: str) -> None:
+    def __init__(self, collector: StatisticsCollector, sql: str, dialect: str | None) -> None:
         self._collector = collector
         self.sql = sql
+        self.dialect = dialect
         self.clock = clock = collector.clock
         self.entered = clock()
 

@@ -20,6 +20,8 @@ _ADAPTER = "sqlalchemy.dialects.sqlite.aiosqlite"
 class _AiosqliteCursor(TimedCursor):
     """The adapter of a cursor."""
 
+    placebench_dialect = "sqlite"
+
     _adapt_connection: Any
 
     @property

@@ -40,6 +40,8 @@ _PREPARE = "PREPARE STATEMENT"
 class _AsyncpgCursor(NetworkCursor):
     """The adapter sends BEGIN before a transaction, and has each statement prepared once on a connection."""
 
+    placebench_dialect = "postgresql"
+
     _adapt_connection: Any
     _invalidate_schema_cache_asof: float
     server_side: bool
@@ -181,6 +183,8 @@ def _restore_protocol(connection: Any) -> None:
 
 class _Call:
     """One call of the protocol's: what the profiler needs of a cursor."""
+
+    placebench_dialect = "postgresql"
 
     def __init__(self, connection: "_TimedProtocol") -> None:
         self.connection = connection

@@ -140,6 +140,8 @@ class TimedCursor:
     """A cursor that reports how long the driver took; mixed in before the driver's own class."""
 
     placebench_recorder: ClassVar[CallRecorder]
+    placebench_dialect: ClassVar[str | None] = None
+    """SQLAlchemy's name of the database, by whose rules its statements are read."""
     placebench_pending: PendingStatement | None = None
     placebench_execute: Callable[..., Any]
     placebench_fetchone: Callable[[], Any]

@@ -68,6 +68,7 @@ def _patch(recorder: CallRecorder, replace: Replace, package: str) -> None:
 class _MySqlCursor(TimedCursor):
     """Its executemany runs executes of its own, and a streaming cursor's fetchall fetches one by one."""
 
+    placebench_dialect = "mysql"
     _executed: bytes | str | None = None
     placebench_executes: int | None = None
     placebench_fetches_all = False

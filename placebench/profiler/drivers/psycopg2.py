@@ -68,6 +68,8 @@ def time_cursors(recorder: CallRecorder, connection: Any) -> None:
 class _Psycopg2Cursor(TimedCursor):
     """psycopg2 sends a BEGIN before the first statement of a transaction, and each executemany parameter set alone."""
 
+    placebench_dialect = "postgresql"
+
     connection: Any
     query: bytes | None
 

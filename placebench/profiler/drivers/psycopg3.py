@@ -34,6 +34,8 @@ _IDLE = 0  # psycopg.pq.TransactionStatus.IDLE
 class _PsycopgCursor(NetworkCursor):
     """psycopg 3 sends a BEGIN of its own before a transaction, and an executemany through a pipeline."""
 
+    placebench_dialect = "postgresql"
+
     connection: Any
     name: str
     itersize: int

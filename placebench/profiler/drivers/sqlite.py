@@ -2,7 +2,6 @@
 
 import functools
 import os
-import re
 import sqlite3
 import sys
 from collections.abc import Callable, Mapping, MutableMapping
@@ -10,10 +9,11 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from placebench.profiler.drivers.base import CallRecorder, DriverConnection, Replace, TimedCursor, timed_class
+from placebench.profiler.model.fingerprint import statement_facts
 
 _FACTORY = 4  # its position among the arguments of connect, after the database
 _DJANGO_QUOTES = "_quote_params_for_last_executed_query"
-_WRITE = re.compile(r"\s*(?:insert|update|delete|replace)\b", re.IGNORECASE)
+_WRITES = frozenset({"insert", "update", "delete", "replace"})
 
 
 def patch_sqlite(recorder: CallRecorder, replace: Replace) -> None:
@@ -50,6 +50,8 @@ def time_sqlite(recorder: CallRecorder, arguments: MutableMapping[str, Any]) -> 
 
 class _SqliteCursor(TimedCursor):
     """sqlite3's cursor, which runs scripts too."""
+
+    placebench_dialect = "sqlite"
 
     def _run(
         self,
@@ -94,7 +96,9 @@ class _SqliteConnection(DriverConnection[Any]):
 
     def begins(self, sql: str) -> bool:
         """Whether the statement runs in a transaction: sqlite3 begins one before a write, unless told not to."""
-        return self.in_transaction or (self.isolation_level is not None and bool(_WRITE.match(sql)))
+        return self.in_transaction or (
+            self.isolation_level is not None and statement_facts(sql, "sqlite").first_word in _WRITES
+        )
 
     def __exit__(self, kind: Any, error: Any, traceback: Any) -> Any:
         # sqlite3 commits or rolls back in C, past the methods.

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 from placebench.profiler.model.files import checked
-from placebench.profiler.model.fingerprint import redacted
+from placebench.profiler.model.sql_tokens import redacted
 
 _CONDITIONS = ("Index Cond", "Recheck Cond", "Hash Cond", "Merge Cond", "Join Filter", "Filter", "One-Time Filter")
 _LONGEST_CONDITION = 400
@@ -108,7 +108,7 @@ def _node(fields: Mapping[str, Any], *, values: bool) -> PlanNode:
         kind=f"{operation}" if operation and fields["Node Type"] == "ModifyTable" else fields["Node Type"],
         relation=fields.get("Relation Name") or fields.get("CTE Name") or fields.get("Function Name"),
         index=fields.get("Index Name"),
-        condition=(condition if values else redacted(condition)) or None,
+        condition=(condition if values else redacted(condition, "postgresql")) or None,
         cost=fields.get("Total Cost"),
         rows_expected=fields.get("Plan Rows", 0.0) * (loops or 1),
         rows=None if loops and loops > 1 and not fields.get("Actual Rows") else _of_all_loops(fields, "Actual Rows"),

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, Self
 
 from placebench.profiler.model.files import checked
-from placebench.profiler.model.fingerprint import statement_kind
+from placebench.profiler.model.fingerprint import StatementFacts, query_summary, statement_facts
 from placebench.profiler.model.plan import PlanNode
 
 
@@ -130,7 +130,17 @@ class Statement:
     @property
     def kind(self) -> str:
         """What it does: "read", "insert", "update", "delete", "merge", "setting" or "other"."""
-        return statement_kind(self.sql)
+        return self.facts.kind
+
+    @property
+    def facts(self) -> StatementFacts:
+        """What all executions of its text have alike."""
+        return statement_facts(self.sql, None if self.database is None else self.database.system)
+
+    @property
+    def summary(self) -> str:
+        """Its operations and the tables of each, as in "INSERT shipping SELECT orders"."""
+        return query_summary(self.sql, None if self.database is None else self.database.system)
 
     @classmethod
     def from_json(cls, fields: Mapping[str, Any]) -> Self:

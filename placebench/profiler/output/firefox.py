@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from placebench.profiler.model.files import writing_whole
-from placebench.profiler.model.fingerprint import query_summary
 from placebench.profiler.model.recording_data import RecordingData
 from placebench.profiler.model.statement import Caller, Statement, Transaction
 
@@ -256,7 +255,7 @@ class _Profile:
         track = self._connections[each.connection]
         started_s = self._starts[each.request - 1] + each.started_s
         if isinstance(each, Statement):
-            name, seconds = query_summary(each.sql) or "statement", (each.execute_s or 0.0) + (each.fetch_s or 0.0)
+            name, seconds = each.summary or "statement", (each.execute_s or 0.0) + (each.fetch_s or 0.0)
         else:
             name, seconds = each.kind, each.elapsed_s or 0.0
         track.add_marker(name, started_s, seconds, "SQL", self._data(each))

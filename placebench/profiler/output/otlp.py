@@ -17,7 +17,6 @@ from typing import Any
 
 from placebench.errors import ProfilerError
 from placebench.profiler.model.files import writing_whole
-from placebench.profiler.model.fingerprint import query_summary
 from placebench.profiler.model.recording_data import RecordingData
 from placebench.profiler.model.statement import Checkout, DatabaseAddress, Span, Statement, Transaction
 
@@ -147,7 +146,7 @@ def _described(each: Statement | Transaction | Span) -> tuple[str, int, float, _
     if isinstance(each, Transaction):
         attributes["db.operation.name"] = each.kind
         return each.kind, _CLIENT, each.elapsed_s or 0.0, attributes, each.error
-    summary = query_summary(each.sql)
+    summary = each.summary
     attributes |= {"db.query.summary": summary, "db.query.text": each.sql}
     attributes["db.response.returned_rows"] = each.row_count if each.kind == "read" else None
     if each.caller is not None:
@@ -202,7 +201,7 @@ def _metrics(recording: RecordingData) -> Iterator[_Json]:
     durations, rows = _Histogram(_SECONDS), _Histogram(_ROWS)
     for each in recording.statements:
         error = None if each.error is None else each.error.partition(":")[0]
-        key = {**_address(each.database), "db.query.summary": query_summary(each.sql), "error.type": error}
+        key = {**_address(each.database), "db.query.summary": each.summary, "error.type": error}
         durations.add(tuple(key.items()), _driver_s(each))
         if each.kind == "read" and each.row_count is not None:
             rows.add(tuple(key.items()), each.row_count)

@@ -9,18 +9,20 @@ from placebench.profiler.model.fingerprint import (
     normalised,
     one_line,
     query_summary,
-    redacted,
     shortened,
+    statement_facts,
     statement_kind,
     transaction_step,
     written_table,
 )
+from placebench.profiler.model.sql_tokens import redacted
 
 SAME = [
     ("select a from t where b = 1", "SELECT a  FROM t\n WHERE b=2"),
     ("select 'it''s'", "select 'x'"),
     ("select E'a\\'b' from t", "select 'c' from t"),
     ("select $q$it's$q$", "select 'x'"),
+    ('select * from t where a = "x"', "select * from t where a = 'y'"),
     ("select 1 -- one\nfrom t", "select 2 /* two */ from t"),
     ("select 1 /*route='/a'*/", "select 1"),
     ("select a from t where b in (1)", "select a from t where b in (1, 2, -3)"),
@@ -29,14 +31,40 @@ SAME = [
     ("insert into t values (1, 'a')", "insert into t values (2, 'b'), (3, 'c'), (4, 'd')"),
     ("select :a::int", "select :b::int"),
     ("select 1.5e3", "select .5"),
+    ("select a from t where b in (%s::uuid)", "select a from t where b in (%s::uuid, %s::uuid, %s)"),
+    ("select a from t where b in ($1::INTEGER)", "select a from t where b in ($1::INTEGER, $2::INTEGER)"),
+    ("select a from t where b in (NULL, 1)", "select a from t where b in (1, true, null)"),
+    (
+        "select a from t where b in (DATE '2026-01-01')",
+        "select a from t where b in (date '2026-01-01', DATE '2026-01-02')",
+    ),
+    (
+        "select a from t where b in (cast(? as uuid))",
+        "select a from t where b in (cast(? as uuid), cast(? as numeric(10, 2)))",
+    ),
+    ("select a from t where b in (?::double precision[])", "select a from t where b in ('a'::s.t, +2)"),
+    ("select a from t where (b, c) in ((1, 2))", "select a from t where (b, c) in ((1, 2), (3, 4))"),
+    ("select a from t where b = any(array[1])", "select a from t where b = any(ARRAY[1, 2])"),
+    ("select array[[1, 2], [3, 4]]", "select array[1]"),
+    ("insert into t values (%s::int, 1)", "insert into t values (%s::int, null), (2, DATE '2026-01-01')"),
+    ("insert into t values (1, now())", "insert into t values (1, now()), (2, now())"),
+    ("values (1, (2), f(3)), (1, 2, 3)", "values (1, (2), f(3)), (1, (2), f(3)), (1, 2, 3)"),
 ]
 
 DIFFERENT = [
     ("select a from t", "select b from t"),
-    ('select "A" from t', 'select "a" from t'),
+    ('select a from "T"', 'select a from "t"'),
     ("select a from t where b in (1)", "select a from t where b = 1"),
     ("select a from t where b in (c, d)", "select a from t where b in (c)"),
     ("select f(1, 2)", "select f(1)"),
+    ("select f(1, 2, 3, 4)", "select f(1, 2, 3)"),
+    ("select a from t where b in (lower('a'), lower('b'))", "select a from t where b in (lower('a'))"),
+    ("select a from t where b in (select 'a')", "select a from t where b in ('a')"),
+    ("select a from t where b in (1, 2, c)", "select a from t where b in (1, c)"),
+    ("select a from t where b in (1, 2, 3, c)", "select a from t where b in (1, 2, c)"),
+    ("select a[1]", "select a[1, 2]"),
+    ("insert into t values (1, 2)", "insert into t values (1)"),
+    ("insert into t values (1, a)", "insert into t values (1, a), (1, b)"),
     ("select a from t1", "select a from t2"),
 ]
 
@@ -71,7 +99,7 @@ def test_a_fingerprint_is_sixteen_digits_and_stable() -> None:
         ("select * from t where name = 'secret' and n = 42", "select * from t where name = ? and n = ?"),
         ("select * from t1 where a = %(a_1)s and b = $2", "select * from t1 where a = %(a_1)s and b = $2"),
         ("select date'2026-01-01', E'a\\'b'", "select date?, ?"),
-        ('select "col 1" from t', 'select "col 1" from t'),
+        ('select "t"."col 1" from "t"', 'select "t"."col 1" from "t"'),
         ("select 'cut off in the mid", "select ?"),
         ("select /*+ SeqScan(t) */ a -- 'x'\nfrom t /* 1 */", "select /*+ SeqScan(t) */ a -- ?\nfrom t /* ? */"),
     ],
@@ -92,7 +120,7 @@ def test_no_string_literal_survives(secret: str) -> None:
     """Whatever stands between quotes is gone from the redacted text."""
     literal = secret.replace("'", "''")
 
-    assert redacted(f"select '{literal}' from t") == "select ? from t"
+    assert redacted(f"select '{literal}' from t", "postgresql") == "select ? from t"
 
 
 @pytest.mark.parametrize(
@@ -107,6 +135,18 @@ def test_no_string_literal_survives(secret: str) -> None:
         ("start transaction read only", "BEGIN"),
         ("prepare transaction 'x'", "PREPARE"),
         ("prepare x as select 1", None),
+        ("\n    COMMIT", "COMMIT"),
+        (" commit", "COMMIT"),
+        ("/* x */ COMMIT;", "COMMIT"),
+        ("-- rollback\nEND", "COMMIT"),
+        ("ABORT;", "ROLLBACK"),
+        ("  start\ttransaction", "BEGIN"),
+        ("\nBEGIN IMMEDIATE", "BEGIN"),
+        ("begin;", "BEGIN"),
+        ("begin pkg.refresh(1); end;", None),
+        ("end loop", None),
+        ("start slave", None),
+        ("/* commit */ select 1", None),
         ("select 1", None),
         ("", None),
     ],
@@ -188,6 +228,25 @@ KINDS = [
     ("select name from set_config('app.tenant', 'a', true) as name", "read", None),
     ("select current_setting('app.tenant')", "read", None),
     ("SET search_path = a; INSERT INTO t VALUES (1)", "other", "t"),
+    ("insert into t values (1); insert into u values (1)", "insert", None),
+    ("with x as (select 1) select * from t for update", "read", None),
+    ("select * from t for update skip locked", "read", None),
+    ("with x as (select 1) select * from t for no key update skip locked", "read", None),
+    ("with x as (select 1) select t.update, t.delete from t", "read", None),
+    ("with x as (select 1) insert into s.T select * from x", "insert", "t"),
+    ("with x as (select 1) (select 1)", "read", None),
+    (";with x (a) as (select 1) update t set a = 1", "update", "t"),
+    ("with recursive x as materialized (update t set a = 1 returning a), y as (select 1) select 1", "update", "t"),
+    ("with x as (delete from t returning *) insert into u select * from x", "delete", None),
+    ("with x as (delete from t returning *) insert into t select * from x", "delete", "t"),
+    ("update t, u set t.a = u.a", "update", None),
+    ("update t set a = 1, b = 2", "update", "t"),
+    ("delete x from t as x", "delete", None),
+    ("delete from t using u where t.a = u.a", "delete", "t"),
+    ("update or ignore t set a = 1", "update", "t"),
+    ("replace into t values (1)", "insert", "t"),
+    ("create trigger x after insert on t begin update u set a = 1; end", "other", None),
+    ("\n # load the orders\n SELECT 1", "read", None),
     ("", "other", None),
 ]
 
@@ -236,3 +295,30 @@ def test_a_summary_is_cut_between_words() -> None:
     assert query_summary(f"SELECT * FROM {'a' * 248}, b") == f"SELECT {'a' * 248}"
     assert query_summary(f"SELECT * FROM {'a' * 248}") == f"SELECT {'a' * 248}"
     assert query_summary(f"SELECT * FROM {'a' * 249}, b") == "SELECT"
+
+
+@pytest.mark.parametrize(
+    ("sql", "volatile", "unknown"),
+    [
+        ("select nextval('s')", "nextval()", None),
+        ("SELECT pg_catalog.setval('s', 1)", "setval()", None),
+        ("select pg_try_advisory_xact_lock(7), f(1)", "pg_try_advisory_xact_lock()", None),
+        ("select pg_notify('c', 'x')", "pg_notify()", None),
+        ("select * from pg_stat_activity", "pg_stat_activity", None),
+        ("select count(*) from jobs where a = f(b, random())", "random()", None),
+        ("select id from jobs for update skip locked limit 1", "skip locked", None),
+        ("select seq.nextval from dual", "nextval", None),
+        ("select get_lock('x', 1)", "get_lock()", None),
+        ("select last_insert_rowid()", "last_insert_rowid()", None),
+        ("select take_job(lower('A'))", None, "take_job()"),
+        ("select count(*), max(a) from t where b in (1) and exists (select 1) and (c or d)", None, None),
+        ("select random, nextval from t", None, None),
+        ("select a::varchar(10), cast(b as numeric(1, 2)), row_number() over (order by a) from t", None, None),
+        ("insert into t values (nextval('s'))", None, None),
+    ],
+)
+def test_functions_whose_result_changes_are_known(sql: str, volatile: str | None, unknown: str | None) -> None:
+    """A read with one of them may find something else each time; of the application's own functions that is unknown."""
+    facts = statement_facts(sql, "postgresql")
+
+    assert (facts.volatile, facts.unknown_function) == (volatile, unknown)

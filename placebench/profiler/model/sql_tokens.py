@@ -1,0 +1,261 @@
+"""SQL text as tokens, by the rules of its database, and what a recording may show of it: `sql_tokens` and `redacted`.
+
+Whatever the profiler says of a text (its fingerprint, its kind, what a recording may show of it) is derived from these
+tokens. `"…"` is a name in PostgreSQL, a string in MySQL unless sql_mode has ANSI_QUOTES, and in SQLite a name that
+becomes a string if there is no such column. Where that cannot be known, its place in the statement decides.
+Time and memory grow with the text.
+"""
+
+import functools
+import re
+from collections.abc import Callable, Iterable, Iterator
+from typing import TypeVar
+
+_T = TypeVar("_T")
+# Results for longer texts are not kept with their text: some hundred of them would fill the memory.
+LONGEST_REMEMBERED = 4096
+MOST_REMEMBERED = 512
+
+Token = tuple[str, str]
+"""A kind ("space", "comment", "word", "name", "value", "placeholder" or "other") and the text."""
+
+# A group that is repeated is possessive: another one keeps a mark per repetition, which is memory by the character.
+# What is repeated may fail at its first character only: CPython gh-106052, mended in 3.11.5.
+# An unterminated literal ends with the text: a statement may have been cut.
+_PLAIN = r"{0}[^{0}]*+(?:{0}{0}[^{0}]*+)*+(?:{0}|\Z)"
+_ESCAPED = r"{0}[^{0}\\]*+(?:(?:\\.|{0}{0})[^{0}\\]*+)*+(?:{0}|\\?\Z)"
+# Where \' ends the string in one database and not in another, the rest of the text may be inside of it.
+_EITHER = r"{0}[^{0}\\]*+(?:(?:\\[^{0}]|{0}{0})[^{0}\\]*+)*+(?:{0}|\\?\Z|\\{0}.*)"
+_DOLLAR_QUOTED = r"\$(?P<tag>(?:[^\W\d]\w*)?)\$.*?(?:\$(?P=tag)\$|\Z)"
+_Q_QUOTED = (
+    r"[nN]?[qQ]'(?:\[.*?(?:\]'|\Z)|\{.*?(?:\}'|\Z)|\(.*?(?:\)'|\Z)|<.*?(?:>'|\Z)|(?P<mark>\S)(?:.*?(?P=mark)'|.*)|\Z)"
+)
+_NUMBER = r"\d\w*(?:\.\w*)?(?:(?<=[eE])[+-]\d+)?|(?<![\w\"`\])])\.\d\w*(?:(?<=[eE])[+-]\d+)?"
+_PLACEHOLDER = r"%\(\w+\)s|%s|(?<!:):[A-Za-z_]\w*|__\[POSTCOMPILE_\w+\]|\[POSTCOMPILE_\w+\]"
+_BLOCK_COMMENT = r"/\*.*?(?:\*/|\Z)"
+# In MySQL a name may begin with a digit, a comment needs a blank after its dashes, and what /*! begins is executed.
+_MYSQL_NUMBER = r"0[xXbB]\w+|(?:\d[\d_]*(?:\.\d*)?|(?<![\w\"`\])])\.\d+)(?:[eE][+-]?\d+)?(?![\w$])"
+_MYSQL_COMMENT = r"--(?=[\s\x00-\x20]|\Z)[^\n]*|\#[^\n]*|/\*(?!M?!).*?(?:\*/|\Z)"
+# What only some databases take for a comment ends with its line, or with the text if a literal may begin in it.
+_EITHER_COMMENT = rf"--[\s\x00-\x20][^\n]*|(?:--|\#)(?:[^\n'\"`$/]*(?=\n|\Z)|.*)|{_BLOCK_COMMENT}"
+
+# Constants whose number is that of the commas, as in long lists; in parts, for each repetition takes memory.
+_ITEMS = r"(?:\s*,\s*(?:%\(\w+\)s|%s|[$]\d+|[?]|\d+|'[^',\\]*'(?!'))(?=\s*[,)])){2,500}"
+
+_DIALECTS = frozenset({"postgresql", "sqlite", "mysql", "oracle", "mssql"})
+_NESTING = frozenset({"postgresql", "mssql", None})
+_UNSURE = frozenset({"sqlite", "mysql", None})
+"""Those in which a text between double quotes may be a string or a name."""
+_NESTED = re.compile(r"/\*|\*/")
+
+
+def sql_tokens(sql: str, dialect: str | None = None) -> Iterator[Token]:
+    """The tokens of *sql* in order, of which nothing is left out: together they are the text.
+
+    dialect: SQLAlchemy's name of it. If it is not known, what any of them may take for a value is one.
+    """
+    return _tokens(sql, dialect, all_tokens=True)
+
+
+def significant_tokens(sql: str, dialect: str | None = None) -> Iterator[Token]:
+    """The tokens of *sql* without blanks and comments; several constants after commas are one of the kind "items"."""
+    return _tokens(sql.rstrip(), dialect, all_tokens=False)
+
+
+def _tokens(sql: str, dialect: str | None, *, all_tokens: bool) -> Iterator[Token]:
+    if dialect not in _DIALECTS:
+        dialect = "mysql" if dialect == "mariadb" else None
+    found = _split(sql, dialect, all_tokens=all_tokens)
+    return _tell_names(found, strict=dialect != "sqlite") if dialect in _UNSURE and '"' in sql else found
+
+
+@functools.lru_cache
+def _pattern(dialect: str | None, *, all_tokens: bool) -> re.Pattern[str]:
+    """The pattern of one token of a dialect, with a group per kind."""
+    string = {"mysql": _ESCAPED, None: _EITHER}.get(dialect, _PLAIN)
+    values = [_Q_QUOTED] if dialect in ("oracle", None) else []
+    values += ["[eE]" + _ESCAPED.format("'"), "(?:[bBxXnN]|[uU]&)?" + string.format("'")]
+    values += [_DOLLAR_QUOTED] if dialect in ("postgresql", "mysql", None) else []
+    names = [r"`[^`]*(?:`|\Z)"] if dialect in _UNSURE else ["(?:[uU]&)?" + _PLAIN.format('"')]
+    if dialect in _UNSURE:
+        names += [r"(?<=\.)" + string.format('"'), string.format('"') + r"(?=\s*\.)"]
+    names += [r"\[[^\]]*(?:\]|\Z)"] if dialect in ("sqlite", "mssql") else []
+    placeholders = {"sqlite": r"\?\d*|[$@]\w+", "mssql": r"\?"}  # $12 is money in Transact-SQL
+    kinds = {
+        **({"space": r"\s+"} if all_tokens else {"items": _ITEMS}),
+        "comment": {"mysql": _MYSQL_COMMENT, None: _EITHER_COMMENT}.get(dialect, rf"--[^\n]*|{_BLOCK_COMMENT}"),
+        "value": "|".join([*values, _MYSQL_NUMBER if dialect == "mysql" else _NUMBER]),
+        "placeholder": f"{_PLACEHOLDER}|{placeholders.get(dialect or '', r'[$][0-9]+|[?]')}",
+        "word": r"[\w$]+" if dialect == "mysql" else r"[^\W\d][\w$]*",
+        "name": "|".join(names),
+        "quoted": string.format('"') if dialect in _UNSURE else "(?!)",
+        "other": r"/\*M?!\d{0,6}|." if dialect == "mysql" else ".",
+    }
+    groups = "|".join(f"(?P<{kind}>{pattern})" for kind, pattern in kinds.items())
+    return re.compile(groups if all_tokens else rf"\s*(?:{groups})", re.DOTALL)
+
+
+def _split(sql: str, dialect: str | None, *, all_tokens: bool) -> Iterator[Token]:
+    """The tokens by their form alone; a text between double quotes that may be either is "quoted"."""
+    pattern, nests, position = _pattern(dialect, all_tokens=all_tokens), dialect in _NESTING, 0
+    while position < len(sql):
+        for match in pattern.finditer(sql, position):
+            kind, text = match.lastgroup or "", match[match.lastindex or 0]
+            if kind == "comment":
+                if nests and text[0] == "/" and text.find("/*", 2) > 0:
+                    start = match.end() - len(text)
+                    position = len(sql) if dialect is None else _end_of_comment(sql, start)
+                    if all_tokens:
+                        yield kind, sql[start:position]
+                    break
+                if not all_tokens:
+                    continue
+            elif kind in ("name", "quoted") and (len(text) == 1 or text[-1] not in '"`]'):
+                kind = "value"  # it was cut, or was meant for something else
+            yield kind, text
+        else:
+            return
+
+
+def _end_of_comment(sql: str, start: int) -> int:
+    """Where the comment that begins at *start* ends, with those that are nested in it."""
+    depth = 0
+    for match in _NESTED.finditer(sql, start):
+        depth += 1 if match.group() == "/*" else -1
+        if depth == 0:
+            return match.end()
+    return len(sql)
+
+
+_BEFORE_NAMES = frozenset({"column", "constraint", "index", "references", "savepoint", "table", "trigger", "view"})
+_BEFORE_LISTS = frozenset({"conflict", "key", "unique", "using"})
+_BEFORE_TARGETS = frozenset({"into", "references", "table", "with"})
+_BEFORE_CONDITIONS = frozenset({"and", "case", "check", "having", "on", "or", "where"})
+_ORDERED = frozenset({"group", "order", "partition"})
+_BETWEEN = frozenset({"exists", "if", "ignore", "only", "recursive"})
+"""Words that may stand between a word such as TABLE and the name."""
+_STATEMENTS = frozenset({"delete", "insert", "merge", "replace", "select", "update", "with"})
+_USERS = frozenset({"grant", "revoke", "user"})
+"""Statements whose strings name accounts and hold passwords, after words that lead to a name in others."""
+
+
+class _Level:
+    """What is known between two brackets: whether a comma leads to a name, the statement, and an open BETWEEN."""
+
+    __slots__ = ("between", "commas", "verb")
+
+    def __init__(self, *, commas: bool = False) -> None:
+        self.commas = commas
+        self.verb = ""
+        self.between = False
+
+
+def _tell_names(tokens: Iterable[Token], *, strict: bool) -> Iterator[Token]:
+    """*tokens* in which a text between double quotes is a name where it stands for one, and a value elsewhere.
+
+    It is a name beside a dot, after words such as FROM, INTO, UPDATE, JOIN, TABLE and AS, in lists of columns (INSERT,
+    CREATE, ON CONFLICT, USING) and at the left of SET's equals sign. strict: nowhere else, as in MySQL; otherwise also
+    in the columns of a SELECT, in ORDER BY and GROUP BY, and at the beginning of a condition.
+    """
+    level, outer, perhaps = _Level(), list[_Level](), not strict
+    statement = before = ""
+    expected = target = is_target = False
+    for kind, text in tokens:
+        if kind == "quoted":
+            kind = "name" if expected and statement not in _USERS else "value"
+        yield kind, text
+        if kind in ("space", "comment") or text == ".":
+            before = "." if text == "." else before
+            continue
+        word = text.lower() if kind == "word" else text if kind == "other" else ""
+        if not word:
+            is_target, target, expected = target or (is_target and before == "."), False, False
+        elif word == "(":
+            outer.append(level)
+            is_list = is_target or (before in _BEFORE_LISTS and statement != "pragma")
+            level, expected = _Level(commas=is_list), is_list or expected
+            is_target = target = False
+        elif word in (")", ";"):
+            level = outer.pop() if outer and word == ")" else _Level()
+            if word == ";":
+                outer, statement = [], ""
+            expected = target = is_target = False
+        elif kind == "other":
+            expected = word == "," and level.commas
+            target, is_target = expected and level.verb == "with", False
+        elif word not in _BETWEEN and not (word == "not" and before == "if"):
+            statement = "user" if word == "user" and statement in ("alter", "create") else statement or word
+            begins = word in _STATEMENTS and (word != "with" or before in ("", "(", ";"))
+            level.verb = word if begins else level.verb or ("" if outer else word)
+            is_target = target or (is_target and before == ".")
+            expected = _leads_to_name(word, before, level, statement, perhaps=perhaps)
+            target = word in _BEFORE_TARGETS or (word == "on" and statement == "create")
+        before = word or kind
+
+
+def _leads_to_name(word: str, before: str, level: _Level, statement: str, *, perhaps: bool) -> bool:
+    """Whether a name follows this word, which comes after *before*; *level* notes what its next comma leads to.
+
+    perhaps: the answer where a string may follow as well.
+    """
+    if word in _BEFORE_NAMES or (word == "on" and statement == "create"):
+        return True
+    if word in ("from", "join", "into", "update", "with") and level.verb and before not in ("distinct", "for"):
+        level.commas = word != "into"
+        return word != "with" or before in ("", "(", ";")
+    if word == "as":
+        return level.verb in _STATEMENTS or level.verb == "attach"
+    if word == "set":
+        level.commas = level.verb == "update"
+        return level.commas
+    if word == "select" or (word == "by" and before in _ORDERED) or word == "returning":
+        level.commas = perhaps
+        return perhaps
+    if word in ("distinct", "all") and before == "select":
+        return perhaps
+    if word in ("where", "having", "limit", "values", "on"):
+        level.commas = False
+    if word == "between":
+        level.between = True
+    if word == "and" and level.between:
+        level.between = False
+        return False
+    return perhaps and (
+        word in _BEFORE_CONDITIONS
+        or (word == "not" and before != "is")
+        or (word in ("to", "add", "rename", "drop") and statement == "alter")
+    )
+
+
+def remembered_for_short_texts(function: Callable[[str, str | None], _T]) -> Callable[[str, str | None], _T]:
+    """*function* of a text and its dialect, with its results for the last short texts remembered."""
+    remembered = functools.lru_cache(MOST_REMEMBERED)(function)
+
+    @functools.wraps(function)
+    def call(sql: str, dialect: str | None = None) -> _T:
+        return remembered(sql, dialect) if len(sql) <= LONGEST_REMEMBERED else function(sql, dialect)
+
+    return call
+
+
+# SQLite takes a word for a string here, too.
+_PRAGMA_KEY = re.compile(r"\s*pragma\s+(?:\w+\.)?(?:hex|text)?(?:re)?key\s*[=(]\s*", re.IGNORECASE)
+
+
+@remembered_for_short_texts
+def redacted(sql: str, dialect: str | None = None) -> str:
+    """*sql* with its literals, and what its comments say, as `?`; placeholders, names and hints stay as they are.
+
+    A text between double quotes is a name or a literal by the rules of the dialect and, where these leave it open, by
+    its place in the statement. If the dialect is not known, what may be a literal in any of them is one.
+    """
+    if key := _PRAGMA_KEY.match(sql):
+        return f"{key.group()}?"
+    return "".join(_shown(kind, text) for kind, text in sql_tokens(sql, dialect))
+
+
+def _shown(kind: str, text: str) -> str:
+    """One token as a recording keeps it."""
+    if kind == "comment" and not text.startswith("/*+"):
+        return "/* ? */" if text[0] == "/" else f"{text[0] if text[0] == '#' else '--'} ?"
+    return "?" if kind == "value" else text

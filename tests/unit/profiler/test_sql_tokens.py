@@ -1,0 +1,256 @@
+"""Any text is read in time and memory that grow with it, and nothing that may be a value stays in a recording."""
+
+import time
+import tracemalloc
+from collections.abc import Callable, Iterator
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from placebench.profiler.capture.auto_explain import PlanFeed
+from placebench.profiler.capture.driver_recorder import _PING
+from placebench.profiler.model.fingerprint import one_line, query_summary, shortened, statement_facts
+from placebench.profiler.model.sql_tokens import redacted, sql_tokens
+
+DIALECTS = ("postgresql", "sqlite", "mysql", "mariadb", "oracle", "mssql", "some other", None)
+
+# Texts of some n characters, each of which took exponential or quadratic time, or a mark in memory per character, in
+# some form that a pattern for SQL has had.
+SHAPES: dict[str, Callable[[int], str]] = {
+    "blanks and a comment": lambda n: "\n" + " " * n + "# load the orders\n SELECT 1",
+    "blanks": lambda n: " " * n,
+    "brackets": lambda n: "(" * n,
+    "square brackets": lambda n: "[" * n,
+    "quotes": lambda n: "'" * n,
+    "double quotes": lambda n: '"' * n,
+    "backticks": lambda n: "`a" * (n // 2),
+    "a literal": lambda n: "select '" + "x" * n + "'",
+    "doubled quotes": lambda n: "select '" + "''" * (n // 2),
+    "escaped quotes": lambda n: "select E'" + "\\'" * (n // 2),
+    "backslashes": lambda n: "select '" + "\\" * n,
+    "dollar quotes": lambda n: "select $a$" + "$a" * (n // 2),
+    "q quotes": lambda n: "q'a" * (n // 3),
+    "nested comments": lambda n: "/*" * (n // 2),
+    "comments": lambda n: "/* a */ " * (n // 8),
+    "dashes": lambda n: "-" * n,
+    "hashes": lambda n: "#" * n,
+    "a long list": lambda n: "select 1 where a in (" + "?, " * (n // 3) + "now())",
+    "a list of casts": lambda n: "select 1 where a in (" + "?::int, " * (n // 8) + "?)",
+    "nested lists": lambda n: "in (" * (n // 4),
+    "nested arrays": lambda n: "array[" * (n // 6) + "x",
+    "rows": lambda n: "insert into t values " + "(1, 'a'), " * (n // 10),
+    "many writes": lambda n: "update a;" * (n // 9),
+    "a write with many words": lambda n: "with a as (update " + "x " * (n // 2),
+    "dots": lambda n: "select a from a" + ".a" * (n // 2),
+    "digits": lambda n: "1" * n,
+    "exponents": lambda n: "1e" * (n // 2),
+    "a word": lambda n: "a" * n,
+    "percent signs": lambda n: "%(" * (n // 2),
+    "set_config": lambda n: "select set_config( " * (n // 18),
+    "lists that were cut": lambda n: "(?,?,?,?,x" * (n // 10) + ")",
+}
+
+
+def _read(sql: str, dialect: str | None) -> None:
+    statement_facts(sql, dialect)
+    redacted(sql, dialect)
+    if len(sql) < 100_000:  # the others stop before the end of a long text
+        query_summary(sql, dialect)
+        shortened(sql, 160)
+    _PING.match(sql)
+
+
+def _cpu_seconds(sql: str, dialect: str | None) -> float:
+    """The seconds of this thread alone, so that a busy machine changes little."""
+    began = time.thread_time()
+    _read(sql, dialect)
+    return time.thread_time() - began
+
+
+def _grows_linearly(shape: Callable[[int], str], dialect: str | None, small: int, large: int) -> bool:
+    """Whether a text of *large* characters takes at most three times its share; quadratic growth has no good day."""
+    for attempt in range(5):  # another text each time, which is not remembered
+        ratio = large / small
+        seconds = [_cpu_seconds(shape(size + 64 * attempt), dialect) for size in (small, large)]
+        if seconds[1] < 0.05 or seconds[1] < 3 * ratio * seconds[0]:
+            return True
+    return False
+
+
+@pytest.mark.parametrize("dialect", ["postgresql", "sqlite", "mysql", "oracle", "mssql", None])
+def test_time_grows_with_the_text(dialect: str | None) -> None:
+    """Eight times the text takes some eight times as long, whatever it consists of, and not sixty-four times."""
+    slow = [name for name, shape in SHAPES.items() if not _grows_linearly(shape, dialect, 4_000, 32_000)]
+
+    assert slow == []
+
+
+@pytest.mark.parametrize(("name", "dialect"), list(zip(SHAPES, DIALECTS * 5, strict=False)))
+def test_a_megabyte_takes_its_share_of_time(name: str, dialect: str | None) -> None:
+    """Each shape at a million characters, with one of the dialects."""
+    assert _grows_linearly(SHAPES[name], dialect, 125_000, 1_000_000)
+
+
+@pytest.fixture
+def allocations() -> Iterator[None]:
+    """Around code whose memory is counted."""
+    tracemalloc.start()
+    yield
+    tracemalloc.stop()
+
+
+@pytest.mark.parametrize("literal", ["x", "''", "\\\\"])
+@pytest.mark.usefixtures("allocations")
+def test_a_literal_of_five_megabytes_needs_a_few_copies_of_itself(literal: str) -> None:
+    """A pattern that keeps a mark for each character would need a gigabyte."""
+    sql = f"select '{literal * (5_000_000 // len(literal))}'"
+    tracemalloc.reset_peak()
+
+    for dialect in ("postgresql", "mysql", None):
+        _read(sql, dialect)
+
+    assert tracemalloc.get_traced_memory()[1] < 6 * len(sql)
+
+
+@pytest.mark.usefixtures("allocations")
+def test_long_texts_are_not_kept() -> None:
+    """Of 300 different texts of 330 kB no more is remembered than what was found out."""
+    literals = ", ".join(f"'{number:033}'" for number in range(9_000))
+    statement_facts("select 1")
+    before = tracemalloc.get_traced_memory()[0]
+
+    for number in range(300):
+        sql = f"select * from t where a = {number} and id in ({literals})"
+        statement_facts(sql, "sqlite")
+        redacted(sql[:4000], "sqlite")
+
+    del sql
+    assert tracemalloc.get_traced_memory()[0] - before < 10_000_000
+
+
+def test_a_plan_is_found_in_linear_time() -> None:
+    """Neither a message that only looks like one nor a statement of a megabyte in it is searched again and again."""
+    feed = PlanFeed()
+    feed.enabled = True
+    for size in (10_000, 1_000_000):
+        assert not feed.offer("duration: 1 ms  plan: {" * (size // 23))
+        assert feed.offer(f'duration: 1.5 ms  plan:\n{{"Query Text": "{"x" * size}"}}\n')
+    assert [milliseconds for milliseconds, _ in feed.take()] == [1.5, 1.5]
+
+
+PARTS = (
+    """ ' '' \\ \\' " "" $ $a$ -- /* */ /*!1 # a E' q'[ ] [ ( ) , ? %s 1 1e select in values from ` . : :: \x00 é """
+)
+TRICKY = st.lists(st.sampled_from([*PARTS.split(" "), "\n", " "]), max_size=30).map("".join)
+
+
+@given(TRICKY | st.text(max_size=100), st.sampled_from(DIALECTS))
+def test_the_tokens_are_the_text(sql: str, dialect: str | None) -> None:
+    """Whatever the text is, nothing of it is lost and nothing is added."""
+    assert "".join(text for _, text in sql_tokens(sql, dialect)) == sql
+
+
+@given(TRICKY | st.text(max_size=100), st.sampled_from(DIALECTS))
+def test_any_text_can_be_read(sql: str, dialect: str | None) -> None:
+    """However broken it is, it has its facts and can be shown."""
+    assert len(statement_facts(sql, dialect).fingerprint) == 16
+    assert len(query_summary(sql, dialect)) <= 255
+    assert "\n" not in one_line(redacted(sql, dialect))
+
+
+SECRET = "s3cret"
+VALUES = {
+    # Of all databases.
+    "'s3cret'": DIALECTS,
+    "'it''s s3cret'": DIALECTS,
+    "'s3cret": DIALECTS,
+    "N'it''s s3cret'": DIALECTS,
+    "X'533363s3cret'": DIALECTS,
+    "E'it\\'s s3cret'": ("postgresql", "mysql", "mariadb", None),
+    "0x5333s3cret": DIALECTS,
+    "/* 's3cret' */ 1": DIALECTS,
+    "1 -- it's s3cret\n": DIALECTS,
+    # Of some, and so of one that is not known.
+    "'it\\'s s3cret'": ("mysql", "mariadb", None),
+    '"s3cret"': ("sqlite", "mysql", "mariadb", None),
+    '"it\'s s3cret"': ("sqlite", "mysql", "mariadb", None),
+    '"a\\" s3cret"': ("mysql", "mariadb", None),
+    '"it""s s3cret': ("sqlite", "mysql", "mariadb", None),
+    "1 # it's s3cret\n": ("mysql", "mariadb", None),
+    "/*!50000 's3cret' */": ("mysql", "mariadb", None),
+    "/*!50000 'a*/ s3cret' */": ("mysql", "mariadb"),
+    "--'a\ns3cret'": ("mysql", "mariadb", None),
+    "_utf8mb4's3cret'": ("mysql", "mariadb", None),
+    "/* a /* b */ s3cret */ 1": ("postgresql", "mssql", None),
+    "$$it's s3cret$$": ("postgresql", None),
+    "$tag$it's $$ s3cret$tag$": ("postgresql", None),
+    "$tag$it's s3cret": ("postgresql", None),
+    "U&'s3cret' UESCAPE '!'": ("postgresql", None),
+    "B's3cret'": ("postgresql", "mysql", None),
+    "q'[it's s3cret]'": ("oracle", None),
+    "nq'!it's s3cret!'": ("oracle", None),
+    "q'xit's s3cretx'": ("oracle", None),
+}
+
+
+@pytest.mark.parametrize("place", ["a = {}", "a in (1, {}, 2)", "f({})", "a between 1 and {}", "b.c like {}"])
+@pytest.mark.parametrize("value", VALUES)
+def test_values_are_left_out(value: str, place: str) -> None:
+    """In each dialect that has them, and where the dialect is not known."""
+    sql = f"select t.a from t where {place.replace('{}', value)}"
+
+    for dialect in VALUES[value]:
+        assert SECRET not in redacted(sql, dialect), dialect
+        assert SECRET not in query_summary(sql, dialect), dialect
+
+
+@pytest.mark.parametrize(
+    ("sql", "shown"),
+    [
+        ("select a from t where card = 4111_1111_1111_1111 and b = .5e-3", "select a from t where card = ? and b = ?"),
+        ("insert into t values (1, 'a'), (0b101, x'00')", "insert into t values (?, ?), (?, ?)"),
+        ("PRAGMA key = s3cret", "PRAGMA key = ?"),
+        ('PRAGMA main.hexkey("s3cret")', "PRAGMA main.hexkey(?"),
+        ("select 2fa.1st from 2fa where n = 1e5", "select 2fa.1st from 2fa where n = ?"),
+        ('CREATE USER u IDENTIFIED WITH x AS "s3cret"', "CREATE USER u IDENTIFIED WITH x AS ?"),
+        ('GRANT SELECT ON d.* TO u IDENTIFIED BY "s3cret"', "GRANT SELECT ON d.* TO u IDENTIFIED BY ?"),
+        ('SELECT trim("s3cret" FROM "s3cret2") FROM t', "SELECT trim(? FROM ?) FROM t"),
+        ('SELECT a FROM t WHERE a IS NOT "s3cret"', "SELECT a FROM t WHERE a IS NOT ?"),
+    ],
+)
+def test_what_is_left_out_of_other_places(sql: str, shown: str) -> None:
+    """Numbers of all forms, keys of SQLCipher, passwords of accounts; not a name that begins with a digit."""
+    assert redacted(sql, "mysql") == shown
+
+
+NAMES = [
+    'SELECT "shop_order"."id", "shop_order"."total" AS "sum" FROM "shop_order" INNER JOIN "c" ON ("a"."b" = "c"."id")',
+    'INSERT INTO "shop_order" ("a", "b") VALUES (%s, %s) ON CONFLICT ("a") DO UPDATE SET "b" = excluded."b"',
+    'UPDATE "shop_order" SET "a" = %s, "b" = %s WHERE "shop_order"."id" IN (%s, %s)',
+    'DELETE FROM "main"."shop_order" WHERE "shop_order"."id" = %s',
+    'CREATE TABLE "t" ("id" integer NOT NULL PRIMARY KEY, "b" text REFERENCES "u" ("id"), UNIQUE ("id", "b"))',
+    'CREATE UNIQUE INDEX "i" ON "t" ("a", "b")',
+    'WITH RECURSIVE "c" ("a") AS (SELECT "t"."a" FROM "t") SELECT "c"."a" FROM "c"',
+    'ALTER TABLE "t" ADD COLUMN "b" integer',
+]
+PERHAPS_NAMES = [
+    'SELECT DISTINCT "a", "b" FROM "t" WHERE "a" = %s AND NOT "b" ORDER BY "a" DESC, "b" LIMIT %s',
+    'SELECT "a" FROM "t" GROUP BY "a", "b" HAVING "a" > %s',
+    'INSERT INTO "t" ("a") VALUES (%s) RETURNING "id", "a"',
+    'ALTER TABLE "t" RENAME COLUMN "a" TO "b"',
+]
+
+
+@pytest.mark.parametrize("sql", NAMES)
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_quoted_names_stay(sql: str, dialect: str | None) -> None:
+    """As SQLAlchemy and Django write them, in every dialect: where no string may stand."""
+    assert redacted(sql, dialect) == sql
+
+
+@pytest.mark.parametrize("sql", PERHAPS_NAMES)
+@pytest.mark.parametrize("dialect", ["postgresql", "sqlite", "oracle", "mssql"])
+def test_quoted_names_stay_where_strings_are_not_expected(sql: str, dialect: str) -> None:
+    """On SQLite in the columns of a SELECT, in its order, and at the beginning of a condition."""
+    assert redacted(sql, dialect) == sql
