@@ -145,4 +145,11 @@ class Ours:
         environ["QUERY_STRING"] = request.query
         chunks, status, _ = run_wsgi_app(self._app, environ)
         content = b"".join(chunks)
-        return Answer(int(status[:3]), json.loads(content) if content else None)
+        return Answer(int(status[:3]), _parsed(content))
+
+
+def _parsed(content: bytes) -> Any:
+    try:
+        return json.loads(content) if content else None
+    except ValueError:
+        return content.decode("latin-1")

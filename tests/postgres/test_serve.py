@@ -3,6 +3,7 @@ import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -19,6 +20,7 @@ from placebench.cli import main
 from placebench.errors import ServerError
 from placebench.experiment.http_request import HEADERS, get
 from placebench.experiment.load_run import LoadSpec, run_load
+from placebench.reference.variants import variant
 from placebench.runtime.application_servers import serve
 from placebench.runtime.postgres import Server
 from placebench.runtime.running_server import ServerSpec
@@ -26,6 +28,7 @@ from placebench.runtime.supervisor import ChildSpec, start_child
 from placebench.seeding import find_topology, migrate, seed
 
 NESTED = find_topology("nested-perfload", trees=3)
+CLASS_HEADERS = "X-Auth-Token: admin\r\nOpenStack-API-Version: placement 1.39\r\nContent-Type: application/json\r\n"
 
 
 @pytest.fixture(scope="module")
@@ -224,3 +227,20 @@ def test_the_locustfiles_ask_the_headline_query(seeded: str, tmp_path: Path) -> 
 
     assert by_default.statuses == {"200": 6}
     assert by_default.body_bytes == [len(body)] * 6
+
+
+@pytest.mark.parametrize("name", ["tuned", "tuned+driver:asyncpg"])
+def test_a_body_that_breaks_off_changes_nothing(seeded: str, name: str) -> None:
+    """Half of a body that is complete JSON by itself: under uWSGI a 400, under uvicorn, where the client has gone by
+    then, no response; the class is not made, and the next request is served."""
+    post = f"POST /resource_classes HTTP/1.1\r\nHost: x\r\n{CLASS_HEADERS}Content-Length: 100\r\n\r\n"
+    with serve(ServerSpec(seeded, name, **variant(name).serving)) as running:
+        address = urlsplit(running.url)
+        with socket.create_connection((address.hostname or "", address.port or 0), timeout=30) as connection:
+            connection.sendall(post.encode() + b'{"name": "CUSTOM_HALF"}')
+            connection.shutdown(socket.SHUT_WR)
+            received = b"".join(iter(lambda: connection.recv(4096), b""))
+        names = json.loads(get(running.url, "/resource_classes").body)["resource_classes"]
+
+    assert "CUSTOM_HALF" not in {each["name"] for each in names}
+    assert received.split(b" ")[1:2] == ([b"400"] if name == "tuned" else [])

@@ -8,7 +8,7 @@ from uuid import uuid4
 
 import orjson
 from werkzeug import Request, Response
-from werkzeug.exceptions import RequestEntityTooLarge
+from werkzeug.exceptions import ClientDisconnected, RequestEntityTooLarge
 
 from placebench.reference.api.microversion import Microversion
 from placebench.reference.api.problems import BadRequest, ContentTooLarge, UnsupportedMediaType
@@ -52,7 +52,8 @@ class Call:
     def body(self) -> Any:
         """Return the JSON value in the body.
 
-        Raises UnsupportedMediaType if it is not declared as JSON, ContentTooLarge, and BadRequest if it is none.
+        Raises UnsupportedMediaType if it is not declared as JSON, ContentTooLarge, and BadRequest if it is none or
+        breaks off.
         """
         if self.request.mimetype != JSON:
             raise UnsupportedMediaType(f"content-type: expected {JSON}, got {self.request.mimetype or 'none'}")
@@ -60,6 +61,9 @@ class Call:
             return orjson.loads(self.request.get_data(cache=False))
         except RequestEntityTooLarge as error:
             raise ContentTooLarge(f"the body may have {BODY_LIMIT} bytes at most") from error
+        except (ClientDisconnected, OSError) as error:  # uWSGI raises the latter
+            length = self.request.content_length
+            raise BadRequest(f"the body breaks off: expected the {length} bytes of content-length") from error
         except orjson.JSONDecodeError as error:
             raise BadRequest(f"the body is not JSON: {error}") from error
 

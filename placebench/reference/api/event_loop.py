@@ -35,8 +35,9 @@ class EventLoopApplication:
         if scope["type"] == "lifespan":
             await self._live(receive, send)
         elif scope["type"] == "http":
-            environ = _environ(scope, await _read_body(receive))
-            await greenlet_spawn(self._serve, environ, send)
+            body = await _read_body(receive)
+            if body is not None:
+                await greenlet_spawn(self._serve, _environ(scope, body), send)
 
     async def _live(self, receive: _Receive, send: _Send) -> None:
         while (await receive())["type"] != "lifespan.shutdown":
@@ -70,11 +71,16 @@ def _refuse_write(_part: bytes) -> None:
     raise NotImplementedError("WSGI's write() is for applications older than iterators")
 
 
-async def _read_body(receive: _Receive) -> bytes:
-    """The body of the request; no more of it is read than the service takes, which then refuses it."""
+async def _read_body(receive: _Receive) -> bytes | None:
+    """The body of the request; no more of it is read than the service takes, which then refuses it.
+
+    None if the client has gone before its end: what it meant to send is not known.
+    """
     parts, size, more = [], 0, True
     while more and size <= BODY_LIMIT:
         message = await receive()
+        if message["type"] == "http.disconnect":
+            return None
         parts.append(message.get("body", b""))
         size += len(parts[-1])
         more = message.get("more_body", False)

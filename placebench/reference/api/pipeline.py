@@ -14,6 +14,7 @@ from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
 
 import orjson
 from sqlalchemy import Engine
+from sqlalchemy.exc import DBAPIError
 from werkzeug import Request, Response
 
 from placebench.errors import VariantError
@@ -53,6 +54,9 @@ def _respond(call: Call) -> Response:
             step(call)
         response = _handle(call)
     except Problem as problem:
+        if problem.status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+            cause = " ".join(str(problem.__cause__).split())
+            log.error("%s: %s %s failed: %s", call.request_id, call.request.method, call.request.path, cause)
         response = _error_response(problem, call)
     except Exception:  # This is the outermost frame: a bug must still get a response, and be in the log.
         log.exception("%s: %s %s failed", call.request_id, call.request.method, call.request.path)
@@ -63,16 +67,23 @@ def _respond(call: Call) -> Response:
 
 
 def _handle(call: Call) -> Response:
-    """The handler's response; telemetry, where it is on, gets its time."""
+    """The handler's response; telemetry, where it is on, gets its time.
+
+    A read whose connection was lost is repeated once.
+    """
     assert call.handler is not None, "_route is a step before, and finds a handler or raises"
     watch = call.request.environ.get(WATCH_KEY)
-    if watch is None:
-        return call.handler(call, **call.names)
     started = time.perf_counter()
     try:
+        try:
+            return call.handler(call, **call.names)
+        except DBAPIError as error:
+            if call.request.method != "GET" or not error.connection_invalidated:
+                raise
         return call.handler(call, **call.names)
     finally:
-        watch.handler_s = time.perf_counter() - started
+        if watch is not None:
+            watch.handler_s = time.perf_counter() - started
 
 
 def _error_response(problem: Problem, call: Call) -> Response:

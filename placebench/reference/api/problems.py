@@ -121,6 +121,12 @@ class UnsupportedMediaType(Problem):
     status = HTTPStatus.UNSUPPORTED_MEDIA_TYPE
 
 
+class ServiceUnavailable(Problem):
+    """The database cannot be connected to; nothing was read or written."""
+
+    status = HTTPStatus.SERVICE_UNAVAILABLE
+
+
 class Unexpected(Problem):
     """A bug: the traceback is in the log, under the request id of the document."""
 

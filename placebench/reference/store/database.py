@@ -6,29 +6,35 @@ A write runs at READ COMMITTED and locks the rows that it decides on (a provider
 same statement that reads them. What it reads afterwards is therefore the newest state, and nobody can change it before
 the commit, because every writer of a provider's inventories, traits, aggregates and allocations locks the provider
 first. SQLite ignores row locks; there the generation in the UPDATE's WHERE keeps a lost update out.
+
+A connection that the server has closed is replaced before it is used. One that is lost later fails its transaction,
+which is repeated once if it cannot have been committed.
 """
 
 import asyncio
+import select
+import sqlite3
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from copy import copy
 from typing import Any, Final, TypeVar
 
-from sqlalchemy import Connection, Engine, text
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy import Connection, Engine, event, text
+from sqlalchemy.exc import DBAPIError, DisconnectionError, SQLAlchemyError
+from sqlalchemy.pool import ConnectionPoolEntry
 from sqlalchemy.util import await_only
 
-from placebench.reference.api.problems import ConcurrentUpdate
+from placebench.reference.api.problems import ConcurrentUpdate, ServiceUnavailable
 
 _T = TypeVar("_T")
 
 _ATTEMPTS: Final = 10
 _PAUSE_S: Final = 0.005
 
-# Serialization failure, deadlock, unique violation, foreign key violation. The last two are races as well: a write
-# checks first whether the name is taken or the row is there, so only a writer in between brings it here.
-_RACES: Final = frozenset({"40001", "40P01", "23505", "23503"})
+# Serialization failure, deadlock, lock timeout, unique violation, foreign key violation. The last two are races as
+# well: a write checks first whether the name is taken or the row is there, so only a writer in between brings it here.
+_RACES: Final = frozenset({"40001", "40P01", "55P03", "23505", "23503"})
 _RACES_ON_SQLITE: Final = frozenset(
     {
         "SQLITE_BUSY",
@@ -78,6 +84,8 @@ class Database:
         """Whether several statements with values can be sent in one message."""
         self._pause = _pause_task if engine.dialect.is_async else time.sleep
         self.engine = engine
+        if not event.contains(engine, "checkout", _replace_closed_connection):
+            event.listen(engine, "checkout", _replace_closed_connection)
 
     def for_request(self, _after: str | None) -> "Database":
         """Return what serves one request, which has to see the log up to this position: one database always does."""
@@ -85,15 +93,15 @@ class Database:
 
     def snapshot(self) -> AbstractContextManager[Connection]:
         """A read-only connection on which every statement sees the state of the first one."""
-        return self._reading.connect()
+        return _connect(self._reading)
 
     def primary_snapshot(self) -> AbstractContextManager[Connection]:
         """The same, of the database that is written to."""
-        return self._reading.connect()
+        return _connect(self._reading)
 
     def one_statement(self) -> AbstractContextManager[Connection]:
         """A connection for a handler that reads by one statement, as the variant's `transaction` wants it."""
-        return self._single.connect()
+        return _connect(self._single)
 
     def read_at_once(self) -> AbstractContextManager[Connection]:
         """A connection for a single SELECT, which sees one state by itself; 1 round trip where psycopg2 is the driver.
@@ -105,13 +113,22 @@ class Database:
     def write(self, work: Callable[[Connection], _T]) -> _T:
         """What *work* returns, run in one transaction, and run again when another writer came between.
 
+        It is also run again, once, if the connection is lost before COMMIT is sent.
         Raises ConcurrentUpdate after `_ATTEMPTS` attempts; what *work* raises otherwise rolls back and goes through.
         """
-        return self._attempt(self._writing.begin, work)
+        return self._attempt(self._transaction, work)
 
     def write_at_once(self, work: Callable[[Connection], _T]) -> _T:
-        """The same for *work* that changes the database in one message; for databases that take messages."""
+        """The same for *work* that changes the database in one message; for databases that take messages.
+
+        It is not run again if the connection is lost: the message may have been carried out.
+        """
         return self._attempt(self._autocommit, work)
+
+    @contextmanager
+    def _transaction(self) -> Iterator[Connection]:
+        with _connect(self._writing) as connection, connection.begin():
+            yield connection
 
     @contextmanager
     def _autocommit(self) -> Iterator[Connection]:
@@ -120,7 +137,7 @@ class Database:
         SQLAlchemy's isolation_level="AUTOCOMMIT" costs two round trips more, at the end: psycopg2 resets the session's
         isolation level and read-only mode unless its own are the defaults.
         """
-        with self.engine.connect() as connection:
+        with _connect(self.engine) as connection:
             driver: Any = connection.connection.dbapi_connection
             driver.set_session(isolation_level="DEFAULT", readonly="DEFAULT")
             driver.autocommit = True
@@ -133,12 +150,20 @@ class Database:
     def _attempt(
         self, connect: Callable[[], AbstractContextManager[Connection]], work: Callable[[Connection], _T]
     ) -> _T:
+        may_repeat_lost = connect == self._transaction
         for attempt in range(_ATTEMPTS):
+            is_done = False
             try:
                 with connect() as connection:
-                    return work(connection)
+                    result = work(connection)
+                    is_done = True
+                return result
             except DBAPIError as error:
-                if not _is_race(error):
+                if error.connection_invalidated:
+                    if is_done or not may_repeat_lost:
+                        raise
+                    may_repeat_lost = False
+                elif not _is_race(error):
                     raise
             self._pause(_PAUSE_S * attempt)
         raise ConcurrentUpdate(f"other writers came between {_ATTEMPTS} times: read the generation again and retry")
@@ -236,6 +261,44 @@ _APPLIED: Final = text(
 def _pause_task(seconds: float) -> None:
     """Let the event loop serve other requests meanwhile."""
     await_only(asyncio.sleep(seconds))
+
+
+def _connect(engine: Engine) -> Connection:
+    """Raises ServiceUnavailable if the database accepts no connection; nothing was sent then."""
+    try:
+        return engine.connect()
+    except (SQLAlchemyError, OSError, engine.dialect.loaded_dbapi.Error) as error:
+        raise ServiceUnavailable("the database accepts no connection: try again later") from error
+
+
+def _replace_closed_connection(dbapi_connection: Any, record: ConnectionPoolEntry, _proxy: object) -> None:
+    """Raises DisconnectionError for a connection that the server has closed, so that the pool connects anew.
+
+    A server that ends a session sends a message, closes the socket, or both, and the socket of an idle connection is
+    then readable, which takes no round trip to find out. It may also have sent something else, such as a parameter
+    that was changed: a statement decides.
+    """
+    driver: Any = record.driver_connection
+    try:
+        if isinstance(driver, sqlite3.Connection):
+            return
+        if hasattr(driver, "is_closed"):  # asyncpg, whose event loop reads what comes
+            if driver.is_closed():
+                raise DisconnectionError("the server has closed the connection")
+            return
+        socket = driver if hasattr(driver, "fileno") else driver._sock  # PyMySQL has no other way
+        poll = select.poll()
+        poll.register(socket, select.POLLIN)
+        if not poll.poll(0):
+            return
+        cursor = dbapi_connection.cursor()
+        cursor.execute("SELECT 1")
+        cursor.close()
+        dbapi_connection.rollback()
+    except DisconnectionError:
+        raise
+    except Exception as error:  # each driver has its own: what cannot be used is replaced
+        raise DisconnectionError(" ".join(str(error).split())) from error
 
 
 def _is_race(error: DBAPIError) -> bool:
