@@ -18,6 +18,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from cloud import clouds, ensure_names
+from forms import compare_forms
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 from programs import Ours, placement
@@ -118,7 +119,11 @@ def opened(python: str, tally: Tally) -> Iterator[list[Round]]:
             stack.callback(ours.dispose)
             return Writing(name, engine, theirs, ours, Ours(ours), tally)
 
+        _, their_forms = program(f"sqlite:///{folder}/forms")
+        our_forms = Ours(prepared(f"sqlite:///{folder}/our_forms"))
+
         yield [
+            lambda _number: compare_forms(their_forms, our_forms, tally),
             round_of_reads(reading("Placement on SQLite", f"sqlite:///{folder}/reads")),
             round_of_reads(reading("Placement on PostgreSQL", server.create_database("oracle_reads"))),
             round_of_writes(

@@ -5,9 +5,28 @@ only PostgreSQL is at fault, Placement itself on SQLite says it). The main part 
 """
 
 from collections.abc import Iterable, Iterator
+from typing import Final
 
 from cloud import Cloud
 from queries import TWICE, Group, Query
+
+_PROVIDER: Final = "/resource_providers/00000000-0000-4000-8000-000000000001"
+_STOCK: Final = {"resource_provider_generation": 0, "inventories": {"VCPU": {"total": 8}, "a b": 5}}
+_AGGREGATES: Final = "{'resource_provider_generation': 9, 'aggregates': ['%s']}"
+
+DELIBERATE: Final = {
+    ("GET", "/resource_providers", "", "None"): "D14",  # 401 is an error document like any other
+    ("PUT", _PROVIDER, "", r"{'name': 'nul\x00'}"): "D15",  # PostgreSQL cannot store NUL: 400
+    ("POST", "/resource_providers", "", r"{'name': 'nul\x00'}"): "D15",
+    ("GET", "/resource_providers", "name=%00", "None"): "D15",
+    ("PUT", f"{_PROVIDER}/inventories", "", str(_STOCK)): "D16",  # a key that is no name of a class: 500 there
+    ("GET", f"{_PROVIDER}\n", "", "None"): "D17",  # a line feed is no part of a name or UUID
+    ("PUT", "/traits/CUSTOM_A\n", "", "None"): "D17",
+    ("PUT", "/resource_classes/CUSTOM_A\n", "", "None"): "D17",
+    ("PUT", f"{_PROVIDER}/aggregates", "", _AGGREGATES % "{00000000-0000-4000-8000-000000000002}"): "D18",
+    ("PUT", f"{_PROVIDER}/aggregates", "", _AGGREGATES % "urn:uuid:00000000-0000-4000-8000-000000000002"): "D18",
+}
+"""Differences that are meant, by method, path, query and body; D18: a UUID longer than its column is 400."""
 
 
 def suspects(cloud: Cloud, query: Query, status: int, *, postgresql: bool, wide: bool) -> Iterator[str]:

@@ -5,8 +5,8 @@ query may be spoilt by a parameter that is wrong in its form; then only the two 
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import Final
+from dataclasses import dataclass, replace
+from typing import Any, Final
 
 from cloud import AGGREGATES, CLASSES, SHARES, TRAITS, Cloud, aggregate_uuid, provider_uuid
 from hypothesis import strategies as st
@@ -162,7 +162,7 @@ def _groups(draw: st.DrawFn, cloud: Cloud, home: int, suffix: str, *, idle: bool
         required = tuple(draw(st.lists(_any_traits, min_size=1, max_size=2)))
     if draw(_seldom) and draw(_rarely):
         required = (*required, frozenset({UNKNOWN_TRAIT}))
-    aggregated = draw(_rarely)
+    aggregated, named = draw(_rarely), draw(_rarely if idle else _seldom)
     return Group(
         suffix,
         resources=() if idle else _some_resources(draw, draw(st.sampled_from(_tree(cloud, home)))),
@@ -172,8 +172,25 @@ def _groups(draw: st.DrawFn, cloud: Cloud, home: int, suffix: str, *, idle: bool
         else frozenset(),
         member_of=tuple(draw(st.lists(_any_aggregates, min_size=1, max_size=2))) if aggregated else (),
         not_member_of=draw(_any_aggregates) if draw(_seldom) else frozenset(),
-        in_tree=draw(st.sampled_from([*range(len(cloud.providers)), UNKNOWN])) if draw(_seldom) else None,
+        in_tree=draw(st.sampled_from([*range(len(cloud.providers)), UNKNOWN])) if named else None,
     )
+
+
+@st.composite
+def _with_unknown_names(draw: st.DrawFn, group: Group) -> Group:
+    """The group with one thing or two that nobody knows or has: which error, or the empty response, comes first?"""
+    changes: dict[str, Any] = {
+        "resources": ((UNKNOWN_CLASS, 1), *group.resources) if group.resources else (),
+        "required": (*group.required, frozenset({UNKNOWN_TRAIT})),
+        "forbidden": group.forbidden | {UNKNOWN_TRAIT},
+        "member_of": (frozenset({UNKNOWN}),),
+        "in_tree": UNKNOWN,
+    }
+    chosen = draw(st.lists(st.sampled_from([*changes, "amount"]), max_size=2, unique=True))
+    changed = replace(group, **{name: changes[name] for name in chosen if name in changes})
+    if "amount" in chosen:
+        return replace(changed, resources=tuple((name, 1000) for name, _ in changed.resources))
+    return changed
 
 
 @st.composite
@@ -183,6 +200,8 @@ def queries(draw: st.DrawFn, cloud: Cloud) -> Query:
     idle = suffixes[-1] if len(suffixes) > 1 and suffixes[-1] and draw(_rarely) else None
     home = draw(st.sampled_from(range(len(cloud.providers))))
     drawn = [draw(_groups(cloud, home, suffix, idle=suffix == idle)) for suffix in suffixes]
+    if draw(_rarely):
+        drawn = [draw(_with_unknown_names(group)) for group in drawn]
     groups = tuple(group for group in drawn if any(group.parameters()))
     named = [group.suffix for group in groups if group.suffix]
     subtree = named and (idle or draw(st.sampled_from([False, False, True])))

@@ -16,9 +16,11 @@ _BAD_VALUE = "placement.query.bad_value"
 _DUPLICATE_KEY = "placement.query.duplicate_key"
 _MISSING_VALUE = "placement.query.missing_value"
 
-_GROUP_KEY = re.compile(r"(resources|required|member_of|in_tree)([A-Za-z0-9_-]{1,64})?")
+# As in Placement, whose patterns end with $, a line feed may follow a suffix and a limit.
+_GROUP_KEY = re.compile(r"(resources|required|member_of|in_tree)([A-Za-z0-9_-]{1,64})?\n?")
 _REQUEST_KEYS = frozenset({"group_policy", "limit", "root_required", "same_subtree"})
-_LIMIT = re.compile(r"[1-9][0-9]*")
+_LIMIT = re.compile(r"[1-9][0-9]*\n?")
+_SINCE_CODES_OF_GROUPS = 36  # minor version
 _GROUP_POLICIES = frozenset({"none", "isolate"})
 _BARE_UUID = re.compile(r"[0-9a-f]{32}")
 
@@ -58,8 +60,10 @@ class _Pair(NamedTuple):
     value: str
 
 
-def parse_query(query_string: bytes | str) -> CandidateRequest:
+def parse_query(query_string: bytes | str, minor: int = 39) -> CandidateRequest:
     """Return the request that a query string makes; a str is one of WSGI's, each character a byte.
+
+    minor: the requested version; before 1.36 a group without resources has an error without a code of its own.
 
     Raises BadRequest with Placement's code at the first of Placement's checks that fails. What needs the database
     (unknown classes and traits) is checked later, by the search.
@@ -77,7 +81,12 @@ def parse_query(query_string: bytes | str) -> CandidateRequest:
         root_required=root_required,
         root_forbidden=root_forbidden,
     )
-    _check_request(request, policy_given=bool(policies))
+    try:
+        _check_request(request, policy_given=bool(policies))
+    except BadRequest as problem:
+        if minor < _SINCE_CODES_OF_GROUPS:
+            problem.code = UNDEFINED
+        raise
     return request
 
 
@@ -159,7 +168,7 @@ def _group(suffix: str, values: Mapping[str, Sequence[str]]) -> RequestGroup:
     resources = [_resources(value) for value in values.get("resources", ())]
     required, forbidden = _traits(f"required{suffix}", values.get("required", ()))
     member_of, not_member_of = _aggregates(f"member_of{suffix}", values.get("member_of", ()))
-    in_trees = [_uuid(f"in_tree{suffix}", value) for value in values.get("in_tree", ())]
+    in_trees = [_uuid(f"in_tree{suffix}", value.strip()) for value in values.get("in_tree", ())]
     return RequestGroup(
         suffix=suffix,
         resources=tuple(resources[-1].items()) if resources else (),

@@ -3,6 +3,7 @@
 The main function is `make_app`.
 """
 
+import html
 import logging
 import re
 import time
@@ -44,6 +45,7 @@ _SINCE_DATES: Final = 15  # and a document its date
 POSITION_HEADER: Final = "X-Placebench-WAL-Position"
 """With replicas: of a response, where its write ended in the log; of a request, up to where it has to see."""
 _POSITION: Final = re.compile(r"[0-9A-F]{1,8}/[0-9A-F]{1,8}", re.ASCII)
+_MEDIA_RANGE: Final = re.compile(r"[^\s/;,]+/[^\s/;,]+\s*(;.*)?", re.DOTALL)
 _PATHS_WITHOUT_TOKEN: Final = frozenset({"/", ""})
 
 
@@ -87,10 +89,27 @@ def _handle(call: Call) -> Response:
 
 
 def _error_response(problem: Problem, call: Call) -> Response:
-    """The problem as JSON error document."""
-    with_code = call.version is None or call.minor >= _SINCE_CODES
-    content = orjson.dumps(problem.to_json(call.request_id, with_code=with_code))
-    return Response(content, status=problem.status, headers=problem.headers, mimetype=JSON)
+    """The problem as the client takes it: as JSON error document; as Placement does, else as HTML or plain text."""
+    header = call.request.headers.get("Accept", "")
+    offered = ("text/html", JSON) if "text/html" in header else (JSON, "text/html")
+    kind: str | None = JSON if not header else "text/html"  # of a header that is not well-formed, as in Placement
+    if _is_media_ranges(header):
+        kind = call.request.accept_mimetypes.best_match(offered)
+    if kind == JSON:
+        with_code = call.version is not None and call.minor >= _SINCE_CODES
+        content = orjson.dumps(problem.to_json(call.request_id, with_code=with_code))
+        return Response(content, status=problem.status, headers=problem.headers, mimetype=JSON)
+    title = f"{problem.status.value} {problem.title}"
+    text = f"{title}\n\n{problem.detail}\n"
+    if kind is not None:
+        detail = html.escape(problem.detail)
+        text = f"<html><head><title>{title}</title></head><body><h1>{title}</h1><p>{detail}</p></body></html>\n"
+    return Response(text, status=problem.status, headers=problem.headers, mimetype=kind or "text/plain")
+
+
+def _is_media_ranges(accept: str) -> bool:
+    """Whether the header is well-formed, as far as types go, and names one."""
+    return bool(accept) and all(_MEDIA_RANGE.fullmatch(each.strip()) for each in accept.split(",") if each.strip())
 
 
 def _check_uri_length(call: Call) -> None:
@@ -102,7 +121,10 @@ def _check_uri_length(call: Call) -> None:
 
 def _authenticate(call: Call) -> None:
     """As Placement's noauth2: any user is believed. Unauthorized without a token; `/` needs none."""
-    if call.request.path not in _PATHS_WITHOUT_TOKEN and "X-Auth-Token" not in call.request.headers:
+    if (
+        call.request.environ.get("PATH_INFO", "") not in _PATHS_WITHOUT_TOKEN
+        and "X-Auth-Token" not in call.request.headers
+    ):
         raise Unauthorized("x-auth-token: expected `USER` or `USER:PROJECT`, got none; send `x-auth-token: admin`")
 
 
@@ -136,18 +158,20 @@ def _route(call: Call) -> None:
     Raises MethodNotAllowed with the methods that the path has; NotFound, also where the path did not exist yet in the
     requested version.
     """
-    found = find_route(call.request.path) if "\0" not in call.request.path else None
+    # werkzeug makes methods upper case, and one slash of several; HTTP and Placement tell them apart.
+    method, path = call.request.environ["REQUEST_METHOD"], call.request.environ.get("PATH_INFO", "")
+    found = None if "\0" in path or path.startswith("//") else find_route(call.request.path)
     assert call.version is not None, "_read_microversion is a step before"
     if found is None:
         raise NotFound(f"nothing is served at {call.request.path}")
     handlers = found.route.handlers
-    if call.request.method not in handlers:
+    if method not in handlers:
         allow = ", ".join(handlers)
-        detail = f"{call.request.method} is not served at {call.request.path}: expected {allow}"
+        detail = f"{method} is not served at {call.request.path}: expected {allow}"
         raise MethodNotAllowed(detail, headers={"Allow": allow})
     if call.version.minor < found.route.since:
         raise NotFound(f"nothing is served at {call.request.path} in microversion {call.version}")
-    call.handler, call.names, call.roles = handlers[call.request.method], found.names, found.route.roles
+    call.handler, call.names, call.roles = handlers[method], found.names, found.route.roles
     if (watch := call.request.environ.get(WATCH_KEY)) is not None:
         watch.route = found.route.path
 
@@ -168,10 +192,15 @@ def _authorize(call: Call) -> None:
 
 
 def _check_accept(call: Call) -> None:
-    """A request for a document must accept JSON."""
-    accepted = call.request.accept_mimetypes
-    if call.request.method == "GET" and accepted and not accepted.best_match([JSON]):
-        raise NotAcceptable(f"accept: only {JSON} is served, got {accepted.to_header()}")
+    """A request for a document must accept JSON. As in Placement, a header that is not well-formed accepts all.
+
+    Whoever asks for the versions gets them.
+    """
+    header = call.request.headers.get("Accept", "")
+    if call.request.method != "GET" or not _is_media_ranges(header) or call.request.path == "/":
+        return
+    if not call.request.accept_mimetypes.best_match([JSON]) or not header.strip(", "):
+        raise NotAcceptable(f"accept: only {JSON} is served, got {header}")
 
 
 def _add_request_id(call: Call, response: Response) -> None:
@@ -207,8 +236,8 @@ _REQUEST_STEPS: Final[tuple[Callable[[Call], None], ...]] = (
     _read_position,
     _check_content_headers,
     _route,
-    _authorize,
     _check_accept,
+    _authorize,
 )
 _RESPONSE_STEPS: Final[tuple[Callable[[Call, Response], None], ...]] = (
     _add_request_id,

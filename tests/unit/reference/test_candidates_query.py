@@ -186,3 +186,26 @@ def test_no_query_string_breaks_the_parser(query: str | bytes) -> None:
         return
 
     assert any(group.resources for group in groups)
+
+
+@pytest.mark.parametrize(
+    ("query", "code"),
+    [("required1=CUSTOM_A", "missing_value"), ("resources=VCPU:1&required1=CUSTOM_A&same_subtree=1,2", "bad_value")],
+)
+def test_groups_have_codes_of_their_own_since_1_36(query: str, code: str) -> None:
+    """In 1.35 the same error has no code."""
+    with pytest.raises(BadRequest) as newer:
+        parse_query(query, 36)
+    with pytest.raises(BadRequest) as older:
+        parse_query(query, 35)
+
+    assert (newer.value.code, older.value.code) == (f"placement.query.{code}", UNDEFINED)
+
+
+def test_a_line_feed_may_follow_a_suffix_a_limit_and_a_tree() -> None:
+    """As in Placement."""
+    expected = parse_query(f"resources_A=VCPU:1&in_tree_A={A}&limit=5")
+
+    assert expected == parse_query(f"resources_A%0A=VCPU:1&in_tree_A={A}%0A&limit=5%0A")
+    with pytest.raises(BadRequest):
+        parse_query("resources=VCPU:1&limit=5%0A%0A")

@@ -54,7 +54,7 @@ def list_candidates(call: Call) -> Response:
     The snapshot of a body that is too long to be held lasts until its last byte is sent.
     """
     query = call.request.query_string
-    request = parse_query(query if call.version == NEWEST else check_candidates_query(query, call.minor))
+    request = parse_query(query if call.version == NEWEST else check_candidates_query(query, call.minor), call.minor)
     if call.minor < SINCE_MAPPINGS:
         return _list_in_older_form(call, request)
     with ExitStack() as stack:

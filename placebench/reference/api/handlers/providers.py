@@ -22,9 +22,10 @@ _SINCE_MOVES: Final = 37
 _NAME = validation.text(200, minimum=1)
 _PARENT = validation.nullable(validation.uuid)
 _NEW_ROOT = validation.record({"name": _NAME}, {"uuid": validation.dashed_uuid})
-_RENAMED = validation.record({"name": _NAME})
+_ANY_NAME = validation.text(200)  # as in Placement, a provider may be renamed to nothing, but not made so
+_RENAMED = validation.record({"name": _ANY_NAME})
 _NEW_PROVIDER = validation.record({"name": _NAME}, {"uuid": validation.dashed_uuid, "parent_provider_uuid": _PARENT})
-_CHANGED_PROVIDER = validation.record({"name": _NAME}, {"parent_provider_uuid": _PARENT})
+_CHANGED_PROVIDER = validation.record({"name": _ANY_NAME}, {"parent_provider_uuid": _PARENT})
 
 
 def list_providers(call: Call) -> Response:

@@ -4,9 +4,12 @@ import logging
 from typing import Any
 
 import pytest
+from werkzeug.test import EnvironBuilder
 
 from placebench.reference.api import pipeline
 from placebench.reference.api.call import Call
+
+HEADERS = {"X-Auth-Token": "admin", "OpenStack-API-Version": "placement 1.39"}
 
 
 def test_the_versions_document_needs_neither_token_nor_version(service: Any) -> None:
@@ -99,6 +102,49 @@ def test_the_microversion_decides_whether_candidates_exist(service: Any, version
     assert service.send("GET", path, headers={"OpenStack-API-Version": version}).status_code == status
 
 
+@pytest.mark.parametrize(
+    ("version", "status"),
+    [
+        ("1." + "9" * 4000, 406),
+        ("999999999999999999999.1", 406),
+        ("1.-1", 406),
+        ("+1.1_0", 200),
+        ("1. 10", 200),
+        ("1." + "9" * 5000, 400),
+        ("1.1.1", 400),
+        ("LATEST", 400),
+    ],
+)
+def test_a_version_is_two_numbers_as_python_reads_them(service: Any, version: str, status: int) -> None:
+    """Any that is not served is a 406, and what are no two numbers a 400 without a code, for the version is unknown."""
+    response = service.send("GET", "/resource_providers", headers={"OpenStack-API-Version": f"placement {version}"})
+
+    assert response.status_code == status
+    assert status == 200 or "code" not in response.json["errors"][0]
+    assert len(response.data) < 500
+
+
+@pytest.mark.parametrize(
+    ("accept", "kind"),
+    [
+        ("application/json", "application/json"),
+        ("*/*", "application/json"),
+        ("text/html;q=0.1,application/json", "application/json"),
+        ("text/html", "text/html; charset=utf-8"),
+        ("text/html,application/json", "text/html; charset=utf-8"),
+        (";;;", "text/html; charset=utf-8"),
+        ("image/png", "text/plain; charset=utf-8"),
+    ],
+)
+def test_an_error_has_the_type_that_the_client_accepts(service: Any, accept: str, kind: str) -> None:
+    """JSON, HTML without a character of the client's that HTML would read, or plain text; a PATCH is a 405."""
+    environ = EnvironBuilder("/traits", headers={**HEADERS, "Accept": accept}).get_environ()
+    response = service.client.open({**environ, "REQUEST_METHOD": "<b>"})
+
+    assert (response.status_code, response.headers["Content-Type"]) == (405, kind)
+    assert ("<b>" in response.text) == ("html" not in kind)
+
+
 def test_a_version_that_is_not_spoken_is_refused_with_the_range(service: Any) -> None:
     """A 406 for the version says which versions are spoken."""
     response = service.send("GET", "/resource_providers", headers={"OpenStack-API-Version": "placement 1.40"})
@@ -113,20 +159,38 @@ def test_an_unknown_path_is_not_found(service: Any, path: str) -> None:
     assert service.outcome("GET", path) == (404, "placement.undefined_code")
 
 
-@pytest.mark.parametrize("method", ["POST", "PATCH", "HEAD", "OPTIONS", "BREW"])
+@pytest.mark.parametrize("path", ["//", "//traits"])
+def test_two_slashes_are_not_one(service: Any, path: str) -> None:
+    """They lead nowhere, and need a token."""
+    environ, nobody = (EnvironBuilder("/", headers=headers).get_environ() for headers in (HEADERS, {}))
+    statuses = [service.client.open({**each, "PATH_INFO": path}).status_code for each in (environ, nobody)]
+
+    assert statuses == [404, 401]
+
+
+@pytest.mark.parametrize("method", ["POST", "PATCH", "HEAD", "OPTIONS", "BREW", "get", "Put"])
 def test_another_method_is_told_which_ones_there_are(service: Any, method: str) -> None:
     """A 405 lists the methods of the path in Allow."""
-    response = service.send(method, "/resource_providers/x/aggregates")
+    environ = EnvironBuilder("/resource_providers/x/aggregates", headers=HEADERS).get_environ()
+    response = service.client.open({**environ, "REQUEST_METHOD": method})  # as it was sent, not in upper case
 
     assert (response.status_code, response.headers["Allow"]) == (405, "GET, PUT")
 
 
 @pytest.mark.parametrize(
     ("accept", "status"),
-    [("application/json", 200), ("*/*", 200), ("application/*;q=0.1", 200), ("text/html", 406)],
+    [
+        ("application/json", 200),
+        ("*/*", 200),
+        ("application/*;q=0.1", 200),
+        ("text/html", 406),
+        (",", 406),
+        (";;;", 200),
+        ("a, text/html", 200),
+    ],
 )
 def test_a_client_must_take_json(service: Any, accept: str, status: int) -> None:
-    """Accept without JSON is 406."""
+    """Accept without JSON is 406; a header that is not well-formed accepts all."""
     assert service.send("GET", "/traits", headers={"Accept": accept}).status_code == status
 
 
