@@ -1,13 +1,14 @@
 """Reads files whose content is declared: JSON, lines of JSON and TOML, checked against the types of what they hold.
 
-`read_json`, `read_lines` and `read_toml` read files, `check` takes a document that is at hand. What does not
-fit is one line that names the file, the key, what was expected and what was seen. Keys that a type does not know are
-left alone, but in a `msgspec.Struct` that forbids them.
+`read_json`, `read_lines` and `read_toml` read files, `check` takes a document that is at hand, and `append_lines`
+appends what `read_lines` reads. What does not fit is one line that names the file, the key, what was expected and what
+was seen. Keys that a type does not know are left alone, but in a `msgspec.Struct` that forbids them.
 """
 
+import os
 import re
 import reprlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
@@ -52,13 +53,44 @@ def decode_json(content: bytes, kind: type[_T], source: str, *, error: type[Plac
 
 
 def read_lines(path: Path, kind: type[_T], *, error: type[PlacebenchError]) -> list[_T]:
-    """Each line of a file as a *kind*; a last line that a kill cut short is left out, and a missing file has none."""
+    """Each line of a file as a *kind*; a last line that a kill cut short is left out, and a missing file has none.
+
+    A last line that is a whole document counts without its newline, which editors and merges leave out.
+    """
     if not path.is_file():
         return []
-    *lines, _ = _content(path, error).split(b"\n")
+    *lines, last = _content(path, error).split(b"\n")
+    lines += [last] if _is_whole(last) else []
     return [
         decode_json(line, kind, f"{path}: line {number}", error=error) for number, line in enumerate(lines, start=1)
     ]
+
+
+def append_lines(path: Path, documents: Iterable[bytes]) -> None:
+    """Append one line per JSON document, on the disk when this returns.
+
+    A last line that a kill cut short goes; a whole one without its newline gets it.
+    """
+    with path.open("ab+") as file:
+        file.seek(0)
+        whole, newline, last = file.read().rpartition(b"\n")
+        is_whole = _is_whole(last)
+        if not is_whole:
+            file.truncate(len(whole) + len(newline))
+        file.write(b"\n" * is_whole + b"".join(each + b"\n" for each in documents))
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _is_whole(line: bytes) -> bool:
+    """Whether a line, which is an object, was written to its end."""
+    try:
+        msgspec.json.decode(line)
+    except (msgspec.MsgspecError, ValueError):
+        return False
+    except RecursionError:
+        return True
+    return True
 
 
 def read_toml(path: Path, kind: type[_T], *, error: type[PlacebenchError]) -> _T:

@@ -16,7 +16,6 @@ Durations are seconds, sizes bytes.
 """
 
 import json
-import os
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
@@ -25,6 +24,7 @@ from typing import Annotated, Any, NamedTuple, Protocol, Self, TypedDict
 
 from msgspec import Meta
 
+from placebench import decoding
 from placebench.decoding import Amount, Count, Positive, Seed, check, read_json, read_lines
 from placebench.errors import RunFolderError
 from placebench.experiment.documents import HEADS, MEASUREMENTS, Head, SameResponsesDocument
@@ -318,11 +318,8 @@ class Measurement(Record):
 
 def append_lines(path: Path, records: Iterable[Record]) -> None:
     """Append one line a record, on the disk when this returns: a kill loses at most what is under way."""
-    with path.open("a") as file:
-        for record in records:
-            file.write(json.dumps(mask_document(asdict(record)), ensure_ascii=False) + "\n")
-        file.flush()
-        os.fsync(file.fileno())
+    masked = (mask_document(asdict(each)) for each in records)
+    decoding.append_lines(path, (json.dumps(each, ensure_ascii=False).encode() for each in masked))
 
 
 def rewrite_lines(path: Path, records: Iterable[Record]) -> None:

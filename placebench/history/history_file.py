@@ -1,6 +1,5 @@
 """The file of a history: one JSON document a line, appended and never changed (`History.read`, `append_lines`)."""
 
-import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -10,6 +9,7 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta, Struct
 
+from placebench import decoding
 from placebench.decoding import Amount, Count, Positive, read_lines
 from placebench.errors import HistoryError
 
@@ -104,12 +104,6 @@ class History:
 
 
 def append_lines(path: Path, lines: Iterable[Line]) -> None:
-    """Append to the file, on the disk when this returns; a last line that a kill cut short goes."""
+    """Append to the file, on the disk when this returns, as `placebench.decoding.append_lines` does."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("ab+") as file:
-        file.seek(0)
-        whole, newline, _ = file.read().rpartition(b"\n")
-        file.truncate(len(whole) + len(newline))
-        file.write(b"".join(msgspec.json.encode(each) + b"\n" for each in lines))
-        file.flush()
-        os.fsync(file.fileno())
+    decoding.append_lines(path, map(msgspec.json.encode, lines))

@@ -4,10 +4,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypedDict
 
+import msgspec
 import pytest
 from msgspec import Meta, Struct
 
-from placebench.decoding import check, read_json, read_lines, read_toml
+from placebench.decoding import append_lines, check, read_json, read_lines, read_toml
 from placebench.errors import RunFolderError
 
 
@@ -90,6 +91,25 @@ def test_lines_are_counted_and_a_last_one_without_its_end_is_left_out(tmp_path: 
 
     with pytest.raises(RunFolderError, match="line 2: name: expected a text, saw 1"):
         read_lines(path, Head, error=RunFolderError)
+
+
+@pytest.mark.parametrize("count", [0, 1, 2, 5])
+def test_an_append_keeps_every_whole_line(count: int, tmp_path: Path) -> None:
+    """Wherever the last line was cut, with or without its newline: what was whole stays, byte for byte, once."""
+    path = tmp_path / "lines.jsonl"
+    lines = [msgspec.json.encode({"name": f"é{number}\n{{}}"}) for number in range(count)]
+    kept = b"".join(line + b"\n" for line in lines)
+    last, added = '{"name": "ü", "x": [1, 2]}'.encode(), b'{"name":"added"}'
+
+    for cut in range(len(last) + 1):
+        whole = [last] if cut == len(last) else []
+        path.write_bytes(kept + last[:cut])
+        assert count + len(whole) == len(read_lines(path, Head, error=RunFolderError)), cut
+        append_lines(path, [added])
+        assert kept + b"".join(each + b"\n" for each in (*whole, added)) == path.read_bytes(), cut
+    path.write_bytes(kept)
+    append_lines(path, [])
+    assert kept == path.read_bytes()
 
 
 def test_a_misspelt_key_of_a_toml_file(tmp_path: Path) -> None:
