@@ -171,7 +171,7 @@ def _show(arguments: Namespace) -> int:
     from placebench.report.history import history_report
     from placebench.report.renderers import render_html, render_markdown, render_text, write_page
 
-    history, series = _series(arguments)
+    history, _, series = _series(arguments)
     report = history_report(arguments.file.resolve(), history, series)
     page = write_page(arguments.out or arguments.file.with_suffix(".html"), render_html(report))
     if arguments.csv:
@@ -187,12 +187,22 @@ def _show(arguments: Namespace) -> int:
 
 
 def _check(arguments: Namespace) -> int:
-    """Say whether there is a regression that nobody has accepted; exit code 1 where there is one."""
+    """Say whether there is a regression that nobody has accepted; exit code 1 where there is one.
+
+    Raises HistoryError in a shallow clone, and UndecidedError where measured commits are unknown to HEAD.
+    """
+    from placebench.history.commits import is_shallow
     from placebench.report.history import history_report, step_sentence
     from placebench.report.renderers import render_markdown
 
-    history, series = _series(arguments)
-    if unknown := [each.metric for each in series if not each.points]:
+    history, order, series = _series(arguments)
+    unseen = 0 if order is None else sum(each.commit not in set(order) for each in history.entries)
+    seen = f"{unseen} of {len(history.entries)} measurements in {arguments.file} are of commits that HEAD does not have"
+    if unseen and is_shallow(arguments.file.resolve().parent):
+        raise HistoryError(
+            f"{seen}, for this clone is shallow: `git fetch --unshallow` (actions/checkout: fetch-depth: 0)"
+        )
+    if not unseen and (unknown := [each.metric for each in series if not each.points]):
         raise UndecidedError(f"inconclusive: no commit has an interval of {unknown[0]}; six replicates are needed")
     report = history_report(arguments.file.resolve(), history, series)
     found = [step_sentence(each, step) for each in series for step in each.regressions]
@@ -202,6 +212,11 @@ def _check(arguments: Namespace) -> int:
         document=lambda: report.document,
         markdown=lambda: render_markdown(report),
     )
+    if unseen and not found:
+        raise UndecidedError(
+            f"inconclusive: {seen}, as after a rebase or a squash: measure the new commits with `placebench history "
+            "backfill`, and delete the lines of the old ones"
+        )
     return GateFailedError.exit_code if found else 0
 
 
@@ -211,8 +226,9 @@ def _bless(arguments: Namespace) -> int:
     from placebench.history.commits import find_commit
     from placebench.report.history import step_sentence
 
-    _, series = _series(arguments)
-    commit = find_commit(Path(), arguments.revision).hash
+    _, order, series = _series(arguments)
+    repository = Path() if order is None else arguments.file.resolve().parent
+    commit = find_commit(repository, arguments.revision).hash
     accepted = [(each, step) for each in series for step in each.steps if commit in step.commits]
     if not accepted:
         steps = "; ".join(step_sentence(each, step) for each in series for step in each.steps) or "none"
@@ -324,7 +340,8 @@ def _failure(commit: "Commit", reference: "Commit", error: PlacebenchError) -> "
     )
 
 
-def _series(arguments: Namespace) -> "tuple[History, list[Series]]":
+def _series(arguments: Namespace) -> "tuple[History, list[str] | None, list[Series]]":
+    """The history, the commits of HEAD around its file (None outside a repository), and a series of each metric."""
     from placebench.history import History, series_of
     from placebench.history.commits import ancestors
 
@@ -332,17 +349,19 @@ def _series(arguments: Namespace) -> "tuple[History, list[Series]]":
         raise HistoryError(f"no history {arguments.file}: `placebench history add --reference TAG` begins one")
     history = History.read(arguments.file)
     order = ancestors(arguments.file.resolve().parent)
-    return history, [series_of(history, metric, order=order) for metric in arguments.metric or _METRICS]
+    return history, order, [series_of(history, metric, order=order) for metric in arguments.metric or _METRICS]
 
 
 def _write_csv(path: Path, history: "History", series: "Sequence[Series]") -> None:
     """A row a commit: when it was measured, its hash, and the ratio of each metric."""
+    from placebench.history import all_points
+
     dates = {each.commit: each.measured_at for each in history.entries}
     ratios = [{point.commit: point.interval[0] for point in each.points} for each in series]
     with path.open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file)
         writer.writerow(["time", "commit", *(each.metric for each in series)])
-        for point in series[0].points:
+        for point in all_points(series):
             writer.writerow([dates[point.commit], point.commit, *(each.get(point.commit, "") for each in ratios)])
 
 

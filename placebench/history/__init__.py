@@ -10,7 +10,7 @@ Because both sides of a ratio ran interleaved on one machine, machines cancel, a
 from placebench.history.change_points import Point, Step, find_steps
 from placebench.history.commits import Commit, ancestors, commits_between, find_commit
 from placebench.history.history_file import Blessing, Failure, History, HistoryEntry, Measured, append_lines
-from placebench.history.series import Series, SeriesPoint, SeriesStep, series_of
+from placebench.history.series import Series, SeriesPoint, SeriesStep, all_points, series_of
 
 __all__ = [
     "Blessing",
@@ -24,6 +24,7 @@ __all__ = [
     "SeriesPoint",
     "SeriesStep",
     "Step",
+    "all_points",
     "ancestors",
     "append_lines",
     "commits_between",

@@ -41,6 +41,12 @@ def ancestors(folder: Path) -> list[str] | None:
         return None
 
 
+def is_shallow(folder: Path) -> bool:
+    """Whether the repository around *folder* is a clone without the older commits."""
+    command = ["git", "-C", str(folder), "rev-parse", "--is-shallow-repository"]
+    return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip() == "true"
+
+
 def _log(folder: Path, *arguments: str) -> list[Commit]:
     options, revision = arguments[:-1], arguments[-1]
     command = ["git", "-C", str(folder), "log", "--format=%H %s", *options, "--end-of-options", revision, "--"]

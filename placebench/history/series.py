@@ -29,6 +29,8 @@ class SeriesPoint:
     subject: str
     reference_name: str
     """What it was measured against, the newest of its entries."""
+    place: int
+    """Of the commit in the order of the commits."""
     point: Point
 
     @property
@@ -73,10 +75,19 @@ class Series:
         return tuple(
             each
             for each in self.steps
-            if each.blessing is None
-            and each.step.change >= self.margin
-            and self.steps[-1].step.after - each.step.before >= self.margin
+            if each.blessing is None and each.step.change >= self.margin and not self._has_gone(each)
         )
+
+    def _has_gone(self, risen: SeriesStep) -> bool:
+        """Whether a later step came back to the level before it; steps after that one count for themselves."""
+        later = self.steps[self.steps.index(risen) + 1 :]
+        return any(each.step.after - risen.step.before < self.margin for each in later)
+
+
+def all_points(series: Sequence[Series]) -> list[SeriesPoint]:
+    """Return one point of each commit that any of the *series* has, in the order of the commits."""
+    by_commit = {point.commit: point for each in series for point in each.points}
+    return sorted(by_commit.values(), key=lambda point: point.place)
 
 
 def series_of(history: History, metric: str, *, order: Sequence[str] | None = None) -> Series:
@@ -98,7 +109,7 @@ def series_of(history: History, metric: str, *, order: Sequence[str] | None = No
             continue
         offset, links = chain[entry.reference]
         by_commit[entry.commit].append((entry, Point(point.value + offset, point.variance, links)))
-    points = tuple(_merge(by_commit[commit]) for commit in sorted(by_commit, key=place.__getitem__))
+    points = tuple(_merge(by_commit[commit], place[commit]) for commit in sorted(by_commit, key=place.__getitem__))
     found = find_steps(
         [each.point for each in points],
         between_runs=_BETWEEN_RUNS * MARGINS[metric],
@@ -137,7 +148,7 @@ def _chain(
     return chain, variances, linking
 
 
-def _merge(entries: Sequence[tuple[HistoryEntry, Point]]) -> SeriesPoint:
+def _merge(entries: Sequence[tuple[HistoryEntry, Point]], place: int) -> SeriesPoint:
     """The entries of a commit against the same reference as one, the newest reference's where there are several."""
     newest, last = entries[-1]
     same = [point for entry, point in entries if entry.reference == newest.reference]
@@ -145,7 +156,7 @@ def _merge(entries: Sequence[tuple[HistoryEntry, Point]]) -> SeriesPoint:
         weights = [1 / each.variance for each in same]
         value = sum(weight * each.value for weight, each in zip(weights, same, strict=True)) / sum(weights)
         last = replace(last, value=value, variance=1 / sum(weights))
-    return SeriesPoint(newest.commit, newest.subject, newest.reference_name, last)
+    return SeriesPoint(newest.commit, newest.subject, newest.reference_name, place, last)
 
 
 def _named(step: Step, points: Sequence[SeriesPoint], blessings: Sequence[Blessing], metric: str) -> SeriesStep:

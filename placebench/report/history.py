@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from placebench import units
-from placebench.history import History, Series, SeriesPoint, SeriesStep
+from placebench.history import History, Series, SeriesPoint, SeriesStep, all_points
 from placebench.page.axis_charts import PointSeries, points
 from placebench.page.row_charts import Estimate, forest
 from placebench.report.effects import METRIC_LABELS
@@ -41,7 +41,7 @@ def history_report(path: Path, history: History, series: Sequence[Series]) -> Re
         *(Column(METRIC_LABELS[each.metric], _ratio_cell(each)) for each in series),
         Column("subject", lambda each: each.subject, wide=True),
     ]
-    newest = list(reversed(max((each.points for each in series), key=len, default=())))
+    newest = all_points(series)[::-1]
     return Report(
         folder=path.parent,
         name=path.stem,
@@ -120,7 +120,7 @@ def _series_document(series: Series) -> dict[str, Any]:
 def _headline(history: History, series: Sequence[Series], regressions: Sequence[tuple[Series, SeriesStep]]) -> str:
     if not history.entries:
         return "No commit has been measured yet: `placebench history add --reference TAG` measures the first."
-    commits = units.numbered(max(len(each.points) for each in series), "commit")
+    commits = units.numbered(len(all_points(series)), "commit")
     if not regressions:
         return f"No regression in {commits} against {_reference(history)}."
     return f"{units.numbered(len(regressions), 'regression')} in {commits} against {_reference(history)}."

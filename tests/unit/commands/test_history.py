@@ -1,6 +1,8 @@
 """What `history` refuses, in one line with exit code 2 or 3, before anything is measured."""
 
+import csv
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -10,10 +12,10 @@ from placebench.cli import main
 COMMIT = "0" * 40
 
 
-def entry(metrics: str = "{}") -> str:
+def entry(metrics: str = "{}", commit: str = COMMIT) -> str:
     """A line of a history."""
     return (
-        f'{{"kind":"entry","commit":"{COMMIT}","subject":"x","reference":"{COMMIT}","reference_name":"v1",'
+        f'{{"kind":"entry","commit":"{commit}","subject":"x","reference":"{COMMIT}","reference_name":"v1",'
         f'"measured_at":"","request":"/","metrics":{metrics},"machine":{{}},"versions":{{}}}}\n'
     )
 
@@ -26,6 +28,34 @@ def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for words in (["init", "-q"], ["add", "."], ["-c", "user.name=x", "-c", "user.email=x@y", "commit", "-qm", "One"]):
         subprocess.run(["git", *words], check=True)
     return tmp_path
+
+
+def git(folder: Path, *words: str) -> str:
+    """What git says."""
+    command = ["git", "-C", str(folder), "-c", "user.name=x", "-c", "user.email=x@y", *words]
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+
+
+def commits(folder: Path) -> list[str]:
+    """Those of HEAD, the oldest first."""
+    return git(folder, "rev-list", "--reverse", "HEAD").split()
+
+
+def measured(ratio: float) -> str:
+    """A metric with an interval of ±1 %."""
+    return f'{{"ratio":{ratio},"low":{ratio * 0.99},"high":{ratio * 1.01},"replicates":12}}'
+
+
+def write_history(shop: Path, ratios: Sequence[float]) -> Path:
+    """A commit for each ratio of CPU, after the first one, and the history of them."""
+    for number in range(len(ratios)):
+        git(shop, "commit", "-q", "--allow-empty", "-m", f"Change {number}")
+    path = shop / "placebench-history.jsonl"
+    lines = (
+        entry(f'{{"cpu_s":{measured(ratio)}}}', each) for each, ratio in zip(commits(shop)[1:], ratios, strict=True)
+    )
+    path.write_text("".join(lines))
+    return path
 
 
 @pytest.mark.parametrize(
@@ -65,7 +95,7 @@ def test_a_history_needs_an_application(
 
 def test_a_check_of_nothing_is_inconclusive(shop: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """An entry without an interval of the metric is not green."""
-    (shop / "placebench-history.jsonl").write_text(entry())
+    (shop / "placebench-history.jsonl").write_text(entry(commit=commits(shop)[0]))
 
     assert 3 == main(["history", "check"])
 
@@ -81,3 +111,75 @@ def test_a_commit_without_a_step_is_not_blessed(shop: Path, capsys: pytest.Captu
 
     assert "brings no step; the steps are: none" in capsys.readouterr().err
     assert (shop / "placebench-history.jsonl").read_text() == before
+
+
+RISEN = [1.0] * 6 + [1.5] * 6
+"""With a step between the sixth commit and the seventh."""
+CHECK = ["history", "check", "--metric", "cpu_s"]
+
+
+def test_a_shallow_clone_is_not_green(
+    shop: Path,
+    tmp_path_factory: pytest.TempPathFactory,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Where the commits before the step are missing, the line says how to get them; the whole clone finds the step."""
+    history = write_history(shop, RISEN).read_text()
+    for depth, code in (("5", 2), ("100", 1)):
+        clone = tmp_path_factory.mktemp("clone")
+        git(clone, "clone", "-q", "--depth", depth, f"file://{shop}", ".")
+        (clone / "placebench-history.jsonl").write_text(history)
+        monkeypatch.chdir(clone)
+
+        assert code == main(CHECK)
+        assert ("`git fetch --unshallow`" in capsys.readouterr().err) == (code == 2)
+
+
+def test_commits_that_a_rebase_replaced_are_not_green(shop: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A history of commits that HEAD does not have decides nothing, and says what to do."""
+    path = write_history(shop, RISEN)
+    git(shop, "reset", "-q", "--hard", commits(shop)[0])
+    git(shop, "commit", "-q", "--allow-empty", "-m", "Rebased")
+    path.write_text(path.read_text() + entry(f'{{"cpu_s":{measured(1.5)}}}', commits(shop)[-1]))
+
+    assert 3 == main(CHECK)
+
+    said = capsys.readouterr()
+    assert "12 of 13 measurements in placebench-history.jsonl are of commits that HEAD does not have" in said.err
+    assert "No regression in 1 commit" in said.out
+
+
+def test_a_step_is_accepted_from_another_folder(
+    shop: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The revision is one of the repository that the history lies in."""
+    path = write_history(shop, RISEN)
+    other = tmp_path_factory.mktemp("other")
+    git(other, "init", "-q")
+    git(other, "commit", "-q", "--allow-empty", "-m", "Other")
+    monkeypatch.chdir(other)
+
+    assert 1 == main([*CHECK, "--file", str(path)])
+    assert 0 == main(["history", "bless", "HEAD~5", "--reason", "wanted", "--metric", "cpu_s", "--file", str(path)])
+    assert 0 == main([*CHECK, "--file", str(path)])
+
+
+def test_the_csv_has_every_commit_that_any_metric_has(shop: Path) -> None:
+    """In the order of the commits, also where the first metric was not measured."""
+    path = write_history(shop, [1.0, 1.0, 1.0])
+    first, *_ = named = commits(shop)[1:]
+    lines = path.read_text().splitlines(keepends=True)
+    lines[1] = entry(f'{{"statements":{measured(2.0)}}}', named[1])
+    path.write_text("".join(lines))
+
+    assert 0 == main(["history", "show", "--csv", "series.csv"])
+
+    with Path("series.csv").open(encoding="utf-8") as file:
+        rows = list(csv.reader(file))
+    assert rows[0] == ["time", "commit", "cpu_s", "statements"]
+    assert [(row[1], bool(row[2]), bool(row[3])) for row in rows[1:]] == [
+        (first, True, False),
+        (named[1], False, True),
+        (named[2], True, False),
+    ]

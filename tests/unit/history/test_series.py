@@ -50,6 +50,28 @@ def test_a_step_upwards_is_a_regression_between_two_commits() -> None:
     assert math.exp(found.step.change) == pytest.approx(1.05, abs=0.002)
 
 
+def test_a_regression_that_was_reverted_stays_gone() -> None:
+    """A later, wanted step is one of its own: neither before nor after it is accepted does the first come back."""
+    levels = [1.0] * 10 + [3.0] * 10 + [1.0] * 10 + [2.0] * 10
+    lines: list[Line] = [entry(commit(number), level) for number, level in enumerate(levels)]
+    order = [commit(number) for number in range(40)]
+    accepted = Blessing(commit=commit(30), metric=None, reason="wanted", blessed_at="")
+
+    assert [commit(30)] == [each.until for each in series_of(History(lines), "cpu_s", order=order).regressions]
+    assert () == series_of(History([*lines, accepted]), "cpu_s", order=order).regressions
+    assert [commit(10)] == [each.until for each in series_of(History(lines[:20]), "cpu_s", order=order).regressions]
+
+
+def test_a_regression_that_was_half_mended_stays() -> None:
+    """The level came down, and is still more than the margin above the one before."""
+    levels = [1.0] * 10 + [1.4] * 10 + [1.2] * 10
+    lines: list[Line] = [entry(commit(number), level) for number, level in enumerate(levels)]
+
+    made = series_of(History(lines), "cpu_s", order=[commit(number) for number in range(30)])
+
+    assert [commit(10)] == [each.until for each in made.regressions]
+
+
 def test_commits_that_were_not_measured_widen_the_range() -> None:
     """Nobody is blamed for the seven that lie between."""
     kept = [each for number, each in enumerate(rising()) if not 7 <= number < 14]
