@@ -6,9 +6,11 @@ comparison over HTTP.
 
 import json
 import os
+import re
+import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from http.cookies import CookieError, SimpleCookie
+from email.utils import mktime_tz, parsedate_tz
 from pathlib import Path
 from typing import Self
 
@@ -75,18 +77,20 @@ class Session:
         return headers
 
     def keep_cookies(self, headers: Iterable[tuple[str, str]]) -> None:
-        """Keep the cookies of a response, and forget those that it deletes."""
-        for name, value in headers:
-            if name.lower() != "set-cookie":
+        """Keep the cookies of a response, and forget those that it deletes.
+
+        A value may hold any character but a semicolon and is sent back as it came (RFC 6265, section 5.2).
+        """
+        for header, text in headers:
+            if header.lower() != "set-cookie":
                 continue
-            try:
-                cookies = SimpleCookie(value)
-            except CookieError:
+            pair, *attributes = text.split(";")
+            name, equals, value = (part.strip(" \t") for part in pair.partition("="))
+            if not equals or not name:
                 continue
-            for key, cookie in cookies.items():
-                self._cookies.pop(key, None)
-                if cookie["max-age"] != "0" and cookie.value:
-                    self._cookies[key] = cookie.coded_value
+            self._cookies.pop(name, None)
+            if not _has_expired(attributes):
+                self._cookies[name] = value
 
     def keep_access_token(self, body: bytes) -> None:
         """Keep the access token of an OAuth2 login, where the response to it has one."""
@@ -96,6 +100,19 @@ class Session:
             return
         if isinstance(token, str):
             self.token_headers = {"Authorization": f"Bearer {token}"}
+
+
+def _has_expired(attributes: Iterable[str]) -> bool:
+    """Whether the attributes of a cookie delete it: Max-Age, else Expires; what cannot be read counts as not given."""
+    split = (each.partition("=") for each in attributes)
+    given = {name.strip(" \t").lower(): value.strip(" \t") for name, _, value in split}
+    if re.fullmatch(r"-?[0-9]+", given.get("max-age", "")):
+        return given["max-age"].startswith("-") or not given["max-age"].strip("0")
+    expires = parsedate_tz(given.get("expires", ""))
+    try:
+        return expires is not None and mktime_tz(expires) <= time.time()
+    except (ValueError, OverflowError):  # no day of the calendar
+        return False
 
 
 def parse_header(text: str) -> dict[str, str]:

@@ -1,5 +1,7 @@
 """Numbers as people read them: the only place where a number is rounded."""
 
+import math
+
 _BINARY = ("B", "KiB", "MiB", "GiB", "TiB")
 NOT_MEASURED = "not measured"
 
@@ -115,5 +117,7 @@ def significant(value: float, *, digits: int = 3) -> str:
     """*value* with so many significant digits, never in exponents, whole digits kept: 1234.5 → '1234'."""
     if value == 0:
         return "0"
+    if not math.isfinite(value):
+        return str(value)
     exponent = int(f"{value:.{digits - 1}e}".partition("e")[2])
     return f"{value:.{max(0, digits - 1 - exponent)}f}"

@@ -1,6 +1,7 @@
 """`placebench load`: a headless locust run against a service, the search for its capacity, and the lost-write check."""
 
 import os
+import re
 import shutil
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator
@@ -262,7 +263,7 @@ def _bind(arguments: Namespace) -> str:
     if arguments.expect_workers is None and arguments.hosts is None:
         raise LoadError("--bind without --expect-workers or --hosts: nothing listens there")
     host, _, port = arguments.bind.rpartition(":")
-    if not host or not port.isdecimal() or not 0 < int(port) <= _LAST_PORT:
+    if not host or not re.fullmatch("[0-9]{1,5}", port) or not 0 < int(port) <= _LAST_PORT:
         raise LoadError(f"--bind {arguments.bind!r}: expected an address of this machine and a port, as 10.0.0.5:5557")
     return str(arguments.bind)
 

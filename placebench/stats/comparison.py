@@ -5,6 +5,7 @@ The main function is `compare_blocks`.
 
 import math
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from statistics import fmean, median
 from typing import Any
@@ -124,7 +125,8 @@ def compare_blocks(
     """Compare two variants by *metric* (cpu_s, wall_s or pss_bytes); too few replicates are a verdict, not an error.
 
     sequential: for replicates that may have stopped at any moment, on account of what they showed.
-    Raises KeyError for a metric that does not exist.
+    confidence: above 0.5 and below 1. Raises KeyError for a metric that does not exist, ValueError for another
+    confidence.
     """
     kept, rule = list(blocks), METRICS[metric]
     reduced = reduce_blocks(kept, baseline, variant, rule)
@@ -132,8 +134,10 @@ def compare_blocks(
         baseline, variant, metric, reduced, margin=rule.margin, confidence=confidence, sequential=sequential
     )
     if made.low is not None:
-        level = hodges_lehmann([math.log(after) for _, after in reduced.levels], confidence=confidence)
-        return replace(made, variant_low=math.exp(level.low), variant_high=math.exp(level.high))
+        with suppress(TooFewReplicatesError):  # a sequential interval may be there earlier
+            level = hodges_lehmann([math.log(after) for _, after in reduced.levels], confidence=confidence)
+            return replace(made, variant_low=math.exp(level.low), variant_high=math.exp(level.high))
+        return made
     return replace(made, reason=f"not measured: {metric}") if not made.measured and valid_replicates(kept) else made
 
 
@@ -202,6 +206,8 @@ def _compare_reduced(
     middle: Callable[[Iterable[float]], float] = median,
     sequential: bool = False,
 ) -> Comparison:
+    if not 0.5 < confidence < 1:  # equivalence is tested at 2 · confidence − 1
+        raise ValueError(f"confidence {confidence}: expected more than 0.5 and less than 1, such as 0.95")
     log_ratios = reduced.log_ratios
     method = sequential_interval if sequential else hodges_lehmann
     interval, verdict, reason = _judge(log_ratios, margin, confidence, method)

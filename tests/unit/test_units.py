@@ -1,5 +1,7 @@
 """Numbers for eyes."""
 
+import math
+
 import pytest
 
 from placebench import units
@@ -64,7 +66,16 @@ def test_a_ratio_reads_as_a_signed_change(ratio: float, text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "text"), [(1234.5, "1234"), (12.345, "12.3"), (0.01234, "0.0123"), (0, "0"), (-3.14159, "-3.14")]
+    ("value", "text"),
+    [
+        (1234.5, "1234"),
+        (12.345, "12.3"),
+        (0.01234, "0.0123"),
+        (0, "0"),
+        (-3.14159, "-3.14"),
+        (math.nan, "nan"),
+        (-math.inf, "-inf"),
+    ],
 )
 def test_significant_digits_without_exponents(value: float, text: str) -> None:
     """Three digits that say something; whole digits are kept."""

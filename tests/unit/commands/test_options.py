@@ -14,6 +14,8 @@ from placebench.commands import options
     ("read", "text", "value"),
     [
         (options.whole(1, 5), "5", 5),
+        (options.wholes(1, 40), "10,1,10", [1, 10]),
+        (options.seconds, "1.5e1", 15.0),
         (options.whole(-(2**63), 2**63 - 1), "-9223372036854775808", -(2**63)),
         (options.number(0, 1), "0", 0.0),
         (options.seconds, "0.5", 0.5),
@@ -32,6 +34,14 @@ def test_what_is_in_range_is_taken(read: Callable[[str], Any], text: str, value:
     ("read", "text", "told"),
     [
         (options.whole(1, 5), "6", "expected a whole number from 1 to 5, saw '6'"),
+        (options.whole(1, 50), "1_0", "expected a whole number from 1 to 50, saw '1_0'"),
+        (options.whole(1, 5), " 5", "expected a whole number from 1 to 5, saw ' 5'"),
+        (options.whole(1, 5), "٣", "expected a whole number from 1 to 5, saw '٣'"),
+        (options.whole(1, 5), "", "expected a whole number from 1 to 5, saw ''"),
+        (options.wholes(1, 40), "1,1_0", "expected a whole number from 1 to 40, saw '1_0'"),
+        (options.wholes(1, 40), "1,", "expected a whole number from 1 to 40, saw ''"),
+        (options.seconds, "1_0", "expected a number above 0 and up to 604800, saw '1_0'"),
+        (options.seconds, "٣", "expected a number above 0 and up to 604800, saw '٣'"),
         (options.whole(1, 5), "1.0", "expected a whole number from 1 to 5, saw '1.0'"),
         (options.whole(1, 5), "1" * 5000, f"expected a whole number from 1 to 5, saw '{'1' * 60} …'"),
         (options.seconds, "0", "expected a number above 0 and up to 604800, saw '0'"),

@@ -57,6 +57,26 @@ def run(log_ratios: Iterable[float]) -> list[FakeBlock]:
     ]
 
 
+@pytest.mark.parametrize("sequential", [False, True])
+@pytest.mark.parametrize("confidence", [0.51, 0.75, 0.95, 0.999])
+def test_few_replicates_are_a_verdict_at_every_confidence(sequential: bool, confidence: float) -> None:
+    """From none to nine, alike or different: there is a comparison, and a variant's interval with six of them."""
+    for number in range(10):
+        for log_ratio in (0.0, math.log(0.5)):
+            blocks = run([log_ratio + 0.001 * each for each in range(number)])
+            made = compare_blocks(blocks, "naive", "tuned", "cpu_s", confidence=confidence, sequential=sequential)
+
+            assert made.replicates == number
+            assert made.variant_low is None or number >= 6
+
+
+@pytest.mark.parametrize("confidence", [-1.0, 0.0, 0.45, 0.5, 1.0, math.nan])
+def test_a_confidence_that_cannot_be(confidence: float) -> None:
+    """Equivalence needs more than 0.5; the line says what was expected."""
+    with pytest.raises(ValueError, match=r"expected more than 0\.5 and less than 1"):
+        compare_blocks(run([0.0] * 6), "naive", "tuned", "cpu_s", confidence=confidence)
+
+
 def test_a_linear_drift_weighs_on_both_variants_alike() -> None:
     """CPU that climbs 1 2 3 4 through a round of identical variants leaves a log ratio of 0."""
     blocks = round_(0, 0, walls=[1, 1, 1, 1], cpus=[1, 2, 3, 4])

@@ -8,19 +8,23 @@ from placebench.commands.lab.study import REPLICATES, add_study_options, is_quic
 from placebench.errors import PlacebenchError
 
 _TOPOLOGIES = ("bare-metal", "flat-hosts")
-_SCHEDULERS = "1,2,5,10,20,40"
-_QUICK_SCHEDULERS = "1,10"
+_SCHEDULERS, _QUICK_SCHEDULERS = [1, 2, 5, 10, 20, 40], [1, 10]
 _CLAIMS, _QUICK_CLAIMS = 80, 20
 _TREES, _QUICK_TREES = 200, 50
 _MOST_SCHEDULERS = 40
 
 
+def _listed(numbers: list[int]) -> str:
+    return ",".join(map(str, numbers))
+
+
 def _configure(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--schedulers",
+        type=options.wholes(1, _MOST_SCHEDULERS),
         metavar="N,N",
-        help=f"numbers of schedulers, up to {_MOST_SCHEDULERS} (default: {_SCHEDULERS}; --preset quick: "
-        f"{_QUICK_SCHEDULERS})",
+        help=f"numbers of schedulers, up to {_MOST_SCHEDULERS} (default: {_listed(_SCHEDULERS)}; --preset quick: "
+        f"{_listed(_QUICK_SCHEDULERS)})",
     )
     parser.add_argument(
         "--claims",
@@ -47,16 +51,9 @@ def _run(arguments: Namespace) -> int:
     claims = arguments.claims or (_QUICK_CLAIMS if quick else _CLAIMS)
     if claims > trees:
         raise PlacebenchError(f"{claims} claims on {trees} hosts for one instance each: give --trees {claims} or more")
-    study = HerdStudy(placement, topologies, _schedulers(arguments.schedulers, quick=quick), claims)
+    schedulers = arguments.schedulers or (_QUICK_SCHEDULERS if quick else _SCHEDULERS)
+    study = HerdStudy(placement, topologies, schedulers, claims)
     return run_study(arguments, topologies[0], study.spec(repeats=arguments.replicates or REPLICATES))
-
-
-def _schedulers(given: str | None, *, quick: bool) -> list[int]:
-    text = given or (_QUICK_SCHEDULERS if quick else _SCHEDULERS)
-    numbers = sorted({int(each) if each.isdecimal() else 0 for each in text.split(",")})
-    if numbers[0] < 1 or numbers[-1] > _MOST_SCHEDULERS:
-        raise PlacebenchError(f"--schedulers {text!r}: expected whole numbers from 1 to {_MOST_SCHEDULERS}, as 1,10")
-    return numbers
 
 
 COMMANDS = {"lab study herd": Command(_configure, _run, "herd")}

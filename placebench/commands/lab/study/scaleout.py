@@ -64,7 +64,7 @@ def _run(arguments: Namespace) -> int:
 
 def _sizes(arguments: Namespace) -> tuple[tuple[int, int], ...]:
     given = arguments.sizes or (_QUICK_SIZES if is_quick(arguments) else _SIZES)
-    found = [re.fullmatch(r"(\d{1,2})x(\d{1,2})", part) for part in given.split(",")]
+    found = [re.fullmatch(r"([0-9]{1,2})x([0-9]{1,2})", part) for part in given.split(",")]
     sizes = tuple(dict.fromkeys((int(each[1]), int(each[2])) for each in found if each))
     if not all(found) or not all(0 < hosts <= _MOST and replicas <= _MOST for hosts, replicas in sizes):
         raise PlacebenchError(

@@ -83,7 +83,8 @@ def _run(arguments: Namespace) -> int:
 def _mixes(arguments: Namespace) -> tuple[tuple[int, int, str], ...]:
     if arguments.mixes is None:
         return tuple((*mix, "uwsgi") for mix in default_mixes(os.cpu_count() or 1, quick=is_quick(arguments)))
-    found = [re.fullmatch(r"(\d+)x(\d+)(?:@(uwsgi|uvicorn|granian))?", part) for part in arguments.mixes.split(",")]
+    mix = r"([0-9]{1,4})x([0-9]{1,4})(?:@(uwsgi|uvicorn|granian))?"
+    found = [re.fullmatch(mix, part) for part in arguments.mixes.split(",")]
     mixes = tuple(dict.fromkeys((int(each[1]), int(each[2]), each[3] or "uwsgi") for each in found if each))
     if not all(found) or not all(0 < processes * threads <= _MOST for processes, threads, _ in mixes):
         raise PlacebenchError(

@@ -1,0 +1,60 @@
+"""What a client keeps from one response to the next: cookies as RFC 6265 reads them, on literal headers."""
+
+import pytest
+
+from placebench.http_session import Session
+
+
+def cookies(*headers: str) -> str:
+    """The Cookie header after responses with these Set-Cookie headers."""
+    session = Session()
+    session.keep_cookies(("Set-Cookie", each) for each in headers)
+    return session.headers("GET").get("Cookie", "")
+
+
+@pytest.mark.parametrize(
+    ("header", "sent"),
+    [
+        ("sid=abc; Path=/; HttpOnly", "sid=abc"),
+        ('sid={"u":1}; Path=/', 'sid={"u":1}'),
+        ('sid="a b"', 'sid="a b"'),
+        ("sid=a=b==; Secure", "sid=a=b=="),
+        ("  sid\t=  abc  ;Path=/", "sid=abc"),
+        ("sid=a,b/c:d@e", "sid=a,b/c:d@e"),
+        ("sid[0]=x", "sid[0]=x"),
+        ("sid=", "sid="),
+        ("sid=é", "sid=é"),
+        ("sid=abc; Expires=Wed, 09 Jun 2150 10:18:14 GMT", "sid=abc"),
+        ("sid=abc; Max-Age=3600; Expires=Thu, 01 Jan 1970 00:00:00 GMT", "sid=abc"),
+        ("sid=abc; max-age=soon", "sid=abc"),
+        ("sid=abc; Expires=tomorrow", "sid=abc"),
+        ("sid", ""),
+        ("=abc", ""),
+        ("", ""),
+    ],
+)
+def test_a_cookie_is_sent_back_as_it_came(header: str, sent: str) -> None:
+    """Whatever its value holds but a semicolon; what has no name is no cookie."""
+    assert cookies(header) == sent
+
+
+@pytest.mark.parametrize(
+    "deletion",
+    [
+        "sid=deleted; expires=Thu, 01-Jan-1970 00:00:01 GMT; path=/",
+        "sid=; Expires=Thu, 01 Jan 1970 00:00:00 GMT",
+        "sid=x; EXPIRES=Sun Nov  6 08:49:37 1994",
+        "sid=x; expires=Sunday, 06-Nov-94 08:49:37 GMT",
+        'sid=""; Max-Age=0',
+        "sid=x; Max-Age=-1; Expires=Wed, 09 Jun 2150 10:18:14 GMT",
+        "sid=x; Max-Age=00",
+    ],
+)
+def test_a_cookie_is_deleted_by_its_age_or_its_date(deletion: str) -> None:
+    """In the three forms of a date that HTTP knows; another cookie stays."""
+    assert cookies("sid=abc", "other=1", deletion) == "other=1"
+
+
+def test_a_cookie_is_replaced() -> None:
+    """By the newest of its name."""
+    assert cookies("sid=1", "b=2", "sid=3") == "b=2; sid=3"
