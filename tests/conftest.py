@@ -32,9 +32,10 @@ def server() -> Iterator[Server]:
 
 @pytest.fixture
 def database_url(server: Server) -> Iterator[str]:
-    """The URL of a fresh empty database, dropped after the test with whoever is still connected to it."""
+    """The URL of a fresh empty database as a superuser, dropped after the test with whoever is still connected."""
     name = f"placebench_test_{next(_numbers)}"
-    yield server.create_database(name)
+    server.create_database(name)
+    yield server.admin_url(name)
     server.drop_database(name)
 
 

@@ -208,7 +208,7 @@ def _data(
         first_given(arguments.seed, plan.seed, options.SEED),
     )
     on_mariadb = plan.database == "mariadb"
-    own = [name for name in ("setup", "template_db", "may_change") if getattr(plan, name)]
+    own = [name for name in ("setup", "template_db", "may_change", "superuser") if getattr(plan, name)]
     own += ["database"] if plan.database in ("sqlite", "none") else []
     given = [name for name, value in {"topology": topology, **size}.items() if value is not None]
     of_reference = [each.name for each in variants if each.speaks_placement]
@@ -229,6 +229,7 @@ def _data(
             python=str(folder / app.python) if app and app.python else None,
             variables=app.env if app else {},
             may_change=plan.may_change,
+            superuser=plan.superuser,
         )
         return data, ""
     found = find_topology(topology or options.TOPOLOGY, seed=seed, **size)

@@ -172,7 +172,10 @@ class CompareRun:
         client = {"client": self._settings.machine.to_json()} if self._settings.machine else {}
         self._run.record_environment(receipt=receipt, manifest={**manifest(url), **client})
         if unchecked := receipt.get("unchecked_tables"):
-            self._run.note(f"changes to {', '.join(unchecked)} will not be noticed: too many rows to digest")
+            why = "too many rows to digest, or row-level security that binds their owner"
+            self._run.note(f"changes to {', '.join(unchecked)} will not be noticed: {why}")
+        if missing := receipt.get("not_restored"):
+            self._run.note(f"not in the copies, which no superuser restores: {'; '.join(missing)}")
         return PreparedVariants(
             variants=tuple(each.with_server(urls[each.name]) for each in variants),
             databases=urls,

@@ -109,7 +109,8 @@ def open_statistics(server: Server, database: str) -> Iterator[Statistics | None
     CREATE EXTENSION pg_stat_statements; reading it is one round trip. None on a server that has it not, or does not let
     our role see it.
     """
-    engine = create_engine(server.create_database(database), poolclass=NullPool, isolation_level="AUTOCOMMIT")
+    server.create_database(database)
+    engine = create_engine(server.admin_url(database), poolclass=NullPool, isolation_level="AUTOCOMMIT")
     with engine.connect() as connection:
         yield Statistics(connection) if _available(connection) else None
     server.drop_database(database)

@@ -8,13 +8,12 @@ copy (`placebench.experiment.databases`).
 import os
 import shlex
 import sqlite3
-import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, ClassVar, Literal, Protocol
 from urllib.parse import quote
 
 from sqlalchemy import make_url
@@ -26,6 +25,7 @@ from placebench.measure.table_contents import TableContents, read_tables
 from placebench.runtime.postgres import normalise_url
 from placebench.runtime.postgres.binaries import find_binaries
 from placebench.runtime.postgres.connection import describe
+from placebench.runtime.postgres.dump import libpq_variables, restore_dump, write_dump
 from placebench.runtime.supervisor import ChildLog, ChildSpec, start_child
 from placebench.seeding import data_digest, seed
 from placebench.topology import Topology
@@ -40,10 +40,15 @@ class DataSetup(DataDescription, Protocol):
     def database(self) -> DatabaseKind:
         """Where the data lies."""
 
-    def fill(self, url: str, folder: Path) -> dict[str, Any]:
+    @property
+    def superuser(self) -> bool:
+        """Whether the variants connect to PostgreSQL as a superuser, where we have one."""
+
+    def fill(self, url: str, folder: Path, admin_url: str = "") -> dict[str, Any]:
         """Fill the empty database at *url* and return the receipt, which holds the digest of the data.
 
-        folder: of the run, for logs and for what a resumed run needs.
+        folder: of the run, for logs and for what a resumed run needs. admin_url: the same PostgreSQL database as the
+        role that placebench has on the server.
         """
 
     def contents(self, url: str) -> TableContents:
@@ -56,6 +61,7 @@ class TopologyData:
 
     topology: Topology
     database: DatabaseKind = "postgresql"
+    superuser: ClassVar[bool] = False
 
     @property
     def title(self) -> str:
@@ -72,7 +78,7 @@ class TopologyData:
         """The topology's own."""
         return self.topology.seed
 
-    def fill(self, url: str, folder: Path) -> dict[str, Any]:  # noqa: ARG002
+    def fill(self, url: str, folder: Path, admin_url: str = "") -> dict[str, Any]:  # noqa: ARG002
         """Seed it."""
         return seed(self.topology, url, loader="copy" if self.database == "postgresql" else "sql").to_json()
 
@@ -98,6 +104,8 @@ class OwnData:
     """Of the command, such as those of the application."""
     may_change: tuple[str, ...] = ()
     """Tables that requests may change."""
+    superuser: bool = False
+    """Whether the commands and the application connect as a superuser; a template is restored without."""
     trees: int = 0
 
     @property
@@ -109,27 +117,29 @@ class OwnData:
             self.database, "made by the application"
         )
 
-    def fill(self, url: str, folder: Path) -> dict[str, Any]:
+    def fill(self, url: str, folder: Path, admin_url: str = "") -> dict[str, Any]:
         """Copy the template and run the command; a run that is resumed gets the data that it began with.
 
         Raises DatabaseError for a template that cannot be copied, PlacebenchError for a command that fails.
         """
-        kept = folder / "data.dump"
+        kept, used, missing = folder / "data.dump", admin_url if self.superuser else url, list[str]()
         if self.database == "none":
             self._run_command(url, folder)
         elif kept.is_file():
-            _restore(kept, url)
+            missing = _restore(kept, url, admin_url)
         elif self.template or self.command:
             partial = kept.with_name(f"{kept.name}.partial")
             if self.template:
                 _dump(self.template, partial)
-                _restore(partial, url)
+                missing = _restore(partial, url, admin_url)
             if self.command:
-                self._run_command(url, folder)
-                _dump(url, partial)
+                self._run_command(used, folder)
+                _dump(admin_url or url, partial)  # who owns a table may be bound by its policies
             partial.replace(kept)
-        found = self.contents(url)
+        found = self.contents(used)
         receipt = {"tables": len(found.digests), "rows": found.rows, "unchecked_tables": list(found.unchecked)}
+        if missing:
+            receipt["not_restored"] = missing
         return {**receipt, "digest": found.digest} if found.digests else receipt
 
     def _run_command(self, url: str, folder: Path) -> None:
@@ -152,7 +162,7 @@ def database_variables(url: str) -> dict[str, str]:
     """Return DATABASE_URL, and for PostgreSQL the variables that psql and pg_restore read; nothing for no database."""
     if not url:
         return {}
-    return {"DATABASE_URL": url, **(_libpq_variables(url) if url.startswith("postgres") else {})}
+    return {"DATABASE_URL": url, **(libpq_variables(url) if url.startswith("postgres") else {})}
 
 
 def search_path(python: str | None) -> str:
@@ -229,50 +239,22 @@ def _shown(template: str) -> str:
     return str(make_url(template).database) if template.startswith("sqlite") else describe(template)
 
 
-def _libpq_variables(url: str) -> dict[str, str]:
-    parts = make_url(url)
-    given = {
-        "PGHOST": parts.query.get("host", parts.host),
-        "PGPORT": parts.query.get("port", parts.port),
-        "PGUSER": parts.username,
-        "PGPASSWORD": parts.password,
-        "PGDATABASE": parts.database,
-    }
-    return {name: str(value) for name, value in given.items() if value is not None}
-
-
 def _dump(url: str, target: Path) -> None:
     """Write what the database at *url* holds into a file; the database is only read."""
-    if url.startswith("sqlite"):
-        source = Path(str(make_url(url).database))
-        if not source.is_file():
-            raise DatabaseError(f"no SQLite database {source}: expected a file")
-        with suppress(FileNotFoundError):
-            target.unlink()
-        copy_sqlite(source, target)
+    if not url.startswith("sqlite"):
+        write_dump(url, target)
         return
-    options = ["--format=custom", "--compress=1", "--no-owner", "--no-privileges", f"--file={target}"]
-    _run_client("pg_dump", options, url, {"PGOPTIONS": "-c default_transaction_read_only=on"})
+    source = Path(str(make_url(url).database))
+    if not source.is_file():
+        raise DatabaseError(f"no SQLite database {source}: expected a file")
+    with suppress(FileNotFoundError):
+        target.unlink()
+    copy_sqlite(source, target)
 
 
-def _restore(dump: Path, url: str) -> None:
-    """Fill the empty database at *url* with what `_dump` wrote."""
-    if url.startswith("sqlite"):
-        copy_sqlite(dump, Path(str(make_url(url).database)))
-        return
-    database = str(make_url(url).database)
-    options = ["--no-owner", "--no-privileges", "--exit-on-error", f"--dbname={database}", str(dump)]
-    _run_client("pg_restore", options, url, {})
-
-
-def _run_client(name: str, options: Sequence[str], url: str, variables: Mapping[str, str]) -> None:
-    """Run a client program of PostgreSQL; raises DatabaseError with the first line that it printed."""
-    program = find_binaries().program(name)
-    environment = {**os.environ, **_libpq_variables(normalise_url(url)), **variables}
-    try:
-        ended = subprocess.run([program, *options], env=environment, capture_output=True, text=True, check=False)
-    except OSError as error:
-        raise DatabaseError(f"{program}: {error.strerror}: install the client programs of PostgreSQL") from error
-    if ended.returncode:
-        said = " ".join(ended.stderr.split()) or f"exit code {ended.returncode}"
-        raise DatabaseError(f"{describe(url)} cannot be copied: {said[:500]}")
+def _restore(dump: Path, url: str, admin_url: str) -> list[str]:
+    """Fill the empty database at *url* with what `_dump` wrote; returns what may be missing and is."""
+    if not url.startswith("sqlite"):
+        return restore_dump(dump, url, admin_url)
+    copy_sqlite(dump, Path(str(make_url(url).database)))
+    return []

@@ -54,15 +54,19 @@ class ScratchData:
     def url(self) -> str:
         """The URL of the filled database; nobody may be connected to it while it is copied."""
         if "" not in self._made:
-            self._made[""] = self.server.create_database(self._prefix)
-            self.receipt = self._data.fill(self._made[""], self._folder)
+            owned = self.server.create_database(self._prefix)
+            admin = self.server.admin_url(self._prefix)
+            self.receipt = self._data.fill(owned, self._folder, admin)
+            self._made[""] = admin if self._data.superuser else owned
         return self._made[""]
 
     def copy(self, name: str, revisions: tuple[str, ...] = ()) -> str:
         """Return the URL of the copy *name* of the filled database, at these optional revisions."""
         if name not in self._made:
             assert self.url
-            self._made[name] = self.server.create_database(f"{self._prefix}_{len(self._made)}", self._prefix)
+            label = f"{self._prefix}_{len(self._made)}"
+            owned = self.server.create_database(label, self._prefix)
+            self._made[name] = self.server.admin_url(label) if self._data.superuser else owned
             if revisions:
                 migrate_options(self._made[name], revisions)
         return self._made[name]

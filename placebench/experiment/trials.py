@@ -69,6 +69,8 @@ class Experiment:
     database: DatabaseKind | None = None
     may_change: tuple[str, ...] = ()
     """Tables of one's own data that requests may change."""
+    superuser: bool = False
+    """Whether the application connects to its database as a superuser."""
     tables: VariantTables = field(default_factory=VariantTables)
     """What the names of the variants mean."""
     folder: Path = Path()
@@ -133,7 +135,7 @@ def _further(step: Optimization) -> Iterator[Trial]:
 
 _METRICS = (*METRICS, *COUNTED)
 _DATA = ("topology", "trees", "seed", "replicates", "rounds", "utilization")
-OWN_DATA = ("setup", "template_db", "database", "may_change")
+OWN_DATA = ("setup", "template_db", "database", "may_change", "superuser")
 _STEPS = {each.name: each for each in CATALOGUE}
 
 
@@ -167,6 +169,7 @@ class _File(WorkloadKeys, frozen=True, forbid_unknown_fields=True, kw_only=True)
     template_db: str | None = None
     database: DatabaseKind | None = None
     may_change: tuple[str, ...] = ()
+    superuser: bool = False
 
 
 def experiment_named(name: str, *, everywhere: str = "") -> Experiment:

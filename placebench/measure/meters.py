@@ -72,10 +72,11 @@ def inspect_backends(database_url: str) -> Backends | str:
         return "the database is on another machine"
     with open_connection(database_url) as connection:
         found = connection.execute(text(_BACKENDS), {"ours": APPLICATION_NAME}).one()
-    pids = [*found.clients, *found.io_workers]
+    io_workers = [pid for pid in found.io_workers if b"io worker" in _command_line(pid)]
+    pids = [*found.clients, *io_workers]
     if not all(is_postgresql(pid) for pid in pids):
         return "the database is in a container of its own, whose processes are not to be seen from here"
-    return _why_incomplete(found) or Backends(read_cpu_by_pid(pids), found.sessions)
+    return _why_incomplete(found, io_workers) or Backends(read_cpu_by_pid(pids), found.sessions)
 
 
 def _inspect_mariadb(database_url: str) -> Backends | str:
@@ -101,22 +102,24 @@ def read_backends(database_url: str) -> Backends | None:
 _BACKENDS = """
 SELECT current_setting('max_parallel_workers_per_gather')::int AS parallel_workers,
        coalesce(current_setting('io_method', true), 'sync') AS io_method,
-       ARRAY(SELECT pid FROM pg_stat_activity WHERE backend_type = 'io worker') AS io_workers,
+       ARRAY(SELECT pid FROM pg_stat_activity
+             WHERE datid IS NULL AND coalesce(backend_type, 'io worker') = 'io worker') AS io_workers,
        ARRAY(SELECT pid FROM pg_stat_activity WHERE datname = current_database()
              AND backend_type = 'client backend' AND application_name <> :ours) AS clients,
        (SELECT (to_jsonb(counted) ->> 'sessions')::bigint FROM pg_stat_database AS counted
         WHERE datname = current_database() AND current_setting('server_version_num')::int >= 150000) AS sessions
 """
 """Settings are those that hold in this database for this role, as its backends have them. The workers of
-io_method=worker (PostgreSQL 18) serve every database; they are counted, for one variant works at a time."""
+io_method=worker (PostgreSQL 18) serve every database; they are counted, for one variant works at a time. A role
+without pg_read_all_stats sees no backend_type of theirs: the system tells which of the processes they are."""
 
 
-def _why_incomplete(found: Row[Any]) -> str:
+def _why_incomplete(found: Row[Any], io_workers: list[int]) -> str:
     """Which work is done where nobody can see for whom; empty where there is none."""
     if found.parallel_workers:
         return f"max_parallel_workers_per_gather is {found.parallel_workers}: parallel workers come and go unseen"
-    if found.io_method == "worker" and not found.io_workers:
-        return "io_method is worker, and the role may not see the workers: GRANT pg_read_all_stats to it"
+    if found.io_method == "worker" and not io_workers:
+        return "io_method is worker, and none of the workers is to be seen from here"
     if found.io_method not in ("sync", "worker"):
         return f"io_method is {found.io_method}: the kernel works for the backends"
     return ""
@@ -124,10 +127,14 @@ def _why_incomplete(found: Row[Any]) -> str:
 
 def is_postgresql(pid: int) -> bool:
     """Whether a process of ours has this pid: a server in a container of its own names pids that others have here."""
+    return b"postgres" in _command_line(pid)
+
+
+def _command_line(pid: int) -> bytes:
     try:
-        return b"postgres" in (_PROC / str(pid) / "cmdline").read_bytes()
+        return (_PROC / str(pid) / "cmdline").read_bytes()
     except (FileNotFoundError, ProcessLookupError):
-        return False
+        return b""
 
 
 class ServerMeter:

@@ -32,6 +32,11 @@ sys.stdin.read()
 """
 
 
+def roles(server: Server, of_run: str) -> list[object]:
+    """The role of a run's databases, while it is there."""
+    return run(server.url, f"SELECT rolname FROM pg_roles WHERE rolname = 'placebench_{of_run}'")
+
+
 def states(server: Server, of_run: str) -> list[str]:
     """The states of a run's databases, as a stranger sees them."""
     with open_connection(server.url) as connection:
@@ -150,6 +155,47 @@ def test_a_finished_database_takes_any_number_of_connections(named: Server) -> N
     assert run(url, "SELECT datconnlimit FROM pg_database WHERE datname = current_database()") == [-1]
 
 
+def test_databases_belong_to_a_role_without_rights_that_goes_with_them(server: Server) -> None:
+    """It can log in, owns what the run made and a copy of that, and may nothing else; its password is in no log."""
+    with open_server(server.url) as own:
+        url = own.create_database("placebench_shop")
+        run(url, "CREATE TABLE orders AS SELECT 7 AS number")
+        copy = own.create_database("placebench_copy", template="placebench_shop")
+        rights = "rolsuper OR rolcreatedb OR rolcreaterole OR rolreplication OR rolbypassrls"
+        role = make_url(url).username
+
+        assert roles(server, own.run) == [role]
+        assert run(url, f"SELECT {rights} FROM pg_roles WHERE rolname = current_user") == [False]
+        assert run(copy, "INSERT INTO orders VALUES (8)", "SELECT sum(number) FROM orders") == [15]
+        assert make_url(own.admin_url("placebench_copy")).username == make_url(server.url).username
+        (stored,) = run(server.url, f"SELECT rolpassword FROM pg_authid WHERE rolname = '{role}'")
+        assert str(stored).startswith("SCRAM-SHA-256$")
+    assert roles(server, own.run) == []
+
+
+def test_a_role_of_somebody_else_stays(server: Server) -> None:
+    """A name like ours is not enough: without the mark of a run that is gone, a role is never dropped."""
+    run(server.url, "CREATE ROLE placebench_0123456789abcdef", "COMMENT ON ROLE placebench_0123456789abcdef IS 'mine'")
+    try:
+        assert clean(server, "--yes") == 0
+        assert roles(server, "0123456789abcdef") == ["placebench_0123456789abcdef"]
+    finally:
+        run(server.url, "DROP ROLE placebench_0123456789abcdef")
+
+
+def test_a_server_that_refuses_the_new_role_is_told(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The line says which role has to log in, and what else helps; neither it nor a database is left."""
+    monkeypatch.setattr("placebench.runtime.postgres.scratch._scram_verifier", lambda *_: "x")
+    before = run(server.url, "SELECT datname FROM pg_database ORDER BY 1")
+    with open_server(server.url) as own:
+        expected = rf"belong to the role placebench_{own.run}, which cannot log in: .*let pg_hba.conf accept it"
+        with pytest.raises(DatabaseError, match=expected):
+            own.create_database("placebench_shop")
+
+    assert roles(server, own.run) == []
+    assert run(server.url, "SELECT datname FROM pg_database ORDER BY 1") == before
+
+
 def test_marks_of_somebody_else() -> None:
     """No comment, another comment, one of a later version, and our own on a database that was renamed are none."""
     mark = Mark.of("0123456789abcdef", "placebench_shop_0123456789abcdef_0")
@@ -178,6 +224,7 @@ def test_what_a_killed_run_left_is_listed_and_dropped_when_told(
     codes.append(clean(server, "--yes", "--json"))
     document = json.loads(capsys.readouterr().out)
 
+    assert (roles(server, of_run), len(roles(server, named.run))) == ([], 1)
     assert codes == [0, 0, 0]
     assert [line.split()[:2] for line in listed if database in line] == [["left", database]]
     assert [line.split()[:3] for line in looked_at if database in line] == [["in", "use", database]]

@@ -55,9 +55,9 @@ def test_a_fresh_database_is_empty_and_usable(database_url: str) -> None:
 def test_a_database_can_be_a_copy(server: Server, database_url: str) -> None:
     """Rows of the template are in the copy, and stay there when the template changes."""
     run(database_url, "CREATE TABLE flavour AS SELECT 'vanilla' AS name")
-    copy = server.create_database("placebench_test_copy", template=str(make_url(database_url).database))
+    server.create_database("placebench_test_copy", template=str(make_url(database_url).database))
     run(database_url, "DROP TABLE flavour")
-    copied = run(copy, "SELECT name FROM flavour")
+    copied = run(server.admin_url("placebench_test_copy"), "SELECT name FROM flavour")
     server.drop_database("placebench_test_copy")
 
     assert copied == ["vanilla"]
@@ -184,7 +184,7 @@ def test_a_database_that_stays_behind_is_named(named: Server) -> None:
     name = make_url(named.create_database(NAME)).database
     run(named.url, f"ALTER DATABASE {name} IS_TEMPLATE true")
     try:
-        with pytest.raises(DatabaseError, match=rf"drop by hand .*\({name}\): .*cannot drop a template database"):
+        with pytest.raises(DatabaseError, match=rf"drop by hand .*\({name}, \w+\): .*cannot drop a template database"):
             named.stop()
     finally:
         run(named.url, f"ALTER DATABASE {name} IS_TEMPLATE false")

@@ -145,6 +145,12 @@ def with_database(url: str, name: str) -> str:
     return make_url(url).set(database=name).render_as_string(hide_password=False)
 
 
+def as_role(url: str, name: str, password: str) -> str:
+    """The URL of the same database for another role."""
+    parsed = make_url(url).difference_update_query(["user", "password", "passfile"])
+    return parsed.set(username=name, password=password).render_as_string(hide_password=False)
+
+
 def _parse(url: str) -> URL:
     try:
         parsed = make_url(url.strip())

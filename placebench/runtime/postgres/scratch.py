@@ -2,16 +2,21 @@
 
 The mark is a comment on the database (`Mark`). Comments on databases are in a catalog that all databases share: every
 role can read them without connecting, and a copy does not inherit them. `scratch_databases`
-lists what carries a mark. That a run lives is said by an advisory lock (`RunLock`).
+lists what carries a mark. That a run lives is said by an advisory lock (`RunLock`). Where our role is a superuser the
+databases belong to a role of the run (`Owner`), which carries a mark too and goes after the last of them.
 """
 
+import hashlib
+import hmac
 import json
 import os
 import platform
 import re
+import secrets
 import threading
+from base64 import b64encode
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from typing import Literal, Self
 
@@ -30,6 +35,7 @@ database is known whose creator was killed between the two.
 """
 _State = Literal["running", "in use", "left"]
 _SAID = "scratch database of placebench, dropped at the end of its run: "
+_OWNER_SAID = "owner of scratch databases of placebench, dropped after them: "
 _SUFFIX = re.compile(r"_([0-9a-f]{16})_\d+$")
 _PING_S = 5.0
 _AGAIN_AFTER_S = 1.0
@@ -55,17 +61,25 @@ class Mark:
         return cls(run, database, platform.node(), os.getpid(), datetime.now(UTC).isoformat(timespec="seconds"))
 
     @classmethod
-    def read(cls, comment: str | None) -> Self | None:
+    def read(cls, comment: str | None, said: str = _SAID) -> Self | None:
         """The mark that *comment* is; None for any other comment."""
-        if not (comment or "").startswith(_SAID):
+        if not (comment or "").startswith(said):
             return None
         with suppress(ValueError, TypeError):
-            return cls(**json.loads((comment or "").removeprefix(_SAID)))
+            return cls(**json.loads((comment or "").removeprefix(said)))
         return None
 
-    def comment(self) -> str:
+    def comment(self, said: str = _SAID) -> str:
         """The comment that `read` reads."""
-        return _SAID + json.dumps(asdict(self))
+        return said + json.dumps(asdict(self))
+
+
+@dataclass(frozen=True)
+class Owner:
+    """The role that owns the databases of one run: no superuser, so that nothing in them runs programs."""
+
+    name: str
+    password: str = field(repr=False)
 
 
 @dataclass(frozen=True)
@@ -98,14 +112,7 @@ def scratch_databases(connection: Connection) -> list[ScratchDatabase]:
         )
     ).all()
     # After the databases, not before: a run has its lock before its first database.
-    alive = set(
-        connection.scalars(
-            text(
-                "SELECT lpad(to_hex(classid::bigint), 8, '0') || lpad(to_hex(objid::bigint), 8, '0')"
-                " FROM pg_locks WHERE locktype = 'advisory' AND objsubid = 1 AND granted"
-            )
-        )
-    )
+    alive = _living_runs(connection)
     found = []
     for name, limit, comment, connected_to in rows:
         mark = Mark.read(comment)
@@ -113,6 +120,18 @@ def scratch_databases(connection: Connection) -> list[ScratchDatabase]:
             state: _State = "running" if run in alive else "in use" if connected_to else "left"
             found.append(ScratchDatabase(name, run, mark, state))
     return found
+
+
+def _living_runs(connection: Connection) -> set[str]:
+    """The runs that hold their advisory lock."""
+    return set(
+        connection.scalars(
+            text(
+                "SELECT lpad(to_hex(classid::bigint), 8, '0') || lpad(to_hex(objid::bigint), 8, '0')"
+                " FROM pg_locks WHERE locktype = 'advisory' AND objsubid = 1 AND granted"
+            )
+        )
+    )
 
 
 def run_of_mark(name: str, limit: int, mark: Mark | None) -> str | None:
@@ -126,7 +145,8 @@ def run_of_mark(name: str, limit: int, mark: Mark | None) -> str | None:
 def drop_leftovers(url: str, databases: list[ScratchDatabase]) -> dict[str, str]:
     """Drop those of *databases* whose run is gone; returns the server's reason for each that stays all the same.
 
-    DROP DATABASE name, without FORCE: PostgreSQL refuses where somebody has connected meanwhile.
+    DROP DATABASE name, without FORCE: PostgreSQL refuses where somebody has connected meanwhile. Roles with the mark of
+    a run that is gone follow, once they own no database.
     """
     problems = {}
     for name in (database.name for database in databases if database.state == "left"):
@@ -135,7 +155,59 @@ def drop_leftovers(url: str, databases: list[ScratchDatabase]) -> dict[str, str]
                 connection.exec_driver_sql(f"DROP DATABASE IF EXISTS {quote_name(name)}".replace("%", "%%"))
         except DatabaseError as error:
             problems[name] = str(error)
+    with open_connection(url) as connection:
+        rows = connection.execute(
+            text(
+                "SELECT rolname, shobj_description(oid, 'pg_authid') FROM pg_roles"
+                " WHERE NOT EXISTS (SELECT FROM pg_database WHERE datdba = pg_roles.oid)"
+            )
+        ).all()
+        alive = _living_runs(connection)
+    for name, comment in rows:
+        mark = Mark.read(comment, _OWNER_SAID)
+        if mark is not None and mark.database == name and mark.run not in alive:
+            try:
+                drop_owner(url, name)
+            except DatabaseError as error:
+                problems[name] = str(error)
     return problems
+
+
+def create_owner(url: str, run: str, *, is_marked: bool) -> Owner:
+    """Make the role that owns the databases of *run*; the role of *url* is a superuser.
+
+    CREATE ROLE name LOGIN PASSWORD 'SCRAM-SHA-256$…'; COMMENT ON ROLE name IS 'mark'
+
+    is_marked: whether the run holds its lock, so that others see when it is gone. The server gets the verifier and not
+    the password, which its log and its statistics would keep.
+    """
+    owner = Owner(f"placebench_{run}", secrets.token_urlsafe(32))
+    mark = Mark.of(run, owner.name).comment(_OWNER_SAID) if is_marked else None
+    with open_connection(url) as connection:
+        iterations = int(connection.scalar(text("SELECT current_setting('scram_iterations', true)")) or 4096)
+        # One string is one transaction: there is no role without its mark.
+        connection.exec_driver_sql(
+            f"CREATE ROLE {quote_name(owner.name)} LOGIN PASSWORD %(verifier)s;"
+            f"COMMENT ON ROLE {quote_name(owner.name)} IS %(mark)s",
+            {"verifier": _scram_verifier(owner.password, iterations), "mark": mark},
+        )
+    return owner
+
+
+def drop_owner(url: str, name: str) -> None:
+    """Drop the role *name*; raises DatabaseError if something still belongs to it."""
+    with open_connection(url) as connection:
+        connection.exec_driver_sql(f"DROP ROLE IF EXISTS {quote_name(name)}".replace("%", "%%"))
+
+
+def _scram_verifier(password: str, iterations: int) -> str:
+    """Return what PostgreSQL stores of a password (RFC 5803), for a password of ASCII characters."""
+    salt = secrets.token_bytes(16)
+    salted = hashlib.pbkdf2_hmac("sha256", password.encode(), salt, iterations)
+    stored = hashlib.sha256(hmac.digest(salted, b"Client Key", "sha256")).digest()
+    served = hmac.digest(salted, b"Server Key", "sha256")
+    shown = (b64encode(each).decode() for each in (salt, stored, served))
+    return "SCRAM-SHA-256${}:{}${}:{}".format(iterations, *shown)
 
 
 def quote_name(name: str) -> str:

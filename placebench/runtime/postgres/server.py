@@ -12,6 +12,7 @@ from placebench.errors import DatabaseError
 from placebench.runtime.postgres import binaries
 from placebench.runtime.postgres.connection import (
     ServerFacts,
+    as_role,
     check_server,
     describe,
     normalise_url,
@@ -22,8 +23,11 @@ from placebench.runtime.postgres.private_server import DATABASE_SETTINGS, Launch
 from placebench.runtime.postgres.scratch import (
     UNMARKED,
     Mark,
+    Owner,
     RunLock,
+    create_owner,
     drop_leftovers,
+    drop_owner,
     quote_name,
     run_of_mark,
     scratch_databases,
@@ -36,7 +40,9 @@ _ENVIRONMENT_VARIABLE = "PLACEBENCH_DATABASE_URL"
 class Server:
     """A PostgreSQL to work on; a context manager that stops, or cleans up, at its end.
 
-    Of databases it drops only what it created itself, and only while that carries its mark.
+    Of databases it drops only what it created itself, and only while that carries its mark. Where our role is a
+    superuser, the databases belong to a role of this object's without that right: what is restored into them, and the
+    applications that use them, cannot run programs as whoever runs the server.
     """
 
     def __init__(
@@ -53,6 +59,7 @@ class Server:
         self._lock: RunLock | None = None
         self._numbers = itertools.count()
         self._created: dict[str, str] = {}
+        self._owner: Owner | None = None
 
     @property
     def version(self) -> str:
@@ -75,7 +82,12 @@ class Server:
         return self._launched.child.pid if self._launched else None
 
     def database_url(self, label: str) -> str:
-        """The URL of the database that this object created under *label*."""
+        """The URL of the database that this object created under *label*, as the role that owns it."""
+        admin = self.admin_url(label)
+        return admin if self._owner is None else as_role(admin, self._owner.name, self._owner.password)
+
+    def admin_url(self, label: str) -> str:
+        """The URL of that database as our own role, which may be a superuser: for databases with nothing foreign in."""
         return with_database(self.url, self._created[label])
 
     def create_database(self, label: str, template: str | None = None) -> str:
@@ -84,7 +96,7 @@ class Server:
         template: the label, or the name, of a database to copy. One that this object created under the same label
         before is dropped first.
 
-        CREATE DATABASE name CONNECTION LIMIT n [TEMPLATE template [STRATEGY file_copy]];
+        CREATE DATABASE name OWNER role CONNECTION LIMIT n [TEMPLATE template [STRATEGY file_copy]];
         COMMENT ON DATABASE name IS 'mark'; ALTER DATABASE name CONNECTION LIMIT -1
 
         On a server that was named it gets those settings for measuring that a database can have, so that its backends
@@ -104,6 +116,8 @@ class Server:
             self.drop_database(label)
         if self._lock is None and self._launched is None:
             self._lock = RunLock(self.url, self.run)
+        if self._owner is None and self.superuser:
+            self._owner = create_owner(self.url, self.run, is_marked=self._lock is not None)
         name = scratch_name(label, self.run, next(self._numbers))
         self._created[label] = name
         try:
@@ -112,6 +126,7 @@ class Server:
             del self._created[label]
             raise
         self._finish(name)
+        self._check_login(label)
         return self.database_url(label)
 
     def drop_database(self, label: str) -> None:
@@ -161,10 +176,16 @@ class Server:
             self._launched.supervisor.close()
             return
         problems = [problem for label in list(self._created) if (problem := self._problem_of_dropping(label))]
+        if self._owner is not None and not self._created:
+            try:
+                drop_owner(self.url, self._owner.name)
+                self._owner = None
+            except DatabaseError as error:
+                problems.append(str(error))
         if self._lock is not None:
             self._lock.release()
         if problems:
-            stayed = ", ".join(self._created.values())
+            stayed = ", ".join([*self._created.values(), *([self._owner.name] if self._owner else [])])
             raise DatabaseError(f"drop by hand what stayed on the server ({stayed}): {problems[0]}")
 
     def __enter__(self) -> Self:
@@ -174,7 +195,8 @@ class Server:
         self.stop()
 
     def _create_statement(self, name: str, template: str | None) -> str:
-        statement = f"CREATE DATABASE {quote_name(name)} CONNECTION LIMIT {UNMARKED}"
+        owner = f"OWNER {quote_name(self._owner.name)} " if self._owner else ""
+        statement = f"CREATE DATABASE {quote_name(name)} {owner}CONNECTION LIMIT {UNMARKED}"
         if template is None:
             return statement
         by_file = self._launched is not None and self.version_number >= 150000
@@ -191,6 +213,21 @@ class Server:
         statements += [f"ALTER DATABASE {database} {change}" for change in changes]
         with open_connection(self.url) as connection:
             connection.exec_driver_sql("; ".join(statements), {"mark": Mark.of(self.run, name).comment()})
+
+    def _check_login(self, label: str) -> None:
+        """Drop the new database again and raise DatabaseError if its owner cannot log in on a server of the user's."""
+        if self._owner is None or self._launched is not None:
+            return
+        try:
+            with open_connection(self.database_url(label)):
+                return
+        except DatabaseError as error:
+            self.drop_database(label)
+            raise DatabaseError(
+                f"{describe(self.url)}: its role is a superuser, so the databases of this run belong to the role "
+                f"{self._owner.name}, which cannot log in: {error}; let pg_hba.conf accept it by password, or name a "
+                "role with CREATEDB that is no superuser"
+            ) from error
 
     def _check_mark(self, name: str) -> None:
         """Raise DatabaseError for a database that is not ours any more; one that somebody dropped is none."""

@@ -1,0 +1,163 @@
+"""Copies of a PostgreSQL database through a file, with pg_dump and pg_restore.
+
+A dump is code of whoever could create a function, a constraint or an index in the copied database. `restore_dump`
+therefore runs it as a role that owns the new database and cannot run programs.
+"""
+
+import os
+import re
+import subprocess
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+from sqlalchemy import make_url, text
+from sqlalchemy.engine import Connection
+
+from placebench.errors import DatabaseError
+from placebench.runtime.postgres.binaries import find_binaries
+from placebench.runtime.postgres.connection import describe, normalise_url, open_connection
+from placebench.runtime.postgres.scratch import quote_name
+
+_ENTRY = re.compile(r"\d+; \d+ \d+ (?P<what>.*)")
+"""One line of `pg_restore --list`: number; catalogue, object, then kind, schema, name and owner."""
+_NOT_FOR_THE_OWNER = ("EXTENSION - ", "COMMENT - EXTENSION ", "PUBLICATION", "SUBSCRIPTION")
+"""Extensions are made beforehand; a copy neither sends its changes to others nor receives theirs."""
+_IDENTIFIER = r'(?:"(?:[^"]|"")+"|[a-z_][a-z0-9_$]*)'
+_CREATE_EXTENSION = re.compile(
+    rf"^CREATE EXTENSION IF NOT EXISTS ({_IDENTIFIER}) WITH SCHEMA ({_IDENTIFIER});$", re.MULTILINE
+)
+_NO_RIGHT = re.compile(r"permission denied|must be superuser|must be owner|only superuser", re.IGNORECASE)
+_OF_DATA = re.compile(r"(CREATE|ALTER) (UNLOGGED )?(TABLE|SEQUENCE)|COPY|SELECT|REFRESH")
+_OF_OTHER_SERVERS = re.compile(r"(CREATE|ALTER) (SERVER|USER MAPPING|FOREIGN)")
+_MAY_RUN_PROGRAMS = """
+SELECT rolsuper
+    OR pg_has_role(oid, 'pg_execute_server_program', 'MEMBER')
+    OR pg_has_role(oid, 'pg_write_server_files', 'MEMBER')
+    OR pg_has_role(oid, 'pg_read_server_files', 'MEMBER')
+    OR rolcreaterole AND current_setting('server_version_num')::int < 160000
+FROM pg_roles WHERE rolname = current_user
+"""
+"""Before PostgreSQL 16 CREATEROLE may give itself the others."""
+
+
+def write_dump(url: str, target: Path) -> None:
+    """Write what the database at *url* holds into a file; the database is only read."""
+    options = ["--format=custom", "--compress=1", "--no-owner", "--no-privileges", f"--file={target}"]
+    _run_client("pg_dump", options, url, {"PGOPTIONS": "-c default_transaction_read_only=on"})
+
+
+def restore_dump(dump: Path, url: str, admin_url: str) -> list[str]:
+    """Fill the empty database at *url* with what `write_dump` wrote; returns what only a superuser could have restored.
+
+    url: as the role that owns the database, which runs the code of the dump. admin_url: as a role that may create the
+    extensions. Each item of the result is like "CREATE EVENT TRIGGER log_ddl ON ddl_command_end: permission denied".
+    Raises DatabaseError if tables or data would be missing, and for an owner that could run programs on the server or
+    read its files.
+    """
+    with open_connection(url) as connection:
+        if connection.scalar(text(_MAY_RUN_PROGRAMS)):
+            raise DatabaseError(
+                f"{describe(url)} may run programs or read files on the server, so no copied database is restored as "
+                "that role: name a role with CREATEDB that has neither CREATEROLE nor any of pg_…_server_…"
+            )
+    entries = _run_client("pg_restore", ["--list", str(dump)], url, {}).stdout.splitlines()
+    kinds = {line: found["what"] for line in entries if (found := _ENTRY.match(line))}
+    with tempfile.TemporaryDirectory(prefix="placebench-") as folder:
+        chosen = Path(folder) / "entries"
+        chosen.write_text("\n".join(line for line, kind in kinds.items() if kind.startswith("EXTENSION - ")))
+        named = _run_client("pg_restore", [f"--use-list={chosen}", "--file=-", str(dump)], url, {}).stdout
+        # First, while nothing of the dump is in the database: who creates an extension may be a superuser.
+        schemas, missing = _create_extensions(admin_url, str(make_url(url).username), _CREATE_EXTENSION.findall(named))
+        chosen.write_text("\n".join(line for line, kind in kinds.items() if not kind.startswith(_NOT_FOR_THE_OWNER)))
+        options = ["--no-owner", "--no-privileges", "--no-tablespaces", f"--use-list={chosen}"]
+        ended = _run("pg_restore", [*options, f"--dbname={make_url(url).database}", str(dump)], url, {})
+    there = {f'schema "{name}" already exists' for name in schemas}
+    failed = [*_failures(ended.stderr)] or [("pg_restore", _one_line(ended))] * (ended.returncode != 0)
+    failed = [(command, why) for command, why in failed if why not in there]
+    said = [*missing, *(f"{command}: {why}" for command, why in failed)]
+    if not all(_may_be_missing(*each) for each in failed):
+        raise DatabaseError(f"{describe(url)}: the copy would not be complete: {'; '.join(said)[:500]}")
+    return said
+
+
+def _create_extensions(admin_url: str, owner: str, wanted: Sequence[tuple[str, str]]) -> tuple[list[str], list[str]]:
+    """Create extensions, each in its schema; returns the schemas made for them, and why extensions are missing.
+
+    *owner* may fill the tables of an extension that a dump has rows of.
+    """
+    schemas, missing = list[str](), list[str]()
+    for name, schema in (map(_unquoted, each) for each in wanted):
+        try:
+            with open_connection(admin_url) as connection:
+                known = connection.scalar(text("SELECT 1 FROM pg_namespace WHERE nspname = :name"), {"name": schema})
+                if not known:
+                    _execute(connection, f"CREATE SCHEMA {quote_name(schema)} AUTHORIZATION {quote_name(owner)}")
+                    schemas.append(schema)
+                _execute(connection, f"CREATE EXTENSION IF NOT EXISTS {quote_name(name)} SCHEMA {quote_name(schema)}")
+                configured = text("SELECT unnest(extconfig)::regclass::text FROM pg_extension WHERE extname = :name")
+                for table in connection.scalars(configured, {"name": name}).all():
+                    _execute(connection, f"GRANT ALL ON {table} TO {quote_name(owner)}")
+        except DatabaseError as error:
+            missing.append(f"CREATE EXTENSION {name}: {str(error).partition(': ')[2]}")
+    return schemas, missing
+
+
+def _failures(stderr: str) -> Iterator[tuple[str, str]]:
+    """The first line of each command that failed, and why; COPY where pg_restore names no command."""
+    for block in stderr.split("pg_restore: error: ")[1:]:
+        command = block.partition("Command was: ")[2].partition("\n")[0] or "COPY"
+        yield command.rstrip(" (;"), block.partition("\n")[0].rpartition("ERROR:")[2].strip()
+
+
+def _may_be_missing(command: str, why: str) -> bool:
+    """Whether a copy without it has all tables and rows: something that only a superuser may make, or of others."""
+    if _OF_OTHER_SERVERS.match(command):
+        return True
+    return bool(_NO_RIGHT.search(why)) and not _OF_DATA.match(command)
+
+
+def _execute(connection: Connection, statement: str) -> None:
+    connection.exec_driver_sql(statement.replace("%", "%%"))
+
+
+def _unquoted(identifier: str) -> str:
+    return identifier[1:-1].replace('""', '"') if identifier.startswith('"') else identifier
+
+
+def libpq_variables(url: str) -> dict[str, str]:
+    """Return the variables by which psql, pg_dump and pg_restore find the database at *url*."""
+    parts = make_url(url)
+    given = {
+        "PGHOST": parts.query.get("host", parts.host),
+        "PGPORT": parts.query.get("port", parts.port),
+        "PGUSER": parts.username,
+        "PGPASSWORD": parts.password,
+        "PGDATABASE": parts.database,
+    }
+    return {name: str(value) for name, value in given.items() if value is not None}
+
+
+def _run_client(
+    name: str, options: Sequence[str], url: str, variables: Mapping[str, str]
+) -> subprocess.CompletedProcess[str]:
+    """Run a client program of PostgreSQL; raises DatabaseError with the first line that it printed."""
+    ended = _run(name, options, url, variables)
+    if ended.returncode:
+        raise DatabaseError(f"{describe(url)} cannot be copied: {_one_line(ended)[:500]}")
+    return ended
+
+
+def _run(name: str, options: Sequence[str], url: str, variables: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
+    program = find_binaries().program(name)
+    environment = {**os.environ, **libpq_variables(normalise_url(url)), **variables, "LC_ALL": "C"}
+    try:
+        return subprocess.run(
+            [program, *options], env=environment, capture_output=True, text=True, errors="replace", check=False
+        )
+    except OSError as error:
+        raise DatabaseError(f"{program}: {error.strerror}: install the client programs of PostgreSQL") from error
+
+
+def _one_line(ended: subprocess.CompletedProcess[str]) -> str:
+    return " ".join(ended.stderr.split()) or f"exit code {ended.returncode}"
