@@ -22,7 +22,7 @@ from placebench.seeding.digest import (
 )
 from placebench.seeding.loaders import Loader, Progress, ProgressMeter, Target, find_loader, find_topology
 from placebench.seeding.rows import Ids, Owner, Rows, add_standard_names, ensure_ids, table_rows
-from placebench.seeding.seeder import SeedReceipt, read_receipt, seed
+from placebench.seeding.seeder import SeedReceipt, foreign_rows, read_receipt, seed
 
 __all__ = [
     "SELECTS",
@@ -44,6 +44,7 @@ __all__ = [
     "expected_content",
     "find_loader",
     "find_topology",
+    "foreign_rows",
     "has_change_log",
     "migrate",
     "migrate_options",

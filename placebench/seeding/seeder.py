@@ -78,6 +78,24 @@ def read_receipt(url: str) -> SeedReceipt | None:
         return _load_receipt(connection)
 
 
+def foreign_rows(url: str) -> dict[str, int]:
+    """Rows by table that `seed` with *reset* would remove and that placebench did not seed; nothing is written.
+
+    A database that still holds just what its receipt says has none.
+    """
+    with exclusive_connection(url) as connection:
+        there = set(inspect(connection).get_table_names())
+        found = {
+            table.name: count
+            for table in _EMPTIED
+            if table.name in there and (count := connection.scalar(select(func.count()).select_from(table)))
+        }
+        receipt = _load_receipt(connection) if placebench_receipts.name in found else None
+        if receipt is None or read_content(connection).digest != receipt.digest:
+            return found
+        return {}
+
+
 def _store_receipt(connection: Connection, receipt: SeedReceipt) -> None:
     """Write the receipt into the database, in the place of an older one."""
     connection.execute(placebench_receipts.delete())

@@ -1,15 +1,18 @@
 """`placebench lab seed`: what it prints where, and what it refuses in one line."""
 
+import io
 import json
 from argparse import ArgumentParser
 from collections.abc import Callable
 from importlib.util import find_spec
 
 import pytest
+from sqlalchemy import make_url
+from statements import run
 
 from placebench.commands.lab.seed import COMMANDS
 from placebench.commands.output import set_verbosity
-from placebench.errors import DatabaseError, PlacebenchError, SeedError
+from placebench.errors import DatabaseError, PlacebenchError, SeedError, UsageError
 from placebench.seeding import data_digest
 
 Seed = Callable[..., int]
@@ -45,6 +48,42 @@ def test_json_is_the_receipt_alone_on_stdout(
     assert (receipt["seed"], receipt["digest"]) == (7, data_digest(database_url))
     assert receipt["elapsed_s"] > 0
     assert "removed 18 inventories, 8 resource_provider_traits, 14 resource_providers" in printed.err
+
+
+class Terminal(io.StringIO):
+    """A person at a terminal who types this."""
+
+    def isatty(self) -> bool:
+        """It is one."""
+        return True
+
+
+def test_rows_of_others_go_only_when_told(
+    placebench_seed: Seed, database_url: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """--reset names the database and the rows, and asks; without a terminal it refuses; --yes is for scripts."""
+    arguments = ("--db", database_url, "--trees", "2", "--reset")
+    placebench_seed(*arguments)
+    placebench_seed(*arguments)  # what placebench seeded needs no question
+    run(database_url, "UPDATE inventories SET total = 7")
+    name = str(make_url(database_url).database)
+
+    monkeypatch.setattr("sys.stdin", io.StringIO("yes\n"))
+    with pytest.raises(UsageError, match=f"{name} holds rows that placebench did not seed.*14 in resource_providers"):
+        placebench_seed(*arguments)
+    monkeypatch.setattr("sys.stdin", Terminal("no\n"))
+    with pytest.raises(UsageError, match="nothing was removed"):
+        placebench_seed(*arguments)
+    assert run(database_url, "SELECT DISTINCT total FROM inventories") == [7]
+
+    monkeypatch.setattr("sys.stdin", Terminal("yes\n"))
+    capsys.readouterr()
+    assert placebench_seed(*arguments) == 0
+    assert "Type yes to remove them all:" in capsys.readouterr().err
+    run(database_url, "UPDATE inventories SET total = 7")
+    monkeypatch.setattr("sys.stdin", io.StringIO())
+    assert placebench_seed(*arguments, "--yes") == 0
+    assert 7 not in run(database_url, "SELECT DISTINCT total FROM inventories")
 
 
 def test_a_cloud_is_filled_as_asked(

@@ -1,5 +1,6 @@
 """`placebench lab seed`: create the schema in the database that --db names, and fill it with an inventory data set."""
 
+import sys
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -7,7 +8,8 @@ from typing import TYPE_CHECKING
 
 from placebench import units
 from placebench.commands import Command, options
-from placebench.commands.output import emit, progress, say
+from placebench.commands.output import emit, progress, say, warn
+from placebench.errors import UsageError
 from placebench.paths import resource_folder
 
 if TYPE_CHECKING:
@@ -22,7 +24,12 @@ def _configure(parser: ArgumentParser) -> None:
         "--loader", metavar="copy|sql|http", help="how the rows are written (default: copy; on MariaDB: sql)"
     )
     options.add_database(parser, f"database (default: ${options.DATABASE_VARIABLE})")
-    parser.add_argument("--reset", action="store_true", help="empty Placement's tables first, whoever filled them")
+    parser.add_argument(
+        "--reset",
+        action="store_true",
+        help="empty Placement's tables first; asks before it removes rows that placebench did not seed",
+    )
+    parser.add_argument("--yes", action="store_true", help="with --reset: do not ask")
     revisions = sorted(path.stem for path in (resource_folder("schema") / "options").glob("*.py"))
     parser.add_argument(
         "--option",
@@ -55,6 +62,8 @@ def _run(arguments: Namespace) -> int:
     url = on_mariadb or normalise_url(named)
     if on_mariadb is None:
         check_database(url)
+    if arguments.reset and not arguments.yes:
+        _confirm_reset(url)
     with _api(arguments, url) as api_url, progress("providers", topology.providers) as advance:
         receipt = seed(
             topology,
@@ -69,6 +78,22 @@ def _run(arguments: Namespace) -> int:
     used = count_consumers_and_allocations(url) if topology.trees and topology.is_used else (0, 0)
     _emit(arguments, receipt, *used)
     return 0
+
+
+def _confirm_reset(url: str) -> None:
+    """Ask before rows go that placebench did not seed; raises UsageError for another response than yes."""
+    from placebench.runtime.postgres.connection import describe
+    from placebench.seeding import foreign_rows
+
+    if not (found := foreign_rows(url)):
+        return
+    rows = ", ".join(f"{units.count(count)} in {table}" for table, count in found.items())
+    held = f"{describe(url)} holds rows that placebench did not seed, or that changed since: {rows}"
+    if not sys.stdin.isatty():
+        raise UsageError(f"{held}; --reset would remove them, so nothing was done: give --yes too, or another --db")
+    warn(f"{held}\nType yes to remove them all:")
+    if sys.stdin.readline().strip().lower() != "yes":
+        raise UsageError("nothing was removed")
 
 
 @contextmanager

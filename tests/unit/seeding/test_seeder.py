@@ -9,7 +9,16 @@ from sqlalchemy.pool import NullPool
 
 from placebench import tables
 from placebench.errors import DatabaseError, SeedError
-from placebench.seeding import SeedReceipt, data_digest, expected_content, find_topology, migrate, read_content, seed
+from placebench.seeding import (
+    SeedReceipt,
+    data_digest,
+    expected_content,
+    find_topology,
+    foreign_rows,
+    migrate,
+    read_content,
+    seed,
+)
 
 DIGEST_OF_TWO_TREES = "bf298a4d164c6830f4bfb584baa5105c"
 
@@ -115,6 +124,21 @@ def test_changed_data_is_in_the_way(seeded: Engine, url: str) -> None:
 
     with pytest.raises(SeedError, match="no longer what was seeded"):
         seed(find_topology("nested-perfload", trees=2), url, loader="sql")
+
+
+def test_rows_of_others_are_told_from_our_own(seeded: Engine, url: str, tmp_path: Path) -> None:
+    """What a receipt names is ours; once something changed, or without a receipt, all rows are somebody's."""
+    assert foreign_rows(f"sqlite:///{tmp_path / 'empty.db'}") == {}
+    assert foreign_rows(url) == {}
+
+    with seeded.begin() as connection:
+        connection.execute(text("UPDATE inventories SET total = 1"))
+    changed = foreign_rows(url)
+    with seeded.begin() as connection:
+        connection.execute(text("DROP TABLE placebench_receipts"))
+
+    assert (changed["resource_providers"], changed["placebench_receipts"]) == (14, 1)
+    assert foreign_rows(url)["resource_providers"] == 14
 
 
 def test_reset_empties_and_says_what_it_removed(seeded: Engine, url: str) -> None:
