@@ -7,25 +7,22 @@ copy (`placebench.experiment.databases`).
 
 import os
 import shlex
-import sqlite3
 import sys
 from collections.abc import Mapping
-from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Protocol
-from urllib.parse import quote
 
 from sqlalchemy import make_url
 from sqlalchemy.exc import ArgumentError
 
-from placebench.errors import DatabaseError, PlacebenchError
+from placebench.errors import PlacebenchError
+from placebench.experiment.database_copies import dump_database, restore_database
 from placebench.experiment.records import DataDescription
 from placebench.measure.table_contents import TableContents, read_tables
 from placebench.runtime.postgres import normalise_url
 from placebench.runtime.postgres.binaries import find_binaries
-from placebench.runtime.postgres.connection import describe
-from placebench.runtime.postgres.dump import libpq_variables, restore_dump, write_dump
+from placebench.runtime.postgres.connection import describe, libpq_variables
 from placebench.runtime.supervisor import ChildLog, ChildSpec, start_child
 from placebench.seeding import data_digest, seed
 from placebench.topology import Topology
@@ -126,15 +123,15 @@ class OwnData:
         if self.database == "none":
             self._run_command(url, folder)
         elif kept.is_file():
-            missing = _restore(kept, url, admin_url)
+            missing = restore_database(kept, url, admin_url)
         elif self.template or self.command:
             partial = kept.with_name(f"{kept.name}.partial")
             if self.template:
-                _dump(self.template, partial)
-                missing = _restore(partial, url, admin_url)
+                dump_database(self.template, partial)
+                missing = restore_database(partial, url, admin_url)
             if self.command:
                 self._run_command(used, folder)
-                _dump(admin_url or url, partial)  # who owns a table may be bound by its policies
+                dump_database(admin_url or url, partial)  # who owns a table may be bound by its policies
             partial.replace(kept)
         found = self.contents(used)
         receipt = {"tables": len(found.digests), "rows": found.rows, "unchecked_tables": list(found.unchecked)}
@@ -201,23 +198,6 @@ def run_command(
         raise PlacebenchError(f"{command!r} ended with exit code {exit_code}; {child_log.end()}")
 
 
-def copy_sqlite(source: Path, target: Path) -> None:
-    """Copy a SQLite database with what its write-ahead log holds; the source is opened for reading."""
-    try:
-        with (
-            closing(sqlite3.connect(f"file:{quote(str(source))}?mode=ro", uri=True)) as from_,
-            closing(sqlite3.connect(target)) as to,
-        ):
-            from_.backup(to)
-    except sqlite3.Error as error:
-        raise DatabaseError(f"{source}: SQLite says {error}") from error
-
-
-def sqlite_url(path: Path) -> str:
-    """Return the URL of the SQLite database in a file."""
-    return f"sqlite:///{path.absolute()}"
-
-
 def kind_of_template(url: str) -> DatabaseKind:
     """Return which database a template is in; raises DatabaseError for another than PostgreSQL and SQLite."""
     try:
@@ -237,24 +217,3 @@ def _quoted(command: str, url: str) -> str:
 
 def _shown(template: str) -> str:
     return str(make_url(template).database) if template.startswith("sqlite") else describe(template)
-
-
-def _dump(url: str, target: Path) -> None:
-    """Write what the database at *url* holds into a file; the database is only read."""
-    if not url.startswith("sqlite"):
-        write_dump(url, target)
-        return
-    source = Path(str(make_url(url).database))
-    if not source.is_file():
-        raise DatabaseError(f"no SQLite database {source}: expected a file")
-    with suppress(FileNotFoundError):
-        target.unlink()
-    copy_sqlite(source, target)
-
-
-def _restore(dump: Path, url: str, admin_url: str) -> list[str]:
-    """Fill the empty database at *url* with what `_dump` wrote; returns what may be missing and is."""
-    if not url.startswith("sqlite"):
-        return restore_dump(dump, url, admin_url)
-    copy_sqlite(dump, Path(str(make_url(url).database)))
-    return []

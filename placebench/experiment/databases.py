@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any, Self
 
 from placebench.errors import DatabaseError, PlacebenchError
-from placebench.experiment.data_setup import DataSetup, TopologyData, copy_sqlite, run_command, sqlite_url
+from placebench.experiment.data_setup import DataSetup, TopologyData, run_command
+from placebench.experiment.database_copies import copy_sqlite, sqlite_url
 from placebench.experiment.variants import Variant
 from placebench.runtime.mariadb import temporary_mariadb
 from placebench.runtime.postgres import Server, open_server

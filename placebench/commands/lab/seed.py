@@ -27,9 +27,9 @@ def _configure(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--reset",
         action="store_true",
-        help="empty Placement's tables first; asks before it removes rows that placebench did not seed",
+        help="empty Placement's tables first; rows that placebench did not seed are removed after a confirmation",
     )
-    parser.add_argument("--yes", action="store_true", help="with --reset: do not ask")
+    parser.add_argument("--yes", action="store_true", help="with --reset: confirmed")
     revisions = sorted(path.stem for path in (resource_folder("schema") / "options").glob("*.py"))
     parser.add_argument(
         "--option",
@@ -81,7 +81,7 @@ def _run(arguments: Namespace) -> int:
 
 
 def _confirm_reset(url: str) -> None:
-    """Ask before rows go that placebench did not seed; raises UsageError for another response than yes."""
+    """Have it confirmed that rows go which placebench did not seed; raises UsageError without a yes."""
     from placebench.runtime.postgres.connection import describe
     from placebench.seeding import foreign_rows
 

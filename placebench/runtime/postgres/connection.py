@@ -151,6 +151,19 @@ def as_role(url: str, name: str, password: str) -> str:
     return parsed.set(username=name, password=password).render_as_string(hide_password=False)
 
 
+def libpq_variables(url: str) -> dict[str, str]:
+    """Return the variables by which psql, pg_dump and pg_restore find the database at *url*."""
+    parts = make_url(url)
+    given = {
+        "PGHOST": parts.query.get("host", parts.host),
+        "PGPORT": parts.query.get("port", parts.port),
+        "PGUSER": parts.username,
+        "PGPASSWORD": parts.password,
+        "PGDATABASE": parts.database,
+    }
+    return {name: str(value) for name, value in given.items() if value is not None}
+
+
 def _parse(url: str) -> URL:
     try:
         parsed = make_url(url.strip())

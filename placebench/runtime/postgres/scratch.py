@@ -3,7 +3,7 @@
 The mark is a comment on the database (`Mark`). Comments on databases are in a catalog that all databases share: every
 role can read them without connecting, and a copy does not inherit them. `scratch_databases`
 lists what carries a mark. That a run lives is said by an advisory lock (`RunLock`). Where our role is a superuser the
-databases belong to a role of the run (`Owner`), which carries a mark too and goes after the last of them.
+databases belong to a role of the run (`DatabaseOwner`), which carries a mark too and goes after the last of them.
 """
 
 import hashlib
@@ -75,7 +75,7 @@ class Mark:
 
 
 @dataclass(frozen=True)
-class Owner:
+class DatabaseOwner:
     """The role that owns the databases of one run: no superuser, so that nothing in them runs programs."""
 
     name: str
@@ -173,7 +173,7 @@ def drop_leftovers(url: str, databases: list[ScratchDatabase]) -> dict[str, str]
     return problems
 
 
-def create_owner(url: str, run: str, *, is_marked: bool) -> Owner:
+def create_owner(url: str, run: str, *, is_marked: bool) -> DatabaseOwner:
     """Make the role that owns the databases of *run*; the role of *url* is a superuser.
 
     CREATE ROLE name LOGIN PASSWORD 'SCRAM-SHA-256$…'; COMMENT ON ROLE name IS 'mark'
@@ -181,7 +181,7 @@ def create_owner(url: str, run: str, *, is_marked: bool) -> Owner:
     is_marked: whether the run holds its lock, so that others see when it is gone. The server gets the verifier and not
     the password, which its log and its statistics would keep.
     """
-    owner = Owner(f"placebench_{run}", secrets.token_urlsafe(32))
+    owner = DatabaseOwner(f"placebench_{run}", secrets.token_urlsafe(32))
     mark = Mark.of(run, owner.name).comment(_OWNER_SAID) if is_marked else None
     with open_connection(url) as connection:
         iterations = int(connection.scalar(text("SELECT current_setting('scram_iterations', true)")) or 4096)

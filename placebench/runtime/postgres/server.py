@@ -22,8 +22,8 @@ from placebench.runtime.postgres.connection import (
 from placebench.runtime.postgres.private_server import DATABASE_SETTINGS, LaunchedServer, launch_private_server
 from placebench.runtime.postgres.scratch import (
     UNMARKED,
+    DatabaseOwner,
     Mark,
-    Owner,
     RunLock,
     create_owner,
     drop_leftovers,
@@ -59,7 +59,7 @@ class Server:
         self._lock: RunLock | None = None
         self._numbers = itertools.count()
         self._created: dict[str, str] = {}
-        self._owner: Owner | None = None
+        self._owner: DatabaseOwner | None = None
 
     @property
     def version(self) -> str:

@@ -9,10 +9,10 @@ from statements import run
 
 from placebench.errors import DatabaseError
 from placebench.experiment.data_setup import OwnData
+from placebench.experiment.database_copies import dump_database, restore_database
 from placebench.experiment.databases import ScratchData
 from placebench.measure.table_contents import read_tables
 from placebench.runtime.postgres import Server, open_server
-from placebench.runtime.postgres.dump import restore_dump, write_dump
 
 ATTACK = """
 CREATE FUNCTION public.attack() RETURNS int LANGUAGE plpgsql AS $$ BEGIN
@@ -158,9 +158,9 @@ def test_a_copy_equals_its_source(server: Server, database_url: str, tmp_path: P
         "COMMENT ON EXTENSION citext IS 'of ours'",
         "CREATE PUBLICATION p FOR TABLE rooms",
     )
-    write_dump(database_url, dump := tmp_path / "dump")
+    dump_database(database_url, dump := tmp_path / "dump")
     copy = server.create_database("placebench_copy")
-    missing = restore_dump(dump, copy, server.admin_url("placebench_copy"))
+    missing = restore_database(dump, copy, server.admin_url("placebench_copy"))
 
     assert missing == []
     assert read_tables(copy).digests == read_tables(database_url).digests
@@ -188,9 +188,9 @@ def test_what_only_a_superuser_can_restore_is_named(server: Server, database_url
         "CREATE FUNCTION log() RETURNS event_trigger LANGUAGE plpgsql AS 'BEGIN END'",
         "CREATE EVENT TRIGGER log_ddl ON ddl_command_end EXECUTE FUNCTION log()",
     )
-    write_dump(database_url, dump := tmp_path / "dump")
+    dump_database(database_url, dump := tmp_path / "dump")
     copy = server.create_database("placebench_copy")
-    missing = restore_dump(dump, copy, server.admin_url("placebench_copy"))
+    missing = restore_database(dump, copy, server.admin_url("placebench_copy"))
 
     assert [each.partition(":")[0] for each in missing] == [
         "CREATE SERVER production FOREIGN DATA WRAPPER postgres_fdw",
@@ -210,26 +210,26 @@ def test_a_copy_without_all_rows_is_refused(server: Server, database_url: str, t
         "ALTER TABLE t ADD CHECK (never(a)) NOT VALID",
     )
     run(database_url, "UPDATE pg_constraint SET convalidated = true WHERE conname LIKE 't_%'")
-    write_dump(database_url, dump := tmp_path / "dump")
+    dump_database(database_url, dump := tmp_path / "dump")
     copy = server.create_database("placebench_copy")
 
     with pytest.raises(DatabaseError, match='the copy would not be complete: COPY: new row for relation "t" violates'):
-        restore_dump(dump, copy, server.admin_url("placebench_copy"))
+        restore_database(dump, copy, server.admin_url("placebench_copy"))
     server.drop_database("placebench_copy")
 
 
 def test_no_dump_is_restored_as_a_superuser(server: Server, database_url: str, tmp_path: Path) -> None:
     """Nor as a role that may run programs on the server: the line says which role is needed."""
     run(database_url, "CREATE TABLE t AS SELECT 1 AS a")
-    write_dump(database_url, dump := tmp_path / "dump")
+    dump_database(database_url, dump := tmp_path / "dump")
     copy = server.create_database("placebench_copy")
     admin = server.admin_url("placebench_copy")
     try:
         with pytest.raises(DatabaseError, match="may run programs or read files on the server"):
-            restore_dump(dump, admin, admin)
+            restore_database(dump, admin, admin)
         run(server.url, f"GRANT pg_execute_server_program TO {make_url(copy).username}")
         with pytest.raises(DatabaseError, match="name a role with CREATEDB that has neither CREATEROLE nor"):
-            restore_dump(dump, copy, admin)
+            restore_database(dump, copy, admin)
     finally:
         run(server.url, f"REVOKE pg_execute_server_program FROM {make_url(copy).username}")
         server.drop_database("placebench_copy")

@@ -1,22 +1,26 @@
-"""Copies of a PostgreSQL database through a file, with pg_dump and pg_restore.
+"""Copies of a database through a file: SQLite's backup, or pg_dump and pg_restore.
 
-A dump is code of whoever could create a function, a constraint or an index in the copied database. `restore_dump`
-therefore runs it as a role that owns the new database and cannot run programs.
+The main functions are `dump_database` and `restore_database`. A dump of PostgreSQL is code of whoever could create a
+function, a constraint or an index in the copied database. It is therefore restored as a role that owns the new database
+and cannot run programs.
 """
 
 import os
 import re
+import sqlite3
 import subprocess
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, suppress
 from pathlib import Path
+from urllib.parse import quote
 
 from sqlalchemy import make_url, text
 from sqlalchemy.engine import Connection
 
 from placebench.errors import DatabaseError
 from placebench.runtime.postgres.binaries import find_binaries
-from placebench.runtime.postgres.connection import describe, normalise_url, open_connection
+from placebench.runtime.postgres.connection import describe, libpq_variables, normalise_url, open_connection
 from placebench.runtime.postgres.scratch import quote_name
 
 _ENTRY = re.compile(r"\d+; \d+ \d+ (?P<what>.*)")
@@ -41,14 +45,55 @@ FROM pg_roles WHERE rolname = current_user
 """Before PostgreSQL 16 CREATEROLE may give itself the others."""
 
 
-def write_dump(url: str, target: Path) -> None:
+def dump_database(url: str, target: Path) -> None:
     """Write what the database at *url* holds into a file; the database is only read."""
+    if not url.startswith("sqlite"):
+        _dump_postgresql(url, target)
+        return
+    source = Path(str(make_url(url).database))
+    if not source.is_file():
+        raise DatabaseError(f"no SQLite database {source}: expected a file")
+    with suppress(FileNotFoundError):
+        target.unlink()
+    copy_sqlite(source, target)
+
+
+def restore_database(dump: Path, url: str, admin_url: str) -> list[str]:
+    """Fill the empty database at *url* with what `dump_database` wrote; returns what may be missing and is.
+
+    admin_url: the same database of PostgreSQL as a role that may create extensions. Raises DatabaseError if tables or
+    rows would be missing.
+    """
+    if not url.startswith("sqlite"):
+        return _restore_postgresql(dump, url, admin_url)
+    copy_sqlite(dump, Path(str(make_url(url).database)))
+    return []
+
+
+def copy_sqlite(source: Path, target: Path) -> None:
+    """Copy a SQLite database with what its write-ahead log holds; the source is opened for reading."""
+    try:
+        with (
+            closing(sqlite3.connect(f"file:{quote(str(source))}?mode=ro", uri=True)) as from_,
+            closing(sqlite3.connect(target)) as to,
+        ):
+            from_.backup(to)
+    except sqlite3.Error as error:
+        raise DatabaseError(f"{source}: SQLite says {error}") from error
+
+
+def sqlite_url(path: Path) -> str:
+    """Return the URL of the SQLite database in a file."""
+    return f"sqlite:///{path.absolute()}"
+
+
+def _dump_postgresql(url: str, target: Path) -> None:
     options = ["--format=custom", "--compress=1", "--no-owner", "--no-privileges", f"--file={target}"]
     _run_client("pg_dump", options, url, {"PGOPTIONS": "-c default_transaction_read_only=on"})
 
 
-def restore_dump(dump: Path, url: str, admin_url: str) -> list[str]:
-    """Fill the empty database at *url* with what `write_dump` wrote; returns what only a superuser could have restored.
+def _restore_postgresql(dump: Path, url: str, admin_url: str) -> list[str]:
+    """Run the dump in the empty database at *url*; returns what only a superuser could have restored.
 
     url: as the role that owns the database, which runs the code of the dump. admin_url: as a role that may create the
     extensions. Each item of the result is like "CREATE EVENT TRIGGER log_ddl ON ddl_command_end: permission denied".
@@ -123,19 +168,6 @@ def _execute(connection: Connection, statement: str) -> None:
 
 def _unquoted(identifier: str) -> str:
     return identifier[1:-1].replace('""', '"') if identifier.startswith('"') else identifier
-
-
-def libpq_variables(url: str) -> dict[str, str]:
-    """Return the variables by which psql, pg_dump and pg_restore find the database at *url*."""
-    parts = make_url(url)
-    given = {
-        "PGHOST": parts.query.get("host", parts.host),
-        "PGPORT": parts.query.get("port", parts.port),
-        "PGUSER": parts.username,
-        "PGPASSWORD": parts.password,
-        "PGDATABASE": parts.database,
-    }
-    return {name: str(value) for name, value in given.items() if value is not None}
 
 
 def _run_client(
