@@ -237,6 +237,24 @@ def test_rows_of_asyncpgs_cursors(profiler: SqlProfiler, url: str, way: str) -> 
     check(recording, read)
 
 
+def test_rows_that_asyncpg_changes_by_fetch_are_not_known(profiler: SqlProfiler, url: str) -> None:
+    """Only `execute` gets their number; those that are returned are counted."""
+
+    async def work() -> None:
+        connection = await asyncpg.connect(url)
+        await connection.execute("create temp table t (i int); insert into t values (1), (2)")
+        await connection.fetch("update t set i = i + $1", 1)
+        await connection.execute("update t set i = i + $1", 1)
+        await connection.fetch("update t set i = i where i > $1 returning i", 100)
+        await connection.fetch("select i from t where i > $1", 100)
+        await connection.close()
+
+    with profiler.record("changes") as recording:
+        asyncio.run(work())
+
+    assert [each.row_count for each in recording.statements] == [None, None, 2, 0, 0]
+
+
 @pytest.mark.parametrize("way", ["for", "fetchone", "fetchall"])
 def test_rows_of_aiosqlite(profiler: SqlProfiler, way: str) -> None:
     """Whose thread fetches for who awaits it."""

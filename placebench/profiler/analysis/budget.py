@@ -81,11 +81,11 @@ def _unknown(recording: RecordingData) -> dict[str, str]:
     unknown: dict[str, str] = {}
     if recording.dropped:
         dropped = f"{units.numbered(recording.dropped, 'statement')} beyond the limit not kept"
-        sums = {"rows": recording.unkept.row_count, "round_trips": recording.unkept.round_trips}
+        sums = {"rows": recording.row_count, "round_trips": recording.unkept.round_trips}
         unknown = {name: dropped for name in METRICS[1:] if sums.get(name) is None}
     done = [each for each in recording.statements if each.error is None]
     without = {
-        "rows": sum(each.row_count is None and each.kind == "read" for each in done),
+        "rows": sum(each.is_uncounted for each in done),
         "round_trips": sum(each.round_trips is None for each in done),
         "duplicates": sum(each.repeated is None and each.kind == "read" for each in done),
     }

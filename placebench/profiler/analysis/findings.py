@@ -20,6 +20,9 @@ from placebench.profiler.model.statement import Caller, Statement
 
 _Statements = Sequence[Statement]
 _LIMIT = re.compile(r"\blimit\b|\bfetch\s+(?:first|next)\b", re.IGNORECASE)
+# What a response may hold beside its rows: some 40 bytes per column for its name and its type.
+_DESCRIPTION_BYTES = 8_000
+_IN_LIST = re.compile(r"\bin\s*\(([^()]*)", re.IGNORECASE)
 _ORDER = re.compile(r"\border\s+by\b", re.IGNORECASE)
 
 
@@ -79,6 +82,7 @@ class Limits:
     """
 
     repeats: int = 5
+    batch_size: int = 50
     duplicates: int = 1
     redundant_rows: int = 100
     bytes_per_row: int = 2_000
@@ -117,6 +121,8 @@ def _n_plus_one(statements: _Statements, recording: RecordingData, limits: Limit
     most = _most_in_one_request(different)
     if most < limits.repeats or different[0].kind == "setting" or _are_pages(different):
         return
+    if sum(map(_size, different)) >= limits.batch_size * len(different):
+        return
     first = different[0]
     if first.kind != "read":
         yield _write_loop(different, f"{most} times{_where(recording)}")
@@ -138,6 +144,18 @@ def _is_meant_again(statement: Statement) -> bool:
     if statement.repeated is None:  # in mode light the values are not known, but a duplicate is not reported either
         return statement.caller is not None and statement.facts.volatile is not None
     return statement.repeated
+
+
+def _size(statement: Statement) -> int:
+    """How many rows a statement is about, as far as it shows: a chunk of a load or of a write is about many.
+
+    Of a read these are the values that it looks for: one that is given one value and returns a hundred rows may well be
+    run for one parent after the other.
+    """
+    if statement.kind == "read":
+        lists: list[str] = _IN_LIST.findall(statement.sql)
+        return max([statement.value_count or 0, *(each.count(",") + 1 for each in lists)])
+    return max(statement.value_count or 0, statement.row_count or 0, statement.sql.count(";"))
 
 
 def _write_loop(statements: _Statements, how_often: str) -> Finding:
@@ -192,7 +210,7 @@ def _wide_rows(statements: _Statements, recording: RecordingData, limits: Limits
     """More bytes per row than a page of results should need."""
     measured = [each for each in statements if each.bytes_received is not None and each.row_count]
     rows = sum(each.row_count or 0 for each in measured)
-    received = sum(each.bytes_received or 0 for each in measured)
+    received = sum(max(0, (each.bytes_received or 0) - _DESCRIPTION_BYTES) for each in measured)
     # In mode plans most of the bytes are plans.
     if recording.mode != "plans" and rows and received / rows > limits.bytes_per_row:
         yield _finding(

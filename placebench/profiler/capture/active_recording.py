@@ -23,7 +23,7 @@ from placebench.profiler.capture.connection_state import (
 from placebench.profiler.capture.options import Clock, Clocks, Options, inside_event_loop
 from placebench.profiler.capture.pending_statement import PendingStatement, RecordingContext
 from placebench.profiler.model.recording_data import RecordingData, Unkept
-from placebench.profiler.model.statement import Checkout, DatabaseAddress, RecordedRequest, Span
+from placebench.profiler.model.statement import Checkout, DatabaseAddress, RecordedRequest, Span, Statement
 
 if TYPE_CHECKING:
     from placebench.profiler.capture.external_flame_graph import ExternalFlameGraph
@@ -163,6 +163,7 @@ class ActiveRecording(RecordingContext):
             rows, sent, received = pending.rows(), pending.bytes_sent, pending.bytes_received
             counts: dict[str, Any] = {
                 "statements": 1,
+                "uncounted": int(Statement(pending.sql, "", 0.0, row_count=rows, error=pending.error).is_uncounted),
                 "row_count": rows,
                 "bytes_sent": sent,
                 "bytes_received": received,
@@ -233,6 +234,8 @@ class ActiveRecording(RecordingContext):
         recording.error = self.error
         if late := sum(pending.awaits_plan for pending in self.statements):
             self.note(f"no plans of {units.numbered(late, 'statement')}: the transaction went on after the recording")
+        if several := sum(pending.holds_several() for pending in self.statements):
+            self.note(f"{units.numbered(several, 'text')} with several statements: each is counted as one statement")
         recording.missed = self.missed
         recording.overlapping = self._overlapping()
         recording.plan_setup_s = self.plan_setup_s

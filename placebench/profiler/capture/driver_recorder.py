@@ -127,8 +127,7 @@ class DriverRecorder:
         if facts.kind == "read":
             pending.compare(sql, values, cursor)
         else:
-            recording.duplicates.add_write(facts.table)
-            pending.repeated = False
+            pending.note_write(sql, facts.table)
         if recording.options.parameters:
             pending.parameters = repr(values)[:LONGEST_PARAMETERS]
 

@@ -589,8 +589,7 @@ def _describe(
     # Below are three functions of ours and three or more of SQLAlchemy's.
     pending.caller, pending.outer_caller = find_callers(sys._getframe(6), recording.application)
     if info.writes:
-        recording.duplicates.add_write(info.table)
-        pending.repeated = False
+        pending.note_write(statement, info.table)
     elif info.step is None:
         pending.compare(statement, parameters, cursor)
     pending.key = info.key

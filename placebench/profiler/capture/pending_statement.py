@@ -4,12 +4,13 @@ The main classes are `PendingStatement`, `RecordingContext` (what all pending st
 `_DuplicateDetector` (statements that run again with equal values, rows that are fetched again).
 """
 
+import re
 from collections.abc import Callable, Hashable, Sequence
 from typing import TYPE_CHECKING, Any, Concatenate, NamedTuple, ParamSpec, Protocol, TypeVar
 
 from placebench.profiler.capture.connection_state import ConnectionState
 from placebench.profiler.capture.options import Clock, Options
-from placebench.profiler.capture.sent_values import comparable
+from placebench.profiler.capture.sent_values import comparable, count_values
 from placebench.profiler.model.fingerprint import statement_facts
 from placebench.profiler.model.plan import PlanNode, read_plan
 from placebench.profiler.model.sql_tokens import redacted
@@ -24,6 +25,14 @@ _SHORTEST_LEAF_S = 20e-6
 _LONGEST_SQL = 4000
 _MOST_SINGLE_ROWS = 1000
 _MOST_KEYS = 50_000
+_SECOND_STATEMENT = re.compile(r";\s*\w")
+# What changes no row that a read finds; a temporary table may hide one of the same name.
+_NO_WRITE = re.compile(
+    r"\s*(?:notify|listen|unlisten|lock|analyze|vacuum|checkpoint|prepare|deallocate|declare|fetch|move|close)\b"
+    r"|\s*create\s+(?:local\s+|global\s+)?temp(?:orary)?\s+table\s+(?:if\s+not\s+exists\s+)?[\"`]?(\w+)"
+    r"|\s*copy\b.*\bto\s+std(out)\b",
+    re.IGNORECASE | re.DOTALL,
+)
 NO_COUNT = 2**64 - 1
 
 
@@ -91,7 +100,8 @@ class _DuplicateDetector:
             return None
         if self._writes:
             lowered = sql.lower()
-            sql += str([times for table, times in self._writes.items() if table in lowered])
+            written = [times for table, times in self._writes.items() if table in lowered]
+            sql += str(written) if written else ""
         key = hash((sql, values, database))
         repeated = key in self._statements
         if not repeated and len(self._statements) < _MOST_KEYS:
@@ -201,6 +211,9 @@ class PendingStatement:
     unsent: tuple[str, _SendingCursor] | None = None
     """The text and the cursor of a read whose values can be compared only once they have been sent."""
     executions = 1
+    value_count: int | None = None
+    total_rows: int | None = None
+    """Rows of all results of a text that holds several statements, or of a pipeline."""
     iterated = 0
     """Rows that came by iteration."""
     clock: Clock
@@ -315,8 +328,14 @@ class PendingStatement:
         if rows is not None and 0 <= rows < NO_COUNT:
             self.row_count = rows
 
+    def add_results(self, rows: int) -> None:
+        """The rows of one more result of a text with several statements, or of a pipeline."""
+        self.total_rows = (self.total_rows or 0) + rows
+
     def set_error(self, error: BaseException) -> None:
-        """The driver raised."""
+        """The driver raised; in a pipeline perhaps what an earlier statement led to."""
+        if getattr(error, "placebench_statement", self) is not self:
+            return
         self.error = type(error).__name__
         # A message may quote values: it is kept only where values are.
         if self.recording.options.parameters:
@@ -324,11 +343,17 @@ class PendingStatement:
 
     def compare(self, sql: str, values: object, cursor: _SendingCursor | None = None) -> None:
         """Note whether this read ran before with equal values; *cursor* tells those that cannot be compared yet."""
-        shown = comparable(values)
+        shown, self.value_count = comparable(values), count_values(values)
         if shown is None and cursor is not None:
             self.unsent = sql, cursor
             cursor.will_be_asked()
         self.repeated = self.recording.duplicates.is_repeated(sql, shown, self.connection.identity)
+
+    def note_write(self, sql: str, table: str | None) -> None:
+        """Note what may change what was read: *table*, or something unknown (None)."""
+        harmless = _NO_WRITE.match(sql) if table is None and not _SECOND_STATEMENT.search(sql) else None
+        self.recording.duplicates.add_write(table if harmless is None else (harmless[1] or "").lower())
+        self.repeated = False
 
     def _compare_sent(self, sql: str, cursor: _SendingCursor) -> None:
         """Note whether this read ran before, by what the driver sent; of an executemany that is the last part only."""
@@ -402,6 +427,7 @@ class PendingStatement:
             connection=self.connection.number,
             database=self.connection.database,
             engine=self.engine,
+            value_count=self.value_count if self.executions == 1 else self.executions or None,
         )
 
     def to_transaction(self, origin: float) -> Transaction:
@@ -418,8 +444,19 @@ class PendingStatement:
             database=self.connection.database,
         )
 
+    def holds_several(self) -> bool:
+        """Whether the text holds more than one statement."""
+        return ";" in self.sql and _SECOND_STATEMENT.search(redacted(self.sql, self.dialect)) is not None
+
     def rows(self) -> int | None:
-        """Rows by the driver's own count, or as fetched where it gives none (SQLite, server-side cursors)."""
+        """Rows by the driver's own count, or as fetched where it gives none (SQLite, server-side cursors).
+
+        Of several statements in one text most drivers tell those of the last one only: the sum is not known then.
+        """
+        if self.total_rows is not None and self.error is None:
+            return max(self.total_rows, self.fetched_rows or 0)
+        if self.holds_several():
+            return None
         known = [count for count in (self.row_count, self.fetched_rows) if count is not None]
         return max(known) if known and (self.error is None or any(known)) else None
 

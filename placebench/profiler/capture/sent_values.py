@@ -38,6 +38,12 @@ def comparable(values: Any) -> bytes | None:
         return None
 
 
+def count_values(values: Any) -> int:
+    """How many values a statement was given, those in a list one by one."""
+    given = values.values() if isinstance(values, Mapping) else values if isinstance(values, tuple | list) else ()
+    return sum(len(each) if isinstance(each, list | tuple | set | frozenset) else 1 for each in given)
+
+
 def _plain(value: Any) -> Any:
     """A value as tuples of plain ones, each with the name of its class; raises ValueError for an unknown class."""
     kind = type(value)

@@ -158,7 +158,9 @@ class _MeasuredStatement(PendingStatement):
             self.fetched_rows = 1 + (self.fetched_rows or 0)
 
     def set_error(self, error: BaseException) -> None:
-        """The driver raised."""
+        """The driver raised; in a pipeline perhaps what an earlier statement led to."""
+        if getattr(error, "placebench_statement", self) is not self:
+            return
         self.error = type(error).__name__
         # The traceback keeps the cursor, and with it this statement, for as long as the error is kept.
         if self._executed and not self.counted:

@@ -24,8 +24,10 @@ from placebench.profiler.drivers.base import (
     TimedCall,
     TimedConnection,
     TimedCursor,
+    count_sets,
     time_adapter,
 )
+from placebench.profiler.model.fingerprint import statement_kind
 
 _COUNT = re.compile(r"\d+\Z")
 # What asyncpg's pool sends when a connection comes back: it writes no row, and reads none.
@@ -33,6 +35,7 @@ _RESET = re.compile(
     r"\s*(?:select pg_advisory_unlock_all\(\);\s*)?(?:close all;\s*)?(?:unlisten \*;\s*)?reset all;\s*\Z",
     re.IGNORECASE,
 )
+_RETURNS = re.compile(r"\breturning\b", re.IGNORECASE)
 _MOST_KEPT = 100
 _PREPARE = "PREPARE STATEMENT"
 
@@ -240,10 +243,12 @@ class _TimedProtocol(TimedConnection):
             _remember(self._portals, portal_name, pending)
         return await self._timed(pending, self._protocol.bind_execute, state, args, portal_name, *rest, **kwargs)
 
-    async def bind_execute_many(self, state: Any, *args: Any, **kwargs: Any) -> Any:
+    async def bind_execute_many(self, state: Any, args: Any, *rest: Any, **kwargs: Any) -> Any:
         """The execution for each of many parameters, which are sent without waiting."""
         pending = self._executed(state.query, UNKNOWN)
-        return await self._timed(pending, self._protocol.bind_execute_many, state, *args, **kwargs)
+        if pending is not None:
+            pending.executions = count_sets(args)
+        return await self._timed(pending, self._protocol.bind_execute_many, state, args, *rest, **kwargs)
 
     async def bind(self, state: Any, args: Any, portal_name: str, *rest: Any, **kwargs: Any) -> Any:
         """The beginning of a cursor."""
@@ -328,7 +333,9 @@ def _rows_of(response: Any) -> list[Any] | None:
 def _count_rows(pending: PendingStatement, response: Any) -> None:
     """Add the rows that a response brought, or those that its statement changed."""
     rows = _rows_of(response)
-    if rows is not None:
+    # What changes rows and returns none has its count in the status alone, which `fetch` does not ask for.
+    is_known = isinstance(response, tuple) or statement_kind(pending.sql) == "read" or _RETURNS.search(pending.sql)
+    if rows or (rows is not None and is_known):
         pending.fetched_rows = (pending.fetched_rows or 0) + len(rows)
     status = response[1] if isinstance(response, tuple) and len(response) > 1 else response
     text = status.decode(errors="replace") if isinstance(status, bytes) else status if isinstance(status, str) else ""

@@ -8,6 +8,7 @@ is subclassed, never replaced, and whatever the application does in `do_connect`
 import functools
 import itertools
 import marshal
+from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from functools import cached_property
@@ -16,6 +17,7 @@ from weakref import ref
 
 from placebench.profiler.capture.auto_explain import DelayedPlanFeed, PlanFeed
 from placebench.profiler.capture.connection_state import SocketMeter, socket_meter
+from placebench.profiler.capture.pending_statement import PendingStatement
 from placebench.profiler.drivers.base import (
     CallRecorder,
     DriverConnection,
@@ -28,6 +30,7 @@ from placebench.profiler.drivers.base import (
 )
 
 _END = object()
+_TUPLES_OK = 2  # psycopg.pq.ExecStatus.TUPLES_OK
 _IDLE = 0  # psycopg.pq.TransactionStatus.IDLE
 
 
@@ -69,6 +72,36 @@ class _PsycopgCursor(NetworkCursor):
             return super().execute(sql, *args, **kwargs)
         finally:
             self._add_prepared(prepared)
+            self._await_results()
+
+    def _await_results(self) -> None:
+        """In a pipeline the result of what was executed, or its error, comes later."""
+        pending = self.placebench_pending
+        if self.connection.pgconn.pipeline_status and pending is not None and pending.total_rows is None:
+            self.placebench_awaited.append(pending)
+
+    def _check_results(self, results: list[Any]) -> None:
+        """Give the rows, or the error, of several results or of a pipeline to the statement that they are of."""
+        pipelined = bool(self.connection.pgconn.pipeline_status)
+        if len(results) == 1 and not pipelined:
+            super()._check_results(results)  # type: ignore[misc]
+            return
+        pending = self.placebench_awaited.popleft() if self.placebench_awaited else self.placebench_pending
+        try:
+            super()._check_results(results)  # type: ignore[misc]
+        except Exception as error:
+            if pending is not None and pipelined:
+                error.placebench_statement = pending  # type: ignore[attr-defined]
+                pending.set_error(error)
+            raise
+        if pending is not None:
+            counts = (each.ntuples if each.status == _TUPLES_OK else each.command_tuples or 0 for each in results)
+            pending.add_results(sum(counts))
+
+    @cached_property
+    def placebench_awaited(self) -> deque[PendingStatement]:
+        """The statements of a pipeline whose results have not come yet."""
+        return deque()
 
     def _prepared(self) -> int:
         """Statements that psycopg has prepared by itself, on their sixth execution: only its own counter shows that."""
@@ -139,6 +172,7 @@ class _PsycopgAsyncCursor(_PsycopgCursor):
                 return await super(TimedCursor, self).execute(sql, *args, **kwargs)  # type: ignore[misc]
         finally:
             self._add_prepared(prepared)
+            self._await_results()
             self._count_rows()
 
     async def executemany(self, sql: Any, parameters: Any, *args: Any, **kwargs: Any) -> Any:

@@ -27,10 +27,11 @@ _Numbered = TypeVar("_Numbered", Statement, Transaction, Checkout)
 class Unkept:
     """The sums of the statements and transaction steps of a recording beyond its limit.
 
-    A sum is None if none of them measured it.
+    A sum is None if none of them measured it. uncounted: statements with rows that nobody counted.
     """
 
     statements: int = 0
+    uncounted: int = 0
     row_count: int | None = None
     round_trips: int | None = None
     bytes_sent: int | None = None
@@ -122,8 +123,9 @@ class RecordingData:
 
     @property
     def row_count(self) -> int | None:
-        """Rows of all statements that count them; None if none does."""
-        return cast("int | None", self.sum("row_count"))
+        """Rows of all statements; None if one of them has rows that nobody counted, or none has any."""
+        uncounted = self.unkept.uncounted or any(each.is_uncounted for each in self.statements)
+        return None if uncounted else cast("int | None", self.sum("row_count"))
 
     @property
     def round_trips(self) -> int | None:

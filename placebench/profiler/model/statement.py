@@ -91,6 +91,8 @@ class Statement:
     batch: which batch of an insertmanyvalues it is, 1 for the first; None of all others.
     connection: the number of the connection in its recording, 1 for the first; None where it had none.
     database: which one the connection is to; None if the driver is not known.
+    value_count: how many values a read was given, those in a list one by one; of an executemany how many sets of them;
+        None in mode "light" and where nobody counted them.
     engine: of a cache miss, the number of its SQLAlchemy engine in its recording, 1 for the first; None of all others.
     """
 
@@ -120,6 +122,7 @@ class Statement:
     connection: int | None = None
     database: DatabaseAddress | None = None
     engine: int | None = None
+    value_count: int | None = None
 
     @property
     def elapsed_s(self) -> float:
@@ -141,6 +144,14 @@ class Statement:
     def summary(self) -> str:
         """Its operations and the tables of each, as in "INSERT shipping SELECT orders"."""
         return query_summary(self.sql, None if self.database is None else self.database.system)
+
+    @property
+    def is_uncounted(self) -> bool:
+        """Whether it has returned or changed rows that nobody counted."""
+        has_rows = (
+            self.kind in ("read", "insert", "update", "delete", "merge") or self.sql.lstrip()[:4].lower() == "copy"
+        )
+        return has_rows and self.row_count is None and self.error is None
 
     @classmethod
     def from_json(cls, fields: Mapping[str, Any]) -> Self:

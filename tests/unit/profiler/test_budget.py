@@ -181,16 +181,17 @@ def test_a_light_recording_has_no_duplicates_to_count() -> None:
     Budget.at_most(statements=1).check("light")
 
 
-def test_only_reads_that_ended_have_to_have_figures() -> None:
-    """A write without a row count, and a statement that failed, leave nothing unknown; a profiler that was off does."""
-    write = replace(STATEMENT, sql="insert into t values (?)", row_count=None, repeated=None)
-    update = replace(write, sql="update t set a = ?")
+def test_what_ended_has_to_have_figures() -> None:
+    """What failed or has no rows leaves nothing unknown; an uncounted write does, and a profiler that was off."""
+    write = replace(STATEMENT, sql="create table t (i int)", row_count=None, repeated=None)
+    update = replace(write, sql="update t set a = ?", row_count=1)
     failed = replace(STATEMENT, row_count=None, repeated=None, round_trips=None, error="OperationalError")
     read = replace(STATEMENT, row_count=None, repeated=False)
     budget = Budget.at_most(rows=9, duplicates=9, round_trips=9)
 
     assert budget.broken_by(Recording("x", "full", statements=[write, update, failed], sql_s=1.0)) == ""
-    assert "1 of 2 statements have no figure" in budget.broken_by(Recording("x", "full", statements=[read, failed]))
+    for each in (read, replace(update, row_count=None)):
+        assert "1 of 2 statements have no figure" in budget.broken_by(Recording("x", "full", statements=[each, failed]))
     assert "the profiler was off" in budget.broken_by(Recording("x", "full"))
 
 

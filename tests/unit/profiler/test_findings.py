@@ -54,6 +54,33 @@ def test_four_times_or_from_two_lines_or_in_five_requests_is_none() -> None:
     assert kinds(*(statement(request=number) for number in range(1, 6)), requests=5) == []
 
 
+@pytest.mark.parametrize(
+    ("chunk", "single"),
+    [
+        (
+            {"sql": f"select a from t where id in ({', '.join(['%s'] * 50)})"},
+            {"sql": "select a from t where id in (%s, %s)"},
+        ),
+        ({"sql": "select a from t where id = any(%s)", "value_count": 50}, {"value_count": 1, "row_count": 500}),
+        (
+            {"sql": "insert into t values (?), (?)", "row_count": 50},
+            {"sql": "insert into t values (?)", "row_count": 1},
+        ),
+        (
+            {"sql": "insert into t values ($1)", "value_count": 50},
+            {"sql": "insert into t values ($1)", "row_count": 49},
+        ),
+        ({"sql": "delete from t limit 500", "row_count": 500}, {"sql": "delete from t where id = ?", "row_count": 0}),
+        ({"sql": "copy t from stdin", "row_count": 100}, {"sql": "copy t from stdin", "row_count": 1}),
+        ({"sql": ";".join(["insert into t values (?)"] * 100)}, {"sql": "insert into t values (?);"}),
+    ],
+)
+def test_chunks_of_one_load_or_write_are_no_n_plus_one(chunk: dict[str, Any], single: dict[str, Any]) -> None:
+    """From 50 rows per statement on; a read by the values that it looks for, not by the rows that it returns."""
+    assert kinds(*[statement(**chunk)] * 10) == []
+    assert kinds(*[statement(**single)] * 10) == [("n+1", 10)]
+
+
 def test_a_repeated_statement_is_a_duplicate_and_no_n_plus_one() -> None:
     """The same values: the answer was there already."""
     assert kinds(statement(), *[statement(repeated=True)] * 5) == [("duplicate", 5)]
@@ -368,8 +395,8 @@ SCAN = {"kind": "Seq Scan", "relation": "t", "condition": "(a = ?)", "rows": 5.0
         ([statement(repeated=True)], [statement(repeated=False)]),
         ([statement(redundant_rows=50)] * 2, [statement(redundant_rows=50), statement(redundant_rows=49)]),
         (
-            [statement(row_count=9, bytes_received=20_001), statement(row_count=1, bytes_received=0)],
-            [statement(row_count=9, bytes_received=20_000), statement(row_count=1, bytes_received=0)],
+            [statement(row_count=9, bytes_received=28_001), statement(row_count=1, bytes_received=7000)],
+            [statement(row_count=9, bytes_received=28_000), statement(row_count=1, bytes_received=7000)],
         ),
         ([statement(pool_wait_s=0.010)], [statement(pool_wait_s=0.0099)]),
         ([plan(**SCAN, rows_removed=9_995.0)], [plan(**SCAN, rows_removed=9_994.0)]),
@@ -404,7 +431,7 @@ def test_a_transaction_may_wait_for_less_than_50_ms(committed_s: float, found: l
         ),
         (
             [
-                statement(row_count=10, bytes_received=90_000),
+                statement(row_count=10, bytes_received=98_000),
                 statement(row_count=20, bytes_received=0),
                 statement(row_count=9),
                 statement(bytes_received=9_000),
@@ -487,7 +514,7 @@ def test_limits_can_be_chosen() -> None:
     assert [finding.kind for finding in find(again, Limits(repeats=1))] == ["duplicate"]
     fetched = Recording("r", "full", statements=[statement(row_count=3, redundant_rows=3)], requests=2)
     assert [each.title[:26] for each in find(fetched, Limits(redundant_rows=1))] == ["1.50 entities of 1.50 rows"]
-    narrow = Recording("r", "full", statements=[statement(row_count=3, bytes_received=302)])
+    narrow = Recording("r", "full", statements=[statement(row_count=3, bytes_received=8302)])
     assert [each.title for each in find(narrow, Limits(bytes_per_row=100))] == ["101 B per row over 3 rows"]
 
 
