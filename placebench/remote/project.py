@@ -68,7 +68,7 @@ class Project:
         """
         if self.top and self.head:
             shallow = Path(_git(self.top, "rev-parse", "--git-path", "shallow").decode().strip())
-            cut = (self.top / shallow).read_text().split() if (self.top / shallow).exists() else []
+            cut = (self.top / shallow).read_text().split() if (self.top / shallow).is_file() else []
             with tempfile.TemporaryFile() as bundle:
                 _git(self.top, "bundle", "create", "--quiet", "-", "--all", "HEAD", output=bundle)
                 self._check_size(bundle.seek(0, os.SEEK_END))

@@ -316,7 +316,7 @@ def _inspect(spec: ServerSpec) -> _Inspection:
 
 def _is_its_own(file: str) -> bool:
     """Whether a frame is the application's, or of a package that it uses, and not Python's."""
-    return not file.startswith("<") and ("/site-packages/" in file or not re.search(r"/lib/python3[^/]*/", file))
+    return re.search(r"^<|/lib/python3[^/]*/(?!(site|dist)-packages/)", file) is None
 
 
 def _require(server: str, spec: ServerSpec) -> None:
