@@ -34,9 +34,7 @@ exec "$@"
 """What that of the image does for the primary: initdb, a server on its socket alone that takes primary.sh."""
 
 
-def test_a_commit_is_on_the_replica_of_a_synchronous_plan(
-    tmp_path: Path, eventually: Callable[[Callable[[], bool]], bool]
-) -> None:
+def test_a_commit_is_on_the_replica_of_a_synchronous_plan(tmp_path: Path, eventually: Callable[..., bool]) -> None:
     """The replica copies the primary, is waited for by its name, and shows what is committed. Takes two servers."""
     plan = ScaleOutPlan(
         variant="dedup",
@@ -63,11 +61,11 @@ def test_a_commit_is_on_the_replica_of_a_synchronous_plan(
     with ExitStack() as stack:
         for name, command in commands.items():
             child = container(stack, name, command, scripts, port)
-            assert eventually(partial(takes_connections, name, port, child))
+            assert eventually(partial(takes_connections, name, port, child), limit_s=60)
 
         primary, replica = (stack.enter_context(open_connection(url(name, port))) for name in ADDRESSES)
         standby = "SELECT application_name, sync_state FROM pg_stat_replication WHERE state = 'streaming'"
-        assert eventually(lambda: primary.exec_driver_sql(standby).all() == [("replica1", "quorum")])
+        assert eventually(lambda: primary.exec_driver_sql(standby).all() == [("replica1", "quorum")], limit_s=60)
         assert primary.exec_driver_sql("SHOW synchronous_commit").scalar() == "remote_apply"
         primary.exec_driver_sql("CREATE TABLE written AS SELECT 1")
         assert replica.exec_driver_sql("SELECT count(*) FROM written").scalar() == 1
