@@ -22,7 +22,7 @@ from placebench.experiment.records import DataDescription
 from placebench.measure.table_contents import TableContents, read_tables
 from placebench.runtime.postgres import normalise_url
 from placebench.runtime.postgres.binaries import find_binaries
-from placebench.runtime.postgres.connection import describe, libpq_variables
+from placebench.runtime.postgres.connection import application_url, describe, libpq_variables
 from placebench.runtime.supervisor import ChildLog, ChildSpec, start_child
 from placebench.seeding import data_digest, seed
 from placebench.topology import Topology
@@ -155,11 +155,15 @@ def fill_placeholders(value: str, url: str) -> str:
     return value.replace("{database_url}", url).replace("{database_address}", address)
 
 
-def database_variables(url: str) -> dict[str, str]:
-    """Return DATABASE_URL, and for PostgreSQL the variables that psql and pg_restore read; nothing for no database."""
+def database_variables(url: str, python: str | None) -> dict[str, str]:
+    """Return DATABASE_URL, and for PostgreSQL the variables that psql and pg_restore read; nothing for no database.
+
+    python: of the environment whose programs read them; None: this one.
+    """
     if not url:
         return {}
-    return {"DATABASE_URL": url, **(libpq_variables(url) if url.startswith("postgres") else {})}
+    libpq = libpq_variables(url) if url.startswith("postgres") else {}
+    return {"DATABASE_URL": application_url(url, python), **libpq}
 
 
 def search_path(python: str | None) -> str:
@@ -188,7 +192,7 @@ def run_command(
     spec = ChildSpec(
         name="the command",
         argv=["/bin/sh", "-c", _quoted(command, url)],
-        env={**os.environ, **database_variables(url), **given, "PATH": os.pathsep.join(programs)},
+        env={**os.environ, **database_variables(url, python), **given, "PATH": os.pathsep.join(programs)},
         cwd=folder and folder.absolute(),
         log=log,
     )

@@ -153,7 +153,7 @@ class Variant:
 
     def spec(self, database_url: str, *, hash_seed: int, log: Path | None) -> ServerSpec:
         """The variant on its own database; one worker with one thread where it does not say otherwise."""
-        given = {} if self.speaks_placement else database_variables(database_url)
+        given = {} if self.speaks_placement else database_variables(database_url, self.python)
         variables = {name: fill_placeholders(value, database_url) for name, value in self.variables.items()}
         if self.command:
             given["PATH"] = search_path(self.python)

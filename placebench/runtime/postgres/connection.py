@@ -4,9 +4,12 @@
 "no" is one line, without the password.
 """
 
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 
 from sqlalchemy import create_engine, text
 from sqlalchemy.engine import URL, Connection, make_url
@@ -143,6 +146,27 @@ def own_url(password: str, port: int, host: str = "127.0.0.1") -> str:
 def with_database(url: str, name: str) -> str:
     """The URL of the database *name* on the same server."""
     return make_url(url).set(database=name).render_as_string(hide_password=False)
+
+
+def application_url(url: str, python: str | None = None) -> str:
+    """The URL as applications expect it in DATABASE_URL: `postgresql://…`, which psql, Django and asyncpg take too.
+
+    python: of the environment of the application; None: this one. Where SQLAlchemy 2.1 is installed with psycopg2 the
+    driver stays in it, for that SQLAlchemy takes a bare URL for psycopg 3: nobody's driver changes.
+    """
+    plain = url.replace(f"{_DRIVER}://", "postgresql://", 1)
+    return url if plain != url and _needs_driver_name(python or sys.executable) else plain
+
+
+@cache
+def _needs_driver_name(python: str) -> bool:
+    """Whether SQLAlchemy would read a bare `postgresql://` as another driver; costs the start of a Python."""
+    code = (
+        "import sys; from importlib.metadata import version; from importlib.util import find_spec as has\n"
+        "old = not has('sqlalchemy') or tuple(map(int, version('sqlalchemy').split('.')[:2])) < (2, 1)\n"
+        "sys.exit(0 if old or not has('psycopg2') else 3)"
+    )
+    return subprocess.run([python, "-c", code], cwd="/", capture_output=True, check=False).returncode == 3
 
 
 def as_role(url: str, name: str, password: str) -> str:

@@ -1,10 +1,13 @@
 """Database URLs: what users write becomes what SQLAlchemy needs; what cannot work is one line without the password."""
 
+from pathlib import Path
+from venv import EnvBuilder
+
 import pytest
 
 from placebench.errors import DatabaseError
 from placebench.runtime.postgres import check_database, normalise_url
-from placebench.runtime.postgres.connection import describe, own_url, with_database
+from placebench.runtime.postgres.connection import application_url, describe, own_url, with_database
 
 
 @pytest.mark.parametrize(
@@ -86,3 +89,38 @@ def test_the_url_of_a_server_of_ours() -> None:
     url = own_url("pass/word", 5433)
 
     assert url == "postgresql+psycopg2://postgres:pass%2Fword@127.0.0.1:5433/postgres" == normalise_url(url)
+
+
+PLAIN = "postgresql://u:p%40w@h:5433/db?sslmode=disable"
+NAMED = "postgresql+psycopg2://u:p%40w@h:5433/db?sslmode=disable"
+
+
+@pytest.mark.parametrize(
+    ("sqlalchemy", "others", "expected"),
+    [
+        (None, [], PLAIN),
+        (None, ["psycopg2"], PLAIN),
+        ("2.0.44", ["psycopg2"], PLAIN),
+        ("2.1.0b1", ["psycopg2"], NAMED),
+        ("2.10", ["psycopg2"], NAMED),
+        ("2.1.9", ["psycopg2", "psycopg"], NAMED),
+        ("2.1.9", ["psycopg"], PLAIN),
+        ("2.1.9", ["asyncpg"], PLAIN),
+    ],
+)
+def test_applications_get_the_url_that_their_environment_reads(
+    sqlalchemy: str | None, others: list[str], expected: str, tmp_path: Path
+) -> None:
+    """postgresql:// as in production, but where SQLAlchemy 2.1 would take psycopg 3 for it instead of psycopg2."""
+    EnvBuilder(with_pip=False, symlinks=True).create(tmp_path / "venv")
+    (packages,) = (tmp_path / "venv" / "lib").glob("python*/site-packages")
+    for name in others:
+        (packages / name).mkdir()
+    if sqlalchemy:
+        (packages / "sqlalchemy").mkdir()
+        described = packages / f"sqlalchemy-{sqlalchemy}.dist-info"
+        described.mkdir()
+        (described / "METADATA").write_text(f"Metadata-Version: 2.1\nName: SQLAlchemy\nVersion: {sqlalchemy}\n")
+
+    assert application_url(NAMED, str(tmp_path / "venv" / "bin" / "python")) == expected
+    assert application_url("sqlite:///x.db") == "sqlite:///x.db"
