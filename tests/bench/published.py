@@ -589,11 +589,12 @@ def spread(values: Sequence[float] | None) -> str:
     return f"{shown[0]} {unit} ({shown[1]}–{shown[2]})"
 
 
-def growth(variant: str) -> float:
-    """The power of the number of providers that CPU grows with, from 7000 to 100 002, all candidates."""
-    found = scaled("all candidates")
-    below, above = (statistics.median(found[variant, size]) for size in SIZES[1:3])
-    return math.log(above / below) / math.log(SIZES[2] / SIZES[1])
+def growth(variant: str, size: int = 1) -> float:
+    """The power of the number of providers that CPU grows with, from 7000 to 100 002 or the size of this number to the
+    next one, all candidates."""
+    found, sizes = scaled("all candidates"), SIZES[size : size + 2]
+    below, above = (statistics.median(found[variant, each]) for each in sizes)
+    return math.log(above / below) / math.log(sizes[1] / sizes[0])
 
 
 def _scale_head(answer: str) -> list[str]:
@@ -651,8 +652,29 @@ FIGURES["scale-naive-cpu"] = _at_7000("naive", is_faster=False)
 
 @figure
 def scale_superlinear() -> str:
-    powers = sorted(growth(name) for name in ("naive", "tuned", "placement"))
+    powers = sorted(growth(name) for name in ("naive", "tuned", "placement", "dedup"))
     return f"n^{powers[0]:.2f} to n^{powers[-1]:.2f}"
+
+
+@figure
+def scale_dedup_million() -> str:
+    return f"n^{growth('dedup', 2):.2f}"
+
+
+@figure
+def scale_cached() -> str:
+    return f"n^{growth('cached'):.2f} and n^{growth('cached', 2):.2f}"
+
+
+def _growth_under_a_limit(variant: str) -> Callable[[], str]:
+    def made() -> str:
+        found = scaled("limit=10")
+        return f"{statistics.median(found[variant, SIZES[3]]) / statistics.median(found[variant, SIZES[1]]):.1f}×"
+
+    return made
+
+
+FIGURES |= {f"scale-{name}-limit": _growth_under_a_limit(name) for name in ("dedup", "cached")}
 
 
 # --- operators, herd
@@ -1195,6 +1217,40 @@ def _matrix(name: str, axis: str) -> Callable[[], str]:
 
 
 FIGURES |= {f"matrix-{name}": _matrix(name, axis) for name, axis in (("latency", "latency_ms"), ("pythons", "python"))}
+
+
+def release_ratios() -> list[float]:
+    """The duration with Placement 16.0.0, the installed one, divided by that with 14.0.0, in each repeat."""
+    taken: dict[tuple[str, int], float] = {}
+    for each in raw("matrix-releases.json")["measurements"]:
+        if each["point"]["service"] == "placement" and each["invalid"] is None:
+            taken[each["point"]["version"], each["repeat"]] = each["values"]["duration_s"]
+    return [taken["installed", repeat] / taken["14.0.0", repeat] for repeat in range(8)]
+
+
+@figure
+def releases_16_14() -> str:
+    estimate, low, high = (f"{100 * (ratio - 1):+.1f}" for ratio in paired([1.0] * 8, release_ratios()))
+    return f"{estimate} % [{low}, {high}; n = 8]"
+
+
+def asyncio_ratios(workload: str, value: str, server: str, processes: int) -> list[float]:
+    """A value with this server, one process and eight threads, divided by that with uWSGI, in each repeat."""
+    found: dict[tuple[object, ...], float] = {}
+    for each in raw("asyncio.json")["measurements"]:
+        point = each["point"]
+        if point["workload"] == workload and each["invalid"] is None:
+            values = each["values"]
+            total = values["worker_cpu_s"] + values["backend_cpu_s"] if value == "cpu_s" else values[value]
+            found[point.get("server", "uwsgi"), point["processes"], each["repeat"]] = total
+    return [found[server, 1, repeat] / found["uwsgi", processes, repeat] for repeat in range(5)]
+
+
+@figure
+def steps_statements() -> str:
+    """Before the first step that changes their number and after the last one."""
+    steps = [each for each in raw("steps.json")["comparisons"] if each["metric"] == "statements"]
+    return f"{steps[0]['baseline_value']:.0f} → {steps[-1]['variant_value']:.0f}"
 
 
 @figure

@@ -181,7 +181,7 @@ TRANSACTION = Optimization(
     baseline=Implementation("snapshot", None),
     further=(Implementation("autocommit", _AUTOCOMMIT),),
     why="BEGIN and ROLLBACK are two of the three round trips of a request with one statement.",
-    source="Our count; allocation candidates take 11 statements or more, so there it changes nothing.",
+    source="Our count; allocation candidates take 12 statements or more, so there it changes nothing.",
     request="/resource_classes",
     metric="round_trips",
 )
