@@ -30,6 +30,12 @@ def _configure(parser: ArgumentParser) -> None:
     options.add_comparison(parser, rounds="the plan's, or 24", requests=False)
     options.add_host(parser)
     parser.add_argument(
+        "--python",
+        type=options.path,
+        metavar="PATH",
+        help="Python of the environment that the application is in, for tables that name none (default: this one)",
+    )
+    parser.add_argument(
         "--setup",
         type=options.text,
         metavar="COMMAND",
@@ -74,6 +80,10 @@ def _run(arguments: Namespace) -> int:
         raise UsageError(f"two variants are needed, the base first: name them, or describe them in {where}{again}")
     own = {"setup": arguments.setup, "template_db": arguments.template_db, "database": arguments.database}
     plan = replace(plan, **{name: given for name, given in own.items() if given})
+    if plan.database == "none" and plan.template_db:
+        raise UsageError(
+            f'template_db {plan.template_db!r} with database = "none": no database is copied; leave one of them away'
+        )
     if arguments.preset and arguments.sequential:
         raise UsageError("--preset is a number of replicates, and --sequential decides it: give one of the two")
     if arguments.preset and arguments.replicates is None:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from placebench.experiment.compare_run import CompareSettings
     from placebench.experiment.data_setup import DataSetup, OwnData, TopologyData
     from placebench.experiment.trials import Experiment, Trial
-    from placebench.experiment.variants import Variant
+    from placebench.experiment.variants import Variant, VariantTable
     from placebench.gates import Gate
     from placebench.http_session import Request
     from placebench.remote.project import Project
@@ -36,6 +36,24 @@ _T = TypeVar("_T")
 _NEEDED = 6
 _FILES = ("topology", "matrix")
 """Options that may name a file, which goes to the machine of --host."""
+
+
+def _with_python(plan: "Experiment", python: Path) -> "Experiment":
+    """The plan with applications in the environment of this Python, where it does not name another itself."""
+    from msgspec import structs
+
+    def named(table: "VariantTable") -> "VariantTable":
+        is_own = table.app or table.command
+        return structs.replace(table, python=str(python.absolute())) if is_own and not table.python else table
+
+    tables = plan.tables
+    app = named(tables.app) if tables.app else None
+    variants = {name: named(table) for name, table in tables.variants.items()}
+    if app is None and variants == tables.variants:
+        raise UsageError(
+            "--python is for an application of your own: the plan has no table app, and no variant with one"
+        )
+    return replace(plan, tables=replace(tables, app=app, variants=variants))
 
 
 def compare_plan(
@@ -68,6 +86,8 @@ def compare_plan(
     from placebench.experiment.variants import read_variants
     from placebench.experiment.workload import read_workload
 
+    if python := getattr(arguments, "python", None):
+        plan = _with_python(plan, python)
     variants = read_variants(plan.variants, plan.tables, placement_python=arguments.placement_python)
     data, request = _data(arguments, plan, variants)
     sequential, width = getattr(arguments, "sequential", False), getattr(arguments, "width", None)

@@ -1,8 +1,10 @@
 """The GitHub action, by its scripts."""
 
 import os
+import re
 import subprocess
 import sys
+import venv
 from pathlib import Path
 
 import pytest
@@ -29,15 +31,24 @@ def run_action(folder: Path, **variables: str) -> tuple[int, str, str, str]:
     return ended.returncode, outputs.read_text(), page.read_text(), ended.stdout + ended.stderr
 
 
-def test_a_gate_that_fails_is_on_the_job_s_page(tmp_path: Path) -> None:
-    """Each line is a gate; the second one fails the job, and the page has the summary."""
-    code, outputs, page, _ = run_action(
-        tmp_path, BASE="noop", HEAD="tuned", GATES="rows <= 100000\nstatements <= 0\n", ARGUMENTS="--replicates=0"
+def test_each_use_in_a_job_has_its_own_folder_and_page(tmp_path: Path) -> None:
+    """A line is a gate, and an argument with or without its value. The first use fails by its second gate.
+
+    The second use has a gate that is undecided without replicates: a warning with its reason, and no failure.
+    """
+    gates = "rows <= 100000\nstatements <= 0\n"
+    code, outputs, page, _ = run_action(tmp_path, BASE="noop", HEAD="tuned", GATES=gates, ARGUMENTS="--replicates 0")
+    again, more, pages, log = run_action(
+        tmp_path, BASE="noop", HEAD="tuned", GATES="cpu_s < 1.05x", ARGUMENTS="--replicates=0"
     )
 
-    assert code == 1
-    assert outputs == f"exit-code=1\nfolder={tmp_path / 'placebench-compare'}\n"
+    assert (code, again) == (1, 0)
     assert "statements <= 0" in page
+    first, second = (line for line in more.splitlines() if line.startswith("folder="))
+    assert outputs.splitlines() == ["exit-code=1", first]
+    assert first != second
+    assert "cpu_s < 1.05x" in pages.removeprefix(page)
+    assert re.search(r"^::warning title=placebench::placebench compare: .*cpu_s < 1.05x", log, re.MULTILINE)
 
 
 def test_a_mistake_is_in_the_log(tmp_path: Path) -> None:
@@ -77,8 +88,47 @@ def test_one_comment_is_kept_up_to_date(known: str, sent: str, tmp_path: Path) -
         "PATH": f"{tmp_path}:{os.environ['PATH']}",
         "FOLDER": str(tmp_path),
         "COMMENTS": "repos/o/r/issues/7/comments",
+        "NAME": "orders",
     }
     subprocess.run(["bash", ACTION / "comment.sh"], cwd=tmp_path, env=environment, check=True)
 
     assert (tmp_path / "calls").read_text().splitlines()[-1] == sent.format(body=tmp_path / "comment.md")
-    assert (tmp_path / "comment.md").read_text() == "<!-- placebench compare -->\nfaster\n"
+    assert (tmp_path / "comment.md").read_text() == "<!-- placebench orders -->\nfaster\n"
+
+
+def test_a_comment_that_may_not_be_written_does_not_fail_the_job(tmp_path: Path) -> None:
+    """GitHub refuses the token of a pull request from a fork: a warning says so."""
+    (tmp_path / "summary.md").write_text("faster\n")
+    (tmp_path / "gh").write_text(
+        "#!/bin/sh\necho 'gh: Resource not accessible by integration (HTTP 403)' >&2\nexit 1\n"
+    )
+    (tmp_path / "gh").chmod(0o755)
+    environment = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}", "FOLDER": str(tmp_path), "COMMENTS": "x"}
+    ended = subprocess.run(["bash", ACTION / "comment.sh"], env=environment, capture_output=True, text=True, check=True)
+
+    assert ended.stdout.startswith(
+        "::warning title=placebench::no comment was written: gh: Resource not accessible by integration (HTTP 403); "
+    )
+
+
+def test_the_environment_of_the_application_stays_as_it_is(tmp_path: Path) -> None:
+    """placebench gets an environment of its own; the application's Python is what the outputs name.
+
+    pip is a script that notes where it is called, so that nothing is fetched.
+    """
+    application = tmp_path / "application"
+    venv.create(application, with_pip=False, symlinks=True)
+    python = tmp_path / "python"
+    python.write_text(f'#!/bin/sh\n[ "$1" = -c ] && exec {application}/bin/python "$@"\nexit 9\n')
+    python.chmod(0o755)
+    own = tmp_path / "placebench-environment" / "bin"
+    own.mkdir(parents=True)
+    (own / "placebench").touch(0o755)
+    outputs = tmp_path / "outputs"
+    before = sorted(application.rglob("*"))
+    environment = {"PATH": os.environ["PATH"], "RUNNER_TEMP": str(tmp_path), "PYTHON": str(python)}
+    environment |= {"GITHUB_OUTPUT": str(outputs), "SOURCE": "nowhere"}
+    subprocess.run(["bash", ACTION / "install.sh"], env=environment, check=True)
+
+    assert outputs.read_text().splitlines() == [f"python={application}/bin/python", f"placebench={own}/placebench"]
+    assert sorted(application.rglob("*")) == before

@@ -1,14 +1,24 @@
 #!/usr/bin/env bash
-# Compares $BASE with $HEAD by the lines of $GATES and $ARGUMENTS; the summary goes to the job's page.
+# Compares $BASE with $HEAD by the lines of $GATES and $ARGUMENTS, in the environment of $PYTHON; the summary goes to the
+# job's page. Each call has its own folder.
 set -euo pipefail
 
-folder=${RUNNER_TEMP:?}/placebench-compare
-words=(--out "$folder")
+folder=$(mktemp -d "${RUNNER_TEMP:?}/placebench-compare.XXXXXX")
+errors=$folder.log
+words=(--out "$folder" ${PYTHON:+"--python=$PYTHON"})
 while IFS= read -r line; do [ -z "$line" ] || words+=("--gate=$line"); done <<<"${GATES:-}"
-while IFS= read -r line; do [ -z "$line" ] || words+=("$line"); done <<<"${ARGUMENTS:-}"
+while IFS= read -r line; do
+    # A line is one argument, or an option and its value.
+    if [[ $line =~ ^(--?[a-z-]+)[[:space:]]+(.+)$ ]]; then
+        words+=("${BASH_REMATCH[1]}" "${BASH_REMATCH[2]}")
+    elif [ -n "$line" ]; then
+        words+=("$line")
+    fi
+done <<<"${ARGUMENTS:-}"
 
 code=0
-placebench compare "$BASE" "$HEAD" "${words[@]}" || code=$?
+"${PLACEBENCH:-placebench}" compare "$BASE" "$HEAD" "${words[@]}" 2> >(tee "$errors" >&2) || code=$?
+wait
 echo "exit-code=$code" >>"$GITHUB_OUTPUT"
 if [ -f "$folder/summary.md" ]; then
     echo "folder=$folder" >>"$GITHUB_OUTPUT"
@@ -17,7 +27,8 @@ else
     echo "Nothing was compared: the log of the job says why." >>"$GITHUB_STEP_SUMMARY"
 fi
 if [ "$code" = 3 ] && [ "${FAIL_ON_INCONCLUSIVE:-false}" != true ]; then
-    echo "::warning title=placebench::inconclusive: run it again, or with more replicates"
+    reason=$(grep '^placebench compare: ' "$errors" | tail -n 1 || true)
+    echo "::warning title=placebench::${reason:-inconclusive: a gate is undecided; more replicates narrow its interval}"
     code=0
 fi
 exit "$code"
