@@ -15,7 +15,7 @@ from typing import Annotated, Any, TypeVar
 import msgspec
 from msgspec import Meta
 
-from placebench.errors import PlacebenchError
+from placebench.errors import PlacebenchError, did_you_mean
 
 _T = TypeVar("_T")
 
@@ -38,6 +38,7 @@ _WORDS = {
     "str": "a text",
     "bool": "true or false",
 }
+_KINDS: dict[str, type] = {"int": int, "float": float, "str": str, "bool": bool, "array": list, "object": dict}
 _NESTED_AT_MOST = 16
 _TOO_DEEP = "nested deeper than anything that placebench writes"
 
@@ -108,7 +109,7 @@ def check(document: Any, kind: Any, source: str, *, at: str = "", error: type[Pl
     try:
         return msgspec.convert(document, kind)
     except msgspec.ValidationError as found:
-        raise error(f"{source}: {_describe_error(found, document, kind, at)}") from found
+        raise error(f"{source}: {_in_words_of(source, _describe_error(found, document, kind, at))}") from found
 
 
 def _content(path: Path, error: type[PlacebenchError]) -> bytes:
@@ -124,7 +125,8 @@ def _decode(
     try:
         made: _T = decode(content, type=kind)
     except msgspec.ValidationError as found:
-        raise error(f"{source}: {_describe_error(found, _decode_unchecked(content, decode), kind)}") from found
+        described = _describe_error(found, _decode_unchecked(content, decode), kind)
+        raise error(f"{source}: {_in_words_of(source, described)}") from found
     except RecursionError as found:
         raise error(f"{source}: cannot be read: {_TOO_DEEP}") from found
     except (msgspec.MsgspecError, ValueError) as found:
@@ -152,6 +154,9 @@ def _describe_error(found: msgspec.ValidationError, seen: Any, kind: Any, at: st
     what, place = (placed[1], placed[2]) if placed else (str(found), "")
     declared: Any = msgspec.inspect.type_info(kind)
     for key, number in _STEPS.findall(place):
+        if number == "..." and isinstance(seen, dict):
+            number = _key_of(seen, what)
+            place = place.replace("[...]", f".{number}", 1)
         seen, declared = _value_in(seen, key or number), _type_in(declared, key)
     described = _translate_expectation(what, declared)
     if seen is not msgspec.UNSET and described.startswith("expected"):
@@ -160,13 +165,23 @@ def _describe_error(found: msgspec.ValidationError, seen: Any, kind: Any, at: st
     return f"{place}: {described}" if place else described
 
 
+def _in_words_of(source: str, described: str) -> str:
+    """The description in the words of TOML, if the source is such a file."""
+    if ".toml" not in source:
+        return described
+    expected, saw, seen = described.partition(", saw ")
+    for of_json, of_toml in (("an object", "a table"), ("a list", "an array"), ("a text", "a string")):
+        expected = expected.replace(of_json, of_toml)
+    return f"{expected}{saw}{seen}"
+
+
 def _translate_expectation(what: str, declared: Any) -> str:
     """What msgspec says, in the words of our messages."""
     name = what.rpartition(" ")[2].strip("`")
     kinds = getattr(declared, "types", (declared,))
     if "unknown field" in what:
-        known = ", ".join(each.encode_name for kind in kinds for each in getattr(kind, "fields", ()))
-        return f"unknown key {name!r}, expected one of {known}"
+        known = [each.encode_name for kind in kinds for each in getattr(kind, "fields", ())]
+        return f"unknown key {name!r}, {did_you_mean(name, known)}expected one of {', '.join(known)}"
     if "missing required field" in what:
         return f"{name} is missing"
     if "enum value" in what:
@@ -174,6 +189,12 @@ def _translate_expectation(what: str, declared: Any) -> str:
         return f"expected one of {', '.join(map(str, values))}"
     said = _QUOTED.sub(lambda found: " or ".join(_WORDS.get(each, each) for each in found[1].split(" | ")), what)
     return said[0].lower() + said[1:]
+
+
+def _key_of(table: dict[str, Any], what: str) -> str:
+    """The key of the first value of the kind that msgspec says it got; it names no keys of mappings."""
+    got = what.rpartition(", got ")[2].strip("`")
+    return next((key for key, value in table.items() if isinstance(value, _KINDS.get(got, object))), "...")
 
 
 def _value_in(document: Any, step: str) -> Any:

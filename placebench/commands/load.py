@@ -339,6 +339,8 @@ def _lines(result: "LoadResult") -> Iterator[str]:
     yield f"failures    {units.count(result.failures)}{failed}"
     for message in result.failure_messages:
         yield f"            {message}"
+    if result.statuses and all(status.startswith("3") for status in result.statuses):
+        yield "redirects   every response: if they lead to a login, give what it gives (--header 'Cookie: …')"
     if result.repeats:
         yield f"sent again  {units.numbered(result.repeats, 'request')}: the server had closed a kept connection"
     if result.write_check:

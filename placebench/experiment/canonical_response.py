@@ -94,6 +94,8 @@ class ResponseRules(Struct, frozen=True, forbid_unknown_fields=True):
 
 PLACEMENT_RULES = ResponseRules(ignore_headers=("*",), candidates=True)
 """Placement's responses differ in headers and in order; a request with a limit leaves open which candidates come."""
+_SHORT, _CONTEXT = 80, 20
+"""Letters of a value in a message, and those of them before what differs."""
 _VOLATILE = frozenset(
     [
         "age",
@@ -319,7 +321,8 @@ def _different_places(expected: Any, seen: Any, place: str, tolerance: float) ->
         if len(expected) != len(seen):
             yield f"{place} has {len(seen)} entries where {len(expected)} were expected"
     elif not _is_close(expected, seen, tolerance) and _text(expected) != _text(seen):  # for Python true is equal to 1
-        yield f"{place} is {_short(seen)} where {_short(expected)} was expected"
+        now, before = _short_pair(seen, expected)
+        yield f"{place} is {now} where {before} was expected"
 
 
 def _is_close(expected: Any, seen: Any, tolerance: float) -> bool:
@@ -332,7 +335,20 @@ def _is_close(expected: Any, seen: Any, tolerance: float) -> bool:
 
 def _short(value: Any) -> str:
     text = json.dumps(value, ensure_ascii=False)
-    return text if len(text) <= 80 else text[:79] + "…"
+    return text if len(text) <= _SHORT else text[: _SHORT - 1] + "…"
+
+
+def _short_pair(seen: Any, expected: Any) -> tuple[str, str]:
+    """Both values as JSON; long ones from shortly before the first letter that differs."""
+    texts = [json.dumps(each, ensure_ascii=False) for each in (seen, expected)]
+    pairs = enumerate(zip(*texts, strict=False))
+    at = next((at for at, letters in pairs if letters[0] != letters[1]), min(map(len, texts)))
+    start = at - _CONTEXT if max(map(len, texts)) > _SHORT and at > _CONTEXT else 0
+    cut = [("…" if start else "") + each[start : start + _SHORT - 1] for each in texts]
+    return (
+        cut[0] + "…" * (len(texts[0]) > start + _SHORT - 1),
+        cut[1] + "…" * (len(texts[1]) > start + _SHORT - 1),
+    )
 
 
 def _number(text: str) -> float:

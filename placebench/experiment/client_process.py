@@ -22,6 +22,7 @@ from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any, Self
+from urllib.parse import urlsplit
 
 import msgspec
 
@@ -64,6 +65,8 @@ class Driven:
     """After how many requests the same ones begin again; of a script whose iterations differ, all of them."""
     calls: list[str] = field(default_factory=list)
     """The requests of a script, in their order."""
+    redirects: int = 0
+    """How many responses had a status from 300 to 399."""
     names: list[str] = field(default_factory=list)
     """Method and path, without the query, of what was sent, as the profiler calls its recordings."""
 
@@ -275,7 +278,7 @@ class Client:
         session = Session()
         for call in workload.login:
             try:
-                reply = send(url, call.method, call.path, headers=_headers(call, session), body=call.body)
+                reply = send(url, call.method, call.path, headers=_headers(url, call, session), body=call.body)
             except OSError as error:
                 raise LoadError(f"login {call.label}: {error}") from error
             if not call.accepts(reply.status):
@@ -331,7 +334,7 @@ class _Sender:
                 self._url,
                 call.method,
                 call.path,
-                headers=_headers(call, self._session),
+                headers=_headers(self._url, call, self._session),
                 body=call.body,
             )
             failure = "" if call.accepts(reply.status) else _unexpected(call, reply)
@@ -348,6 +351,7 @@ class _Sender:
         with self._lock:
             self.driven.wall_s.append(wall_s)
             self.driven.client_cpu_s += cpu_s
+            self.driven.redirects += reply is not None and reply.status // 100 == 3
             self.names[f"{call.method} {call.path.partition('?')[0]}"] = None
             if failure:
                 self.driven.failures.append(f"{call.label}: {failure}")
@@ -384,8 +388,12 @@ def _attempt(script: str, sender: _Sender, run: Callable[[], None]) -> None:
             sender.driven.failures.append(f"{script}: {type(error).__name__}: {error}")
 
 
-def _headers(call: SentRequest, session: Session) -> dict[str, str]:
-    return {"Accept-Encoding": "identity", **session.headers(call.method), **call.headers}
+def _headers(url: str, call: SentRequest, session: Session) -> dict[str, str]:
+    """The headers of a request. Host is without the port, and so the same for all variants: URLs in responses are."""
+    headers = {"Accept-Encoding": "identity", **session.headers(call.method), **call.headers}
+    if not any(name.lower() == "host" for name in headers):
+        headers["Host"] = urlsplit(url).netloc.rpartition(":")[0]
+    return headers
 
 
 def _token(call: LoginRequest, reply: Reply) -> str:

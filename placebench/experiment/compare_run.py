@@ -219,11 +219,14 @@ class CompareRun:
                 requests=number,
                 read=read[variant.name],
                 same=self._same if variant.request is None else None,
+                note=self._run.note,
             )
             self._run.try_twice(f"{variant.name} count", count, keep=repeated.append)
         self._same.save_equal()
         for note in prepared.workload.notes:
             self._run.note(note)
+        if not self._settings.replicates and not any(prepared.databases.values()):
+            self._run.note("nothing was timed without replicates, and nothing counted without a database")
         for path in self._same.unmatched():
             self._run.note(f"same_responses: no response has anything at {path}")
         return repeated

@@ -207,9 +207,17 @@ def _open_counters(database_url: str, read: Statistics | None, log: Path) -> Ite
 
 
 def count_on_the_wire(
-    prepared: PreparedVariants, name: str, *, requests: int, read: Statistics | None, same: SameResponses | None
+    prepared: PreparedVariants,
+    name: str,
+    *,
+    requests: int,
+    read: Statistics | None,
+    same: SameResponses | None,
+    note: Callable[[str], object],
 ) -> WirePass:
     """Count *requests* cycles of requests of the variant *name*; its responses are compared.
+
+    note: is called with what the user should know of them.
 
     Saved as wire-<name>.json. Raises ServerError when it does not start, LoadError for another status than expected,
     NoTrafficError when it has not even connected to its database.
@@ -245,6 +253,8 @@ def count_on_the_wire(
         by_statement = _by_statement(before, counters.each(), sum(each.requests for each in counted))
         later, kept = counters.table_statements(before, by_statement, first + len(warm.wall_s))
         counted = recordings.fill(counted, warm)
+        if warm.redirects == len(warm.wall_s):
+            note(f"{name} redirects every request, which is what is measured: if it is to a login, give one (--login)")
         _check_traffic(name, variant, counters.traffic(), is_opened())
     made = replace(_pass(name, counted, by_statement), table_statements=later, first_statements=kept)
     made.save(prepared.folder / f"wire-{name}.json")

@@ -28,6 +28,7 @@ from placebench.reference.variants import variant as reference_variant
 from placebench.runtime.application_servers import serve
 from placebench.runtime.running_server import ServerSpec
 
+_HEADER, _TEXT = re.compile(r"header ([\w-]+) "), re.compile(r"\$ is |byte \d+ of the body")
 _PATH = re.compile(r"\$(?:\.\w+|\[[^\]]+\])+")
 
 
@@ -167,18 +168,25 @@ class SameResponses:
         if found := self.first_difference(name, request, response):
             which = f" to {request}" if len(self._expected) > 1 else ""
             first = self._of(request).variant
-            than, remedy = ("each time", self._remedy(found)) if first == name else (f"from {first}", "")
-            raise self.error(f"{name} responds{which} differently {than}: {found}{remedy}")
+            than = "each time" if first == name else f"from {first}"
+            raise self.error(f"{name} responds{which} differently {than}: {found}{self._remedy(found)}")
         self._of(request).accepted.add(response.digest)
         self.save_equal()
 
     def _remedy(self, found: str) -> str:
-        """How to allow that a variant differs from itself at a JSON path."""
-        path = _PATH.match(found)
-        if path is None or self.rules.candidates:
+        """How to allow a difference at a JSON path, in a header or in a text."""
+        if self.rules.candidates:
             return ""
-        ignored = re.sub(r"\[\d+\]", "[*]", path[0])
-        return f'; if that may differ, as after a request that writes: same_responses.ignore = ["{ignored}"]'
+        if path := _PATH.match(found):
+            places = re.sub(r"\[\d+\]", "[*]", path[0])
+            rule = f'ignore = ["{places}"]'
+        elif header := _HEADER.match(found):
+            rule = f'ignore_headers = ["{header[1]}"]'
+        elif _TEXT.match(found):
+            rule = "ignore_text = ['a regular expression']"
+        else:
+            return ""
+        return f"; if that may differ, as after a request that writes: same_responses.{rule}"
 
     def _document(self, found: str | None) -> dict[str, Any]:
         first = next((each.first for each in self._expected.values()), None)

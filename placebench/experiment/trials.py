@@ -192,7 +192,7 @@ def experiment_named(name: str, *, everywhere: str = "") -> Experiment:
 
 
 def read_plan(path: Path | None) -> Experiment:
-    """Return the plan in a file, or in `[tool.placebench]` of the pyproject.toml of the current folder, if it has one.
+    """Return the plan in a file, or in `[tool.placebench]` of a pyproject.toml, of this folder or the nearest above.
 
     name = "containers"
     trees = 500
@@ -211,14 +211,23 @@ def read_plan(path: Path | None) -> Experiment:
     Raises PlacebenchError that names the file and the key.
     """
     if path is None:
-        path = Path("pyproject.toml")
-        tool = read_toml(path, dict[str, Any], error=PlacebenchError).get("tool", {}) if is_file(path) else {}
-        table = tool.get("placebench", {}) if isinstance(tool, dict) else {}
+        path, table = _find_table()
         given: _File = check(table, _File, str(path), at="tool.placebench", error=PlacebenchError)
         return _experiment(path, given, name="compare", at="tool.placebench.variants")
     if not is_file(path):
         raise PlacebenchError(f"no plan {path}: expected a .toml file")
     return _experiment(path, read_toml(path, _File, error=PlacebenchError), name=path.stem)
+
+
+def _find_table() -> tuple[Path, Any]:
+    """The pyproject.toml with a table `[tool.placebench]`, and that table; without one, the file of this folder."""
+    here = Path.cwd()
+    for folder in (here, *here.parents):
+        path = Path("pyproject.toml") if folder == here else folder / "pyproject.toml"
+        tool = read_toml(path, dict[str, Any], error=PlacebenchError).get("tool", {}) if is_file(path) else {}
+        if isinstance(tool, dict) and "placebench" in tool:
+            return path, tool["placebench"]
+    return Path("pyproject.toml"), {}
 
 
 def parse_plan(document: Mapping[str, Any], *, source: Path, folder: Path) -> Experiment:

@@ -8,7 +8,7 @@ code and links; renderers of plain text leave its tags out.
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 from markupsafe import Markup, escape
 
@@ -169,7 +169,8 @@ class Check:
 
     name: str
     variant: str
-    outcome: Outcome
+    outcome: Outcome | Literal["error"]
+    """error: something outside of the variants kept it from being found out."""
     measured: str
 
 

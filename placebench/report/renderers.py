@@ -16,7 +16,7 @@ from placebench.report.environment import moment
 from placebench.report.model import Column, Items, Report, Table, Text
 
 _GATE_LABELS = ("gate", "variant", "outcome", "measured")
-_JUNIT_TAGS = {"failed": "failure", "inconclusive": "skipped"}
+_JUNIT_TAGS = {"failed": "failure", "inconclusive": "skipped", "error": "error"}
 
 
 def render_html(report: Report) -> str:
@@ -99,8 +99,8 @@ def render_junit(report: Report) -> bytes:
         if each.outcome != "passed":
             message = f"{each.outcome}: {each.measured}" if each.variant else each.measured
             ElementTree.SubElement(case, _JUNIT_TAGS[each.outcome], message=message)
-    for name, outcome in (("failures", "failed"), ("skipped", "inconclusive")):
-        suite.set(name, str(sum(each.outcome == outcome for each in report.checks)))
+    for name, tag in (("failures", "failure"), ("errors", "error"), ("skipped", "skipped")):
+        suite.set(name, str(len(suite.findall(f"testcase/{tag}"))))
     suite.set("tests", str(len(report.checks)))
     document: bytes = ElementTree.tostring(suite, xml_declaration=True)
     return document

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import Literal
 
 from markupsafe import Markup
 
@@ -9,7 +10,7 @@ from placebench import units
 from placebench.experiment.documents import WorkloadDocument
 from placebench.experiment.phase_timer import harness_share
 from placebench.experiment.records import ProfiledPass
-from placebench.gates import Gate
+from placebench.gates import Gate, Outcome
 from placebench.report import effects
 from placebench.report.comparison_sections import comparison_section, pair_columns
 from placebench.report.conclusion import conclusion
@@ -349,7 +350,8 @@ def _checks(figures: Figures, gates: Sequence[Gate]) -> list[Check]:
     if comparable:
         same = Check("same responses", "", "passed", f"off: {made.off}" if made.off else "")
     else:
-        same = Check("same responses", "", "failed", made.difference or "no response was compared")
+        outcome: Outcome | Literal["error"] = "failed" if made.difference else "error"
+        same = Check("same responses", "", outcome, made.difference or "no response was compared")
     checks = judge_gates(gates, figures.comparisons, _judged_variants(figures)) if comparable else []
     if figures.run.head.status == "failed":
         checks = [replace(each, outcome="inconclusive", measured="the run failed") for each in checks]

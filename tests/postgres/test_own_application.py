@@ -224,7 +224,7 @@ def test_a_template_is_copied_and_stays(shop: Path, compare: Compare, database_u
 @pytest.mark.parametrize(
     ("plan", "expected"),
     [
-        ("setup = 3", "tool.placebench.setup: expected a text"),
+        ("setup = 3", "tool.placebench.setup: expected a string"),
         (
             'database = "mysql"',
             "tool.placebench.database: expected one of mariadb, none, postgresql, sqlite, saw 'mysql'",

@@ -117,7 +117,9 @@ def test_a_misspelt_key_of_a_toml_file(tmp_path: Path) -> None:
     path = tmp_path / "mine.toml"
     path.write_text("repeat = 5")
 
-    with pytest.raises(RunFolderError, match=r"mine.toml: unknown key 'repeat', expected one of repeats"):
+    with pytest.raises(
+        RunFolderError, match=r"mine.toml: unknown key 'repeat', did you mean 'repeats'\? expected one of repeats"
+    ):
         read_toml(path, Strict, error=RunFolderError)
 
 

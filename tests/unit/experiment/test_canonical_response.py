@@ -183,12 +183,12 @@ def test_unordered_lists_have_the_order_of_their_entries() -> None:
 
 
 def test_values_are_shown_cut() -> None:
-    """Of documents 80 characters, of other bodies 20 bytes before and 40 from the first that differs on."""
+    """Of documents 80 characters, from 20 before what differs on; of other bodies 20 bytes before it and 40 after."""
     short, long = "x" * 78, "x" * 79
     both = [parse_response(json.dumps(text).encode()) for text in (short, long)]
     bodies = [parse_response(b"a" * 30 + byte + b"c" * 60) for byte in (b"\xff", b"d")]
 
-    assert difference(*both) == f'$ is "{long[:78]}… where "{short}" was expected'
+    assert difference(*both) == f'$ is …{"x" * 20}x" where …{"x" * 20}" was expected'
     assert difference(*bodies) == (
         f'byte 30 of the body: "{"a" * 20}d{"c" * 39}" where "{"a" * 20}\ufffd{"c" * 39}" was expected'
     )

@@ -208,7 +208,7 @@ def test_each_variant_is_checked_though_its_response_was_seen() -> None:
     ("rules", "before", "after", "ignored"),
     [
         (ResponseRules(), b'{"rows": [{"at": 1}]}', b'{"rows": [{"at": 2}]}', 'ignore = ["$.rows[*].at"]'),
-        (ResponseRules(), b"hello", b"world", None),
+        (ResponseRules(), b"hello", b"world", "ignore_text = "),
         (PLACEMENT_RULES, b'{"at": 1}', b'{"at": 2}', None),
     ],
 )
@@ -223,6 +223,15 @@ def test_how_a_variant_may_differ_from_itself(
         same.check("first", "/", after)
     assert (ignored or "") in str(raised.value)
     assert ("ignore" in str(raised.value)) == bool(ignored)
+
+
+def test_a_header_that_differs_is_named_with_its_rule() -> None:
+    """Also where a variant differs from another one."""
+    same = SameResponses(rules=ResponseRules())
+    same._check("first", "/", parse_response(b"1", ResponseRules(), {"next-page": "a"}))
+
+    with pytest.raises(GateFailedError, match=r'same_responses.ignore_headers = \["next-page"\]'):
+        same._check("second", "/", parse_response(b"1", ResponseRules(), {"next-page": "b"}))
 
 
 def test_bodies_on_disk_are_those_of_all_requests(tmp_path: Path) -> None:

@@ -133,13 +133,14 @@ def test_each_trial_of_the_catalogue_says_where_it_should_show(tmp_path: Path) -
             "unknown key 'colour', expected one of request, workload, locustfile, har, requests, login, .*, name",
         ),
         ('variants = ["a", "b"]\ntrees = "many"', "trees: expected a whole number or null, saw 'many'"),
-        ("variants = 3", "variants: expected an object or a list, saw 3"),
+        ("variants = 3", "variants: expected a table or an array, saw 3"),
         (
             "[variants.a]\ncolour = 1",
             "variants.a: unknown key 'colour', expected one of variant, app, command, server, ready",
         ),
-        ("[variants.a]\napp = 'shop'", "variants.a.app: expected a text matching regex .*, saw 'shop'"),
-        ("[app]\nwith = 'x==1'", "app.with: expected a list, saw 'x==1'"),
+        ("[variants.a]\napp = 'shop'", "variants.a.app: expected a string matching regex .*, saw 'shop'"),
+        ("[app]\napp = 'a:b'\nenv = { A = 'x', POOL = 3 }", "app.env.POOL: expected a string, saw 3"),
+        ("[app]\nwith = 'x==1'", "app.with: expected an array, saw 'x==1'"),
         ('variants = ["a", "b"]\n[[trials]]\nvariant = "b"', r"trials\[0\]: baseline is missing"),
         (
             'variants = ["a", "b"]\n[[trials]]\nspeed = 1',
@@ -152,12 +153,12 @@ def test_each_trial_of_the_catalogue_says_where_it_should_show(tmp_path: Path) -
         ("variants = [", "cannot be read: Invalid value"),
         (f"variants = {'[' * 5000}", "cannot be read: nested deeper than anything"),
         ('variants = ["a", "b"]\nreplicates = 1e400', "replicates: expected a whole number or null, saw inf"),
-        ('variants = ["a", "b"]\ntrials = "b"', "trials: expected a list, saw 'b'"),
+        ('variants = ["a", "b"]\ntrials = "b"', "trials: expected an array, saw 'b'"),
         ('variants = ["a", "b", "a"]', "variants names 'a' twice: `placebench compare` compares a variant with itself"),
-        ('name = "a/b"\nvariants = ["a", "b"]', "name: expected a text matching regex .*, saw 'a/b'"),
+        ('name = "a/b"\nvariants = ["a", "b"]', "name: expected a string matching regex .*, saw 'a/b'"),
         (
             'variants = ["a", "b"]\n[[trials]]\nbaseline = "a"\nvariant = "b"\nwhy = 3',
-            r"trials\[0\].why: expected a text, saw 3",
+            r"trials\[0\].why: expected a string, saw 3",
         ),
     ],
 )
@@ -208,6 +209,18 @@ def test_tables_of_a_plan_are_its_variants(tmp_path: Path) -> None:
     assert made.tables.app.app == "shop.wsgi:application"
 
 
+def test_pyproject_is_looked_for_in_the_folders_above(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The nearest with a table [tool.placebench]; its paths start in its own folder."""
+    inner = tmp_path / "src" / "shop"
+    inner.mkdir(parents=True)
+    (tmp_path / "pyproject.toml").write_text("[tool.placebench]\ntrees = 3\n")
+    (tmp_path / "src" / "pyproject.toml").write_text("[project]\nname = 'shop'\n")
+    monkeypatch.chdir(inner)
+    plan = read_plan(None)
+
+    assert (plan.trees, plan.folder) == (3, tmp_path)
+
+
 def test_pyproject_has_a_plan_or_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without the file, without the table, and with it; a wrong key is named with its place."""
     monkeypatch.chdir(tmp_path)
@@ -222,6 +235,6 @@ def test_pyproject_has_a_plan_or_none(tmp_path: Path, monkeypatch: pytest.Monkey
     assert empty.variants == other.variants == ()
     assert (made.name, made.variants) == ("compare", ("a", "b"))
     with pytest.raises(
-        PlacebenchError, match=r"pyproject.toml: tool.placebench: unknown key 'treees', expected one of"
+        PlacebenchError, match=r"pyproject.toml: tool.placebench: unknown key 'treees', did you mean 'trees'\? expected"
     ):
         read_plan(None)

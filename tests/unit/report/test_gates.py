@@ -201,3 +201,15 @@ def test_differing_responses_are_a_failed_test(tmp_path: Path) -> None:
     assert failure is not None
     assert failure.get("message") == "one is missing"
     assert "server CPU" not in (run / "summary.md").read_text()
+
+
+def test_a_run_that_compared_nothing_is_an_error_and_no_failed_test(tmp_path: Path) -> None:
+    """What kept the responses from being compared, such as a package that cannot be installed, is no difference."""
+    run = write_run(tmp_path / "run", FakeRun(variants=("naive", "tuned"), equal=None))
+    write_report(build_report(run, []))
+    suite = ElementTree.parse(run / "junit.xml").getroot()
+
+    assert [suite.get(name) for name in ("tests", "failures", "errors", "skipped")] == ["1", "0", "1", "0"]
+    error = suite.find("testcase/error")
+    assert error is not None
+    assert error.get("message") == "no response was compared"

@@ -77,7 +77,7 @@ def test_trees_and_seed_of_the_caller_go_first(file: Path) -> None:
         (
             "trees = 3",
             "tree = 3",
-            "unknown key 'tree', expected one of request, trees, utilization, aggregates_every, providers",
+            "unknown key 'tree', did you mean 'trees'? expected one of request, trees, utilization, ",
         ),
         ("trees = 3", "trees = -3", "trees: expected a whole number >= 0, saw -3"),
         ("trees = 3", "trees = true", "trees: expected a whole number, saw True"),
@@ -87,23 +87,31 @@ def test_trees_and_seed_of_the_caller_go_first(file: Path) -> None:
         ('[[providers]]\nname = "cn"', '[providers]\nname = "cn"', ": cannot be read: "),
         ('name = "gpu"', 'name = "cn"', "providers[1].name: expected a name that no other provider has, saw 'cn'"),
         ('name = "gpu"', 'name = "g p"', "providers[1].name: expected a name of letters, digits, '_', '.', '-'"),
-        ('name = "gpu"', "name = 7", "providers[1].name: expected a text, saw 7"),
+        ('name = "gpu"', "name = 7", "providers[1].name: expected a string, saw 7"),
         ('name = "gpu"', "", "providers[1]: name is missing"),
         ('parent = "cn"', 'parent = "x"', "providers[1].parent: expected a provider above: cn, saw 'x'"),
         ('parent = "cn"', "", "providers[1].parent: expected a provider above: cn, saw None"),
         ('name = "cn"', 'name = "cn"\nparent = "cn"', "providers[0].parent: expected no parent: the first provider"),
-        ("aggregates", "agregates", "providers[0]: unknown key 'agregates', expected one of name, parent, inventories"),
-        ('["rack"]', '"rack"', "providers[0].aggregates: expected a list, saw 'rack'"),
+        (
+            "aggregates",
+            "agregates",
+            "providers[0]: unknown key 'agregates', did you mean 'aggregates'? expected one of name, parent",
+        ),
+        ('["rack"]', '"rack"', "providers[0].aggregates: expected an array, saw 'rack'"),
         ('["rack"]', '["rack", "rack"]', "providers[0].aggregates[1]: expected each name once, saw 'rack'"),
         ('["CUSTOM_A"]', '["custom_a"]', "providers[1].traits[0]: expected a standard trait (COMPUTE_…, HW_…,"),
-        ('["CUSTOM_A"]', "[1]", "providers[1].traits[0]: expected a text, saw 1"),
+        ('["CUSTOM_A"]', "[1]", "providers[1].traits[0]: expected a string, saw 1"),
         ("VCPU = {", "VCPUS = {", "inventories.VCPUS: expected a standard resource class or CUSTOM_[A-Z0-9_]+, saw"),
         (
             "CUSTOM_SLOT = { total = 1 }",
             "CUSTOM_SLOT = 1",
-            "providers[1].inventories.CUSTOM_SLOT: expected an object, saw 1",
+            "providers[1].inventories.CUSTOM_SLOT: expected a table, saw 1",
         ),
-        ("total = 8", "totl = 8", "inventories.VCPU: unknown key 'totl', expected one of total, reserved, min_unit"),
+        (
+            "total = 8",
+            "totl = 8",
+            "inventories.VCPU: unknown key 'totl', did you mean 'total'? expected one of total, reserved, min_unit",
+        ),
         ("total = 8,", "", "inventories.VCPU: total is missing"),
         ("total = 8", "total = -8", "inventories.VCPU.total: expected a whole number >= 1, saw -8"),
         ("total = 8", "total = 8.0", "inventories.VCPU.total: expected a whole number, saw 8.0"),
@@ -146,7 +154,7 @@ def test_a_file_with_no_providers_is_refused(file: Path) -> None:
     """A tree has a root at least."""
     file.write_text('request = "/x"\nproviders = []')
 
-    with pytest.raises(TopologyError, match=r"providers: expected a list of length >= 1, saw \[\]"):
+    with pytest.raises(TopologyError, match=r"providers: expected an array of length >= 1, saw \[\]"):
         read_topology(file)
 
 
@@ -295,7 +303,7 @@ def test_what_is_written_is_read_again(path: Path) -> None:
             "claims[0].takes.x: expected a provider of this tree: cn, gpu.0, saw",
         ),
         ("counts = [0, 2, 1]", "counts = [0, 3, 1]", "claims: expected at most 8 VCPU of cn in each tree, saw 'more'"),
-        ("counts = [0, 2, 1]", "counts = []", "claims[0].counts: expected a list of length >= 1, saw []"),
+        ("counts = [0, 2, 1]", "counts = []", "claims[0].counts: expected an array of length >= 1, saw []"),
         ("counts = [0, 2, 1]", "counts = [0, -1, 1]", "claims[0].counts[1]: expected a whole number >= 0, saw -1"),
         (
             "counts = [1, 0, 1]",
