@@ -271,6 +271,19 @@ def test_rows_of_aiosqlite(profiler: SqlProfiler, way: str) -> None:
     check(recording, read)
 
 
+def test_a_read_of_sqlite_that_is_not_fetched_has_no_rows(profiler: SqlProfiler) -> None:
+    """What was not handed out is no row."""
+    connection = sqlite3.connect(":memory:")
+
+    with profiler.record("unfetched") as recording:
+        connection.execute(RECURSIVE)
+        connection.execute(RECURSIVE).fetchone()
+    connection.close()
+
+    assert [each.row_count for each in recording.statements] == [0, 1]
+    assert recording.row_count == 1
+
+
 def test_an_iteration_that_is_not_recorded_is_the_drivers_own(profiler: SqlProfiler) -> None:
     """An idle profiler puts no call of its own between two rows."""
     connection = sqlite3.connect(":memory:")

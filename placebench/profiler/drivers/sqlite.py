@@ -51,6 +51,8 @@ def time_sqlite(recorder: CallRecorder, arguments: MutableMapping[str, Any]) -> 
 class _SqliteCursor(TimedCursor):
     """sqlite3's cursor, which runs scripts too."""
 
+    description: Any
+
     placebench_dialect = "sqlite"
 
     def _run(
@@ -65,7 +67,11 @@ class _SqliteCursor(TimedCursor):
         """Leave out what Django runs after each statement that it logs, to quote its values."""
         recording = self.placebench_recorder.current.get()
         if recording is None or sys._getframe(2).f_code.co_name != _DJANGO_QUOTES:
-            return super()._run(call, sql, args, kwargs, trips, executions)
+            result = super()._run(call, sql, args, kwargs, trips, executions)
+            pending = self.placebench_pending
+            if recording is not None and pending is not None and self.description is not None:
+                pending.fetched_rows = pending.fetched_rows or 0  # from here on its fetches are seen
+            return result
         recording.note(
             "Django logs its queries (DEBUG or assertNumQueries): that takes time, and what it runs for it is left out"
         )

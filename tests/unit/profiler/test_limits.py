@@ -102,3 +102,17 @@ def test_nested_records_and_connections_leave_no_more_than_the_limit(make_profil
     assert [len(each) for each in lists] == [10, 10, 10, 10]
     assert max(held) <= 5
     assert recording.statement_count == 130
+
+
+def test_rows_beyond_the_limit_that_nobody_counted_are_in_no_sum(make_profiler: Callable[..., SqlProfiler]) -> None:
+    """Two inserts in one text, of which sqlite3 counts none: the rows of the whole are not measured."""
+    profiler = make_profiler()
+    connection = sqlite3.connect(":memory:")
+    connection.execute("create table t (n int)")
+
+    with profiler.record("beyond", max_statements=1) as recording:
+        assert connection.execute("select 1").fetchall() == [(1,)]
+        connection.executescript("insert into t values (1); insert into t values (2)")
+    connection.close()
+
+    assert (recording.statement_count, recording.unkept.uncounted, recording.row_count) == (2, 1, None)
