@@ -6,6 +6,7 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 import orjson
+import psycopg2.extensions
 import pytest
 from sqlalchemy import Connection, Engine, create_engine, event, make_url, text
 from sqlalchemy.exc import OperationalError
@@ -268,3 +269,22 @@ def test_a_database_that_accepts_no_connection_is_503(server: Server, seeded: st
 
     assert (status, document["errors"][0]["title"]) == (503, "Service Unavailable")
     assert found == 200
+
+
+class HiddenSocket(psycopg2.extensions.connection):
+    """A connection of a driver that does not show its socket."""
+
+    fileno = property()  # type: ignore[assignment]
+
+
+def test_a_driver_that_hides_its_socket_is_served(seeded: str) -> None:
+    """The connection is used again, and one that the server has ended fails a read, which is repeated."""
+    engine = create_engine(seeded, connect_args={"connection_factory": HiddenSocket})
+    with in_process_client(make_app(engine, "tuned"), "wsgi") as client:
+        statuses = [send(client, "GET", "/traits")[0] for _ in range(2)]
+        with open_connection(seeded) as connection:
+            connection.execute(text(f"SELECT pg_terminate_backend(pid, 60000) {OTHERS}"))
+        statuses.append(send(client, "GET", "/traits")[0])
+    engine.dispose()
+
+    assert statuses == [200, 200, 200]

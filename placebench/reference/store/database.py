@@ -13,7 +13,6 @@ which is repeated once if it cannot have been committed.
 
 import asyncio
 import select
-import sqlite3
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
@@ -280,13 +279,13 @@ def _replace_closed_connection(dbapi_connection: Any, record: ConnectionPoolEntr
     """
     driver: Any = record.driver_connection
     try:
-        if isinstance(driver, sqlite3.Connection):
-            return
         if hasattr(driver, "is_closed"):  # asyncpg, whose event loop reads what comes
             if driver.is_closed():
                 raise DisconnectionError("the server has closed the connection")
             return
-        socket = driver if hasattr(driver, "fileno") else driver._sock  # PyMySQL has no other way
+        socket = driver if hasattr(driver, "fileno") else getattr(driver, "_sock", None)  # PyMySQL has no other way
+        if socket is None:  # SQLite, or a driver that does not show it
+            return
         poll = select.poll()
         poll.register(socket, select.POLLIN)
         if not poll.poll(0):
