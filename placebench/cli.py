@@ -247,8 +247,9 @@ def _one_line(error: Exception) -> str:
 
 def _fail(message: str, exit_code: int) -> int:
     from placebench.masking import mask
+    from placebench.plain_text import printable
 
-    print(mask(message), file=sys.stderr, flush=True)  # noqa: T201
+    print(printable(mask(message)), file=sys.stderr, flush=True)  # noqa: T201
     return exit_code
 
 

@@ -96,7 +96,7 @@ class Session:
         """Keep the access token of an OAuth2 login, where the response to it has one."""
         try:
             token = json.loads(body).get("access_token")
-        except (ValueError, AttributeError):
+        except (ValueError, AttributeError, RecursionError):
             return
         if isinstance(token, str):
             self.token_headers = {"Authorization": f"Bearer {token}"}

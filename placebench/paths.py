@@ -32,9 +32,9 @@ def is_file(path: Path) -> bool:
 
 
 def make_folder(folder: Path, *, error: type[PlacebenchError] = PlacebenchError) -> Path:
-    """Make the folder unless it is there, with those above it; raises *error* where none can be."""
+    """Make the folder unless it is there, for its owner alone; raises *error* where none can be."""
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as found:
         raise error(f"no folder can be made at {folder}: {found.strerror}") from found
     return folder

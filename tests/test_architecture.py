@@ -31,6 +31,7 @@ BASE = {
     "http_session",
     "lazy_names",
     "masking",
+    "plain_text",
 }
 DATA = {"topology", "seeding", "export", "telemetry", "stats"}
 PROGRAMS = {"runtime", "measure", "loadgen"}
@@ -46,6 +47,7 @@ MAY_IMPORT = {
     "gates": {"errors"},
     "lazy_names": set(),
     "masking": set(),
+    "plain_text": set(),
     "paths": {"errors"},
     "decoding": {"errors"},
     "addresses": {"errors"},
@@ -56,7 +58,7 @@ MAY_IMPORT = {
     "runtime": {"decoding", "limits", "errors"},
     "measure": {"runtime", "telemetry", "decoding", "errors"},
     "page": {"units", "errors"},
-    "profiler": {"page", "units", "gates", "http_session", "lazy_names", "masking", "errors"},
+    "profiler": {"page", "units", "gates", "http_session", "lazy_names", "masking", "plain_text", "errors"},
     "pytest_plugin": {"profiler"},
     "seeding": {"topology", "tables", "paths", "decoding", "errors"},
     "export": {"topology", "tables", "seeding", "decoding", "addresses", "errors"},
@@ -79,6 +81,7 @@ MAY_IMPORT = {
         "decoding",
         "lazy_names",
         "masking",
+        "plain_text",
         "errors",
     },
     "commands": ALL | {"commands"},

@@ -168,12 +168,16 @@ def _backfill(arguments: Namespace) -> int:
 
 def _show(arguments: Namespace) -> int:
     """Show the series with their steps, and write the page."""
+    from placebench.page import description_of
     from placebench.report.history import history_report
     from placebench.report.renderers import render_html, render_markdown, render_text, write_page
 
     history, _, series = _series(arguments)
     report = history_report(arguments.file.resolve(), history, series)
-    page = write_page(arguments.out or arguments.file.with_suffix(".html"), render_html(report))
+    page = arguments.out or arguments.file.with_suffix(".html")
+    if not arguments.out and page.exists() and description_of(page) is None:
+        raise PlacebenchError(f"{page} is there and was not written by placebench: name another page with --out")
+    write_page(page, render_html(report))
     if arguments.csv:
         _write_csv(arguments.csv, history, series)
     emit(

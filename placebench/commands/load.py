@@ -2,7 +2,6 @@
 
 import os
 import re
-import shutil
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,7 +15,7 @@ from placebench import limits, units
 from placebench.commands import Command, options
 from placebench.commands.interrupts import EXIT_INTERRUPTED
 from placebench.commands.output import emit, emit_report, progress, say
-from placebench.commands.runs import list_run
+from placebench.commands.runs import leave_folder, list_run
 from placebench.errors import LoadError, PlacebenchError, UndecidedError
 from placebench.loadgen.options import DEFAULT_TIME_S
 from placebench.paths import check_writable, make_folder
@@ -145,7 +144,7 @@ def _run(arguments: Namespace) -> int:
     if arguments.slo or arguments.until_errors:
         return _search(arguments)
     if arguments.out:
-        check_writable(make_folder(arguments.out) / _RESULT)
+        _check_result(make_folder(arguments.out) / _RESULT)
     with Supervisor(folder := new_scratch_path("placebench-load-")), _on_hosts(arguments, _spec(arguments)) as spec:
         try:
             result = _load(spec, folder)
@@ -159,6 +158,18 @@ def _run(arguments: Namespace) -> int:
     if result.failures or result.lost_workers or (writes and writes.passed is False):
         return _EXIT_FAILURES
     return _EXIT_INCONCLUSIVE if writes and writes.passed is None else 0
+
+
+def _check_result(path: Path) -> None:
+    """Raise PlacebenchError if a result cannot be written at *path*, or would replace a file that holds none."""
+    from placebench.experiment.records import LoadResult
+
+    if path.is_file():
+        try:
+            LoadResult.load(path)
+        except PlacebenchError as error:
+            raise PlacebenchError(f"{error}; it would be replaced: name another folder with --out") from error
+    check_writable(path)
 
 
 def _kind(arguments: Namespace) -> str:
@@ -390,6 +401,7 @@ def _search(arguments: Namespace) -> int:
 
     objective = parse_objective(arguments.slo) if arguments.slo else None
     spec = _search_spec(arguments)
+    is_users = arguments.out is not None and arguments.out.exists()
     folder = (
         claim_folder(arguments.out.resolve()) if arguments.out else new_folder("saturation", paths.profiles_folder())
     )
@@ -402,7 +414,7 @@ def _search(arguments: Namespace) -> int:
             search.users(arguments.users, _MOST_USERS)
     except PlacebenchError:
         if not search.result.steps:
-            shutil.rmtree(folder)
+            leave_folder(folder, is_users=is_users)
             raise
         _emit_search(folder, arguments)
         raise

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from placebench.commands.interrupts import ReaderGone, leave_closed_streams
+from placebench.plain_text import escaped, printable
 
 if TYPE_CHECKING:
     from placebench.report import Report
@@ -108,9 +109,9 @@ def print_result(text: str) -> None:
 
 
 def print_to(stream: IO[str], text: str) -> None:
-    """Print lines; raises ReaderGone where nobody reads them any more."""
+    """Print lines without what a terminal would obey; raises ReaderGone where nobody reads them any more."""
     try:
-        print(text, file=stream, flush=True)
+        print(printable(text), file=stream, flush=True)
     except BrokenPipeError:
         leave_closed_streams()
         raise ReaderGone from None
@@ -119,7 +120,8 @@ def print_to(stream: IO[str], text: str) -> None:
 def print_json(document: Mapping[str, Any]) -> None:
     """Print the result of the command as one JSON document; in ASCII where stdout may not have all letters."""
     encoding = getattr(sys.stdout, "encoding", None) or "utf-8"  # a closed stdout is None
-    print_result(json.dumps(document, indent=2, ensure_ascii=encoding.lower() != "utf-8"))
+    written = json.dumps(document, indent=2, ensure_ascii=encoding.lower() != "utf-8")
+    print_result(escaped(written))
 
 
 @contextmanager
@@ -154,7 +156,7 @@ def steps(label: str, total: int) -> Iterator[Callable[[str], None]]:
     with _bar(*columns) as bar:
         task = bar.add_task(label, total=total)
         begun = itertools.count()
-        yield lambda step: bar.update(task, completed=next(begun), description=mask(step))
+        yield lambda step: bar.update(task, completed=next(begun), description=printable(mask(step)))
         bar.update(task, completed=total, description="done")
 
 

@@ -316,7 +316,8 @@ def run_comparison(
 def run_folder(arguments: Namespace, name: str) -> Iterator[Path]:
     """A new folder for a run of this name (--out, or in profiles/), or with --resume that of the run to go on with.
 
-    No other process works in it inside the `with` block; it is removed afterwards where the run did not even begin.
+    No other process works in it inside the `with` block; it is removed afterwards where the run did not even begin,
+    unless it was there before.
     Raises RunFolderError where there is none to resume, or the named one is not empty.
     """
     from placebench.experiment.run_folder import lock
@@ -324,15 +325,22 @@ def run_folder(arguments: Namespace, name: str) -> Iterator[Path]:
     if getattr(arguments, "hosts", None) and not (arguments.host or getattr(arguments, "client_host", None)):
         named = "--host or --client-host" if "client_host" in arguments else "--host"
         raise UsageError(f"--hosts describes machines, and none is used: name one with {named}")
+    is_users = arguments.out is not None and arguments.out.exists()
     folder = _claimed(arguments, name)
     try:
         with lock(folder):
             yield folder
     finally:
         if not (folder / "run.json").is_file():
-            shutil.rmtree(folder / "log", ignore_errors=True)
-            with suppress(OSError):  # it holds something that is not ours
-                folder.rmdir()
+            leave_folder(folder, is_users=is_users)
+
+
+def leave_folder(folder: Path, *, is_users: bool) -> None:
+    """Remove the folder of a run that did not begin, or of one that was there before, is_users, the logs alone."""
+    shutil.rmtree(folder / "log", ignore_errors=True)
+    if not is_users:
+        with suppress(OSError):  # it holds something that is not ours
+            folder.rmdir()
 
 
 def _claimed(arguments: Namespace, name: str) -> Path:

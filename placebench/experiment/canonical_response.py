@@ -10,7 +10,7 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, cached_property
 from itertools import chain
 from types import MappingProxyType
 from typing import Annotated, Any
@@ -33,7 +33,7 @@ class CandidatesResponse:
     summaries: dict[str, str]
     """By provider's uuid, one text a summary."""
 
-    @property
+    @cached_property
     def digest(self) -> str:
         """The same for every response that says the same."""
         lines = [str(self.candidate_count), *sorted(self.candidates), *sorted(self.summaries.values())]
@@ -49,7 +49,7 @@ class _OtherResponse:
     head: Mapping[str, Any] = field(default_factory=dict)
     """Its `status`, and the headers that are compared by their names in lower case; empty: neither is compared."""
 
-    @property
+    @cached_property
     def digest(self) -> str:
         """The same for every document that says the same; the order of lists counts, that of keys does not."""
         body = self.document if isinstance(self.document, bytes) else _text(self.document).encode()
@@ -86,7 +86,7 @@ class ResponseRules(Struct, frozen=True, forbid_unknown_fields=True):
         for pattern in self.ignore_text:
             try:
                 re.compile(pattern)
-            except re.error as error:
+            except (re.error, OverflowError, RecursionError) as error:
                 raise PlacebenchError(f"{source}: ignore_text {pattern!r}: {error}") from error
         if self.off and self != ResponseRules(off=self.off):
             raise PlacebenchError(f"{source}: off = {self.off!r} compares nothing: expected no other key beside it")
@@ -222,13 +222,23 @@ def _sort_key(value: Any) -> tuple[str, list[float]]:
 def parse_response(
     body: bytes, rules: ResponseRules = PLACEMENT_RULES, head: Mapping[str, Any] = MappingProxyType({})
 ) -> Response:
-    """Return the body of a response without what the *rules* ignore, with the *head* of `compared_head`."""
+    """Return the body of a response without what the *rules* ignore, with the *head* of `compared_head`.
+
+    JSON that is nested too deeply to be read is compared by its bytes.
+    """
     try:
-        document = json.loads(body, parse_float=float if rules.tolerance else _number)
-    except ValueError:
+        made = _parse_json(body, rules, head)
+        made.digest  # noqa: B018  walks through the whole document, as whatever compares it does
+    except (ValueError, RecursionError):
+        text = body.decode(errors="surrogateescape")  # so that a pattern may have letters of any alphabet
         for pattern in rules.ignore_text:
-            body = re.sub(pattern.encode(), b"", body)
-        return _OtherResponse(body, head)
+            text = re.sub(pattern, "", text)
+        return _OtherResponse(text.encode(errors="surrogateescape"), head)
+    return made
+
+
+def _parse_json(body: bytes, rules: ResponseRules, head: Mapping[str, Any]) -> Response:
+    document = json.loads(body, parse_float=float if rules.tolerance else _number)
     if rules.candidates and isinstance(document, dict) and document.keys() >= _CANDIDATES:
         return canonical_candidates(document)
     ignored = [parse_path(path) or () for path in rules.ignore]
@@ -251,9 +261,12 @@ def difference(baseline: Response, variant: Response, tolerance: float = 0.0) ->
         return "one responds with allocation candidates, the other does not"
     heads = _different_places(dict(baseline.head), dict(variant.head), "", 0.0)
     bodies = _different_bodies(baseline.document, variant.document, tolerance)
-    return next(
-        chain((f"{'' if place.startswith('.status') else 'header '}{place[1:]}" for place in heads), bodies), None
-    )
+    try:
+        return next(
+            chain((f"{'' if place.startswith('.status') else 'header '}{place[1:]}" for place in heads), bodies), None
+        )
+    except RecursionError:
+        return None if baseline.digest == variant.digest else "the documents differ, nested too deeply to say where"
 
 
 def _candidates_difference(baseline: CandidatesResponse, variant: CandidatesResponse) -> str | None:

@@ -165,7 +165,7 @@ def app_client(python: str, module: str, variables: Mapping[str, str], folder: P
 def responses_folder(folder: Path) -> Path:
     """Return where the bodies of the run in *folder* lie, one of each digest."""
     responses = folder / "responses"
-    responses.mkdir(exist_ok=True)
+    responses.mkdir(mode=0o700, exist_ok=True)
     return responses
 
 
@@ -400,11 +400,11 @@ def _token(call: LoginRequest, reply: Reply) -> str:
     """The token that the login names; raises LoadError where it is not there. Empty: the login names none."""
     if call.token_header:
         found = [value for name, value in reply.headers if name.lower() == call.token_header.lower()]
-        seen = f"no header {call.token_header}: it has {', '.join(name for name, _ in reply.headers)}"
+        seen = f"no header {call.token_header}, only {', '.join(name for name, _ in reply.headers)}"
     elif call.token:
         try:
             document = json.loads(reply.body)
-        except ValueError:
+        except (ValueError, RecursionError):
             document = None
         found = [value for value in find_values(call.token, document) if isinstance(value, str) and value]
         keys = ", ".join(document) if isinstance(document, dict) else "no JSON object"

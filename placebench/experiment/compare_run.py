@@ -142,6 +142,12 @@ class CompareRun:
         replicate after replicate is invalid; a variant that does not start is a ServerError.
         """
         self._run.say, self._run.note = say, note
+        try:
+            self._measure()
+        finally:
+            self._drop_dump()
+
+    def _measure(self) -> None:
         with (
             self._run.recorded(),
             variant_databases(self._data, self._run.path, self._server) as databases,
@@ -157,7 +163,14 @@ class CompareRun:
                 # After what the verdict is made of: whoever interrupts the run here has it.
                 profile_variants(self._run, prepared, self._profiled)
             shutil.rmtree(self._run.path / "responses", ignore_errors=True)
-        (self._run.path / "data.dump").unlink(missing_ok=True)
+
+    def _drop_dump(self) -> None:
+        """Remove the copy of the data, unless there are replicates: --resume goes on with the same data only."""
+        dump = self._run.path / "data.dump"
+        if self._run.head.status == "complete" or not self.replicates.blocks:
+            dump.unlink(missing_ok=True)
+        elif dump.exists():
+            self._run.note(f"{dump} is a copy of your data, for --resume: delete it if you do not go on")
 
     def _prepare(self, databases: VariantDatabases, variants: tuple[Variant, ...]) -> PreparedVariants:
         """Fill a database on each server, and copy it for each variant, migrated as that one wants."""

@@ -126,13 +126,16 @@ class OwnData:
             missing = restore_database(kept, url, admin_url)
         elif self.template or self.command:
             partial = kept.with_name(f"{kept.name}.partial")
-            if self.template:
-                dump_database(self.template, partial)
-                missing = restore_database(partial, url, admin_url)
-            if self.command:
-                self._run_command(used, folder)
-                dump_database(admin_url or url, partial)  # who owns a table may be bound by its policies
-            partial.replace(kept)
+            try:
+                if self.template:
+                    dump_database(self.template, partial)
+                    missing = restore_database(partial, url, admin_url)
+                if self.command:
+                    self._run_command(used, folder)
+                    dump_database(admin_url or url, partial)  # who owns a table may be bound by its policies
+                partial.replace(kept)
+            finally:
+                partial.unlink(missing_ok=True)
         found = self.contents(used)
         receipt = {"tables": len(found.digests), "rows": found.rows, "unchecked_tables": list(found.unchecked)}
         if missing:

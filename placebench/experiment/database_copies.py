@@ -19,6 +19,7 @@ from sqlalchemy import make_url, text
 from sqlalchemy.engine import Connection
 
 from placebench.errors import DatabaseError
+from placebench.profiler.model.files import make_private
 from placebench.runtime.postgres.binaries import find_binaries
 from placebench.runtime.postgres.connection import describe, libpq_variables, normalise_url, open_connection
 from placebench.runtime.postgres.scratch import quote_name
@@ -46,15 +47,14 @@ FROM pg_roles WHERE rolname = current_user
 
 
 def dump_database(url: str, target: Path) -> None:
-    """Write what the database at *url* holds into a file; the database is only read."""
+    """Write what the database at *url* holds into a file that its owner alone reads; the database is only read."""
+    make_private(target)
     if not url.startswith("sqlite"):
         _dump_postgresql(url, target)
         return
     source = Path(str(make_url(url).database))
     if not source.is_file():
         raise DatabaseError(f"no SQLite database {source}: expected a file")
-    with suppress(FileNotFoundError):
-        target.unlink()
     copy_sqlite(source, target)
 
 

@@ -199,7 +199,7 @@ class _InFiles(VariantDatabases):
     def __enter__(self) -> Self:
         self._place = self._folder / "databases"
         shutil.rmtree(self._place, ignore_errors=True)
-        self._place.mkdir()
+        self._place.mkdir(mode=0o700)
         self._template = self._place / "template.db"
         self._template.touch()
         self._receipt = self._data.fill(sqlite_url(self._template), self._folder)

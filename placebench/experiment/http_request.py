@@ -3,7 +3,6 @@
 `fetch` raises where another status than 200 comes.
 """
 
-import gzip
 import http.client
 import time
 import zlib
@@ -44,13 +43,32 @@ def send(
     try:
         connection.request(method, path, body=body or None, headers=dict(headers))
         reply = connection.getresponse()
+        if (reply.length or 0) > _LONGEST_BODY:
+            raise OSError(f"its body has {reply.length} bytes, expected {_LONGEST_BODY} at most")
         content = reply.read() if reply.length is not None else _read_to_end(reply)
-        unpacked = gzip.decompress(content) if reply.headers["Content-Encoding"] == "gzip" else content
+        unpacked = _unpacked(content) if reply.headers["Content-Encoding"] == "gzip" else content
         return Reply(reply.status, unpacked, len(content), reply.getheaders())
     except (http.client.HTTPException, EOFError, zlib.error, ValueError) as error:
         raise OSError(f"{type(error).__name__} {error}") from error
     finally:
         connection.close()
+
+
+def _unpacked(content: bytes) -> bytes:
+    """The content of a gzip file; raises OSError for more than `_LONGEST_BODY`, which a few packed bytes may become."""
+    parts, length = list[bytes](), 0
+    while content:
+        unpacking = zlib.decompressobj(wbits=31)
+        parts.append(unpacking.decompress(content, _LONGEST_BODY + 1 - length))
+        length += len(parts[-1])
+        if length > _LONGEST_BODY:
+            raise OSError(
+                f"its body has more than {_LONGEST_BODY} bytes when it is unpacked, the most that is expected"
+            )
+        if not unpacking.eof:
+            raise EOFError("its packed body ends too early")
+        content = unpacking.unused_data.lstrip(b"\0")  # another part may follow
+    return b"".join(parts)
 
 
 def _read_to_end(reply: http.client.HTTPResponse) -> bytes:

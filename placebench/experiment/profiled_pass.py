@@ -257,6 +257,6 @@ def _keep_flame_graph(folder: Path, variant: Variant, made: ProfiledPass) -> Non
     page = folder / f"profile-{variant.name}.html"
     write_flame_page(session, page, title=variant.name, requests=made.requests, notes=made.notes)
     write_speedscope(session, page.with_suffix(".speedscope.json"))
-    write_whole(page.with_suffix(".pyisession"), json.dumps(session.to_json()))
+    write_whole(page.with_suffix(".pyisession"), json.dumps(session.to_json()), private=True)
     for path in sessions:
         path.unlink()

@@ -44,7 +44,7 @@ class Record:
     def save(self, path: Path) -> None:
         """Write atomically: a reader sees the old file or the new one, never half of it."""
         document = {"format_version": _FORMAT_VERSION, **mask_document(asdict(self))}
-        write_whole(path, json.dumps(document, ensure_ascii=False))
+        write_whole(path, json.dumps(document, ensure_ascii=False), private=True)
 
     @classmethod
     def load(cls, path: Path) -> Self:
@@ -318,6 +318,7 @@ class Measurement(Record):
 
 def append_lines(path: Path, records: Iterable[Record]) -> None:
     """Append one line a record, on the disk when this returns: a kill loses at most what is under way."""
+    os.close(os.open(path, os.O_WRONLY | os.O_CREAT, 0o600))
     masked = (mask_document(asdict(each)) for each in records)
     decoding.append_lines(path, (json.dumps(each, ensure_ascii=False).encode() for each in masked))
 

@@ -194,7 +194,15 @@ def measure_each(
 
 
 def new_folder(name: str, parent: Path) -> Path:
-    """Make a new run folder in *parent*, `<UTC time>-<name>`, of the next second that has none yet."""
+    """Make a new run folder in *parent*, `<UTC time>-<name>`, of the next second that has none yet.
+
+    A *parent* that is not there yet is made, with a .gitignore that keeps its runs out of commits.
+    """
+    if not parent.exists():
+        make_folder(parent, error=RunFolderError)
+        (parent / ".gitignore").write_text(
+            "# What is measured has copies of data and settings: nothing is committed.\n*\n"
+        )
     at = datetime.now(UTC)
     while (folder := parent / f"{at:%Y%m%dT%H%M%SZ}-{name}").exists():
         at += timedelta(seconds=1)
@@ -211,6 +219,7 @@ def claim_folder(folder: Path, *, can_resume: bool = False) -> Path:
     if folder.exists() and any(folder.iterdir()):
         resume = ", or continue this run with --resume" if can_resume and (folder / "run.json").is_file() else ""
         raise RunFolderError(f"{folder} is not empty, a run wants a folder of its own: name another with --out{resume}")
+    make_folder(folder, error=RunFolderError)
     make_folder(folder / "log", error=RunFolderError)
     return folder
 

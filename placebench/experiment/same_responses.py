@@ -152,7 +152,7 @@ class SameResponses:
     def _look_for_paths(self, path: Path) -> None:
         """Forget the paths of the rules at which the body in a file has something."""
         if self._unmatched:
-            with suppress(ValueError):
+            with suppress(ValueError, RecursionError):
                 document = json.loads(path.read_bytes())
                 self._unmatched = [each for each in self._unmatched if next(find_values(each, document), None) is None]
 

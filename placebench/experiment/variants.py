@@ -14,10 +14,10 @@ service, for your application what `placebench.runtime.application_servers.with_
 
 import os
 import re
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
+from itertools import count
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -203,16 +203,15 @@ def read_variants(
     if len(names) < 2:
         named = "one variant was" if names else "no variants were"
         raise PlacebenchError(f"{named} named: a comparison needs two, the base first")
-    seen: Counter[str] = Counter()
-    variants = []
-    for name in names:
-        variant = read_variant(name, tables, placement_python=placement_python)
-        seen[variant.name] += 1
-        variants.append(
-            variant if seen[variant.name] == 1 else replace(variant, name=f"{variant.name}.{seen[variant.name]}")
-        )
-    require_servers(variants)
-    return tuple(variants)
+    read = [read_variant(name, tables, placement_python=placement_python) for name in names]
+    given, variants = {variant.name for variant in read}, dict[str, Variant]()
+    for variant in read:
+        numbered = (f"{variant.name}.{number}" for number in count(2))
+        unique = (name for name in numbered if name not in variants and name not in given)
+        name = next(unique) if variant.name in variants else variant.name
+        variants[name] = replace(variant, name=name)
+    require_servers(list(variants.values()))
+    return tuple(variants.values())
 
 
 def require_servers(variants: Sequence[Variant]) -> None:

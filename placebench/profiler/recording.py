@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from placebench.errors import ProfilerError
 from placebench.profiler.capture.options import FLAME_GRAPH_MODES
-from placebench.profiler.model.files import flame_graph_beside, write_whole
+from placebench.profiler.model.files import flame_graph_beside, is_recording, write_whole
 from placebench.profiler.model.recording_data import RecordingData
 
 if TYPE_CHECKING:
@@ -101,21 +101,26 @@ class Recording(RecordingData):
     def save(self, path: Path | str) -> None:
         """Write the recording as JSON, whole or not at all: under another name first, then renamed.
 
-        A flame graph is written beside it, as a session of pyinstrument's (`flame_graph_beside`); an older one there is
-        deleted.
+        A flame graph is written beside it, as a session of pyinstrument's (`flame_graph_beside`); that of an older
+        recording there is deleted. Raises ProfilerError if there is a session that belongs to no recording.
         """
-        self.path = Path(path)
+        target = Path(path)
+        beside = flame_graph_beside(target)
+        if beside.exists() and not is_recording(target):
+            seen = f"{beside} is there, beside no recording, and would be replaced"
+            raise ProfilerError(f"{seen}: expected no file of that name; save the recording elsewhere")
+        self.path = target
         if self.session is None:
-            flame_graph_beside(self.path).unlink(missing_ok=True)
+            beside.unlink(missing_ok=True)
         else:
-            write_whole(flame_graph_beside(self.path), json.dumps(self.session.to_json()))
-        write_whole(self.path, json.dumps(self.to_json()))
+            write_whole(beside, json.dumps(self.session.to_json()), private=True)
+        write_whole(self.path, json.dumps(self.to_json()), private=True)
 
     def add_flame_graph(self, session: "Session") -> None:
         """Give it the flame graph that came after its end; beside the file too, if that is still there."""
         self.session = session
         if self.path is not None and self.path.exists():
-            write_whole(flame_graph_beside(self.path), json.dumps(session.to_json()))
+            write_whole(flame_graph_beside(self.path), json.dumps(session.to_json()), private=True)
 
     @classmethod
     def load(cls, path: Path | str) -> Self:

@@ -12,6 +12,7 @@ import jinja2
 from markupsafe import Markup, escape
 
 from placebench.page import environment, shell
+from placebench.plain_text import markdown, markdown_code
 from placebench.report.environment import moment
 from placebench.report.model import Column, Items, Report, Table, Text
 
@@ -77,16 +78,20 @@ def render_text(report: Report, *, width: int | None = None) -> str:
 
 def render_markdown(report: Report) -> str:
     """Return the same as Markdown, with the gates and, at its end, the conclusion."""
-    lines = [f"### {report.headline}", ""]
-    lines += [f"* {each}" for each in (*report.notices, *map(_plain, report.summary))]
+    lines = [f"### {markdown(report.headline)}", ""]
+    lines += [f"* {markdown(each)}" for each in (*report.notices, *map(_plain, report.summary))]
     if gates := _gates(report):
-        rows = [[f"`{gate}`", variant, f"**{outcome}**", measured] for gate, variant, outcome, measured in gates]
+        rows = [
+            [markdown_code(gate), markdown(variant), f"**{outcome}**", markdown(measured)]
+            for gate, variant, outcome, measured in gates
+        ]
         lines += ["", *_markdown_table(_GATE_LABELS, rows)]
     for table in report.overview:
-        lines += ["", *_markdown_table([_plain(column.label) for column in table.columns], _cells(table))]
-    lines += ["", *(f"* {each}" for each in report.remarks)] if report.remarks else []
+        rows = [list(map(markdown, row)) for row in _cells(table)]
+        lines += ["", *_markdown_table([markdown(_plain(column.label)) for column in table.columns], rows)]
+    lines += ["", *(f"* {markdown(each)}" for each in report.remarks)] if report.remarks else []
     for paragraph in filter(None, (report.about, report.conclusion)):
-        lines += ["", paragraph]
+        lines += ["", markdown(paragraph)]
     return "\n".join([*lines, ""])
 
 
@@ -136,9 +141,5 @@ def _plain(text: Text) -> str:
 
 
 def _markdown_table(labels: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    lines = [f"| {' | '.join(_escaped(cell) for cell in row)} |" for row in (labels, *rows)]
+    lines = [f"| {' | '.join(row)} |" for row in (labels, *rows)]
     return [lines[0], "| --- " * len(labels) + "|", *lines[1:]]
-
-
-def _escaped(cell: str) -> str:
-    return cell.replace("|", "\\|")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from placebench import units
 from placebench.commands import Command, options
 from placebench.commands.output import say
-from placebench.commands.profile.recording import add_recording, emit_recording, write_recording
+from placebench.commands.profile.recording import add_recording, check_replaceable, emit_recording, write_recording
 from placebench.errors import ProfilerError
 from placebench.paths import make_folder
 
@@ -49,6 +49,7 @@ def _run(arguments: Namespace) -> int:
     """Record, and write what came as one recording."""
     from placebench.profiler import Recording
 
+    check_replaceable(arguments.out)
     arguments.out = make_folder(arguments.out).resolve()
     with ExitStack() as stack:
         attachments = _attach(arguments.pid, stack)

@@ -82,6 +82,37 @@ def hold_gates(arguments: Namespace, recordings: "Sequence[Recording]") -> None:
         raise GateFailedError("a gate does not hold: see the statements above")
 
 
+def check_page(page: Path) -> None:
+    """Raise ProfilerError if there is a file at *page* that is no page of placebench's."""
+    from placebench.page import description_of
+
+    if page.exists() and description_of(page) is None:
+        raise ProfilerError(f"{page} is there and was not written by placebench: name another folder with --out")
+
+
+def check_replaceable(folder: Path) -> None:
+    """Raise ProfilerError if a file that a recording is written to is there already and is not placebench's own.
+
+    A page has a mark, a recording its keys; whatever else is written belongs to them.
+    """
+    from placebench.profiler.model.files import is_recording
+
+    page, saved = folder / "index.html", folder / "recording.json"
+    check_page(page)
+    if saved.exists():
+        if not is_recording(saved):
+            raise ProfilerError(f"{saved} is there and is no recording: name another folder with --out")
+    elif not page.exists():
+        ends = (".pyisession", *(end for each in _FORMATS.values() for end in each))
+        for path in (
+            folder / name for name in ("flame.html", "flame.speedscope.json", *(f"recording{end}" for end in ends))
+        ):
+            if path.exists():
+                raise ProfilerError(
+                    f"{path} is there, beside no recording of placebench: name another folder with --out"
+                )
+
+
 def write_recording(recording: "Recording", folder: Path, formats: "Sequence[str]") -> dict[str, Path]:
     """Write the recording, its pages, its speedscope file and other *formats*; return their paths by kind."""
     from placebench.profiler import write_speedscope

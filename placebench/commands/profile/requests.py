@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from placebench.commands import options
 from placebench.commands.output import emit, progress, say, warn
 from placebench.commands.profile.recording import (
+    check_replaceable,
     hold_gates,
     make_profiler,
     note_nothing_seen,
@@ -37,6 +38,9 @@ def run_requests(arguments: Namespace) -> int:
     from placebench.profiler import Recording
 
     requests = options.read_requests(arguments) or [Request("GET", "/")]
+    if len(requests) > 1:
+        for number, request in enumerate(requests, 1):
+            check_replaceable(arguments.out / _folder_name(number, request))
     recorded = _recorded(arguments, requests)
     done = [each for each in recorded if each.recordings]
     folders = [arguments.out] if len(done) == 1 else [make_folder(arguments.out / each.folder) for each in done]

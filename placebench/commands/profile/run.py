@@ -14,6 +14,7 @@ from placebench.commands.output import warn
 from placebench.commands.profile.recording import (
     add_format,
     add_recording,
+    check_replaceable,
     emit_recording,
     hold_gates,
     make_profiler,
@@ -124,6 +125,7 @@ def _names(text: str) -> tuple[str, ...]:
 def _run(arguments: Namespace) -> int:
     """Run the program, or send the requests, and write what was recorded."""
     program = _program(arguments)
+    check_replaceable(arguments.out)
     arguments.out = make_folder(arguments.out).resolve()
     return run_requests(arguments) if program is None else _run_program(arguments, program)
 

@@ -9,6 +9,7 @@ from placebench.commands.output import emit
 from placebench.commands.profile.recording import (
     OUT,
     add_format,
+    check_page,
     emit_recording,
     write_formats,
     write_pages,
@@ -54,6 +55,7 @@ def _show(arguments: Namespace) -> int:
         recording.join_samples(arguments.samples)
     folder = make_folder(arguments.out) if arguments.out else path.parent
     name = path.name.removesuffix(".json")
+    check_page(folder / f"{name}.html")
     files = {**write_pages(recording, folder, name), **write_formats(recording, folder, name, arguments.format)}
     emit_recording(arguments, recording, files)
     return 0
@@ -65,7 +67,9 @@ def _diff(arguments: Namespace) -> int:
     from placebench.profiler.output.markdown import difference_markdown
 
     difference = _load(_recording_file(arguments.before)).diff(_load(_recording_file(arguments.after)))
-    page = make_folder(arguments.out) / "difference.html"
+    page = arguments.out / "difference.html"
+    check_page(page)
+    make_folder(arguments.out)
     write_difference_page(difference, page)
     emit(
         arguments,

@@ -1,6 +1,8 @@
 """Files of recordings: written whole or not at all, and checked field by field when they are read."""
 
 import gzip
+import json
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
@@ -12,23 +14,43 @@ from typing import Any, TextIO, TypeVar, cast
 _T = TypeVar("_T")
 
 
-def write_whole(path: Path, text: str) -> None:
-    """Write a file so that a reader, or a kill in between, never sees a part of it."""
-    with writing_whole(path) as file:
+def write_whole(path: Path, text: str, *, private: bool = False) -> None:
+    """Write a file so that a reader, or a kill in between, never sees a part of it.
+
+    private: its owner alone may read it.
+    """
+    with writing_whole(path, private=private) as file:
         file.write(text)
 
 
 @contextmanager
-def writing_whole(path: Path) -> Iterator[TextIO]:
+def writing_whole(path: Path, *, private: bool = False) -> Iterator[TextIO]:
     """The same for what is written part by part; compressed where the name ends with .gz."""
     unfinished = path.with_name(f"{path.name}.unfinished")
     opened = gzip.open if path.suffix == ".gz" else open
     try:
+        if private:
+            make_private(unfinished)
         with cast(TextIO, opened(unfinished, "wt", encoding="utf-8")) as file:
             yield file
         unfinished.replace(path)
     finally:
         unfinished.unlink(missing_ok=True)
+
+
+def make_private(path: Path) -> None:
+    """Make an empty file that its owner alone can read, in place of whatever was there."""
+    path.unlink(missing_ok=True)
+    os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
+
+
+def is_recording(path: Path) -> bool:
+    """Whether the file at *path* is a recording, of whatever version of placebench."""
+    try:
+        document = json.loads(path.read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return False
+    return isinstance(document, dict) and {"format_version", "statements"} <= document.keys()
 
 
 def flame_graph_beside(path: Path) -> Path:

@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from placebench import units
+from placebench.plain_text import markdown_code as code
+from placebench.plain_text import printable
 from placebench.profiler.analysis.difference import Change, RecordingDifference, StatementChange
 from placebench.profiler.analysis.findings import Finding, find
 from placebench.profiler.analysis.summary import RecordingSummary, StatementGroup, summarise
@@ -72,19 +74,6 @@ def table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> list[str]:
         return []
     lines = [f"| {' | '.join(row)} |" for row in (head, ("---",) * len(head), *rows)]
     return ["\n".join(lines)]
-
-
-def code(text: str) -> str:
-    """Text as code in a cell of a table: HTML where a character inside could end Markdown's own, or begin a tag."""
-    text = " ".join(text.split())
-    if not text:
-        return ""
-    if not {"`", "|", "\\", "<"} & set(text):
-        return f"`{text}`"
-    escaped = html.escape(text).replace("|", "&#124;")
-    for character in "\\`*_~[]":
-        escaped = escaped.replace(character, f"&#{ord(character)};")
-    return f"<code>{escaped}</code>"
 
 
 def _sums(summary: RecordingSummary) -> str:
@@ -153,7 +142,7 @@ def _left_out(count: int, what: str) -> list[str]:
 
 def _escaped(text: str) -> str:
     """Text between others: nothing in it is markup."""
-    escaped = html.escape(" ".join(text.split()), quote=False)
+    escaped = html.escape(printable(" ".join(text.split())), quote=False).replace("@", "@\u200b")
     for character in "\\`*_~[]|":
         escaped = escaped.replace(character, f"\\{character}")
     return escaped

@@ -10,6 +10,7 @@ from markupsafe import Markup
 
 from placebench import units
 from placebench.page import environment, shell
+from placebench.plain_text import markdown_code as code
 from placebench.profiler.analysis.suite import (
     ProfiledTest,
     RankedStatement,
@@ -19,7 +20,7 @@ from placebench.profiler.analysis.suite import (
 )
 from placebench.profiler.model.files import write_whole
 from placebench.profiler.model.fingerprint import shortened
-from placebench.profiler.output.markdown import code, table
+from placebench.profiler.output.markdown import table
 
 _MARKER = "<!-- placebench: pytest --sql -->"
 """First line of the Markdown, by which a bot finds its own comment again."""

@@ -259,7 +259,9 @@ def test_the_help_imports_nothing_heavy() -> None:
     modules, heavy = done.stderr.splitlines()
 
     commands = {"placebench.commands", "placebench.commands.interrupts", "placebench.commands.output"}
-    assert {"placebench", "placebench.cli", "placebench.errors", *commands} == set(modules.split())
+    assert {"placebench", "placebench.cli", "placebench.errors", "placebench.plain_text", *commands} == set(
+        modules.split()
+    )
     assert heavy == ""
 
 

@@ -417,3 +417,28 @@ def test_an_application_that_does_not_start_leaves_no_loop_behind(profile: Calla
 
     assert [str(each.message) for each in warned if each.category is ResourceWarning] == []
     assert len(gc.callbacks) == callbacks
+
+
+@pytest.mark.parametrize("name", ["index.html", "recording.json", "recording.pyisession", "flame.speedscope.json"])
+def test_a_file_that_is_not_ours_stays(
+    profile: Callable[..., int], name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It is named in one line before anything is recorded, and nothing is written beside it."""
+    mine = tmp_path / "site" / name
+    mine.parent.mkdir()
+    mine.write_text("<h1>MY OWN PAGE</h1>")
+
+    assert profile("shop:wsgi", "--out", "site") == 2
+    assert f"site/{name} is there" in capsys.readouterr().err
+    assert [(path.name, path.read_text()) for path in mine.parent.iterdir()] == [(name, "<h1>MY OWN PAGE</h1>")]
+
+
+def test_what_was_recorded_before_is_replaced(profile: Callable[..., int], tmp_path: Path) -> None:
+    """Pages and recordings have a mark; the page of a difference too, and one of the user stays."""
+    assert [profile("shop:wsgi"), profile("shop:wsgi", "--mode", "light")] == [0, 0]
+    assert Recording.load("profile/recording.json").mode == "light"
+    diff = ["profile", "diff", "profile", "profile", "--out"]
+    (tmp_path / "difference.html").write_text("mine")
+
+    assert [main([*diff, "d"]), main([*diff, "d"]), main([*diff, "."])] == [0, 0, 2]
+    assert (tmp_path / "difference.html").read_text() == "mine"

@@ -69,3 +69,11 @@ def test_a_run_that_began_stays(tmp_path: Path) -> None:
         (folder / "run.json").write_text("{}")
 
     assert (tmp_path / "run" / "run.json").is_file()
+
+
+def test_a_folder_of_the_user_stays_where_a_run_did_not_begin(tmp_path: Path) -> None:
+    """Empty as it was; only what this process made is removed."""
+    with pytest.raises(ConnectionError), run_folder(Namespace(out=tmp_path, resume=False), "compare"):
+        raise ConnectionError
+
+    assert list(tmp_path.iterdir()) == []

@@ -9,6 +9,7 @@ import pytest
 
 from placebench.errors import PlacebenchError
 from placebench.experiment.canonical_response import (
+    PLACEMENT_RULES,
     ResponseRules,
     canonical_candidates,
     compared_head,
@@ -251,3 +252,41 @@ def test_a_candidate_more_is_a_difference() -> None:
 
     assert found is not None
     assert found.startswith('2 candidate entries more than 1, first: {"allocations": {"Größe"')
+
+
+@pytest.mark.parametrize(
+    ("pattern", "one", "other"),
+    [
+        (r"\u00e9+", "<p>éé</p>", "<p></p>"),
+        ("[éü]", "<p>é</p>", "<p>ü</p>"),
+        (r"(?u)\w+-id", "<p>naïf-id</p>", "<p>x-id</p>"),
+        ("[0-9]+", "<p>7\udcff</p>", "<p>\udcff</p>"),
+    ],
+)
+def test_what_the_check_accepts_can_be_used(pattern: str, one: str, other: str) -> None:
+    """A pattern is a text: it matches letters of any alphabet, and bytes that are no text stay."""
+    rules = ResponseRules(ignore_text=(pattern,))
+    rules.check("plan")
+    bodies = [text.encode(errors="surrogateescape") for text in (one, other)]
+
+    assert difference(*(parse_response(body, rules) for body in bodies)) is None
+    assert difference(parse_response(bodies[0], rules), parse_response(b"<q>", rules)) is not None
+
+
+@pytest.mark.parametrize("depth", [50, 400, 900, 990, 2_000, 100_000])
+def test_a_document_of_any_depth_is_compared(depth: int) -> None:
+    """Also one that cannot be read as JSON for its depth, and by rules that walk through it."""
+    one, same, other = (b"[" * depth + inner + b"]" * depth for inner in (b"1", b"1", b"2"))
+    for rules in (ResponseRules(), ResponseRules(ignore=("$..id",), unordered=("$[0]",)), PLACEMENT_RULES):
+        first, second, third = (parse_response(body, rules) for body in (one, same, other))
+
+        assert first.digest == second.digest != third.digest
+        assert difference(first, second) is None
+        assert difference(first, third) is not None
+
+
+def test_a_document_with_half_a_letter_is_compared() -> None:
+    """JSON may escape a surrogate that no encoding has."""
+    one, other = (parse_response(body, ResponseRules()) for body in (rb'["\ud800"]', rb'["\ud801"]'))
+
+    assert one.digest != other.digest

@@ -82,3 +82,22 @@ def test_ctrl_c_reports_what_was_measured(served: Served, tmp_path: Path) -> Non
     assert json.loads(printed)["requests"] >= 4
     assert LoadResult.load(out).in_flight <= 1
     assert "interrupted" in said
+
+
+def test_a_search_that_cannot_begin_leaves_the_folder_of_the_user(tmp_path: Path) -> None:
+    """Empty, as it was."""
+    exit_code = main(
+        ["load", "http://127.0.0.1:1", "--slo", "p95 <= 5ms", "--rate", "1", "--time", "1", "--out", str(tmp_path)]
+    )
+
+    assert exit_code == 2
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_file_that_is_no_result_is_not_replaced(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """It is named before anything is sent."""
+    (tmp_path / "load.json").write_text('{"mine": 1}')
+
+    assert main(["load", "http://127.0.0.1:1", "--requests", "1", "--out", str(tmp_path)]) == 2
+    assert "load.json" in capsys.readouterr().err
+    assert (tmp_path / "load.json").read_text() == '{"mine": 1}'

@@ -1,5 +1,7 @@
 """The folder of a run: what a resumed run has to have in common, parts that fail, and how a run ends."""
 
+import os
+import stat
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -8,7 +10,7 @@ from typing import Any
 import pytest
 
 from placebench.errors import GateFailedError, LoadError, RunFolderError, ServerError
-from placebench.experiment.records import FailedPart, RunHead
+from placebench.experiment.records import FailedPart, Measurement, RunHead, append_lines
 from placebench.experiment.run_folder import RunFolder, check_resumable, claim_folder, measure_each, new_folder
 
 HEAD = RunHead(
@@ -217,3 +219,34 @@ def test_what_is_missing_is_measured_until_it_is_valid() -> None:
 
     assert attempted == [1, 2, 2, 3, 3, 3]
     assert given_up == [(3, "c")]
+
+
+def test_what_a_run_keeps_is_for_its_owner_alone(tmp_path: Path) -> None:
+    """Folders and records, whatever the umask; a folder that is made for runs is kept out of commits."""
+    before = os.umask(0o022)
+    try:
+        folder = new_folder("compare", tmp_path / "profiles")
+        HEAD.save(folder / "run.json")
+        append_lines(folder / "lines.jsonl", [Measurement({}, 0, {})])
+    finally:
+        os.umask(before)
+
+    modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in (folder, *folder.iterdir())}
+    assert modes == {folder.name: 0o700, "log": 0o700, "run.json": 0o600, "lines.jsonl": 0o600}
+    assert (tmp_path / "profiles" / ".gitignore").read_text().splitlines()[-1] == "*"
+
+
+def test_a_folder_that_was_there_gets_no_gitignore(tmp_path: Path) -> None:
+    """It is the user's."""
+    new_folder("compare", tmp_path)
+
+    assert [path.name for path in tmp_path.glob(".git*")] == []
+
+
+def test_a_record_has_no_secret_and_can_be_resumed(tmp_path: Path) -> None:
+    """What is compared with a record is compared without secrets too."""
+    head = replace(HEAD, topology="setup: PGPASSWORD=hunter2 ./seed", settings={"variables": {"API_KEY": "hunter2"}})
+    head.save(tmp_path / "run.json")
+
+    assert "hunter2" not in (tmp_path / "run.json").read_text()
+    assert check_resumable(tmp_path, head).settings == {"variables": {"API_KEY": "***"}}

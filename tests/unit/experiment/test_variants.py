@@ -5,6 +5,8 @@ import sys
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from placebench.errors import MissingExtraError, PlacebenchError, VariantError
 from placebench.experiment.variants import VariantTable, VariantTables, check_tables, read_variants
@@ -180,3 +182,14 @@ def test_the_time_for_a_start_is_set_by_the_application_or_a_variant() -> None:
     assert "start_timeout_s" not in slow.to_json()
     with pytest.raises(PlacebenchError, match="start_timeout_s"):
         check_tables({"x": {"app": "shop:app", "start_timeout_s": 0}}, "plan")
+
+
+@given(st.lists(st.sampled_from(["x", "x.2", "x.3", "x.2.2", "y"]), min_size=2, max_size=8))
+def test_every_variant_has_a_name_of_its_own(names: list[str]) -> None:
+    """However often a name is given, and whatever names are made of it; the first one keeps its own."""
+    tables = VariantTables(variants={name: VariantTable(variant="naive") for name in names})
+
+    made = [variant.name for variant in read_variants(names, tables)]
+
+    assert len(set(made)) == len(names)
+    assert all(made[names.index(name)] == name for name in names)

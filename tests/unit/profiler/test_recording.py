@@ -214,3 +214,22 @@ def can_be_used(path: Path, whole: Recording) -> bool:
     except ProfilerError:
         return False
     return bool(str(loaded.summary()) and str(whole.diff(loaded)) and list(loaded.findings()) is not None)
+
+
+def test_a_session_of_somebody_else_is_not_deleted(tmp_path: Path) -> None:
+    """One that lies beside no recording is the user's: nothing is saved there."""
+    session = tmp_path / "orders.pyisession"
+    session.write_text("mine")
+
+    with pytest.raises(ProfilerError, match=r"orders\.pyisession is there, beside no recording"):
+        recording().save(tmp_path / "orders.json")
+
+    assert session.read_text() == "mine"
+    assert not (tmp_path / "orders.json").exists()
+
+
+def test_a_recording_is_for_its_owner_alone(tmp_path: Path) -> None:
+    """It may hold values, whatever the umask."""
+    recording().save(tmp_path / "orders.json")
+
+    assert (tmp_path / "orders.json").stat().st_mode & 0o777 == 0o600

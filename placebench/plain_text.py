@@ -1,0 +1,48 @@
+"""Text of others, such as names, SQL and responses, where it must not be obeyed.
+
+The main functions are `printable`, for terminals, and `markdown`.
+"""
+
+import html
+import re
+
+_CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+"""All but line breaks and tabs: escape sequences of terminals, and what turns the direction of writing."""
+_BREAK = re.compile(r"\s*[\r\n\t]\s*")
+_CODE = re.compile(r"`([^`]+)`")
+_MARKUP = str.maketrans({"<": "&lt;", "[": "\\[", "|": "\\|", "@": "@\u200b"})
+
+
+def printable(text: str) -> str:
+    r"""Return *text* with control characters as Python writes them, such as \x1b, so that no terminal obeys them."""
+    return _CONTROLS.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+
+
+def escaped(json_text: str) -> str:
+    """Return JSON with the control characters in its texts escaped as JSON escapes them; it is the same document."""
+    return _CONTROLS.sub(lambda found: f"\\u{ord(found[0]):04x}", json_text)
+
+
+def markdown(text: str) -> str:
+    """Return *text* on one line of Markdown; what stands between backticks is code, and nothing is a tag or a link.
+
+    Nobody is mentioned: behind an @ comes a space without width.
+    """
+    parts = _CODE.split(printable(_BREAK.sub(" ", text)))
+    return "".join(markdown_code(part) if number % 2 else part.translate(_MARKUP) for number, part in enumerate(parts))
+
+
+def markdown_code(text: str) -> str:
+    """Return *text* as code in a cell of a table.
+
+    It is HTML if a character inside could end the code of Markdown, or begin a tag.
+    """
+    text = printable(" ".join(text.split()))
+    if not text:
+        return ""
+    if not {"`", "|", "\\", "<"} & set(text):
+        return f"`{text}`"
+    escaped = html.escape(text).replace("|", "&#124;").replace("@", "@\u200b")
+    for character in "\\`*_~[]":
+        escaped = escaped.replace(character, f"&#{ord(character)};")
+    return f"<code>{escaped}</code>"
