@@ -10,7 +10,8 @@ _CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u
 """All but line breaks and tabs: escape sequences of terminals, and what turns the direction of writing."""
 _BREAK = re.compile(r"\s*[\r\n\t]\s*")
 _CODE = re.compile(r"`([^`]+)`")
-_MARKUP = str.maketrans({"<": "&lt;", "[": "\\[", "|": "\\|", "@": "@\u200b"})
+_TAG = re.compile(r"<(?=[A-Za-z/!?])")
+_MARKUP = str.maketrans({"[": "\\[", "|": "\\|", "@": "@\u200b"})
 
 
 def printable(text: str) -> str:
@@ -29,7 +30,10 @@ def markdown(text: str) -> str:
     Nobody is mentioned: behind an @ comes a space without width.
     """
     parts = _CODE.split(printable(_BREAK.sub(" ", text)))
-    return "".join(markdown_code(part) if number % 2 else part.translate(_MARKUP) for number, part in enumerate(parts))
+    return "".join(
+        markdown_code(part) if number % 2 else _TAG.sub("&lt;", part).translate(_MARKUP)
+        for number, part in enumerate(parts)
+    )
 
 
 def markdown_code(text: str) -> str:

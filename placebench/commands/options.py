@@ -291,7 +291,7 @@ def read_requests(arguments: Namespace) -> "list[Request]":
     body: bytes | None = None
     for option, text in arguments.requests_given:
         if option == "--request":
-            requests.append(Request.parse(text))
+            requests.append(Request.read(text))
         elif option == "--header":
             header = parse_header(read_text(text))
             if requests:

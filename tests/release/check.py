@@ -21,6 +21,7 @@ from typing import Any
 
 TOP = Path(__file__).resolve().parents[2]
 DIST = TOP / "dist"
+TOOLS = TOP / ".github" / "release-tools.txt"
 
 
 def main() -> None:
@@ -37,8 +38,9 @@ def main() -> None:
 
 
 def run(module: str, *arguments: str | Path, cwd: Path = TOP) -> None:
-    """Run a module's program; raises CalledProcessError where it fails."""
-    subprocess.run([sys.executable, "-m", module, *map(str, arguments)], cwd=cwd, check=True)
+    """Run a module's program; raises CalledProcessError where it fails. Build tools are those whose hashes are known."""
+    environment = {**os.environ, "UV_CONSTRAINT": str(TOOLS)} if module == "build" and TOOLS.is_file() else None
+    subprocess.run([sys.executable, "-m", module, *map(str, arguments)], cwd=cwd, env=environment, check=True)
 
 
 def build(source: Path, out: Path) -> None:
