@@ -169,6 +169,8 @@ class CompareRun:
         dump = self._run.path / "data.dump"
         if self._run.head.status == "complete" or not self.replicates.blocks:
             dump.unlink(missing_ok=True)
+            if self._run.head.status != "complete":
+                self._run.save(receipt={})  # --resume begins on new data
         elif dump.exists():
             self._run.note(f"{dump} is a copy of your data, for --resume: delete it if you do not go on")
 

@@ -27,6 +27,9 @@ from placebench.runtime.supervisor import ChildLog, ChildSpec, start_child
 from placebench.seeding import data_digest, seed
 from placebench.topology import Topology
 
+_COMMAND = "PLACEBENCH_COMMAND"
+_RUN_COMMAND = f'command=${_COMMAND}; unset {_COMMAND}; eval "$command"'
+"""Of a shell: the text of a command may have a password, and command lines are seen by all users."""
 DatabaseKind = Literal["postgresql", "mariadb", "sqlite", "none"]
 
 
@@ -194,8 +197,14 @@ def run_command(
     given = {name: fill_placeholders(value, url) for name, value in variables.items()}
     spec = ChildSpec(
         name="the command",
-        argv=["/bin/sh", "-c", _quoted(command, url)],
-        env={**os.environ, **database_variables(url, python), **given, "PATH": os.pathsep.join(programs)},
+        argv=["/bin/sh", "-c", _RUN_COMMAND],
+        env={
+            **os.environ,
+            **database_variables(url, python),
+            **given,
+            _COMMAND: _quoted(command, url),
+            "PATH": os.pathsep.join(programs),
+        },
         cwd=folder and folder.absolute(),
         log=log,
     )

@@ -1,4 +1,4 @@
-"""No secret that a user gives leaves through a run: not in its folder, nor in what is printed, nor in a list of processes.
+"""No secret that a user gives leaves through a run: its folder, what is printed, the list of processes.
 
 A canary is put in every place that takes a secret, and searched for everywhere afterwards.
 """
@@ -28,6 +28,7 @@ def canary(place: str) -> str:
 
 SHOP = f"""
 import json, os
+from sqlalchemy import create_engine, text
 
 def app(environ, start_response):
     path, sent = environ["PATH_INFO"], environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0))
@@ -39,7 +40,8 @@ def app(environ, start_response):
         body = {{"access_token": "{canary("token of the login")}"}}
     elif path != "/":
         assert "sid={canary("cookie")}" in environ["HTTP_COOKIE"] and known
-        body = {{"orders": 7}}
+        with create_engine(os.environ["DATABASE_URL"]).connect() as connection:
+            body = {{"orders": connection.scalar(text("SELECT count(*) FROM orders"))}}
     else:
         body = {{}}
     start_response("500 Oops" if path == "/broken" else "200 OK", headers)
@@ -53,13 +55,18 @@ database = "postgresql"
 setup = '''PGPASSWORD={canary("variable of the setup")} true --password {canary("option of the setup")} \
  postgresql://u:{canary("URL of the setup")}@/x@h/d 'host=h password={canary("conninfo of the setup")}' \
  -H 'Authorization: Basic {canary("header of the setup")}' ghp_{canary("GitHub")}AAAAAAAAAAAAAAAAAAAA \
- AKIA{canary("AWS").upper()}0000000000 eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIx{canary("JWT")}.x https://{canary("user of a URL")}@git/x
+ AKIA{canary("AWS").upper()}0000000000 eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIx{canary("JWT")}.x \
+ https://{canary("user of a URL")}@git/x
 psql -qc 'CREATE TABLE orders (id integer PRIMARY KEY)' '''
 
 [tool.placebench.app]
 app = "shop:app"
 migrate = "true --api-key={canary("migrate")}"
-env = {{ SECRET_KEY = "{canary("env")}", DSN = "postgresql://u:{canary("URL in env")}@h/d", NOTE = "password={canary("text in env")}" }}
+
+[tool.placebench.app.env]
+SECRET_KEY = "{canary("env")}"
+DSN = "postgresql://u:{canary("URL in env")}@h/d"
+NOTE = "password={canary("text in env")}"
 
 [tool.placebench.variants.one]
 
@@ -102,11 +109,11 @@ def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         "PLACEBENCH_DATABASE_URL": f"postgresql://u:{canary('PLACEBENCH_DATABASE_URL')}@127.0.0.1:1/d",
         "PGPASSWORD": canary("PGPASSWORD"),
         "PIP_INDEX_URL": f"https://u:{canary('PIP_INDEX_URL')}@index.invalid/",
-        "SHOP_LOGIN": f'POST /orders {{"password": "{canary("login in a variable")}"}}',
+        "SHOP_LOGIN": f'POST / {{"password": "{canary("login in a variable")}"}}',
         "SHOP_HEADER": f"Authorization: Bearer {canary('header in a variable')}",
     }.items():
         monkeypatch.setenv(name, value)
-    (folder / "login.txt").write_text(f'POST /orders {{"pass": "{canary("login in a file")}"}}')
+    (folder / "login.txt").write_text(f'POST / {{"pass": "{canary("login in a file")}"}}')
     return folder
 
 
@@ -175,7 +182,7 @@ def test_a_comparison_keeps_every_secret(
         out / "index.html"
     ).read_text().replace("<wbr>", "")
     for form in ([], ["--markdown"], ["--json"]):
-        check("report", str(out), *form, exit_code=0)
+        check("report", "open", str(out), *form, exit_code=0)
     check(
         "report",
         "export",

@@ -38,7 +38,7 @@ def main() -> None:
 
 
 def run(module: str, *arguments: str | Path, cwd: Path = TOP) -> None:
-    """Run a module's program; raises CalledProcessError where it fails. Build tools are those whose hashes are known."""
+    """Run a module's program, which builds with tools of known hashes; raises CalledProcessError where it fails."""
     environment = {**os.environ, "UV_CONSTRAINT": str(TOOLS)} if module == "build" and TOOLS.is_file() else None
     subprocess.run([sys.executable, "-m", module, *map(str, arguments)], cwd=cwd, env=environment, check=True)
 
