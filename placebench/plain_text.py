@@ -11,7 +11,7 @@ _CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u
 _BREAK = re.compile(r"\s*[\r\n\t]\s*")
 _CODE = re.compile(r"`([^`]+)`")
 _TAG = re.compile(r"<(?=[A-Za-z/!?])")
-_MARKUP = str.maketrans({"[": "\\[", "|": "\\|", "@": "@\u200b"})
+_MARKUP = str.maketrans({"|": "\\|", "@": "@\u200b"})
 
 
 def printable(text: str) -> str:
@@ -31,7 +31,7 @@ def markdown(text: str) -> str:
     """
     parts = _CODE.split(printable(_BREAK.sub(" ", text)))
     return "".join(
-        markdown_code(part) if number % 2 else _TAG.sub("&lt;", part).translate(_MARKUP)
+        markdown_code(part) if number % 2 else _TAG.sub("&lt;", part).replace("](", "]\\(").translate(_MARKUP)
         for number, part in enumerate(parts)
     )
 
@@ -44,7 +44,7 @@ def markdown_code(text: str) -> str:
     text = printable(" ".join(text.split()))
     if not text:
         return ""
-    if not {"`", "|", "\\", "<"} & set(text):
+    if not {"`", "|", "\\"} & set(text) and not _TAG.search(text):
         return f"`{text}`"
     escaped = html.escape(text).replace("|", "&#124;").replace("@", "@\u200b")
     for character in "\\`*_~[]":

@@ -205,6 +205,7 @@ def test_a_comparison_that_fails_keeps_every_secret(
     check("compare", "one", "two", *rest, str(out / "1"), "--template-db", template, exit_code=2, out=out)
     check("compare", "one", "two", *rest, str(out / "2"), "--setup", setup, exit_code=2, out=out)
     check("compare", "one", "two", *rest, str(out / "3"), "--request", "/broken", exit_code=2, out=out)
+    assert list(out.rglob("data.dump*")) == []
 
 
 def test_other_commands_keep_every_secret(shop: Path, tmp_path: Path, check: Callable[..., str]) -> None:

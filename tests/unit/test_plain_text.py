@@ -39,8 +39,8 @@ def test_escaped_json_is_the_same_document(text: str) -> None:
         ("`cpu_s` of 2\u202f583 requests", "`cpu_s` of 2\u202f583 requests"),
         ("a | b\n| --- |", "a \\| b \\| --- \\|"),
         ("<img src=x onerror=y> @team", "&lt;img src=x onerror=y> @\u200bteam"),
-        ("![x](http://y) and [z](javascript:1)", "!\\[x](http://y) and \\[z](javascript:1)"),
-        ("`a|b<c` \x1b[2J", "<code>a&#124;b&lt;c</code> \\x1b\\[2J"),
+        ("![x](http://y) and [z](javascript:1)", "![x]\\(http://y) and [z]\\(javascript:1)"),
+        ("`a|b<c` \x1b[2J", "<code>a&#124;b&lt;c</code> \\x1b[2J"),
     ],
 )
 def test_nothing_in_markdown_is_markup(text: str, expected: str) -> None:
