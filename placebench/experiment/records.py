@@ -16,6 +16,7 @@ Durations are seconds, sizes bytes.
 """
 
 import json
+import os
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
