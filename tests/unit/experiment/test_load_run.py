@@ -1,4 +1,6 @@
+import shutil
 import socket
+import ssl
 import subprocess
 import sys
 import threading
@@ -207,3 +209,24 @@ def test_bare_locust_fails_without_samples(served: Served, tmp_path: Path) -> No
     assert ended.returncode == 1
     assert "no samples: not one request ended" in ended.stdout
     assert (LoadResult.load(samples_file).requests, LoadResult.load(samples_file).in_flight) == (0, 1)
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl makes the certificate")
+def test_a_certificate_that_is_not_valid_is_refused(tmp_path: Path) -> None:
+    """Before anything is sent; the line names the two ways to accept it."""
+    options = ["-newkey", "rsa:2048", "-nodes", "-keyout", "key.pem", "-out", "own.pem", "-subj", "/CN=own"]
+    subprocess.run(["openssl", "req", "-x509", *options], cwd=tmp_path, check=True, capture_output=True)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(tmp_path / "own.pem", tmp_path / "key.pem")
+
+    def shake_hands() -> None:
+        with suppress(OSError):
+            context.wrap_socket(listening.accept()[0], server_side=True)
+
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        threading.Thread(target=shake_hands, daemon=True).start()
+        spec = LoadSpec(url=f"https://127.0.0.1:{listening.getsockname()[1]}", requests=1)
+        with pytest.raises(
+            LoadError, match=r"is not valid \(self-signed certificate\): .* SSL_CERT_FILE, or give --insecure"
+        ):
+            run_load(spec, folder=tmp_path)
