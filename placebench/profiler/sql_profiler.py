@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, Self, TypeVar, cast
 
 from placebench.errors import ProfilerError
 from placebench.profiler.capture.active_recording import ActiveRecording, CurrentRecording, ProgramRecording
-from placebench.profiler.capture.options import FLAME_GRAPH_MODES, Clocks, Options
+from placebench.profiler.capture.options import FLAME_GRAPH_MODES, Clocks, Options, inside_greenlets
 from placebench.profiler.capture.pending_statement import guarded
 from placebench.profiler.capture.statement_comments import comment_text, commenting
 from placebench.profiler.capture.statistics_collector import StatisticsCollector
@@ -381,6 +381,8 @@ class SqlProfiler:
         from placebench.profiler.capture.external_flame_graph import ExternalFlameGraph
 
         try:
+            if inside_greenlets():
+                raise ProfilerError("it cannot tell the greenlets of a thread apart")
             return ExternalFlameGraph(self._clocks.elapsed, caller, self.report_failure)
         except ProfilerError as refusal:
             thread = FlameGraphRecorder("sampled", self._clocks.elapsed, caller, self.report_failure)

@@ -20,7 +20,7 @@ from placebench.profiler.capture.connection_state import (
     database_identity,
     driver_connection,
 )
-from placebench.profiler.capture.options import Clock, Clocks, Options, inside_event_loop
+from placebench.profiler.capture.options import Clock, Clocks, Options, shares_thread
 from placebench.profiler.capture.pending_statement import PendingStatement, RecordingContext
 from placebench.profiler.model.recording_data import RecordingData, Unkept
 from placebench.profiler.model.statement import Checkout, DatabaseAddress, RecordedRequest, Span, Statement
@@ -72,7 +72,9 @@ class ActiveRecording(RecordingContext):
         self._kept: dict[int, object] = {}
         self._cpu = clocks.cpu
         self._thread = threading.get_ident()
-        self._cpu_started = None if inside_event_loop() else self._cpu()
+        # A process's CPU time is the program's, whatever shares a thread in it.
+        self._shares_thread = shares_thread if self._cpu is not time.process_time else lambda: False
+        self._cpu_started = None if self._shares_thread() else self._cpu()
         self.started: float = self.clock()
         self.started_unix_s: float = time.time()
         self.elapsed_s: float = 0.0
@@ -88,7 +90,7 @@ class ActiveRecording(RecordingContext):
         self.elapsed_s = self.clock() - self.started
         self.ended = True
         # Another thread's CPU time says nothing about this record.
-        if self._cpu_started is not None and threading.get_ident() == self._thread:
+        if self._cpu_started is not None and threading.get_ident() == self._thread and not self._shares_thread():
             self.cpu_s = self._cpu() - self._cpu_started
 
     def connection_state(self, dbapi_connection: object) -> ConnectionState:

@@ -28,7 +28,7 @@ from pyinstrument.frame_info import frame_info_get_identifier
 from pyinstrument.low_level.stat_profile import setstatprofile
 from pyinstrument.session import Session
 
-from placebench.profiler.capture.options import Clock, inside_event_loop
+from placebench.profiler.capture.options import Clock, inside_event_loop, inside_greenlets, shares_thread
 from placebench.profiler.capture.sampling_thread import ThreadSamples, profile_function_defect, thread_interval_s
 from placebench.profiler.capture.stack import (
     PROFILER_FOLDER,
@@ -106,7 +106,10 @@ def _start_sampler(mode: str, clock: Clock, report_failure: Callable[[Exception]
     Nor a second one in an event loop: each of them would take a sample whenever a task is continued.
     """
     interval_s = thread_interval_s(mode)
-    if interval_s is None and inside_event_loop() and _is_sampled():
+    # The thread that samples would be a greenlet itself, and see this one only while it waits.
+    if inside_greenlets() and not profile_function_defect():
+        interval_s = None
+    elif interval_s is None and inside_event_loop() and _is_sampled():
         return ThreadSamples(clock, _SHARED_INTERVAL_S, report_failure)
     if interval_s is None:
         return Sampler(clock, report_failure)
@@ -195,9 +198,10 @@ def make_session(
 
 
 def _notes(mode: str, source: _SampleSource) -> tuple[str, ...]:
-    """Notes on a flame graph whose samples another thread takes."""
+    """Notes on a flame graph whose samples another thread takes, or would take without greenlets."""
     if isinstance(source, Sampler):
-        return ()
+        instead = "greenlets share a thread: a profile function takes the samples, as in mode flame"
+        return (instead,) if mode == "sampled" else ()
     reason = profile_function_defect() or "another flame graph was recorded on this event loop at the same time"
     why = "" if mode == "sampled" else f"{reason}: "
     exact = "statements and collections are exact"
@@ -379,8 +383,9 @@ class Sampler(pyinstrument.Profiler):
         self, clock: Clock, report_failure: Callable[[Exception], None], *, interval_s: float = _SAMPLE_INTERVAL_S
     ) -> None:
         # "disabled": any number of profilers may run, each on its thread. A task shares its thread with others.
-        mode: Literal["enabled", "disabled"] = "enabled" if inside_event_loop() else "disabled"
+        mode: Literal["enabled", "disabled"] = "enabled" if shares_thread() else "disabled"
         super().__init__(interval=interval_s, async_mode=mode)
+        self._in_greenlets = inside_greenlets()
         self.interval_s = interval_s
         self.report_failure = report_failure
         self._stacks = Stacks(root_of_thread())
@@ -405,7 +410,8 @@ class Sampler(pyinstrument.Profiler):
         if len(records) >= _MOST_SAMPLES:  # of a long record only every other sample is kept, with the time of both
             pairs = zip(records[::2], records[1::2], strict=True)
             records[:] = [(sample, before + seconds) for (_, before), (sample, seconds) in pairs]
-        if async_state is not None and async_state.state == "out_of_context_awaited":
+        state = None if async_state is None else async_state.state
+        if state == "out_of_context_awaited" or (state == "out_of_context_unknown" and self._in_greenlets):
             self._sampler_saw_call_stack([], seconds, async_state)
         else:
             records.append(((frames, built_in), seconds))

@@ -1,9 +1,12 @@
 """The options of a recording, and the clocks that it measures with: `Options` and `Clocks`."""
 
 import asyncio
+import sys
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from types import BuiltinFunctionType
 
 from placebench.errors import ProfilerError
 
@@ -62,6 +65,21 @@ class Clocks:
             return last
 
         return never_raises
+
+
+def shares_thread() -> bool:
+    """Whether this thread runs several things in turn, which share its CPU time and its stack."""
+    return inside_event_loop() or inside_greenlets()
+
+
+def inside_greenlets() -> bool:
+    """Whether this thread runs greenlets of gevent or eventlet; under asyncio SQLAlchemy has greenlets of its own."""
+    if not isinstance(threading.get_ident, BuiltinFunctionType):  # monkey-patched
+        return True
+    greenlet, hubs = sys.modules.get("greenlet"), sys.modules.get("gevent._hub_local")
+    if hubs is not None and hubs.get_hub_if_exists() is not None:
+        return True
+    return greenlet is not None and greenlet.getcurrent().parent is not None and not inside_event_loop()
 
 
 def inside_event_loop() -> bool:

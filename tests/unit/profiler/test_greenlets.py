@@ -1,0 +1,73 @@
+"""Recordings in greenlets of gevent and eventlet, which take turns in one thread."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+_VIEWS = """
+import json, sqlite3, sys, time, warnings
+warnings.simplefilter("ignore")
+{patch}
+from placebench import SqlProfiler
+profiler = SqlProfiler.for_drivers("sqlite3")
+def busy_0(end):
+    while time.process_time() < end: sum(range(500))
+def busy_1(end):
+    while time.process_time() < end: sum(range(500))
+def busy_2(end):
+    while time.process_time() < end: sum(range(500))
+def view(number):
+    connection = sqlite3.connect(":memory:")
+    with profiler.record(str(number), mode) as recording:
+        for _ in range(4):
+            connection.execute("select ?", (number,)).fetchall()
+            (busy_0, busy_1, busy_2)[number](time.process_time() + 0.02)
+            pause(0.001)
+    return recording
+"""
+_TOLD = """
+def sums(recording):
+    found = {}
+    for stack, seconds in recording.session.frame_records if recording.session else ():
+        for name in {frame.split("\\0")[0] for frame in stack}: found[name] = found.get(name, 0.0) + seconds
+    return found
+print(json.dumps([
+    [each.name, each.cpu_s, len(each.statements), each.missed, list(each.notes), each.elapsed_s, sums(each)]
+    for each in recordings
+]))
+"""
+_RUN = {
+    "gevent": (
+        "import gevent.monkey; gevent.monkey.patch_all(); import gevent",
+        "pause = gevent.sleep; spawned = [gevent.spawn(view, n) for n in range(3)]",
+        "gevent.joinall(spawned, raise_error=True); recordings = [each.value for each in spawned]",
+    ),
+    "eventlet": (
+        "import eventlet; eventlet.monkey_patch()",
+        "pause = eventlet.sleep; spawned = [eventlet.spawn(view, n) for n in range(3)]",
+        "recordings = [each.wait() for each in spawned]",
+    ),
+}
+
+
+@pytest.mark.parametrize("mode", ["full", "flame", "sampled", "external"])
+@pytest.mark.parametrize("library", _RUN)
+def test_each_greenlet_has_its_own_statements_and_frames(library: str, mode: str) -> None:
+    """Their CPU is not measured, since they share a thread; the stacks are those of the recording's own greenlet."""
+    pytest.importorskip(library)
+    if sys.version_info < (3, 11, 3) and mode != "full":
+        pytest.skip("no profile function may be used here")
+    patch, *run = _RUN[library]
+    program = f"mode = {mode!r}\n{_VIEWS.format(patch=patch)}\n{chr(10).join(run)}\n{_TOLD}"
+
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=120)
+
+    assert done.returncode == 0, done.stderr
+    for name, cpu_s, statements, missed, notes, elapsed_s, frames in json.loads(done.stdout.splitlines()[-1]):
+        assert (cpu_s, statements, missed) == (None, 4, 0)
+        assert any("greenlets" in note for note in notes) == (mode in ("sampled", "external")), notes
+        if mode != "full":
+            assert [each for each in frames if each.startswith("busy_")] == [f"busy_{name}"], frames
+            assert 0.0 < frames[f"busy_{name}"] < frames["view"] <= elapsed_s * 1.001
