@@ -266,7 +266,7 @@ class SqlProfiler:
         self,
         application: WsgiApplication,
         *,
-        folder: Path | None = None,
+        folder: Path | str | None = None,
         mode: str = "light",
         keep: Keep | None = None,
         sampling: Sampling | None = None,
@@ -282,7 +282,7 @@ class SqlProfiler:
         self,
         application: AsgiApplication,
         *,
-        folder: Path | None = None,
+        folder: Path | str | None = None,
         mode: str = "light",
         keep: Keep | None = None,
         sampling: Sampling | None = None,
@@ -293,7 +293,7 @@ class SqlProfiler:
     def calls(
         self,
         *,
-        folder: Path | None = None,
+        folder: Path | str | None = None,
         mode: str = "light",
         keep: Keep | None = None,
         sampling: Sampling | None = None,
@@ -346,7 +346,7 @@ class SqlProfiler:
             recording.name = name
 
     def _sampler_and_store(
-        self, folder: Path | None, mode: str, keep: Keep | None, sampling: Sampling | None
+        self, folder: Path | str | None, mode: str, keep: Keep | None, sampling: Sampling | None
     ) -> tuple[RequestSampler, Store]:
         """What decides which requests are recorded, and where the recordings go."""
         keep = keep or Keep()
@@ -428,6 +428,11 @@ class SqlProfiler:
                 except Exception as error:  # noqa: BLE001  the statements are not lost: another thread may end it
                     self.report_failure(error)
             active.note(*flame_graph.notes)
+        if self._hooks.is_second and not active.statements:
+            active.note(
+                "no statement was seen: the connections are timed for another profiler of this process, which has "
+                "their statements; use that one, or remove it"
+            )
         if not self.active:
             active.note("nothing is measured: the profiler was removed")
         active.fill(recording, measured=self.active)

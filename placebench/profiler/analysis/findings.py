@@ -361,6 +361,8 @@ def _idle(recording: RecordingData) -> Iterator[tuple[Statement, float]]:
         for step in recording.transactions
         if step.kind in ("COMMIT", "ROLLBACK") and step.number is not None
     }
+    lasts = {number: each.elapsed_s for number, each in enumerate(recording.timeline, 1)}
+    ends |= {key: lasts[key[0]] for key in recording.open_transactions if key[0] in lasts}
     inside: dict[tuple[int, int | None], list[Statement]] = {}
     for statement in recording.statements:
         key = statement.request, statement.transaction

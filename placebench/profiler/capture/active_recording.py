@@ -5,6 +5,7 @@ threads, tasks and greenlets never mix. Its memory is bounded: after so many sta
 kept.
 """
 
+import logging
 import threading
 import time
 from collections.abc import Callable
@@ -24,6 +25,8 @@ from placebench.profiler.capture.options import Clock, Clocks, Options, shares_t
 from placebench.profiler.capture.pending_statement import PendingStatement, RecordingContext
 from placebench.profiler.model.recording_data import RecordingData, Unkept
 from placebench.profiler.model.statement import Checkout, DatabaseAddress, RecordedRequest, Span, Statement
+
+_LOG = logging.getLogger("placebench.profiler")
 
 if TYPE_CHECKING:
     from placebench.profiler.capture.external_flame_graph import ExternalFlameGraph
@@ -199,6 +202,22 @@ class ActiveRecording(RecordingContext):
         self.plan_setup_s += seconds
         self.overhead_s += seconds
 
+    def _open_transactions(self) -> list[int]:
+        """The numbers of those that the driver has open now; a connection that was closed has none."""
+        found = []
+        for key, state in self._states.items():
+            kept = None if key is None else self._kept.get(key)
+            connection: Any = kept() if isinstance(kept, ref) else kept
+            closed = getattr(connection, "closed", False) or not getattr(connection, "open", True)
+            if state.transaction is None or closed or not hasattr(connection, "in_a_transaction"):
+                continue
+            try:
+                if connection.in_a_transaction():
+                    found.append(state.transaction)
+            except Exception as error:  # noqa: BLE001  the driver's, of a connection that it has closed
+                _LOG.debug("a connection does not tell whether it is in a transaction", exc_info=error)
+        return found
+
     def _overlapping(self) -> bool:
         """Whether the driver executed two statements at the same time, which takes two connections."""
         every = [each for each in (*self.statements, *self.steps) if each.execute_s is not None]
@@ -238,6 +257,10 @@ class ActiveRecording(RecordingContext):
             self.note(f"no plans of {units.numbered(late, 'statement')}: the transaction went on after the recording")
         if several := sum(pending.holds_several() for pending in self.statements):
             self.note(f"{units.numbered(several, 'text')} with several statements: each is counted as one statement")
+        recording.open_transactions = tuple((1, number) for number in self._open_transactions())
+        if recording.open_transactions:
+            opened = units.numbered(len(recording.open_transactions), "transaction")
+            self.note(f"{opened} still open at the end of the recording: its COMMIT or ROLLBACK is not in it")
         recording.missed = self.missed
         recording.overlapping = self._overlapping()
         recording.plan_setup_s = self.plan_setup_s

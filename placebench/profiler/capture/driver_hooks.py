@@ -96,8 +96,11 @@ class DriverPatches:
         imported = ", ".join(name for name in watched if name in sys.modules)
         absent = ", ".join(name for name in watched if name not in sys.modules)
         other = ", ".join(name for name in _UNSUPPORTED if name in sys.modules)
+        unnamed = ", ".join(name for name in _DRIVERS if name in sys.modules and name not in watched)
         parts = [f"{imported} (imported)" if imported else "", f"{absent} (not imported)" if absent else ""]
         drivers = f"the drivers {' and '.join(filter(None, parts))}"
+        if unnamed:
+            drivers += f", but not for {unnamed}, which the program has imported and nobody has named"
         return f"{drivers}, but not for {other}, which placebench does not support" if other else drivers
 
     def _patch(self, name: str) -> None:

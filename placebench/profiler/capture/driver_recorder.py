@@ -54,6 +54,7 @@ class DriverRecorder:
 
     current: the recording that runs in this thread or task, or with *whole_process* in all of them.
     installed: whether new connections are timed, as they are until the profiler is removed.
+    is_second: whether it was given connections that are timed for another profiler.
     running: all recordings that run in this process. unprofiled: whether this thread or task serves a request that is
         left out on purpose.
     collector: counts what no recording sees, and what recordings have seen; None if nothing is counted.
@@ -68,6 +69,7 @@ class DriverRecorder:
         self.pool_request: ContextVar[Any] = ContextVar("placebench_pool_request", default=None)
         self.timed_classes: dict[tuple[type, type], type] = {}
         self.installed: bool = False
+        self.is_second: bool = False
         self.running: set[ActiveRecording] = set()
         self.unprofiled: ContextVar[bool] = ContextVar("placebench_unprofiled", default=False)
         self.collector: StatisticsCollector | None = None

@@ -41,6 +41,7 @@ class CallRecorder(Protocol):
 
     running: set[ActiveRecording]
     unprofiled: ContextVar[bool]
+    is_second: bool
 
     def count_missed(self) -> None:
         """A statement runs that no recording sees."""
@@ -118,6 +119,7 @@ class TimedFetch:
 def timed_class(mixin: type, base: Any, recorder: CallRecorder) -> Any:
     """*base* with *mixin* before it, made once for each recorder; a function or a timed class comes back as it is."""
     if not isinstance(base, type) or issubclass(base, mixin):
+        recorder.is_second |= getattr(base, "placebench_recorder", recorder) is not recorder
         return base
     base = vars(base).get("placebench_driver_class", base)  # one that is timed by another mixin
     key = (mixin, base)

@@ -44,6 +44,8 @@ def time_sqlite(recorder: CallRecorder, arguments: MutableMapping[str, Any]) -> 
     users = arguments.get("factory") or sqlite3.Connection
     if isinstance(users, type):
         made = timed_class(_SqliteConnection, users, recorder)
+        if made.placebench_recorder is not recorder:  # timed for another profiler
+            return
         made.placebench_cursor_class = timed_class(_SqliteCursor, sqlite3.Cursor, recorder)
         arguments["factory"] = made
 

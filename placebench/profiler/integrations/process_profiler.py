@@ -14,7 +14,7 @@ _made: list[SqlProfiler] = []
 class RecordingSettings(TypedDict, total=False):
     """How requests are recorded, as `SqlProfiler.wsgi` takes it."""
 
-    folder: Path | None
+    folder: Path | str | None
     mode: str
     keep: Keep | None
     sampling: Sampling | None

@@ -141,8 +141,9 @@ class RecordingFolder:
     What cannot be saved, such as on a full disk, is dropped; the first one is logged, and again after one was saved.
     """
 
-    def __init__(self, folder: Path, keep: Keep) -> None:
+    def __init__(self, folder: Path | str, keep: Keep) -> None:
         try:
+            folder = Path(folder)
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise ProfilerError(f"folder {folder} for recordings cannot be made: {error.strerror}") from error

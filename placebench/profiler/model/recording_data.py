@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 _FORMAT_VERSION = 2
 _TEXTS = ("notes", "failed_hooks")
+_OTHERS = ("format_version", "unkept", "open_transactions")
 _LISTS = ("statements", "transactions", "spans", "checkouts", "timeline", "session")
 
 _Number = TypeVar("_Number", int, float)
@@ -71,6 +72,7 @@ class RecordingData:
         what SQLAlchemy takes to call the hooks, and the sampling for a flame graph, are not in it.
     notes: what could not be measured and why, one line each.
     timeline: when each of its requests ran.
+    open_transactions: those that were still open when their record ended, each by its request and its number.
     session: pyinstrument's session of a record with a flame graph, the statements as leaves; of merged requests the
         mean one. It is saved in a file of its own.
     """
@@ -97,6 +99,7 @@ class RecordingData:
     error: str | None = None
     overhead_s: float | None = None
     notes: Sequence[str] = ()
+    open_transactions: Sequence[tuple[int, int]] = ()
     session: "Session | None" = field(default=None, repr=False, compare=False)
 
     @property
@@ -165,12 +168,17 @@ class RecordingData:
                 f"{source} has format_version {version!r}, expected {_FORMAT_VERSION}: "
                 "it is no recording, or one of another version of placebench; record it again"
             )
-        plain = {key: value for key, value in document.items() if key not in (*_LISTS, "format_version", "unkept")}
+        plain = {
+            key: value
+            for key, value in document.items()
+            if key not in (*_LISTS, "format_version", "unkept", "open_transactions")
+        }
         try:
             made = cls(
                 **{**plain, **{name: tuple(map(str, plain.get(name, ()))) for name in _TEXTS}},
                 # An earlier version knew only their number.
                 unkept=checked(Unkept(**document.get("unkept", {"statements": plain.get("dropped", 0)}))),
+                open_transactions=tuple(map(_pair, document.get("open_transactions", ()))),
                 statements=[Statement.from_json(statement) for statement in document["statements"]],
                 transactions=[Transaction.from_json(transaction) for transaction in document["transactions"]],
                 spans=[checked(Span(**span)) for span in document["spans"]],
@@ -215,6 +223,7 @@ class RecordingData:
             failed_hooks=tuple(sorted({hook for each in parts for hook in each.failed_hooks})),
             requests=sum(each.requests for each in parts),
             error=next((each.error for each in parts if each.error), None),
+            open_transactions=_renumbered_pairs(parts),
             **{total: _sum_if_all_measured(getattr(each, total) for each in parts) for total in totals},
         )
         for each in parts:
@@ -239,6 +248,23 @@ def _sum_if_all_measured(values: Iterable[_Number | None]) -> Any:
     """The sum, or None if one of them was not measured."""
     every = list(values)
     return None if None in every else sum_of_measured(every)
+
+
+def _pair(value: Any) -> tuple[int, int]:
+    """A request and a transaction in it; raises TypeError for anything else."""
+    if not (isinstance(value, list | tuple) and [type(each) for each in value] == [int, int]):
+        raise TypeError(f"open_transactions has {repr(value)[:60]}")
+    return value[0], value[1]
+
+
+def _renumbered_pairs(parts: Iterable[RecordingData]) -> tuple[tuple[int, int], ...]:
+    """The open transactions of all parts, numbered by request as `_renumbered` does."""
+    found: list[tuple[int, int]] = []
+    before = 0
+    for each in parts:
+        found.extend((request + before, number) for request, number in each.open_transactions)
+        before += each.requests
+    return tuple(found)
 
 
 def _renumbered(parts: Iterable[tuple[Sequence[_Numbered], int]]) -> list[_Numbered]:
