@@ -382,7 +382,7 @@ class SqlProfiler:
 
         try:
             if inside_greenlets():
-                raise ProfilerError("it cannot tell the greenlets of a thread apart")
+                raise ProfilerError("it does not distinguish the greenlets of a thread")
             return ExternalFlameGraph(self._clocks.elapsed, caller, self.report_failure)
         except ProfilerError as refusal:
             thread = FlameGraphRecorder("sampled", self._clocks.elapsed, caller, self.report_failure)

@@ -200,7 +200,7 @@ def make_session(
 def _notes(mode: str, source: _SampleSource) -> tuple[str, ...]:
     """Notes on a flame graph whose samples another thread takes, or would take without greenlets."""
     if isinstance(source, Sampler):
-        instead = "greenlets share a thread: a profile function takes the samples, as in mode flame"
+        instead = "greenlets share a thread: a profile function takes the samples"
         return (instead,) if mode == "sampled" else ()
     reason = profile_function_defect() or "another flame graph was recorded on this event loop at the same time"
     why = "" if mode == "sampled" else f"{reason}: "
