@@ -74,6 +74,18 @@ def test_commands_parse(page: Path) -> None:
     assert set(OPTION.findall(page.read_text(encoding="utf-8"))) <= known
 
 
+def test_each_promise_of_security_names_its_tests() -> None:
+    """Each file of tests that SECURITY.md names exists, and each promise names one, but for what is no promise."""
+    page = (TOP / "SECURITY.md").read_text(encoding="utf-8")
+    promises = re.split(r"^\* ", page.partition("## What is promised")[2], flags=re.MULTILINE)[1:]
+
+    named = [re.findall(r"`((?:unit|postgres|databases|browser)/[\w/]+\.py)", promise) for promise in promises]
+
+    assert [name for names in named for name in names if not (TOP / "tests" / name).is_file()] == []
+    without = [promise for promise, names in zip(promises, named, strict=True) if not names]
+    assert [promise.split()[:3] for promise in without] == [["It", "trusts", "`X-Auth-Token`"]]
+
+
 def test_sections_of_the_bench_exist() -> None:
     """Each that a page names, in `tox -e bench -- SECTION` or `bench.py SECTION`."""
     text = "".join(page.read_text(encoding="utf-8") for page in PAGES)
