@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self, TypeVar
 
-import msgspec
-
 from placebench.http_session import Request
 
 _RESPONSE_TIMEOUT_S = 300.0
@@ -40,6 +38,8 @@ class LoadOptions:
     @classmethod
     def of(cls, parsed: argparse.Namespace) -> Self:
         """What `add_options` has read."""
+        import msgspec  # not at the top: the command line reads a default from here without the extra bench
+
         return cls(
             path=parsed.candidates_path,
             workload=msgspec.json.decode(parsed.requests_file or "[]", type=tuple[Request, ...]),
