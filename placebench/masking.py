@@ -14,29 +14,41 @@ HIDDEN: Final = "***"
 
 # Case decides where a word ends: max_tokens and tokenizer are no secrets, accessToken and TOKEN are.
 _SECRET_WORD = (
-    r"(?i:passw(?:or)?d|passphrase|passwort|secret|credential)"
+    r"(?i:passw(?:or)?d|passphrase|passwort|secret(?!ar)|credential|sess(?:ion)?id)"
+    r"|_PASS(?![A-Z])|(?i:(?:db|ftp|mail|mysql|pg|postgres|redis|root|smtp|user)_?pass)(?![A-Za-z])"
     r"|(?:[Tt]oken|[Pp]wd|[Jj]wt)(?![a-z])|(?:TOKEN|PWD|JWT)(?![A-Z])"
-    r"|(?i:(?:api|access|private|signing|encryption|auth|master|account|shared|deploy|license|ssh)[_.-]?key)"
+    r"|(?i:(?:api|app|access|private|signing|encryption|auth|django|fernet|master|account|session|shared|stripe|deploy|license"
+    r"|ssh)[_.-]?key)"
 )
 _OWN_HEADER = r"(?i:x-[\w-]*(?:key|auth|signature|session|csrf|xsrf)(?![a-z]))"
 _START = re.compile(
     rf"(?<![\w.-])(?P<name>(?=[\w.-]*(?:{_SECRET_WORD}|(?i:authorization|cookie))|{_OWN_HEADER})[\w.-]++)"
-    r"|(?<![\w.-])(?P<option>-p|-u|--user)(?=[\s=]\s*\S)"
+    r"|(?<![\w.-])(?P<option>-p|-u|--user|--auth)(?=[\s=]\s*\S)|(?<=\s)-p(?=(?P<attached>[^\s=-]\S*+))"
+    r"|(?<=[?&])(?P<signature>(?i:sig|signature)(?==))|(?<!\w)(?P<user>(?i:identified\s{1,8}by))(?!\w)"
     r"|(?<![\w-])(?i:bearer)\s+(?=[\w.~+/=-]*\d)(?P<bearer>[\w.~+/=-]{6,}+)"
     r"|(?<![A-Za-z0-9])(?P<token>gh[opsur]_[A-Za-z0-9]{16,}+|github_pat_\w{16,}+|gl[a-z]{2,6}-[\w-]{16,}+"
     r"|(?:AKIA|ASIA)[A-Z0-9]{12,}+|xox[a-z]-[\w-]{8,}+|[rs]k_(?:live|test)_\w{8,}+|sk-[\w-]{20,}+|AIza[\w-]{30,}+"
-    r"|npm_\w{20,}+|pypi-[\w-]{16,}+|eyJ[\w-]{6,}+\.[\w-]{6,}+\.?[\w-]*+)"
+    r"|npm_\w{20,}+|pypi-[\w-]{16,}+|(?<![\w-])eyJ[\w-]{6,}+\.[\w-]{6,}+\.?[\w-]*+)"
     r"|-----BEGIN [A-Z ]{0,30}PRIVATE KEY-----(?P<key>)"
 )
-_TABLE_NAME = re.compile(r"secret|token|key|passw|passphrase|pwd|credential|auth|cookie|dsn|csrf|xsrf", re.IGNORECASE)
+_TABLE_NAME = re.compile(
+    r"secret|token|key|passw|passphrase|pass(?![a-z])|pwd|jwt|salt|credential|auth|cookie|dsn|csrf|xsrf|sess(?:ion)?_?id",
+    re.IGNORECASE,
+)
 """Names whose values are hidden in tables of variables and of headers, where a short name says enough."""
 _TABLES = ("env", "variables", "headers")
-_NO_SECRET_NAME = re.compile(r"[_.-](?:file|path|header|type|stdin|env)$", re.IGNORECASE)
+_NO_SECRET_NAME = re.compile(
+    r"[_.-](?:file|path|header|type|stdin|env|count|age|name|length|size|limit|url|uri|endpoint|expiry|expires|expires_in"
+    r"|lifetime|ttl|secure|httponly|samesite|domain|hashers|validators|backend|algorithm)$"
+    r"|(?:^|[_.-])(?:page|next|next_?page|continuation|sync)[_-]?token$",
+    re.IGNORECASE,
+)
+"""Names about a secret, of settings mostly, and of the token that stands for the next page."""
 _HEADER = re.compile(r"(?i)(?:proxy-)?authorization|(?:set-)?cookie2?|x-[\w-]+")
 _LINE_HEADER = re.compile(r"(?i)(?:proxy-)?authorization|(?:set-)?cookie2?")
-_SEPARATOR = re.compile(r"(?P<closed>\\*[\"'])?(?P<sign>\s{0,8}(?:=>?|:)\s{0,8}|,\s{0,8}|\s{1,8})")
+_SEPARATOR = re.compile(r"(?P<closed>\\*[\"']\]?)?(?P<sign>\s{0,8}(?:=>?|:=?)\s{0,8}|,\s{0,8}|\s{1,8})")
 _OPENING = re.compile(r"[bBuUrR$]{0,2}(\\*)([\"'])")
-_PLACEHOLDER = re.compile(r"\$\d+|\?|%s|%\(\w+\)s|\{\w*\}|\*\*\*|null|None|true|false|True|False")
+_PLACEHOLDER = re.compile(r"\$(?:\d+|[A-Z_]{1,80}|\{\w*\})|\?|%s|%\(\w+\)s|\{\w*\}|\*\*\*|null|None|[Tt]rue|[Ff]alse")
 _BARE = {
     "line": re.compile(r"[^\r\n\"']+"),
     "word": re.compile(r"\S+"),
@@ -44,8 +56,15 @@ _BARE = {
     "variant": re.compile(r"[^\s,]+"),
     "json": re.compile(r"[^\s,}\]]+"),
 }
+_LONGEST_LIST = 10_000
 _TRAILING = "\"'>)]},;`"
-_NO_PASSWORD = re.compile(r"\d{1,5}(?![^\s;|&)])|no:\w")
+_NO_PASSWORD = re.compile(r"(?:[\d.]{1,15}:){0,2}\d{1,5}(?:/(?:tcp|udp))?(?![^\s;|&)])|no:\w")
+_TAKES_PASSWORD = re.compile(r"(?<![\w-])(?:mysql|mariadb|sshpass)[^\n;|&]*\Z")
+_TAKES_PLUGIN = re.compile(r"(?<![\w-])(?:pytest|py\.test|tox)\s[^\n;|&]*\Z")
+_IDS = re.compile(r"\d+:\d+(?!\S)")
+_SAME_NAME = re.compile(r"[:@$]?(?:\w{1,40}\.){0,3}(\w{1,40})")
+_LINE_START = re.compile(r"(?:\A|[\r\n])[ \t]{0,80}(?:- )?\Z")
+_ONE_WORD = re.compile(r"[^\s#]\S*[ \t]{0,8}(?=[\r\n]|\Z)")
 _PORT = re.compile(r"\d{1,5}(?=[/?#,])")
 _QUERY = re.compile(r"\?[\w.%-]{1,80}=")
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*")
@@ -75,6 +94,8 @@ def _secret_span(text: str, found: re.Match[str]) -> tuple[int, int] | None:
     kind, end = found.lastgroup or "", found.end()
     if kind in ("bearer", "token"):
         return found.span(kind)
+    if kind == "attached":
+        return found.span(kind) if _TAKES_PASSWORD.search(text[max(found.start() - 200, 0) : found.start()]) else None
     if kind == "key":
         closing = text.find("-----END", end)
         return end, closing if closing >= 0 else len(text)
@@ -87,10 +108,12 @@ def _secret_span(text: str, found: re.Match[str]) -> tuple[int, int] | None:
         return None
     if kind == "option" and found[kind] != "-p":  # curl's -u USER:PASSWORD
         colon = text.find(":", start, start + 80)
-        if colon < 0 or re.search(r"[\s/@]", text[start:colon]):
+        if colon < 0 or _IDS.match(text, start) or re.search(r"[\s/@]", text[start:colon]):
             return None
         start, quoted = colon + 1, None
-    return _quoted_span(text, quoted) if quoted else _bare_span(text, start, bare)
+    span = _quoted_span(text, quoted) if quoted else _bare_span(text, start, bare)
+    same = None if quoted or span is None else _SAME_NAME.fullmatch(text, *span)
+    return None if same and same[1].lower() == found[kind].rpartition(".")[2].lower() else span
 
 
 def _value_form(text: str, found: re.Match[str], separator: re.Match[str], *, is_quoted: bool) -> str | None:
@@ -98,6 +121,8 @@ def _value_form(text: str, found: re.Match[str], separator: re.Match[str], *, is
     name, sign = found[found.lastgroup or ""], separator["sign"].strip()
     is_header = _HEADER.fullmatch(name) is not None
     if not sign:
+        if is_quoted and not separator["closed"] and (name.lower() == "password" or found["user"]):  # of SQL
+            return "word"
         is_value = name.startswith("-") and not separator["closed"] and not text.startswith("-", separator.end())
         return "word" if is_value and _is_password_option(text, found, separator.end()) else None
     if sign == ",":
@@ -105,7 +130,10 @@ def _value_form(text: str, found: re.Match[str], separator: re.Match[str], *, is
     if separator["closed"]:
         return "json"
     if sign == ":" and not is_quoted:
-        return ("line" if _LINE_HEADER.fullmatch(name) else "word") if is_header else None
+        if is_header:
+            return "line" if _LINE_HEADER.fullmatch(name) else "word"
+        is_yaml = separator["sign"] != ":" and _LINE_START.search(text[max(found.start() - 84, 0) : found.start()])
+        return "word" if is_yaml and _ONE_WORD.match(text, separator.end()) else None
     if not is_quoted and (
         separator["sign"] != "=" or (name in ("PWD", "OLDPWD") and text.startswith("/", separator.end()))
     ):
@@ -120,15 +148,20 @@ def _is_password_option(text: str, found: re.Match[str], start: int) -> bool:
     if found["option"] != "-p":
         return True
     is_folder = text.endswith(("mkdir ", "cp ", "install "), 0, found.start())
-    return not is_folder and _NO_PASSWORD.match(text, start) is None
+    takes_plugin = _TAKES_PLUGIN.search(text[max(found.start() - 200, 0) : found.start()])
+    return not is_folder and not takes_plugin and _NO_PASSWORD.match(text, start) is None
 
 
 def _quoted_span(text: str, opening: re.Match[str]) -> tuple[int, int] | None:
-    """The inside of a quoted value, which ends at a quote with as many backslashes before it, else with the line."""
+    """The inside of a quoted value, which ends at a quote with as many backslashes before it, else with the line.
+
+    One whose quotes are escaped is inside of another text and ends with its line in any case.
+    """
     start = opening.end()
     escapes, quote = len(opening[1]), opening[2]
     at = start
-    while (at := text.find(quote, at)) >= 0:
+    while (found := text.find(quote, at)) >= 0 and not (escapes and "\n" in text[at:found]):
+        at = found
         before = at
         while before > start and text[before - 1] == "\\":
             before -= 1
@@ -137,7 +170,8 @@ def _quoted_span(text: str, opening: re.Match[str]) -> tuple[int, int] | None:
             return None if before == start or _PLACEHOLDER.fullmatch(text, start, before) else (start, before)
         at += 1
     line = text.find("\n", start)
-    return (start, line if line >= 0 else len(text)) if start < len(text) else None
+    line = line if line >= 0 else len(text)
+    return (start, line) if start < line else None
 
 
 def _bare_span(text: str, start: int, kind: str) -> tuple[int, int] | None:
@@ -146,12 +180,15 @@ def _bare_span(text: str, start: int, kind: str) -> tuple[int, int] | None:
     if found is None:
         return None
     if kind == "json" and text[start] in "{[(":
-        end = text.find("]", start) if text[start] == "[" else -1
+        end = text.find("]", start, start + _LONGEST_LIST) if text[start] == "[" else -1
         return (start + 1, end) if end > start + 1 else None
     end = found.end()
+    placeholder = _PLACEHOLDER.match(text, start, end)
+    if placeholder and not text[placeholder.end() : end].strip(_TRAILING):
+        return None
     while end > start and text[end - 1] in _TRAILING:
         end -= 1
-    return None if end == start or _PLACEHOLDER.fullmatch(text, start, end) else (start, end)
+    return None if end == start else (start, end)
 
 
 def _mask_urls(word: str) -> str:
