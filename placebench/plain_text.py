@@ -8,7 +8,7 @@ import re
 
 _CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 """All but line breaks and tabs: escape sequences of terminals, and what turns the direction of writing."""
-_BREAK = re.compile(r"\s*[\r\n\t]\s*")
+_BREAK = re.compile(r"(?<!\s)\s*[\r\n\t]\s*")
 _CODE = re.compile(r"`([^`]+)`")
 _TAG = re.compile(r"<(?=[A-Za-z/!?])")
 _MARKUP = str.maketrans({"|": "\\|", "@": "@\u200b"})

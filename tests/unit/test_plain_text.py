@@ -1,6 +1,8 @@
 """Text of others is not obeyed by terminals and by readers of Markdown."""
 
 import json
+import subprocess
+import sys
 import unicodedata
 from pathlib import Path
 
@@ -46,6 +48,14 @@ def test_escaped_json_is_the_same_document(text: str) -> None:
 def test_nothing_in_markdown_is_markup(text: str, expected: str) -> None:
     """Cells, tags, mentions, links and images of names; code between backticks stays code."""
     assert expected == markdown(text)
+
+
+def test_blanks_take_linear_time() -> None:
+    """A million blanks are one, in less than a second where quadratic time would be hours."""
+    script = "from placebench.plain_text import markdown; assert markdown('a' + ' ' * 10**6 + chr(10) + 'b') == 'a b'; "
+    script += "assert len(markdown('a' + ' ' * 10**6 + 'b')) == 10**6 + 2"
+
+    subprocess.run([sys.executable, "-c", script], check=True, timeout=300)
 
 
 def test_code_in_a_cell_cannot_be_left() -> None:
