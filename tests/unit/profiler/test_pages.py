@@ -121,7 +121,9 @@ def test_the_page_of_a_flame_graph_requests_nothing(flame_page: str) -> None:
     assert addresses == {"http://www.w3.org/2000/svg"}
     assert "googleapis" not in flame_page
     assert re.findall(r'(?:src|href)="([^"]*)"', flame_page) == ["../index.html"]
-    assert "default-src 'none'" in flame_page
+    policy = re.search(r'Content-Security-Policy"\s+content="([^"]*)"', flame_page)
+    assert policy is not None
+    assert {"default-src 'none'", "base-uri 'none'", "form-action 'none'"} <= set(policy[1].split("; "))
 
 
 def test_the_header_says_what_it_is(flame_page: str) -> None:
