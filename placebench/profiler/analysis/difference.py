@@ -23,7 +23,7 @@ _MOST_LINES = 30
 _SMALLEST_SHARE = 0.001
 
 Frame = tuple[str, str]
-"""A function and its file; or the text of a leaf, and "sql", "plan", "gc" or "profiler"."""
+"""A function and its file; or the text of a leaf, and "sql", "plan", "gc", "profiler" or "wait"."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,6 +33,7 @@ from placebench.profiler.capture.sampling_thread import ThreadSamples, profile_f
 from placebench.profiler.capture.stack import (
     PROFILER_FOLDER,
     Frames,
+    IdleEventLoop,
     Stacks,
     application_frame,
     awaiting_frames,
@@ -404,8 +405,8 @@ class Sampler(pyinstrument.Profiler):
             found.append((taken, self._named(sample)))
         return found
 
-    def add(self, frames: Frames, built_in: str | None, seconds: float, async_state: Any) -> None:
-        """A sample, *seconds* after the one before; *built_in*: what has just returned to these frames."""
+    def add(self, frames: Frames, last: str | None, seconds: float, async_state: Any) -> None:
+        """A sample, *seconds* after the one before; *last*: a frame below these that is not Python's."""
         records = self._records
         if len(records) >= _MOST_SAMPLES:  # of a long record only every other sample is kept, with the time of both
             pairs = zip(records[::2], records[1::2], strict=True)
@@ -414,19 +415,23 @@ class Sampler(pyinstrument.Profiler):
         if state == "out_of_context_awaited" or (state == "out_of_context_unknown" and self._in_greenlets):
             self._sampler_saw_call_stack([], seconds, async_state)
         else:
-            records.append(((frames, built_in), seconds))
+            records.append(((frames, last), seconds))
 
     def _named(self, sample: Any) -> list[str]:
         """The stack of a sample of ours, or of pyinstrument's own."""
         if isinstance(sample, list):
             return sample
-        frames, built_in = sample
+        frames, last = sample
         stack = self._stacks(frames)
-        return stack if built_in is None else [*stack, f"{built_in}{_BUILT_IN}0"]
+        return stack if last is None else [*stack, last]
 
 
 class _StackSampler(stack_sampler.StackSampler):
     """Takes the samples for the samplers of one thread."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._idle_loop = IdleEventLoop()
 
     def _start_sampling(self, interval: float, use_timing_thread: bool) -> None:
         """The same without the look at the context in each call and return, which only samplers of tasks need."""
@@ -454,9 +459,14 @@ class _StackSampler(stack_sampler.StackSampler):
             # A function that is being called has done nothing yet; the built-in one that returned has.
             frames = frames_of(frame.f_back if event == "call" else frame)
             frames += awaiting_frames()
-            built_in = arg.__qualname__ if event in ("c_return", "c_exception") else None
+            seconds = now - self.last_profile_time
+            last, wait = None, None
+            if event in ("c_return", "c_exception"):
+                last = f"{arg.__qualname__}{_BUILT_IN}0"
+                wait = self._idle_loop.stack(frame, frames, seconds)
             for sampler, subscriber in zip(samplers, self.subscribers, strict=True):
-                sampler.add(frames, built_in, now - self.last_profile_time, subscriber.async_state)
+                state = subscriber.async_state
+                sampler.add(*(wait if wait and state is None else (frames, last)), seconds, state)
             self.last_profile_time = now
         except Exception as error:  # noqa: BLE001  called inside of the application's own calls
             for sampler in samplers:

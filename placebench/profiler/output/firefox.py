@@ -18,7 +18,7 @@ _GECKO_VERSION = 30
 _MS = 1e3
 _INSTANT, _INTERVAL = 0, 1
 _CATEGORIES = {"Other": "grey", "Python": "yellow", "SQL": "blue", "GC": "orange", "Profiler": "transparent"}
-_LEAVES = {"sql": "SQL", "plan": "SQL", "gc": "GC", "profiler": "Profiler"}
+_LEAVES = {"sql": "SQL", "plan": "SQL", "gc": "GC", "profiler": "Profiler", "wait": "Python"}
 _SQL_FIELDS = (
     ("sql", "Statement", "unique-string"),
     ("line", "Line", "unique-string"),

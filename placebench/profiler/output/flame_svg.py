@@ -20,7 +20,7 @@ _ROW = 19
 _DEEPEST = 60
 _STANDARD = re.compile(r"/lib/python3\.\d+/")
 _FOLDERS = re.compile(r"^.*/(?:site-packages|dist-packages|lib/python3\.\d+)/")
-_LEAVES = ("sql", "plan", "gc", "profiler")
+_LEAVES = ("sql", "plan", "gc", "profiler", "wait")
 _UNCHANGED = 0.02
 """Share of the longer time below which a change has no colour."""
 _STRENGTHS = 3

@@ -1,0 +1,184 @@
+"""What a flame graph shows while an event loop is idle: the coroutines that wait, below the main task."""
+
+import asyncio
+import math
+import sqlite3
+import sys
+import time
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+from flame_graphs import busy, times_of
+
+from placebench.profiler import SqlProfiler
+from placebench.profiler.capture.sampling_thread import profile_function_defect
+from placebench.profiler.capture.stack import IdleEventLoop
+
+pytestmark = pytest.mark.skipif(profile_function_defect() is not None, reason=str(profile_function_defect()))
+WAIT_S = 0.05
+Times = dict[tuple[str, ...], float]
+
+
+@pytest.fixture
+def recorded() -> Any:
+    """Calls a function in a recording of the mode flame; returns the recording and the seconds of each stack."""
+    profiler = SqlProfiler.for_drivers("sqlite3")
+
+    def record(program: Callable[[], object]) -> tuple[Any, Times]:
+        with profiler.record("script", mode="flame") as recording:
+            program()
+        assert recording.session is not None
+        return recording, times_of(recording.session.frame_records)
+
+    yield record
+    profiler.remove()
+
+
+def seconds_below(times: Times, *names: str) -> float:
+    """The seconds of the stacks that have these frames, one directly below the other."""
+    width = len(names)
+    return sum(
+        seconds
+        for stack, seconds in times.items()
+        if any(stack[at : at + width] == names for at in range(len(stack) - width + 1))
+    )
+
+
+async def wait() -> None:
+    """Wait for a moment that the event loop measures."""
+    await asyncio.sleep(WAIT_S)
+
+
+def asyncio_run(main: Callable[[], Coroutine[Any, Any, None]]) -> Callable[[], None]:
+    return lambda: asyncio.run(main())
+
+
+def test_a_wait_stands_below_the_coroutine_that_awaits_and_time_is_conserved(recorded: Any) -> None:
+    """No time is left in the selector, statements keep their own, and work and wait of a coroutine lie together."""
+
+    async def build_report() -> None:
+        busy(0.01)
+        await wait()
+
+    async def main() -> None:
+        connection = sqlite3.connect(":memory:")
+        connection.create_function("slow", 0, lambda: time.sleep(0.02))
+        connection.execute("select slow()").fetchall()
+        await build_report()
+        connection.close()
+
+    recording, times = recorded(asyncio_run(main))
+
+    assert seconds_below(times, "_run", "main", "build_report", "wait", "sleep") > 0.8 * WAIT_S
+    assert seconds_below(times, "_run", "main", "build_report", "busy") > 0.005
+    assert seconds_below(times, "_run_once", "select") < 0.2 * WAIT_S
+    statement = recording.statements[0]
+    on_leaves = sum(seconds for stack, seconds in times.items() if stack[-1] == "select slow()")
+    assert math.isclose(on_leaves, statement.execute_s + statement.fetch_s, abs_tol=50e-6)
+    assert math.isclose(sum(times.values()), recording.elapsed_s, rel_tol=1e-6)
+
+
+def test_the_only_task_that_the_main_task_awaits_stands_below_it(recorded: Any) -> None:
+    """Awaited by itself, or as the last one of a gather."""
+
+    async def task() -> None:
+        await wait()
+
+    async def main() -> None:
+        await asyncio.create_task(task())
+        await asyncio.gather(asyncio.sleep(0), task())
+
+    _, times = recorded(asyncio_run(main))
+
+    assert seconds_below(times, "main", "task", "wait", "sleep") > 0.8 * 2 * WAIT_S
+
+
+def test_a_wait_of_several_tasks_says_how_many(recorded: Any) -> None:
+    """The main task awaits two of three; a task in the background counts too, also while the main task waits alone."""
+
+    async def main() -> None:
+        background = asyncio.create_task(asyncio.Event().wait())
+        await asyncio.gather(wait(), wait())
+        await wait()
+        background.cancel()
+
+    _, times = recorded(asyncio_run(main))
+
+    assert seconds_below(times, "main", "waiting: 3 other tasks") > 0.8 * WAIT_S
+    assert seconds_below(times, "main", "wait", "sleep", "waiting: 1 other task") > 0.8 * WAIT_S
+
+
+def test_a_loop_that_runs_until_it_is_stopped_has_no_main_task(recorded: Any) -> None:
+    """Its wait stands below the loop, with the number of its tasks; without a task it is the selector's."""
+
+    def program() -> None:
+        loop = asyncio.new_event_loop()
+        task = loop.create_task(wait())
+        task.add_done_callback(lambda _: loop.call_later(WAIT_S, loop.stop))
+        loop.run_forever()
+        loop.close()
+
+    _, times = recorded(program)
+
+    assert seconds_below(times, "run_forever", "_run_once", "waiting: 1 task") > 0.8 * WAIT_S
+    assert seconds_below(times, "_run_once", "select") > 0.8 * WAIT_S
+
+
+def test_a_generator_based_coroutine_is_in_the_chain(recorded: Any) -> None:
+    """An `__await__` that delegates."""
+
+    class Delegating:
+        def __await__(self) -> Any:
+            return (yield from asyncio.sleep(WAIT_S).__await__())
+
+    async def main() -> None:
+        await Delegating()
+
+    _, times = recorded(asyncio_run(main))
+
+    assert seconds_below(times, "main", "__await__") > 0.8 * WAIT_S
+
+
+def test_tasks_that_await_each_other_end_the_chain(recorded: Any) -> None:
+    """Each stands in it once, although neither ever ends."""
+    loop = asyncio.new_event_loop()
+    tasks: list[asyncio.Task[Any]] = []
+
+    async def await_task(number: int) -> None:
+        await tasks[number]
+
+    def program() -> None:
+        for number in (1, 0):
+            tasks.append(loop.create_task(await_task(number)))
+            tasks[-1]._log_destroy_pending = False  # type: ignore[attr-defined]
+        loop.call_later(WAIT_S, loop.stop)
+        with pytest.raises(RuntimeError, match="before Future completed"):
+            loop.run_until_complete(tasks[0])
+        loop.close()
+
+    _, times = recorded(program)
+
+    assert seconds_below(times, "_run", "await_task", "await_task") > 0.8 * WAIT_S
+
+
+def test_tasks_are_not_counted_where_that_takes_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a count of a second, none in waits of a millisecond, and again in one of a minute."""
+    counts = []
+
+    def count(_loop: object) -> set[object]:
+        counts.append(1)
+        return set()
+
+    monkeypatch.setattr(asyncio, "all_tasks", count)
+    idle_loop = IdleEventLoop()
+    idle_loop._counting_s = 1.0
+
+    async def main() -> None:
+        run_once = type(asyncio.get_running_loop())._run_once.__code__  # type: ignore[attr-defined]
+        for wait_s in (0.001, 0.001, 60.0):
+            idle_loop.stack(sys._getframe(), [main.__code__, 0, run_once, 0], wait_s)
+
+    asyncio.run(main())
+
+    assert counts == [1]
