@@ -211,6 +211,8 @@ class ImportWatch:
         if type(module) is not _LAZY_MODULE:
             return False
         spec = object.__getattribute__(module, "__spec__")  # any other way to read it would load the module
+        if spec.loader_state.get("is_loading"):  # from Python 3.12 on a module has this class until it has run
+            return False
         if not isinstance(spec.loader, _WatchedLoader) or not spec.loader.is_of(self):
             spec.loader = _WatchedLoader(spec.loader, self)
         return True

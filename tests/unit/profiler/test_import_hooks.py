@@ -99,9 +99,9 @@ def lazily(name):
 def is_loaded(module): return type(module) is not importlib.util._LazyModule
 """
 _LAZY_FINDER = """
+from importlib.machinery import PathFinder
 class Finder:
     def find_spec(self, name, path, target=None):
-        from importlib.machinery import PathFinder
         spec = PathFinder.find_spec(name, path) if name == "sqlite3" else None
         if spec is not None: spec.loader = importlib.util.LazyLoader(spec.loader)
         return spec
@@ -129,6 +129,15 @@ def test_a_module_that_is_to_be_loaded_later_is_loaded_later(order: str) -> None
     program = f"{order}\nbefore = is_loaded(module){_USE}\nprint(before, is_loaded(module), sqlite3 is module)"
 
     assert run(program) == "False True True"
+
+
+@pytest.mark.skipif(sys.version_info < (3, 15), reason="lazy imports came with Python 3.15")
+@pytest.mark.parametrize("order", ["lazy import sqlite3" + _PROFILER, _PROFILER + "lazy import sqlite3"])
+def test_a_lazy_import_stays_lazy_and_its_first_use_is_recorded(order: str) -> None:
+    """Before or after the profiler, which does not load the module either (PEP 810)."""
+    used = _USE.replace("import sqlite3\n", "before = 'sqlite3' in sys.modules\n")
+
+    assert run(f"import sys\n{order}\n{used}\nprint(before, 'sqlite3' in sys.modules)") == "False True"
 
 
 def test_what_wraps_the_profilers_functions_stays_when_it_is_removed() -> None:
