@@ -251,7 +251,26 @@ def redacted(sql: str, dialect: str | None = None) -> str:
     """
     if key := _PRAGMA_KEY.match(sql):
         return f"{key.group()}?"
-    return "".join(_shown(kind, text) for kind, text in sql_tokens(sql, dialect))
+    tokens = sql_tokens(sql, dialect)
+    if "identified" in sql.lower():
+        tokens = _hide_passwords(tokens)
+    return "".join(_shown(kind, text) for kind, text in tokens)
+
+
+def _hide_passwords(tokens: Iterable[Token]) -> Iterator[Token]:
+    """*tokens* with the passwords of users as values: in Oracle's IDENTIFIED BY new REPLACE old they are names."""
+    before = ""
+    for kind, text in tokens:
+        word = text.lower() if kind == "word" else ""
+        if kind in ("space", "comment"):
+            yield kind, text
+        elif before == "identified by" and kind in ("word", "name", "value"):
+            yield "value", text
+            before = "password"
+        else:
+            yield kind, text
+            follows = (before, word) in (("identified", "by"), ("password", "replace"))
+            before = "identified by" if follows else word if word == "identified" else ""
 
 
 def _shown(kind: str, text: str) -> str:

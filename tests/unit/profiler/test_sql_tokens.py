@@ -254,3 +254,12 @@ def test_quoted_names_stay(sql: str, dialect: str | None) -> None:
 def test_quoted_names_stay_where_strings_are_not_expected(sql: str, dialect: str) -> None:
     """On SQLite in the columns of a SELECT, in its order, and at the beginning of a condition."""
     assert redacted(sql, dialect) == sql
+
+
+@pytest.mark.parametrize("dialect", ["oracle", "mysql", None])
+def test_passwords_that_are_names_are_left_out(dialect: str | None) -> None:
+    """Oracle's are words or texts between double quotes; names that only look alike stay."""
+    statement = 'ALTER USER shop IDENTIFIED /* new */ BY hunter2 REPLACE "Hunter1" ACCOUNT UNLOCK'
+
+    assert redacted(statement, dialect) == "ALTER USER shop IDENTIFIED /* ? */ BY ? REPLACE ? ACCOUNT UNLOCK"
+    assert redacted("SELECT identified FROM t ORDER BY name", dialect) == "SELECT identified FROM t ORDER BY name"
