@@ -32,9 +32,14 @@ def is_file(path: Path) -> bool:
 
 
 def make_folder(folder: Path, *, error: type[PlacebenchError] = PlacebenchError) -> Path:
-    """Make the folder unless it is there, for its owner alone; raises *error* where none can be."""
+    """Make the folder unless it is there, and those above it, each for its owner alone.
+
+    Raises *error* where none can be made.
+    """
     try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        missing = [each for each in (folder, *folder.parents) if not each.is_dir()]
+        for each in reversed(missing):  # pathlib makes those above it with the mode that the umask leaves
+            each.mkdir(mode=0o700, exist_ok=True)
     except OSError as found:
         raise error(f"no folder can be made at {folder}: {found.strerror}") from found
     return folder

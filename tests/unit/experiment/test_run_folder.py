@@ -223,17 +223,19 @@ def test_what_is_missing_is_measured_until_it_is_valid() -> None:
 
 def test_what_a_run_keeps_is_for_its_owner_alone(tmp_path: Path) -> None:
     """Folders and records, whatever the umask; a folder that is made for runs is kept out of commits."""
-    before = os.umask(0o022)
+    before = os.umask(0)
     try:
-        folder = new_folder("compare", tmp_path / "profiles")
+        folder = new_folder("compare", tmp_path / "above" / "profiles")
         HEAD.save(folder / "run.json")
         append_lines(folder / "lines.jsonl", [Measurement({}, 0, {})])
     finally:
         os.umask(before)
 
-    modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in (folder, *folder.iterdir())}
-    assert modes == {folder.name: 0o700, "log": 0o700, "run.json": 0o600, "lines.jsonl": 0o600}
-    assert (tmp_path / "profiles" / ".gitignore").read_text().splitlines()[-1] == "*"
+    made = (tmp_path / "above", folder.parent, folder, *folder.iterdir())
+    modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in made}
+    folders = dict.fromkeys(("above", "profiles", folder.name, "log"), 0o700)
+    assert modes == {**folders, "run.json": 0o600, "lines.jsonl": 0o600}
+    assert (folder.parent / ".gitignore").read_text().splitlines()[-1] == "*"
 
 
 def test_a_folder_that_was_there_gets_no_gitignore(tmp_path: Path) -> None:
