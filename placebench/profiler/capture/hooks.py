@@ -294,6 +294,12 @@ class Hooks(DriverRecorder):
             return
         recording.transaction_count += 1
         state.transaction = recording.transaction_count
+        if getattr(driver_connection(dbapi_connection), "in_transaction", False) is True:
+            # SQLAlchemy's recipe for SQLite: a listener to "begin", which is called before this, has sent the BEGIN.
+            last = next((each for each in reversed(recording.steps) if each.connection is state), None)
+            if last is not None and last.step == "BEGIN" and last.number is None:
+                last.number = state.transaction
+                return
         recording.start_statement(dbapi_connection, "BEGIN", "BEGIN")
 
     def _timed_end(self, step: str, end: Callable[[Any], None]) -> Callable[[Any], None]:

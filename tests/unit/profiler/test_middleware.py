@@ -385,15 +385,16 @@ def test_an_asgi_request_that_raises_is_recorded(profiler: SqlProfiler) -> None:
 
 
 def test_what_is_no_http_is_passed_on(profiler: SqlProfiler) -> None:
-    """Lifespan and websockets."""
+    """Lifespan and WebSockets are not recorded."""
     seen = []
 
-    async def lifespan(scope: Any, receive: Any, send: Any) -> None:
+    async def application(scope: Any, receive: Any, send: Any) -> None:
         seen.append(scope["type"])
 
-    asyncio.run(profiler.asgi(lifespan)({"type": "lifespan"}, None, None))
+    for kind in ("lifespan", "websocket"):
+        asyncio.run(profiler.asgi(application)({"type": kind, "path": "/"}, None, None))
 
-    assert (seen, list(profiler.recordings)) == (["lifespan"], [])
+    assert (seen, list(profiler.recordings)) == (["lifespan", "websocket"], [])
 
 
 def test_a_token_in_an_asgi_header_asks_for_a_recording(profiler: SqlProfiler) -> None:

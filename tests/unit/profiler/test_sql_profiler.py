@@ -853,3 +853,22 @@ def test_a_lazy_load_in_a_template_is_at_its_line(
     file = str(tmp_path / "page.html") if from_file else "page.html"
     assert (statement.caller.file, statement.caller.line, statement.caller.function) == (file, 4, "template")
     assert statement.outer_caller.file == __file__
+
+
+def test_a_begin_that_a_listener_sends_is_the_transactions_own() -> None:
+    """SQLAlchemy's recipe for SQLite: each transaction has one BEGIN, that of the listener, and not one more."""
+    engine = create_engine("sqlite://")
+    event.listen(engine, "connect", lambda connection, _: setattr(connection, "isolation_level", None))
+    event.listen(engine, "begin", lambda connection: connection.exec_driver_sql("BEGIN"))
+    profiler = SqlProfiler(engine)
+
+    with profiler.record("twice") as recording:
+        for _ in range(2):
+            with engine.begin() as connection:
+                connection.execute(text("select 1")).all()
+    profiler.remove()
+    engine.dispose()
+
+    steps = [(step.kind, step.number) for step in recording.transactions if step.kind != "CONNECT"]
+    assert steps == [("BEGIN", 1), ("COMMIT", 1), ("BEGIN", 2), ("COMMIT", 2)]
+    assert [statement.transaction for statement in recording.statements] == [1, 2]
