@@ -355,6 +355,7 @@ _VOLATILE_RELATIONS = (
     "pg_stat",
     "processlist",
 )
+_VOLATILE_PAIRS = frozenset({("skip", "locked"), (".", "nextval"), ("next", "value")})
 # What else a bracket may follow: functions of nothing but their arguments, types and keywords.
 _STABLE_FUNCTIONS = """
     abs array_agg array_append array_cat array_length array_position array_remove array_to_string avg bigint
@@ -389,6 +390,7 @@ _not_volatile = frozenset(_STABLE_FUNCTIONS.split() + _KEYWORDS.split())
 def _volatile_part(tokens: Sequence[str]) -> tuple[str | None, str | None]:
     """The first part because of which a read may find something else each time, and a function that is not known."""
     unknown = None
+    tokens = [token[1:-1].lower() if token[0] in '"`[' and len(token) > 2 else token for token in tokens]
     for at, token in enumerate(tokens):
         if token == "(":  # a view such as pg_stat_activity has none behind it
             function = tokens[at - 1] if at else ""
@@ -396,9 +398,9 @@ def _volatile_part(tokens: Sequence[str]) -> tuple[str | None, str | None]:
                 return f"{function}()", None
             if function[:1].isalpha() and function not in _not_volatile:
                 unknown = unknown or f"{function}()"
-        elif token.startswith(_VOLATILE_RELATIONS):
+        elif token.startswith(_VOLATILE_RELATIONS) or token == "readpast":
             return token, None
-        elif token in ("locked", "nextval") and tokens[at - 1] in ("skip", "."):
+        elif (tokens[at - 1], token) in _VOLATILE_PAIRS:
             return f"{tokens[at - 1]} {token}".strip(". "), None
     return None, unknown
 

@@ -238,8 +238,12 @@ def remembered_for_short_texts(function: Callable[[str, str | None], _T]) -> Cal
     return call
 
 
-# SQLite takes a word for a string here, too.
-_PRAGMA_KEY = re.compile(r"\s*pragma\s+(?:\w+\.)?(?:hex|text)?(?:re)?key\s*[=(]\s*", re.IGNORECASE)
+# Keys of SQLCipher and settings of an application may be words; looked for in what has no literals any more.
+_VALUES_AS_WORDS = re.compile(
+    r"(?P<key>\bpragma\s+(?:\w+\.)?(?:hex|text)?(?:re)?key\s*[=(]\s*).*"
+    r"|(?P<setting>(?:\A|;|\? \*/|-- \?\n)\s*set\s+(?:session\s+|local\s+)?\w+\.[\w.]+(?:\s*=|\s+to\b)\s*)[^;]+",
+    re.IGNORECASE | re.DOTALL,
+)
 
 
 @remembered_for_short_texts
@@ -248,13 +252,13 @@ def redacted(sql: str, dialect: str | None = None) -> str:
 
     A text between double quotes is a name or a literal by the rules of the dialect and, where these leave it open, by
     its place in the statement. If the dialect is not known, what may be a literal in any of them is one.
+    Passwords and settings may be written as words: they are left out after IDENTIFIED BY, `SET a.b =` and PRAGMA key.
     """
-    if key := _PRAGMA_KEY.match(sql):
-        return f"{key.group()}?"
     tokens = sql_tokens(sql, dialect)
     if "identified" in sql.lower():
         tokens = _hide_passwords(tokens)
-    return "".join(_shown(kind, text) for kind, text in tokens)
+    text = "".join(_shown(kind, text) for kind, text in tokens)
+    return _VALUES_AS_WORDS.sub(lambda found: f"{found['key'] or found['setting']}?", text)
 
 
 def _hide_passwords(tokens: Iterable[Token]) -> Iterator[Token]:

@@ -224,6 +224,29 @@ def test_what_is_left_out_of_other_places(sql: str, shown: str) -> None:
     assert redacted(sql, "mysql") == shown
 
 
+@pytest.mark.parametrize("dialect", DIALECTS)
+@pytest.mark.parametrize(
+    ("sql", "shown"),
+    [
+        ("CREATE USER u IDENTIFIED BY s3cret ACCOUNT LOCK", "CREATE USER u IDENTIFIED BY ? ACCOUNT LOCK"),
+        ('alter user u identified by "s3cret" replace s3cret', "alter user u identified by ? replace ?"),
+        (
+            "CREATE DATABASE LINK l CONNECT TO u IDENTIFIED BY s3cret",
+            "CREATE DATABASE LINK l CONNECT TO u IDENTIFIED BY ?",
+        ),
+        ("SET app.token = s3cret", "SET app.token = ?"),
+        ("/* a */ SET LOCAL app.token TO s3cret; SELECT a", "/* ? */ SET LOCAL app.token TO ?; SELECT a"),
+        ("-- a\nPRAGMA key = s3cret", "-- ?\nPRAGMA key = ?"),
+        ("UPDATE t SET a.b = c.d", "UPDATE t SET a.b = c.d"),
+        ("UPDATE t\nSET a.b = c.d", "UPDATE t\nSET a.b = c.d"),
+        ("SET search_path TO tenant", "SET search_path TO tenant"),
+    ],
+)
+def test_passwords_and_settings_that_are_words(sql: str, shown: str, dialect: str | None) -> None:
+    """Passwords of Oracle, settings of an application and keys of SQLCipher need no quotes; columns stay."""
+    assert redacted(sql, dialect) == shown
+
+
 NAMES = [
     'SELECT "shop_order"."id", "shop_order"."total" AS "sum" FROM "shop_order" INNER JOIN "c" ON ("a"."b" = "c"."id")',
     'INSERT INTO "shop_order" ("a", "b") VALUES (%s, %s) ON CONFLICT ("a") DO UPDATE SET "b" = excluded."b"',
