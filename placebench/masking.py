@@ -57,10 +57,12 @@ _BARE = {
     "json": re.compile(r"[^\s,}\]]+"),
 }
 _LONGEST_LIST = 10_000
+_MOST_PASSES = 5
 _TRAILING = "\"'>)]},;`"
 _NO_PASSWORD = re.compile(r"(?:[\d.]{1,15}:){0,2}\d{1,5}(?:/(?:tcp|udp))?(?![^\s;|&)])|no:\w")
 _TAKES_PASSWORD = re.compile(r"(?<![\w-])(?:mysql|mariadb|sshpass)[^\n;|&]*\Z")
-_TAKES_PLUGIN = re.compile(r"(?<![\w-])(?:pytest|py\.test|tox)\s[^\n;|&]*\Z")
+_TAKES_ANOTHER = re.compile(r"(?:mkdir|cp|install) \Z|(?<![\w-])(?:pytest|py\.test|tox)\s[^\n;|&]*\Z")
+"""Before a -p that is no password: mkdir and cp take a folder, pytest a plug-in."""
 _IDS = re.compile(r"\d+:\d+(?!\S)")
 _SAME_NAME = re.compile(r"[:@$]?(?:\w{1,40}\.){0,3}(\w{1,40})")
 _LINE_START = re.compile(r"(?:\A|[\r\n])[ \t]{0,80}(?:- )?\Z")
@@ -78,9 +80,18 @@ def mask(text: str) -> str:
     --password, the headers that authenticate, and tokens of well-known services. A secret that nothing announces, such
     as a word of a sentence, stays.
     """
+    for _ in range(_MOST_PASSES):  # what is hidden may have been what kept the text around it from being a secret
+        masked = _mask_once(text)
+        if masked == text:
+            break
+        text = masked
+    return text
+
+
+def _mask_once(text: str) -> str:
     parts, done, at = [], 0, 0
     while found := _START.search(text, at):
-        if (span := _secret_span(text, found)) is None:
+        if (span := _secret_span(text, found, done)) is None:
             at = found.end() if found.end() > at else at + 1
             continue
         parts += [text[done : span[0]], HIDDEN]
@@ -89,8 +100,11 @@ def mask(text: str) -> str:
     return re.sub(r"\S+", lambda word: _mask_urls(word[0]), masked) if "://" in masked and "@" in masked else masked
 
 
-def _secret_span(text: str, found: re.Match[str]) -> tuple[int, int] | None:
-    """Where the secret lies that this place in *text* announces; None if it announces none."""
+def _secret_span(text: str, found: re.Match[str], shown_from: int) -> tuple[int, int] | None:
+    """Where the secret lies that this place in *text* announces; None if it announces none.
+
+    shown_from: where the secret before it ends: what is hidden says nothing about what follows.
+    """
     kind, end = found.lastgroup or "", found.end()
     if kind in ("bearer", "token"):
         return found.span(kind)
@@ -103,6 +117,10 @@ def _secret_span(text: str, found: re.Match[str]) -> tuple[int, int] | None:
     if separator is None or _NO_SECRET_NAME.search(found[kind]):
         return None
     start = separator.end()
+    if kind == "option" and not separator["sign"].strip():
+        before = text[max(found.start() - 200, shown_from) : found.start()]
+        if found[kind] == "-p" and (_TAKES_ANOTHER.search(before) or _NO_PASSWORD.match(text, start)):
+            return None
     quoted = _OPENING.match(text, start)
     if (bare := _value_form(text, found, separator, is_quoted=bool(quoted))) is None:
         return None
@@ -124,7 +142,7 @@ def _value_form(text: str, found: re.Match[str], separator: re.Match[str], *, is
         if is_quoted and not separator["closed"] and (name.lower() == "password" or found["user"]):  # of SQL
             return "word"
         is_value = name.startswith("-") and not separator["closed"] and not text.startswith("-", separator.end())
-        return "word" if is_value and _is_password_option(text, found, separator.end()) else None
+        return "word" if is_value else None
     if sign == ",":
         return "word" if separator["closed"] and is_quoted and (name.startswith("-") or is_header) else None
     if separator["closed"]:
@@ -141,15 +159,6 @@ def _value_form(text: str, found: re.Match[str], separator: re.Match[str], *, is
     if text.endswith("env=", 0, found.start()):
         return "variant"
     return "query" if name != name.upper() else "word"
-
-
-def _is_password_option(text: str, found: re.Match[str], start: int) -> bool:
-    """Whether -p and -u have a password: psql and others take a port, mkdir and cp a folder, pytest a plug-in."""
-    if found["option"] != "-p":
-        return True
-    is_folder = text.endswith(("mkdir ", "cp ", "install "), 0, found.start())
-    takes_plugin = _TAKES_PLUGIN.search(text[max(found.start() - 200, 0) : found.start()])
-    return not is_folder and not takes_plugin and _NO_PASSWORD.match(text, start) is None
 
 
 def _quoted_span(text: str, opening: re.Match[str]) -> tuple[int, int] | None:

@@ -124,6 +124,12 @@ TRICKY = st.sampled_from(
         "-p ",
         "Cookie: ",
         "Bearer a1b2c3",
+        "pytest -p x",
+        "mkdir -p x",
+        "mysql -px",
+        "?sig=",
+        "PASSWORD '",
+        "token: x",
         " ",
         ",",
     ]
