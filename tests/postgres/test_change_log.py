@@ -21,8 +21,9 @@ Open = Callable[[str], Connection]
 
 @pytest.fixture(scope="module")
 def url(server: Server) -> Iterator[str]:
-    """A database with the log, for all tests of this module."""
-    made = server.create_database("placebench_test_log")
+    """A database with the log, for all tests of this module, as a superuser."""
+    server.create_database("placebench_test_log")
+    made = server.admin_url("placebench_test_log")
     migrate(made)
     yield made
     server.drop_database("placebench_test_log")
@@ -297,8 +298,8 @@ def test_an_entry_does_not_count_in_a_copy_of_the_database(server: Server, datab
     reader = register(engine)
     assert stands(engine, reader)
     engine.dispose()
-    url = server.create_database("placebench_test_copied", template=engine.url.database)
-    copy = create_engine(url, isolation_level="AUTOCOMMIT")
+    server.create_database("placebench_test_copied", template=engine.url.database)
+    copy = create_engine(server.admin_url("placebench_test_copied"), isolation_level="AUTOCOMMIT")
 
     copied, anew = stands(copy, reader), register(copy)
     run(copy, "DELETE FROM inventories WHERE resource_provider_id = 2")

@@ -1,5 +1,6 @@
 """Copies of a PostgreSQL database: they equal it, and nothing that it holds runs a program on the server's machine."""
 
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -98,17 +99,15 @@ def dev_url(server: Server, database_url: str) -> Iterator[str]:
 
 
 @pytest.fixture
-def witness(server: Server, tmp_path: Path) -> Path:
+def witness(server: Server) -> Iterator[Path]:
     """A file that a program run by the server can make."""
-    folder = tmp_path / "reachable"
-    folder.mkdir()
-    for each in (folder, *folder.parents[:3]):
-        each.chmod(0o777)
-    witness = folder / "program-was-run"
-    run(server.url, f"COPY (SELECT 1) TO PROGRAM 'cat > {witness}'")
-    assert witness.exists(), "a superuser's program is seen"
-    witness.unlink()
-    return witness
+    with tempfile.TemporaryDirectory() as folder:  # pytest's own folders are closed to the user of the server
+        Path(folder).chmod(0o777)
+        witness = Path(folder) / "program-was-run"
+        run(server.url, f"COPY (SELECT 1) TO PROGRAM 'cat > {witness}'")
+        assert witness.exists(), "a superuser's program is seen"
+        witness.unlink()
+        yield witness
 
 
 @pytest.mark.parametrize("way", WAYS)

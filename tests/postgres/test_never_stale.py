@@ -251,7 +251,9 @@ def total(url: str) -> int | None:
 
 def test_nothing_is_cached_of_a_table_that_a_subscription_fills(private: Server) -> None:
     """The worker of logical replication fires no statement's trigger; a cache made before ends within half a minute."""
-    source, url = (with_cloud(private.create_database(name)) for name in ("published", "subscribed"))
+    for name in ("published", "subscribed"):
+        private.create_database(name)
+    source, url = (with_cloud(private.admin_url(name)) for name in ("published", "subscribed"))
     address = make_url(source).set(drivername="postgresql").render_as_string(hide_password=False)
     engine, clock = create_engine(url), [0.0]
     index = CachedIndex(engine.url, lambda: clock[0])

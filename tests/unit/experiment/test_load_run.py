@@ -133,7 +133,7 @@ def test_progress_is_told(served: Served, tmp_path: Path) -> None:
         ({"kind": "open"}, "an open-loop load without a rate"),
         (
             {"kind": "half-open"},
-            "no locustfile 'half-open': give the path of one, or closed, open, claims, instances, noop",
+            "no locustfile 'half-open': give the path of a Python file, without a comma in it",
         ),
         ({"url": "127.0.0.1:8000"}, "'127.0.0.1:8000' is not the URL of a service"),
         ({"url": "http://127.0.0.1:1"}, "nothing responds at http://127.0.0.1:1 .*start the service first"),
