@@ -414,6 +414,7 @@ def _search(arguments: Namespace) -> int:
             search.users(arguments.users, _MOST_USERS)
     except PlacebenchError:
         if not search.result.steps:
+            (folder / "saturation.json").unlink(missing_ok=True)
             leave_folder(folder, is_users=is_users)
             raise
         _emit_search(folder, arguments)

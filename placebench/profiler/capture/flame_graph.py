@@ -394,7 +394,6 @@ class Sampler(pyinstrument.Profiler):
         if known is None or (type(known) is stack_sampler.StackSampler and not known.subscribers):
             stack_sampler.thread_locals.stack_sampler = _StackSampler()
         self.start()
-        self._records: list[Any] = self._active_session.frame_records if self._active_session else []
         self._started = clock()
 
     def samples(self) -> list[_Sample]:
@@ -407,7 +406,8 @@ class Sampler(pyinstrument.Profiler):
 
     def add(self, frames: Frames, last: str | None, seconds: float, async_state: Any) -> None:
         """A sample, *seconds* after the one before; *last*: a frame below these that is not Python's."""
-        records = self._records
+        # The session's own list: the first sample may come while `start` is still running.
+        records: list[Any] = self._active_session.frame_records if self._active_session else []
         if len(records) >= _MOST_SAMPLES:  # of a long record only every other sample is kept, with the time of both
             pairs = zip(records[::2], records[1::2], strict=True)
             records[:] = [(sample, before + seconds) for (_, before), (sample, seconds) in pairs]

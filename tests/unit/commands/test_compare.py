@@ -59,7 +59,7 @@ def test_a_wrong_key_of_an_experiment(capsys: pytest.CaptureFixture[str], tmp_pa
     assert [2, 2] == [main(["compare", "--plan", str(each)]) for each in (wrong, none)]
 
     key, rounds = capsys.readouterr().err.splitlines()
-    assert key.startswith(f"placebench compare: {wrong}: unknown key 'replicats', expected one of request, ")
+    assert key.startswith(f"placebench compare: {wrong}: unknown key 'replicats', did you mean 'replicates'? expected")
     assert rounds.startswith(f"placebench compare: {none}: rounds: expected a whole number >= 1, saw 0")
 
 

@@ -60,7 +60,7 @@ def test_a_body_is_sent_as_what_it_is(
 def test_cookies_are_kept_until_they_are_deleted() -> None:
     """Each response may set several."""
     assert "a=1; b=2" == sent("GET /set?a=1&b=2", "GET /x")["HTTP_COOKIE"]
-    assert "b=2" == sent("GET /set?a=1&b=2", "GET /set?a=; Max-Age=0", "GET /x")["HTTP_COOKIE"]
+    assert "b=2" == sent("GET /set?a=1&b=2", "GET /set?a=;Max-Age=0", "GET /x")["HTTP_COOKIE"]
 
 
 def test_the_cookie_of_a_csrf_protection_is_a_header_too() -> None:
