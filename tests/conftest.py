@@ -10,6 +10,7 @@ from itertools import count
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 from loopback_sshd import loopback_sshd
 
 from placebench.errors import DatabaseError
@@ -19,6 +20,9 @@ from placebench.runtime.postgres import Server, open_server
 
 # What the host of this machine does to it is not what the tests are about.
 os.environ.setdefault("PLACEBENCH_STEAL_AT_MOST", "1")
+# A generated example may take any time on a busy machine.
+settings.register_profile("busy", settings(), deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("busy")
 
 _numbers = count(1)
 
