@@ -114,7 +114,7 @@ def test_kill_9_of_postgresql(
     seen = accounts(capsys.readouterr().out)
 
     assert exit_code == 1
-    assert seen["statuses"]["500"] > 0
+    assert seen["statuses"].keys() & {"500", "503"}, "503: the database accepts no connection"
     assert (seen["lost"], seen["doubled"], seen["refused_and_found"]) == (0, 0, 0)
     assert seen["found"] == seen["acknowledged"] > 20
 
