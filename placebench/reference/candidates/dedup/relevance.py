@@ -202,7 +202,7 @@ def possible_sums(amounts: Sequence[int]) -> Sequence[int]:
     """Return every sum of some of the amounts that an inventory can give, in ascending order, beginning with 0.
 
     Different amounts can have 2ⁿ sums. If there are more than `MOST_SUMS`, the result is a range that has all of them
-    and others: providers that a request cannot tell apart may then be searched twice, with the same candidates.
+    and others: providers that are equal for a request may then be searched twice, with the same candidates.
     """
     sums = {0}
     for amount in amounts:
