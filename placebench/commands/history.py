@@ -193,35 +193,38 @@ def _show(arguments: Namespace) -> int:
 def _check(arguments: Namespace) -> int:
     """Say whether there is a regression that nobody has accepted; exit code 1 where there is one.
 
-    Raises HistoryError in a shallow clone, and UndecidedError where measured commits are unknown to HEAD.
+    Measurements of commits that the history of HEAD does not have are named and left out. Raises UndecidedError if none
+    of a metric is left, and HistoryError if some are left out because the clone is shallow.
     """
+    from placebench import units
     from placebench.history.commits import is_shallow
-    from placebench.report.history import history_report, step_sentence
+    from placebench.report.history import history_report, left_out_sentences, step_sentence
     from placebench.report.renderers import render_markdown
 
-    history, order, series = _series(arguments)
-    unseen = 0 if order is None else sum(each.commit not in set(order) for each in history.entries)
-    seen = f"{unseen} of {len(history.entries)} measurements in {arguments.file} are of commits that HEAD does not have"
-    if unseen and is_shallow(arguments.file.resolve().parent):
+    history, _, series = _series(arguments)
+    left_out = {entry.commit for each in series for entry in each.left_out}
+    if left_out and is_shallow(arguments.file.resolve().parent):
         raise HistoryError(
-            f"{seen}, for this clone is shallow: `git fetch --unshallow` (actions/checkout: fetch-depth: 0)"
+            f"HEAD does not have {units.numbered(len(left_out), 'commit')} that {arguments.file} has measured, "
+            "for this clone is shallow: `git fetch --unshallow` (actions/checkout: fetch-depth: 0)"
         )
-    if not unseen and (unknown := [each.metric for each in series if not each.points]):
-        raise UndecidedError(f"inconclusive: no commit has an interval of {unknown[0]}; six replicates are needed")
     report = history_report(arguments.file.resolve(), history, series)
     found = [step_sentence(each, step) for each in series for step in each.regressions]
     emit(
         arguments,
-        text=lambda: "\n".join([report.headline, *found]),
+        text=lambda: "\n".join([report.headline, *found, *left_out_sentences(series)]),
         document=lambda: report.document,
         markdown=lambda: render_markdown(report),
     )
-    if unseen and not found:
-        raise UndecidedError(
-            f"inconclusive: {seen}, as after a rebase or a squash: measure the new commits with `placebench history "
-            "backfill`, and delete the lines of the old ones"
-        )
-    return GateFailedError.exit_code if found else 0
+    if found:
+        return GateFailedError.exit_code
+    if unknown := next((each for each in series if not each.points), None):
+        where, missing = "", "a count" if unknown.metric in COUNTED else "an interval"
+        remedy = "is there a database?" if unknown.metric in COUNTED else "six replicates are needed"
+        if unknown.left_out:
+            where, remedy = " in the history of HEAD", "measure its commits with `placebench history backfill`"
+        raise UndecidedError(f"inconclusive: no commit{where} has {missing} of {unknown.metric}: {remedy}")
+    return 0
 
 
 def _bless(arguments: Namespace) -> int:

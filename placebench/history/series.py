@@ -61,8 +61,10 @@ class Series:
     metric: str
     points: tuple[SeriesPoint, ...]
     steps: tuple[SeriesStep, ...]
-    left_out: int
-    """Entries that are not in it: of commits that are no ancestors, or of a reference that nothing links to."""
+    left_out: tuple[HistoryEntry, ...]
+    """Entries of commits that the history of HEAD does not have, as after a rebase or a squash."""
+    unlinked: tuple[HistoryEntry, ...]
+    """Entries against a reference that no run has compared with the newest one."""
 
     @property
     def margin(self) -> float:
@@ -99,13 +101,16 @@ def series_of(history: History, metric: str, *, order: Sequence[str] | None = No
     place = {commit: number for number, commit in enumerate(order)}
     chain, variances, linking = _chain(history.entries, metric)
     by_commit: dict[str, list[tuple[HistoryEntry, Point]]] = defaultdict(list)
-    left_out = 0
+    left_out, unlinked = [], []
     for number, entry in enumerate(history.entries):
         point = _point(entry.metrics.get(metric))
         if point is None or number in linking:
             continue
-        if entry.commit not in place or entry.reference not in chain:
-            left_out += 1
+        if entry.commit not in place:
+            left_out.append(entry)
+            continue
+        if entry.reference not in chain:
+            unlinked.append(entry)
             continue
         offset, links = chain[entry.reference]
         by_commit[entry.commit].append((entry, Point(point.value + offset, point.variance, links)))
@@ -117,7 +122,7 @@ def series_of(history: History, metric: str, *, order: Sequence[str] | None = No
         link_variances=variances,
     )
     steps = tuple(_named(each, points, history.blessings, metric) for each in found)
-    return Series(metric, points, steps, left_out)
+    return Series(metric, points, steps, tuple(left_out), tuple(unlinked))
 
 
 def _point(measured: Measured | None) -> Point | None:

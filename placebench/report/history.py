@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
-from itertools import pairwise
+from itertools import chain, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -11,13 +11,15 @@ from placebench import units
 from placebench.history import History, Series, SeriesPoint, SeriesStep, all_points
 from placebench.page.axis_charts import PointSeries, points
 from placebench.page.row_charts import Estimate, forest
-from placebench.report.effects import METRIC_LABELS
+from placebench.report.effects import METRIC_LABELS, listed
 from placebench.report.model import Chart, Check, Column, Details, Report, Section, Table
 
 _SHOWN = 12
 """Letters of a commit."""
 _NEWEST = 20
 """Commits in the table of a terminal."""
+_MAX_NAMED = 5
+"""Commits that a sentence about measurements that are left out names."""
 _POINTS = (
     "Each point is the ratio of a commit to the reference, measured in one interleaved run on one machine: machines "
     "cancel, and several may add to one history."
@@ -82,6 +84,25 @@ def step_sentence(series: Series, found: SeriesStep) -> str:
     return f"{sentence}; accepted: {found.blessing.reason}" if found.blessing else sentence
 
 
+def left_out_sentences(series: Sequence[Series]) -> list[str]:
+    """Name the commits whose measurements are in none of the *series*, and say why."""
+    reasons = {
+        "the history of HEAD does not have {commits}, as after a rebase or a squash": [one.left_out for one in series],
+        "no run links the reference of {commits} to the newest one": [one.unlinked for one in series],
+    }
+    sentences = []
+    for reason, entries in reasons.items():
+        subjects = {each.commit: each.subject for each in chain.from_iterable(entries)}
+        if not subjects:
+            continue
+        named = [f"{commit[:_SHOWN]} ({subject})" for commit, subject in list(subjects.items())[:_MAX_NAMED]]
+        more = [f"{len(subjects) - _MAX_NAMED} more"] if len(subjects) > _MAX_NAMED else []
+        count = units.numbered(len(subjects), "measured commit")
+        verb = "is" if len(subjects) == 1 else "are"
+        sentences.append(f"{count} {verb} left out, for {reason.format(commits=listed([*named, *more]))}")
+    return sentences
+
+
 def _notice(series: Series, found: SeriesStep) -> str:
     return f"{'Regression' if found in series.regressions else 'Step'}: {step_sentence(series, found)}"
 
@@ -103,6 +124,8 @@ def _series_document(series: Series) -> dict[str, Any]:
             | dict(zip(("ratio", "low", "high"), each.interval, strict=True))
             for each in series.points
         ],
+        "left_out": list(dict.fromkeys(each.commit for each in series.left_out)),
+        "unlinked": list(dict.fromkeys(each.commit for each in series.unlinked)),
         "steps": [
             {
                 "after": each.after,
@@ -133,12 +156,7 @@ def _reference(history: History) -> str:
 def _remarks(history: History, series: Sequence[Series]) -> Iterator[str]:
     for each in history.failures:
         yield f"{each.commit[:_SHOWN]} ({each.subject}) could not be measured: {each.reason}"
-    for one in series:
-        if one.left_out:
-            yield (
-                f"{METRIC_LABELS[one.metric]}: {one.left_out} measurements are left out: of commits that are no "
-                "ancestors of HEAD, or against a reference that no run links to the newest one"
-            )
+    yield from left_out_sentences(series)
 
 
 def _ratio_cell(series: Series) -> Any:

@@ -1,6 +1,7 @@
 """What `history` refuses, in one line with exit code 2 or 3, before anything is measured."""
 
 import csv
+import json
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
@@ -136,18 +137,41 @@ def test_a_shallow_clone_is_not_green(
         assert ("`git fetch --unshallow`" in capsys.readouterr().err) == (code == 2)
 
 
-def test_commits_that_a_rebase_replaced_are_not_green(shop: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A history of commits that HEAD does not have decides nothing, and says what to do."""
+def test_commits_that_a_rebase_replaced_are_named_and_left_out(shop: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """With none left the check decides nothing, and says what to do; with others it decides by these."""
     path = write_history(shop, RISEN)
+    replaced = commits(shop)[1:]
     git(shop, "reset", "-q", "--hard", commits(shop)[0])
-    git(shop, "commit", "-q", "--allow-empty", "-m", "Rebased")
-    path.write_text(path.read_text() + entry(f'{{"cpu_s":{measured(1.5)}}}', commits(shop)[-1]))
 
     assert 3 == main(CHECK)
+    assert "no commit in the history of HEAD has an interval of cpu_s: measure its commits" in capsys.readouterr().err
 
-    said = capsys.readouterr()
-    assert "12 of 13 measurements in placebench-history.jsonl are of commits that HEAD does not have" in said.err
-    assert "No regression in 1 commit" in said.out
+    before = path.read_text()
+    for ratios, code, verdict in (([1.0] * 12, 0, "No regression"), (RISEN, 1, "1 regression")):
+        git(shop, "reset", "-q", "--hard", replaced[0] + "^")
+        git(shop, "commit", "-q", "--amend", "-m", verdict)
+        after = write_history(shop, ratios).read_text()
+        path.write_text(before + after)
+
+        assert code == main([*CHECK, "--json"])
+        document = json.loads(capsys.readouterr().out)["metrics"]["cpu_s"]
+        assert (replaced, 12) == (document["left_out"], len(document["points"]))
+        assert code == main(CHECK)
+        said = capsys.readouterr().out
+        assert f"{verdict} in 12 commits against reference v1." in said
+        assert f"12 measured commits are left out, for the history of HEAD does not have {replaced[0][:12]} (x)" in said
+        assert "and 7 more, as after a rebase or a squash" in said
+
+
+def test_a_regression_of_one_metric_fails_where_another_was_not_measured(
+    shop: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A failed check takes precedence over an undecided one."""
+    write_history(shop, RISEN)
+
+    assert 3 == main(["history", "check", "--metric", "statements"])
+    assert "no commit has a count of statements" in capsys.readouterr().err
+    assert 1 == main(["history", "check"])
 
 
 def test_a_step_is_accepted_from_another_folder(

@@ -123,7 +123,7 @@ def test_a_new_reference_is_linked_by_the_run_that_measured_both() -> None:
     assert len(made.points) == 25
     assert made.points[0].interval[0] == pytest.approx(1.2)
     assert [each.until for each in made.steps] == [commit(10)]
-    assert made.left_out == 0
+    assert ((), ()) == (made.left_out, made.unlinked)
 
 
 def test_a_commit_that_becomes_the_reference_stays_in_the_series() -> None:
@@ -144,7 +144,9 @@ def test_what_nothing_links_is_left_out() -> None:
 
     made = series_of(History([*rising(), *after]), "cpu_s", order=[commit(number) for number in range(24)])
 
-    assert (len(made.points), made.left_out) == (4, 21)
+    assert 4 == len(made.points)
+    assert [commit(24)] == [each.commit for each in made.left_out]
+    assert [commit(number) for number in range(20)] == [each.commit for each in made.unlinked]
 
 
 def test_entries_of_one_commit_are_one_point() -> None:
