@@ -204,9 +204,16 @@ def new_folder(name: str, parent: Path) -> Path:
             "# What is measured has copies of data and settings: nothing is committed.\n*\n"
         )
     at = datetime.now(UTC)
-    while (folder := parent / f"{at:%Y%m%dT%H%M%SZ}-{name}").exists():
-        at += timedelta(seconds=1)
-    return claim_folder(folder)
+    while True:
+        folder = parent / f"{at:%Y%m%dT%H%M%SZ}-{name}"
+        try:
+            folder.mkdir(mode=0o700)
+        except FileExistsError:  # also where another process has just made it
+            at += timedelta(seconds=1)
+        except OSError as error:
+            raise RunFolderError(f"no folder can be made at {folder}: {error.strerror}") from error
+        else:
+            return claim_folder(folder)
 
 
 def claim_folder(folder: Path, *, can_resume: bool = False) -> Path:
@@ -220,7 +227,12 @@ def claim_folder(folder: Path, *, can_resume: bool = False) -> Path:
         resume = ", or continue this run with --resume" if can_resume and (folder / "run.json").is_file() else ""
         raise RunFolderError(f"{folder} is not empty, a run wants a folder of its own: name another with --out{resume}")
     make_folder(folder, error=RunFolderError)
-    make_folder(folder / "log", error=RunFolderError)
+    try:
+        (folder / "log").mkdir(mode=0o700)
+    except FileExistsError as error:
+        raise RunFolderError(f"another placebench has just begun a run in {folder}: name another with --out") from error
+    except OSError as error:
+        raise RunFolderError(f"no folder can be made at {folder / 'log'}: {error.strerror}") from error
     return folder
 
 

@@ -2,7 +2,9 @@
 
 import os
 import stat
+import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -47,6 +49,26 @@ def test_runs_that_begin_in_one_second_have_folders_of_their_own(tmp_path: Path)
     made = [new_folder("history", tmp_path) for _ in range(3)]
 
     assert made == sorted(set(made))
+
+
+def test_runs_that_begin_at_one_moment_have_folders_of_their_own(tmp_path: Path) -> None:
+    """Threads here, processes in life: each gets another folder, or is refused where it names the folder itself."""
+    together = threading.Barrier(8)
+
+    def begin(_: int) -> Path:
+        together.wait()
+        return new_folder("compare", tmp_path)
+
+    def claim(_: int) -> Path | None:
+        together.wait()
+        try:
+            return claim_folder(tmp_path / "mine")
+        except RunFolderError:
+            return None
+
+    with ThreadPoolExecutor(8) as threads:
+        assert 8 == len(set(threads.map(begin, range(8))))
+        assert [tmp_path / "mine"] == [each for each in threads.map(claim, range(8)) if each]
 
 
 def test_another_run_is_told_in_short(tmp_path: Path) -> None:
