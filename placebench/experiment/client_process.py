@@ -54,6 +54,8 @@ class Driven:
     wall_s: list[float] = field(default_factory=list)
     """One entry a request that got a response, or failed."""
     failures: list[str] = field(default_factory=list)
+    error_responses: int = 0
+    """How many of the failures are responses, or checks of a script, and not lost connections."""
     body_bytes: int = 0
     elapsed_s: float = 0.0
     """From the first request to the last response."""
@@ -355,6 +357,7 @@ class _Sender:
             self.names[f"{call.method} {call.path.partition('?')[0]}"] = None
             if failure:
                 self.driven.failures.append(f"{call.label}: {failure}")
+                self.driven.error_responses += reply is not None
             elif reply:
                 self.driven.body_bytes += len(reply.body)
                 if name:
@@ -365,13 +368,14 @@ class _Sender:
         """Send a request of a script, and return its response with what judges it; raises LoadError for none."""
         self.driven.calls.append(call.label)
         failures = self.driven.failures
-        before = len(failures)
+        before, errors_before = len(failures), self.driven.error_responses
         reply = self.send(call)
         if reply is None:
             raise LoadError(failures[-1])
 
         def judge(failure: str) -> None:
             del failures[before:]
+            self.driven.error_responses = errors_before + bool(failure)
             if failure:
                 failures.append(f"{call.label}: {failure}")
 
@@ -386,6 +390,7 @@ def _attempt(script: str, sender: _Sender, run: Callable[[], None]) -> None:
     except Exception as error:  # noqa: BLE001  it is the user's, whatever it is
         if len(sender.driven.failures) == before:
             sender.driven.failures.append(f"{script}: {type(error).__name__}: {error}")
+            sender.driven.error_responses += 1
 
 
 def _headers(url: str, call: SentRequest, session: Session) -> dict[str, str]:

@@ -301,6 +301,8 @@ class Block(Record):
     """By request: the canonical digest of each distinct response."""
     cycle: Annotated[int, Meta(ge=1, le=2**53)] = 1
     """After how many requests the same ones begin again."""
+    error_responses: Count = 0
+    """How many requests had a response that was not accepted."""
 
 
 @dataclass(frozen=True)

@@ -334,6 +334,7 @@ class _Served:
         seen = client.drive(self.server.url, self._workload, times=self.cycles_a_block)
         self._ended = after = self._cpu()
         missing = max(0, self.cycles_a_block * len(self._workload.cycle) - len(seen.wall_s))
+        problem = block_problem(seen.failures, client_cpu_s=seen.client_cpu_s, wall_s=sum(seen.wall_s), missing=missing)
         return Block(
             replicate=replicate,
             round=round_,
@@ -344,10 +345,9 @@ class _Served:
             wall_s=seen.wall_s,
             cpu_s=None if self._backends is None else _spent(before, after),
             counters=self._counters(seen),
-            invalid=block_problem(
-                seen.failures, client_cpu_s=seen.client_cpu_s, wall_s=sum(seen.wall_s), missing=missing
-            ),
+            invalid=problem and f"{self._name}: {problem}",
             responses=seen.responses,
+            error_responses=seen.error_responses,
         )
 
     def end_block(self) -> tuple[float, dict[int, float]]:

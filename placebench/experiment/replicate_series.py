@@ -6,6 +6,7 @@ killed loses one at the most. An invalid one has another in its place; three in 
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
+from placebench import units
 from placebench.errors import UndecidedError
 from placebench.experiment.records import append_lines
 from placebench.experiment.replicate import (
@@ -49,7 +50,8 @@ class ReplicateSeries:
         """Make replicates until *wanted* of them are valid, or no variant is needed in another.
 
         needed: names the variants of the next replicate; without it all take part in each. Raises GateFailedError when
-        responses or data differ, UndecidedError when three in a row are invalid.
+        responses or data differ, or a variant failed requests that the first one did not; UndecidedError when three in
+        a row are invalid.
         """
         before = prepared.before or self._read_data(prepared)
         if prepared.workload.writes:
@@ -65,14 +67,40 @@ class ReplicateSeries:
                 yield names
 
         def give_up(_: Sequence[str], reason: str) -> None:
+            if self.blocks[-1].replicate in {block.replicate for block in self.blocks if block.error_responses}:
+                self._check_failures(prepared)
             counts = f"{len(self.valid())} of {wanted} replicates count"
             raise UndecidedError(f"{counts}: 3 in a row do not, the last because {reason}")
 
         kept = before if is_soon_read else {}
         measure_each(missing(), lambda names: self._make_one(prepared, names, kept), give_up)
+        self._check_failures(prepared)
         if not is_soon_read:
             users = {name: " or ".join(prepared.alike(name)) for name in before}
             self._check_data(before, self._read_data(prepared), users)
+
+    def _check_failures(self, prepared: PreparedVariants) -> None:
+        """Raise GateFailedError for a variant that failed requests while the first one failed none.
+
+        Replicates with failed requests are discarded, so that the others show nothing of a variant that fails at times.
+        Lost connections are not counted: a process may have been killed.
+        """
+        first, *others = [name for name, variant in prepared.named.items() if variant.request is None] or [""]
+        if any(block.error_responses for block in self.blocks if block.variant == first):
+            return
+        for name in others:
+            failing = {block.replicate for block in self.blocks if block.variant == name and block.error_responses}
+            mine, its = (
+                [block for block in self.blocks if block.replicate in failing and block.variant == owner]
+                for owner in (name, first)
+            )
+            if failing and len(mine) == len(its):
+                failed, sent = sum(each.error_responses for each in mine), sum(each.requests for each in mine)
+                reason = next(each.invalid or "" for each in mine if each.error_responses).removeprefix(f"{name}: ")
+                raise self._same.error(
+                    f"{name} failed {units.count(failed)} of {units.numbered(sent, 'request')}, and {first} none of "
+                    f"{units.count(sum(each.requests for each in its))} in the same replicates: {reason}"
+                )
 
     def check_data(self, prepared: PreparedVariants, *, same_requests: bool = True) -> None:
         """Raise GateFailedError for a variant whose requests so far have changed data that they should only read.

@@ -1,0 +1,84 @@
+"""A variant that fails some of its requests is not compared, although the replicates without failures would pass."""
+
+from pathlib import Path
+
+import pytest
+
+from placebench.cli import main
+
+APP = """
+import os, time
+
+seen = 0
+
+def application(environ, start_response):
+    global seen
+    seen += 1
+    time.sleep(0.005)
+    status = "200 OK"
+    if seen == int(os.environ.get("FAILS_AT", 0)):
+        try:
+            os.open(os.environ.get("ONCE", f"once-{os.getpid()}"), os.O_CREAT | os.O_EXCL)
+            status = os.environ.get("STATUS", "500 Oops")
+        except FileExistsError:
+            pass
+    if status == "dies":
+        os._exit(1)
+    start_response(status, [("Content-Length", "2")])
+    return [b"ok"]
+"""
+FAILS_AT = 30
+"""After the requests that are counted, and before those of a replicate end."""
+
+
+def compare(folder: Path, monkeypatch: pytest.MonkeyPatch, **variables: dict[str, str]) -> int:
+    """Compare two variants of an application by their variables, in two small replicates; return the exit code."""
+    monkeypatch.chdir(folder)
+    (folder / "shop.py").write_text(APP)
+    tables = [f"[variants.{name}]\napp = 'shop:application'" for name in variables]
+    env = [", ".join(f"{key} = {value!r}" for key, value in each.items()) for each in variables.values()]
+    tables = [f"{table}\nenv = {{ {each} }}" for table, each in zip(tables, env, strict=True)]
+    (folder / "plan.toml").write_text("\n".join(["database = 'none'", "request = '/'", *tables]))
+    return main(["compare", "--plan", "plan.toml", "--out", "run", "-n", "2", "--rounds", "1"])
+
+
+@pytest.mark.parametrize("is_once", [True, False])
+def test_a_variant_that_fails_requests_which_the_first_one_does_not(
+    is_once: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Once in the whole run or in every replicate: exit code 1, with the variant, the request and the numbers."""
+    once = {"ONCE": str(tmp_path / "once")} if is_once else {}
+
+    assert 1 == compare(tmp_path, monkeypatch, main={}, change={"FAILS_AT": str(FAILS_AT), **once})
+
+    said = capsys.readouterr()
+    assert f"change failed {1 if is_once else 3} of " in said.err
+    assert ", and main none of " in said.err
+    assert "in the same replicates: 1 request failed, first: /: status 500" in said.err
+    assert "faster" not in said.out
+    assert '<failure message="change failed ' in (tmp_path / "run" / "junit.xml").read_text()
+
+
+def test_a_variant_is_not_accused_of_what_the_first_one_does_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Both fail requests in every replicate: nothing is decided, and each discarded replicate names a variant."""
+    fails = {"FAILS_AT": str(FAILS_AT)}
+
+    assert 3 == compare(tmp_path, monkeypatch, main=fails, change=fails)
+
+    assert "0 of 2 replicates count: 3 in a row do not, the last because " in (said := capsys.readouterr().err)
+    assert said.count(": 1 request failed, first: /: status 500") == 4
+
+
+def test_a_lost_connection_accuses_nobody(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A process that ends once may have been killed: its replicate is discarded, and the run goes on."""
+    change = {"FAILS_AT": str(FAILS_AT), "ONCE": str(tmp_path / "once"), "STATUS": "dies"}
+
+    compare(tmp_path, monkeypatch, main={}, change=change)
+
+    said = capsys.readouterr().err
+    assert "the replicate is discarded: change: " in said
+    assert "inconclusive: 2 replicates, 6 needed" in said
