@@ -3,6 +3,7 @@
 Where the variants' responses differ, or were not requested, there are no figures: no speed of theirs can reach a page.
 """
 
+import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -29,7 +30,7 @@ from placebench.stats import (
     percentile,
 )
 from placebench.stats.replicates import valid_replicates
-from placebench.stats.verdict import FASTER, SLOWER
+from placebench.stats.verdict import FASTER
 
 TIMES = ("cpu_s", "wall_s")
 """Metrics that are named even where they were not measured; the primary one first."""
@@ -198,9 +199,15 @@ class Figures:
         return next((each for metric in TIMES for each in measured if each.metric == metric), None)
 
     def slower_time(self, faster: Comparison) -> Comparison | None:
-        """The other time of a pair that is faster by one, where it is slower by that: waiting takes no CPU."""
-        slower = (each for each in self.comparisons if each.metric in TIMES and each.verdict == SLOWER)
-        return next((each for each in slower if faster.verdict == FASTER and each.pair == faster.pair), None)
+        """Return the other time of a pair that is faster by one, if it is slower by that: waiting takes no CPU.
+
+        Its interval decides, without adjustment for other metrics: that raises the bar for a claim, not for a doubt.
+        """
+        times = [each for each in self.comparisons if each.metric in TIMES and each.pair == faster.pair]
+        for each in times if faster.verdict == FASTER else ():
+            if each.ratio and each.low and each.low > 1 and math.log(each.ratio) >= each.margin:
+                return each
+        return None
 
     @property
     def replicates(self) -> int:

@@ -46,6 +46,7 @@ def figures(tmp_path: Path) -> Figures:
         (compared(FASTER), compared(FASTER, metric="wall_s"), "yes", CLAIM),
         (compared(FASTER), compared(INCONCLUSIVE, 1.0, metric="wall_s"), "yes", CLAIM),
         (compared(FASTER), compared(SLOWER, 1.4, metric="wall_s"), "no", NO_CLAIM),
+        (compared(FASTER), compared(INCONCLUSIVE, 2.9, metric="wall_s"), "no", NO_CLAIM),
         (compared(SLOWER, 1.2), compared(FASTER, metric="wall_s"), "no", NO_CLAIM),
         (compared(EQUIVALENT, 1.0), compared(FASTER, metric="wall_s"), "no", NO_CLAIM),
         (compared(BELOW_MARGIN, 0.99), compared(EQUIVALENT, 1.0, metric="wall_s"), "no", NO_CLAIM),
@@ -53,7 +54,10 @@ def figures(tmp_path: Path) -> Figures:
     ],
 )
 def test_each_outcome(cpu: Comparison, wall: Comparison, faster: str, claim: str, figures: Figures) -> None:
-    """Faster is what takes less CPU and not longer; less CPU and more time is waiting, and more CPU is no speed-up."""
+    """Faster is what takes less CPU and not longer; less CPU and more time is waiting, and more CPU is no speed-up.
+
+    A wall time whose interval lies above no change is longer, also where too many metrics leave it inconclusive.
+    """
     said = conclusion(replace(figures, comparisons=(cpu, wall)))
 
     assert said.startswith("Same responses: yes, ")
