@@ -92,7 +92,7 @@ class Run:
     def block_frame(self) -> "pandas.DataFrame":
         """A row a block of the interleaved comparison: where it stood, and what a request of it took.
 
-        invalid: why its replicate was discarded; None where it does. Raises MissingExtraError without pandas, as the
+        invalid: why its replicate was discarded; None if it was not. Raises MissingExtraError without pandas, as the
         other frames do.
         """
         reasons = {block.replicate: block.invalid for block in self.blocks if block.invalid}
