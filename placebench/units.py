@@ -4,6 +4,7 @@ import math
 
 _BINARY = ("B", "KiB", "MiB", "GiB", "TiB")
 NOT_MEASURED = "not measured"
+_HALF_A_NANOSECOND = 0.5e-9
 
 
 def count(value: float | None) -> str:
@@ -24,10 +25,10 @@ def average(value: float | None) -> str:
 
 
 def duration(seconds: float | None) -> str:
-    """A duration in its natural unit, three significant digits: 0.0123 → '12.3 ms'."""
+    """A duration in its natural unit, three significant digits: 0.0123 → '12.3 ms'; no clock sees half a nanosecond."""
     if seconds is None:
         return NOT_MEASURED
-    if seconds == 0:
+    if abs(seconds) < _HALF_A_NANOSECOND:
         return "0 s"
     for scale, unit in ((1.0, "s"), (1e-3, "ms")):
         number = significant(seconds / scale)
@@ -38,7 +39,7 @@ def duration(seconds: float | None) -> str:
 
 def step(seconds: float) -> str:
     """A change of a duration, signed: −0.0123 → '−12.3 ms'."""
-    return ("−" if seconds < 0 else "+") + duration(abs(seconds))
+    return ("−" if seconds <= -_HALF_A_NANOSECOND else "+") + duration(abs(seconds))
 
 
 def size(byte_count: float | None) -> str:

@@ -15,7 +15,7 @@ from placebench.profiler.analysis.difference import Frame
 from placebench.report.environment import masked
 from placebench.report.figures import Figures
 from placebench.report.model import Column
-from placebench.stats import COUNTED, PROFILED, Comparison, PartChange
+from placebench.stats import COUNTED, PROFILED, Comparison, PartChange, hodges_lehmann, sequential_interval
 from placebench.stats.verdict import BELOW_MARGIN, EQUIVALENT, FASTER, INCONCLUSIVE, ROUGH_BELOW, SLOWER
 
 METRIC_LABELS = {
@@ -134,7 +134,18 @@ def comparison_sentence(comparison: Comparison) -> str:
         BELOW_MARGIN: f"{variant} differs from {baseline} by less than the margin of {units.level(comparison.margin)}",
         INCONCLUSIVE: f"{variant} against {baseline} is inconclusive",
     }
-    return f"{said[verdict]}: {effect_text(comparison, named=True)}."
+    return f"{said[verdict]}: {effect_text(comparison, named=True)}{_deciding_interval(comparison)}."
+
+
+def _deciding_interval(comparison: Comparison) -> str:
+    """Return the interval that makes a pair equivalent, if the printed one, of a higher level, leaves the margin."""
+    low, high, margin = comparison.low, comparison.high, comparison.margin
+    if comparison.verdict != EQUIVALENT or not low or not high or max(-math.log(low), math.log(high)) < margin:
+        return ""
+    method = sequential_interval if comparison.is_sequential else hodges_lehmann
+    decided = method(comparison.log_ratios, confidence=2 * comparison.confidence - 1)
+    limits = units.alike(*(math.expm1(each) * 100 for each in (decided.low, decided.high)))
+    return f"; its {units.level(decided.confidence)} CI {', '.join(map(_signed, limits))} is within the margin"
 
 
 def detectable_text(comparison: Comparison) -> str:

@@ -12,6 +12,9 @@ from placebench import units
     [
         (None, "not measured"),
         (0, "0 s"),
+        (9.76e-19, "0 s"),
+        (-0.49e-9, "0 s"),
+        (0.5e-9, "0.000500 µs"),
         (0.0000123, "12.3 µs"),
         (0.0123, "12.3 ms"),
         (0.0009994, "999 µs"),
@@ -26,6 +29,14 @@ from placebench import units
 def test_a_duration_has_its_natural_unit(seconds: float | None, text: str) -> None:
     """Three significant digits in s, ms or µs; what was not measured is never 0."""
     assert units.duration(seconds) == text
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(-0.0123, "−12.3 ms"), (0.0, "+0 s"), (-9.76e-19, "+0 s"), (1e-6, "+1.00 µs")]
+)
+def test_a_change_of_a_duration_has_a_sign(seconds: float, text: str) -> None:
+    """What no clock sees is no change."""
+    assert text == units.step(seconds)
 
 
 @pytest.mark.parametrize(
