@@ -1,19 +1,27 @@
 """A Python program in this process, as `python FILE …` and `python -m MODULE …` would run it: `Program`."""
 
 import atexit
+import inspect
 import os
+import re
 import runpy
+import shlex
+import shutil
 import signal
+import subprocess
 import sys
 import threading
 import traceback
-from collections.abc import Callable, Iterator, Set
-from contextlib import contextmanager
+import weakref
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence, Set
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial, wraps
 from pathlib import Path
-from typing import Any, NoReturn, Self
+from typing import Any, NoReturn, Self, cast
 
+from placebench import units
 from placebench.errors import ProfilerError
 from placebench.profiler.capture.driver_hooks import ImportWatch
 
@@ -32,6 +40,23 @@ _STARTING = (
     "asyncio/base_events.py",
 )
 """How the names of files end whose code starts a program, or calls an application."""
+_MAX_NAMES = 100
+_SHOWN_NAMES = 5
+_SCRIPT_BYTES = 65_536
+_SHELLS = frozenset({"sh", "ash", "bash", "dash", "ksh", "zsh"})
+_LAUNCHERS = frozenset(
+    {
+        *("env", "exec", "nice", "nohup", "time", "timeout", "sudo", "setsid", "stdbuf", "xargs"),
+        *("uv", "uvx", "poetry", "pipenv", "pdm", "hatch", "pixi", "conda", "docker", "podman", "kubectl"),
+    }
+)
+"""Commands that run the command among their own arguments."""
+_DATABASE_PROGRAM = re.compile(
+    r"(?<![\w.-])(?:(?:python|pypy)[\d.]*[a-z]?|psql|pg_dump|pg_dumpall|pg_restore|pgbench|pgcli|createdb|dropdb"
+    r"|vacuumdb|reindexdb|clusterdb|mysql|mysqldump|mysqladmin|mariadb|mariadb-dump|mycli|sqlite3|litecli|uv run)"
+    r"(?![\w.-])"
+)
+"""Python, and the clients that come with databases."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,11 +82,18 @@ class Program:
         Raises what the program raises, apart from SystemExit. A child that the program forks ends here.
 
         leave: called with the status of an `os._exit`, before the process ends; returns the status to end with.
-        note: called with one line about child processes, if the program has started any.
+        note: called with each line about processes that the program has started and whose statements are not seen.
         """
         process, threads = os.getpid(), set(threading.enumerate())
         os.register_at_fork(after_in_child=partial(_restore_signals, signal.getsignal(signal.SIGTERM)))
-        with _as_main_program(self), _leaving(leave), _counting_children(note), _ExitFunctions() as exit_functions:
+        children = _ChildProcesses()
+
+        def leave_with_notes(status: int) -> int:
+            for line in children.notes():
+                note(line)
+            return leave(status)
+
+        with _as_main_program(self), _leaving(leave_with_notes), children, _ExitFunctions() as exit_functions:
             try:
                 try:
                     if self.is_module:
@@ -76,6 +108,8 @@ class Program:
                         _end_threads(threads)
                     finally:
                         exit_functions.call()
+                        for line in children.notes():
+                            note(line)
             except BaseException as error:
                 if os.getpid() == process:
                     raise
@@ -150,62 +184,116 @@ def _leaving(leave: Callable[[int], int]) -> Iterator[None]:
         os._exit = exit_now
 
 
-@contextmanager
-def _counting_children(note: Callable[[str], None]) -> Iterator[None]:
-    """Afterwards *note* is called if multiprocessing or a fork has started children: they record nothing here."""
-    process, count, is_starting, is_counting = os.getpid(), 0, threading.local(), True
-    own_start: list[Any] = []
+class _ChildProcesses:
+    """Counts the processes that the program starts inside a `with` block, and names those that may use a database.
 
-    def forked() -> None:
-        nonlocal count
-        count += is_counting and not getattr(is_starting, "value", False)
+    Children of multiprocessing and of `os.fork` run the program's own code, and all count. Of other programs, started
+    by subprocess, asyncio, `os.system`, `os.spawn…` or `os.posix_spawn`, those count that are Python, a client of a
+    database, or a script that names one of them; git is none. Functions that the program holds already are not seen.
+    """
 
-    def count_starts(_module: str) -> None:
+    def __init__(self) -> None:
+        self._process = os.getpid()
+        self._children = 0
+        self._programs: Counter[str] = Counter()
+        self._starting = threading.local()
+        self._is_counting = False
+        self._replaced: list[tuple[Any, str, Any]] = []
+        self._watch = ImportWatch(self._count_multiprocessing)
+
+    def __enter__(self) -> Self:
+        self._is_counting = True
+        os.register_at_fork(after_in_parent=self._forked)
+        self._replace(subprocess.Popen, "__init__", _popen_command)
+        self._replace(os, "system", lambda command: ("sh", "-c", os.fsdecode(command)))
+        for name in ("posix_spawn", "posix_spawnp"):
+            self._replace(os, name, lambda path, argv, *_, **__: (path, *argv[1:]))
+        for name in ("spawnv", "spawnve", "spawnvp", "spawnvpe"):
+            self._replace(os, name, lambda _mode, file, args, *_: (file, *args[1:]))
+        self._watch.begin({"multiprocessing.process"})
+        if "multiprocessing.process" in sys.modules:
+            self._count_multiprocessing("multiprocessing.process")
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._is_counting = False
+        self._watch.end()
+        for owner, name, function in reversed(self._replaced):
+            setattr(owner, name, function)
+
+    def notes(self) -> list[str]:
+        """One line about children and one about other programs, if there were any; none in a child itself."""
+        found: list[str] = []
+        if os.getpid() != self._process:
+            return found
+        if self._children:
+            started = "1 child process was started; its"
+            if self._children > 1:
+                started = f"{units.count(self._children)} child processes were started; their"
+            found.append(f"{started} statements are not in this recording")
+        if count := self._programs.total():
+            names = [f"{name} ({times} times)" if times > 1 else name for name, times in self._programs.most_common()]
+            named = ", ".join(names[:_SHOWN_NAMES]) + (", …" if len(names) > _SHOWN_NAMES else "")
+            started = "1 program was started that may use a database; its"
+            if count > 1:
+                started = f"{units.count(count)} programs were started that may use a database; their"
+            found.append(f"{started} statements are not in this recording: {named}")
+        return found
+
+    def _forked(self) -> None:
+        self._children += self._is_counting and not self._is_starting
+
+    @property
+    def _is_starting(self) -> bool:
+        """Whether this thread is inside of a function that counts what it starts by itself."""
+        return getattr(self._starting, "value", False)
+
+    def _count_multiprocessing(self, _module: str) -> None:
         from multiprocessing.process import BaseProcess
 
-        if own_start:
-            return
-        start = BaseProcess.start
-        own_start.append(start)
+        if not any(owner is BaseProcess for owner, _, _ in self._replaced):
+            self._replace(BaseProcess, "start", None)
 
-        def start_counted(started: Any) -> None:
-            nonlocal count
-            is_starting.value = True
+    def _replace(self, owner: Any, name: str, command_of: Callable[..., Sequence[Any]] | None) -> None:
+        """Count what this function starts: *command_of* makes a command of its arguments; None for a child."""
+        start = getattr(owner, name)
+
+        @wraps(start)
+        def start_counted(*args: Any, **kwargs: Any) -> Any:
+            outer, self._starting.value = self._is_starting, True
             try:
-                start(started)
+                result = start(*args, **kwargs)
             finally:
-                is_starting.value = False
-            count += is_counting
+                self._starting.value = outer
+            if self._is_counting and not outer:
+                if command_of is None:
+                    self._children += 1
+                else:
+                    with suppress(Exception):  # a command in a form that is not known is the application's
+                        self._count_program([os.fsdecode(word) for word in command_of(*args, **kwargs)])
+            return result
 
-        BaseProcess.start = start_counted  # type: ignore[method-assign, assignment]
+        self._replaced.append((owner, name, start))
+        setattr(owner, name, start_counted)
 
-    os.register_at_fork(after_in_parent=forked)
-    watch = ImportWatch(count_starts)
-    watch.begin({"multiprocessing.process"})
-    if "multiprocessing.process" in sys.modules:
-        count_starts("multiprocessing.process")
-    try:
-        yield
-    finally:
-        is_counting = False
-        watch.end()
-        for start in own_start:
-            sys.modules["multiprocessing.process"].BaseProcess.start = start
-        if count and os.getpid() == process:
-            started = (
-                "1 child process was started; its" if count == 1 else f"{count} child processes were started; their"
-            )
-            note(f"{started} statements are not in this recording")
+    def _count_program(self, command: Sequence[str]) -> None:
+        name = _database_program(command)
+        if name is not None:
+            is_known = name in self._programs or len(self._programs) < _MAX_NAMES
+            self._programs[name if is_known else "others"] += 1
 
 
 class _ExitFunctions:
-    """What the program registers by `atexit`, to be called when it ends, and not when Python does: it is recorded so.
+    """What the program registers by `atexit` or `weakref.finalize`, called when it ends so that it is recorded.
 
-    The functions that were registered before the program belong to Python's end.
+    What was registered before the program belongs to Python's end.
     """
 
     def __init__(self) -> None:
         self._registered: list[partial[object]] = []
+        self._finalize = cast(Any, weakref.finalize)  # what follows of it is private to the standard library
+        self._earlier_finalizers = set(self._finalize._registry)
+        self._had_finalizers = self._finalize._registered_with_atexit
         self._changed = {
             "register": self._register,
             "unregister": self._unregister,
@@ -217,11 +305,13 @@ class _ExitFunctions:
     def __enter__(self) -> Self:
         for name, function in self._changed.items():
             setattr(atexit, name, function)
+        self._finalize._registered_with_atexit = False  # the program's first one registers its place in the order
         return self
 
     def __exit__(self, *_: object) -> None:
         for name, function in self._own.items():
             setattr(atexit, name, function)
+        self._finalize._registered_with_atexit = self._had_finalizers
 
     def call(self) -> None:
         """Call them, the last one first; one that fails keeps none from being called."""
@@ -235,8 +325,20 @@ class _ExitFunctions:
     def _register(self, function: Any, /, *args: Any, **kwargs: Any) -> Any:
         if not callable(function):
             return self._own["register"](function)
+        if getattr(function, "__func__", None) is self._finalize._exitfunc.__func__:
+            function = self._call_finalizers
         self._registered.append(partial(function, *args, **kwargs))
         return function
+
+    def _call_finalizers(self) -> None:
+        """Call those of the program whose objects are still alive, the newest one first."""
+        known = self._finalize._registry
+        while alive := [each for each in list(known) if each not in self._earlier_finalizers and each.atexit]:
+            for finalizer in sorted(alive, key=lambda each: known[each].index, reverse=True):
+                try:
+                    finalizer()
+                except Exception:  # noqa: BLE001  as Python does
+                    sys.excepthook(*sys.exc_info())
 
     def _unregister(self, function: object) -> None:
         self._registered[:] = [each for each in self._registered if each.func != function]
@@ -249,6 +351,75 @@ class _ExitFunctions:
     def _run_exitfuncs(self) -> None:
         self.call()
         self._own["_run_exitfuncs"]()
+
+
+def _database_program(command: Sequence[str]) -> str | None:
+    """The name of the program among the words of a command that may use a database; None if there is none.
+
+    Arguments are left out, since they may hold a password, apart from the script or module that a Python runs.
+    """
+    if not command:
+        return None
+    name, arguments = Path(command[0]).name, command[1:]
+    if name in _SHELLS and "-c" in arguments:
+        return _program_of_shell("".join(arguments[arguments.index("-c") + 1 :][:1]))
+    if name in _LAUNCHERS:
+        return next(filter(None, (_database_program(arguments[place:]) for place in range(len(arguments)))), None)
+    if name in _SHELLS and arguments and _names_one(Path(arguments[-1])):
+        return Path(arguments[-1]).name
+    path = shutil.which(command[0])
+    is_python = path is not None and Path(path).resolve() == Path(sys.executable).resolve()
+    if is_python or (_DATABASE_PROGRAM.fullmatch(name) and name.startswith(("python", "pypy"))):
+        return f"{name} {_python_target(arguments)}".rstrip()
+    return name if _DATABASE_PROGRAM.fullmatch(name) or (path is not None and _names_one(Path(path))) else None
+
+
+def _program_of_shell(text: str) -> str | None:
+    """The first such program among the commands of a shell's text."""
+    lexer = shlex.shlex(text, posix=True, punctuation_chars=";&|()\n")
+    lexer.whitespace, lexer.whitespace_split = " \t\r", True
+    commands: list[list[str]] = [[]]
+    with suppress(ValueError):  # a quotation that does not end
+        for word in lexer:
+            if set(word) <= set(";&|()\n"):
+                commands.append([])
+            elif commands[-1] or not re.match(r"\w+=", word):
+                commands[-1].append(word)
+    return next(filter(None, map(_database_program, commands)), None)
+
+
+def _python_target(arguments: Sequence[str]) -> str:
+    """What a Python is told to run: a module, or the name of a file."""
+    for place, word in enumerate(arguments):
+        if word in ("-m", "-c"):
+            return " ".join(arguments[place : place + (2 if word == "-m" else 1)])
+        if not word.startswith("-"):
+            return Path(word).name
+    return ""
+
+
+@lru_cache(maxsize=256)
+def _names_one(path: Path) -> bool:
+    """Whether a file is a script whose interpreter, or whose text apart from comments, names such a program."""
+    try:
+        with path.open("rb") as file:
+            if file.read(2) != b"#!":
+                return False
+            first, *lines = file.read(_SCRIPT_BYTES).decode(errors="replace").splitlines() or [""]
+    except OSError:
+        return False
+    code = (line for line in lines if not line.lstrip().startswith("#"))
+    return any(_DATABASE_PROGRAM.search(line) for line in (first, *code))
+
+
+def _popen_command(*args: Any, **kwargs: Any) -> Sequence[Any]:
+    """The command of a Popen with these arguments."""
+    given = inspect.signature(subprocess.Popen).bind(*args[1:], **kwargs).arguments
+    command = given["args"]
+    words = [command] if isinstance(command, str | bytes | os.PathLike) else list(command)
+    if given.get("shell"):
+        return ["sh", "-c", *words]
+    return [given.get("executable") or words[0], *words[1:]]
 
 
 def _exit_code(code: object) -> int:

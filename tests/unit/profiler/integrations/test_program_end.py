@@ -130,6 +130,93 @@ def test_child_processes_are_named(way: str) -> None:
     assert told.count("ValueError: by the child") == (2 if way == "raises" else 0)
 
 
+def test_finalizers_are_recorded_in_the_order_of_python() -> None:
+    """Those of `weakref.finalize` run among the functions of `atexit`, the newest one first, before the record ends."""
+    program = """
+import weakref
+class Kept: pass
+def done(word): print(word, file=sys.stderr); query(1)
+def fail(): query(2); raise ZeroDivisionError
+kept = [Kept() for _ in range(4)]
+atexit.register(done, "last")
+weakref.finalize(kept[0], done, "older")
+weakref.finalize(kept[1], fail)
+weakref.finalize(kept[2], done, "newer")
+weakref.finalize(kept[3], done, "never").atexit = False
+atexit.register(done, "first")
+"""
+    Path("plain.py").write_text(_QUERY + program)
+    plain = subprocess.run([sys.executable, "plain.py"], capture_output=True, text=True, check=False, timeout=60)
+
+    code, document, told = run(program)
+
+    words = ("first", "newer", "ZeroDivisionError", "older", "last")
+    assert [*dict.fromkeys(word for word in plain.stderr.split() if word in words)] == list(words)
+    assert [*dict.fromkeys(word for word in told.split() if word in words)] == list(words)
+    assert (code, document["summary"]["statements"]) == (0, 5), told
+
+
+_PROGRAMS = {
+    "subprocess": "subprocess.run([sys.executable, 'worker.py'])",
+    "popen in a shell": "subprocess.run('cd . && LEVEL=1 python worker.py > out', shell=True)",
+    "asyncio": "import asyncio; asyncio.run(wait())",
+    "os.system": "os.system(sys.executable + ' worker.py')",
+    "os.popen": "os.popen('python worker.py').close()",
+    "os.spawnv": "os.spawnv(os.P_WAIT, sys.executable, ['python', 'worker.py'])",
+    "os.spawnlp": "os.spawnlp(os.P_WAIT, 'python', 'python', 'worker.py')",
+    "os.posix_spawn": "os.waitpid(os.posix_spawn(sys.executable, ['python', 'worker.py'], os.environ), 0)",
+    "by posix_spawn": "subprocess.run([sys.executable, 'worker.py'], close_fds=False)",
+    "by fork": "subprocess.run([sys.executable, 'worker.py'], preexec_fn=os.getpid)",
+}
+
+
+@pytest.mark.parametrize("way", _PROGRAMS)
+def test_a_python_that_the_program_starts_is_named(way: str, folder: Path) -> None:
+    """Its statements are seen by nobody, however it was started: the recording says so, once."""
+    folder.joinpath("worker.py").write_text("import sqlite3; sqlite3.connect(':memory:').execute('select 1')")
+    program = f"""
+import subprocess
+async def wait():
+    await (await asyncio.create_subprocess_exec("python", "worker.py")).wait()
+query(1)
+for _ in range(2):
+    {_PROGRAMS[way]}
+"""
+
+    code, document, told = run(program)
+
+    assert (code, document["summary"]["statements"]) == (0, 1), told
+    started = "2 programs were started that may use a database; their statements are not in this recording"
+    assert document["notes"] == [f"{started}: python worker.py (2 times)"]
+
+
+def test_programs_that_use_no_database_are_not_named() -> None:
+    """Neither git nor a shell, whoever starts it, whatever its arguments are; nor one that cannot be started."""
+    program = """
+import subprocess
+subprocess.run(["git", "log", "--author", "python"], capture_output=True)
+subprocess.run("git --version; echo 'psql; python'; true python | cat", shell=True, capture_output=True)
+subprocess.run(["true"], preexec_fn=os.getpid)
+os.system("true psql")
+os.spawnlp(os.P_WAIT, "true", "true", "python")
+os.waitpid(os.posix_spawn("/bin/true", ["true"], {}), 0)
+try: subprocess.run(["psql-that-is-not-there"])
+except FileNotFoundError: query(1)
+"""
+
+    code, document, told = run(program)
+
+    assert (code, document["summary"]["statements"], document["notes"]) == (0, 1, []), told
+
+
+def test_a_program_that_ends_at_once_names_what_it_started() -> None:
+    """An `os._exit` keeps the note of its children."""
+    _, document, _ = run("import subprocess; subprocess.run([sys.executable, '-m', 'this']); os._exit(0)")
+
+    name = Path(sys.executable).name
+    assert [note for note in document["notes"] if f": {name} -m this" in note]
+
+
 def test_a_child_calls_the_exit_functions_that_it_inherits() -> None:
     """As without the profiler: a fork that goes on to the end of the program; those of a pool clear them first."""
     program = """
