@@ -14,6 +14,7 @@ from sqlalchemy.pool import StaticPool
 from sqlalchemy_version import since_2_0
 
 from placebench.profiler import Recording, SqlProfiler
+from placebench.profiler.analysis.budget import Budget
 
 
 @pytest.fixture
@@ -159,6 +160,31 @@ def test_rows_of_a_pipeline(profiler: SqlProfiler, url: str, awaited: bool) -> N
 
     assert [each.row_count for each in recording.statements] == [None, *[1] * 20, 5]
     assert recording.row_count == 25
+
+
+@pytest.mark.parametrize("limit", [0, 2, 100])
+def test_round_trips_of_a_pipeline_are_in_no_sum(profiler: SqlProfiler, url: str, limit: int) -> None:
+    """Its fetch waits for all that was sent before: no statement of it has a figure, nor the whole, nor a gate."""
+    with (
+        psycopg.connect(url) as connection,
+        profiler.record("pipeline", max_statements=limit) as recording,
+    ):
+        connection.execute("select 0")
+        with connection.pipeline():
+            connection.execute("select 1")
+            assert connection.execute("select 2").fetchone() == (2,)
+            connection.cursor().executemany("select %s", [(3,), (4,)])
+            with connection.transaction():
+                connection.execute("select 5")
+            connection.commit()
+        connection.rollback()
+
+    read = type(recording).from_json(recording.to_json())
+    shown = str(recording.summary())
+    assert [each.round_trips for each in recording.statements] == [2, None, None, None, None][:limit]
+    assert (recording.round_trips, read.round_trips, read.summary().round_trips) == (None, None, None)
+    assert "round trips not measured" in shown
+    assert "round trips not measured" in Budget.at_most(round_trips=100).broken_by(recording)
 
 
 def insert_in_pipeline(connection: psycopg.Connection, *numbers: int) -> None:

@@ -9,10 +9,8 @@ from placebench import units
 from placebench.errors import ProfilerError
 from placebench.gates import COUNT, Gate, parse_gate
 from placebench.profiler.analysis.findings import find
-from placebench.profiler.analysis.summary import group_statements
 from placebench.profiler.model.fingerprint import shortened
 from placebench.profiler.model.recording_data import RecordingData
-from placebench.profiler.model.statement import Statement
 
 _MOST_STATEMENTS = 10
 METRICS = ("statements", "rows", "round_trips", "duplicates", "n_plus_one")
@@ -81,33 +79,40 @@ def _unknown(recording: RecordingData) -> dict[str, str]:
     unknown: dict[str, str] = {}
     if recording.dropped:
         dropped = f"{units.numbered(recording.dropped, 'statement')} beyond the limit not kept"
-        sums = {"rows": recording.row_count, "round_trips": recording.unkept.round_trips}
-        unknown = {name: dropped for name in METRICS[1:] if sums.get(name) is None}
+        trips = None if recording.unkept.unknown_round_trips else recording.unkept.round_trips
+        sums = {"rows": recording.row_count, "round_trips": trips}
+        is_placed = sum(each.count for each in recording.unkept_places) == recording.unkept.statements
+        known = {name for name, value in sums.items() if value is not None}
+        known |= {"duplicates", "n_plus_one"} if is_placed else set()
+        unknown = {name: dropped for name in METRICS[1:] if name not in known}
     done = [each for each in recording.statements if each.error is None]
     without = {
         "rows": sum(each.is_uncounted for each in done),
         "round_trips": sum(each.round_trips is None for each in done),
-        "duplicates": sum(each.repeated is None and each.kind == "read" for each in done),
+        "duplicates": sum(each.repeated is None and each.kind == "read" for each in done)
+        + sum(each.unknown for each in recording.unkept_places if each.first.kind == "read"),
     }
     for metric, count in without.items():
         if count:
-            unknown.setdefault(metric, f"{count} of {len(recording.statements)} statements have no figure")
+            unknown.setdefault(metric, f"{count} of {recording.statement_count} statements have no figure")
     return unknown
 
 
 def _culprits(recording: RecordingData) -> list[str]:
     """The statements, most frequent first, each with where it is called from."""
-    groups = sorted(group_statements(recording.statements), key=lambda group: group.calls, reverse=True)
+    calls, places, texts = Counter[str](), dict[str, Counter[str]](), dict[str, str]()
+    beyond = ((each.first, each.count) for each in recording.unkept_places)
+    for statement, times in (*((each, 1) for each in recording.statements), *beyond):
+        fingerprint = statement.fingerprint
+        texts.setdefault(fingerprint, statement.sql)
+        calls[fingerprint] += times
+        if statement.caller is not None:
+            places.setdefault(fingerprint, Counter())[str(statement.caller)] += times
     lines = []
-    for group in groups[:_MOST_STATEMENTS]:
-        lines.append(f"  {group.calls} x {shortened(group.sql, 120)}")
-        lines.extend(f"      {times} from {place}" for place, times in _places(recording.statements, group.fingerprint))
-    if len(groups) > _MOST_STATEMENTS:
-        lines.append(f"  and {len(groups) - _MOST_STATEMENTS} more")
+    for fingerprint, times in calls.most_common(_MOST_STATEMENTS):
+        lines.append(f"  {times} x {shortened(texts[fingerprint], 120)}")
+        ran = places.get(fingerprint, Counter[str]()).most_common()
+        lines.extend(f"      {times_here} from {place}" for place, times_here in ran)
+    if len(calls) > _MOST_STATEMENTS:
+        lines.append(f"  and {len(calls) - _MOST_STATEMENTS} more")
     return lines
-
-
-def _places(statements: Iterable[Statement], fingerprint: str) -> list[tuple[str, int]]:
-    """How often each call site ran it, the most frequent first."""
-    ran = (each for each in statements if each.fingerprint == fingerprint and each.caller is not None)
-    return Counter(str(each.caller) for each in ran).most_common()

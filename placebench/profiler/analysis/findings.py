@@ -7,7 +7,7 @@ A finding says that a pattern was there, not that it is the cause of anything: c
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -16,13 +16,13 @@ from placebench.errors import ProfilerError
 from placebench.profiler.model.fingerprint import shortened
 from placebench.profiler.model.plan import PlanNode
 from placebench.profiler.model.recording_data import RecordingData
-from placebench.profiler.model.statement import Caller, Statement
+from placebench.profiler.model.statement import Caller, Statement, UnkeptStatements
 
 _Statements = Sequence[Statement]
+_Unkept = Sequence[UnkeptStatements]
 _LIMIT = re.compile(r"\blimit\b|\bfetch\s+(?:first|next)\b", re.IGNORECASE)
 # What a response may hold beside its rows: some 40 bytes per column for its name and its type.
 _DESCRIPTION_BYTES = 8_000
-_IN_LIST = re.compile(r"\bin\s*\(([^()]*)", re.IGNORECASE)
 _ORDER = re.compile(r"\border\s+by\b", re.IGNORECASE)
 
 
@@ -107,27 +107,38 @@ def find(recording: RecordingData, limits: Limits | None = None) -> tuple[Findin
     """All findings, the one with the most seconds at stake first; a few passes over the statements."""
     limits = limits or Limits()
     found = [*_idle_in_transaction(recording, limits), *_pool_timeouts(recording)]
-    for statements in _by_place(recording.statements):
-        for finder in _FINDERS:
+    for statements, unkept in _by_place(recording):
+        found.extend(_n_plus_one(statements, unkept, recording, limits))
+        found.extend(_duplicates(statements, unkept, recording, limits))
+        for finder in _FINDERS if statements else ():
             found.extend(finder(statements, recording, limits))
     found = [replace(finding, requests=recording.requests) for finding in found]
     return tuple(sorted(found, key=lambda finding: finding.seconds, reverse=True))
 
 
-def _n_plus_one(statements: _Statements, recording: RecordingData, limits: Limits) -> Iterator[Finding]:
+def _n_plus_one(
+    statements: _Statements, unkept: _Unkept, recording: RecordingData, limits: Limits
+) -> Iterator[Finding]:
     """The same statement from the same line with different values, many times in one request."""
     # The further batches of one INSERT are no loop of the application's.
-    different = [each for each in statements if not _is_meant_again(each) and each.batch in (None, 1)]
-    most = _most_in_one_request(different)
-    if most < limits.repeats or different[0].kind == "setting" or _are_pages(different):
+    different = [each for each in statements if not each.is_meant_again and each.batch in (None, 1)]
+    beyond = [each for each in unkept if each.different]
+    most = _most_in_one_request(different, {each.request: each.different for each in beyond})
+    if most < limits.repeats:
         return
-    if sum(map(_size, different)) >= limits.batch_size * len(different):
+    first = different[0] if different else beyond[0].first
+    if first.kind == "setting" or _are_pages(first, different, beyond):
         return
-    first = different[0]
+    count = len(different) + sum(each.different for each in beyond)
+    items = sum(each.item_count for each in different) + sum(each.item_count for each in beyond)
+    if items >= limits.batch_size * count:
+        return
+    seconds = sum(each.elapsed_s for each in different) + sum(each.different_s for each in beyond)
     if first.kind != "read":
-        yield _write_loop(different, f"{most} times{_where(recording)}")
+        yield _write_loop(first, f"{most} times{_where(recording)}", count, seconds)
         return
-    values = "" if any(each.repeated is None for each in different) else ", with different values"
+    is_unknown = any(each.repeated is None for each in different) or any(each.unknown for each in beyond)
+    values = "" if is_unknown else ", with different values"
     title = f"{most} times{_where(recording)} from one line{values}"
     advice = "load all at once: a join, an IN list, or an ORM's eager loading (selectinload, prefetch_related)"
     if first.caller is None and first.repeated is None:  # a light recording has neither lines nor values
@@ -136,58 +147,52 @@ def _n_plus_one(statements: _Statements, recording: RecordingData, limits: Limit
         title = f"{title}, loading {first.relationship}"
     if first.relationship:
         advice = f"load it with its parents: .options(selectinload({first.relationship})), or joinedload"
-    yield _finding("n+1", title, advice, different)
+    yield _finding("n+1", title, advice, [first], count=count, seconds=seconds)
 
 
-def _is_meant_again(statement: Statement) -> bool:
-    """Whether it ran again with the same values, or did so for another result: nextval, a lock that is tried."""
-    if statement.repeated is None:  # in mode light the values are not known, but a duplicate is not reported either
-        return statement.caller is not None and statement.facts.volatile is not None
-    return statement.repeated
-
-
-def _size(statement: Statement) -> int:
-    """How many rows a statement is about, as far as it shows: a chunk of a load or of a write is about many.
-
-    Of a read these are the values that it looks for: one that is given one value and returns a hundred rows may well be
-    run for one parent after the other.
-    """
-    if statement.kind == "read":
-        lists: list[str] = _IN_LIST.findall(statement.sql)
-        return max([statement.value_count or 0, *(each.count(",") + 1 for each in lists)])
-    return max(statement.value_count or 0, statement.row_count or 0, statement.sql.count(";"))
-
-
-def _write_loop(statements: _Statements, how_often: str) -> Finding:
+def _write_loop(first: Statement, how_often: str, count: int, seconds: float) -> Finding:
     """The finding of one write after the other."""
-    kind = statements[0].kind
     advice = {
         "insert": "insert all rows at once: session.add_all, execute(insert(table), rows), or Django's bulk_create",
         "update": "one UPDATE for all rows: with an IN list or a join, or execute(update(Class), rows)",
         "delete": "one DELETE with an IN list, or cascades in the database",
-    }.get(kind, "one statement for all of them, if there is one")
-    return _finding("n+1", f"{how_often} from one line, one row after the other", advice, statements)
+    }.get(first.kind, "one statement for all of them, if there is one")
+    title = f"{how_often} from one line, one row after the other"
+    return _finding("n+1", title, advice, [first], count=count, seconds=seconds)
 
 
-def _are_pages(statements: _Statements) -> bool:
+def _are_pages(first: Statement, statements: _Statements, beyond: _Unkept) -> bool:
     """Whether they read one table page by page: with a LIMIT and an order, each page but the last one full."""
+    if not (_LIMIT.search(first.sql) and _ORDER.search(first.sql)):
+        return False
     counts = [each.row_count for each in statements]
-    paged = _LIMIT.search(statements[0].sql) and _ORDER.search(statements[0].sql)
+    for each in beyond:
+        # One page of those that are alike, and the last one.
+        counts += [each.first_row_count, each.last_row_count][2 - min(each.different, 2) :]
+        if not each.has_full_pages:
+            return False
     full = counts[0] or 0
-    return bool(paged and full > 1 and set(counts[:-1]) == {full} and (counts[-1] or 0) <= full)
+    return full > 1 and set(counts[:-1]) == {full} and (counts[-1] or 0) <= full
 
 
-def _duplicates(statements: _Statements, recording: RecordingData, limits: Limits) -> Iterator[Finding]:
+def _duplicates(
+    statements: _Statements, unkept: _Unkept, recording: RecordingData, limits: Limits
+) -> Iterator[Finding]:
     """The same statement with the same values again in one request."""
-    again = [statement for statement in statements if statement.repeated]
-    if len(again) >= limits.duplicates:
-        function = again[0].facts.unknown_function
+    again, beyond = [each for each in statements if each.repeated], [each for each in unkept if each.repeated]
+    count = len(again) + sum(each.repeated for each in beyond)
+    if count >= limits.duplicates:
+        first = again[0] if again else beyond[0].first
+        function = first.facts.unknown_function
         unless = "" if function is None else f", unless the function {function} is volatile"
+        most = _most_in_one_request(again, {each.request: each.repeated for each in beyond})
         yield _finding(
             "duplicate",
-            f"ran again with the same values {_times(_most_in_one_request(again))}{_where(recording)}",
+            f"ran again with the same values {_times(most)}{_where(recording)}",
             f"keep the first result, and pass it on{unless}",
-            again,
+            [first],
+            count=count,
+            seconds=sum(each.elapsed_s for each in again) + sum(each.repeated_s for each in beyond),
         )
 
 
@@ -321,8 +326,6 @@ def _spills(statements: _Statements, recording: RecordingData, limits: Limits) -
 
 
 _FINDERS = (
-    _n_plus_one,
-    _duplicates,
     _redundant_fetches,
     _wide_rows,
     _cache_misses,
@@ -404,17 +407,24 @@ def _finding(
     )
 
 
-def _by_place(statements: Iterable[Statement]) -> Iterable[list[Statement]]:
-    """Statements by fingerprint, call site and who called that: five calls of one helper are no loop."""
-    places: dict[tuple[str, Caller | None, Caller | None], list[Statement]] = {}
-    for statement in statements:
-        places.setdefault((statement.fingerprint, statement.caller, statement.outer_caller), []).append(statement)
+def _by_place(recording: RecordingData) -> Iterable[tuple[list[Statement], list[UnkeptStatements]]]:
+    """Statements by fingerprint, call site and who called that: five calls of one helper are no loop.
+
+    With each, those of the same place that were not kept, if there are any.
+    """
+    places: dict[tuple[str, Caller | None, Caller | None], tuple[list[Statement], list[UnkeptStatements]]] = {}
+    for statement in recording.statements:
+        key = statement.fingerprint, statement.caller, statement.outer_caller
+        places.setdefault(key, ([], []))[0].append(statement)
+    for unkept in recording.unkept_places:
+        key = unkept.first.fingerprint, unkept.first.caller, unkept.first.outer_caller
+        places.setdefault(key, ([], []))[1].append(unkept)
     return places.values()
 
 
-def _most_in_one_request(statements: Iterable[Statement]) -> int:
-    """How many of them ran in the request that has the most."""
-    return max(Counter(statement.request for statement in statements).values(), default=0)
+def _most_in_one_request(statements: Iterable[Statement], unkept: Mapping[int, int]) -> int:
+    """How many of them, and of the ones not kept by request, ran in the request that has the most."""
+    return max((Counter(statement.request for statement in statements) + Counter(unkept)).values(), default=0)
 
 
 def _where(recording: RecordingData) -> str:

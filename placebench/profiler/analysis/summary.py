@@ -147,6 +147,7 @@ def group_statements(statements: Iterable[Statement]) -> tuple[StatementGroup, .
 def _group(statements: list[Statement]) -> StatementGroup:
     """The sums of statements that share a fingerprint."""
     uncounted = any(statement.is_uncounted for statement in statements)
+    unknown_round_trips = any(statement.has_unknown_round_trips for statement in statements)
     return StatementGroup(
         fingerprint=statements[0].fingerprint,
         sql=statements[0].sql,
@@ -156,7 +157,7 @@ def _group(statements: list[Statement]) -> StatementGroup:
         execute_s=sum_of_measured(statement.execute_s for statement in statements),
         fetch_s=sum_of_measured(statement.fetch_s for statement in statements),
         row_count=None if uncounted else sum_of_measured(statement.row_count for statement in statements),
-        round_trips=sum_of_measured(statement.round_trips for statement in statements),
+        round_trips=None if unknown_round_trips else sum_of_measured(each.round_trips for each in statements),
         errors=sum(statement.error is not None for statement in statements),
         cache_misses=sum(statement.cache_hit is False for statement in statements),
         callers=tuple(dict.fromkeys(s.caller for s in statements if s.caller is not None)),

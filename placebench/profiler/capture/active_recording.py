@@ -24,8 +24,16 @@ from placebench.profiler.capture.connection_state import (
 from placebench.profiler.capture.options import Clock, Clocks, Options, shares_thread
 from placebench.profiler.capture.pending_statement import PendingStatement, RecordingContext
 from placebench.profiler.model.recording_data import RecordingData, Unkept
-from placebench.profiler.model.statement import Checkout, DatabaseAddress, RecordedRequest, Span, Statement
+from placebench.profiler.model.statement import (
+    Checkout,
+    DatabaseAddress,
+    RecordedRequest,
+    Span,
+    Statement,
+    UnkeptStatements,
+)
 
+_MAX_UNKEPT_PLACES = 1_000
 _LOG = logging.getLogger("placebench.profiler")
 
 if TYPE_CHECKING:
@@ -57,6 +65,7 @@ class ActiveRecording(RecordingContext):
         self.dropped: int = 0
         self.unkept: Unkept = Unkept()
         self._unkept: WeakSet[_UnkeptStatement] = WeakSet()
+        self._unkept_places: dict[tuple[object, ...], UnkeptStatements] = {}
         self._gone_s: float = 0.0
         self.gc_s: float = 0.0
         self.gc_collections: int = 0
@@ -164,20 +173,32 @@ class ActiveRecording(RecordingContext):
     def add_unkept(self, pending: PendingStatement) -> None:
         """Keep the sums of a statement that is not kept itself."""
         if pending.step is None:
-            times = {name: getattr(pending, name) for name in ("compile_s", "pool_wait_s", "execute_s", "fetch_s")}
-            rows, sent, received = pending.rows(), pending.bytes_sent, pending.bytes_received
-            counts: dict[str, Any] = {
-                "statements": 1,
-                "uncounted": int(Statement(pending.sql, "", 0.0, row_count=rows, error=pending.error).is_uncounted),
-                "row_count": rows,
-                "bytes_sent": sent,
-                "bytes_received": received,
+            pending.plan_text = None  # to read it takes longer than all else
+            statement = pending.to_statement(self.started)
+            counts = ("row_count", "round_trips", "bytes_sent", "bytes_received")
+            sums: dict[str, Any] = {
+                "uncounted": int(statement.is_uncounted),
+                "unknown_round_trips": int(statement.has_unknown_round_trips),
             }
-            self.unkept.add(Unkept(round_trips=pending.round_trips, **counts, **times))
+            for name in (*counts, "compile_s", "pool_wait_s", "execute_s", "fetch_s"):
+                sums[name] = getattr(statement, name)
+            self.unkept.add(Unkept(statements=1, **sums))
+            self._add_to_place(statement)
             return
         step = pending.to_transaction(self.started)
-        times = {"connect_s" if step.kind == "CONNECT" else "transactions_s": step.elapsed_s}
-        self.unkept.add(Unkept(round_trips=step.round_trips, **times))
+        times: dict[str, Any] = {"connect_s" if step.kind == "CONNECT" else "transactions_s": step.elapsed_s}
+        unknown = int(step.has_unknown_round_trips)
+        self.unkept.add(Unkept(round_trips=step.round_trips, unknown_round_trips=unknown, **times))
+
+    def _add_to_place(self, statement: Statement) -> None:
+        """Count a statement that is not kept where it ran, unless there are too many places."""
+        key = statement.fingerprint, statement.caller, statement.outer_caller
+        place = self._unkept_places.get(key)
+        if place is None:
+            if len(self._unkept_places) >= _MAX_UNKEPT_PLACES:
+                return
+            place = self._unkept_places[key] = UnkeptStatements(statement)
+        place.add(statement)
 
     def start_checkout(self, requested: float | None, pending: int, pool: Any) -> "PendingCheckout":
         """A connection of *pool* was requested then; kept unless the recording is full."""
@@ -249,9 +270,11 @@ class ActiveRecording(RecordingContext):
             limit = units.count(self.options.max_statements)
             self.note(
                 f"{units.count(self.dropped)} statements, steps and spans beyond the limit of {limit} are in the sums "
-                "alone: the list of statements, the findings and the call sites are those of the first ones"
+                "and in the findings n+1 and duplicate alone: the list of statements and the other findings are those "
+                "of the first ones"
             )
         recording.dropped, recording.unkept = self.dropped, replace(self.unkept)
+        recording.unkept_places = tuple(replace(place) for place in list(self._unkept_places.values()))
         recording.error = self.error
         if late := sum(pending.awaits_plan for pending in self.statements):
             self.note(f"no plans of {units.numbered(late, 'statement')}: the transaction went on after the recording")
@@ -281,6 +304,11 @@ class ActiveRecording(RecordingContext):
         self.checkouts.extend(inner.checkouts[: max(0, limit - len(self.checkouts))])
         self.dropped += inner.dropped
         self.unkept.add(inner.unkept)
+        for key, place in list(inner._unkept_places.items()):
+            if (own_place := self._unkept_places.get(key)) is not None:
+                own_place.add_all(place)
+            elif len(self._unkept_places) < _MAX_UNKEPT_PLACES:
+                self._unkept_places[key] = replace(place)
         self.note(*inner.notes)
         self.failed_hooks |= inner.failed_hooks
         self.plan_setup_s += inner.plan_setup_s

@@ -92,7 +92,7 @@ class _DuplicateDetector:
             del self._rows[name]
 
     def is_repeated(self, sql: str, values: bytes | str | None, database: Hashable) -> bool | None:
-        """Whether this read ran with these values since its tables were written; None if they are not known.
+        """Whether this read ran with these values since its tables were written; None if that is not known.
 
         values: in a form that is equal for equal values. database: where it reads; another one has other rows.
         """
@@ -104,8 +104,9 @@ class _DuplicateDetector:
             sql += str(written) if written else ""
         key = hash((sql, values, database))
         repeated = key in self._statements
-        if not repeated and len(self._statements) < _MOST_KEYS:
-            self._statements.add(key)
+        if not repeated and len(self._statements) >= _MOST_KEYS:
+            return None  # it may be one of those that are not remembered
+        self._statements.add(key)
         return repeated
 
     def count_redundant(self, column: KeyColumn, rows: Sequence[Any], statement: int) -> int:

@@ -23,6 +23,7 @@ from placebench.profiler.drivers.base import (
     DriverConnection,
     NetworkCursor,
     Replace,
+    TimedCall,
     TimedConnection,
     TimedCursor,
     count_sets,
@@ -75,10 +76,12 @@ class _PsycopgCursor(NetworkCursor):
             self._await_results()
 
     def _await_results(self) -> None:
-        """In a pipeline the result of what was executed, or its error, comes later."""
+        """In a pipeline its result, or its error, comes later, and whoever waits for it gets those of others too."""
         pending = self.placebench_pending
-        if self.connection.pgconn.pipeline_status and pending is not None and pending.total_rows is None:
-            self.placebench_awaited.append(pending)
+        if self.connection.pgconn.pipeline_status and pending is not None:
+            pending.round_trips = None
+            if pending.total_rows is None:
+                self.placebench_awaited.append(pending)
 
     def _check_results(self, results: list[Any]) -> None:
         """Give the rows, or the error, of several results or of a pipeline to the statement that they are of."""
@@ -114,16 +117,16 @@ class _PsycopgCursor(NetworkCursor):
             pending.round_trips = (pending.round_trips or 0) + new
 
     def trips_of_execute(self) -> int:
-        """The statement, what a server-side cursor is described by, and BEGIN; in a pipeline nobody waits."""
+        """The statement, what a server-side cursor is described by, and BEGIN; in a pipeline the execute waits not."""
         connection = self.connection
         if connection.pgconn.pipeline_status:
             return 0
         begins = connection.pgconn.transaction_status == _IDLE and not connection.autocommit
         return 1 + begins + self.is_server_side()
 
-    def trips_of_executemany(self, _parameters: Any) -> int:
-        """They are sent without waiting; the responses come together."""
-        return 1
+    def trips_of_executemany(self, _parameters: Any) -> int | None:
+        """They are sent without waiting; the responses come together, in a pipeline with those of others."""
+        return None if self.connection.pgconn.pipeline_status else 1
 
     def stream(self, query: Any, *args: Any, **kwargs: Any) -> Iterator[Any]:
         """The driver's stream, timed: the first row comes with the execution."""
@@ -287,8 +290,14 @@ class _PsycopgConnection(DriverConnection[Any]):
         """Whether a BEGIN has been sent."""
         return bool(self.pgconn.transaction_status != _IDLE)
 
-    def trips_of_step(self, step: str) -> int:
+    def timing_step(self, step: str, trips: int | None = None) -> TimedCall:
+        """Around a step; in a pipeline it waits for others' responses, or for none."""
+        return super().timing_step(step, None if self.pgconn.pipeline_status else trips)
+
+    def trips_of_step(self, step: str) -> int | None:
         """COMMIT and ROLLBACK are sent only if a transaction is open; after a rollback psycopg prepares anew."""
+        if self.pgconn.pipeline_status:
+            return None
         if not self.in_a_transaction():
             return 0
         return 2 if step == "ROLLBACK" and self._prepared._names else 1
@@ -314,7 +323,7 @@ class _TransactionSteps:
         """Around the block's own end."""
         if kind is None and not self._is_rolled_back:
             return self._connection.timing_step("COMMIT" if self._is_outer else "RELEASE", 1)
-        trips = self._connection.trips_of_step("ROLLBACK") + (not self._is_outer)
+        trips = (self._connection.trips_of_step("ROLLBACK") or 0) + (not self._is_outer)
         return self._connection.timing_step("ROLLBACK" if self._is_outer else "ROLLBACK TO", trips)
 
 

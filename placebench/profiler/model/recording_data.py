@@ -10,7 +10,14 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
 from placebench import units
 from placebench.errors import ProfilerError
 from placebench.profiler.model.files import checked
-from placebench.profiler.model.statement import Checkout, RecordedRequest, Span, Statement, Transaction
+from placebench.profiler.model.statement import (
+    Checkout,
+    RecordedRequest,
+    Span,
+    Statement,
+    Transaction,
+    UnkeptStatements,
+)
 
 if TYPE_CHECKING:
     from pyinstrument.session import Session
@@ -18,10 +25,10 @@ if TYPE_CHECKING:
 _FORMAT_VERSION = 2
 _TEXTS = ("notes", "failed_hooks")
 _OTHERS = ("format_version", "unkept", "open_transactions")
-_LISTS = ("statements", "transactions", "spans", "checkouts", "timeline", "session")
+_LISTS = ("statements", "transactions", "spans", "checkouts", "unkept_places", "timeline", "session")
 
 _Number = TypeVar("_Number", int, float)
-_Numbered = TypeVar("_Numbered", Statement, Transaction, Checkout)
+_Numbered = TypeVar("_Numbered", Statement, Transaction, Checkout, UnkeptStatements)
 
 
 @dataclass
@@ -29,10 +36,12 @@ class Unkept:
     """The sums of the statements and transaction steps of a recording beyond its limit.
 
     A sum is None if none of them measured it. uncounted: statements with rows that nobody counted.
+    unknown_round_trips: statements with round trips that nobody counted.
     """
 
     statements: int = 0
     uncounted: int = 0
+    unknown_round_trips: int = 0
     row_count: int | None = None
     round_trips: int | None = None
     bytes_sent: int | None = None
@@ -63,6 +72,7 @@ class RecordingData:
     gc_s: pauses of the garbage collector in the recording thread; they lie inside the other times.
     dropped: statements, transaction steps and spans beyond the limit: not kept.
     unkept: the sums of those statements and steps, which are in every sum of the recording.
+    unkept_places: those statements by text and place, as far as there are at most 1000 of them.
     missed: statements, those of new connections included, that ran meanwhile where no recording saw them: in threads
         without a copy of the context. They are in no other figure.
     failed_hooks: parts of the profiler that failed, each with its error's class; what they measure is missing.
@@ -93,6 +103,7 @@ class RecordingData:
     gc_collections: int | None = None
     dropped: int = 0
     unkept: Unkept = field(default_factory=Unkept)
+    unkept_places: Sequence[UnkeptStatements] = ()
     missed: int = 0
     failed_hooks: Sequence[str] = ()
     requests: int = 1
@@ -132,7 +143,13 @@ class RecordingData:
 
     @property
     def round_trips(self) -> int | None:
-        """Round trips of all statements and transaction steps that count them; None if none does."""
+        """Round trips of all statements and transaction steps; None if one of them has unknown ones.
+
+        Those of SQLite, which has none, are left out; None if there are no others.
+        """
+        every: list[Statement | Transaction] = [*self.statements, *self.transactions]
+        if self.unkept.unknown_round_trips or any(each.has_unknown_round_trips for each in every):
+            return None
         steps = (transaction.round_trips for transaction in self.transactions)
         return sum_of_measured((cast("int | None", self.sum("round_trips")), *steps))
 
@@ -154,7 +171,7 @@ class RecordingData:
     def to_json(self) -> dict[str, Any]:
         """Plain data for json.dump."""
         plain = {item.name: getattr(self, item.name) for item in fields(self) if item.name not in _LISTS}
-        names = ("statements", "transactions", "spans", "checkouts")
+        names = ("statements", "transactions", "spans", "checkouts", "unkept_places")
         lists = {name: [asdict(each) for each in getattr(self, name)] for name in names}
         plain["unkept"] = asdict(self.unkept)
         return {"format_version": _FORMAT_VERSION, **plain, **lists, "timeline": [list(each) for each in self.timeline]}
@@ -181,6 +198,7 @@ class RecordingData:
                 open_transactions=tuple(map(_pair, document.get("open_transactions", ()))),
                 statements=[Statement.from_json(statement) for statement in document["statements"]],
                 transactions=[Transaction.from_json(transaction) for transaction in document["transactions"]],
+                unkept_places=tuple(map(UnkeptStatements.from_json, document.get("unkept_places", ()))),
                 spans=[checked(Span(**span)) for span in document["spans"]],
                 checkouts=tuple(checked(Checkout(**checkout)) for checkout in document.get("checkouts", ())),
                 timeline=tuple(checked(RecordedRequest(*request)) for request in document.get("timeline", ())),
@@ -188,7 +206,7 @@ class RecordingData:
             if made.requests < 1:
                 raise TypeError(f"requests is {made.requests}")
             numbers = {each.request for each in made.statements} | {each.request for each in made.transactions}
-            numbers |= {each.request for each in made.checkouts}
+            numbers |= {each.request for each in made.checkouts} | {each.request for each in made.unkept_places}
             if unknown := [number for number in numbers if not 1 <= number <= made.requests]:
                 raise TypeError(f"request is {unknown[0]}, of {made.requests}")
             return checked(made)
@@ -212,6 +230,7 @@ class RecordingData:
             mode=modes.pop() if len(modes) == 1 else "mixed",
             statements=_renumbered((each.statements, each.requests) for each in parts),
             transactions=_renumbered((each.transactions, each.requests) for each in parts),
+            unkept_places=tuple(_renumbered((each.unkept_places, each.requests) for each in parts)),
             spans=[span for each in parts for span in each.spans],
             checkouts=tuple(_renumbered((each.checkouts, each.requests) for each in parts)),
             timeline=tuple(request for each in parts for request in each.timeline),

@@ -14,15 +14,26 @@ from placebench.profiler.model.files import checked
 from placebench.profiler.model.fingerprint import StatementFacts, query_summary, statement_facts
 from placebench.profiler.model.plan import PlanNode
 
+_IN_LIST = re.compile(r"\bin\s*\(([^()]*)", re.IGNORECASE)
+
+
+_CELL = re.compile(r"<(cell \d+)>")
+
 
 class Caller(NamedTuple):
-    """A line of the application, and the function that it is in."""
+    """A line of the application, and the function that it is in.
+
+    file: that of the line's code; "<cell 3>" of the third cell that a notebook or IPython ran.
+    """
 
     file: str
     line: int
     function: str
 
     def __str__(self) -> str:
+        if (cell := _CELL.fullmatch(self.file)) is not None:
+            inside = "" if self.function == "<module>" else f" {self.function}"
+            return f"{cell[1]}, line {self.line}{inside}"
         return f"{_shown_file(self.file)}:{self.line} {self.function}"
 
 
@@ -74,7 +85,8 @@ class Statement:
     execute_s, fetch_s: inside the driver; the rest of a statement's life (rows into objects) is Python's.
     row_count: rows returned, or touched by a write.
     bytes_sent, bytes_received: of the TCP socket; None in modes "light" and "external", over TLS and on Unix sockets.
-    round_trips: messages that waited for a response, the hidden BEGIN included.
+    round_trips: messages that waited for a response, the hidden BEGIN included; None in a pipeline of psycopg 3, where
+        nobody knows whose response is waited for.
     cache_hit: whether SQLAlchemy had the compiled form; None for text handed to the driver, and for further batches.
     error: the class of the driver's exception; its message too if the recording keeps parameters.
     plan: what PostgreSQL ran, in mode "plans" only.
@@ -146,12 +158,37 @@ class Statement:
         return query_summary(self.sql, None if self.database is None else self.database.system)
 
     @property
+    def is_meant_again(self) -> bool:
+        """Whether it ran again with the same values, or did so for another result: nextval, a lock that is tried."""
+        if self.repeated is None:  # in mode light the values are not known, but a duplicate is not reported either
+            return self.caller is not None and self.facts.volatile is not None
+        return self.repeated
+
+    @property
+    def item_count(self) -> int:
+        """How many rows it is about, as far as it shows: a chunk of a load or of a write is about many.
+
+        Of a read these are the values that it looks for: one that is given one value and returns a hundred rows may
+        well be run for one parent after the other.
+        """
+        if self.kind == "read":
+            lists: list[str] = _IN_LIST.findall(self.sql)
+            return max([self.value_count or 0, *(each.count(",") + 1 for each in lists)])
+        return max(self.value_count or 0, self.row_count or 0, self.sql.count(";"))
+
+    @property
     def is_uncounted(self) -> bool:
         """Whether it has returned or changed rows that nobody counted."""
         has_rows = (
             self.kind in ("read", "insert", "update", "delete", "merge") or self.sql.lstrip()[:4].lower() == "copy"
         )
         return has_rows and self.row_count is None and self.error is None
+
+    @property
+    def has_unknown_round_trips(self) -> bool:
+        """Whether it was executed over a network, as far as is known, and nobody counted its round trips."""
+        is_local = self.database is not None and self.database.system == "sqlite"
+        return self.round_trips is None and self.execute_s is not None and self.error is None and not is_local
 
     @classmethod
     def from_json(cls, fields: Mapping[str, Any]) -> Self:
@@ -168,6 +205,72 @@ class Statement:
                 }
             )
         )
+
+
+@dataclass(slots=True)
+class UnkeptStatements:
+    """What is known of the statements beyond the limit that ran one text from one place, for the findings.
+
+    first: the first of them; its figures are its own. repeated, repeated_s: how many were repeated, and their seconds.
+    different, different_s: how many others there were, further batches of an insertmanyvalues and what is repeated on
+        purpose apart, and their seconds. Of those: unknown, whose values could not be compared; item_count, the sum.
+    first_row_count, last_row_count: of the first and the last of the different ones.
+    has_full_pages: whether all but the last of them have as many rows as the first.
+    others: how many are in no other count. request: as of `Statement`.
+    """
+
+    first: Statement
+    repeated: int = 0
+    repeated_s: float = 0.0
+    different: int = 0
+    different_s: float = 0.0
+    unknown: int = 0
+    item_count: int = 0
+    first_row_count: int | None = None
+    last_row_count: int | None = None
+    has_full_pages: bool = True
+    others: int = 0
+    request: int = 1
+
+    @property
+    def count(self) -> int:
+        """How many statements these are."""
+        return self.repeated + self.different + self.others
+
+    def add(self, statement: Statement) -> None:
+        """Count one more."""
+        if statement.repeated:
+            self.repeated += 1
+            self.repeated_s += statement.elapsed_s
+        elif statement.is_meant_again or statement.batch not in (None, 1):
+            self.others += 1
+        else:
+            if self.different:
+                self.has_full_pages &= self.last_row_count == self.first_row_count
+            else:
+                self.first_row_count = statement.row_count
+            self.last_row_count = statement.row_count
+            self.different += 1
+            self.different_s += statement.elapsed_s
+            self.unknown += statement.repeated is None
+            self.item_count += statement.item_count
+
+    def add_all(self, later: "UnkeptStatements") -> None:
+        """Count those that ran later at the same place, of a recording inside of this one."""
+        if later.different and self.different:
+            has_full_pages = self.last_row_count == later.first_row_count == self.first_row_count
+            self.has_full_pages &= has_full_pages and later.has_full_pages
+        elif later.different:
+            self.first_row_count, self.has_full_pages = later.first_row_count, later.has_full_pages
+        if later.different:
+            self.last_row_count = later.last_row_count
+        for name in ("repeated", "repeated_s", "different", "different_s", "unknown", "item_count", "others"):
+            setattr(self, name, getattr(self, name) + getattr(later, name))
+
+    @classmethod
+    def from_json(cls, fields: Mapping[str, Any]) -> Self:
+        """The counts that `dataclasses.asdict` wrote."""
+        return checked(cls(**{**fields, "first": Statement.from_json(fields["first"])}))
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,6 +295,16 @@ class Transaction:
     request: int = 1
     connection: int | None = None
     database: DatabaseAddress | None = None
+
+    @property
+    def has_unknown_round_trips(self) -> bool:
+        """Whether it took time over a network, as far as is known, and nobody counted its round trips.
+
+        Neither a connect nor its end in vain counts any.
+        """
+        is_local = self.database is not None and self.database.system == "sqlite"
+        is_apart = self.kind in ("CONNECT", "POOL TIMEOUT") or self.elapsed_s is None
+        return self.round_trips is None and self.error is None and not is_local and not is_apart
 
     @classmethod
     def from_json(cls, fields: Mapping[str, Any]) -> Self:

@@ -12,6 +12,7 @@ from sqlalchemy.engine import Engine
 from sqlalchemy.pool import NullPool, QueuePool
 
 from placebench.profiler import Clocks, Recording, SqlProfiler
+from placebench.profiler.analysis.budget import Budget
 
 pytestmark = pytest.mark.filterwarnings("ignore:unclosed database:ResourceWarning")
 _SUMS = [
@@ -77,6 +78,75 @@ def test_the_sums_do_not_depend_on_the_limit(pool: Any) -> None:
 
     assert found[0]["statements"] == 12 * 2 + 1 + 8 + 1
     assert found[1] == found[2] == found[0]
+
+
+def patterns(profiler: SqlProfiler) -> None:
+    """A loop, one read of equal values, pages, chunks, writes one by one, and a loop in a nested record."""
+    connection = sqlite3.connect(":memory:")
+    connection.execute("create table t (n integer)")
+    connection.executemany("insert into t values (?)", [(number,) for number in range(95)])
+    for number in range(12):
+        connection.execute("select * from t where n = ?", (number,)).fetchall()
+    for _ in range(7):
+        connection.execute("select count(*) from t").fetchall()
+    for start in range(0, 100, 10):
+        connection.execute("select * from t order by n limit 10 offset ?", (start,)).fetchall()
+    for start in range(6):
+        values = range(start, start + 60)
+        connection.execute(f"select * from t where n in ({','.join('?' * 60)})", tuple(values)).fetchall()
+    for number in range(8):
+        connection.execute("update t set n = n + 1 where n = ?", (number,))
+    for _ in range(2):
+        with profiler.record("inner", max_statements=3):
+            for number in range(5):
+                connection.execute("select n + 1 from t where n = ?", (number,)).fetchall()
+    connection.close()
+
+
+def test_loops_and_duplicates_do_not_depend_on_the_limit() -> None:
+    """Nor does a budget of them: an N+1 whose first statement comes after the limit breaks it, and is named."""
+    found, broken = [], []
+    for limit in (10_000, 25, 16, 3, 0):
+        profiler = SqlProfiler(clocks=Clocks(elapsed=TickingClock(), cpu=lambda: 0.0))
+        gc.disable()  # whose pauses are readings of the clock
+        try:
+            with profiler.record("limited", max_statements=limit) as recording:
+                patterns(profiler)
+        finally:
+            gc.enable()
+            profiler.remove()
+        read = Recording.from_json(recording.to_json())
+        twice = Recording.merge([recording, read])
+        for each in (recording, read, twice):
+            kinds = [finding for finding in each.findings() if finding.kind in ("n+1", "duplicate")]
+            told = sorted((one.kind, one.title, one.count, one.seconds, one.place) for one in kinds)
+            found.append([*told, "twice"] if each is twice else told)
+        broken.append(Budget.at_most(n_plus_one=0, duplicates=0).broken_by(recording))
+
+    kinds = [(kind, title, count) for kind, title, count, *_ in found[0]]
+    assert kinds == [
+        ("duplicate", "ran again with the same values 6 times", 6),
+        ("n+1", "10 times from one line, with different values", 10),
+        ("n+1", "12 times from one line, with different values", 12),
+        ("n+1", "8 times from one line, one row after the other", 8),
+    ]
+    assert found == found[:3] * 5
+    assert broken == broken[:1] * 5
+    assert "12 x select * from t where n = ?" in broken[0]
+
+
+def test_a_loop_over_more_places_than_are_kept_is_not_measured(make_profiler: Callable[..., SqlProfiler]) -> None:
+    """Beyond the limit a thousand places are counted; of what came after them a budget says that it is not known."""
+    profiler = make_profiler()
+    connection = sqlite3.connect(":memory:")
+
+    with profiler.record("places", "light", max_statements=0) as recording:
+        for number in range(1200):
+            connection.execute(f"select 1 as column_{number}").fetchall()
+    connection.close()
+
+    assert (len(recording.unkept_places), recording.statement_count) == (1000, 1200)
+    assert "n+1 not measured" in Budget.at_most(n_plus_one=0).broken_by(recording)
 
 
 def test_nested_records_and_connections_leave_no_more_than_the_limit(make_profiler: Callable[..., SqlProfiler]) -> None:

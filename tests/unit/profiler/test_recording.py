@@ -174,13 +174,16 @@ def test_python_is_what_sql_is_not() -> None:
 
 
 def test_sums_tell_what_was_measured() -> None:
-    """Round trips and bytes of those that know; rows if all know them, or have none; None if none does."""
+    """Bytes of those that know; rows and round trips if all know them, or have none; None if none does."""
     unknown = recording(statements=[], transactions=[])
     first, again = recording().statements
     sent = recording(statements=[replace(first, bytes_sent=5, bytes_received=7), replace(first, bytes_sent=6), again])
 
     without_rows = [replace(again, sql="create table t (i int)"), replace(again, error="DataError")]
-    assert (recording().row_count, recording().round_trips) == (None, 3)
+    on_sqlite = replace(again, database=DatabaseAddress("sqlite"))
+    assert (recording().row_count, recording().round_trips) == (None, None)
+    assert recording(statements=[first, on_sqlite, replace(again, error="DataError")]).round_trips == 3
+    assert Recording.merge([recording(), recording(statements=[first])]).round_trips is None
     assert recording(statements=[first, *without_rows, first]).row_count == 20
     assert recording(statements=[first, replace(again, sql="copy t from stdin")]).row_count is None
     assert (sent.bytes_sent, sent.bytes_received, unknown.bytes_sent, unknown.bytes_received) == (11, 7, None, None)
