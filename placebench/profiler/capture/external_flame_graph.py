@@ -39,6 +39,7 @@ from placebench.profiler.capture.flame_graph import (
 )
 from placebench.profiler.capture.options import Clock, inside_event_loop
 from placebench.profiler.capture.stack import (
+    CELL_FILES,
     PROFILER_FOLDER,
     Stacks,
     application_frame,
@@ -264,7 +265,7 @@ def _cut(stack: list[str], caller: Caller, outer: Caller | None) -> list[str] | 
 
 def _depth(stack: list[str], place: Caller) -> int:
     """How deep the innermost frame of that function is; 0 if there is none."""
-    start = f"{place.function.rpartition('.')[2]}\x00{place.file}\x00"
+    start = f"{place.function.rpartition('.')[2]}\x00{CELL_FILES.get(place.file, place.file)}\x00"
     return next((depth for depth in range(len(stack), 0, -1) if stack[depth - 1].startswith(start)), 0)
 
 

@@ -4,6 +4,7 @@
 """
 
 import asyncio
+import re
 import sys
 import sysconfig
 import threading
@@ -261,6 +262,8 @@ def is_application_file(file: str) -> bool:
     return _kind(file, _KINDS.setdefault((), {}), ()) == _APPLICATION
 
 
+CELL_FILES: dict[str, str] = {}
+"""What IPython calls the code of a notebook's cell, by the name of the cell."""
 # Likewise the place that a frame is at.
 _CALLERS: dict[tuple[int, int], tuple[CodeType, Caller]] = {}
 
@@ -280,13 +283,33 @@ def _caller(frame: FrameType) -> Caller:
 
 
 def _find_caller(frame: FrameType) -> Caller:
-    """The line that a frame is at; of a template of Jinja's, whose frame is at a line of generated code, its own."""
+    """The line that a frame is at; of a template of Jinja's, whose frame is at a line of generated code, its own.
+
+    The code of a notebook's cell is named after the cell.
+    """
     file, line, function = frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_qualname
+    if "ipython-input-" in file or "/ipykernel_" in file:
+        return Caller(_cell_name(file), line, function)
     template = None if file.endswith(".py") else frame.f_globals.get("__jinja_template__")
     if template is not None:
         known = template.filename if Path(template.filename or "<").is_absolute() else template.name
         return Caller(known or file, template.get_corresponding_lineno(line), "template")
     return Caller(file, line, function)
+
+
+def _cell_name(file: str) -> str:
+    """`<cell 3>` for a file that IPython named for the code of a cell; *file* itself if it does not know the cell."""
+    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+    name_of = getattr(getattr(shell, "compile", None), "format_code_name", None)  # ("Cell", "In[3]")
+    named = name_of(file) if name_of is not None else None
+    number = re.search(r"\d+", named[1]) if named else re.search(r"(?<=ipython-input-)\d+", file)
+    if number is None:
+        return file
+    name = f"<cell {number[0]}>"
+    if len(CELL_FILES) >= _MOST_FILES:
+        CELL_FILES.clear()
+    CELL_FILES[name] = file
+    return name
 
 
 def _django_template(frame: FrameType) -> Caller | None:
