@@ -399,10 +399,13 @@ class SqlProfiler:
         """The next recording is that of a whole program: threads and greenlets without a recording belong to it."""
         self._hooks.current = ProgramRecording()
 
-    def leave_unprofiled(self) -> None:
-        """What this thread or task runs from now on is left out on purpose, and missed by no recording."""
+    def leave_unprofiled(self, note: str = "") -> None:
+        """Leave out on purpose what this thread or task runs from now on: no recording has missed it.
+
+        note: what recordings that run meanwhile say of its statements.
+        """
         if not self.is_recording:
-            self._hooks.unprofiled.set(True)
+            self._hooks.unprofiled.set(note or True)
 
     @guarded
     def stop(

@@ -55,8 +55,8 @@ class DriverRecorder:
     current: the recording that runs in this thread or task, or with *whole_process* in all of them.
     installed: whether new connections are timed, as they are until the profiler is removed.
     is_second: whether it was given connections that are timed for another profiler.
-    running: all recordings that run in this process. unprofiled: whether this thread or task serves a request that is
-        left out on purpose.
+    running: all recordings that run in this process. unprofiled: whether what this thread or task serves is left out on
+        purpose; a note instead, if recordings that run meanwhile are to have one.
     collector: counts what no recording sees, and what recordings have seen; None if nothing is counted.
     connecting: the CONNECT that runs there. pool_request: between the pool's queue and its checkout.
     """
@@ -71,7 +71,7 @@ class DriverRecorder:
         self.installed: bool = False
         self.is_second: bool = False
         self.running: set[ActiveRecording] = set()
-        self.unprofiled: ContextVar[bool] = ContextVar("placebench_unprofiled", default=False)
+        self.unprofiled: ContextVar[bool | str] = ContextVar("placebench_unprofiled", default=False)
         self.collector: StatisticsCollector | None = None
         self._own: ContextVar[bool] = ContextVar("placebench_own", default=False)
         self._logged: set[str] = set()
@@ -94,11 +94,15 @@ class DriverRecorder:
         return None if recording is None or recording.ended else recording
 
     def count_missed(self) -> None:
-        """A statement runs that no recording sees: count it in those that run meanwhile."""
-        if self.running and self.current.get() is None and not self.unprofiled.get():
+        """A statement runs that no recording sees: count it in those that run meanwhile, or note why it is in none."""
+        left_out = self.unprofiled.get()
+        if self.running and self.current.get() is None and left_out is not True:
             with self._counting:
                 for recording in tuple(self.running):
-                    recording.missed += 1
+                    if left_out:
+                        recording.note(left_out)
+                    else:
+                        recording.missed += 1
 
     @guarded
     def driver_call(self, cursor: TimedCursor, sql: object, values: object = None) -> PendingStatement | None:

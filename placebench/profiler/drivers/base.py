@@ -40,7 +40,7 @@ class CallRecorder(Protocol):
         """Around a pool's way to give a connection out, which is handed to what this gives."""
 
     running: set[ActiveRecording]
-    unprofiled: ContextVar[bool]
+    unprofiled: ContextVar[bool | str]
     is_second: bool
 
     def count_missed(self) -> None:

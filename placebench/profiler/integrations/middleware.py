@@ -6,7 +6,7 @@ calls by itself, such as tasks. They have no threads of their own and may be for
 A WSGI request ends when its body is closed or used up; a body that is a list is used up when the application returns.
 An ASGI request ends with the last part of its response; it is a task with a context of its own, so that requests that
 run at the same time on one thread do not mix. What an application does after its response (background tasks) is not
-recorded; lifespan and websockets are passed on unrecorded.
+recorded; lifespan and WebSockets are passed on unrecorded. A recording notes if WebSockets ran statements meanwhile.
 """
 
 from collections.abc import Awaitable, Callable, Iterable, Iterator, MutableMapping
@@ -18,6 +18,7 @@ from placebench.profiler.capture.options import Options
 from placebench.profiler.integrations.attachment import process_channel
 from placebench.profiler.integrations.sampling import Counts, RequestSampler, Store
 
+_WEBSOCKET_NOTE = "statements of WebSocket connections ran meanwhile: they are in no recording"
 _T = TypeVar("_T")
 WsgiApplication = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
 _Message = MutableMapping[str, Any]
@@ -40,8 +41,8 @@ class _RequestRecorder(Protocol):
     def start(self, name: str, options: Options) -> ActiveRecording | None:
         """A recording that runs from now on; None if the profiler is off."""
 
-    def leave_unprofiled(self) -> None:
-        """What this thread or task runs is left out on purpose."""
+    def leave_unprofiled(self, note: str = "") -> None:
+        """Leave out on purpose what this thread or task runs; recordings that run meanwhile get this note."""
 
     def switch_to(self, recording: ActiveRecording | None) -> ActiveRecording | None:
         """Make *recording* the current one of this thread or task; returns the one before."""
@@ -109,7 +110,7 @@ class ProfiledAsgiApplication(_Middleware):
             name = f"{scope.get('method', '?')} {scope.get('path', '')}"
             request = self._sampled(name, _header(scope, self._sampler.header))
         if request is None:
-            self._recorder.leave_unprofiled()
+            self._recorder.leave_unprofiled(_WEBSOCKET_NOTE if scope["type"] == "websocket" else "")
             await self._application(scope, receive, send)
             return
 

@@ -15,6 +15,8 @@ from placebench.commands.profile import run
 from placebench.profiler import Recording
 
 APPLICATIONS = """
+import asyncio
+
 from sqlalchemy import create_engine, text
 
 engine = create_engine("sqlite://")
@@ -72,6 +74,13 @@ async def asgi(scope, receive, send):
     query(int(scope["query_string"] or 1))
     await send({"type": "http.response.start", "status": 200 if began else 500, "headers": []})
     await send({"type": "http.response.body", "body": (await receive())["body"]})
+
+
+async def background(scope, receive, send):
+    await asgi(scope, receive, send)
+    if scope["type"] == "http":
+        await asyncio.sleep(0)
+        query(3)
 
 
 class Broken:
@@ -282,6 +291,14 @@ def test_the_cpu_of_an_asgi_application_is_not_measured(profile: Callable[..., i
     profile("shop:asgi", "--mode", "full")
 
     assert Recording.load("profile/recording.json").cpu_s is None
+
+
+def test_background_tasks_are_recorded_with_their_request(profile: Callable[..., int]) -> None:
+    """What an ASGI application does after its response: it is waited for."""
+    assert profile("shop:background", "--requests", "2") == 0
+
+    recording = Recording.load("profile/recording.json")
+    assert [each.request for each in recording.statements] == [1] * 4 + [2] * 4
 
 
 def test_an_application_that_raises_is_recorded(

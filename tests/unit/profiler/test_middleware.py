@@ -6,6 +6,7 @@ import resource
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextvars import Context
 from pathlib import Path
 from typing import Any
 from wsgiref.util import FileWrapper
@@ -395,6 +396,29 @@ def test_what_is_no_http_is_passed_on(profiler: SqlProfiler) -> None:
         asyncio.run(profiler.asgi(application)({"type": kind, "path": "/"}, None, None))
 
     assert (seen, list(profiler.recordings)) == (["lifespan", "websocket"], [])
+
+
+@pytest.mark.parametrize("kind", ["lifespan", "websocket"])
+def test_statements_of_a_websocket_are_noted_by_the_requests_meanwhile(
+    profiler: SqlProfiler, engine: Engine, kind: str
+) -> None:
+    """Once, as not missed; those of the lifespan, which lives as long as the application, are not."""
+
+    async def application(scope: Any, receive: Any, send: Any) -> None:
+        query(engine)
+        if scope["type"] != "http":
+            return
+        for _ in range(2):
+            await asyncio.create_task(profiled({"type": kind, "path": "/"}, None, None), context=Context())
+        await asgi_application(scope, receive, send)
+
+    profiled = profiler.asgi(application)
+    asyncio.run(asgi_messages(profiled, "/"))
+
+    (recording,) = profiler.recordings
+    noted = ["statements of WebSocket connections ran meanwhile: they are in no recording"]
+    assert (recording.statement_count, recording.missed) == (1, 0)
+    assert list(recording.notes) == (noted if kind == "websocket" else [])
 
 
 def test_a_token_in_an_asgi_header_asks_for_a_recording(profiler: SqlProfiler) -> None:

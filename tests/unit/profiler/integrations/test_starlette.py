@@ -1,6 +1,7 @@
 """The middleware on real applications of FastAPI and Starlette."""
 
 import asyncio
+import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -120,3 +121,50 @@ def test_statements_name_their_route_and_endpoint(query: Callable[[int], None], 
         "select 0",
         "select 0 /*controller='item',route='/shop/items/{number}'*/",
     ]
+
+
+def test_threads_without_a_copy_of_the_context_are_missed(query: Callable[[int], None]) -> None:
+    """`run_in_executor` makes none, `asyncio.to_thread` and FastAPI's own pool do: the recording tells how many."""
+    app = fastapi.FastAPI()
+    app.add_middleware(StarletteMiddleware)
+
+    @app.get("/")
+    async def view() -> None:
+        query(1)
+        await asyncio.to_thread(query, 2)
+        await asyncio.get_running_loop().run_in_executor(None, query, 3)
+
+    responses(app, "/")
+
+    (recording,) = process_profiler().recordings
+    assert (recording.statement_count, recording.missed) == (3, 3)
+    assert [note for note in recording.notes if note.startswith("3 statements ran meanwhile unseen")]
+
+
+def test_a_websocket_beside_a_request_is_noted(query: Callable[[int], None]) -> None:
+    """A real connection of Starlette's, served while a request runs: its statements are in no recording."""
+    testclient = pytest.importorskip("starlette.testclient")
+    app = fastapi.FastAPI()
+    app.add_middleware(StarletteMiddleware)
+    is_queried = threading.Event()
+
+    @app.websocket("/ws")
+    async def connection(websocket: fastapi.WebSocket) -> None:
+        await websocket.accept()
+        await websocket.receive_text()
+        query(2)
+        is_queried.set()
+        await websocket.close()
+
+    @app.get("/")
+    def view() -> None:
+        query(1)
+        socket.send_text("now")
+        assert is_queried.wait(30)
+
+    with testclient.TestClient(app) as client, client.websocket_connect("/ws") as socket:
+        assert client.get("/").status_code == 200
+
+    (recording,) = process_profiler().recordings
+    assert (recording.name, recording.statement_count, recording.missed) == ("GET /", 1, 0)
+    assert list(recording.notes) == ["statements of WebSocket connections ran meanwhile: they are in no recording"]
