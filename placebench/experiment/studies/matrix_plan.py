@@ -188,6 +188,12 @@ def matrix_named(name: str, *, quick: bool = False) -> Matrix:
         raise PlacebenchError(f"no matrix {name!r}: expected {', '.join(names())} or a .toml file")
     given = read_toml(path, dict[str, Any], error=PlacebenchError)
     check(given, _FILE, str(path), error=PlacebenchError)
+    tables = check_tables(given.get("variants", {}), str(path))
+    if migrated := next((each for each, table in tables.items() if table.migrate), None):
+        raise PlacebenchError(
+            f"{path}: variants.{migrated}.migrate: a matrix serves every service on the data set of its jobs and "
+            "migrates no database; leave the key out, or use placebench compare"
+        )
     shorter = given.get("quick", {}) if quick else {}
     axes = {**given.get("axes", {}), **shorter.get("axes", {})}
     if EVERY in axes.get("python", ()):
@@ -201,6 +207,6 @@ def matrix_named(name: str, *, quick: bool = False) -> Matrix:
         constraints=given.get("constraints", {}),
         jobs=[Job(**each) for each in shorter.get("jobs", given["jobs"])],
         folder=path.resolve().parent,
-        tables=VariantTables(check_tables(given.get("variants", {}), str(path)), folder=path.resolve().parent),
+        tables=VariantTables(tables, folder=path.resolve().parent),
         **{key: given.get(key) for key in ("topology", "request", "seed", "repeats")},
     )

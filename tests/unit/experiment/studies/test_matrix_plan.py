@@ -178,6 +178,10 @@ def test_a_driver_is_that_of_the_variant() -> None:
         ("[axes]\nservice = ['tuned']", "jobs is missing"),
         ("[[jobs]]\nrequests = 2", r"jobs\[0\]: trees is missing"),
         ("repeats = 'five'\n[[jobs]]\nrequests = 2\ntrees = 2", "repeats: expected a whole number, saw 'five'"),
+        (
+            "[variants.v1]\napp = 'shop:app'\nmigrate = 'python seed.py'\n[[jobs]]\nrequests = 2\ntrees = 2",
+            r"variants\.v1\.migrate: a matrix .* migrates no database; leave the key out, or use placebench compare",
+        ),
         ("[axes", "cannot be read: Expected ']'"),
         (f"a = {'[' * 5000}", "cannot be read: nested deeper"),
         ("[[jobs]]\nrequests = 10_000_000_000_000\ntrees = 2", r"jobs\[0\].requests: expected a whole number <= 10"),
