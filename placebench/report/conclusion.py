@@ -35,7 +35,14 @@ def conclusion(figures: Figures, checks: Sequence[Check] = ()) -> str:
 
     checks: the gates, each for each variant.
     """
-    return " ".join([*_responses(figures), *effects.ending(figures.run.head), *_result(figures, checks)])
+    return " ".join(
+        [
+            *_responses(figures),
+            *effects.ending(figures.run.head),
+            *effects.unknown_cpu(figures),
+            *_result(figures, checks),
+        ]
+    )
 
 
 def _responses(figures: Figures) -> Iterator[str]:

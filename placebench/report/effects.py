@@ -16,6 +16,7 @@ from placebench.report.environment import masked
 from placebench.report.figures import Figures
 from placebench.report.model import Column
 from placebench.stats import COUNTED, PROFILED, Comparison, PartChange, hodges_lehmann, sequential_interval
+from placebench.stats.replicates import valid_replicates
 from placebench.stats.verdict import BELOW_MARGIN, EQUIVALENT, FASTER, INCONCLUSIVE, ROUGH_BELOW, SLOWER
 
 METRIC_LABELS = {
@@ -223,6 +224,17 @@ def ending(head: RunHead) -> list[str]:
     partial = [f"{how}: the report shows what was measured until then."] if how else []
     seen = head.manifest.get("server_cpu", MEASURED)
     return [*partial, *([] if seen == MEASURED else [f"Server CPU was not measured: {seen}."])]
+
+
+def unknown_cpu(figures: Figures) -> list[str]:
+    """Say why variants have no server CPU, where the database reports that of its backends."""
+    timed = [block for blocks in valid_replicates(figures.run.blocks).values() for block in blocks]
+    known = {block.variant for block in timed if block.cpu_s is not None}
+    unknown = list(dict.fromkeys(block.variant for block in timed if block.variant not in known))
+    if not unknown or figures.run.head.manifest.get("server_cpu", MEASURED) != MEASURED:
+        return []
+    why = "the database connections did not stay the same, as when each request connects anew"
+    return [f"Server CPU of {listed(unknown)} was not measured: {why}. A pool keeps them, or CONN_MAX_AGE of Django."]
 
 
 def failed_parts(head: RunHead) -> list[str]:

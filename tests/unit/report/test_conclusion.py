@@ -86,6 +86,16 @@ def test_the_effect_is_in_it(figures: Figures) -> None:
     assert "Not measured: wall time; memory (PSS); statements; rows; round trips; bytes sent; bytes received; " in said
 
 
+def test_an_application_without_cpu_says_why(tmp_path: Path) -> None:
+    """Who connects anew for each request learns it, and what to do, on the page and in the paragraph."""
+    run = write(tmp_path / "run", FakeRun(variants=("base", "quick"), replicates=6, backend_cpu=False))
+    reason = "Server CPU of base and quick was not measured: the database connections did not stay the same"
+
+    assert reason in conclusion(figures_of(run))
+    assert reason in " ".join(build_report(run).notices)
+    assert "Server CPU of" not in conclusion(figures_of(write(tmp_path / "other", FakeRun(variants=("base", "quick")))))
+
+
 def test_a_sequential_run_says_that_its_intervals_hold_at_any_moment(figures: Figures) -> None:
     """The design is part of how sure it is."""
     made = replace(compared(FASTER), is_sequential=True)
