@@ -66,7 +66,13 @@ def _tokens(sql: str, dialect: str | None, *, all_tokens: bool) -> Iterator[Toke
     if dialect not in _DIALECTS:
         dialect = "mysql" if dialect == "mariadb" else None
     found = _split(sql, dialect, all_tokens=all_tokens)
-    return _tell_names(found, strict=dialect != "sqlite") if dialect in _UNSURE and '"' in sql else found
+    if dialect in _UNSURE and '"' in sql:
+        found = _tell_names(found, strict=dialect != "sqlite")
+    if _SETTING.search(sql):
+        found = _tell_settings(found, dialect)
+    if dialect in ("mssql", None) and _CALL.search(sql):
+        found = _tell_arguments(found)
+    return _tell_passwords(found) if _PASSWORD.search(sql) else found
 
 
 @functools.lru_cache
@@ -227,41 +233,130 @@ def _leads_to_name(word: str, before: str, level: _Level, statement: str, *, per
     )
 
 
-def remembered_for_short_texts(function: Callable[[str, str | None], _T]) -> Callable[[str, str | None], _T]:
-    """*function* of a text and its dialect, with its results for the last short texts remembered."""
-    remembered = functools.lru_cache(MOST_REMEMBERED)(function)
+# Each searches for statements in which a word may be a value: most texts have none of them.
+_SETTING = re.compile(r"\b(?:set|pragma|attach)\b", re.IGNORECASE)
+_CALL = re.compile(r"\bexec(?:ute)?\b|\A\s*+[sx]p_", re.IGNORECASE)
+_PASSWORD = re.compile(r"\bidentified\b", re.IGNORECASE)
 
-    @functools.wraps(function)
-    def call(sql: str, dialect: str | None = None) -> _T:
-        return remembered(sql, dialect) if len(sql) <= LONGEST_REMEMBERED else function(sql, dialect)
-
-    return call
-
-
-# Keys of SQLCipher and settings of an application may be words; looked for in what has no literals any more.
-_VALUES_AS_WORDS = re.compile(
-    r"(?P<key>\bpragma\s+(?:\w+\.)?(?:hex|text)?(?:re)?key\s*[=(]\s*).*"
-    r"|(?P<setting>(?:\A|;|\? \*/|-- \?\n)\s*set\s+(?:session\s+|local\s+)?\w+\.[\w.]+(?:\s*=|\s+to\b)\s*)[^;]+",
-    re.IGNORECASE | re.DOTALL,
+_QUERIES = frozenset({"delete", "insert", "merge", "select", "update"})
+_HAVE_SETTINGS = frozenset({"database", "function", "procedure", "role", "routine", "session", "system", "user"})
+"""What ALTER, and of functions CREATE, gives a setting with SET."""
+_KEY = re.compile(r"(?:hex|text)?(?:re)?key")
+_SCOPE = re.compile(r"@@(?:global|local|persist|persist_only|session)\.")
+_NAMING_SETTINGS = frozenset(
+    {"client_encoding", "current_schema", "datestyle", "default_table_access_method", "default_tablespace", "role"}
+    | {"default_text_search_config", "intervalstyle", "search_path", "session_authorization", "temp_tablespaces"}
+    | {"time_zone", "timezone"}
 )
+_SWITCHES = frozenset({"auto", "default", "false", "no", "none", "null", "off", "on", "true", "yes"})
 
 
-@remembered_for_short_texts
-def redacted(sql: str, dialect: str | None = None) -> str:
-    """*sql* with its literals, and what its comments say, as `?`; placeholders, names and hints stay as they are.
+def _tell_settings(tokens: Iterable[Token], dialect: str | None) -> Iterator[Token]:
+    """*tokens* in which words and names that become the value of a setting are values.
 
-    A text between double quotes is a name or a literal by the rules of the dialect and, where these leave it open, by
-    its place in the statement. If the dialect is not known, what may be a literal in any of them is one.
-    Passwords and settings may be written as words: they are left out after IDENTIFIED BY, `SET a.b =` and PRAGMA key.
+    Settings are made by SET, ALTER … SET, PRAGMA key and ATTACH … KEY. Every word is left out if an application chose
+    the setting: its name has a dot, or an @ as MySQL's variables have. A setting of the database keeps on, off, default
+    and the like, and what names a schema, role, time zone or encoding. What follows SET ROLE, SET NAMES or SET TIME
+    ZONE is such a name.
     """
-    tokens = sql_tokens(sql, dialect)
-    if "identified" in sql.lower():
-        tokens = _hide_passwords(tokens)
-    text = "".join(_shown(kind, text) for kind, text in tokens)
-    return _VALUES_AS_WORDS.sub(lambda found: f"{found['key'] or found['setting']}?", text)
+    reader = _SettingReader(separates_by_comma=dialect == "mysql")
+    for kind, text in tokens:
+        yield "value" if kind not in ("space", "comment") and reader.is_value(kind, text) else kind, text
 
 
-def _hide_passwords(tokens: Iterable[Token]) -> Iterator[Token]:
+class _SettingReader:
+    """Reads tokens in order and tells which words are values of settings."""
+
+    def __init__(self, *, separates_by_comma: bool) -> None:
+        self._separates_by_comma = separates_by_comma
+        """Whether a comma leads to the next setting, and not to the next value of the same one."""
+        self._state = ""
+        """"name" while the name of a setting is read; then how secret its value is: "secret", "word" or "named"."""
+        self._statement = self._owner = self._name = self._before = ""
+
+    def is_value(self, kind: str, text: str) -> bool:
+        """Whether the next token, which is neither blank nor comment, is a word that stands for a value."""
+        word = text.lower() if kind == "word" else ""
+        is_value = False
+        if text == ";" or word in _QUERIES:
+            self._state, self._statement, self._owner = "", word, ""
+        elif self._state == "name":
+            self._read_name(word or text, is_name=kind in ("word", "name"))
+        elif self._state:
+            is_value = kind in ("word", "name") and self._read_value(word)
+        else:
+            self._read_beginning(word)
+        if self._state not in ("", "name") and text == "," and self._separates_by_comma and self._statement == "set":
+            self._state, self._name = "name", ""
+        self._before = "," if kind == "items" else word or text
+        return is_value
+
+    def _read_beginning(self, word: str) -> None:
+        """Read a word before a setting."""
+        if word == "set" and (self._statement in ("", "set") or self._owner):
+            self._state, self._name, self._statement = "name", "", self._statement or "set"
+        elif (self._statement == "pragma" and _KEY.fullmatch(word)) or (self._statement, word) == ("attach", "key"):
+            self._state = "secret"
+        elif word:
+            self._statement = self._statement or word
+            if word in _HAVE_SETTINGS and self._statement in ("alter", "create"):
+                self._owner = word
+
+    def _read_name(self, text: str, *, is_name: bool) -> None:
+        """Read a part of the name of a setting, a word before it such as SESSION, or what ends it."""
+        if text == "=" or (text == "to" and self._name):
+            name = _SCOPE.sub("", self._name)
+            is_own = "." in name or "@" in name
+            self._state = "secret" if is_own else "named" if name in _NAMING_SETTINGS else "word"
+        elif text in (".", "@") or self._before in (".", "@"):
+            self._name += text.lower()
+        elif is_name:
+            self._name = text.lower()
+
+    def _read_value(self, word: str) -> bool:
+        """Whether a word or name (with an empty *word*) behind the equals sign is a value."""
+        if word == "set":
+            self._state, self._name = "name", ""
+        elif self._statement == "create" and self._before not in ("=", "to", ","):
+            self._state = ""  # behind the value of a function's setting its other properties follow
+        return self._state == "secret" or (self._state == "word" and word not in _SWITCHES)
+
+
+_BEGIN_STATEMENTS = frozenset(
+    {"alter", "begin", "commit", "create", "declare", "drop", "else", "end", "exec", "execute", "go", "if", "print"}
+    | {"return", "rollback", "set", "use", "while", *_QUERIES}
+)
+_NO_PROCEDURE = frozenset({"as", "function", "immediate", "on", "procedure"})
+_NO_ARGUMENT = frozenset({"default", "null", "out", "output", "recompile", "with"})
+
+
+def _tell_arguments(tokens: Iterable[Token]) -> Iterator[Token]:
+    """*tokens* in which words and names that are arguments of T-SQL's EXEC are values: they need no quotes there."""
+    state = before = ""
+    is_first = True
+    for kind, text in tokens:
+        if kind in ("space", "comment"):
+            yield kind, text
+            continue
+        word = text.lower() if kind == "word" else ""
+        is_name = kind in ("word", "name")
+        if word in ("exec", "execute"):
+            state = "procedure"
+        elif text == ";" or word in _BEGIN_STATEMENTS or (text == "(" and state):
+            state = ""  # a text in brackets is executed itself
+        elif (state == "procedure" and is_name) or (is_first and word.startswith(("sp_", "xp_"))):
+            state = "" if word in _NO_PROCEDURE else "called"
+        elif state == "called" and text == "=":
+            state = "procedure"  # what stood before it was a variable for the result
+        elif state == "called" and ((is_name and before != ".") or text == "@"):
+            state = "arguments"
+        if state == "arguments" and is_name and before != "@" and word not in _NO_ARGUMENT:
+            kind = "value"
+        yield kind, text
+        before, is_first = word or text, False
+
+
+def _tell_passwords(tokens: Iterable[Token]) -> Iterator[Token]:
     """*tokens* with the passwords of users as values: in Oracle's IDENTIFIED BY new REPLACE old they are names."""
     before = ""
     for kind, text in tokens:
@@ -275,6 +370,28 @@ def _hide_passwords(tokens: Iterable[Token]) -> Iterator[Token]:
             yield kind, text
             follows = (before, word) in (("identified", "by"), ("password", "replace"))
             before = "identified by" if follows else word if word == "identified" else ""
+
+
+def remembered_for_short_texts(function: Callable[[str, str | None], _T]) -> Callable[[str, str | None], _T]:
+    """*function* of a text and its dialect, with its results for the last short texts remembered."""
+    remembered = functools.lru_cache(MOST_REMEMBERED)(function)
+
+    @functools.wraps(function)
+    def call(sql: str, dialect: str | None = None) -> _T:
+        return remembered(sql, dialect) if len(sql) <= LONGEST_REMEMBERED else function(sql, dialect)
+
+    return call
+
+
+@remembered_for_short_texts
+def redacted(sql: str, dialect: str | None = None) -> str:
+    """*sql* with its literals, and what its comments say, as `?`; placeholders, names and hints stay as they are.
+
+    A text between double quotes is a name or a literal by the rules of the dialect and, where these leave it open, by
+    its place in the statement. If the dialect is not known, what may be a literal in any of them is one.
+    Words that stand for values are left out too: passwords, settings, and arguments of T-SQL's EXEC.
+    """
+    return "".join(_shown(kind, text) for kind, text in sql_tokens(sql, dialect))
 
 
 def _shown(kind: str, text: str) -> str:
