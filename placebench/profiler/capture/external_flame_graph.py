@@ -28,11 +28,13 @@ from placebench.profiler.capture.external_sampler import (
     frame_name,
 )
 from placebench.profiler.capture.flame_graph import (
+    SHARED_NOTE,
     StackInterval,
     StackTime,
     common_frames,
     innermost,
     make_session,
+    notes_on_waits,
     rooted,
     timeline,
     without_profiler,
@@ -82,7 +84,7 @@ class ExternalFlameGraph:
         self._segments: list[StackChanges] = []
         self._use: Callable[[Session], None] | None = None
         self._span = (0.0, 0.0)
-        shared = ("its thread's other tasks are in the flame graph too",) if inside_event_loop() else ()
+        shared = (SHARED_NOTE,) if inside_event_loop() else ()
         self.notes: tuple[str, ...] = (
             f"Python's time is sampled by py-spy, every {INTERVAL_S * 1e3:g} ms; statements and collections are exact",
             *shared,
@@ -115,6 +117,7 @@ class ExternalFlameGraph:
         self.end(started, ended)
         external_sampler().end(self, wait=True)
         session = self._session()
+        self.notes = (*self.notes, *notes_on_waits(session.frame_records, holds=True))
         if not session.sample_count:
             self.notes = (
                 *self.notes,

@@ -48,6 +48,8 @@ _MOST_INTERVALS = 100_000
 _SAMPLE_INTERVAL_S = 0.00025
 _SHARED_INTERVAL_S = 0.005
 _MOST_SAMPLES = 40_000
+_NOTED_WAITS = 0.05
+SHARED_NOTE = "its thread's other tasks are in the flame graph too, and its waits are below the event loop"
 
 StackTime = tuple[list[str], float]
 """A stack and its seconds."""
@@ -156,8 +158,10 @@ class FlameGraphRecorder:
         intervals = innermost(with_plans(self._intervals()))
         whole = StackInterval(started, ended, self._above, leaves=0)
         records = timeline(samples, intervals, whole, holds=self._source.holds)
+        records = [(without_profiler(stack), seconds) for stack, seconds in records]
+        self.notes = (*self.notes, *notes_on_waits(records, holds=self._source.holds))
         return make_session(
-            [(without_profiler(stack), seconds) for stack, seconds in records],
+            records,
             self._above,
             ended - started,
             samples=len(samples),
@@ -209,11 +213,38 @@ def _notes(mode: str, source: _SampleSource) -> tuple[str, ...]:
     if profile_function_defect() and why:
         exact += "; the mode external (pip install 'placebench[sampler]') samples from outside of the process"
     every = f"{source.interval_s * 1e3:g} ms"
-    shared = ("its thread's other tasks are in the flame graph too",) if inside_event_loop() else ()
+    shared = (SHARED_NOTE,) if inside_event_loop() else ()
     return (
         f"{why}Python's time is estimated by a sampling thread, every {every}; {exact}",
         *shared,
     )
+
+
+def notes_on_waits(records: Sequence[StackTime], *, holds: bool) -> list[str]:
+    """Notes on event loops whose waits are a twentieth of the time or more, and not at the lines that await.
+
+    The samples of a profile function are there for asyncio's own loop (`IdleEventLoop`), so that its selector waits for
+    no task; those that hold until the next one (*holds*) are not.
+    """
+    waits_s: dict[str, float] = {}
+    for stack, seconds in records:
+        python = [frame.split("\x00") for frame in stack[-3:] if _BUILT_IN not in frame and frame.count("\x00") > 1]
+        name, file = python[-1][:2] if python else ("", "")
+        if name == "select" and file.endswith("/selectors.py") and python[-2:][0][0] == "_run_once" and holds:
+            loop = "asyncio"
+        elif name == "get_events" and "/trio/_core/_io_" in file:
+            loop = "trio"
+        elif name == "run" and file.endswith("/asyncio/runners.py") and "uvloop" in sys.modules:
+            loop = "uvloop"  # which has no frames of its own
+        else:
+            continue
+        waits_s[loop] = waits_s.get(loop, 0.0) + seconds
+    least_s = sum(seconds for _, seconds in records) * _NOTED_WAITS
+    return [
+        f"waits of {loop}'s event loop are below the loop in the flame graph, not at the lines that await"
+        for loop, seconds in waits_s.items()
+        if seconds > least_s
+    ]
 
 
 def rooted(stack: list[str], above: list[str]) -> list[str]:

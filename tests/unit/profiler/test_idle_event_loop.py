@@ -2,6 +2,7 @@
 
 import asyncio
 import math
+import selectors
 import sqlite3
 import sys
 import time
@@ -183,3 +184,42 @@ def test_tasks_are_not_counted_where_that_takes_long(monkeypatch: pytest.MonkeyP
     asyncio.run(main())
 
     assert counts == [1]
+
+
+def note_on(loop: str) -> str:
+    return f"waits of {loop}'s event loop are below the loop in the flame graph, not at the lines that await"
+
+
+@pytest.mark.parametrize("mode", ["flame", "sampled", "external"])
+@pytest.mark.parametrize("loop", ["asyncio", "uvloop", "trio"])
+def test_a_recording_says_where_the_waits_of_its_loop_are(mode: str, loop: str) -> None:
+    """Below the loop, and a note says so, except in mode flame on asyncio's own, which has them at their lines."""
+    run = pytest.importorskip(loop).run
+
+    async def main() -> None:
+        await pytest.importorskip(loop if loop == "trio" else "asyncio").sleep(10 * WAIT_S)
+
+    profiler = SqlProfiler.for_drivers("sqlite3")
+    with profiler.record("script", mode=mode) as recording:
+        run(main if loop == "trio" else main())
+    profiler.remove()
+
+    noted = [note for note in recording.notes if note.startswith("waits of")]
+    assert noted == ([] if (mode, loop) == ("flame", "asyncio") else [note_on(loop)])
+
+
+@pytest.mark.parametrize("mode", ["flame", "sampled"])
+def test_a_recording_that_does_not_wait_says_nothing_of_its_loop(mode: str) -> None:
+    """Nor does one without an event loop that waits in a selector of its own."""
+
+    async def main() -> None:
+        busy(WAIT_S)
+
+    profiler = SqlProfiler.for_drivers("sqlite3")
+    with profiler.record("script", mode=mode) as recording:
+        asyncio.run(main())
+        with selectors.DefaultSelector() as selector:
+            selector.select(3 * WAIT_S)
+    profiler.remove()
+
+    assert [note for note in recording.notes if note.startswith("waits of")] == []
