@@ -22,7 +22,7 @@ from placebench.profiler.capture.connection_state import (
     driver_connection,
 )
 from placebench.profiler.capture.options import Clock, Clocks, Options, shares_thread
-from placebench.profiler.capture.pending_statement import PendingStatement, RecordingContext
+from placebench.profiler.capture.pending_statement import PendingStatement, RecordingContext, guarded
 from placebench.profiler.model.recording_data import RecordingData, Unkept
 from placebench.profiler.model.statement import (
     Checkout,
@@ -170,6 +170,7 @@ class ActiveRecording(RecordingContext):
             pending.__class__ = _UnkeptStatement
             self._unkept.add(cast(_UnkeptStatement, pending))
 
+    @guarded
     def add_unkept(self, pending: PendingStatement) -> None:
         """Keep the sums of a statement that is not kept itself."""
         if pending.step is None:
@@ -274,7 +275,10 @@ class ActiveRecording(RecordingContext):
                 "of the first ones"
             )
         recording.dropped, recording.unkept = self.dropped, replace(self.unkept)
-        recording.unkept_places = tuple(replace(place) for place in list(self._unkept_places.values()))
+        recording.unkept_places = places = tuple(replace(place) for place in list(self._unkept_places.values()))
+        if unplaced := recording.unkept.statements - sum(place.count for place in places):
+            limit = units.count(_MAX_UNKEPT_PLACES)
+            self.note(f"{units.numbered(unplaced, 'statement')} at more than {limit} places are in no finding")
         recording.error = self.error
         if late := sum(pending.awaits_plan for pending in self.statements):
             self.note(f"no plans of {units.numbered(late, 'statement')}: the transaction went on after the recording")

@@ -15,8 +15,6 @@ from placebench.profiler.model.fingerprint import StatementFacts, query_summary,
 from placebench.profiler.model.plan import PlanNode
 
 _IN_LIST = re.compile(r"\bin\s*\(([^()]*)", re.IGNORECASE)
-
-
 _CELL = re.compile(r"<(cell \d+)>")
 
 
@@ -213,7 +211,7 @@ class UnkeptStatements:
 
     first: the first of them; its figures are its own. repeated, repeated_s: how many were repeated, and their seconds.
     different, different_s: how many others there were, further batches of an insertmanyvalues and what is repeated on
-        purpose apart, and their seconds. Of those: unknown, whose values could not be compared; item_count, the sum.
+        purpose apart, and their seconds. item_count: the sum of those. unknown: whose values could not be compared.
     first_row_count, last_row_count: of the first and the last of the different ones.
     has_full_pages: whether all but the last of them have as many rows as the first.
     others: how many are in no other count. request: as of `Statement`.
@@ -239,6 +237,7 @@ class UnkeptStatements:
 
     def add(self, statement: Statement) -> None:
         """Count one more."""
+        self.unknown += statement.repeated is None and statement.error is None
         if statement.repeated:
             self.repeated += 1
             self.repeated_s += statement.elapsed_s
@@ -252,7 +251,6 @@ class UnkeptStatements:
             self.last_row_count = statement.row_count
             self.different += 1
             self.different_s += statement.elapsed_s
-            self.unknown += statement.repeated is None
             self.item_count += statement.item_count
 
     def add_all(self, later: "UnkeptStatements") -> None:

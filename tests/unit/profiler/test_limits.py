@@ -11,6 +11,7 @@ from sqlalchemy import create_engine, text
 from sqlalchemy.engine import Engine
 from sqlalchemy.pool import NullPool, QueuePool
 
+from placebench import units
 from placebench.profiler import Clocks, Recording, SqlProfiler
 from placebench.profiler.analysis.budget import Budget
 
@@ -146,6 +147,7 @@ def test_a_loop_over_more_places_than_are_kept_is_not_measured(make_profiler: Ca
     connection.close()
 
     assert (len(recording.unkept_places), recording.statement_count) == (1000, 1200)
+    assert f"200 statements at more than {units.count(1000)} places are in no finding" in recording.notes
     assert "n+1 not measured" in Budget.at_most(n_plus_one=0).broken_by(recording)
 
 
