@@ -32,7 +32,8 @@ def _adjust(comparison: Comparison, p_adjusted: float) -> Comparison:
     held = replace(comparison, p_adjusted=p_adjusted)
     if comparison.verdict in (INCONCLUSIVE, EQUIVALENT) or p_adjusted <= 1 - comparison.confidence:
         return held
-    reason = f"inconclusive: among so many metrics p is {p_adjusted:.3f}, {1 - comparison.confidence:.3g} is needed"
+    needed = f"p is {p_adjusted:.3f} and {1 - comparison.confidence:.3g} is needed"
+    reason = f"inconclusive: adjusted for the other metrics, {comparison.metric} has too few replicates: {needed}"
     return replace(held, verdict=INCONCLUSIVE, reason=reason)
 
 

@@ -103,7 +103,10 @@ def test_a_secondary_metric_needs_an_adjusted_p() -> None:
 
     assert (alone[0].verdict, alone[0].p_adjusted) == ("faster", pytest.approx(2 / 64))
     assert (among.verdict, among.p_adjusted) == ("inconclusive", pytest.approx(3 * 2 / 64))
-    assert among.reason == "inconclusive: among so many metrics p is 0.094, 0.05 is needed"
+    assert among.reason == (
+        f"inconclusive: adjusted for the other metrics, {among.metric} has too few replicates: "
+        "p is 0.094 and 0.05 is needed"
+    )
 
 
 def test_the_primary_metric_and_what_was_not_measured_stay_as_they_are() -> None:
