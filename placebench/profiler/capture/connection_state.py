@@ -75,6 +75,7 @@ _SYSTEMS = {
 
 # The drivers take 5 to 10 µs to say it.
 _ADDRESSES: WeakKeyDictionary[Any, DatabaseAddress | None] = WeakKeyDictionary()
+_LOGINS: WeakKeyDictionary[Any, Hashable] = WeakKeyDictionary()
 
 
 def database_address(connection: Any) -> DatabaseAddress | None:
@@ -113,12 +114,33 @@ def _address_of(connection: Any) -> DatabaseAddress | None:
 
 
 def database_identity(connection: Any, address: DatabaseAddress | None, number: int) -> Hashable:
-    """What the connections to one database share; the *number* of a connection whose database may be its own.
+    """What the connections of one user to one database share; the *number* of one whose database may be its own.
 
-    Such is a database of SQLite's in memory.
+    Such is a database of SQLite's in memory. Another user, or another search_path, may find other rows.
     """
     file = getattr(connection, "placebench_file", None)
-    return (address, file) if file or (address is not None and address.name) else number
+    if not (file or (address is not None and address.name)):
+        return number
+    try:
+        if connection not in _LOGINS:
+            _LOGINS[connection] = _login_of(connection)
+        return address, file, _LOGINS[connection]
+    except TypeError:  # an object without weak references
+        return address, file, _login_of(connection)
+
+
+def _login_of(connection: Any) -> Hashable:
+    """Who has logged in, and with which settings: others may find other rows under the same names."""
+    connection = getattr(connection, "driver_connection", connection)
+    try:
+        if hasattr(connection, "_params"):  # asyncpg's
+            parameters = connection._params
+            return parameters.user, repr(parameters.server_settings)
+        if hasattr(connection, "info"):  # psycopg's
+            return connection.info.user, connection.info.options
+    except Exception:  # noqa: BLE001  a closed connection, or another release of the driver's
+        return None
+    return getattr(connection, "user", None)
 
 
 class ConnectionState:

@@ -137,6 +137,13 @@ class DriverRecorder:
         if recording.options.parameters:
             pending.parameters = repr(values)[:LONGEST_PARAMETERS]
 
+    @guarded
+    def forget_reads(self) -> None:
+        """What was read before is not compared with what is read from now on, of another database perhaps."""
+        recording = self.active_recording()
+        if recording is not None:
+            recording.duplicates.add_write(None)
+
     @contextmanager
     def waiting_for_pool(self) -> Iterator[Callable[[object], object]]:
         """Around a pool's way to give a connection out, which is handed to what this gives; without SQLAlchemy."""
@@ -227,10 +234,11 @@ class DriverRecorder:
         # all is the test of psycopg's own pool.
         ping = not text or (self.pool_request.get() is not None and _PING.match(text))
         dialect = cursor.placebench_dialect
-        step = "PING" if ping else statement_facts(text, dialect).step
+        facts = statement_facts(text, dialect)
+        step = "PING" if ping else facts.step
         connection = cursor.connection
         if isinstance(connection, TimedConnection) and not connection.placebench_adopted:
-            pending = self._start_alone(recording, connection, text, step)
+            pending = self._start_alone(recording, connection, text, step, facts.last_step)
         else:
             pending = recording.start_statement(connection, text, step)
         pending.compile_s = 0.0
@@ -241,9 +249,17 @@ class DriverRecorder:
         return pending
 
     def _start_alone(
-        self, recording: ActiveRecording, connection: TimedConnection, text: str, step: str | None
+        self,
+        recording: ActiveRecording,
+        connection: TimedConnection,
+        text: str,
+        step: str | None,
+        last_step: str | None,
     ) -> PendingStatement:
-        """A statement on a connection without SQLAlchemy: the driver or the text itself begins its transaction."""
+        """A statement on a connection without SQLAlchemy: the driver or the text itself begins its transaction.
+
+        last_step: what begins or ends one last in a text of several statements.
+        """
         if recording.options.mode == "plans":
             recording.note("no plans: only with SQLAlchemy does the profiler see when a connection is idle")
         state = recording.connection_state(connection)
@@ -254,9 +270,11 @@ class DriverRecorder:
         if step == "BEGIN":
             self._begin_transaction(recording, state)
             pending.number = state.transaction
-        elif step in ("COMMIT", "ROLLBACK"):
+        elif step in ("COMMIT", "ROLLBACK") or last_step in ("COMMIT", "ROLLBACK"):
             state.transaction = None
-        elif step is None and state.pool_wait_s is not None:
+        elif last_step == "BEGIN":
+            self._begin_transaction(recording, state)
+        if step is None and state.pool_wait_s is not None:
             pending.pool_wait_s, state.pool_wait_s = state.pool_wait_s, 0.0  # once: the next statements get 0
         return pending
 

@@ -40,11 +40,7 @@ class StatisticsCollector:
     def add_measured(self, measured: "_MeasuredStatement") -> None:
         """Count a statement that has ended, which was measured alone."""
         measured.counted = True
-        rows, fetched, failed = measured.row_count, measured.fetched_rows, measured.error is not None
-        if failed:
-            rows = None
-        elif fetched is not None and (rows is None or fetched > rows):
-            rows = fetched
+        rows, failed = measured.rows(), measured.error is not None
         try:
             key = hash(measured.sql)
             if os.getpid() != self._pid:

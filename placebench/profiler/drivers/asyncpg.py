@@ -25,6 +25,7 @@ from placebench.profiler.drivers.base import (
     TimedConnection,
     TimedCursor,
     count_sets,
+    has_no_sets,
     time_adapter,
 )
 from placebench.profiler.model.fingerprint import statement_kind
@@ -35,6 +36,8 @@ _RESET = re.compile(
     r"\s*(?:select pg_advisory_unlock_all\(\);\s*)?(?:close all;\s*)?(?:unlisten \*;\s*)?reset all;\s*\Z",
     re.IGNORECASE,
 )
+_MOVE = re.compile(r"MOVE FORWARD \d+ (__asyncpg_portal_\w+)\Z")
+"""What `Cursor.forward` sends."""
 _RETURNS = re.compile(r"\breturning\b", re.IGNORECASE)
 _MOST_KEPT = 100
 _PREPARE = "PREPARE STATEMENT"
@@ -224,6 +227,9 @@ class _TimedProtocol(TimedConnection):
         if _RESET.match(query):
             with TimedCall(self._recorder.driver_step(self, "RESET"), 1):
                 return await self._protocol.query(query, *args, **kwargs)
+        moved = _MOVE.match(query)
+        if moved is not None:
+            return await self._fetch(moved[1], self._protocol.query, query, *args, **kwargs)
         return await self._timed(self._start(query), self._protocol.query, query, *args, **kwargs)
 
     async def prepare(self, name: Any, query: Any, *args: Any, **kwargs: Any) -> Any:
@@ -233,6 +239,7 @@ class _TimedProtocol(TimedConnection):
             pending.step = _PREPARE
         state = await self._timed(pending, self._protocol.prepare, name, query, *args, **kwargs)
         if pending is not None:
+            pending.counted = True  # by statistics too, only once it is executed
             _remember(self._prepared, query, pending)
         return state
 
@@ -245,6 +252,8 @@ class _TimedProtocol(TimedConnection):
 
     async def bind_execute_many(self, state: Any, args: Any, *rest: Any, **kwargs: Any) -> Any:
         """The execution for each of many parameters, which are sent without waiting."""
+        if has_no_sets(args):  # what was prepared for it is never executed
+            return await self._protocol.bind_execute_many(state, args, *rest, **kwargs)
         pending = self._executed(state.query, UNKNOWN)
         if pending is not None:
             pending.executions = count_sets(args)
@@ -259,13 +268,17 @@ class _TimedProtocol(TimedConnection):
 
     async def execute(self, state: Any, portal_name: str, *rest: Any, **kwargs: Any) -> Any:
         """The next rows of a cursor."""
+        return await self._fetch(portal_name, self._protocol.execute, state, portal_name, *rest, **kwargs)
+
+    async def _fetch(self, portal_name: str, call: Any, *args: Any, **kwargs: Any) -> Any:
+        """Await *call*, which fetches rows of a cursor or leaves them out: a fetch of the cursor's statement."""
         pending = self._portals.get(portal_name)
         if pending is None or pending.recording is not self._recorder.current.get():
-            return await self._protocol.execute(state, portal_name, *rest, **kwargs)
+            return await call(*args, **kwargs)
         pending.enter()
         rows: Any = ()
         try:
-            response = await self._protocol.execute(state, portal_name, *rest, **kwargs)
+            response = await call(*args, **kwargs)
             rows = _rows_of(response) or ()
             return response
         except BaseException as error:
@@ -295,6 +308,7 @@ class _TimedProtocol(TimedConnection):
         if prepared is None or prepared.recording is not self._recorder.current.get():
             return self._start(query, values)
         prepared.step = None
+        prepared.counted = False
         self._recorder.driver_values(prepared, query, values)
         prepared.enter()
         return prepared

@@ -55,6 +55,9 @@ class CallRecorder(Protocol):
     def driver_values(self, pending: PendingStatement, sql: str, values: object) -> None:
         """Compare a statement with those before, by the values that are known only now."""
 
+    def forget_reads(self) -> None:
+        """What was read before is not compared with what is read from now on, of another database perhaps."""
+
     def driver_step(self, connection: "TimedConnection", step: str) -> PendingStatement | None:
         """A new statement for a COMMIT, ROLLBACK or PING; None if nothing is being recorded."""
 
@@ -124,14 +127,14 @@ def timed_class(mixin: type, base: Any, recorder: CallRecorder) -> Any:
     base = vars(base).get("placebench_driver_class", base)  # one that is timed by another mixin
     key = (mixin, base)
     if key not in recorder.timed_classes:
-        name = f"Timed{base.__name__.capitalize()}"
+        name = f"Timed{base.__name__[:1].upper()}{base.__name__[1:]}"
         body: dict[str, Any] = {"placebench_recorder": recorder, "placebench_driver_class": base}
         # What super() would look up anew in each call, which takes as long as a short call itself.
         body |= {f"placebench_{call}": getattr(base, call) for call in _OFTEN_CALLED if hasattr(base, call)}
-        for name in ("__next__", "__anext__"):  # only of a cursor that is an iterator without the profiler too
-            timed = getattr(mixin, f"placebench_timed{name}", None)
-            if timed is not None and hasattr(base, name):
-                body |= {name: timed, f"placebench{name}": getattr(base, name)}
+        for step in ("__next__", "__anext__"):  # only of a cursor that is an iterator without the profiler too
+            timed = getattr(mixin, f"placebench_timed{step}", None)
+            if timed is not None and hasattr(base, step):
+                body |= {step: timed, f"placebench{step}": getattr(base, step)}
         if base.__dictoffset__ or "__slots__" in vars(mixin):
             body["__slots__"] = ()  # the same layout: an object's class can be replaced by the timed one
         recorder.timed_classes[key] = type(name, (mixin, base), body)
@@ -185,7 +188,10 @@ class TimedCursor:
             pending.leave_execute(trips, self.rowcount)
 
     def executemany(self, sql: Any, parameters: Any, *args: Any, **kwargs: Any) -> Any:
-        """The driver's executemany, timed."""
+        """The driver's executemany, timed; without a set of parameters it sends no statement."""
+        if has_no_sets(parameters):
+            self.placebench_pending = None
+            return super().executemany(sql, parameters, *args, **kwargs)  # type: ignore[misc]
         trips = self.trips_of_executemany(parameters)
         sets = count_sets(parameters)
         return self._run(super().executemany, sql, (parameters, *args), kwargs, trips, sets)  # type: ignore[misc]
@@ -281,6 +287,11 @@ class TimedCursor:
         """What the driver sent last, values included; None if it does not tell."""
         return None
 
+    def rewind(self, rows: int) -> None:
+        """Rows that were fetched are fetched again, after a scroll backwards: a statement returns each of them once."""
+        if self.placebench_pending is not None and self.placebench_pending.fetched_rows is not None:
+            self.placebench_pending.fetched_rows -= max(0, rows)
+
     def timing_fetch(self) -> TimedFetch:
         """Around a fetch that is not written out."""
         return TimedFetch(self.placebench_pending, self.trips_of_fetch)
@@ -374,6 +385,11 @@ class NetworkCursor(TimedCursor):
 def count_sets(parameters: Any) -> int:
     """How many sets of parameters an executemany gets; 0 of an iterator, which cannot be counted."""
     return len(parameters) if hasattr(parameters, "__len__") else 0
+
+
+def has_no_sets(parameters: Any) -> bool:
+    """Whether an executemany gets no set of parameters; what an iterator has is not known."""
+    return hasattr(parameters, "__len__") and len(parameters) == 0
 
 
 def _sized(rows: Any) -> Sequence[Any]:

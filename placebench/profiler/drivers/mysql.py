@@ -16,6 +16,7 @@ from placebench.profiler.drivers.base import (
     TimedConnection,
     TimedCursor,
     count_sets,
+    has_no_sets,
     timed_class,
 )
 
@@ -44,7 +45,11 @@ def _timed_connection_class(base: type, recorder: CallRecorder) -> type:
         return base
     key = (_MySqlConnection, base)
     if key not in recorder.timed_classes:
-        body = {name: vars(_MySqlConnection)[name] for name in ("commit", "cursor", "rollback")}
+        body = {
+            name: vars(_MySqlConnection)[name]
+            for name in ("begin", "commit", "cursor", "rollback", "select_db")
+            if hasattr(base, name)
+        }
         body |= {"placebench_recorder": recorder, "placebench_base": base}
         recorder.timed_classes[key] = type("TimedConnection", (base, _MySqlConnection), body)
     return recorder.timed_classes[key]
@@ -71,6 +76,7 @@ class _MySqlCursor(TimedCursor):
     placebench_dialect = "mysql"
     _executed: bytes | str | None = None
     placebench_executes: int | None = None
+    rownumber: int
     placebench_fetches_all = False
 
     def sent(self) -> bytes | str | None:
@@ -86,6 +92,9 @@ class _MySqlCursor(TimedCursor):
 
     def executemany(self, sql: Any, parameters: Any, *args: Any, **kwargs: Any) -> Any:
         """The driver's executemany, timed: a round trip for each long INSERT, or for each set of parameters."""
+        if has_no_sets(parameters):
+            self.placebench_pending = None
+            return super(TimedCursor, self).executemany(sql, parameters, *args, **kwargs)  # type: ignore[misc]
         call = self.timing(sql, 0, parameters, executions=count_sets(parameters))
         self.placebench_executes = 0
         with call:
@@ -95,6 +104,20 @@ class _MySqlCursor(TimedCursor):
                 call.trips, self.placebench_executes = self.placebench_executes, None
                 if self.placebench_pending is not None:
                     self.placebench_pending.set_row_count(self.rowcount)
+
+    def callproc(self, name: str, args: Any = ()) -> Any:
+        """The driver's call of a procedure, timed: it sets a variable of the session for each argument before."""
+        with self.timing(f"call {name}(…)", 2 if args else 1, args):
+            result = super().callproc(name, args)  # type: ignore[misc]
+        if self.placebench_pending is not None:
+            self.placebench_pending.set_row_count(self.rowcount)
+        return result
+
+    def scroll(self, *args: Any, **kwargs: Any) -> None:
+        """The driver's scroll, among the rows that have come."""
+        before = self.rownumber
+        super().scroll(*args, **kwargs)  # type: ignore[misc]
+        self.rewind(before - self.rownumber)
 
     def fetchone(self) -> Any:
         """The driver's fetchone, timed unless it is a part of a fetchall."""
@@ -130,6 +153,10 @@ class _MySqlConnection(TimedConnection):
     __slots__ = ()
     placebench_base: ClassVar[Any]
 
+    def begin(self) -> None:
+        """The driver's begin, timed."""
+        self.placebench_step("BEGIN", functools.partial(self.placebench_base.begin, self))
+
     def commit(self) -> None:
         """The driver's commit, timed."""
         self.placebench_step("COMMIT", functools.partial(self.placebench_base.commit, self))
@@ -137,6 +164,11 @@ class _MySqlConnection(TimedConnection):
     def rollback(self) -> None:
         """The driver's rollback, timed."""
         self.placebench_step("ROLLBACK", functools.partial(self.placebench_base.rollback, self))
+
+    def select_db(self, name: str) -> None:
+        """The driver's select_db: the tables of the same names are others from now on."""
+        self.placebench_recorder.forget_reads()
+        self.placebench_base.select_db(self, name)
 
     def cursor(self, *args: Any, **kwargs: Any) -> Any:
         """A timed cursor, of the class that the caller chose."""

@@ -72,6 +72,7 @@ class _Psycopg2Cursor(TimedCursor):
 
     connection: Any
     query: bytes | None
+    rownumber: int
 
     def sent(self) -> bytes | None:
         """The text with its values."""
@@ -96,6 +97,12 @@ class _Psycopg2Cursor(TimedCursor):
         with self.timing(f"select * from {name}(…)", self.trips_of_execute(), *args):
             return super().callproc(name, *args)  # type: ignore[misc]
 
+    def scroll(self, *args: Any, **kwargs: Any) -> None:
+        """psycopg2's scroll, among the rows that have come."""
+        before = self.rownumber
+        super().scroll(*args, **kwargs)  # type: ignore[misc]
+        self.rewind(before - self.rownumber)
+
     def trips_of_execute(self) -> int:
         connection = self.connection
         return 2 if connection.status == _READY and not connection.autocommit else 1
@@ -117,6 +124,14 @@ class _Psycopg2NamedCursor(_Psycopg2Cursor, NetworkCursor):
     def is_server_side(self) -> bool:
         """Whether it has a name."""
         return self.name is not None
+
+    def scroll(self, *args: Any, **kwargs: Any) -> None:
+        """psycopg2's scroll, which is a MOVE on a server."""
+        if self.is_server_side():
+            with self.timing_fetch():
+                super(_Psycopg2Cursor, self).scroll(*args, **kwargs)  # type: ignore[misc]
+        else:
+            super().scroll(*args, **kwargs)
 
     def trips_of_fetch(self) -> int:
         """One of each, on a server."""

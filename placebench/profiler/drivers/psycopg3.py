@@ -27,6 +27,7 @@ from placebench.profiler.drivers.base import (
     TimedConnection,
     TimedCursor,
     count_sets,
+    has_no_sets,
     timed_class,
 )
 
@@ -43,6 +44,7 @@ class _PsycopgCursor(NetworkCursor):
     connection: Any
     name: str
     itersize: int
+    rownumber: int | None
     _convert_query: Callable[..., Any]
     _iter_rows: list[Any] | None
     _page_pos: int
@@ -133,11 +135,22 @@ class _PsycopgCursor(NetworkCursor):
         rows = super().stream(query, *args, **kwargs)  # type: ignore[misc]
         with self.timing(query, self.trips_of_execute(), *args):
             first = next(rows, _END)
-        if first is _END:
-            return
         pending = self.placebench_pending
+        if first is _END:
+            _note_no_rows(pending)
+            return
         rows = itertools.chain((first,), rows)
         yield from rows if pending is None else self._timed_rows(rows, pending)
+
+    def scroll(self, *args: Any, **kwargs: Any) -> Any:
+        """The driver's scroll: a MOVE on a server, or among the rows that have come."""
+        if self.is_server_side():
+            with self.timing_fetch():
+                return super().scroll(*args, **kwargs)  # type: ignore[misc]
+        before = self.rownumber or 0
+        super().scroll(*args, **kwargs)  # type: ignore[misc]
+        self.rewind(before - (self.rownumber or 0))
+        return None
 
     def trips_of_row(self, count: int) -> int:
         """A server-side cursor asks for a page, which psycopg 3.3 keeps, when it has none or a full one is read."""
@@ -179,7 +192,10 @@ class _PsycopgAsyncCursor(_PsycopgCursor):
             self._count_rows()
 
     async def executemany(self, sql: Any, parameters: Any, *args: Any, **kwargs: Any) -> Any:
-        """The driver's executemany, timed."""
+        """The driver's executemany, timed; without a set of parameters it sends no statement."""
+        if has_no_sets(parameters):
+            self.placebench_pending = None
+            return await super(TimedCursor, self).executemany(sql, parameters, *args, **kwargs)  # type: ignore[misc]
         with self.timing(sql, self.trips_of_executemany(parameters), parameters, executions=count_sets(parameters)):
             result = await super(TimedCursor, self).executemany(sql, parameters, *args, **kwargs)  # type: ignore[misc]
         self._count_rows()
@@ -200,6 +216,16 @@ class _PsycopgAsyncCursor(_PsycopgCursor):
         with self.timing_fetch() as fetch:
             return fetch.rows(await super(TimedCursor, self).fetchall())  # type: ignore[misc]
 
+    async def scroll(self, *args: Any, **kwargs: Any) -> None:
+        """The driver's scroll: a MOVE on a server, or among the rows that have come."""
+        if self.is_server_side():
+            with self.timing_fetch():
+                await super(_PsycopgCursor, self).scroll(*args, **kwargs)  # type: ignore[misc]
+            return
+        before = self.rownumber or 0
+        await super(_PsycopgCursor, self).scroll(*args, **kwargs)  # type: ignore[misc]
+        self.rewind(before - (self.rownumber or 0))
+
     def __aiter__(self) -> AsyncIterator[Any]:
         rows: AsyncIterator[Any] = super(TimedCursor, self).__aiter__()  # type: ignore[misc]
         return rows if hasattr(self, "__anext__") else self._timed_async_rows(rows)
@@ -214,6 +240,7 @@ class _PsycopgAsyncCursor(_PsycopgCursor):
         with self.timing(query, self.trips_of_execute(), *args):
             first = await anext(rows, _END)
         if first is _END:
+            _note_no_rows(self.placebench_pending)
             return
         if self.placebench_pending is not None:
             self.placebench_pending.fetched_rows = self.placebench_pending.iterated = 1
@@ -479,6 +506,12 @@ def _time_direct_cursors() -> None:
 
     if "__new__" not in vars(BaseCursor):
         BaseCursor.__new__ = new
+
+
+def _note_no_rows(pending: PendingStatement | None) -> None:
+    """A stream has ended before its first row."""
+    if pending is not None:
+        pending.fetched_rows = 0
 
 
 def _offer(feed: PlanFeed, message: str | None) -> None:

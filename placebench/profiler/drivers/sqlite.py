@@ -13,6 +13,7 @@ from placebench.profiler.model.fingerprint import statement_facts
 
 _FACTORY = 4  # its position among the arguments of connect, after the database
 _DJANGO_QUOTES = "_quote_params_for_last_executed_query"
+_LEGACY = -1  # sqlite3.LEGACY_TRANSACTION_CONTROL, since Python 3.12
 _WRITES = frozenset({"insert", "update", "delete", "replace"})
 
 
@@ -53,6 +54,7 @@ def time_sqlite(recorder: CallRecorder, arguments: MutableMapping[str, Any]) -> 
 class _SqliteCursor(TimedCursor):
     """sqlite3's cursor, which runs scripts too."""
 
+    connection: Any
     description: Any
 
     placebench_dialect = "sqlite"
@@ -81,8 +83,15 @@ class _SqliteCursor(TimedCursor):
         return call(sql, *args, **kwargs)
 
     def executescript(self, sql: str) -> Any:
-        """sqlite3's executescript, timed as one statement."""
-        return self._run(super().executescript, sql, (), {}, None)  # type: ignore[misc]
+        """sqlite3's executescript, timed as one statement; it ends an open transaction first, and begins none."""
+        connection = self.connection
+        if connection.in_transaction and getattr(connection, "autocommit", _LEGACY) == _LEGACY:
+            connection.placebench_step("COMMIT", lambda: None)  # its time is in that of the script
+        connection.placebench_runs_script = True
+        try:
+            return self._run(super().executescript, sql, (), {}, None)  # type: ignore[misc]
+        finally:
+            connection.placebench_runs_script = False
 
 
 class _SqliteConnection(DriverConnection[Any]):
@@ -93,6 +102,7 @@ class _SqliteConnection(DriverConnection[Any]):
     placebench_cursor: Callable[..., Any]
     placebench_cursor_class: ClassVar[type]
     placebench_file: str | None = None
+    placebench_runs_script = False
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -104,6 +114,8 @@ class _SqliteConnection(DriverConnection[Any]):
 
     def begins(self, sql: str) -> bool:
         """Whether the statement runs in a transaction: sqlite3 begins one before a write, unless told not to."""
+        if self.placebench_runs_script:
+            return False
         return self.in_transaction or (
             self.isolation_level is not None and statement_facts(sql, "sqlite").first_word in _WRITES
         )

@@ -26,7 +26,8 @@ class StatementFacts(NamedTuple):
 
     fingerprint: sixteen hexadecimal digits, the same for texts that differ only in values, comments, case or the length
         of lists of constants.
-    step: the kind of transaction step (SAVEPOINT, COMMIT …) that it is; None of a statement.
+    step: the kind of transaction step (SAVEPOINT, COMMIT …) that it is; None of a statement, or of several in one text.
+    last_step: BEGIN, COMMIT or ROLLBACK, whichever comes last in a text of several statements; None without any.
     kind: what it does: "read", "insert", "update", "delete", "merge", "setting", or "other" (DDL, CALL, COPY …).
     first_word: in lower case, behind comments and brackets; empty if there is none.
     table: the table, without its schema, that a write changes; None if it is not known or not the only one. Empty of a
@@ -37,6 +38,7 @@ class StatementFacts(NamedTuple):
 
     fingerprint: str
     step: str | None
+    last_step: str | None
     kind: str
     first_word: str
     table: str | None
@@ -68,9 +70,16 @@ def _read_statement(sql: str, dialect: str | None) -> StatementFacts:
     word = tokens[first] if tokens and tokens[first][0].isalpha() else ""
     kind, table = _effect(tokens, first, word)
     volatile, unknown = _volatile_part(tokens) if kind == "read" else (None, None)
+    steps: list[str | None] = []
+    if ";" in tokens:
+        blocks = ("end",) if word in _DEFINITIONS else ()  # of a trigger's or a procedure's
+        begins = [at for at in _beginnings(tokens, first) if tokens[at] not in blocks]
+        steps = [_transaction_step(tokens[at : at + 4]) for at in begins]
+    is_alone = len(steps) <= 1 and word in _STEPS
     return StatementFacts(
         fingerprint=blake2b(" ".join(tokens).encode(errors="surrogatepass"), digest_size=8).hexdigest(),
-        step=_transaction_step(tokens[first : first + 4]) if word in _STEPS else None,
+        step=_transaction_step(tokens[first : first + 4]) if is_alone else None,
+        last_step=None if is_alone else next((step for step in reversed(steps) if step in _ENDS_AND_BEGINS), None),
         kind=kind,
         first_word=word,
         table=table,
@@ -216,6 +225,7 @@ _STEPS = {
     "savepoint": "SAVEPOINT",
     "start": "BEGIN",
 }
+_ENDS_AND_BEGINS = frozenset({"BEGIN", "COMMIT", "ROLLBACK"})
 # Of these first words only some second ones, or none, make a transaction step: BEGIN and END are of blocks, too.
 _SECOND_WORDS = {
     "begin": frozenset(
@@ -234,8 +244,10 @@ def transaction_step(sql: str, dialect: str | None = None) -> str | None:
 
 
 def _transaction_step(words: Sequence[str]) -> str | None:
-    """The kind of the step that begins with these words, the first of which is that of one."""
+    """The kind of the step that begins with these words; None of another statement."""
     first, *others = words
+    if first not in _STEPS:
+        return None
     second = others[0] if others else ";"
     if second not in _SECOND_WORDS.get(first, (second,)):
         return None
@@ -349,13 +361,23 @@ _VOLATILE_PREFIXES = """
 """
 _VOLATILE_RELATIONS = (
     "performance_schema",
+    "pg_cursors",
     "pg_locks",
-    "pg_prepared_xacts",
+    "pg_prepared_",
     "pg_replication_",
     "pg_stat",
     "processlist",
 )
 _VOLATILE_PAIRS = frozenset({("skip", "locked"), (".", "nextval"), ("next", "value")})
+# What SHOW and PRAGMA tell of the server or the session, and not of its settings.
+_VOLATILE_SHOWS = frozenset({"count", "errors", "events", "processlist", "profile", "profiles", "status", "warnings"})
+_VOLATILE_PRAGMAS = frozenset(
+    {"data_version", "freelist_count", "incremental_vacuum", "optimize", "page_count", "wal_checkpoint"}
+)
+_VOLATILE_VARIABLES = frozenset(
+    {"error_count", "identity", "in_transaction", "last_insert_id", "rowcount", "warning_count"}
+)
+_TIMES = frozenset({"current_time", "current_timestamp", "localtime", "localtimestamp"})
 # What else a bracket may follow: functions of nothing but their arguments, types and keywords.
 _STABLE_FUNCTIONS = """
     abs array_agg array_append array_cat array_length array_position array_remove array_to_string avg bigint
@@ -366,11 +388,11 @@ _STABLE_FUNCTIONS = """
     isnull json json_agg json_array json_array_length json_build_array json_build_object json_each json_extract
     json_group_array json_group_object json_object json_object_agg json_set json_value jsonb jsonb_agg
     jsonb_array_elements jsonb_array_length jsonb_build_array jsonb_build_object jsonb_each jsonb_extract_path
-    jsonb_extract_path_text jsonb_object_agg jsonb_set julianday lag last_value lead least length listagg ln log
+    jsonb_extract_path_text jsonb_object_agg jsonb_set lag last_value lead least length listagg ln log
     lower lpad ltrim make_date max md5 median min mod mode month nchar nth_value ntile nullif numeric nvarchar
     nvl octet_length overlay percent_rank percentile_cont percentile_disc plainto_tsquery position power printf
     quote rank regexp_match regexp_matches regexp_replace repeat replace reverse round row_number row_to_json
-    rpad rtrim sign split_part sqrt starts_with stddev stddev_pop stddev_samp strftime string_agg strpos substr
+    rpad rtrim sign split_part sqrt starts_with stddev stddev_pop stddev_samp string_agg strpos substr
     substring sum time timestamp timestamptz to_char to_date to_json to_jsonb to_number to_timestamp to_tsquery
     to_tsvector total translate trim trunc truncate ts_rank typeof unnest upper var_pop var_samp varbinary
     varbit varchar variance varying websearch_to_tsquery year
@@ -390,6 +412,9 @@ _not_volatile = frozenset(_STABLE_FUNCTIONS.split() + _KEYWORDS.split())
 def _volatile_part(tokens: Sequence[str]) -> tuple[str | None, str | None]:
     """The first part because of which a read may find something else each time, and a function that is not known."""
     unknown = None
+    word, named = tokens[0], _VOLATILE_SHOWS if tokens[0] == "show" else _VOLATILE_PRAGMAS
+    if word in ("show", "pragma"):
+        return next((f"{word} {token}" for token in tokens if token in named), None), None
     tokens = [token[1:-1].lower() if token[0] in '"`[' and len(token) > 2 else token for token in tokens]
     for at, token in enumerate(tokens):
         if token == "(":  # a view such as pg_stat_activity has none behind it
@@ -400,6 +425,10 @@ def _volatile_part(tokens: Sequence[str]) -> tuple[str | None, str | None]:
                 unknown = unknown or f"{function}()"
         elif token.startswith(_VOLATILE_RELATIONS) or token == "readpast":
             return token, None
+        elif token in _VOLATILE_VARIABLES and "@" in tokens[max(0, at - 3) : at]:
+            return f"@@{token}", None
+        elif token in _TIMES:
+            unknown = unknown or token
         elif (tokens[at - 1], token) in _VOLATILE_PAIRS:
             return f"{tokens[at - 1]} {token}".strip(". "), None
     return None, unknown

@@ -145,6 +145,8 @@ def test_no_string_literal_survives(secret: str) -> None:
         ("begin;", "BEGIN"),
         ("begin pkg.refresh(1); end;", None),
         ("end loop", None),
+        ("begin; select 1; commit", None),
+        ("commit;; -- done", "COMMIT"),
         ("start slave", None),
         ("/* commit */ select 1", None),
         ("select 1", None),
@@ -320,6 +322,8 @@ def test_a_summary_is_cut_between_words() -> None:
         ("select random, nextval from t", None, None),
         ("select a::varchar(10), cast(b as numeric(1, 2)), row_number() over (order by a) from t", None, None),
         ("insert into t values (nextval('s'))", None, None),
+        ("select a from t where due < current_timestamp", None, "current_timestamp"),
+        ("show server_version", None, None),
     ],
 )
 def test_functions_whose_result_changes_are_known(sql: str, volatile: str | None, unknown: str | None) -> None:
@@ -327,3 +331,40 @@ def test_functions_whose_result_changes_are_known(sql: str, volatile: str | None
     facts = statement_facts(sql, "postgresql")
 
     assert (facts.volatile, facts.unknown_function) == (volatile, unknown)
+
+
+@pytest.mark.parametrize(
+    ("sql", "volatile"),
+    [
+        ("show global status like 'Threads%'", "show status"),
+        ("show full processlist", "show processlist"),
+        ("show count(*) warnings", "show count"),
+        ("show tables", None),
+        ("select @@warning_count", "@@warning_count"),
+        ("select @@session.in_transaction", "@@in_transaction"),
+        ("select @@sql_mode, t.identity from t", None),
+        ("pragma main.data_version", "pragma data_version"),
+        ("pragma table_info('status')", None),
+    ],
+)
+def test_what_the_server_tells_of_itself_changes(sql: str, volatile: str | None) -> None:
+    """SHOW, system variables and PRAGMA: the state of the server or the session, but not its settings."""
+    assert statement_facts(sql, "sqlite" if sql.startswith("pragma") else "mysql").volatile == volatile
+
+
+@pytest.mark.parametrize(
+    ("sql", "step"),
+    [
+        ("begin; insert into t values (1); commit", "COMMIT"),
+        ("commit; begin; select 1", "BEGIN"),
+        ("insert into t values (1); rollback to a; select 1", None),
+        ("rollback; select 1", "ROLLBACK"),
+        ("select 1; select 2", None),
+        ("create trigger a after insert on t begin select 1; end", None),
+        ("create table t (a int); commit", "COMMIT"),
+        ("commit", None),
+    ],
+)
+def test_several_statements_have_a_last_step(sql: str, step: str | None) -> None:
+    """The last of them that begins or ends a transaction; the END of a block does not."""
+    assert statement_facts(sql).last_step == step

@@ -1,0 +1,387 @@
+"""Calls of drivers that are more, or less, than one statement: as their servers see them."""
+
+import asyncio
+import sqlite3
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import aiosqlite
+import asyncpg
+import psycopg
+import psycopg2
+import pymysql
+import pytest
+from sqlalchemy.engine import make_url
+
+from placebench.profiler import Recording, SqlProfiler
+from placebench.runtime.mariadb import MariaDbServer
+
+NINE = "select * from generate_series(1, 9)"
+
+
+@pytest.fixture
+def profiler() -> Iterator[SqlProfiler]:
+    """A profiler of all drivers."""
+    made = SqlProfiler.for_drivers()
+    yield made
+    made.remove()
+
+
+@pytest.fixture
+def url(database_url: str) -> str:
+    """The address as the drivers take it."""
+    return make_url(database_url).set(drivername="postgresql").render_as_string(hide_password=False)
+
+
+@pytest.fixture
+def mysql(profiler: SqlProfiler, mariadb: MariaDbServer) -> Iterator[Any]:
+    """A connection of PyMySQL to a new database with an empty table."""
+    address = make_url(mariadb.database(f"calls_{time.monotonic_ns()}"))
+    place = {"host": address.host, "port": address.port, "user": address.username, "password": address.password}
+    with closing(pymysql.connect(database=address.database, autocommit=True, **place)) as connection:
+        connection.cursor().execute("create table item (id int)")
+        yield connection
+
+
+def rows(recording: Recording) -> list[int | None]:
+    """Those of each statement."""
+    return [statement.row_count for statement in recording.statements]
+
+
+def steps(recording: Recording) -> list[tuple[str, int | None]]:
+    """The transaction steps, each with the number of its transaction."""
+    return [(step.kind, step.number) for step in recording.transactions if step.kind != "CONNECT"]
+
+
+def by_psycopg2(url: str) -> None:
+    with closing(psycopg2.connect(url)) as connection, connection.cursor() as cursor:
+        cursor.executemany("insert into item values (%s)", [])
+
+
+def by_psycopg(url: str) -> None:
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.cursor().executemany("insert into item values (%s)", [])
+
+
+def by_awaited_psycopg(url: str) -> None:
+    async def work() -> None:
+        connection = await psycopg.AsyncConnection.connect(url, autocommit=True)
+        await connection.cursor().executemany("insert into item values (%s)", ())
+        await connection.close()
+
+    asyncio.run(work())
+
+
+def by_asyncpg(url: str) -> None:
+    async def work() -> None:
+        connection = await asyncpg.connect(url)
+        await connection.execute("create temporary table item (id int)")
+        await connection.executemany("insert into item values ($1)", [])
+        await connection.close()
+
+    asyncio.run(work())
+
+
+def by_sqlite(_url: str) -> None:
+    with closing(sqlite3.connect(":memory:")) as connection:
+        connection.execute("create table item (id)")
+        connection.executemany("insert into item values (?)", [])
+
+
+def by_aiosqlite(_url: str) -> None:
+    async def work() -> None:
+        async with aiosqlite.connect(":memory:") as connection:
+            await connection.execute("create table item (id)")
+            await connection.executemany("insert into item values (?)", [])
+
+    asyncio.run(work())
+
+
+@pytest.mark.parametrize("work", [by_psycopg2, by_psycopg, by_awaited_psycopg, by_asyncpg, by_sqlite, by_aiosqlite])
+def test_an_executemany_of_nothing_is_no_statement(
+    profiler: SqlProfiler, url: str, work: Callable[[str], None]
+) -> None:
+    """The server gets none, whatever was prepared for it."""
+    with profiler.record("nothing") as recording:
+        work(url)
+
+    assert [each.sql for each in recording.statements if each.sql.startswith("insert")] == []
+    assert recording.failed_hooks == ()
+
+
+def test_an_executemany_of_nothing_has_no_rows_of_the_statement_before(profiler: SqlProfiler, mysql: Any) -> None:
+    """PyMySQL leaves the count of the statement before in its cursor."""
+    cursor = mysql.cursor()
+
+    with profiler.record("nothing") as recording:
+        cursor.execute("insert into item values (1), (2)")
+        cursor.executemany("insert into item values (%s)", [])
+
+    assert rows(recording) == [2]
+
+
+def test_rows_that_are_fetched_again_are_returned_once(profiler: SqlProfiler, url: str, mysql: Any) -> None:
+    """Nine rows, fetched, and some of them again after a scroll backwards; a scroll forwards leaves some out."""
+    with closing(psycopg2.connect(url)) as one, psycopg.connect(url) as other, profiler.record("s") as recording:
+        for cursor in (one.cursor(), other.cursor()):
+            cursor.execute(NINE)
+            cursor.fetchall()
+            cursor.scroll(2, "absolute")
+            cursor.fetchmany(5)
+            cursor.scroll(-5)
+            assert len(cursor.fetchall()) == 7
+            cursor.scroll(0, mode="absolute")
+            cursor.scroll(8)
+            assert cursor.fetchone() == (9,)
+        cursor = mysql.cursor()
+        cursor.execute("select 1 union select 2 union select 3")
+        cursor.fetchall()
+        cursor.scroll(0, mode="absolute")
+        assert len(cursor.fetchall()) == 3
+
+    assert rows(recording) == [9, 9, 3]
+    assert recording.failed_hooks == ()
+
+
+def test_rows_that_are_awaited_again_are_returned_once(profiler: SqlProfiler, url: str) -> None:
+    """Nine rows, of which five are fetched twice."""
+
+    async def work() -> None:
+        connection = await psycopg.AsyncConnection.connect(url)
+        cursor = await connection.execute(NINE)
+        await cursor.fetchall()
+        await cursor.scroll(4, "absolute")
+        assert len(await cursor.fetchall()) == 5
+        await connection.close()
+
+    with profiler.record("s") as recording:
+        asyncio.run(work())
+
+    assert rows(recording) == [9]
+
+
+def test_a_scroll_of_a_server_side_cursor_is_a_round_trip(profiler: SqlProfiler, url: str) -> None:
+    """BEGIN, DECLARE, two fetches, a MOVE and CLOSE; psycopg 3 has the cursor described too."""
+    trips = []
+    with closing(psycopg2.connect(url)) as one, closing(psycopg.connect(url)) as other:
+        for cursor in (one.cursor("s", scrollable=True), other.cursor("s", scrollable=True)):
+            with profiler.record("s") as recording:
+                cursor.execute(NINE)
+                cursor.fetchmany(2)
+                cursor.scroll(3)
+                assert cursor.fetchone() == (6,)
+                cursor.close()
+            trips += [(each.round_trips, each.row_count) for each in recording.statements]
+
+    assert trips == [(6, 3), (7, 3)]
+
+
+def test_an_awaited_scroll_of_a_server_side_cursor_is_a_round_trip(profiler: SqlProfiler, url: str) -> None:
+    """As many as without await."""
+
+    async def work() -> None:
+        connection = await psycopg.AsyncConnection.connect(url)
+        cursor = connection.cursor("s", scrollable=True)
+        await cursor.execute(NINE)
+        await cursor.fetchmany(2)
+        await cursor.scroll(3)
+        assert await cursor.fetchone() == (6,)
+        await cursor.close()
+        await connection.close()
+
+    with profiler.record("s") as recording:
+        asyncio.run(work())
+
+    assert [(each.round_trips, each.row_count) for each in recording.statements] == [(7, 3)]
+
+
+def test_a_stream_without_rows_has_none(profiler: SqlProfiler, url: str) -> None:
+    """It is 0, and not what nobody knows."""
+
+    async def work() -> None:
+        connection = await psycopg.AsyncConnection.connect(url)
+        assert [row async for row in connection.cursor().stream("select 1 where false")] == []
+        await connection.close()
+
+    with profiler.record("stream") as recording:
+        with psycopg.connect(url) as connection:
+            assert list(connection.cursor().stream("select 1 where false")) == []
+        asyncio.run(work())
+
+    assert rows(recording) == [0, 0]
+
+
+def test_procedures_of_mysql(profiler: SqlProfiler, mysql: Any) -> None:
+    """One result of one row and another of two; one that changes nothing and returns nothing."""
+    cursor = mysql.cursor()
+    cursor.execute("create procedure sums(in a int) begin select a; select a + 1 union select 7; end")
+    cursor.execute("create procedure nothing() begin end")
+    cursor.execute("create procedure fill() begin insert into item values (1), (2), (3); end")
+
+    with profiler.record("procedures") as recording:
+        cursor.callproc("sums", (3,))
+        found = [cursor.fetchall()]
+        cursor.nextset()
+        found.append(cursor.fetchall())
+        cursor.callproc("nothing")
+        cursor.callproc("fill")
+
+    assert found == [((3,),), ((4,), (7,))]
+    assert [(each.sql, each.row_count, each.round_trips) for each in recording.statements] == [
+        ("call sums(…)", 3, 2),
+        ("call nothing(…)", 0, 1),
+        ("call fill(…)", 3, 1),
+    ]
+
+
+def test_transactions_of_mysql_that_are_begun_by_hand(profiler: SqlProfiler, mysql: Any) -> None:
+    """The BEGIN is a step of the transaction, which has a number."""
+    with profiler.record("begin") as recording:
+        mysql.begin()
+        mysql.cursor().execute("insert into item values (1)")
+        mysql.commit()
+
+    assert steps(recording) == [("BEGIN", 1), ("COMMIT", 1)]
+    assert [statement.transaction for statement in recording.statements] == [1]
+
+
+def test_another_database_of_mysql_has_other_rows(profiler: SqlProfiler, mysql: Any, mariadb: MariaDbServer) -> None:
+    """A connection that changes its database reads another table by the same name."""
+    other = make_url(mariadb.database(f"other_{time.monotonic_ns()}")).database
+    cursor = mysql.cursor()
+    cursor.execute(f"create table {other}.item (id int)")
+
+    with profiler.record("two databases") as recording:
+        cursor.execute("select * from item")
+        mysql.select_db(other)
+        cursor.execute("select * from item")
+        cursor.execute("select * from item")
+
+    assert [statement.repeated for statement in recording.statements] == [False, False, True]
+
+
+def test_another_user_or_search_path_has_other_rows(profiler: SqlProfiler, url: str) -> None:
+    """Two schemas by the options of their connections, with each driver; the second read in one schema is repeated."""
+    settings = ("-csearch_path=one", "-csearch_path=two")
+    read = "select count(*) from pg_class"
+
+    async def work() -> None:
+        for path in ("one", "two"):
+            connection = await asyncpg.connect(url, server_settings={"search_path": path})
+            await connection.fetch(read)
+            await connection.close()
+
+    with profiler.record("psycopg2") as first:
+        for options in (*settings, settings[0]):
+            with closing(psycopg2.connect(url, options=options)) as connection, connection.cursor() as cursor:
+                cursor.execute(read)
+    with profiler.record("psycopg") as second:
+        for options in (*settings, settings[0]):
+            with psycopg.connect(url, options=options) as connection:
+                connection.execute(read)
+    with profiler.record("asyncpg") as third:
+        asyncio.run(work())
+
+    assert [[each.repeated for each in found.statements] for found in (first, second, third)] == [
+        [False, False, True],
+        [False, False, True],
+        [False, False],
+    ]
+
+
+def test_a_text_of_several_statements_is_no_transaction_step(profiler: SqlProfiler, url: str) -> None:
+    """Not even if it begins with BEGIN or COMMIT; the last such word tells whether a transaction is open behind it."""
+    with psycopg.connect(url, autocommit=True) as connection, profiler.record("several") as recording:
+        connection.execute("create table item (id int)")
+        connection.execute("begin; insert into item values (1); commit")
+        connection.execute("begin; insert into item values (2), (3)")
+        connection.execute("select 1")
+        connection.execute("commit; select 2")
+        connection.execute("select 3")
+
+    numbers = [statement.transaction for statement in recording.statements]
+    assert rows(recording)[1:] == [1, 2, 1, 1, 1]
+    assert numbers == [None, None, None, 1, 1, None]
+    assert steps(recording) == []
+    assert not any("still open" in note for note in recording.notes)
+
+
+def test_what_follows_the_commit_in_a_text_is_another_transaction(profiler: SqlProfiler, url: str) -> None:
+    """What the application does before its next statement is no idle time of the one that has ended."""
+    with closing(psycopg2.connect(url)) as connection, connection.cursor() as cursor, profiler.record("x") as recording:
+        cursor.execute("create table item (id int); commit")
+        cursor.execute("select 1")
+        connection.rollback()
+
+    assert [statement.transaction for statement in recording.statements] == [1, 2]
+    assert steps(recording)[-1] == ("ROLLBACK", 2)
+
+
+def test_a_script_of_sqlite_begins_no_transaction(profiler: SqlProfiler, tmp_path: Path) -> None:
+    """It ends one that is open, as sqlite3 does; its own BEGIN counts. SQLite's own trace is the witness."""
+    trace: list[str] = []
+    with closing(sqlite3.connect(tmp_path / "scripts.db")) as connection:
+        connection.executescript("create table item (id)")
+
+    with profiler.record("scripts") as recording, closing(sqlite3.connect(tmp_path / "scripts.db")) as connection:
+        connection.set_trace_callback(trace.append)
+        connection.execute("insert into item values (1)")
+        connection.executescript("insert into item values (2); insert into item values (3)")
+        connection.execute("insert into item values (4)")
+        connection.commit()
+        connection.executescript("begin; insert into item values (5)")
+        connection.commit()
+
+    sent = [each.strip().rstrip(";").upper() for each in trace]
+    assert [each for each in sent if each in ("BEGIN", "COMMIT")] == ["BEGIN", "COMMIT"] * 3
+    assert steps(recording) == [("BEGIN", 1), ("COMMIT", 1), ("BEGIN", 2), ("COMMIT", 2), ("COMMIT", 3)]
+    assert not any("still open" in note for note in recording.notes)
+
+
+def test_timed_classes_have_the_name_of_what_they_time(profiler: SqlProfiler, url: str) -> None:
+    """Drivers show the name of a connection's class in their log."""
+    with psycopg.connect(url) as connection, connection.cursor("named") as named:
+        names = [type(each).__name__ for each in (connection, connection.cursor(), named)]
+        shown = repr(connection)
+
+    assert names == ["TimedConnection", "TimedCursor", "TimedServerCursor"]
+    assert "TimedConnection" in shown
+
+
+def test_statistics_count_what_asyncpg_executes(profiler: SqlProfiler, url: str) -> None:
+    """One that is only prepared, as for a COPY of records, is none; a MOVE of a cursor is one of its fetches."""
+    profiler.collect_statistics()
+
+    async def work() -> None:
+        connection = await asyncpg.connect(url)
+        await connection.execute("create temporary table item (id int)")
+        await connection.prepare("select 1 as never")
+        await connection.copy_records_to_table("item", records=[(number,) for number in range(20)])
+        prepared = await connection.prepare("select 1 as twice")
+        await prepared.fetch()
+        await prepared.fetch()
+        async with connection.transaction():
+            cursor = await connection.cursor("select * from item")
+            assert await cursor.forward(4) == 4
+            assert len(await cursor.fetch(3)) == 3
+        with pytest.raises(asyncpg.UndefinedTableError):
+            await connection.fetch("select 1 from nowhere")
+        await connection.close()
+
+    with profiler.record("recorded") as recording:
+        asyncio.run(work())
+    asyncio.run(work())
+
+    counted = {each.sql.strip(): (each.count, each.row_count, each.error_count) for each in profiler.statistics()}
+    assert [(each.round_trips, each.row_count) for each in recording.statements if "from item" in each.sql] == [(4, 3)]
+    assert counted == {
+        "create temporary table item (id int)": (2, None, 0),
+        'COPY "item" FROM STDIN (FORMAT binary)': (2, 40, 0),
+        "select ? as twice": (4, 4, 0),
+        "select * from item": (2, 6, 0),
+        "select ? from nowhere": (1, None, 1),
+        "COMMIT": (2, None, 0),
+    }
