@@ -12,6 +12,7 @@ pyinstrument's own.
 """
 
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -423,7 +424,11 @@ class Sampler(pyinstrument.Profiler):
         self._stacks = Stacks(root_of_thread())
         known = getattr(stack_sampler.thread_locals, "stack_sampler", None)
         if known is None or (type(known) is stack_sampler.StackSampler and not known.subscribers):
-            stack_sampler.thread_locals.stack_sampler = _StackSampler()
+            made = _StackSampler()
+            if self._in_greenlets:  # a thread has one profile function, but thread_locals may be of one greenlet
+                made = _SHARED_BY_GREENLETS.setdefault(threading.get_native_id(), made)
+            stack_sampler.thread_locals.stack_sampler = made
+        self.sampled_from: float = time.perf_counter()
         self.start()
         self._started = clock()
 
@@ -455,6 +460,10 @@ class Sampler(pyinstrument.Profiler):
         frames, last = sample
         stack = self._stacks(frames)
         return stack if last is None else [*stack, last]
+
+
+_SHARED_BY_GREENLETS: dict[int, "_StackSampler"] = {}
+"""What takes the samples for all greenlets of a thread, by the system's number of the thread."""
 
 
 class _StackSampler(stack_sampler.StackSampler):
@@ -497,7 +506,8 @@ class _StackSampler(stack_sampler.StackSampler):
                 wait = self._idle_loop.stack(frame, frames, seconds)
             for sampler, subscriber in zip(samplers, self.subscribers, strict=True):
                 state = subscriber.async_state
-                sampler.add(*(wait if wait and state is None else (frames, last)), seconds, state)
+                own_seconds = min(seconds, now - sampler.sampled_from)  # it may have come after the last sample
+                sampler.add(*(wait if wait and state is None else (frames, last)), own_seconds, state)
             self.last_profile_time = now
         except Exception as error:  # noqa: BLE001  called inside of the application's own calls
             for sampler in samplers:

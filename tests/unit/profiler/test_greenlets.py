@@ -23,8 +23,8 @@ def view(number):
     with profiler.record(str(number), mode) as recording:
         for _ in range(4):
             connection.execute("select ?", (number,)).fetchall()
-            (busy_0, busy_1, busy_2)[number](time.process_time() + 0.02)
             pause(0.001)
+            (busy_0, busy_1, busy_2)[number](time.process_time() + 0.02)
     return recording
 """
 _TOLD = """
@@ -70,4 +70,5 @@ def test_each_greenlet_has_its_own_statements_and_frames(library: str, mode: str
         assert any("greenlets" in note for note in notes) == (mode in ("sampled", "external")), notes
         if mode != "full":
             assert [each for each in frames if each.startswith("busy_")] == [f"busy_{name}"], frames
-            assert 0.0 < frames[f"busy_{name}"] < frames["view"] <= elapsed_s * 1.001
+            # Four times 20 ms of CPU, also of those that others have begun after.
+            assert 0.04 < frames[f"busy_{name}"] < frames["view"] <= elapsed_s * 1.001
