@@ -146,4 +146,7 @@ def _written(part: Mapping[str, Any]) -> Iterator[int]:
     if "Storage" in part:
         yield int(part.get("Maximum Storage", 0)) if part["Storage"] == "Disk" else 0
     if "Hash Batches" in part:
-        yield int(part.get("Temp Written Blocks", 0)) * 8 if int(part["Hash Batches"]) > 1 else 0
+        # The blocks of a node are with those of the nodes below it.
+        below = sum(int(child.get("Temp Written Blocks", 0)) for child in part.get("Plans", ()))
+        own = int(part.get("Temp Written Blocks", 0)) - below
+        yield max(0, own) * 8 if int(part["Hash Batches"]) > 1 else 0

@@ -129,6 +129,7 @@ def node(**fields: object) -> PlanNode:
         ({"Hash Batches": 1, "Temp Written Blocks": 3}, 0),
         ({"Hash Batches": 2, "Temp Written Blocks": 3}, 24),
         ({"Hash Batches": 2}, 0),
+        ({"Hash Batches": 2, "Temp Written Blocks": 10, "Plans": [{"Node Type": "A", "Temp Written Blocks": 7}]}, 24),
         ({"Storage": "Disk", "Maximum Storage": 5616}, 5616),
         ({"Storage": "Memory", "Maximum Storage": 17}, 0),
         ({"Full-sort Groups": {"Sort Space Disk": {"Peak Sort Space Used": 40}}, "Pre-sorted Groups": {}}, 40),
