@@ -364,7 +364,11 @@ def _database_program(command: Sequence[str]) -> str | None:
     if name in _SHELLS and "-c" in arguments:
         return _program_of_shell("".join(arguments[arguments.index("-c") + 1 :][:1]))
     if name in _LAUNCHERS:
-        return next(filter(None, (_database_program(arguments[place:]) for place in range(len(arguments)))), None)
+        for place, word in enumerate(arguments):
+            named = Path(word).name
+            if named not in _LAUNCHERS and (_DATABASE_PROGRAM.fullmatch(named) or shutil.which(word)):
+                return _database_program(arguments[place:])
+        return None
     if name in _SHELLS and arguments and _names_one(Path(arguments[-1])):
         return Path(arguments[-1]).name
     path = shutil.which(command[0])

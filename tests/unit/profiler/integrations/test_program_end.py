@@ -166,6 +166,8 @@ _PROGRAMS = {
     "os.spawnlp": "os.spawnlp(os.P_WAIT, 'python', 'python', 'worker.py')",
     "os.posix_spawn": "os.waitpid(os.posix_spawn(sys.executable, ['python', 'worker.py'], os.environ), 0)",
     "by posix_spawn": "subprocess.run([sys.executable, 'worker.py'], close_fds=False)",
+    "by others": "subprocess.run(['env', 'A=1', 'timeout', '60', 'sh', '-c', 'true; python worker.py'])",
+    "a script": "subprocess.run(['./script'])",
     "by fork": "subprocess.run([sys.executable, 'worker.py'], preexec_fn=os.getpid)",
 }
 
@@ -174,6 +176,8 @@ _PROGRAMS = {
 def test_a_python_that_the_program_starts_is_named(way: str, folder: Path) -> None:
     """Its statements are seen by nobody, however it was started: the recording says so, once."""
     folder.joinpath("worker.py").write_text("import sqlite3; sqlite3.connect(':memory:').execute('select 1')")
+    folder.joinpath("script").write_text("#!/bin/sh\n# no git\nexec python worker.py\n")
+    folder.joinpath("script").chmod(0o700)
     program = f"""
 import subprocess
 async def wait():
@@ -186,14 +190,16 @@ for _ in range(2):
     code, document, told = run(program)
 
     assert (code, document["summary"]["statements"]) == (0, 1), told
+    name = "script" if way == "a script" else "python worker.py"
     started = "2 programs were started that may use a database; their statements are not in this recording"
-    assert document["notes"] == [f"{started}: python worker.py (2 times)"]
+    assert document["notes"] == [f"{started}: {name} (2 times)"]
 
 
 def test_programs_that_use_no_database_are_not_named() -> None:
     """Neither git nor a shell, whoever starts it, whatever its arguments are; nor one that cannot be started."""
     program = """
 import subprocess
+subprocess.run(["env", "A=1", *["env"] * 50, "timeout", "5", "git", "log", "--author", "python"], capture_output=True)
 subprocess.run(["git", "log", "--author", "python"], capture_output=True)
 subprocess.run("git --version; echo 'psql; python'; true python | cat", shell=True, capture_output=True)
 subprocess.run(["true"], preexec_fn=os.getpid)
