@@ -8,6 +8,7 @@ import io
 import json
 import os
 import queue
+import secrets
 import shutil
 import tempfile
 import threading
@@ -25,7 +26,7 @@ MAX_PAYLOAD_BYTES: Final = 16 * 2**30
 _MAX_HEADER_BYTES: Final = 2**20
 _IN_MEMORY_BYTES: Final = 2**20
 _MAX_WAITING: Final = 64
-_STAYS: Final = ("sources", "log/lock")
+_STAYS: Final = (PurePosixPath("sources"), PurePosixPath("log/lock"))
 """Of a run's folder: its worktrees, and what keeps other processes of the same machine out."""
 
 
@@ -155,7 +156,8 @@ def write_file(folder: Path, header: Header, payload: IO[bytes], *, links: bool)
     is_inside = bool(steps) and ".." not in steps and "\0" not in name and not name.startswith("/")
     if not is_inside or not path.resolve().is_relative_to(folder.resolve()) or ("link" in header and not links):
         raise HostError(f"a file {name!r} was sent for {folder}, which is not inside of it")
-    written = path.with_name(f"{path.name}.part")
+    # A name that no file of the user's has, nor one that was sent before.
+    written = path.with_name(f".{secrets.token_hex(16)}.part")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         if "link" in header:
@@ -174,4 +176,4 @@ def write_file(folder: Path, header: Header, payload: IO[bytes], *, links: bool)
 def files_of_run(folder: Path) -> list[Path]:
     """Those that come back, and that a run is resumed with."""
     every = (path for path in sorted(folder.rglob("*")) if path.is_file())
-    return [path for path in every if not path.relative_to(folder).as_posix().startswith(_STAYS)]
+    return [path for path in every if not any(path.relative_to(folder).is_relative_to(stays) for stays in _STAYS)]

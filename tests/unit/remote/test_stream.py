@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from placebench.errors import HostError
-from placebench.remote.stream import MAX_PAYLOAD_BYTES, Header, Stream, write_file
+from placebench.remote.stream import MAX_PAYLOAD_BYTES, Header, Stream, files_of_run, write_file
 
 
 def sent(name: str, **more: int) -> Header:
@@ -39,15 +39,30 @@ def test_a_link_is_refused(tmp_path: Path) -> None:
         write_file(tmp_path, {"bytes": 0, "file": "a", "link": "/etc"}, io.BytesIO(), links=False)
 
 
-def test_a_link_in_the_place_of_the_unfinished_file_is_replaced(tmp_path: Path) -> None:
-    """What it leads to is neither written nor made executable."""
+def test_a_file_that_is_named_as_an_unfinished_one_stays(tmp_path: Path) -> None:
+    """Beside `a`, a file `a.part` of the user's, or a link with that name, is neither written nor followed."""
     (tmp_path / "target").write_text("mine")
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "a.part").symlink_to(tmp_path / "target")
 
-    write_file(tmp_path / "run", sent("a"), io.BytesIO(b"theirs"), links=False)
+    for name, content in (("b.part", b"part"), ("a", b"theirs"), ("b", b"whole")):
+        write_file(tmp_path / "run", sent(name), io.BytesIO(content), links=False)
 
-    assert ((tmp_path / "target").read_text(), (tmp_path / "run" / "a").read_text()) == ("mine", "theirs")
+    read = {path.name: path.read_text() for path in (tmp_path / "run").iterdir()}
+    assert read == {"a": "theirs", "a.part": "mine", "b": "whole", "b.part": "part"}
+    assert (tmp_path / "run" / "a.part").is_symlink()
+
+
+def test_only_worktrees_and_the_lock_of_a_run_stay(tmp_path: Path) -> None:
+    """Files whose names only begin as theirs do come back."""
+    names = ("sources/a.py", "sources.csv", "sources-2/a.py", "log/lock", "log/locks.txt", "log/a/sources")
+    for name in names:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+
+    found = {path.relative_to(tmp_path).as_posix() for path in files_of_run(tmp_path)}
+
+    assert found == set(names) - {"sources/a.py", "log/lock"}
 
 
 @pytest.mark.parametrize(
