@@ -9,9 +9,9 @@ import json
 import re
 from collections.abc import Iterable, Sequence
 from copy import copy
+from functools import lru_cache
 from itertools import accumulate, pairwise
 from math import isfinite
-from operator import add
 from pathlib import Path
 
 from pyinstrument.frame import SYNTHETIC_LEAF_IDENTIFIERS
@@ -153,16 +153,25 @@ def _in_slices(session: Session, slices: int) -> _Records:
 
 def _without_rare(records: _Records, most_frames: int) -> tuple[_Records, float, float]:
     """The records with the most expensive frames only; the time below which one is none, and that of cut records."""
-    times: dict[_Stack, float] = {}
+    # Each path from the root is a number: paths as tuples would take the square of the depth.
+    paths: dict[tuple[int, str], int] = {}
+    numbers_of_records: list[list[int]] = []
+    times: list[float] = []
     for frames, seconds in records:
-        for path in accumulate(((frame,) for frame in _order(frames)), add):
-            times[path] = times.get(path, 0.0) + seconds
-    least_s = sorted(times.values(), reverse=True)[most_frames]
+        path, numbers = -1, []
+        for frame in _order(frames):
+            path = paths.setdefault((path, frame), len(paths))
+            numbers.append(path)
+            if path == len(times):
+                times.append(0.0)
+            times[path] += seconds
+        numbers_of_records.append(numbers)
+    least_s = sorted(times, reverse=True)[most_frames]
     sums: dict[_Stack, float] = {}
     folded_s = 0.0
-    for frames, seconds in records:
+    for (frames, seconds), numbers in zip(records, numbers_of_records, strict=True):
         # No frame has more time than its caller.
-        depth = sum(times[path] > least_s for path in accumulate(((frame,) for frame in _order(frames)), add))
+        depth = sum(times[path] > least_s for path in numbers)
         folded_s += seconds if depth < len(frames) else 0.0
         kept = tuple(frames[:depth])
         sums[kept] = sums.get(kept, 0.0) + seconds
@@ -171,7 +180,10 @@ def _without_rare(records: _Records, most_frames: int) -> tuple[_Records, float,
 
 def _order(stack: Iterable[str]) -> list[str]:
     """What sorts equal beginnings of stacks together, whatever their lines: pyinstrument compares neighbours only."""
-    return [frame_info_get_identifier(frame) for frame in stack]
+    return list(map(_identifier, stack))
+
+
+_identifier = lru_cache(maxsize=65_536)(frame_info_get_identifier)
 
 
 def _is_own(frame: str, prefixes: tuple[str, ...]) -> bool:

@@ -4,7 +4,7 @@ import math
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING
 
 from markupsafe import Markup
@@ -60,6 +60,8 @@ class _Box:
     @cached_property
     def width_s(self) -> float:
         """Its longest time; more where what it calls changed places and needs more together."""
+        if len(self.seconds) == 1:
+            return self.seconds[0]
         return max(*self.seconds, sum(each.width_s for each in self.calls.values()))
 
     @property
@@ -118,6 +120,7 @@ def _shortened(stack: list[str]) -> list[str]:
     return [*stack[:half], f"… {len(stack) - 2 * half} frames\x00\x00", *stack[-half:]]
 
 
+@lru_cache(maxsize=4096)
 def _library(file: str, *, every_package: bool) -> str:
     """Which of those a file belongs to; empty for all others, which may be the application's."""
     package = INSTALLED_PACKAGE.search(file)
