@@ -45,7 +45,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     words = _words(given)
     name = " ".join(("placebench", *words))
     from placebench.commands import output
-    from placebench.commands.interrupts import EXIT_INTERRUPTED, ReaderGone, interrupted_once
+    from placebench.commands.interrupts import (
+        ReaderGone,
+        interrupted_once,
+    )
 
     try:
         with interrupted_once():
@@ -67,11 +70,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _fail(f"{name}: {explained}", getattr(error, "exit_code", PlacebenchError.exit_code))
     except ReaderGone:
         return _EXIT_READER_GONE
-    except KeyboardInterrupt:
-        return _fail(f"{name}: interrupted", EXIT_INTERRUPTED)
+    except KeyboardInterrupt as error:
+        return _interrupted(name, error)
     except Exception as error:  # noqa: BLE001  a bug leaves with its traceback, whatever it is
         if isinstance(error.__cause__, KeyboardInterrupt):  # before Python 3.12, where it came in a __set_name__
-            return _fail(f"{name}: interrupted", EXIT_INTERRUPTED)
+            return _interrupted(name, error.__cause__)
         return _bug()
 
 
@@ -251,6 +254,16 @@ def _fail(message: str, exit_code: int) -> int:
 
     print(printable(mask(message)), file=sys.stderr, flush=True)  # noqa: T201
     return exit_code
+
+
+def _interrupted(name: str, error: KeyboardInterrupt) -> int:
+    """Say that the command was interrupted; if a signal has ended the program that it ran, it ends this process too."""
+    from placebench.commands.interrupts import EXIT_INTERRUPTED, ProgramInterrupted, end_by
+
+    code = _fail(f"{name}: interrupted", EXIT_INTERRUPTED)
+    if isinstance(error, ProgramInterrupted):
+        end_by(error.number)
+    return code
 
 
 def _bug() -> int:

@@ -4,14 +4,25 @@ import os
 import select
 import signal
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 EXIT_INTERRUPTED = 130
+_REPEATED_WITHIN_S = 1.0
 
 
 class ReaderGone(KeyboardInterrupt):
     """Nobody reads what the command prints, as after `| head`: it ends as it does when it is interrupted."""
+
+
+class ProgramInterrupted(KeyboardInterrupt):
+    """A program that ran in this process would have been ended by signal *number*: the process ends by it too."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.number = number
 
 
 def interrupts() -> list[signal.Signals]:
@@ -43,29 +54,48 @@ def interrupted_once() -> Iterator[None]:
 
 
 @contextmanager
-def signals_of_program() -> Iterator[None]:
+def signals_of_program() -> Iterator[list[int]]:
     """Around a program that runs in this process: signals do to it what they do without us, after its report.
 
     Ctrl-C is Python's own. The others interrupt the program once, so that there is a report, and end the process when
-    they come again: the program may have caught the interrupt. Once it is interrupted, nothing ends the report.
+    they come again: the program may have caught the interrupt. Yields the list of the signals that came and that the
+    program does not handle itself. A further signal ends the report as well, unless it comes within a second of the
+    first: a terminal and tox both send the same Ctrl-C.
     """
+    received: list[int] = []
+    interrupted_at = float("inf")
 
-    def end(number: int, _: object) -> None:
+    def interrupt(number: int, _: object) -> None:
+        nonlocal interrupted_at
+        received.append(number)
+        interrupted_at = time.monotonic()
         signal.signal(number, signal.SIG_DFL)
         leave_closed_streams()
         raise KeyboardInterrupt
 
-    after = {number: signal.getsignal(number) for number in interrupts()}
+    def end_report(number: int, _: object) -> None:
+        if time.monotonic() > interrupted_at + _REPEATED_WITHIN_S:
+            end_by(number)
+
+    after: dict[signal.Signals, Any] = {number: signal.getsignal(number) for number in interrupts()}
     for number in after:
-        signal.signal(number, signal.default_int_handler if number == signal.SIGINT else end)
+        signal.signal(number, signal.default_int_handler if number == signal.SIGINT else interrupt)
     try:
-        yield
+        yield received
     except KeyboardInterrupt:
-        after = dict.fromkeys(after, signal.SIG_IGN)
+        interrupted_at = min(interrupted_at, time.monotonic())
         raise
     finally:
+        if interrupted_at < float("inf"):
+            after = dict.fromkeys(after, end_report)
         for number, handler in after.items():
             signal.signal(number, handler)
+
+
+def end_by(number: int) -> None:
+    """End this process by a signal, as the operating system does where nothing handles it."""
+    signal.signal(number, signal.SIG_DFL)
+    os.kill(os.getpid(), number)
 
 
 def stop_event() -> threading.Event:

@@ -1,5 +1,6 @@
 """`placebench profile run` and `check`: a program, or requests to an application, through the SQL profiler."""
 
+import signal
 import sys
 import time
 from argparse import REMAINDER, Action, ArgumentParser, Namespace
@@ -9,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from placebench.commands import Command, options
-from placebench.commands.interrupts import signals_of_program
+from placebench.commands.interrupts import ProgramInterrupted, signals_of_program
 from placebench.commands.output import warn
 from placebench.commands.profile.recording import (
     add_format,
@@ -163,12 +164,15 @@ def _program(arguments: Namespace) -> "Program | None":
 
 
 def _run_program(arguments: Namespace, program: "Program") -> int:
-    """Record a program; its exit code is ours, unless it is 0 and a gate does not hold."""
+    """Record a program; its exit code is ours, unless it is 0 and a gate does not hold.
+
+    Raises ProgramInterrupted, with the record written, if the program would have been ended by a signal.
+    """
     from placebench.profiler import Clocks
     from placebench.profiler.integrations.application import missing_package, package_folders
     from placebench.profiler.integrations.program import stdout_to_stderr, traceback_of
 
-    begun, code, notes = False, 0, list[str]()
+    begun, code, notes, received = False, 0, list[str](), list[int]()
     folders = package_folders(program.name) if program.is_module else ()
     profiler = make_profiler(arguments, folders, Clocks(cpu=time.process_time))  # of all its threads
     profiler.record_program()
@@ -192,13 +196,12 @@ def _run_program(arguments: Namespace, program: "Program") -> int:
                 running.enter_context(stdout_to_stderr())
             recording = running.enter_context(record(profiler, str(program), arguments))
             begun = True
-            with signals_of_program():
+            with signals_of_program() as received:
                 code = program.run(leave, notes.append)
     except KeyboardInterrupt:
         if not begun:
             raise
-        _finish(arguments, program, profiler, recording, notes, None)
-        raise
+        received = received or [signal.SIGINT]
     except BaseException as error:
         if not begun:
             raise
@@ -208,6 +211,9 @@ def _run_program(arguments: Namespace, program: "Program") -> int:
             warn(f"placebench profile run: {hint}")
     finally:
         profiler.remove()
+    if received:  # whatever the program did then: without us it would have ended at once
+        _finish(arguments, program, profiler, recording, notes, None)
+        raise ProgramInterrupted(received[0])
     return _finish(arguments, program, profiler, recording, notes, code)
 
 

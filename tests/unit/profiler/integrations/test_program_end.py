@@ -15,6 +15,8 @@ import atexit, os, sqlite3, sys, threading, time
 def query(number): return sqlite3.connect(":memory:").execute("select ?", (number,)).fetchall()
 """
 
+_SIGNALS = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT]
+
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
@@ -248,9 +250,9 @@ def interrupted(program: str, *signals: signal.Signals) -> "subprocess.Popen[str
     return process
 
 
-@pytest.mark.parametrize("first", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT])
+@pytest.mark.parametrize("first", _SIGNALS)
 def test_an_interrupt_ends_the_wait_for_a_thread_that_never_ends(first: signal.Signals) -> None:
-    """As it ends Python's: exit code 130 with a report, and no second wait at the end of placebench."""
+    """As it ends Python's, by the same signal, with a report and no second wait at the end of placebench."""
     program = """
 def never():
     threading.main_thread().join(0.5); print("ready", flush=True); threading.Event().wait()
@@ -259,7 +261,7 @@ threading.Thread(target=never).start()
 
     process = interrupted(program, first)
 
-    assert (process.returncode, "ended with KeyboardInterrupt" in process.said) == (130, True)
+    assert (process.returncode, "ended with KeyboardInterrupt" in process.said) == (-first, True)
     assert Path("profile/index.html").is_file()
 
 
@@ -290,7 +292,51 @@ asyncio.run(main())
 
     process = interrupted(program, signal.SIGINT)
 
-    assert (process.returncode, process.said.split()[0]) == (130, "cancelled")
+    assert (process.returncode, process.said.split()[0]) == (-signal.SIGINT, "cancelled")
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        "print('ready', flush=True); time.sleep(60)",
+        """
+import signal
+def stop(*_): sys.exit(5)
+for number in (1, 2, 3, 15): signal.signal(number, stop)
+print('ready', flush=True); time.sleep(60)
+""",
+        """
+import signal
+signal.signal(signal.SIGTERM, lambda *_: query(1))
+print('ready', flush=True); time.sleep(0.5)
+""",
+    ],
+    ids=["default", "exits", "goes on"],
+)
+def test_a_signal_ends_the_program_as_without_us(program: str) -> None:
+    """By the signal, or as the program's own handler has it; each has its report."""
+    for number in _SIGNALS if "lambda" not in program else [signal.SIGTERM]:
+        Path("plain.py").write_text(_QUERY + program)
+        with subprocess.Popen([sys.executable, "plain.py"], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as plain:
+            assert plain.stdout is not None
+            plain.stdout.readline()
+            plain.send_signal(number)
+            plain.communicate(timeout=60)
+
+        process = interrupted(program, number)
+
+        assert process.returncode == plain.returncode
+        assert "statements" in process.said
+
+
+def test_a_program_that_goes_on_after_sigterm_ends_by_it_too() -> None:
+    """Without the profiler there is nothing to catch: SIGTERM ends Python at once."""
+    program = "try: print('ready', flush=True); time.sleep(60)\nexcept KeyboardInterrupt: query(1)\nsys.exit(0)"
+
+    process = interrupted(program, signal.SIGTERM)
+
+    assert process.returncode == -signal.SIGTERM
+    assert "statements 1" in process.said
 
 
 @pytest.mark.parametrize("name", ["gevent", "eventlet"])
