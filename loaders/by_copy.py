@@ -15,9 +15,17 @@ from sqlalchemy.dialects.postgresql import ARRAY
 from sqlalchemy.types import Text
 
 from placebench.errors import SeedError
-from placebench.seeding import Progress, ProgressMeter, Rows, Target, advance_id_sequence, ensure_ids, table_rows
-from placebench.tables import utc_now
-from placebench.topology import Topology
+from placebench.lab.inventory.seeding import (
+    Progress,
+    ProgressMeter,
+    Rows,
+    Target,
+    advance_id_sequence,
+    ensure_ids,
+    table_rows,
+)
+from placebench.lab.inventory.tables import utc_now
+from placebench.lab.inventory.topology import Topology
 
 _TREES_IN_CHUNK = 100
 # An upper bound. PostgreSQL's default of 64 MB sorts the names of a million providers on disk: 4.6 s for all indexes

@@ -16,8 +16,16 @@ import urllib3
 from placebench.addresses import service_address
 from placebench.decoding import decode_json
 from placebench.errors import SeedError
-from placebench.seeding import Progress, ProgressMeter, Target
-from placebench.topology import CONSUMER_TYPE, OWNER, Inventory, ResourceProvider, Takes, Topology, is_custom
+from placebench.lab.inventory.seeding import Progress, ProgressMeter, Target
+from placebench.lab.inventory.topology import (
+    CONSUMER_TYPE,
+    OWNER,
+    Inventory,
+    ResourceProvider,
+    Takes,
+    Topology,
+    is_custom,
+)
 
 CONCURRENCY = 8
 # The threads wait for each other after so many trees; what waits to be made stays small.

@@ -7,8 +7,16 @@ from itertools import islice
 
 from sqlalchemy import Connection
 
-from placebench.seeding import Progress, ProgressMeter, Rows, Target, advance_id_sequence, ensure_ids, table_rows
-from placebench.topology import Topology
+from placebench.lab.inventory.seeding import (
+    Progress,
+    ProgressMeter,
+    Rows,
+    Target,
+    advance_id_sequence,
+    ensure_ids,
+    table_rows,
+)
+from placebench.lab.inventory.topology import Topology
 
 _TREES_IN_BATCH = 200
 

@@ -5,9 +5,9 @@ locust -f locustfiles/candidates_closed.py --headless -u 2 -t 5s -H http://127.0
 
 from locust import FastHttpUser, task
 
+from placebench.lab.inventory.topology import read_topology
 from placebench.loadgen.session import LoadSession, candidates_path
 from placebench.paths import resource_folder
-from placebench.topology import read_topology
 
 NESTED_PERFLOAD = resource_folder("loaders") / "topologies" / "nested-perfload.toml"
 

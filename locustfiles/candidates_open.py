@@ -8,9 +8,9 @@ fewer requests while the server stalls, and so hide the stall.
 
 from locust import FastHttpUser, task
 
+from placebench.lab.inventory.topology import read_topology
 from placebench.loadgen.session import LoadSession, candidates_path
 from placebench.paths import resource_folder
-from placebench.topology import read_topology
 
 NESTED_PERFLOAD = resource_folder("loaders") / "topologies" / "nested-perfload.toml"
 

@@ -14,10 +14,10 @@ from typing import Any, Final
 import gevent
 from locust import FastHttpUser, task
 
+from placebench.lab.inventory.topology import read_topology
 from placebench.loadgen.session import PLACEMENT_HEADERS, LoadRequest, LoadSession, candidates_path
 from placebench.loadgen.write_log import Allocations
 from placebench.paths import resource_folder
-from placebench.topology import read_topology
 
 NESTED_PERFLOAD = resource_folder("loaders") / "topologies" / "nested-perfload.toml"
 OF_SO_MANY = 100  # candidates each user draws: of fewer, more users would want the same

@@ -16,8 +16,8 @@ from uuid import uuid4
 import orjson
 from locust import FastHttpUser, task
 
+from placebench.lab.inventory.topology import read_topology
 from placebench.loadgen.session import PLACEMENT_HEADERS, LoadRequest, LoadSession, Outcome, candidates_path
-from placebench.topology import read_topology
 
 NESTED_PERFLOAD = Path(__file__).parents[1] / "loaders" / "topologies" / "nested-perfload.toml"
 

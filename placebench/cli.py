@@ -15,7 +15,7 @@ from importlib import import_module
 from typing import Any, NoReturn
 
 from placebench import __version__
-from placebench.commands import COMMANDS, Command
+from placebench.commands import COMMANDS, Command, Entry
 from placebench.errors import PlacebenchError, UsageError, did_you_mean
 
 _EXIT_BUG = 70
@@ -52,7 +52,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     try:
         with interrupted_once():
-            if given == words and not (words and COMMANDS[" ".join(words)].module):
+            if given == words and not (words and _entry(" ".join(words)).module):
                 # As uv, ruff and click do: nothing was done, and a script that forgot the command has to notice.
                 parser_of(" ".join(words)).print_help(sys.stderr)
                 return UsageError.exit_code
@@ -150,17 +150,29 @@ class _PrintCompletion(argparse.Action):
 
 def _words(argv: Sequence[str]) -> list[str]:
     """The words at the beginning of *argv* that name a command or a group."""
-    count = 0
-    while " ".join(argv[: count + 1]) in COMMANDS and count < len(argv):
-        count += 1
-    return list(argv[:count])
+    words: list[str] = []
+    for word in argv:
+        entry = None if word.startswith("-") else COMMANDS.get(" ".join((*words, word)))
+        if entry is None:
+            break
+        words.append(word)
+        if entry.module:
+            break
+    return words
+
+
+def _entry(words: str) -> Entry:
+    """The entry of a command or group that exists."""
+    entry = COMMANDS.get(words)
+    assert entry is not None
+    return entry
 
 
 def _build(words: str, *, deep: bool) -> argparse.ArgumentParser:
     """The parser of the command or group that *words* name; deep: with the options of the commands below a group."""
     made = _Parser(
         prog=f"placebench {words}".rstrip(),
-        description=_sentence(COMMANDS[words].help) if words else _DESCRIPTION,
+        description=_sentence(_entry(words).help) if words else _DESCRIPTION,
         epilog=None if words else _EXIT_CODES,
         formatter_class=_Help if words else _FirstHelp,
     )
@@ -178,7 +190,7 @@ def _build(words: str, *, deep: bool) -> argparse.ArgumentParser:
 
 def _fill(made: argparse.ArgumentParser, words: str, *, deep: bool) -> None:
     """Add a command's options, or the commands of a group."""
-    if words and COMMANDS[words].module:
+    if words and _entry(words).module:
         command = _command(words)
         command.configure(made)
         if command.run_name:
@@ -188,7 +200,7 @@ def _fill(made: argparse.ArgumentParser, words: str, *, deep: bool) -> None:
         made.set_defaults(command=words)
         return
     group = made.add_subparsers(required=True, metavar="COMMAND", title="commands")
-    for name, entry in COMMANDS.items():
+    for name, entry in COMMANDS.own.items():
         above, _, last = name.rpartition(" ")
         if above == words:
             sentence = _sentence(entry.help)
@@ -198,7 +210,7 @@ def _fill(made: argparse.ArgumentParser, words: str, *, deep: bool) -> None:
 
 
 def _command(words: str) -> Command:
-    module = import_module(f"placebench.commands.{COMMANDS[words].module}")
+    module = import_module(_entry(words).module)
     command: Command = module.COMMANDS[words]
     return command
 

@@ -13,9 +13,8 @@ from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from placebench.errors import MissingExtraError, RunFolderError
-from placebench.experiment.documents import MEASUREMENTS
-from placebench.experiment.records import (
+from placebench.compare.keep.documents import RUNS
+from placebench.compare.keep.records import (
     Block,
     CountedPass,
     LoadPass,
@@ -29,6 +28,7 @@ from placebench.experiment.records import (
     read_measurements,
     read_profiled,
 )
+from placebench.errors import MissingExtraError, RunFolderError
 
 if TYPE_CHECKING:
     import pandas
@@ -141,7 +141,8 @@ def load(folder: Path | str) -> Run:
         )
     head = RunHead.load(folder / "run.json")
     # The variants of a study are measured point by point: no file is called after them.
-    variants = [] if head.command in MEASUREMENTS else head.variants
+    kind = RUNS.get(head.command)
+    variants = [] if kind and kind.measurement else head.variants
     return Run(
         folder=folder,
         head=head,

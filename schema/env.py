@@ -1,6 +1,6 @@
 """Alembic's environment: where the database is, and which tables are ours to compare.
 
-The database is `config.attributes["connection"]` when placebench.seeding.migrate calls, and the one that
+The database is `config.attributes["connection"]` when placebench.lab.inventory.seeding.migrate calls, and the one that
 PLACEBENCH_DATABASE_URL names when alembic runs by itself. The optional revisions have a version table of their own,
 `config.attributes["version_table"]`, so that they are outside of the one line of `alembic upgrade head`.
 """
@@ -12,14 +12,14 @@ from alembic.util import CommandError
 from sqlalchemy import Connection, create_engine, make_url, pool
 from sqlalchemy.exc import ArgumentError, OperationalError
 
-from placebench.tables import metadata
+from placebench.lab.inventory.tables import metadata
 
 VARIABLE = "PLACEBENCH_DATABASE_URL"
 VERSION_TABLE = "placebench_alembic_version"
 
 
 def is_ours(name: str | None, kind: str, _parents: object) -> bool:
-    """Whether alembic looks at this item: of tables only at those that placebench.tables draws, whoever made others.
+    """Whether alembic looks at this item: of tables only at those that `inventory.tables` draws, whoever made others.
 
     The change log is not among them: it has a type that SQLAlchemy does not know, and only PostgreSQL has it. Nor are
     the indexes of an optional revision.

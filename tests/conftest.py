@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, settings
 from loopback_sshd import loopback_sshd
 
 from placebench.errors import DatabaseError
-from placebench.measure.remote_hosts import RemoteHost
+from placebench.meters.remote_hosts import RemoteHost
 from placebench.runtime.mariadb import MariaDbServer, find_mariadbd, temporary_mariadb
 from placebench.runtime.postgres import Server, open_server
 
@@ -102,7 +102,7 @@ def in_foreground() -> Iterator[None]:
 @pytest.fixture
 def without_placement(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """As in a checkout in which `tox -e oracle` was never run."""
-    monkeypatch.setattr("placebench.experiment.variants.profiles_folder", lambda: tmp_path / "profiles")
+    monkeypatch.setattr("placebench.compare.what.variants.profiles_folder", lambda: tmp_path / "profiles")
 
 
 @pytest.fixture

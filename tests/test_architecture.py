@@ -22,7 +22,6 @@ TESTS = Path(__file__).parent
 BASE = {
     "errors",
     "units",
-    "tables",
     "paths",
     "decoding",
     "limits",
@@ -32,46 +31,43 @@ BASE = {
     "lazy_names",
     "masking",
     "plain_text",
+    "registries",
 }
-DATA = {"topology", "seeding", "export", "telemetry", "stats"}
-PROGRAMS = {"runtime", "measure", "loadgen"}
-ALL = BASE | DATA | PROGRAMS | {"page", "profiler", "reference", "experiment", "history", "results", "report"}
-ALL |= {"remote"}
+PROGRAMS = {"runtime", "meters", "loadgen"}
+PRODUCT = (
+    BASE | PROGRAMS | {"stats", "telemetry", "page", "profiler", "compare", "history", "results", "report", "remote"}
+)
 MAY_IMPORT = {
     "__init__": set(),
     "__main__": {"cli"},
     "errors": set(),
     "units": set(),
-    "tables": set(),
     "limits": set(),
     "gates": {"errors"},
     "lazy_names": set(),
     "masking": set(),
     "plain_text": set(),
+    "registries": set(),
     "paths": {"errors"},
     "decoding": {"errors"},
     "addresses": {"errors"},
     "http_session": {"masking", "errors"},
-    "topology": {"decoding", "limits", "addresses", "errors"},
     "stats": {"errors"},
     "telemetry": {"lazy_names", "errors"},
     "runtime": {"decoding", "limits", "errors"},
-    "measure": {"runtime", "telemetry", "decoding", "errors"},
+    "meters": {"runtime", "telemetry", "decoding", "errors"},
     "page": {"units", "errors"},
     "profiler": {"page", "units", "gates", "http_session", "lazy_names", "masking", "plain_text", "errors"},
     "pytest_plugin": {"profiler"},
-    "seeding": {"topology", "tables", "paths", "decoding", "errors"},
-    "export": {"topology", "tables", "seeding", "decoding", "addresses", "errors"},
-    "reference": {"tables", "profiler", "telemetry", "errors"},
     "loadgen": {"telemetry", "http_session", "masking", "errors"},
-    "remote": {"measure", "runtime", "paths", "errors"},
-    "experiment": ALL - {"page", "history", "results", "report", "remote"},
+    "remote": {"meters", "runtime", "paths", "errors"},
+    "compare": BASE | PROGRAMS | {"stats", "telemetry", "profiler"},
     "history": {"stats", "decoding", "errors"},
-    "results": {"experiment", "profiler", "telemetry", "errors"},
+    "results": {"compare", "profiler", "telemetry", "errors"},
     "report": {
         "results",
         "history",
-        "experiment",
+        "compare",
         "profiler",
         "telemetry",
         "stats",
@@ -84,14 +80,16 @@ MAY_IMPORT = {
         "plain_text",
         "errors",
     },
-    "commands": ALL | {"commands"},
-    "cli": ALL | {"commands", "__init__"},
-    "loaders": {"seeding", "topology", "tables", "decoding", "addresses", "errors"},
-    "schema": {"tables"},
-    "locustfiles": {"topology", "loadgen", "telemetry", "paths"},
+    "commands": PRODUCT | {"commands"},
+    "lab": PRODUCT | {"commands"},
+    "reference": set(),
+    "cli": PRODUCT | {"commands", "__init__"},
+    "loaders": {"lab", "decoding", "addresses", "errors"},
+    "schema": {"lab"},
+    "locustfiles": {"lab", "loadgen", "telemetry", "paths"},
     # Programs among the tests, which are run by themselves.
-    "bench": ALL | {"commands", "SqlProfiler"},
-    "oracle": {"runtime", "reference", "seeding", "tables", "errors"},
+    "bench": PRODUCT | {"commands", "lab", "SqlProfiler"},
+    "oracle": {"runtime", "lab", "errors"},
 }
 
 
@@ -145,34 +143,29 @@ def test_the_folders_opened_by_path_are_not_packages() -> None:
     ] == []
 
 
-def test_the_studies_are_built_on_the_experiments_and_not_the_reverse() -> None:
-    """What all runs share does not know which studies there are."""
-    folder = PACKAGE / "experiment"
-    shared = [path for path in folder.rglob("*.py") if "studies" not in path.parts]
+PROFILER_FOLDERS = {
+    "model": set(),
+    "capture": {"model"},
+    "drivers": {"capture", "model"},
+    "analysis": {"model"},
+    "output": {"analysis", "model"},
+    "requests": {"capture", "model", "recording"},
+}
+"""What each folder of the profiler may import: the model is pure data, and an analysis knows no recorder."""
 
-    assert [path.name for path in shared if "experiment.studies" in path.read_text()] == []
 
+@pytest.mark.parametrize("folder", PROFILER_FOLDERS)
+def test_a_folder_of_the_profiler_imports_only_those_below(folder: str) -> None:
+    """Statements flow one way: from the drivers through the recorder into the model, then to analysis and output."""
+    named = {
+        imported.split(".")[2]
+        for name in TREES
+        if name.startswith(f"placebench.profiler.{folder}.")
+        for imported in imported_modules(name)
+        if imported.startswith("placebench.profiler.")
+    }
 
-PROFILER_LAYERS = ("model", "capture", "analysis", "output")
-"""Each may import those before it; `drivers` is one layer with `capture`."""
-
-
-@pytest.mark.parametrize("layer", PROFILER_LAYERS)
-def test_a_layer_of_the_profiler_imports_only_those_below(layer: str) -> None:
-    """The model is pure data; analysis does not know how a recording was made, apart from its options."""
-    folders = ("capture", "drivers") if layer == "capture" else (layer,)
-    allowed = {*folders, *PROFILER_LAYERS[: PROFILER_LAYERS.index(layer)]} - (
-        {"capture"} if layer == "analysis" else set()
-    )
-    paths = [path for folder in folders for path in (PACKAGE / "profiler" / folder).rglob("*.py")]
-    named = [
-        node.module.split(".")[2]
-        for path in paths
-        for node in ast.walk(ast.parse(path.read_text()))
-        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("placebench.profiler.")
-    ]
-
-    assert set(named) - allowed == set()
+    assert named - {folder} <= PROFILER_FOLDERS[folder]
 
 
 def test_only_the_hooks_import_sqlalchemy() -> None:
@@ -216,6 +209,26 @@ def test_no_modules_import_each_other() -> None:
     assert len(order) == len(TREES)
 
 
+PACKAGES = sorted({name.rpartition(".")[0] for name in TREES if name.count(".") > 1} | {"placebench"})
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_no_folders_of_a_package_import_each_other(package: str) -> None:
+    """The files and folders of a package are layers: where one stands says what it knows."""
+    below: dict[str, set[str]] = defaultdict(set)
+    for name in TREES:
+        if name.startswith(f"{package}."):
+            place = name.removeprefix(f"{package}.").split(".")[0]
+            imported = {
+                each.removeprefix(f"{package}.") for each in imported_modules(name) if each.startswith(f"{package}.")
+            }
+            below[place] |= {each.split(".")[0] for each in imported} - {place}
+    try:
+        tuple(TopologicalSorter(below).static_order())
+    except CycleError as error:
+        pytest.fail(f"these parts of {package} import each other: {error.args[1]}")
+
+
 def test_a_class_name_exists_once() -> None:
     """Whoever searches for a name finds one thing."""
     modules = defaultdict(list)
@@ -227,7 +240,7 @@ def test_a_class_name_exists_once() -> None:
     assert {name: places for name, places in modules.items() if len(places) > 1} == {}
 
 
-MODULES_WITH_ONE_IMPORTER = 59
+MODULES_WITH_ONE_IMPORTER = 62
 """At most; most are what a package offers, one integration, driver or handler of many, loaded late, or a process."""
 
 

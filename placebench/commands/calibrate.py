@@ -38,28 +38,27 @@ def _configure(parser: ArgumentParser) -> None:
 def _run(arguments: Namespace) -> int:
     """Make the replicates, calibrate each metric, and keep the result for the reports of this machine."""
     from placebench import results
-    from placebench.experiment.compare_run import CompareSettings
-    from placebench.experiment.data_setup import TopologyData
-    from placebench.experiment.environment import calibration_document, calibration_file, keep_calibration
-    from placebench.experiment.run_folder import RunFolder
-    from placebench.experiment.variants import read_variants
-    from placebench.experiment.workload import placement_workload
+    from placebench.compare.compare_run import CompareSettings
+    from placebench.compare.keep.environment import calibration_document, calibration_file, keep_calibration
+    from placebench.compare.keep.run_folder import RunFolder
+    from placebench.compare.what.data_setup import find_data
+    from placebench.compare.what.variants import read_variants
+    from placebench.compare.what.workload import placement_workload
     from placebench.report import comparisons_of, write_report
     from placebench.report.calibration import metric_sentences
-    from placebench.seeding import find_topology
     from placebench.stats import METRICS
     from placebench.stats.calibration import calibrate
 
     is_quick = arguments.preset == "quick"
     trees = _QUICK_TREES if is_quick and arguments.trees is None else arguments.trees
-    topology = find_topology(arguments.topology, trees=trees, seed=arguments.seed, utilization=arguments.utilization)
+    data, request = find_data(arguments.topology, trees=trees, seed=arguments.seed, utilization=arguments.utilization)
     settings = CompareSettings(
         variants=read_variants([arguments.variant, arguments.variant]),
-        workload=placement_workload(arguments.request or topology.request),
+        workload=placement_workload(arguments.request or request),
         replicates=_REPLICATES[arguments.preset or "default"] if arguments.replicates is None else arguments.replicates,
         rounds=arguments.rounds or (_QUICK_ROUNDS if is_quick else _ROUNDS),
     )
-    folder = run_comparison(arguments, TopologyData(topology), settings, name="calibrate")
+    folder = run_comparison(arguments, data, settings, name="calibrate")
     loaded = results.load(folder)
     calibrations = [
         calibrate(each.log_ratios, each.metric, margin=each.margin, seed=arguments.seed)

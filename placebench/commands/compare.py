@@ -66,7 +66,7 @@ def _configure(parser: ArgumentParser) -> None:
 
 def _run(arguments: Namespace) -> int:
     """Compare; what was measured is reported even when the run is interrupted or fails."""
-    from placebench.experiment.trials import read_plan
+    from placebench.compare.what.trials import read_plan
     from placebench.http_session import Request
     from placebench.report import parse_gates
 

@@ -18,7 +18,7 @@ from placebench.commands.output import emit
 from placebench.errors import DatabaseError, MissingExtraError, PlacebenchError, ProfilerError, ServerError
 
 if TYPE_CHECKING:
-    from placebench.measure.remote_hosts import HostFacts, RemoteHost
+    from placebench.meters.remote_hosts import HostFacts, RemoteHost
 
 _BENCH = re.compile(r"([\w.-]+).*; *extra *== *['\"]bench['\"]")
 """A requirement of the extra in the metadata of the installed placebench."""
@@ -142,7 +142,7 @@ def _mod_wsgi() -> _Diagnosis:
 
 def _free_threaded() -> _Diagnosis:
     """Pythons without a GIL, which the matrix can measure, and nothing else needs."""
-    from placebench.experiment.pythons import find_free_threaded, free_threaded
+    from placebench.compare.what.pythons import find_free_threaded, free_threaded
 
     return _Diagnosis("no GIL", well=True, seen=free_threaded(), optional=not find_free_threaded())
 
@@ -199,7 +199,7 @@ def _processes() -> _Diagnosis:
 
 def _hosts(path: Path) -> list[_Diagnosis]:
     """What each machine of the hosts file has, all looked at side by side."""
-    from placebench.measure.remote_hosts import read_hosts
+    from placebench.meters.remote_hosts import read_hosts
 
     hosts = read_hosts(path)
     with ThreadPoolExecutor(max(1, len(hosts))) as pool:
@@ -210,7 +210,7 @@ def _hosts(path: Path) -> list[_Diagnosis]:
 
 
 def _host(host: "RemoteHost") -> list[_Diagnosis]:
-    from placebench.measure.remote_hosts import inspect_host
+    from placebench.meters.remote_hosts import inspect_host
 
     try:
         facts = inspect_host(host)

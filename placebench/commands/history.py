@@ -23,7 +23,7 @@ from placebench.errors import (
 from placebench.stats import COUNTED, METRICS
 
 if TYPE_CHECKING:
-    from placebench.experiment.trials import Experiment
+    from placebench.compare.what.trials import Experiment
     from placebench.history import Failure, History, HistoryEntry, Series
     from placebench.history.commits import Commit
     from placebench.results import Run
@@ -254,7 +254,7 @@ def _bless(arguments: Namespace) -> int:
 
 
 def _plan(arguments: Namespace) -> "Experiment":
-    from placebench.experiment.trials import read_plan
+    from placebench.compare.what.trials import read_plan
 
     plan = read_plan(arguments.plan)
     if plan.tables.app is None:

@@ -21,9 +21,9 @@ from placebench.loadgen.options import DEFAULT_TIME_S
 from placebench.paths import check_writable, make_folder
 
 if TYPE_CHECKING:
-    from placebench.experiment.load_run import LoadSpec
-    from placebench.experiment.load_steps import LoadStep
-    from placebench.experiment.records import LoadResult, WriteCheck
+    from placebench.compare.keep.records import LoadResult, WriteCheck
+    from placebench.compare.load.load_run import LoadSpec
+    from placebench.compare.load.load_steps import LoadStep
     from placebench.http_session import Request
 
 _EXIT_FAILURES = 1
@@ -134,7 +134,7 @@ def _configure_kind(parser: ArgumentParser) -> None:
 
 def _run(arguments: Namespace) -> int:
     """Make the run; exit code 1 when requests failed or a write was lost, 3 when nobody could look for the writes."""
-    from placebench.experiment.load_run import LoadInterrupted
+    from placebench.compare.load.load_run import LoadInterrupted
     from placebench.runtime.supervisor import Supervisor, new_scratch_path
 
     if arguments.db and not (arguments.check_writes or arguments.locustfile):
@@ -162,7 +162,7 @@ def _run(arguments: Namespace) -> int:
 
 def _check_result(path: Path) -> None:
     """Raise PlacebenchError if a result cannot be written at *path*, or would replace a file that holds none."""
-    from placebench.experiment.records import LoadResult
+    from placebench.compare.keep.records import LoadResult
 
     if path.is_file():
         try:
@@ -180,7 +180,7 @@ def _kind(arguments: Namespace) -> str:
 
 
 def _spec(arguments: Namespace) -> "LoadSpec":
-    from placebench.experiment.load_run import LoadSpec
+    from placebench.compare.load.load_run import LoadSpec
     from placebench.runtime.postgres.connection import normalise_url
 
     if arguments.locustfile:
@@ -222,7 +222,7 @@ def _workload(arguments: Namespace) -> "tuple[Request, ...]":
 
 def _locustfile_spec(arguments: Namespace) -> "LoadSpec":
     """The load that an ordinary locustfile makes; raises LoadError for an option that it decides itself."""
-    from placebench.experiment.load_run import LoadSpec
+    from placebench.compare.load.load_run import LoadSpec
 
     for name in ("requests_given", "rate", "requests", "warmup", "response_timeout", "insecure", "db"):
         if getattr(arguments, name):
@@ -257,7 +257,7 @@ def _on_hosts(arguments: Namespace, spec: "LoadSpec") -> "Iterator[LoadSpec]":
         return
     if arguments.expect_workers:
         raise LoadError("--expect-workers with --hosts: the file says which machines have workers")
-    from placebench.measure.remote_hosts import read_hosts
+    from placebench.meters.remote_hosts import read_hosts
     from placebench.remote.machines import load_workers
 
     bind = _bind(arguments) if arguments.bind else ""
@@ -280,7 +280,7 @@ def _bind(arguments: Namespace) -> str:
 
 
 def _load(spec: "LoadSpec", folder: Path) -> "LoadResult":
-    from placebench.experiment.load_run import run_load
+    from placebench.compare.load.load_run import run_load
 
     label, total = ("requests", spec.requests) if spec.requests else ("seconds", round(spec.time_s or 0))
     with progress(label, total) as advance:
@@ -321,7 +321,7 @@ def _document(result: "LoadResult") -> dict[str, Any]:
 
 def _percentiles(samples: list[float]) -> dict[str, float | None]:
     """By name; None where fewer than 10 samples lie above."""
-    from placebench.experiment.load_steps import PERCENTILES
+    from placebench.compare.load.load_steps import PERCENTILES
     from placebench.stats import percentile
 
     ordered = sorted(samples)
@@ -395,9 +395,9 @@ def write_check_lines(made: "WriteCheck") -> Iterator[str]:
 def _search(arguments: Namespace) -> int:
     """Find the capacity; each step is printed as it ends."""
     from placebench import paths
-    from placebench.experiment.capacity import CapacitySearch
-    from placebench.experiment.load_steps import parse_objective
-    from placebench.experiment.run_folder import claim_folder, new_folder
+    from placebench.compare.keep.run_folder import claim_folder, new_folder
+    from placebench.compare.load.capacity import CapacitySearch
+    from placebench.compare.load.load_steps import parse_objective
 
     objective = parse_objective(arguments.slo) if arguments.slo else None
     spec = _search_spec(arguments)
@@ -430,7 +430,7 @@ def _search(arguments: Namespace) -> int:
 
 
 def _search_spec(arguments: Namespace) -> "LoadSpec":
-    from placebench.experiment.load_run import LoadSpec
+    from placebench.compare.load.load_run import LoadSpec
 
     option = "--slo" if arguments.slo else "--until-errors"
     for name in ("requests", "locustfile", "check_writes", "expect_workers", "hosts"):

@@ -126,7 +126,7 @@ def _export(arguments: Namespace) -> int:
 def _reproduce(arguments: Namespace) -> int:
     """Run a published plan here, and say of each claim whether it is reproduced; too few replicates decide none."""
     from placebench import results
-    from placebench.experiment.trials import parse_plan
+    from placebench.compare.what.trials import parse_plan
     from placebench.report.reproduction import raise_for_claims, read_published, reproduction_report
 
     published = read_published(arguments.result)

@@ -22,11 +22,11 @@ from placebench.errors import PlacebenchError, RunFolderError, TooFewReplicatesE
 from placebench.paths import is_file
 
 if TYPE_CHECKING:
-    from placebench.experiment.client_machine import ClientMachine
-    from placebench.experiment.compare_run import CompareSettings
-    from placebench.experiment.data_setup import DataSetup, OwnData, TopologyData
-    from placebench.experiment.trials import Experiment, Trial
-    from placebench.experiment.variants import Variant, VariantTable
+    from placebench.compare.compare_run import CompareSettings
+    from placebench.compare.load.client_machine import ClientMachine
+    from placebench.compare.what.data_setup import DataSetup
+    from placebench.compare.what.trials import Experiment, Trial
+    from placebench.compare.what.variants import Variant, VariantTable
     from placebench.gates import Gate
     from placebench.http_session import Request
     from placebench.remote.project import Project
@@ -75,16 +75,16 @@ def compare_plan(
     if getattr(arguments, "host", None):
         more = {"postgres": postgres, "requests": requests, "login": login}
         return _compare_on_host(arguments, plan, more, gates=gates, emit=emit)
-    from placebench.experiment.compare_run import (
+    from placebench.compare.compare_run import (
         ROUNDS,
         SCREEN,
         SEQUENTIAL_MOST,
         SEQUENTIAL_ROUNDS,
         CompareSettings,
     )
-    from placebench.experiment.published_plan import plan_document
-    from placebench.experiment.variants import read_variants
-    from placebench.experiment.workload import read_workload
+    from placebench.compare.published_plan import plan_document
+    from placebench.compare.what.variants import read_variants
+    from placebench.compare.what.workload import read_workload
 
     if python := getattr(arguments, "python", None):
         plan = _with_python(plan, python)
@@ -102,7 +102,7 @@ def compare_plan(
             seed=data.seed,
             requests=requests,
             login=login,
-            placement=request if any(each.speaks_placement for each in variants) else None,
+            placement=request if any(each.data_kind for each in variants) else None,
         ),
         replicates=first_given(arguments.replicates, plan.replicates, SEQUENTIAL_MOST if sequential else SCREEN),
         sequential=sequential,
@@ -117,8 +117,8 @@ def compare_plan(
 
 def _client(arguments: Namespace, plan: "Experiment", variants: "Sequence[Variant]") -> "ClientMachine | None":
     """The machine of --client-host; it is found from where the servers run, and described where the command runs."""
-    from placebench.experiment.client_machine import find_client
-    from placebench.measure.remote_hosts import find_host
+    from placebench.compare.load.client_machine import find_client
+    from placebench.meters.remote_hosts import find_host
 
     name = getattr(arguments, "client_host", None)
     if not name:
@@ -178,7 +178,7 @@ def run_there(
     work: is called there with the arguments, whose --out is the run's folder there; it can be pickled.
     emit: is called with the report at the end, as by `run_comparison`; None: the report is printed.
     """
-    from placebench.measure.remote_hosts import find_host
+    from placebench.meters.remote_hosts import find_host
     from placebench.remote.project import Project
     from placebench.remote.session import run_on_host
     from placebench.report import raise_for_gates
@@ -212,15 +212,12 @@ def _work_there(work: Callable[[Namespace], object], arguments: Namespace, folde
         work(Namespace(**{**vars(arguments), **there}))
 
 
-def _data(
-    arguments: Namespace, plan: "Experiment", variants: "Sequence[Variant]"
-) -> "tuple[OwnData | TopologyData, str]":
+def _data(arguments: Namespace, plan: "Experiment", variants: "Sequence[Variant]") -> "tuple[DataSetup, str]":
     """The data of a comparison, with the request that it comes with; raises UsageError for two kinds of it.
 
     An inventory data set where an option or the plan asks for one, or a variant is of the reference service.
     """
-    from placebench.experiment.data_setup import OwnData, TopologyData, kind_of_template
-    from placebench.seeding import find_topology
+    from placebench.compare.what.data_setup import DatabaseKind, OwnData, find_data, kind_of_template
 
     size = {name: first_given(getattr(arguments, name), getattr(plan, name)) for name in ("trees", "utilization")}
     topology, seed = (
@@ -231,7 +228,7 @@ def _data(
     own = [name for name in ("setup", "template_db", "may_change", "superuser") if getattr(plan, name)]
     own += ["database"] if plan.database in ("sqlite", "none") else []
     given = [name for name, value in {"topology": topology, **size}.items() if value is not None]
-    of_reference = [each.name for each in variants if each.speaks_placement]
+    of_reference = [each.name for each in variants if each.data_kind]
     if own and (given or of_reference):
         other = given[0] if given else f"the variant {of_reference[0]}, which needs an inventory data set"
         raise UsageError(f"{own[0]} is for data of your own, and there is {other}: leave one of them away")
@@ -252,15 +249,14 @@ def _data(
             superuser=plan.superuser,
         )
         return data, ""
-    found = find_topology(topology or options.TOPOLOGY, seed=seed, **size)
-    if found.trees < 1:
-        raise PlacebenchError(f"--trees {found.trees} leaves nothing to request: give 1 or more")
+    database: DatabaseKind = "mariadb" if on_mariadb else "postgresql"
+    found = find_data(topology or options.TOPOLOGY, seed=seed, database=database, **size)
     if on_mariadb and (lacking := [each.name for each in variants if not each.portable]):
         raise PlacebenchError(f'the variant {lacking[0]} runs on PostgreSQL alone: leave database = "mariadb" away')
-    return TopologyData(found, "mariadb" if on_mariadb else "postgresql"), found.request
+    return found
 
 
-def _filled_in(arguments: Namespace, plan: "Experiment", data: "OwnData | TopologyData") -> "Experiment":
+def _filled_in(arguments: Namespace, plan: "Experiment", data: "DataSetup") -> "Experiment":
     """The plan with the data that is used."""
     if not data.trees:
         return replace(plan, topology=None, seed=data.seed)
@@ -292,8 +288,8 @@ def run_comparison(
     emit: is called with the report at the end, however the run ended. Raises GateFailedError or UndecidedError for a
     gate of a run that came to its end, else TooFewReplicatesError where too few replicates are valid.
     """
-    from placebench.experiment.compare_run import CompareRun
-    from placebench.experiment.databases import check_settings
+    from placebench.compare.compare_run import CompareRun
+    from placebench.compare.measure.databases import check_settings
     from placebench.report import raise_for_gates
     from placebench.runtime.postgres import open_server
 
@@ -320,7 +316,7 @@ def run_folder(arguments: Namespace, name: str) -> Iterator[Path]:
     unless it was there before.
     Raises RunFolderError where there is none to resume, or the named one is not empty.
     """
-    from placebench.experiment.run_folder import lock
+    from placebench.compare.keep.run_folder import lock
 
     if getattr(arguments, "hosts", None) and not (arguments.host or getattr(arguments, "client_host", None)):
         named = "--host or --client-host" if "client_host" in arguments else "--host"
@@ -345,8 +341,8 @@ def leave_folder(folder: Path, *, is_users: bool) -> None:
 
 def _claimed(arguments: Namespace, name: str) -> Path:
     from placebench import paths
-    from placebench.experiment.records import RunHead
-    from placebench.experiment.run_folder import claim_folder, new_folder
+    from placebench.compare.keep.records import RunHead
+    from placebench.compare.keep.run_folder import claim_folder, new_folder
 
     if not getattr(arguments, "resume", False):
         if arguments.out is None:

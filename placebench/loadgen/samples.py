@@ -1,6 +1,6 @@
 """The exact samples of one load run, those of failed requests apart: a failure is often quicker than a success.
 
-`LoadSamples` writes the fields of `placebench.experiment.records.LoadResult`; locust's own figures are not used
+`LoadSamples` writes the fields of `placebench.compare.keep.records.LoadResult`; locust's own figures are not used
 anywhere, since they are rounded to two digits.
 """
 
@@ -50,7 +50,7 @@ class LoadSamples:
     cpu_s: float = 0.0
     """CPU seconds of this process from `begin` to the last end."""
     workers: list[dict[str, Any]] = field(default_factory=list)
-    """Of a load from several processes: the fields of placebench.experiment.records.LoadWorker."""
+    """Of a load from several processes: the fields of placebench.compare.keep.records.LoadWorker."""
 
     def begin(self, at: float | None = None) -> None:
         """From here on it counts, or from the reading *at* of the clock; only the first call does anything."""

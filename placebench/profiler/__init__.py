@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from placebench.profiler.analysis.merging import merge_sessions
     from placebench.profiler.analysis.summary import RecordingSummary, StatementGroup
     from placebench.profiler.capture.options import Clocks
-    from placebench.profiler.integrations.sampling import Keep, Sampling
     from placebench.profiler.model.plan import PlanNode
     from placebench.profiler.model.statement import (
         Caller,
@@ -38,6 +37,7 @@ if TYPE_CHECKING:
     from placebench.profiler.output.prometheus import write_prometheus_text
     from placebench.profiler.output.sarif import write_sarif
     from placebench.profiler.recording import Recording
+    from placebench.profiler.requests.sampling import Keep, Sampling
     from placebench.profiler.sql_profiler import SqlProfiler
 
 __all__ = [
@@ -83,7 +83,7 @@ __getattr__, __dir__ = load_on_use(
         "analysis.merging": ("merge_sessions",),
         "analysis.summary": ("RecordingSummary", "StatementGroup"),
         "capture.options": ("Clocks",),
-        "integrations.sampling": ("Keep", "Sampling"),
+        "requests.sampling": ("Keep", "Sampling"),
         "model.plan": ("PlanNode",),
         "model.statement": (
             "Caller",

@@ -22,14 +22,15 @@ from placebench.profiler.capture.options import FLAME_GRAPH_MODES, Clocks, Optio
 from placebench.profiler.capture.pending_statement import guarded
 from placebench.profiler.capture.statement_comments import comment_text, commenting
 from placebench.profiler.capture.statistics_collector import StatisticsCollector
-from placebench.profiler.integrations.middleware import (
+from placebench.profiler.recording import Recording
+from placebench.profiler.requests.middleware import (
     AsgiApplication,
     ProfiledApplication,
     ProfiledAsgiApplication,
     ProfiledCalls,
     WsgiApplication,
 )
-from placebench.profiler.integrations.sampling import (
+from placebench.profiler.requests.sampling import (
     Keep,
     RecentRecordings,
     RecordingFolder,
@@ -37,16 +38,15 @@ from placebench.profiler.integrations.sampling import (
     Sampling,
     Store,
 )
-from placebench.profiler.recording import Recording
 
 if TYPE_CHECKING:
     from sqlalchemy.engine import Engine
     from sqlalchemy.ext.asyncio import AsyncEngine
 
-    from placebench.profiler.capture.driver_hooks import DriverHooks
     from placebench.profiler.capture.external_flame_graph import ExternalFlameGraph
     from placebench.profiler.capture.flame_graph import FlameGraphRecorder
-    from placebench.profiler.capture.hooks import Hooks
+    from placebench.profiler.drivers.driver_hooks import DriverHooks
+    from placebench.profiler.drivers.hooks import Hooks
     from placebench.profiler.model.statement_statistics import StatementStatistics
 
 _P = ParamSpec("_P")
@@ -134,7 +134,7 @@ class SqlProfiler:
         # Loaded here: with the drivers alone there may be no SQLAlchemy.
         from sqlalchemy.engine import Engine
 
-        from placebench.profiler.capture.hooks import Hooks
+        from placebench.profiler.drivers.hooks import Hooks
 
         clocks = clocks or Clocks()
         target: Any = Engine if engine is None else getattr(engine, "sync_engine", engine)
@@ -158,7 +158,7 @@ class SqlProfiler:
         whole_process, application: as of `SqlProfiler`.
         Raises ProfilerError for a driver that is unknown or not installed.
         """
-        from placebench.profiler.capture.driver_hooks import DriverHooks
+        from placebench.profiler.drivers.driver_hooks import DriverHooks
 
         made = cls.__new__(cls)
         made._install(DriverHooks(drivers, whole_process=whole_process), clocks or Clocks(), application)

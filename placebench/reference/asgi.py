@@ -1,12 +1,5 @@
-"""The reference service for an ASGI server: `application`, made from the environment when this module is imported.
+"""The former place of `placebench.lab.reference.asgi`, for configurations of servers that name it until 0.4."""
 
-    uvicorn placebench.reference.asgi:application
+from importlib import import_module
 
-The variables are those of `placebench.reference.wsgi`; the variant has an asynchronous driver, such as
-tuned+driver:asyncpg, and PLACEBENCH_POOL_SIZE is how many requests of a process may use the database at once.
-"""
-
-from placebench.reference.api.event_loop import EventLoopApplication
-from placebench.reference.deployment import load_application
-
-application = EventLoopApplication(*load_application("asgi"))
+application = import_module("placebench.lab.reference.asgi").application

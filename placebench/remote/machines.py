@@ -12,12 +12,12 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from placebench.errors import HostError, LoadError, ServerError, UsageError
-from placebench.measure.remote_hosts import RemoteHost, Role, python_process
+from placebench.meters.remote_hosts import RemoteHost, Role, python_process
 from placebench.runtime.line_process import LineProcess
 from placebench.runtime.postgres.private_server import free_port
 from placebench.runtime.supervisor import new_scratch_path
 
-_PROGRAM: Final = "from placebench.remote.parts import main; main()"
+_PROGRAM: Final = "from {} import main; main()"
 
 
 @dataclass
@@ -52,16 +52,20 @@ class Machine:
                 response = self.process.read()
 
 
-def open_machines(hosts: Mapping[str, RemoteHost], stack: ExitStack) -> list[Machine]:
+def open_machines(
+    hosts: Mapping[str, RemoteHost], stack: ExitStack, parts: str = "placebench.remote.parts"
+) -> list[Machine]:
     """Connect to all of them side by side; *stack* ends their parts, those of the last host first.
+
+    parts: the module whose `main` carries out the orders there.
 
     Raises HostError for one that is not reached, or has no placebench or another one.
     """
 
     def connect(name: str, host: RemoteHost) -> Machine:
-        scratch = new_scratch_path("placebench-machine-")
+        scratch, program = new_scratch_path("placebench-machine-"), _PROGRAM.format(parts)
         process = stack.enter_context(
-            python_process(f"host {name}", name, host, _PROGRAM, scratch / "log", child="ssh", remove=scratch)
+            python_process(f"host {name}", name, host, program, scratch / "log", child="ssh", remove=scratch)
         )
         return Machine(name, host, process)
 

@@ -1,4 +1,4 @@
-"""The parts of a scale-out or of a load on this machine: `main` starts those that are ordered.
+"""The parts of a run on this machine, such as the workers of a load: `main` starts those that are ordered.
 
 An order is a line on standard input. The process, and with it every part, ends with its standard input: when the
 connection does, within 5 s, whatever it is doing then.
@@ -9,34 +9,25 @@ import select
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from typing import Any, Final
 
-from placebench.errors import PlacebenchError, ServerError
-from placebench.runtime.application_servers import serve
+from placebench.errors import PlacebenchError
 from placebench.runtime.line_process import serve_lines
-from placebench.runtime.postgres.cluster import (
-    ClusterNode,
-    copy_primary,
-    create_database,
-    make_primary,
-    new_node,
-)
-from placebench.runtime.postgres.private_server import free_port, start_server
-from placebench.runtime.running_server import RunningServer, ServerSpec
-from placebench.runtime.scale_out import LOG_LINES, LoadBalancer
+from placebench.runtime.running_server import RunningServer
 from placebench.runtime.supervisor import Child, ChildSpec, new_scratch_path, start_child
 
 _END_LIMIT_S: Final = 1.0
-_ANYBODY = "host all all all scram-sha-256\nhost replication all all scram-sha-256\n"
+LOG_LINES: Final = 4
+"""The lines of a log that a message shows."""
 
 
-def main() -> None:
-    """Respond to orders until there are no more."""
+def main(parts: "type[Parts] | None" = None) -> None:
+    """Respond to orders until there are no more; parts: what carries them out, `Parts` by default."""
     threading.Thread(target=_end_with_input, daemon=True).start()
     with ExitStack() as stack:
-        serve_lines(_Parts(stack).respond)
+        serve_lines((parts or Parts)(stack).respond)
 
 
 def _end_with_input() -> None:
@@ -48,12 +39,11 @@ def _end_with_input() -> None:
     os._exit(1)
 
 
-class _Parts:
+class Parts:
     """The parts on this machine; each order is a method."""
 
     def __init__(self, stack: ExitStack) -> None:
         self._stack = stack
-        self._nodes: dict[str, ClusterNode] = {}
         self._pids: dict[str, Callable[[], int | None]] = {}
         """Of each part; None when it has ended."""
         self._logs: dict[str, RunningServer | Child] = {}
@@ -64,44 +54,6 @@ class _Parts:
             return {"returned": getattr(self, order)(**given)}
         except (PlacebenchError, OSError) as error:
             return {"error": " ".join(str(error).split())}
-
-    def node(self, name: str, address: str, port: int) -> int:
-        """Make a place for a node of the cluster, and return its port."""
-        try:
-            port = port or free_port(address)
-        except OSError as error:
-            raise ServerError(
-                f"{address} is none of its addresses ({error.strerror}): name one in the hosts file"
-            ) from error
-        node = self._nodes[name] = new_node(name, port)
-        self._stack.callback(node.supervisor.close)
-        return node.port
-
-    def primary(self, name: str, address: str, password: str) -> None:
-        """Start a primary with an empty database."""
-        node = self._nodes[name]
-        make_primary(node, password, [address], _ANYBODY)
-        self._start(node)
-        create_database(password, address, node.port)
-
-    def replica(self, name: str, address: str, password: str, source: str) -> None:
-        """Copy the primary and start a replica."""
-        node = self._nodes[name]
-        copy_primary(node, password, source, [address])
-        self._start(node)
-
-    def host(self, name: str, spec: Mapping[str, Any]) -> str:
-        """Start a service host; return its URL."""
-        server = self._stack.enter_context(serve(ServerSpec(**spec)))
-        self._pids[name] = lambda: server.pid if server.is_running else None
-        self._logs[name] = server
-        return server.url
-
-    def balancer(self, name: str, hosts: Sequence[str], address: str, port: int) -> str:
-        """Start nginx; return its URL."""
-        balancer = self._balancer = self._stack.enter_context(LoadBalancer(hosts, address=address, port=port))
-        self._pids[name] = lambda: balancer.pid if balancer.is_running else None
-        return balancer.url
 
     def peer(self) -> str:
         """The address of the machine that has connected to this one, as it is seen from here."""
@@ -125,16 +77,7 @@ class _Parts:
         """The last lines of the log of a host or node."""
         return self._logs[name].log_tail(LOG_LINES)
 
-    def check_balancer(self) -> None:
-        """Raise ServerError if nginx has ended."""
-        self._balancer.check()
-
     def end(self) -> str:
         """End all parts; "ended"."""
         self._stack.close()
         return "ended"
-
-    def _start(self, node: ClusterNode) -> None:
-        child = node.child = start_server(node.place, node.supervisor, node.port)
-        self._pids[node.name] = lambda: child.pid if node.is_running else None
-        self._logs[node.name] = child

@@ -22,7 +22,7 @@ from typing import IO, Final
 
 from placebench import errors
 from placebench.errors import HostError, PlacebenchError, ServerError
-from placebench.measure.remote_hosts import RemoteHost, python_command, read_greeting
+from placebench.meters.remote_hosts import RemoteHost, python_command, read_greeting
 from placebench.remote.project import Project
 from placebench.remote.stream import Header, Received, Stream, files_of_run, write_file
 

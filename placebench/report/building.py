@@ -4,15 +4,15 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from placebench import results
+from placebench.compare.keep.documents import RUNS
 from placebench.errors import RunFolderError
-from placebench.experiment.documents import HEADS
 from placebench.gates import Gate
 from placebench.report.capacity import capacity_report
 from placebench.report.documents import published_document, published_study, published_text
 from placebench.report.model import Report
 from placebench.report.renderers import render_html, render_junit, render_markdown, write_page
 from placebench.report.run_report import run_report
-from placebench.report.studies import STUDIES, study_report
+from placebench.report.study_report import study_report
 from placebench.results import Run
 
 
@@ -30,10 +30,11 @@ def build_report(source: Run | Path | str, gates: Sequence[Gate] = ()) -> Report
             return capacity_report(Path(source).resolve())
         source = results.load(source)
     command = source.head.command
-    if command not in HEADS:
-        expected = f"expected one of {', '.join(HEADS)}, saw {command!r:.60}"
+    kind = RUNS.get(command)
+    if kind is None:
+        expected = f"expected one of {', '.join(RUNS.all)}, saw {command!r:.60}"
         raise RunFolderError(f"{source.folder / 'run.json'}: command: {expected}")
-    return study_report(source) if command in STUDIES else run_report(source, gates)
+    return study_report(source) if kind.results else run_report(source, gates)
 
 
 def export_figures(folder: Path) -> str:
@@ -41,8 +42,10 @@ def export_figures(folder: Path) -> str:
     if (folder / "saturation.json").is_file():
         return published_text(build_report(folder).document)
     run = results.load(folder)
-    is_study = run.head.command in STUDIES
-    return published_text(published_study(run, build_report(run).document) if is_study else published_document(run))
+    report = build_report(run)
+    kind = RUNS.get(run.head.command)
+    is_study = kind is not None and kind.results
+    return published_text(published_study(run, report.document) if is_study else published_document(run))
 
 
 def write_report(source: Report | Run | Path | str) -> Path:

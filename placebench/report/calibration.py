@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from placebench import units
-from placebench.experiment.records import RunHead
+from placebench.compare.keep.records import RunHead
 from placebench.report.effects import METRIC_LABELS
 from placebench.report.environment import moment
 

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from placebench import units
-from placebench.experiment.load_steps import PERCENTILES, LoadStep, Saturation, parse_objective
+from placebench.compare.load.load_steps import PERCENTILES, LoadStep, Saturation, parse_objective
 from placebench.page.axis_charts import Line, lines
 from placebench.page.svg import Role
 from placebench.report.effects import percentile_text

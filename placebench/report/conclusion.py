@@ -10,7 +10,7 @@ from itertools import chain
 from statistics import median
 
 from placebench import units
-from placebench.experiment.records import WirePass
+from placebench.compare.keep.records import WirePass
 from placebench.report import effects
 from placebench.report.effects import METRIC_LABELS, listed
 from placebench.report.figures import TIMES, ComparedPair, Figures

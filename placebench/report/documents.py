@@ -14,7 +14,7 @@ from placebench.profiler.analysis.difference import Frame
 from placebench.report.effects import headline, summary_sentences
 from placebench.report.environment import masked
 from placebench.report.figures import Figures, LoadFigures, VariantFigures, figures_of
-from placebench.report.optimizations import ExperimentResults, experiment_results, keep_sentence, results_document
+from placebench.report.trial_results import ExperimentResults, experiment_results, keep_sentence, results_document
 from placebench.results import Run
 from placebench.stats import METRICS, Comparison, PartChange
 

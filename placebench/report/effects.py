@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 
 from placebench import units
-from placebench.experiment.records import MEASURED, FailedPart, RunHead
+from placebench.compare.keep.records import MEASURED, FailedPart, RunHead
 from placebench.profiler.analysis.difference import Frame
 from placebench.report.environment import masked
 from placebench.report.figures import Figures

@@ -11,7 +11,7 @@ from typing import Any
 from markupsafe import Markup, escape
 
 from placebench import units
-from placebench.experiment.records import RunHead
+from placebench.compare.keep.records import RunHead
 from placebench.masking import HIDDEN, mask
 from placebench.report.model import Block, Code, Facts, Section, Text, code
 

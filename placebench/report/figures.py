@@ -8,9 +8,9 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from placebench.experiment.documents import SameResponsesDocument
-from placebench.experiment.load_steps import PERCENTILES
-from placebench.experiment.records import CountedPass, LoadPass, LoadResult, WirePass
+from placebench.compare.keep.documents import SameResponsesDocument
+from placebench.compare.keep.records import CountedPass, LoadPass, LoadResult, WirePass
+from placebench.compare.load.load_steps import PERCENTILES
 from placebench.page.svg import Role
 from placebench.profiler.analysis.difference import Frame, self_times
 from placebench.results import Run

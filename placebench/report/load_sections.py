@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 from markupsafe import Markup
 
 from placebench import units
+from placebench.compare.load.load_steps import PERCENTILES
 from placebench.errors import PlacebenchError
-from placebench.experiment.load_steps import PERCENTILES
 from placebench.page.axis_charts import Curve, Line, distribution, lines
 from placebench.page.row_charts import Bar, bars
 from placebench.report.comparison_sections import comparison_heading

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from placebench import units
+from placebench.compare.keep.records import RunHead
 from placebench.errors import RunFolderError
-from placebench.experiment.records import RunHead
 from placebench.page import description_of
 from placebench.report.environment import data_text
 from placebench.report.renderers import render_page, write_page
@@ -75,7 +75,7 @@ def _head(path: Path) -> tuple[str, str, str]:
 
 def _head_of_search(path: Path) -> tuple[str, str, str]:
     """The same of a search, which is rare: what it takes to read one is loaded then."""
-    from placebench.experiment.load_steps import Saturation
+    from placebench.compare.load.load_steps import Saturation
 
     made = Saturation.load(path)
     return made.started_at, made.status, f"{made.url}, {units.count(len(made.steps))} steps"

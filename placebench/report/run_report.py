@@ -7,9 +7,9 @@ from typing import Literal
 from markupsafe import Markup
 
 from placebench import units
-from placebench.experiment.documents import WorkloadDocument
-from placebench.experiment.phase_timer import harness_share
-from placebench.experiment.records import ProfiledPass
+from placebench.compare.keep.documents import WorkloadDocument
+from placebench.compare.keep.phase_timer import harness_share
+from placebench.compare.keep.records import ProfiledPass
 from placebench.gates import Gate, Outcome
 from placebench.report import effects
 from placebench.report.comparison_sections import comparison_section, pair_columns
@@ -39,7 +39,7 @@ from placebench.report.model import (
     Text,
     code,
 )
-from placebench.report.optimizations import (
+from placebench.report.trial_results import (
     ExperimentResults,
     experiment_results,
     hypotheses_table,

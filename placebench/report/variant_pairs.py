@@ -6,7 +6,7 @@ from urllib.parse import quote
 from markupsafe import Markup
 
 from placebench import units
-from placebench.experiment.records import WirePass
+from placebench.compare.keep.records import WirePass
 from placebench.page.row_charts import Bar, bars
 from placebench.profiler.analysis.difference import (
     Change,

@@ -50,7 +50,7 @@ class ServerSpec:
     """What the command of the server begins with, such as nsenter with its options."""
     folder: Path | None = None
     """Where it runs; None: in a scratch folder."""
-    module: str = "placebench.reference.wsgi:application"
+    module: str = "placebench.lab.reference.wsgi:application"
     python: Path | None = None
     """Of the environment that the module is installed in, with a uWSGI beside it; None: this one."""
     any_response_is_ready: bool = False

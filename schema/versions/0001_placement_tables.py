@@ -2,7 +2,7 @@
 
 What Placement's own migration has made already is adopted: only what is missing is made, and its name is kept in
 `placebench_created_tables`, so that the way back drops what this revision made and nothing else.
-Like every revision this one is frozen: it draws its tables itself, whatever placebench.tables becomes.
+Like every revision this one is frozen: it draws its tables itself, whatever placebench.lab.inventory.tables becomes.
 """
 
 from datetime import UTC, datetime

@@ -25,9 +25,9 @@ from types import ModuleType
 from typing import Any
 
 from placebench import units
+from placebench.lab.inventory.seeding import find_topology, migrate, seed
 from placebench.profiler.capture.sampling_thread import profile_function_defect
 from placebench.runtime.postgres import Server, open_server
-from placebench.seeding import find_topology, migrate, seed
 from placebench.stats import hodges_lehmann
 from placebench.stats.hodges_lehmann import FEWEST_REPLICATES
 

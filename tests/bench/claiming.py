@@ -22,12 +22,12 @@ from server_cpu import server_cpu
 from serving import ratio
 from sqlalchemy import create_engine, text
 
-from placebench.experiment.replicate import plan_replicate
-from placebench.experiment.variants import Variant, read_variants
+from placebench.compare.measure.replicate import plan_replicate
+from placebench.compare.what.variants import Variant, read_variants
+from placebench.lab.inventory.seeding import find_topology, seed
 from placebench.runtime.application_servers import serve
 from placebench.runtime.postgres import Server, open_server
 from placebench.runtime.running_server import RunningServer
-from placebench.seeding import find_topology, seed
 
 PROCESSES, THREADS = 4, 10
 _CONSUMERS_A_BLOCK = 1_000_000

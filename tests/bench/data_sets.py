@@ -8,10 +8,10 @@ from itertools import chain, count, cycle, repeat
 
 from sqlalchemy import create_engine, text
 
+from placebench.lab.inventory.seeding import find_topology, seed
+from placebench.lab.inventory.topology import Topology
+from placebench.lab.inventory.topology.topology import CONSUMER_TYPE, OWNER, Consumer
 from placebench.runtime.postgres import Server
-from placebench.seeding import find_topology, seed
-from placebench.topology import Topology
-from placebench.topology.topology import CONSUMER_TYPE, OWNER, Consumer
 
 # 900 of the candidates for the headline request are claimed, as they are offered, and 500 disks are like no other.
 CLAIMS = """

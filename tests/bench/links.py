@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 from sqlalchemy import make_url
 
-from placebench.measure.processes import read_cpu_s
+from placebench.meters.processes import read_cpu_s
 from placebench.runtime.network.delay_queue import LinkProfile
 from placebench.runtime.network.link import Link, open_database_link
 

@@ -23,8 +23,9 @@ from sqlalchemy import create_engine, text
 
 from placebench import units
 from placebench.commands.load import write_check_lines
-from placebench.experiment.load_run import LoadSpec, run_load
-from placebench.experiment.records import WriteCheck
+from placebench.compare.keep.records import WriteCheck
+from placebench.compare.load.load_run import LoadSpec, run_load
+from placebench.lab.inventory.seeding import find_topology, seed
 from placebench.page.axis_charts import Line, lines
 from placebench.page.svg import Role
 from placebench.runtime.application_servers import serve
@@ -32,7 +33,6 @@ from placebench.runtime.postgres import open_connection
 from placebench.runtime.postgres.connection import with_database
 from placebench.runtime.postgres.persistent_server import PersistentServer
 from placebench.runtime.running_server import RunningServer, ServerSpec
-from placebench.seeding import find_topology, seed
 from placebench.telemetry import load as telemetry_of
 
 USERS, TREES = 40, 100

@@ -21,13 +21,13 @@ from raw_file import measured_here, write_raw
 from server_cpu import server_cpu
 from serving import ratio
 
-from placebench.experiment.replicate import plan_replicate
-from placebench.experiment.variants import Variant, read_variants
-from placebench.reference.variants import ALGORITHMS
+from placebench.compare.measure.replicate import plan_replicate
+from placebench.compare.what.variants import Variant, read_variants
+from placebench.lab.inventory.seeding import find_topology, seed
+from placebench.lab.reference.variants import ALGORITHMS
 from placebench.runtime.application_servers import serve
 from placebench.runtime.postgres import open_server
 from placebench.runtime.running_server import RunningServer
-from placebench.seeding import find_topology, seed
 
 PROCESSES, THREADS = 4, 10
 CLIENTS = (1, 10, 40)

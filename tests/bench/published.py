@@ -22,8 +22,8 @@ from pathlib import Path
 from typing import Any
 
 from placebench import units
+from placebench.lab.studies.reports.scalability import scalability_curve
 from placebench.page.axis_charts import Line, lines
-from placebench.report.scalability import scalability_curve
 from placebench.stats import hodges_lehmann, median_interval
 from placebench.stats.hodges_lehmann import pseudo_median
 from placebench.stats.sequential import sequential_p

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from placebench.experiment.environment import manifest
+from placebench.compare.keep.environment import manifest
 from placebench.report.documents import provenance
 
 

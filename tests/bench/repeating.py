@@ -18,7 +18,7 @@ from raw_file import measured_here, write_raw
 from serving import costs_of
 
 from placebench import units
-from placebench.experiment.variants import read_variants
+from placebench.compare.what.variants import read_variants
 from placebench.runtime.postgres import open_server
 from placebench.stats.hodges_lehmann import pseudo_median
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from fake_run import FakeRun, write_run
 
 from placebench import units
-from placebench.experiment.records import Block
+from placebench.compare.keep.records import Block
 
 _LOAD_PASSES = 9
 """Of the seven rungs that `write_run` makes, with the two open loads."""

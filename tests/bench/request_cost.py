@@ -18,9 +18,9 @@ from sqlalchemy import create_engine
 from werkzeug.test import Client
 
 from placebench import SqlProfiler
-from placebench.experiment.http_request import HEADERS
-from placebench.reference.api.pipeline import make_app
-from placebench.reference.variants import variant
+from placebench.compare.what.http_request import HEADERS
+from placebench.lab.reference.api.pipeline import make_app
+from placebench.lab.reference.variants import variant
 
 MODES = ("", "light", "full", "sampled", "flame")
 WARM_UP = 3

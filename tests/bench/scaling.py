@@ -24,18 +24,18 @@ from raw_file import measured_here, write_raw
 from server_cpu import server_cpu
 
 from placebench import units
-from placebench.experiment.http_request import get
-from placebench.experiment.replicate import plan_replicate
-from placebench.experiment.variants import Variant, read_variants
-from placebench.measure.processes import read_memory
+from placebench.compare.measure.replicate import plan_replicate
+from placebench.compare.what.http_request import get
+from placebench.compare.what.variants import Variant, read_variants
+from placebench.lab.inventory.seeding import find_topology, seed
+from placebench.lab.inventory.topology import Topology
+from placebench.lab.reference.variants import ALGORITHMS
+from placebench.meters.processes import read_memory
 from placebench.page.axis_charts import Line, lines
 from placebench.page.svg import Role
-from placebench.reference.variants import ALGORITHMS
 from placebench.runtime.application_servers import serve
 from placebench.runtime.postgres import Server, open_server
 from placebench.runtime.running_server import RunningServer
-from placebench.seeding import find_topology, seed
-from placebench.topology import Topology
 
 # Trees of 7 providers, and rounds: each has two requests a variant and answer.
 SIZES = {14: 5, 143: 5, 1000: 3, 14_286: 1, 142_858: 2}

@@ -26,15 +26,15 @@ import psutil
 from raw_file import measured_here, write_raw
 from sqlalchemy import text
 
+from placebench.compare.what.http_request import HEADERS, Reply, fetch, send
 from placebench.errors import TooFewReplicatesError
-from placebench.experiment.http_request import HEADERS, Reply, fetch, send
-from placebench.experiment.scale_out_check import FAULTS, check_scale_out
-from placebench.measure.processes import read_tree_cpu_s
-from placebench.reference.api.pipeline import POSITION_HEADER
+from placebench.lab.inventory.seeding import find_topology, seed
+from placebench.lab.reference.api.pipeline import POSITION_HEADER
+from placebench.lab.scaleout.check import FAULTS, check_scale_out
+from placebench.lab.scaleout.cluster import ScaleOut
+from placebench.meters.processes import read_tree_cpu_s
 from placebench.runtime.postgres import open_connection
 from placebench.runtime.running_server import ServerSpec
-from placebench.runtime.scale_out import ScaleOut
-from placebench.seeding import find_topology, seed
 from placebench.stats import hodges_lehmann
 
 TOPOLOGY = find_topology("nested-perfload", trees=100, seed=1)

@@ -2,8 +2,8 @@
 
 from collections.abc import Callable
 
-from placebench.measure.meters import backend_cpu_between, read_backends
-from placebench.measure.processes import cpu_between, read_cpu_by_pid
+from placebench.meters.meters import backend_cpu_between, read_backends
+from placebench.meters.processes import cpu_between, read_cpu_by_pid
 from placebench.runtime.running_server import RunningServer
 
 

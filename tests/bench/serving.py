@@ -22,17 +22,17 @@ from data_sets import DATA, Call, Data, make
 from raw_file import measured_here, write_raw
 from server_cpu import server_cpu
 
+from placebench.compare.measure.replicate import plan_replicate
+from placebench.compare.what.canonical_response import canonical_candidates
+from placebench.compare.what.http_request import HEADERS, fetch, send
+from placebench.compare.what.variants import Variant, read_variants
 from placebench.errors import TooFewReplicatesError
-from placebench.experiment.canonical_response import canonical_candidates
-from placebench.experiment.http_request import HEADERS, fetch, send
-from placebench.experiment.replicate import plan_replicate
-from placebench.experiment.variants import Variant, read_variants
-from placebench.reference.variants import ALGORITHMS
+from placebench.lab.inventory.topology import Topology
+from placebench.lab.reference.variants import ALGORITHMS
 from placebench.runtime.application_servers import serve
 from placebench.runtime.postgres import Server, open_server
 from placebench.runtime.running_server import RunningServer
 from placebench.stats import hodges_lehmann
-from placebench.topology import Topology
 
 FEWEST = 3  # requests of a block
 

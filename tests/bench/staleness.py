@@ -17,9 +17,9 @@ from typing import Any
 from meddlers import CLOUD, QUERIES, Meddler, Service, compare, meddling, send_to
 from sqlalchemy import create_engine, text
 
-from placebench.reference.store.database import Database
+from placebench.lab.inventory.seeding import migrate
+from placebench.lab.reference.store.database import Database
 from placebench.runtime.postgres import open_server
-from placebench.seeding import migrate
 
 REQUESTERS = 3
 SHOWN = 5

@@ -14,7 +14,7 @@ from typing import Any
 from sqlalchemy import create_engine
 
 from placebench import units
-from placebench.reference.api.pipeline import make_app
+from placebench.lab.reference.api.pipeline import make_app
 from placebench.stats import median_interval
 from placebench.telemetry import Telemeter, load
 from placebench.telemetry.series_file import DURATION_LINE, REQUEST_LINE

@@ -16,7 +16,7 @@ from uuid import UUID
 
 from sqlalchemy import Engine, create_engine, func, insert, select
 
-from placebench import tables
+from placebench.lab.inventory import tables
 
 PROVIDERS = 3
 UNITS = 10  # of each

@@ -10,7 +10,7 @@ from typing import Any
 from reports import document_of, text_of
 
 from placebench import results
-from placebench.experiment.records import Measurement
+from placebench.compare.keep.records import Measurement
 from placebench.report import write_report
 
 REASON = "uWSGI could not serve it"

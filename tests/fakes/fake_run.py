@@ -12,8 +12,8 @@ from pathlib import Path
 from flame_graphs import session_of
 from pyinstrument.session import Session
 
-from placebench.experiment.documents import SameResponsesDocument
-from placebench.experiment.records import (
+from placebench.compare.keep.documents import SameResponsesDocument
+from placebench.compare.keep.records import (
     Block,
     CountedPass,
     LoadPass,
@@ -23,7 +23,7 @@ from placebench.experiment.records import (
     StatementCount,
     WirePass,
 )
-from placebench.measure.readings import Meters
+from placebench.meters.readings import Meters
 
 REQUEST = (
     "/allocation_candidates?resources=DISK_GB:10&required=COMPUTE_VOLUME_MULTI_ATTACH"

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from placebench import results
-from placebench.experiment.load_steps import LoadStep, Saturation
-from placebench.experiment.records import Measurement, RunHead, append_lines
-from placebench.experiment.studies.matrix_plan import AXES
+from placebench.compare.keep.records import Measurement, RunHead, append_lines
+from placebench.compare.load.load_steps import LoadStep, Saturation
+from placebench.lab.studies.matrix_plan import AXES
 from placebench.results import Run
 
 _MIB = 1 << 20

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from itertools import count
 from wsgiref.types import StartResponse, WSGIEnvironment
 
-from placebench.reference.wsgi import application as honest
+from placebench.lab.reference.wsgi import application as honest
 
 _claims = count(1)
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from placebench.measure.remote_hosts import RemoteHost
+from placebench.meters.remote_hosts import RemoteHost
 from placebench.runtime.postgres.private_server import free_port
 
 _SSHD = shutil.which("sshd", path="/usr/sbin:/usr/local/sbin:/usr/bin")

@@ -18,14 +18,14 @@ from sqlalchemy import Connection, Engine, create_engine, text
 from sqlalchemy.exc import DBAPIError
 from werkzeug.test import Client
 
-from placebench.experiment.canonical_response import difference, parse_response
-from placebench.reference.api.candidates_query import parse_query
-from placebench.reference.api.handlers.candidates import find_candidates
-from placebench.reference.api.pipeline import make_app
-from placebench.reference.api.problems import BadRequest
-from placebench.reference.settings import DEFAULTS, ServiceSettings
-from placebench.reference.store.database import Database
-from placebench.reference.variants import variant
+from placebench.compare.what.canonical_response import difference, parse_response
+from placebench.lab.reference.api.handlers.candidates import find_candidates
+from placebench.lab.reference.api.pipeline import make_app
+from placebench.lab.reference.domain.candidates_query import parse_query
+from placebench.lab.reference.domain.problems import BadRequest
+from placebench.lab.reference.domain.settings import DEFAULTS, ServiceSettings
+from placebench.lab.reference.store.database import Database
+from placebench.lab.reference.variants import variant
 
 TREES: Final = 12
 HEADERS: Final = {

@@ -15,11 +15,11 @@ from fake_run import FakeRun, write_run
 from sqlalchemy import create_engine, text
 
 from placebench.commands import COMMANDS
+from placebench.lab.inventory.seeding import find_topology, seed
 from placebench.profiler import SqlProfiler
 from placebench.runtime.application_servers import serve
 from placebench.runtime.postgres import Server
 from placebench.runtime.running_server import ServerSpec
-from placebench.seeding import find_topology, seed
 
 pytestmark = pytest.mark.installed
 
@@ -69,7 +69,7 @@ class Call:
     def command(self) -> str:
         """The words that name it."""
         words = self.text.split()
-        return max((" ".join(words[:count]) for count in (1, 2, 3) if " ".join(words[:count]) in COMMANDS), key=len)
+        return max((" ".join(words[:count]) for count in (1, 2, 3) if " ".join(words[:count]) in COMMANDS.own), key=len)
 
 
 def measures(text: str) -> Call:
@@ -228,7 +228,7 @@ def test_the_profiler_needs_no_extra(base: Environment, folder: Path, call: Call
 
 def test_every_command_is_tried() -> None:
     """Each that the command line has."""
-    every = {name for name, entry in COMMANDS.items() if entry.module}
+    every = {name for name, entry in COMMANDS.own.items() if entry.module}
 
     assert every - {"db start", "db stop", "db url"} == {call.command for call in (*BASE, *BENCH)}
 

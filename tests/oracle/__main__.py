@@ -28,9 +28,10 @@ from sqlalchemy import Engine, create_engine
 from tally import DisagreementError, Tally
 from writing import Writing, operations
 
-from placebench import tables
 from placebench.errors import ServerError
-from placebench.reference.variants import (
+from placebench.lab.inventory import tables
+from placebench.lab.inventory.seeding import migrate
+from placebench.lab.reference.variants import (
     ALGORITHMS,
     algorithms_leave_one_out,
     cumulative,
@@ -41,7 +42,6 @@ from placebench.reference.variants import (
 )
 from placebench.runtime.cache_server import start_cache_server
 from placebench.runtime.postgres import open_server
-from placebench.seeding import migrate
 
 SHARED_RESPONSES = "dedup+responses:redis"
 CLOUDS = 40  # to be asked, a round

@@ -11,8 +11,8 @@ from typing import Any, Final
 from hypothesis import strategies as st
 from sqlalchemy import Connection, Engine, Table, delete, insert, select
 
-from placebench import tables
-from placebench.seeding import add_standard_names
+from placebench.lab.inventory import tables
+from placebench.lab.inventory.seeding import add_standard_names
 
 CLASSES: Final = ("VCPU", "MEMORY_MB", "DISK_GB", "VGPU", "CUSTOM_GOLD")
 SHARES: Final = "MISC_SHARES_VIA_AGGREGATE"

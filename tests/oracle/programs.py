@@ -14,8 +14,8 @@ from sqlalchemy import Engine
 from werkzeug.datastructures import Headers
 from werkzeug.test import EnvironBuilder, run_wsgi_app
 
-from placebench.reference.api.pipeline import make_app
-from placebench.reference.settings import DEFAULTS
+from placebench.lab.reference.api.pipeline import make_app
+from placebench.lab.reference.domain.settings import DEFAULTS
 from placebench.runtime.supervisor import Child, ChildSpec, start_child
 
 HEADERS: Final = {

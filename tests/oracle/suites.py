@@ -23,11 +23,11 @@ from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
 from sqlalchemy import Engine, create_engine
 from werkzeug.serving import WSGIRequestHandler, make_server
 
-from placebench.reference.api.pipeline import make_app
-from placebench.reference.settings import DEPTH_FIRST, ServiceSettings
+from placebench.lab.inventory.seeding import migrate
+from placebench.lab.reference.api.pipeline import make_app
+from placebench.lab.reference.domain.settings import DEPTH_FIRST, ServiceSettings
 from placebench.runtime.postgres import open_server
 from placebench.runtime.supervisor import ChildSpec, start_child
-from placebench.seeding import migrate
 
 SUITES: Final = ("osc", "nova", "gabbits", "candidates")
 

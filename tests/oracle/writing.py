@@ -15,7 +15,7 @@ from sameness import same
 from sqlalchemy import Engine, delete, select
 from tally import Tally
 
-from placebench import tables
+from placebench.lab.inventory import tables
 
 PROVIDERS: Final = range(6)
 CONSUMERS: Final = range(4)

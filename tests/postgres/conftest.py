@@ -15,18 +15,18 @@ from sqlalchemy import Engine, Table, create_engine, insert, text, update
 from sqlalchemy.ext.asyncio import create_async_engine
 from sqlalchemy.util import greenlet_spawn
 
-from placebench import tables
 from placebench.errors import ServerError
-from placebench.reference.api.candidates_query import parse_query
-from placebench.reference.api.handlers.candidates import find_candidates
-from placebench.reference.api.pipeline import make_app
-from placebench.reference.settings import DEFAULTS, ServiceSettings
-from placebench.reference.store.database import Database
-from placebench.reference.variants import ALGORITHMS, variant
+from placebench.lab.inventory import tables
+from placebench.lab.inventory.seeding import migrate, migrate_options
+from placebench.lab.reference.api.handlers.candidates import find_candidates
+from placebench.lab.reference.api.pipeline import make_app
+from placebench.lab.reference.domain.candidates_query import parse_query
+from placebench.lab.reference.domain.settings import DEFAULTS, ServiceSettings
+from placebench.lab.reference.store.database import Database
+from placebench.lab.reference.variants import ALGORITHMS, variant
 from placebench.runtime.cache_server import find_cache_server, start_cache_server
 from placebench.runtime.mariadb import MariaDbServer
 from placebench.runtime.postgres import Server
-from placebench.seeding import migrate, migrate_options
 
 CLASSES = ("VCPU", "MEMORY_MB", "DISK_GB", "VGPU")
 TRAITS = ("MISC_SHARES_VIA_AGGREGATE", "HW_CPU_X86_AVX", "STORAGE_DISK_SSD", "CUSTOM_RED", "CUSTOM_BLUE")

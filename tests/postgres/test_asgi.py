@@ -13,20 +13,20 @@ from typing import Any
 import pytest
 from sqlalchemy import make_url, text
 
+from placebench.compare.load.load_run import LoadSpec, run_load
+from placebench.compare.what.canonical_response import parse_response
 from placebench.errors import DatabaseError
-from placebench.experiment.canonical_response import parse_response
-from placebench.experiment.load_run import LoadSpec, run_load
 from placebench.http_session import Request
+from placebench.lab.inventory.seeding import find_topology, seed
+from placebench.lab.reference.api.event_loop import EventLoopApplication
+from placebench.lab.reference.api.pipeline import make_app
+from placebench.lab.reference.deployment import load_application, make_engine
+from placebench.lab.reference.variants import variant
+from placebench.lab.reference.workloads import workload as make_workload
 from placebench.profiler.integrations.in_process_client import InProcessClient, Response, in_process_client
-from placebench.reference.api.event_loop import EventLoopApplication
-from placebench.reference.api.pipeline import make_app
-from placebench.reference.deployment import load_application, make_engine
-from placebench.reference.variants import variant
-from placebench.reference.workloads import workload as make_workload
 from placebench.runtime.application_servers import serve
 from placebench.runtime.postgres import Server, open_connection
 from placebench.runtime.running_server import ServerSpec
-from placebench.seeding import find_topology, seed
 
 ASYNCHRONOUS = ("tuned+driver:asyncpg", "tuned+driver:psycopg3_async")
 NAMES = ("tuned", *ASYNCHRONOUS)
@@ -229,5 +229,7 @@ def test_each_kind_of_server_is_told_which_application_it_serves(monkeypatch: py
     monkeypatch.setenv("PLACEBENCH_DATABASE_URL", "postgresql://nobody@localhost/nothing")
     for interface, name, other in (("wsgi", "tuned+driver:asyncpg", "asgi"), ("asgi", "tuned", "wsgi")):
         monkeypatch.setenv("PLACEBENCH_VARIANT", name)
-        with pytest.raises(SystemExit, match=rf"placebench: .*{re.escape(name)} .*placebench.reference.{other}:app"):
+        with pytest.raises(
+            SystemExit, match=rf"placebench: .*{re.escape(name)} .*placebench.lab.reference.{other}:app"
+        ):
             load_application(interface)

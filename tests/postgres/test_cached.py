@@ -8,10 +8,10 @@ import pytest
 from sqlalchemy import Engine, create_engine, event, insert, text
 from werkzeug.test import Client
 
-from placebench import tables
-from placebench.reference.api.pipeline import make_app
-from placebench.reference.variants import ALGORITHMS
-from placebench.seeding import migrate
+from placebench.lab.inventory import tables
+from placebench.lab.inventory.seeding import migrate
+from placebench.lab.reference.api.pipeline import make_app
+from placebench.lab.reference.variants import ALGORITHMS
 
 HEADERS = {"X-Auth-Token": "admin", "OpenStack-API-Version": "placement 1.39"}
 QUERY = "/allocation_candidates?resources=DISK_GB:1&resources1=VCPU:1&resources2=VCPU:1&group_policy=isolate"

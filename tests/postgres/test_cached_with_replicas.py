@@ -7,13 +7,13 @@ import pytest
 from sqlalchemy import create_engine
 from werkzeug.test import Client, TestResponse
 
-from placebench.experiment.canonical_response import CandidatesResponse, canonical_candidates
-from placebench.experiment.http_request import HEADERS
-from placebench.reference.candidates.dedup.statements import read_state
-from placebench.reference.deployment import make_application
-from placebench.reference.store.database import Database
+from placebench.compare.what.canonical_response import CandidatesResponse, canonical_candidates
+from placebench.compare.what.http_request import HEADERS
+from placebench.lab.inventory.seeding import find_topology, seed
+from placebench.lab.reference.candidates.dedup.statements import read_state
+from placebench.lab.reference.deployment import make_application
+from placebench.lab.reference.store.database import Database
 from placebench.runtime.postgres.cluster import Cluster
-from placebench.seeding import find_topology, seed
 
 TOPOLOGY = find_topology("nested-perfload", trees=5)
 OWNER = {"project_id": "p", "user_id": "u", "consumer_generation": None, "consumer_type": "INSTANCE"}

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from placebench.reference.settings import BREADTH_FIRST, ServiceSettings
+from placebench.lab.reference.domain.settings import BREADTH_FIRST, ServiceSettings
 
 EVERY_VARIANT = pytest.mark.parametrize("name", ["naive", "own"])
 

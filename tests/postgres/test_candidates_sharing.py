@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from placebench.reference.api.problems import BadRequest
+from placebench.lab.reference.domain.problems import BadRequest
 
 SHARES = "MISC_SHARES_VIA_AGGREGATE"
 

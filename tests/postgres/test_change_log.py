@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from sqlalchemy import Connection, Engine, create_engine, text
 
-from placebench import tables
 from placebench.errors import DatabaseError
+from placebench.lab.inventory import tables
+from placebench.lab.inventory.seeding import find_topology, migrate, seed
 from placebench.runtime.postgres import Server
-from placebench.seeding import find_topology, migrate, seed
 
 STOCK = "(resource_provider_id, resource_class_id, total, reserved, min_unit, max_unit, step_size, allocation_ratio)"
 OF_THIRD = "DELETE FROM inventories WHERE resource_provider_id = 3"

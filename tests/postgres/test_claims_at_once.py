@@ -11,12 +11,12 @@ from uuid import UUID
 import pytest
 from sqlalchemy import Engine, NullPool, create_engine, delete, event, insert, select, text, update
 
-from placebench import tables
-from placebench.reference.api.problems import NotFound, Problem
-from placebench.reference.store.allocations import delete_allocations, read_consumer_allocations
-from placebench.reference.store.claims import PLAN_SERVES, WRITERS
-from placebench.reference.store.consumers import ConsumerClaim
-from placebench.reference.store.database import Database
+from placebench.lab.inventory import tables
+from placebench.lab.reference.domain.problems import NotFound, Problem
+from placebench.lab.reference.store.allocations import delete_allocations, read_consumer_allocations
+from placebench.lab.reference.store.claims import PLAN_SERVES, WRITERS
+from placebench.lab.reference.store.consumers import ConsumerClaim
+from placebench.lab.reference.store.database import Database
 
 PROVIDERS = [str(UUID(int=number)) for number in (1, 2, 3, 4)]
 STOCKS = [

@@ -19,18 +19,18 @@ from reports import document_of, text_of
 from sqlalchemy import NullPool, create_engine, text
 
 from placebench import results
+from placebench.compare.compare_run import CompareRun, CompareSettings
+from placebench.compare.keep.run_folder import claim_folder, lock
+from placebench.compare.what.variants import Variant, read_variants
+from placebench.compare.what.workload import placement_workload
 from placebench.errors import GateFailedError, RunFolderError, UndecidedError
-from placebench.experiment.compare_run import CompareRun, CompareSettings
-from placebench.experiment.data_setup import TopologyData
-from placebench.experiment.run_folder import claim_folder, lock
-from placebench.experiment.variants import Variant, read_variants
-from placebench.experiment.workload import placement_workload
+from placebench.lab.inventory.data_sets import TopologyData
+from placebench.lab.inventory.seeding import find_topology
 from placebench.report import write_report
 from placebench.runtime.postgres import Server, open_server
-from placebench.seeding import find_topology
 
 TOPOLOGY = find_topology("nested-perfload", trees=2, seed=1)
-APPS = Path(__file__).parents[1] / "unit" / "experiment"
+APPS = Path(__file__).parents[1] / "unit" / "compare"
 SLEEPY = "/asleep?sleep=0.005"  # so that the client has time to wait
 
 

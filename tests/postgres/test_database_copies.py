@@ -8,11 +8,11 @@ import pytest
 from sqlalchemy import make_url
 from statements import run
 
+from placebench.compare.measure.databases import ScratchData
+from placebench.compare.what.data_setup import OwnData
+from placebench.compare.what.database_copies import dump_database, restore_database
 from placebench.errors import DatabaseError
-from placebench.experiment.data_setup import OwnData
-from placebench.experiment.database_copies import dump_database, restore_database
-from placebench.experiment.databases import ScratchData
-from placebench.measure.table_contents import read_tables
+from placebench.meters.table_contents import read_tables
 from placebench.runtime.postgres import Server, open_server
 
 ATTACK = """

@@ -9,21 +9,22 @@ from typing import Any
 import pytest
 from sqlalchemy import Connection, Engine, create_engine, event, text
 
-from placebench.reference.api.candidates_query import parse_query
-from placebench.reference.api.handlers.candidates import find_candidates
-from placebench.reference.api.problems import BadRequest
-from placebench.reference.candidates.dedup import equivalence, relevance, selection, service
-from placebench.reference.candidates.dedup.decode import DecodedTrees
-from placebench.reference.candidates.dedup.equivalence import equivalence_classes
-from placebench.reference.candidates.dedup.fetch import fetch, read_rows
-from placebench.reference.candidates.dedup.relevance import Assessor
-from placebench.reference.candidates.dedup.solver import solve
-from placebench.reference.candidates.dedup.statements import Trees
-from placebench.reference.candidates.dedup.tree_index import TreeIndex
-from placebench.reference.store.database import Database
-from placebench.reference.variants import ALGORITHMS, variant
+from placebench.lab.inventory.seeding import find_topology, seed
+from placebench.lab.reference.api.handlers.candidates import find_candidates
+from placebench.lab.reference.candidates import dedup_service as service
+from placebench.lab.reference.candidates.dedup import equivalence, relevance, selection
+from placebench.lab.reference.candidates.dedup.decode import DecodedTrees
+from placebench.lab.reference.candidates.dedup.equivalence import equivalence_classes
+from placebench.lab.reference.candidates.dedup.fetch import fetch, read_rows
+from placebench.lab.reference.candidates.dedup.relevance import Assessor
+from placebench.lab.reference.candidates.dedup.solver import solve
+from placebench.lab.reference.candidates.dedup.statements import Trees
+from placebench.lab.reference.candidates.dedup.tree_index import TreeIndex
+from placebench.lab.reference.domain.candidates_query import parse_query
+from placebench.lab.reference.domain.problems import BadRequest
+from placebench.lab.reference.store.database import Database
+from placebench.lab.reference.variants import ALGORITHMS, variant
 from placebench.runtime.postgres import Server
-from placebench.seeding import find_topology, seed
 
 TREES = 40
 LISTED = re.compile(r"resource_provider_id = ANY \(.\{([0-9,]*)\}")

@@ -10,8 +10,8 @@ import pytest
 from sqlalchemy import create_engine, insert
 from werkzeug.test import Client, TestResponse
 
-from placebench import tables
-from placebench.reference.api.pipeline import make_app
+from placebench.lab.inventory import tables
+from placebench.lab.reference.api.pipeline import make_app
 
 HEADERS = {"X-Auth-Token": "admin", "OpenStack-API-Version": "placement 1.39"}
 PROVIDER = "00000000-0000-4000-8000-000000000001"

@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from placebench.experiment import environment
+from placebench.compare.keep import environment
 
 
 def test_the_password_of_a_url_is_not_kept(monkeypatch: pytest.MonkeyPatch, database_url: str) -> None:

@@ -10,14 +10,14 @@ import pytest
 from sqlalchemy import create_engine, text
 from werkzeug.test import Client
 
-from placebench.commands.lab.export import COMMANDS
+from placebench.compare.what.http_request import HEADERS
 from placebench.errors import ExportError, PlacebenchError
-from placebench.experiment.http_request import HEADERS
-from placebench.export.exporter import export
-from placebench.export.live_placement import PlacementData, read_api, read_database
-from placebench.reference.api.pipeline import make_app
-from placebench.seeding import find_topology, migrate, seed
-from placebench.topology import Topology, read_topology, render_toml
+from placebench.lab.commands.export import COMMANDS
+from placebench.lab.inventory.export.exporter import export
+from placebench.lab.inventory.export.live_placement import PlacementData, read_api, read_database
+from placebench.lab.inventory.seeding import find_topology, migrate, seed
+from placebench.lab.inventory.topology import Topology, read_topology, render_toml
+from placebench.lab.reference.api.pipeline import make_app
 
 Export = Callable[..., int]
 NOWHERE = "postgresql://nobody:secret@127.0.0.1:9/nothing"

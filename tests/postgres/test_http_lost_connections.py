@@ -12,16 +12,16 @@ from sqlalchemy import Connection, Engine, create_engine, event, make_url, text
 from sqlalchemy.exc import OperationalError
 
 from placebench.http_session import Request
+from placebench.lab.inventory.seeding import find_topology, seed
+from placebench.lab.reference.api.event_loop import EventLoopApplication
+from placebench.lab.reference.api.pipeline import make_app
+from placebench.lab.reference.deployment import make_engine
+from placebench.lab.reference.store.database import Database
+from placebench.lab.reference.variants import variant
 from placebench.profiler.integrations.in_process_client import InProcessClient, in_process_client
-from placebench.reference.api.event_loop import EventLoopApplication
-from placebench.reference.api.pipeline import make_app
-from placebench.reference.deployment import make_engine
-from placebench.reference.store.database import Database
-from placebench.reference.variants import variant
 from placebench.runtime.mariadb import MariaDbServer
 from placebench.runtime.postgres import Server, open_connection
 from placebench.runtime.postgres.cluster import Cluster
-from placebench.seeding import find_topology, seed
 
 VARIANTS = ("tuned", "cached", "tuned+driver:psycopg3", "tuned+driver:asyncpg", "tuned+driver:psycopg3_async")
 HEADERS = {"X-Auth-Token": "admin", "OpenStack-API-Version": "placement 1.39", "Content-Type": "application/json"}

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from sqlalchemy import create_engine, insert
 from werkzeug.test import EnvironBuilder, run_wsgi_app
 
-from placebench import tables
-from placebench.reference.api.pipeline import make_app
-from placebench.reference.api.routes import ROUTES
+from placebench.lab.inventory import tables
+from placebench.lab.reference.api.pipeline import make_app
+from placebench.lab.reference.api.routes import ROUTES
 from placebench.runtime.postgres import Server
 
 PROVIDER = "00000000-0000-4000-8000-000000000001"

@@ -9,10 +9,10 @@ import pytest
 from sqlalchemy import Engine, create_engine, func, insert, select, text
 from werkzeug.test import Client, TestResponse
 
-from placebench import tables
-from placebench.reference.api.pipeline import make_app
-from placebench.reference.api.problems import ConcurrentUpdate
-from placebench.reference.store.database import Database
+from placebench.lab.inventory import tables
+from placebench.lab.reference.api.pipeline import make_app
+from placebench.lab.reference.domain.problems import ConcurrentUpdate
+from placebench.lab.reference.store.database import Database
 
 HEADERS = {"X-Auth-Token": "admin", "OpenStack-API-Version": "placement 1.39"}
 WRITERS = 6

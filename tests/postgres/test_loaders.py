@@ -7,8 +7,8 @@ import pytest
 from sqlalchemy import Engine, text
 
 from placebench.errors import DatabaseError, SeedError
+from placebench.lab.inventory.seeding import SeedReceipt, data_digest, expected_content, find_topology, migrate, seed
 from placebench.runtime.postgres import Server
-from placebench.seeding import SeedReceipt, data_digest, expected_content, find_topology, migrate, seed
 
 TOPOLOGIES = ("nested-perfload", "flat-perfload", "partly-used")
 

@@ -9,8 +9,8 @@ from urllib.parse import urlsplit
 import pytest
 from sqlalchemy import create_engine, insert, text
 
-from placebench import tables
-from placebench.experiment.http_request import HEADERS, get
+from placebench.compare.what.http_request import HEADERS, get
+from placebench.lab.inventory import tables
 from placebench.runtime.application_servers import serve
 from placebench.runtime.postgres import Server
 from placebench.runtime.running_server import RunningServer, ServerSpec

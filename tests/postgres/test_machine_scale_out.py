@@ -16,8 +16,8 @@ import psutil
 import pytest
 
 from placebench.cli import main
-from placebench.experiment.http_request import get
-from placebench.measure.remote_hosts import RemoteHost
+from placebench.compare.what.http_request import get
+from placebench.meters.remote_hosts import RemoteHost
 from placebench.runtime.postgres import open_connection
 from placebench.runtime.postgres.private_server import free_port
 

@@ -13,21 +13,21 @@ from sqlalchemy import Connection, create_engine, text
 
 from placebench import results
 from placebench.cli import main
+from placebench.compare.keep.records import WirePass
+from placebench.compare.keep.run_folder import claim_folder
 from placebench.errors import DatabaseError, PlacebenchError
-from placebench.experiment.records import WirePass
-from placebench.experiment.run_folder import claim_folder
-from placebench.experiment.studies.combinations import combine
-from placebench.experiment.studies.matrix import matrix_study
-from placebench.experiment.studies.matrix_plan import Job, Matrix
-from placebench.experiment.studies.study import StudyRun
-from placebench.measure.meters import Backends, inspect_backends
+from placebench.lab.inventory.seeding import data_digest, find_topology, seed
+from placebench.lab.reference.store.database import Database
+from placebench.lab.studies.combinations import combine
+from placebench.lab.studies.matrix import matrix_study
+from placebench.lab.studies.matrix_plan import Job, Matrix
+from placebench.lab.studies.study import StudyRun
+from placebench.meters.meters import Backends, inspect_backends
 from placebench.profiler import Recording, SqlProfiler
-from placebench.reference.store.database import Database
 from placebench.runtime.application_servers import serve
 from placebench.runtime.mariadb import MariaDbServer, temporary_mariadb
 from placebench.runtime.postgres import Server
 from placebench.runtime.running_server import ServerSpec
-from placebench.seeding import data_digest, find_topology, seed
 
 TOPOLOGY = find_topology("nested-perfload", trees=3, seed=1, utilization=0.5)
 

@@ -10,21 +10,21 @@ from reports import document_of, text_of
 
 from placebench import results
 from placebench.cli import main
+from placebench.compare.keep.run_folder import claim_folder
+from placebench.compare.what.variants import VariantTable, VariantTables
 from placebench.errors import GateFailedError
-from placebench.experiment.run_folder import claim_folder
-from placebench.experiment.studies.combinations import combine
-from placebench.experiment.studies.matrix import matrix_study
-from placebench.experiment.studies.matrix_plan import Job, Matrix
-from placebench.experiment.studies.study import StudyRun
-from placebench.experiment.variants import VariantTable, VariantTables
+from placebench.lab.inventory.seeding import find_topology
+from placebench.lab.studies.combinations import combine
+from placebench.lab.studies.matrix import matrix_study
+from placebench.lab.studies.matrix_plan import Job, Matrix
+from placebench.lab.studies.study import StudyRun
 from placebench.report import write_report
 from placebench.results import Run
 from placebench.runtime.postgres import Server
-from placebench.seeding import find_topology
 
 TOPOLOGY = find_topology("nested-perfload", trees=3, seed=1)
 VERSIONS = ["installed", "9.9", "9.8"]
-ELSEWHERE = Path(__file__).parents[1] / "unit" / "experiment"
+ELSEWHERE = Path(__file__).parents[1] / "unit" / "compare"
 
 
 def surveyed(server: Server, folder: Path, matrix: Matrix) -> Run:
@@ -134,7 +134,7 @@ def test_a_combination_that_cannot_start_is_a_row_with_its_reason(
     alone = matrix("mine"), capsys.readouterr().err.splitlines()[-1]
     begun = matrix("both"), json.loads(capsys.readouterr().out)["rows"]
     text, page = (text_of(results.load(tmp_path / "both")), (tmp_path / "both" / "index.html").read_text())
-    (tmp_path / "absent.py").write_text("from placebench.reference.wsgi import application")
+    (tmp_path / "absent.py").write_text("from placebench.lab.reference.wsgi import application")
     resumed = matrix("both", "--resume"), json.loads(capsys.readouterr().out)["rows"]
 
     assert alone[0] == 2

@@ -7,9 +7,9 @@ import pytest
 from sqlalchemy import Connection, create_engine, text
 from sqlalchemy.pool import NullPool
 
-from placebench.measure import meters
-from placebench.measure.meters import Backends, ServerMeter, inspect_backends, read_backends
-from placebench.measure.wait_events import sample_wait_events
+from placebench.meters import meters
+from placebench.meters.meters import Backends, ServerMeter, inspect_backends, read_backends
+from placebench.meters.wait_events import sample_wait_events
 from placebench.runtime.postgres import Server, open_connection, open_server
 
 WORK = text("SELECT count(*) FROM pg_class a, pg_class b, generate_series(1, 10)")

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from placebench.compare.what.http_request import fetch
 from placebench.errors import ServerError
-from placebench.experiment.http_request import fetch
+from placebench.lab.inventory.seeding import find_topology, seed
+from placebench.lab.scaleout.cluster import ScaleOut
 from placebench.runtime.network.namespaces import host_networks
 from placebench.runtime.running_server import ServerSpec
-from placebench.runtime.scale_out import ScaleOut
-from placebench.seeding import find_topology, seed
 
 
 def test_each_host_has_a_network_of_its_own(eventually: Callable[[Callable[[], bool]], bool]) -> None:

@@ -11,14 +11,14 @@ import psutil
 import pytest
 
 from placebench.cli import main
+from placebench.compare.keep.run_folder import claim_folder
+from placebench.compare.what.variants import read_variant
 from placebench.errors import LoadError
-from placebench.experiment.databases import SeededData
-from placebench.experiment.run_folder import claim_folder
-from placebench.experiment.studies.network import NetworkStudy
-from placebench.experiment.studies.study import StudySetup
-from placebench.experiment.variants import read_variant
+from placebench.lab.inventory.data_sets import SeededData
+from placebench.lab.inventory.seeding import find_topology
+from placebench.lab.studies.network import NetworkStudy
+from placebench.lab.studies.study import StudySetup
 from placebench.runtime.postgres import Server
-from placebench.seeding import find_topology
 
 
 def asked(server: Server, capsys: pytest.CaptureFixture[str], *options: str) -> list[dict[str, Any]]:

@@ -15,13 +15,13 @@ from meddlers import CLOUD, QUERIES, Meddler, Service, compare, meddling, send_t
 from sqlalchemy import Engine, NullPool, create_engine, make_url, text
 from sqlalchemy.exc import OperationalError
 
-from placebench.reference.api.candidates_query import parse_query
-from placebench.reference.candidates.cached.cached_index import CachedIndex
-from placebench.reference.candidates.cached.change_log import RENEWED_EVERY_S
-from placebench.reference.settings import DEFAULTS
-from placebench.reference.store.database import Database
+from placebench.lab.inventory.seeding import migrate
+from placebench.lab.reference.candidates.cached_index import CachedIndex
+from placebench.lab.reference.domain.candidates_query import parse_query
+from placebench.lab.reference.domain.settings import DEFAULTS
+from placebench.lab.reference.store.change_log import RENEWED_EVERY_S
+from placebench.lab.reference.store.database import Database
 from placebench.runtime.postgres import Server, open_server
-from placebench.seeding import migrate
 
 SEED = 7
 

@@ -9,13 +9,14 @@ import pytest
 from reports import document_of
 
 from placebench import results
-from placebench.experiment.run_folder import claim_folder
-from placebench.experiment.studies.herd import HerdStudy
-from placebench.experiment.studies.operators import OperatorsStudy, Setting
-from placebench.experiment.studies.study import StudyRun
-from placebench.experiment.variants import PLACEMENT, Variant, read_variant
+from placebench.compare.keep.run_folder import claim_folder
+from placebench.compare.what.variants import Variant, read_variant
+from placebench.lab.inventory.seeding import find_topology
+from placebench.lab.studies.herd import HerdStudy
+from placebench.lab.studies.operators import OperatorsStudy, Setting
+from placebench.lab.studies.study import StudyRun
+from placebench.lab.variants import PLACEMENT
 from placebench.runtime.postgres import Server
-from placebench.seeding import find_topology
 
 STAND_IN = Path(__file__).parents[1] / "fakes" / "stand_in"
 

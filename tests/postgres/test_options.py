@@ -6,9 +6,9 @@ import pytest
 from sqlalchemy import Connection, create_engine, text
 
 from placebench.errors import DatabaseError
+from placebench.lab.inventory.seeding import data_digest, find_topology, migrate_options, seed
+from placebench.lab.inventory.seeding.connection import applied_options
 from placebench.runtime.postgres import Server
-from placebench.seeding import data_digest, find_topology, migrate_options, seed
-from placebench.seeding.connection import applied_options
 
 BOTH = ("covering_indexes", "usage_totals")
 TOPOLOGY = find_topology("nested-perfload", trees=3)

@@ -19,13 +19,13 @@ from reports import document_of, text_of
 from sqlalchemy import NullPool, create_engine, text
 
 from placebench import results
+from placebench.compare.keep.run_folder import Say, claim_folder, ignore
+from placebench.compare.what.validity import LoadRules
 from placebench.errors import GateFailedError, ServerError, UndecidedError
-from placebench.experiment.perfload import PerfloadRun, PerfloadSettings
-from placebench.experiment.run_folder import Say, claim_folder, ignore
-from placebench.experiment.validity import LoadRules
+from placebench.lab.inventory.seeding import find_topology
+from placebench.lab.perfload.run import PerfloadRun, PerfloadSettings
 from placebench.report import write_report
 from placebench.runtime.postgres import Server
-from placebench.seeding import find_topology
 
 SMALL = PerfloadSettings(
     variants=("naive", "tuned"),

@@ -9,15 +9,15 @@ from failed_points import REASON, with_failures
 from reports import document_of
 
 from placebench import results
+from placebench.compare.keep.records import Measurement, RunHead, append_lines
+from placebench.compare.keep.run_folder import claim_folder
+from placebench.compare.what.variants import Variant
 from placebench.errors import PlacebenchError, VariantError
-from placebench.experiment.records import Measurement, RunHead, append_lines
-from placebench.experiment.run_folder import claim_folder
-from placebench.experiment.studies.published import PublishedStudy, find_services, services
-from placebench.experiment.studies.study import StudyRun
-from placebench.experiment.variants import Variant
+from placebench.lab.inventory.seeding import find_topology
+from placebench.lab.studies.published import PublishedStudy, find_services, services
+from placebench.lab.studies.study import StudyRun
 from placebench.report import write_report
 from placebench.runtime.postgres import Server
-from placebench.seeding import find_topology
 
 TOPOLOGY = find_topology("nested-perfload", trees=1, seed=1)
 

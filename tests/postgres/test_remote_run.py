@@ -10,7 +10,7 @@ from pathlib import Path
 from loopback_sshd import write_hosts
 from sqlalchemy import create_engine, text
 
-from placebench.measure.remote_hosts import RemoteHost
+from placebench.meters.remote_hosts import RemoteHost
 from placebench.runtime.postgres import Server
 
 

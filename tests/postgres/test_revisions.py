@@ -9,15 +9,15 @@ import pytest
 from reports import document_of
 
 from placebench import results
+from placebench.compare.compare_run import CompareRun, CompareSettings
+from placebench.compare.keep.run_folder import claim_folder
+from placebench.compare.what.variants import VariantTable, VariantTables, read_variants
+from placebench.compare.what.workload import placement_workload
 from placebench.errors import GateFailedError
-from placebench.experiment.compare_run import CompareRun, CompareSettings
-from placebench.experiment.data_setup import TopologyData
-from placebench.experiment.run_folder import claim_folder
-from placebench.experiment.variants import VariantTable, VariantTables, read_variants
-from placebench.experiment.workload import placement_workload
+from placebench.lab.inventory.data_sets import TopologyData
+from placebench.lab.inventory.seeding import find_topology
 from placebench.report import build_report, parse_gates, raise_for_gates, write_report
 from placebench.runtime.postgres import Server
-from placebench.seeding import find_topology
 
 TOPOLOGY = find_topology("nested-perfload", trees=2, seed=1)
 SHOP = """

@@ -8,13 +8,14 @@ import pytest
 from sqlalchemy import text
 
 from placebench.cli import main
-from placebench.experiment.databases import SeededData, database_name
-from placebench.experiment.load_steps import Objective
-from placebench.experiment.studies.saturation import SaturationStudy
-from placebench.experiment.studies.study import StudySetup
-from placebench.experiment.variants import read_variant
+from placebench.compare.load.load_steps import Objective
+from placebench.compare.measure.databases import database_name
+from placebench.compare.what.variants import read_variant
+from placebench.lab.inventory.data_sets import SeededData
+from placebench.lab.inventory.seeding import find_topology
+from placebench.lab.studies.saturation import SaturationStudy
+from placebench.lab.studies.study import StudySetup
 from placebench.runtime.postgres import Server, open_connection
-from placebench.seeding import find_topology
 
 ALLOCATED = text("SELECT count(*), sum(used), count(DISTINCT consumer_id) FROM allocations")
 
@@ -37,7 +38,7 @@ def allocated(url: str) -> Any:
 
 def test_a_search_claims_and_leaves_what_was_there(setup: StudySetup, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two rates, one twice the other, each with at least 20 instances; allocations end as they were seeded."""
-    monkeypatch.setattr("placebench.experiment.capacity._MOST_STEPS", 2)
+    monkeypatch.setattr("placebench.compare.load.capacity._MOST_STEPS", 2)
     request, url = setup.data.topology.request, setup.data.copy("tuned")
     study = SaturationStudy([read_variant("tuned")], Objective("p50", 2.0), request, (2, 1), step_s=0.2, timeout_s=5.0)
     seeded = allocated(url)

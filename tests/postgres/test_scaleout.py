@@ -15,16 +15,16 @@ from typing import Any
 import pytest
 
 from placebench.cli import main
-from placebench.commands.lab.scaleout import _FAULTS, _watch
+from placebench.compare.what.http_request import HEADERS, Reply, send
 from placebench.errors import MissingExtraError
-from placebench.experiment.http_request import HEADERS, Reply, send
-from placebench.experiment.scale_out_check import FAULTS, ScaleOutCheck, check_scale_out
-from placebench.reference.api.pipeline import POSITION_HEADER
-from placebench.runtime import scale_out
+from placebench.lab.commands.scaleout import _FAULTS, _watch
+from placebench.lab.inventory.seeding import find_topology, migrate
+from placebench.lab.reference.api.pipeline import POSITION_HEADER
+from placebench.lab.scaleout import cluster as scale_out
+from placebench.lab.scaleout.check import FAULTS, ScaleOutCheck, check_scale_out
+from placebench.lab.scaleout.cluster import share_cpus, start_hosts
 from placebench.runtime.postgres import Server, open_connection
 from placebench.runtime.running_server import ServerSpec
-from placebench.runtime.scale_out import share_cpus, start_hosts
-from placebench.seeding import find_topology, migrate
 
 Scaled = dict[str, Any]
 

@@ -12,8 +12,8 @@ from alembic.util import CommandError
 from sqlalchemy import Engine, inspect, text
 
 from placebench.errors import DatabaseError
+from placebench.lab.inventory.seeding import find_topology, migrate, seed
 from placebench.paths import resource_folder
-from placebench.seeding import find_topology, migrate, seed
 
 PLACEMENT_TABLES = Path(__file__).with_name("placement_tables.sql").read_text()
 OURS = {"placebench_alembic_version", "placebench_created_tables", "placebench_receipts"}

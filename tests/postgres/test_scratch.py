@@ -15,9 +15,9 @@ from sqlalchemy.pool import NullPool
 from statements import run
 
 from placebench.cli import main
+from placebench.compare.keep.records import RunHead
+from placebench.compare.keep.run_folder import RunFolder
 from placebench.errors import DatabaseError
-from placebench.experiment.records import RunHead
-from placebench.experiment.run_folder import RunFolder
 from placebench.runtime.postgres import Server, open_connection, open_server
 from placebench.runtime.postgres.scratch import UNMARKED, Mark, RunLock, run_of_mark, scratch_databases
 

@@ -10,10 +10,10 @@ import pytest
 from sqlalchemy import make_url
 from statements import run
 
-from placebench.commands.lab.seed import COMMANDS
 from placebench.commands.output import set_verbosity
 from placebench.errors import DatabaseError, PlacebenchError, SeedError, UsageError
-from placebench.seeding import data_digest
+from placebench.lab.commands.seed import COMMANDS
+from placebench.lab.inventory.seeding import data_digest
 
 Seed = Callable[..., int]
 

@@ -17,15 +17,15 @@ import pytest
 from sqlalchemy import NullPool, create_engine, make_url, text
 
 from placebench.cli import main
+from placebench.compare.load.load_run import LoadSpec, run_load
+from placebench.compare.what.http_request import HEADERS, get
 from placebench.errors import ServerError
-from placebench.experiment.http_request import HEADERS, get
-from placebench.experiment.load_run import LoadSpec, run_load
-from placebench.reference.variants import variant
+from placebench.lab.inventory.seeding import find_topology, migrate, seed
+from placebench.lab.reference.variants import variant
 from placebench.runtime.application_servers import serve
 from placebench.runtime.postgres import Server
 from placebench.runtime.running_server import ServerSpec
 from placebench.runtime.supervisor import ChildSpec, start_child
-from placebench.seeding import find_topology, migrate, seed
 
 NESTED = find_topology("nested-perfload", trees=3)
 CLASS_HEADERS = "X-Auth-Token: admin\r\nOpenStack-API-Version: placement 1.39\r\nContent-Type: application/json\r\n"
@@ -197,10 +197,11 @@ def test_a_service_that_cannot_be_made_is_told(seeded: str, wrong: dict[str, str
         serve(ServerSpec(**{"database_url": seeded, **wrong}))
 
 
-def test_uwsgi_by_hand(seeded: str, tmp_path: Path) -> None:
-    """`uwsgi --module placebench.reference.wsgi:application` with the environment variables is enough."""
+@pytest.mark.parametrize("module", ["placebench.lab.reference.wsgi", "placebench.reference.wsgi"])
+def test_uwsgi_by_hand(seeded: str, module: str, tmp_path: Path) -> None:
+    """`uwsgi --module MODULE:application` with the environment variables is enough, by the former name too."""
     uwsgi = Path(sys.executable).with_name("uwsgi")
-    command = [uwsgi, "--http-socket", "127.0.0.1:0", "--module", "placebench.reference.wsgi:application"]
+    command = [uwsgi, "--http-socket", "127.0.0.1:0", "--module", f"{module}:application"]
     log = tmp_path / "uwsgi.log"
     environment = {**os.environ, "PLACEBENCH_DATABASE_URL": seeded, "PLACEBENCH_VARIANT": "naive"}
     by_hand = ChildSpec("uwsgi", list(map(str, command)), environment, tmp_path, log, stop_signal=signal.SIGINT)

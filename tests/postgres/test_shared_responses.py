@@ -13,18 +13,18 @@ import pytest
 from meddlers import CLOUD, QUERIES, Meddler, Service, compare, meddling, send_to
 from sqlalchemy import Engine, NullPool, create_engine, text
 
+from placebench.compare.what.http_request import fetch
 from placebench.errors import ServerError
-from placebench.experiment.http_request import fetch
-from placebench.reference.api.candidates_query import parse_query
-from placebench.reference.api.handlers.candidates import find_candidates
-from placebench.reference.candidates.shared_responses import CacheService
-from placebench.reference.settings import DEFAULTS, ServiceSettings
-from placebench.reference.store.database import Database
-from placebench.reference.variants import variant
+from placebench.lab.inventory.seeding import migrate
+from placebench.lab.reference.api.handlers.candidates import find_candidates
+from placebench.lab.reference.candidates.shared_responses import CacheService
+from placebench.lab.reference.domain.candidates_query import parse_query
+from placebench.lab.reference.domain.settings import DEFAULTS, ServiceSettings
+from placebench.lab.reference.store.database import Database
+from placebench.lab.reference.variants import variant
 from placebench.runtime.application_servers import serve
 from placebench.runtime.cache_server import start_cache_server
 from placebench.runtime.running_server import ServerSpec
-from placebench.seeding import migrate
 
 NAME = "dedup+responses:redis"
 SEED = 11

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from placebench.runtime.postgres import Server
 
-APPS = Path(__file__).parents[1] / "unit" / "experiment"
+APPS = Path(__file__).parents[1] / "unit" / "compare"
 FILE = f"""
 request = "/asleep?sleep=0.005"
 trees = 3

@@ -12,13 +12,13 @@ import pytest
 from sqlalchemy import NullPool, create_engine, text
 
 from placebench import results
+from placebench.compare.keep.run_folder import claim_folder, ignore
 from placebench.errors import LoadError, PlacebenchError, RunFolderError, UndecidedError
-from placebench.experiment.run_folder import claim_folder, ignore
-from placebench.experiment.studies.study import Measure, Point, Restartable, StudyRun, StudySetup, StudySpec, in_order
+from placebench.lab.inventory.seeding import find_topology
+from placebench.lab.studies.study import Measure, Point, Restartable, StudyRun, StudySetup, StudySpec, in_order
 from placebench.report.effects import ending
-from placebench.report.studies import failed
+from placebench.report.study_report import failed
 from placebench.runtime.postgres import Server, open_server
-from placebench.seeding import find_topology
 
 TOPOLOGY = find_topology("nested-perfload", trees=2, seed=1)
 POINTS = ({"table": "resource_providers"}, {"table": "inventories"})

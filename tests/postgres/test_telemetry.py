@@ -5,12 +5,12 @@ from collections.abc import Callable, Iterator
 import pytest
 from sqlalchemy import create_engine
 
-from placebench.experiment.load_run import LoadSpec, run_load
-from placebench.measure.wait_events import read_waits, sample_wait_events
+from placebench.compare.load.load_run import LoadSpec, run_load
+from placebench.lab.inventory.seeding import find_topology, seed
+from placebench.meters.wait_events import read_waits, sample_wait_events
 from placebench.runtime.application_servers import serve
 from placebench.runtime.postgres import Server, open_connection
 from placebench.runtime.running_server import ServerSpec
-from placebench.seeding import find_topology, seed
 from placebench.telemetry import Telemetry, load
 
 REQUESTS = 60

@@ -6,11 +6,11 @@ import pytest
 from sqlalchemy import create_engine
 from werkzeug.test import Client
 
-from placebench.experiment.canonical_response import canonical_candidates
-from placebench.experiment.http_request import HEADERS
-from placebench.reference.api.pipeline import make_app
-from placebench.seeding import find_topology, seed
-from placebench.topology import Topology
+from placebench.compare.what.canonical_response import canonical_candidates
+from placebench.compare.what.http_request import HEADERS
+from placebench.lab.inventory.seeding import find_topology, seed
+from placebench.lab.inventory.topology import Topology
+from placebench.lab.reference.api.pipeline import make_app
 
 
 def answers_of(url: str, topology: Topology, *variants: str) -> list[Any]:

@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine, create_engine
 
-from placebench.reference.api.candidates_query import parse_query
-from placebench.reference.api.handlers.candidates import find_candidates
-from placebench.reference.variants import (
+from placebench.lab.inventory.seeding import find_topology, migrate_options, seed
+from placebench.lab.reference.api.handlers.candidates import find_candidates
+from placebench.lab.reference.domain.candidates_query import parse_query
+from placebench.lab.reference.variants import (
     ALGORITHMS,
     CATALOGUE,
     algorithms_leave_one_out,
@@ -20,7 +21,6 @@ from placebench.reference.variants import (
     variant,
 )
 from placebench.runtime.postgres import Server
-from placebench.seeding import find_topology, migrate_options, seed
 
 SHARES = "MISC_SHARES_VIA_AGGREGATE"
 OF_DEDUP = ("dedup+totals:by_trigger", *algorithms_leave_one_out())

@@ -9,17 +9,17 @@ import pytest
 from sqlalchemy import create_engine, text
 from werkzeug.test import Client
 
+from placebench.compare.keep.records import Block, WirePass
+from placebench.compare.keep.run_folder import claim_folder
+from placebench.compare.measure.databases import VariantServers, check_settings
+from placebench.compare.measure.replicate import PreparedVariants, make_replicate, plan_replicate
+from placebench.compare.what.variants import Variant, VariantTable, VariantTables, read_variant
+from placebench.compare.what.workload import placement_workload
 from placebench.errors import DatabaseError, PlacebenchError
-from placebench.experiment.databases import VariantServers, check_settings
-from placebench.experiment.records import Block, WirePass
-from placebench.experiment.replicate import PreparedVariants, make_replicate, plan_replicate
-from placebench.experiment.run_folder import claim_folder
-from placebench.experiment.variants import Variant, VariantTable, VariantTables, read_variant
-from placebench.experiment.workload import placement_workload
-from placebench.reference.api.pipeline import make_app
-from placebench.reference.deployment import make_engine
+from placebench.lab.inventory.seeding import data_digest, find_topology, migrate_options, seed
+from placebench.lab.reference.api.pipeline import make_app
+from placebench.lab.reference.deployment import make_engine
 from placebench.runtime.postgres import Server
-from placebench.seeding import data_digest, find_topology, migrate_options, seed
 
 TOPOLOGY = find_topology("nested-perfload", trees=2, seed=1)
 WORKLOAD = placement_workload(TOPOLOGY.request)

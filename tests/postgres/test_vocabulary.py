@@ -5,8 +5,8 @@ from concurrent.futures import ThreadPoolExecutor
 import os_traits
 from sqlalchemy import create_engine, insert, select, text
 
-from placebench import tables
-from placebench.seeding import add_standard_names, migrate
+from placebench.lab.inventory import tables
+from placebench.lab.inventory.seeding import add_standard_names, migrate
 
 TRAIT = "HW_CPU_X86_AVX2"
 WAITING = text("SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()")

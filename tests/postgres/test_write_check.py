@@ -17,11 +17,11 @@ from sqlalchemy import text
 
 from placebench.cli import main
 from placebench.errors import DatabaseError
+from placebench.lab.inventory.seeding import find_topology, seed
 from placebench.runtime.application_servers import serve
 from placebench.runtime.postgres import open_connection
 from placebench.runtime.postgres.persistent_server import PersistentServer
 from placebench.runtime.running_server import ServerSpec
-from placebench.seeding import find_topology, seed
 
 LOAD = ("load", "--check-writes", "--users", "6")
 Eventually = Callable[..., bool]

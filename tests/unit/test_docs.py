@@ -12,12 +12,12 @@ from command_parsers import command_parsers
 
 from placebench import profiler
 from placebench.cli import parser
-from placebench.experiment.studies.combinations import combine
-from placebench.experiment.studies.matrix_plan import matrix_named
-from placebench.experiment.trials import read_plan
-from placebench.experiment.variants import read_variant
-from placebench.experiment.workload import read_workload
-from placebench.topology import read_topology
+from placebench.compare.what.trials import read_plan
+from placebench.compare.what.variants import read_variant
+from placebench.compare.what.workload import read_workload
+from placebench.lab.inventory.topology import read_topology
+from placebench.lab.studies.combinations import combine
+from placebench.lab.studies.matrix_plan import matrix_named
 
 TOP = Path(__file__).parents[2]
 DOCS = TOP / "docs"

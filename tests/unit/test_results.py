@@ -8,8 +8,8 @@ import pytest
 from fake_run import FakeRun, write_run
 
 from placebench import results
+from placebench.compare.keep.records import WirePass
 from placebench.errors import MissingExtraError
-from placebench.experiment.records import WirePass
 
 
 @pytest.fixture

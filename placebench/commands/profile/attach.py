@@ -16,7 +16,7 @@ from placebench.paths import make_folder
 
 if TYPE_CHECKING:
     from placebench.profiler import Recording
-    from placebench.profiler.integrations.attachment import Attachment
+    from placebench.profiler.requests.attachment import Attachment
 
 _READ_EVERY_S = 0.1
 _LONGEST_S = 3600.0
@@ -76,7 +76,7 @@ def _run(arguments: Namespace) -> int:
 
 def _attach(pid: int, stack: ExitStack) -> "list[Attachment]":
     """Attach to the channels of a process and its descendants. Raises ProfilerError if that cannot be."""
-    from placebench.profiler.integrations.attachment import Attachment, find_channels, process_tree
+    from placebench.profiler.requests.attachment import Attachment, find_channels, process_tree
 
     processes = process_tree(pid)
     if not processes:
@@ -99,7 +99,7 @@ def _attach(pid: int, stack: ExitStack) -> "list[Attachment]":
 
 def _recorded(attachments: "list[Attachment]", arguments: Namespace) -> "tuple[list[tuple[int, Recording]], bool]":
     """What came until the time or the number of requests is reached, with its processes; and whether it was ended."""
-    from placebench.profiler.integrations.attachment import process_tree
+    from placebench.profiler.requests.attachment import process_tree
 
     came: list[tuple[int, Recording]] = []
     interrupted = False

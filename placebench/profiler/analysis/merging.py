@@ -34,7 +34,7 @@ def merge_sessions(paths: Iterable[Path | str], *, application: Sequence[str] = 
 
     paths: `.pyisession` files as the middleware writes them. What is above the profiled request (server, thread)
     is cut off, so that requests of different threads and processes fall together; sample_count is of all of them.
-    application: folders like "placebench/reference" that count as the application's own code even where they are
+    application: folders like "placebench/lab/reference" that count as the application's own code even where they are
         installed. By default what is installed is a library, and shown folded.
     Raises ProfilerError if there are no files, or one of them cannot be read.
     """

@@ -20,7 +20,7 @@ from placebench.profiler.capture.connection_state import ConnectionState, driver
 from placebench.profiler.capture.pending_statement import PendingStatement, guarded
 from placebench.profiler.capture.stack import find_callers
 from placebench.profiler.capture.statistics_collector import StatisticsCollector, as_text
-from placebench.profiler.drivers.base import TimedConnection, TimedCursor
+from placebench.profiler.capture.timed_cursor import TimedConnection, TimedCursor
 from placebench.profiler.model.fingerprint import statement_facts
 
 _LOG = logging.getLogger("placebench.profiler")

@@ -11,7 +11,7 @@ from contextvars import copy_context
 from typing import Any
 
 from placebench.profiler.capture.stack import awaiting_callers, find_callers
-from placebench.profiler.drivers.base import AdaptedConnection, CallRecorder, Replace, TimedCursor, time_adapter
+from placebench.profiler.capture.timed_cursor import AdaptedConnection, CallRecorder, Replace, TimedCursor, time_adapter
 from placebench.profiler.drivers.sqlite import time_sqlite
 
 _ADAPTER = "sqlalchemy.dialects.sqlite.aiosqlite"

@@ -5,7 +5,7 @@ import sys
 from typing import Any
 
 from placebench.profiler.capture.stack import awaiting_callers, find_callers
-from placebench.profiler.drivers.base import CallRecorder, Replace
+from placebench.profiler.capture.timed_cursor import CallRecorder, Replace
 
 
 def patch_asgiref(recorder: CallRecorder, replace: Replace) -> None:

@@ -16,7 +16,7 @@ from typing import Any
 from placebench.profiler.capture.connection_state import SocketMeter, socket_meter
 from placebench.profiler.capture.pending_statement import PendingStatement
 from placebench.profiler.capture.sent_values import UNKNOWN
-from placebench.profiler.drivers.base import (
+from placebench.profiler.capture.timed_cursor import (
     AdaptedConnection,
     CallRecorder,
     NetworkCursor,

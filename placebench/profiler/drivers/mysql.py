@@ -10,7 +10,7 @@ from importlib import import_module
 from typing import Any, ClassVar
 
 from placebench.profiler.capture.connection_state import SocketMeter, socket_meter
-from placebench.profiler.drivers.base import (
+from placebench.profiler.capture.timed_cursor import (
     CallRecorder,
     Replace,
     TimedConnection,

@@ -6,7 +6,7 @@ from typing import Any
 
 from placebench.profiler.capture.auto_explain import NoticeList, PlanFeed
 from placebench.profiler.capture.connection_state import SocketMeter, socket_meter
-from placebench.profiler.drivers.base import (
+from placebench.profiler.capture.timed_cursor import (
     CallRecorder,
     DriverConnection,
     NetworkCursor,

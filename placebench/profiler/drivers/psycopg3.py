@@ -18,7 +18,7 @@ from weakref import ref
 from placebench.profiler.capture.auto_explain import DelayedPlanFeed, PlanFeed
 from placebench.profiler.capture.connection_state import SocketMeter, socket_meter
 from placebench.profiler.capture.pending_statement import PendingStatement
-from placebench.profiler.drivers.base import (
+from placebench.profiler.capture.timed_cursor import (
     CallRecorder,
     DriverConnection,
     NetworkCursor,

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, MutableMapping
 from pathlib import Path
 from typing import Any, ClassVar
 
-from placebench.profiler.drivers.base import CallRecorder, DriverConnection, Replace, TimedCursor, timed_class
+from placebench.profiler.capture.timed_cursor import CallRecorder, DriverConnection, Replace, TimedCursor, timed_class
 from placebench.profiler.model.fingerprint import statement_facts
 
 _FACTORY = 4  # its position among the arguments of connect, after the database

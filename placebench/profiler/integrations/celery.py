@@ -8,8 +8,8 @@ from typing import Any, Unpack
 from celery import Celery
 from celery.signals import task_postrun, task_prerun
 
-from placebench.profiler.integrations.middleware import ProfiledCalls, ProfiledRequest
 from placebench.profiler.integrations.process_profiler import IntegrationSettings, split_settings
+from placebench.profiler.requests.middleware import ProfiledCalls, ProfiledRequest
 
 
 def profile_tasks(app: Celery, **settings: Unpack[IntegrationSettings]) -> ProfiledCalls:

@@ -15,8 +15,8 @@ from django.http import HttpRequest, StreamingHttpResponse
 from django.http.response import HttpResponseBase
 
 from placebench.profiler.capture.statement_comments import current_comment, set_comment
-from placebench.profiler.integrations.middleware import ProfiledBody, ProfiledRequest
 from placebench.profiler.integrations.process_profiler import IntegrationSettings, split_settings
+from placebench.profiler.requests.middleware import ProfiledBody, ProfiledRequest
 
 
 class DjangoMiddleware:

@@ -4,7 +4,7 @@ import threading
 from pathlib import Path
 from typing import Any, TypedDict, cast
 
-from placebench.profiler.integrations.sampling import Keep, Sampling
+from placebench.profiler.requests.sampling import Keep, Sampling
 from placebench.profiler.sql_profiler import SqlProfiler
 
 _lock = threading.Lock()

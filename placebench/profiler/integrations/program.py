@@ -23,7 +23,7 @@ from typing import Any, NoReturn, Self, cast
 
 from placebench import units
 from placebench.errors import ProfilerError
-from placebench.profiler.capture.driver_hooks import ImportWatch
+from placebench.profiler.drivers.driver_hooks import ImportWatch
 
 _EXIT_INTERRUPTED = 130
 _SCRIPTS = (".py", ".pyw", ".pyz")

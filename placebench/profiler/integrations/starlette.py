@@ -7,8 +7,8 @@ from collections.abc import MutableMapping
 from typing import Any, Unpack
 
 from placebench.profiler.capture.statement_comments import comment_text, commenting
-from placebench.profiler.integrations.middleware import AsgiApplication
 from placebench.profiler.integrations.process_profiler import IntegrationSettings, split_settings
+from placebench.profiler.requests.middleware import AsgiApplication
 
 
 class StarletteMiddleware:

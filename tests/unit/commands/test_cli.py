@@ -101,7 +101,7 @@ class Option(NamedTuple):
 
 def options() -> Iterator[Option]:
     """Those of every command that take a value."""
-    for name, entry in COMMANDS.items():
+    for name, entry in COMMANDS.own.items():
         if entry.module:
             actions = parser_of(name)._actions
             names = frozenset(option for action in actions for option in action.option_strings)
@@ -202,10 +202,10 @@ def test_hosts_that_no_option_uses_are_refused(line: list[str], named: str, caps
 
 def test_the_table_of_commands_is_what_the_modules_define() -> None:
     """Each command in the table is in its module, and each command of a module is in the table."""
-    modules = {entry.module for entry in COMMANDS.values() if entry.module}
-    defined = {name: module for module in modules for name in import_module(f"placebench.commands.{module}").COMMANDS}
+    modules = {entry.module for entry in COMMANDS.own.values() if entry.module}
+    defined = {name: module for module in modules for name in import_module(module).COMMANDS}
 
-    assert {name: entry.module for name, entry in COMMANDS.items() if entry.module} == defined
+    assert {name: entry.module for name, entry in COMMANDS.own.items() if entry.module} == defined
 
 
 def test_the_front_door_comes_first(capsys: pytest.CaptureFixture[str]) -> None:
@@ -217,7 +217,7 @@ def test_the_front_door_comes_first(capsys: pytest.CaptureFixture[str]) -> None:
     assert ["profile", "compare", "load", "history", "calibrate", "report", "db", "mcp", "doctor", "lab"] == shown
 
 
-@pytest.mark.parametrize("words", ["", *COMMANDS])
+@pytest.mark.parametrize("words", ["", *COMMANDS.own])
 def test_every_command_explains_itself(
     words: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -233,14 +233,14 @@ def test_every_command_explains_itself(
     assert max(map(len, alone.splitlines())) <= 80
     assert alone == capsys.readouterr().out
     assert [action.dest for action in parser_of(words)._actions if not action.help] == [
-        *(["==SUPPRESS=="] if words not in COMMANDS or not COMMANDS[words].module else [])
+        *(["==SUPPRESS=="] if words not in COMMANDS.own or not COMMANDS.own[words].module else [])
     ]
 
 
 def test_an_option_is_the_same_everywhere() -> None:
     """One name has one metavar and one destination in all commands, and a short option has one long name."""
     seen = collections.defaultdict(set)
-    for name, entry in COMMANDS.items():
+    for name, entry in COMMANDS.own.items():
         for action in parser_of(name)._actions if entry.module else ():
             for option in action.option_strings:
                 seen[option].add((action.dest, tuple(action.option_strings), action.metavar))
@@ -251,17 +251,16 @@ def test_an_option_is_the_same_everywhere() -> None:
 
 
 def test_the_help_imports_nothing_heavy() -> None:
-    """No command's module, no metadata of packages, nothing but argparse, what it needs, and what prints."""
+    """No module of a command, no metadata of packages, nothing but argparse, what it needs, and what prints."""
     script = "import sys; from placebench.cli import main\ntry: main(['--help'])\nexcept SystemExit: pass\n"
     script += "print(*(name for name in sys.modules if name.startswith('placebench')), file=sys.stderr)\n"
     script += "print(*({'importlib.metadata', 'rich', 'sqlalchemy', 'jinja2'} & sys.modules.keys()), file=sys.stderr)"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     modules, heavy = done.stderr.splitlines()
 
-    commands = {"placebench.commands", "placebench.commands.interrupts", "placebench.commands.output"}
-    assert {"placebench", "placebench.cli", "placebench.errors", "placebench.plain_text", *commands} == set(
-        modules.split()
-    )
+    commands = {"commands", "commands.interrupts", "commands.output", "lab", "lab.commands", "registries"}
+    expected = {"cli", "errors", "plain_text", *commands}
+    assert {"placebench", *(f"placebench.{name}" for name in expected)} == set(modules.split())
     assert heavy == ""
 
 

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from placebench.cli import main
-from placebench.experiment.load_run import LoadSpec, run_load
-from placebench.experiment.records import LoadResult
+from placebench.compare.keep.records import LoadResult
+from placebench.compare.load.load_run import LoadSpec, run_load
 from placebench.http_session import Request
 
 RESPONSE = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from placebench.experiment.records import LoadResult
+from placebench.compare.keep.records import LoadResult
 from placebench.loadgen.samples import LoadSamples
 
 

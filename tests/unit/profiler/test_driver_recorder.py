@@ -13,7 +13,7 @@ sys.modules["sqlalchemy"] = None  # an import of it fails
 from placebench.profiler.capture.active_recording import ActiveRecording
 from placebench.profiler.capture.driver_recorder import DriverRecorder
 from placebench.profiler.capture.options import Clocks, Options
-from placebench.profiler.capture.driver_hooks import use_timed_classes
+from placebench.profiler.drivers.driver_hooks import use_timed_classes
 from placebench.profiler.recording import Recording
 
 recorder, arguments = DriverRecorder(), {}

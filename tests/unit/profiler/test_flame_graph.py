@@ -16,6 +16,7 @@ from sqlalchemy.util import greenlet_spawn
 
 from placebench.profiler import Recording, SqlProfiler
 from placebench.profiler.capture import flame_graph
+from placebench.profiler.capture import timed_cursor as base
 from placebench.profiler.capture.flame_graph import (
     StackInterval,
     common_frames,
@@ -25,7 +26,6 @@ from placebench.profiler.capture.flame_graph import (
 )
 from placebench.profiler.capture.sampling_thread import profile_function_defect
 from placebench.profiler.capture.stack import frames_of, leaf
-from placebench.profiler.drivers import base
 
 WITH_PROFILE_FUNCTION = pytest.mark.skipif(profile_function_defect() is not None, reason=str(profile_function_defect()))
 SLOW = "with recursive n(i) as (select 1 union all select i + 1 from n where i < 40000) select count(*) from n"
@@ -217,7 +217,7 @@ def test_a_leaf_is_one_short_line() -> None:
 
 def test_the_profilers_own_frames_are_taken_out() -> None:
     """What they did themselves is a leaf; a built-in that they called is the driver."""
-    import placebench.profiler.drivers.base as ours
+    import placebench.profiler.capture.timed_cursor as ours
 
     own, app, built_in = f"_run\x00{ours.__file__}\x001", "view\x00/app.py\x001", "execute\x00<built-in>\x000"
 

@@ -42,8 +42,8 @@ from sqlalchemy_version import since_2_0
 
 from placebench.errors import ProfilerError
 from placebench.profiler import Clocks, Recording, SqlProfiler
-from placebench.profiler.capture import hooks
-from placebench.profiler.capture.engine import raw_connection
+from placebench.profiler.drivers import hooks
+from placebench.profiler.drivers.engine import raw_connection
 from placebench.profiler.model.fingerprint import fingerprint
 
 TABLE = Table("t", MetaData(), Column("id", Integer, primary_key=True), Column("name", String))

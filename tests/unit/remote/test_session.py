@@ -18,7 +18,7 @@ from loopback_sshd import write_hosts
 from placebench.cli import main
 from placebench.errors import PlacebenchError, ServerError
 from placebench.history import History
-from placebench.measure.remote_hosts import RemoteHost
+from placebench.meters.remote_hosts import RemoteHost
 from placebench.remote.session import _Session
 
 APP = """\

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from fake_run import MANIFEST, FakeRun, write_run
 
-from placebench.experiment.records import RunHead
+from placebench.compare.keep.records import RunHead
 from placebench.report import write_report
 from placebench.report.calibration import calibration_sentences
 

@@ -8,7 +8,7 @@ from comparisons import comparison
 from fake_run import FakeRun, write_run
 
 from placebench import results
-from placebench.experiment.records import Block, FailedPart, WirePass
+from placebench.compare.keep.records import Block, FailedPart, WirePass
 from placebench.report import build_report, render_markdown
 from placebench.report.conclusion import conclusion
 from placebench.report.effects import headline

@@ -9,8 +9,8 @@ from fake_experiment import write_experiment
 from fake_survey import write_survey
 
 from placebench import results
-from placebench.experiment.environment import calibration_document
-from placebench.experiment.records import WirePass
+from placebench.compare.keep.environment import calibration_document
+from placebench.compare.keep.records import WirePass
 from placebench.report import export_figures, published_document, published_text
 from placebench.stats import hodges_lehmann
 from placebench.stats.calibration import calibrate

@@ -9,7 +9,7 @@ from comparisons import comparison as made_up
 from fake_experiment import VARIANTS, write_experiment
 
 from placebench import results
-from placebench.experiment.trials import Trial
+from placebench.compare.what.trials import Trial
 from placebench.report import write_report
 from placebench.report.effects import (
     comparison_sentence,
@@ -22,7 +22,7 @@ from placebench.report.effects import (
     verdict_text,
 )
 from placebench.report.figures import Figures, figures_of
-from placebench.report.optimizations import experiment_results, keep_sentence
+from placebench.report.trial_results import experiment_results, keep_sentence
 from placebench.stats import Comparison, compare_counts, compare_profiled
 from placebench.stats.verdict import BELOW_MARGIN, EQUIVALENT, INCONCLUSIVE
 

@@ -2,8 +2,8 @@
 
 from dataclasses import replace
 
-from placebench.experiment.records import RunHead
-from placebench.measure.readings import RunCost
+from placebench.compare.keep.records import RunHead
+from placebench.meters.readings import RunCost
 from placebench.report.environment import environment_rows, flattened, masked, moment
 
 

@@ -1,7 +1,7 @@
 """Short names of variants."""
 
 from placebench.report.figures import shorten_variant
-from placebench.report.studies import service_name
+from placebench.report.study_report import service_name
 
 STEPS = ("naive", "naive+summaries", "naive+summaries+usages", "naive+summaries+usages+sets", "tuned")
 

@@ -9,8 +9,8 @@ import pytest
 from comparisons import comparison
 from fake_run import FakeRun, write_run
 
+from placebench.compare.keep.records import Block, RunHead, WirePass
 from placebench.errors import GateFailedError, UndecidedError
-from placebench.experiment.records import Block, RunHead, WirePass
 from placebench.gates import Gate
 from placebench.report import build_report, raise_for_gates, write_report
 from placebench.report.gates import judge_gate, parse_gates

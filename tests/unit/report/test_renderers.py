@@ -10,7 +10,7 @@ from reports import document_of, text_of
 
 from placebench import paths, results
 from placebench.cli import main
-from placebench.experiment.records import FailedPart
+from placebench.compare.keep.records import FailedPart
 from placebench.report import build_report, parse_gates, published_document, render_text, write_report
 from placebench.report.model import Column, Section, Table
 from placebench.report.renderers import align, render_html

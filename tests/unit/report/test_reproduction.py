@@ -10,9 +10,9 @@ from fake_run import FakeRun, write_run
 
 from placebench import results
 from placebench.cli import main
+from placebench.compare.keep.records import RunHead
 from placebench.errors import GateFailedError, PlacebenchError, UndecidedError
-from placebench.experiment.records import RunHead
-from placebench.measure.readings import RunCost
+from placebench.meters.readings import RunCost
 from placebench.report import published_document, read_published, render_markdown, render_text, reproduction_report
 from placebench.report.reproduction import raise_for_claims
 

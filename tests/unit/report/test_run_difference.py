@@ -6,7 +6,7 @@ from pathlib import Path
 from fake_run import FakeRun, write_run
 
 from placebench import results
-from placebench.experiment.records import RunHead, StatementCount, WirePass
+from placebench.compare.keep.records import RunHead, StatementCount, WirePass
 from placebench.report import difference_report, render_text
 
 

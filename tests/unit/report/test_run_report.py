@@ -7,8 +7,8 @@ import pytest
 from fake_experiment import write_experiment
 from fake_run import FakeRun, write_run
 
+from placebench.compare.keep.records import ProfiledPass
 from placebench.errors import RunFolderError
-from placebench.experiment.records import ProfiledPass
 from placebench.report import build_report, write_report
 
 

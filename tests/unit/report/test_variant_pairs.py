@@ -8,8 +8,8 @@ import pytest
 from fake_run import FakeRun, write_inside, write_run
 
 from placebench import results
-from placebench.experiment.phase_timer import PhaseTimer, harness_share
-from placebench.experiment.records import FrameTime, ProfiledReplicate, StatementCount, WirePass, append_lines
+from placebench.compare.keep.phase_timer import PhaseTimer, harness_share
+from placebench.compare.keep.records import FrameTime, ProfiledReplicate, StatementCount, WirePass, append_lines
 from placebench.profiler.analysis.difference import FrameChange, frame_changes
 from placebench.report import build_report, comparisons_of, write_report
 from placebench.report.effects import frame_labels, shorten_statement

@@ -7,14 +7,14 @@ from pathlib import Path
 import psutil
 import pytest
 
+from placebench.compare.what.http_request import get
 from placebench.errors import MissingExtraError
-from placebench.experiment.http_request import get
 from placebench.runtime import mod_wsgi
 from placebench.runtime.application_servers import serve
 from placebench.runtime.mod_wsgi import find_mod_wsgi
 from placebench.runtime.running_server import ServerSpec
 
-APPLICATIONS = Path(__file__).parents[1] / "experiment"
+APPLICATIONS = Path(__file__).parents[1] / "compare"
 
 
 def test_requests_in_flight_are_served_before_the_end() -> None:

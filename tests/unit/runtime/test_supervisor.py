@@ -13,7 +13,7 @@ import psutil
 import pytest
 
 from placebench.errors import PlacebenchError
-from placebench.measure.processes import read_ended_cpu_s
+from placebench.meters.processes import read_ended_cpu_s
 from placebench.runtime.supervisor import Child, ChildSpec, Supervisor, start_child, tail_file
 
 Eventually = Callable[[Callable[[], bool]], bool]

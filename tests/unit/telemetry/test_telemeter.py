@@ -13,7 +13,7 @@ from sqlalchemy import create_engine, text
 from sqlalchemy.pool import StaticPool
 
 from placebench import SqlProfiler
-from placebench.experiment.http_request import get
+from placebench.compare.what.http_request import get
 from placebench.runtime.application_servers import serve
 from placebench.runtime.running_server import ServerSpec
 from placebench.telemetry import Telemeter, Telemetry, load

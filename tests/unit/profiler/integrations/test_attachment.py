@@ -12,9 +12,9 @@ import pytest
 
 from placebench.errors import ProfilerError
 from placebench.profiler import Sampling
-from placebench.profiler.integrations import attachment
-from placebench.profiler.integrations.attachment import Attachment, AttachmentChannel, find_channels, process_tree
 from placebench.profiler.integrations.process_profiler import process_profiler
+from placebench.profiler.requests import attachment
+from placebench.profiler.requests.attachment import Attachment, AttachmentChannel, find_channels, process_tree
 
 EMPTY = attachment._HEADER.size
 NEVER = Sampling(rate=0.0)
@@ -24,7 +24,7 @@ NEVER = Sampling(rate=0.0)
 def channel(monkeypatch: pytest.MonkeyPatch) -> Iterator[AttachmentChannel]:
     """A channel of the test's own instead of the process's."""
     made = AttachmentChannel()
-    monkeypatch.setattr("placebench.profiler.integrations.middleware.process_channel", lambda: made)
+    monkeypatch.setattr("placebench.profiler.requests.middleware.process_channel", lambda: made)
     yield made
     os.close(made._file)
 

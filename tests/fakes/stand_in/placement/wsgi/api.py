@@ -2,7 +2,7 @@
 
 import os
 
-from placebench.reference.deployment import make_application
+from placebench.lab.reference.deployment import make_application
 
 application = make_application(
     {"PLACEBENCH_DATABASE_URL": os.environ["OS_PLACEMENT_DATABASE__CONNECTION"], "PLACEBENCH_VARIANT": "naive"}

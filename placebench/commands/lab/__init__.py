@@ -1,1 +1,0 @@
-"""The commands of the laboratory: the benchmark of allocation candidates, and its reference service."""

@@ -1,0 +1,278 @@
+"""One run of `compare`: set up data, copy, count, then replicates until there are enough, each on disk before the next.
+
+The main class is `CompareRun`. A session makes the replicates that are missing, so that a run that was killed is
+resumed, and one that lost replicates to a rule gets others in their place (`measure.replicate_series`);
+the rules do not look at what was measured.
+"""
+
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict, dataclass, field, replace
+from functools import partial
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+from placebench import units
+from placebench.compare.keep.environment import manifest
+from placebench.compare.keep.records import RunHead
+from placebench.compare.keep.run_folder import RunFolder, Say, ignore
+from placebench.compare.load.client_machine import ClientMachine
+from placebench.compare.measure.counted_pass import (
+    Statistics,
+    count_on_the_wire,
+    count_requests,
+    count_while_timed,
+    open_statistics,
+)
+from placebench.compare.measure.databases import VariantDatabases, database_name, variant_databases
+from placebench.compare.measure.passes import PassSetup
+from placebench.compare.measure.profiled_pass import profile_variants
+from placebench.compare.measure.replicate import PreparedVariants
+from placebench.compare.measure.replicate_series import ReplicateSeries
+from placebench.compare.measure.same_responses import SameResponses
+from placebench.compare.what.data_setup import DataSetup
+from placebench.compare.what.trials import Trial
+from placebench.compare.what.validity import Rules
+from placebench.compare.what.variants import Variant, in_place
+from placebench.compare.what.workload import Workload
+from placebench.errors import PlacebenchError
+from placebench.runtime.postgres import Server
+from placebench.stats import PART_REPLICATES, PRIMARY, compare_blocks
+from placebench.stats.verdict import INCONCLUSIVE
+
+SCREEN = 12
+ROUNDS = 24
+SEQUENTIAL_MOST, SEQUENTIAL_ROUNDS = 100, 8
+"""Of a sequential run: small replicates, each of one start of the servers, and at most so many."""
+_PROFILED_REPLICATES = 8
+"""At most: more of them hardly narrow the intervals, and each starts every variant once more."""
+_COLLECTED_REQUESTS = 6
+
+
+@dataclass(frozen=True)
+class CompareSettings:
+    """What is compared, and how much of it is measured."""
+
+    variants: tuple[Variant, ...]
+    """The baseline first."""
+    workload: Workload
+    """What the variants are sent that have no request of their own."""
+    replicates: int = SCREEN
+    sequential: bool = False
+    """Whether a pair is measured until it is decided (`placebench.stats.sequential`), and *replicates* is the most."""
+    width: float | None = None
+    """What decides a pair of a sequential run instead of a verdict: an interval so wide, as a share of the baseline."""
+    rounds: int = ROUNDS
+    block_s: float = 0.1
+    """Short, so that the variants of a round meet the same machine."""
+    counted_requests: int = 12
+    """Enough that a count which differs stays significant among the other metrics and variants."""
+
+    trials: tuple[Trial, ...] = ()
+    """What is compared with what; none: each variant with the first."""
+    machine: ClientMachine | None = None
+    """Where timed requests are sent from; None: from here."""
+    plan: Mapping[str, Any] = field(default_factory=dict)
+    """What makes the comparison again (`placebench.compare.published_plan`); empty: nobody wrote it."""
+
+    def __post_init__(self) -> None:
+        """Raises PlacebenchError for numbers below those that make sense."""
+        if self.replicates < 0 or self.rounds < 1:
+            seen = f"{self.replicates} replicates of {self.rounds} rounds"
+            raise PlacebenchError(f"{seen}: expected 0 or more, of 1 or more")
+
+    @property
+    def pairs(self) -> list[tuple[str, str]]:
+        """What is compared with what, by name."""
+        baseline, *others = (variant.name for variant in self.variants)
+        return [(each.baseline, each.variant) for each in self.trials] or [(baseline, other) for other in others]
+
+    def to_json(self) -> dict[str, Any]:
+        """For the head of the run; the same for the same question, which a sequential run may go on with at will."""
+        free = ("replicates", "width") if self.sequential else ("sequential", "width")
+        left_out = ("variants", "workload", "trials", "plan", "machine", *free)
+        kept = {name: value for name, value in vars(self).items() if name not in left_out}
+        variants = [variant.to_json() for variant in self.variants]
+        trials = [asdict(each) for each in self.trials]
+        return {
+            **kept,
+            **({"client_host": self.machine.name} if self.machine else {}),
+            "workload": self.workload.to_json(),
+            "variants": variants,
+            "trials": trials,
+            "rules": Rules().to_json(),
+        }
+
+
+class CompareRun:
+    """One session of a comparison in one folder."""
+
+    def __init__(self, data: DataSetup, settings: CompareSettings, folder: Path, server: Server | None) -> None:
+        """Raises RunFolderError when *folder* holds a run of something else.
+
+        server: for data in PostgreSQL.
+        """
+        self._data = data
+        self._settings = settings
+        self._server = server
+        head = RunHead.begin(
+            folder,
+            data,
+            command="compare",
+            request=settings.workload.title,
+            variants=[variant.name for variant in settings.variants],
+            settings=settings.to_json(),
+        )
+        self._run = RunFolder.resume(folder, replace(head, plan=dict(settings.plan)))
+        self._same = SameResponses(self._run.save, settings.workload.rules)
+        self.replicates = ReplicateSeries(self._run, self._same, rounds=settings.rounds)
+
+    @property
+    def steps(self) -> int:
+        """How many steps are announced, if every replicate is valid and none ends the run."""
+        missing = self._settings.replicates - len(self.replicates.valid())
+        return 1 + len(self._settings.variants) + self._profiled + max(0, missing)
+
+    def run(self, say: Say, note: Say = ignore) -> None:
+        """Measure everything, in order; the folder is readable whatever is raised.
+
+        say, note: as those of `RunFolder`. Raises GateFailedError when responses or data differ, UndecidedError when
+        replicate after replicate is invalid; a variant that does not start is a ServerError.
+        """
+        self._run.say, self._run.note = say, note
+        try:
+            self._measure()
+        finally:
+            self._drop_dump()
+
+    def _measure(self) -> None:
+        with (
+            self._run.recorded(),
+            variant_databases(self._data, self._run.path, self._server) as databases,
+            in_place(self._settings.variants, self._run.path / "sources") as variants,
+        ):
+            prepared = self._prepare(databases, variants)
+            with self._statistics(prepared, databases) as read:
+                repeated = self._count(prepared, read)
+                self.replicates.check_data(prepared, same_requests=not repeated)
+                self._count_collections(prepared)
+                with count_while_timed(prepared, read):
+                    self.replicates.measure(prepared, self._settings.replicates, needed=self._undecided)
+                # After what the verdict is made of: whoever interrupts the run here has it.
+                profile_variants(self._run, prepared, self._profiled)
+            shutil.rmtree(self._run.path / "responses", ignore_errors=True)
+
+    def _drop_dump(self) -> None:
+        """Remove the copy of the data, unless there are replicates: --resume goes on with the same data only."""
+        dump = self._run.path / "data.dump"
+        if self._run.head.status == "complete" or not self.replicates.blocks:
+            dump.unlink(missing_ok=True)
+            if self._run.head.status != "complete":
+                self._run.save(receipt={})  # --resume begins on new data
+        elif dump.exists():
+            self._run.note(f"{dump} is a copy of your data, for --resume: delete it if you do not go on")
+
+    def _prepare(self, databases: VariantDatabases, variants: tuple[Variant, ...]) -> PreparedVariants:
+        """Fill a database on each server, and copy it for each variant, migrated as that one wants."""
+        data = self._data
+        self._run.begin_step(
+            "data", f"seed {data.title}, {units.numbered(data.trees, 'tree')}" if data.trees else data.title
+        )
+        if self._server is not None:
+            self._run.claim_server(self._server)
+        urls = {each.name: databases.of(each) for each in variants}
+        url, receipt = databases.template()
+        client = {"client": self._settings.machine.to_json()} if self._settings.machine else {}
+        self._run.record_environment(receipt=receipt, manifest={**manifest(url), **client})
+        if unchecked := receipt.get("unchecked_tables"):
+            why = "too many rows to digest, or row-level security that binds their owner"
+            self._run.note(f"changes to {', '.join(unchecked)} will not be noticed: {why}")
+        if missing := receipt.get("not_restored"):
+            self._run.note(f"not in the copies, which no superuser restores: {'; '.join(missing)}")
+        return PreparedVariants(
+            variants=tuple(each.with_server(urls[each.name]) for each in variants),
+            databases=urls,
+            workload=self._settings.workload,
+            folder=self._run.path,
+            block_s=self._settings.block_s,
+            machine=self._settings.machine,
+            timer=self._run.timer,
+            contents=data.contents,
+            before={name: data.contents(url) for name, url in urls.items()} if "digest" in receipt else {},
+        )
+
+    @contextmanager
+    def _statistics(
+        self, prepared: PreparedVariants, databases: VariantDatabases
+    ) -> Iterator[dict[str, Statistics | None]]:
+        """What counts the statements of each variant, by its name."""
+        servers = {each.name: databases.server_of(each) for each in prepared.variants}
+        with ExitStack() as stack:
+            read = {
+                server: stack.enter_context(open_statistics(server, f"{database_name(self._run.path)}_statistics"))
+                for server in dict.fromkeys(servers.values())
+                if server is not None
+            }
+            yield {name: read[server] if server else None for name, server in servers.items()}
+
+    def _count(self, prepared: PreparedVariants, read: Mapping[str, Statistics | None]) -> list[str]:
+        """Send each variant the request, compare its response with the baseline's, and count.
+
+        Returns why counts were repeated, with further requests. Raises ServerError or LoadError for a variant that
+        cannot be counted in two attempts: it does not work.
+        NoTrafficError for one that does not use its database.
+        """
+        number, repeated = self._settings.counted_requests, list[str]()
+        for variant in prepared.variants:
+            self._run.begin_step("count", f"{variant.name}: count of {units.numbered(number, 'request')}")
+            count = partial(
+                count_on_the_wire,
+                prepared,
+                variant.name,
+                requests=number,
+                read=read[variant.name],
+                same=self._same if variant.request is None else None,
+                note=self._run.note,
+            )
+            self._run.try_twice(f"{variant.name} count", count, keep=repeated.append)
+        self._same.save_equal()
+        for note in prepared.workload.notes:
+            self._run.note(note)
+        if not self._settings.replicates and not any(prepared.databases.values()):
+            self._run.note("nothing was timed without replicates, and nothing counted without a database")
+        for path in self._same.unmatched():
+            self._run.note(f"same_responses: no response has anything at {path}")
+        return repeated
+
+    def _count_collections(self, prepared: PreparedVariants) -> None:
+        """Count the garbage collections of each variant of the reference service."""
+        first, *others = prepared.workload.calls or (None,)
+        for variant in prepared.variants:
+            if variant.ours and variant.request is None and first and first.method == "GET" and not others:
+                database = prepared.databases[variant.name]
+                setup = PassSetup(database, first.path, self._run.path, 1, 1, 1, self._data.seed)
+                served = variant.variables["PLACEBENCH_VARIANT"]
+                count = partial(count_requests, setup, variant.name, requests=_COLLECTED_REQUESTS, variant=served)
+                self._run.make_part("count", variant.name, count)
+
+    @property
+    def _profiled(self) -> int:
+        """How many replicates are profiled: enough to tell where the variants differ, or one for a flame graph."""
+        wanted = self._settings.replicates
+        return min(wanted, _PROFILED_REPLICATES) if wanted >= PART_REPLICATES else min(wanted, 1)
+
+    def _undecided(self) -> list[str]:
+        """The variants that the next replicate needs: all, or in a sequential run those of pairs without a decision."""
+        names = [variant.name for variant in self._settings.variants]
+        if not self._settings.sequential:
+            return names
+        needed = set(chain.from_iterable(pair for pair in self._settings.pairs if not self._is_decided(*pair)))
+        return [name for name in names if name in needed]
+
+    def _is_decided(self, baseline: str, variant: str) -> bool:
+        made = compare_blocks(self.replicates.blocks, baseline, variant, PRIMARY, sequential=True)
+        if self._settings.width is None or made.low is None or made.high is None:
+            return self._settings.width is None and made.verdict != INCONCLUSIVE
+        return made.high - made.low <= self._settings.width

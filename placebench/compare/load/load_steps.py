@@ -1,0 +1,119 @@
+"""Steps of a search for a service's capacity, and what they are judged by: `Saturation`, `LoadStep`, `Objective`."""
+
+import math
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal
+
+from placebench import limits
+from placebench.compare.keep.records import Record
+from placebench.decoding import Amount, Count, Positive, Seed
+from placebench.errors import UsageError
+from placebench.gates import SECONDS, parse_gate
+from placebench.stats import samples_needed
+
+Outcome = Literal["held", "broken", "generator"]
+PERCENTILES = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99}
+
+
+@dataclass(frozen=True)
+class Objective:
+    """A percentile of the latency that has to be within a limit."""
+
+    name: str
+    limit_s: float
+
+    @property
+    def samples(self) -> int:
+        """How many requests a step takes for the percentile."""
+        return samples_needed(PERCENTILES[self.name])
+
+    def __str__(self) -> str:
+        return f"{self.name} <= {self.limit_s:g}s"
+
+
+def parse_objective(text: str) -> Objective:
+    """Return the objective that a gate such as 'p95 <= 500ms' states; raises UsageError for any other text."""
+    gate = parse_gate(text, dict.fromkeys(PERCENTILES, SECONDS))
+    if gate.operator not in ("<", "<=") or not 0 < gate.value <= limits.SECONDS:
+        raise UsageError(f"objective {text!r}: expected a limit above 0 that is not exceeded, as 'p95 <= 500ms'")
+    return Objective(gate.metric, gate.value)
+
+
+@dataclass(frozen=True)
+class LoadStep:
+    """One load of the search."""
+
+    load: Positive
+    """Arrivals a second, or users."""
+    requests: Count
+    failures: Count
+    throughput_per_s: Amount
+    latency_s: dict[str, Amount | None]
+    """Percentiles by name; None where too few requests were slower."""
+    client_cpu: Amount
+    """Share of a core that the generator used."""
+    missed: Count
+    outcome: Outcome
+    why: str
+    """What broke the objective, or the generator; empty for a step that held."""
+    repeats: Count = 0
+    """How often a request was sent again, because the server had closed a kept connection."""
+
+
+def highest_held(steps: Iterable[LoadStep]) -> LoadStep | None:
+    """Return the step with the highest load below everything that was broken; None where there is none."""
+    steps = list(steps)
+    limit = min((each.load for each in steps if each.outcome == "broken"), default=math.inf)
+    held = (each for each in steps if each.outcome == "held" and each.load < limit)
+    return max(held, key=lambda each: each.load, default=None)
+
+
+@dataclass(frozen=True)
+class Saturation(Record):
+    """A whole search; saturation.json, with each step's samples in step-<n>.json beside it."""
+
+    name: str
+    started_at: str
+    url: str
+    request: str | None
+    kind: Literal["rate", "users"]
+    objective: str | None
+    """As `parse_objective` reads it; None for a search of users."""
+    seed: Seed
+    status: str = "running"
+    steps: list[LoadStep] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        """Raise ValueError for an objective that is none, which the reader of a file names with the file."""
+        try:
+            if self.objective is not None:
+                parse_objective(self.objective)
+        except UsageError as error:
+            raise ValueError(str(error)) from error
+
+    @property
+    def held(self) -> LoadStep | None:
+        """The step with the highest load below everything that was broken."""
+        return highest_held(self.steps)
+
+    @property
+    def broken(self) -> LoadStep | None:
+        """The step with the lowest load that was too much for the service."""
+        return min((each for each in self.steps if each.outcome == "broken"), key=lambda each: each.load, default=None)
+
+    @property
+    def unclear(self) -> LoadStep | None:
+        """The step at which the generator was the limit, where that hides what the service could do."""
+        failed = [each for each in self.steps if each.outcome == "generator"]
+        lowest = min(failed, key=lambda each: each.load, default=None)
+        held, broken = self.held, self.broken
+        if lowest is None or (held and lowest.load <= held.load) or (broken and broken.load <= lowest.load):
+            return None
+        return lowest
+
+    def to_json(self) -> dict[str, Any]:
+        """Everything, and what it comes to."""
+        found = {name: (step.load if step else None) for name, step in (("held", self.held), ("broken", self.broken))}
+        limited_by = "generator" if self.unclear else "service" if self.broken else "nothing"
+        return {**asdict(self), **found, "limited_by": limited_by}

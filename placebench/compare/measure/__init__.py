@@ -1,0 +1,1 @@
+"""How it is measured: replicates, counted and profiled passes, equal responses."""

@@ -1,0 +1,422 @@
+"""The counted passes: what one request takes of the database, and of the garbage collector; never timed.
+
+`count_on_the_wire` counts any variant alike: statements and rows are what pg_stat_statements counted for its database,
+round trips and bytes what passed over a counting link (placebench.runtime.network.link), request by request. For
+SQLite and MariaDB, statements and rows are those that the profiler sees in the application.
+`count_requests` counts a variant of the reference service by the profiler's light mode.
+"""
+
+import ctypes
+import os
+import re
+import shutil
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from http import HTTPStatus
+from itertools import chain, islice
+from pathlib import Path
+
+from sqlalchemy import Connection, NullPool, create_engine, make_url, text
+from sqlalchemy.exc import SQLAlchemyError
+
+from placebench.compare.keep.records import CountedPass, StatementCount, WirePass
+from placebench.compare.load.client_process import Driven, responses_folder
+from placebench.compare.load.load_run import responses_of
+from placebench.compare.measure.passes import PassSetup
+from placebench.compare.measure.profiled_pass import (
+    discard_recordings,
+    fresh_log_folder,
+    recording_names,
+    wait_for_recordings,
+    why_not_profiled,
+    with_profiler,
+)
+from placebench.compare.measure.replicate import PreparedVariants
+from placebench.compare.measure.same_responses import SameResponses
+from placebench.compare.what.http_request import get
+from placebench.compare.what.variants import Variant
+from placebench.errors import LoadError, NoTrafficError
+from placebench.profiler import Recording
+from placebench.runtime.application_servers import serve
+from placebench.runtime.network.link import Link, Traffic, open_database_link
+from placebench.runtime.postgres import Server
+from placebench.runtime.running_server import ServerSpec
+
+_WARM_UP_REQUESTS = 2
+_EXCEPTION = re.compile(r"^Traceback \(most recent call last\):\n(?:[ \t].*\n|\n)*(\S.*)$", re.MULTILINE)
+_SHOWN_LETTERS = 300
+_HASH_SEED = 1
+_KEPT_RECORDINGS = 200
+"""As many the profiler keeps as files."""
+_IN_OPEN = 0x20
+"""Of inotify(7)."""
+_COUNTED = """
+SELECT coalesce(sum(calls), 0), coalesce(sum(rows), 0) FROM pg_stat_statements
+WHERE dbid = (SELECT oid FROM pg_database WHERE datname = :database)
+AND query !~* '^\\s*(begin|start transaction|commit|rollback)'
+"""
+
+_ON_TABLES = re.compile(r"\b(?:from|into|update)\s", re.IGNORECASE)
+_CATALOGUE = re.compile(r"\bpg_|\binformation_schema\b|\bhashtextextended\b", re.IGNORECASE)
+_EACH = """
+SELECT query, sum(calls), sum(rows), sum(total_exec_time) / 1000 FROM pg_stat_statements
+WHERE dbid = (SELECT oid FROM pg_database WHERE datname = :database)
+AND query !~* '^\\s*(begin|start transaction|commit|rollback)'
+GROUP BY query
+"""
+
+
+class Statistics:
+    """What PostgreSQL has counted so far of a database, by its name."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    def __call__(self, database: str) -> tuple[int, int]:
+        """Statements and rows; 1 round trip."""
+        statements, rows = self._connection.execute(text(_COUNTED), {"database": database}).one()
+        return int(statements), int(rows)
+
+    def on_tables(self, database: str) -> float:
+        """Calls of statements on tables; 1 round trip."""
+        return _calls_on_tables(self.each(database))
+
+    def each(self, database: str) -> dict[str, tuple[float, float, float]]:
+        """Calls, rows and seconds in the server of each statement, by its text without values; 1 round trip."""
+        counted = self._connection.execute(text(_EACH), {"database": database})
+        return {sql: (float(calls), float(rows), float(seconds)) for sql, calls, rows, seconds in counted}
+
+
+@dataclass(frozen=True)
+class _Request:
+    """What one request took, on average over a cycle of them."""
+
+    statements: float | None
+    rows: float | None
+    round_trips: float | None
+    bytes_sent: float | None
+    bytes_received: float | None
+    body_bytes: float
+    requests: int
+
+
+@contextmanager
+def open_statistics(server: Server, database: str) -> Iterator[Statistics | None]:
+    """pg_stat_statements of *server*, read from *database*, one of ours with nothing else in it.
+
+    CREATE EXTENSION pg_stat_statements; reading it is one round trip. None on a server that has it not, or does not let
+    our role see it.
+    """
+    server.create_database(database)
+    engine = create_engine(server.admin_url(database), poolclass=NullPool, isolation_level="AUTOCOMMIT")
+    with engine.connect() as connection:
+        yield Statistics(connection) if _available(connection) else None
+    server.drop_database(database)
+
+
+class _Counters:
+    """What counts for one variant: a link to its server and PostgreSQL's statistics, or nothing."""
+
+    def __init__(self, database_url: str, link: Link | None, read: Statistics | None) -> None:
+        self._link, self._read = link, read
+        self._database = str(make_url(database_url).database) if link else ""
+        self.url = link.url if link else database_url
+        self._begun = self.each()
+        """Before the service was started."""
+
+    def traffic(self) -> Traffic | None:
+        """What has passed so far; None where there is no link."""
+        return self._link.traffic() if self._link else None
+
+    def traffic_since(self, before: Traffic | None) -> Traffic | None:
+        """What has passed since *before*."""
+        now = self.traffic()
+        return None if now is None or before is None else now.since(before)
+
+    def work(self) -> tuple[int, int] | None:
+        """Statements and rows so far; None where they are not counted."""
+        return self._read(self._database) if self._read else None
+
+    def each(self) -> dict[str, tuple[float, float, float]]:
+        """Calls, rows and seconds of each statement so far."""
+        return self._read.each(self._database) if self._read else {}
+
+    def table_statements(
+        self, warm: dict[str, tuple[float, float, float]], later: list[StatementCount], requests: int
+    ) -> tuple[float, float] | tuple[None, None]:
+        """What `WirePass` has as `table_statements` and `first_statements`; None where nothing is counted.
+
+        warm: as `each`, after the first *requests*. later: of one request after them.
+        """
+        if self.work() is None:
+            return None, None
+        sent, earlier = _calls_on_tables(warm), _calls_on_tables(self._begun)
+        each_later = sum(each.calls for each in later if _is_on_tables(each.sql))
+        return each_later, max(0.0, sent - earlier - requests * each_later)
+
+
+class _Recordings:
+    """What the profiler counts in the application, for a database that counts nothing itself."""
+
+    def __init__(self, variant: Variant, folder: Path | None) -> None:
+        """folder: of the recordings; None: there are none."""
+        self._variant, self._folder = variant, folder
+
+    def around(self, spec: ServerSpec) -> ServerSpec:
+        """Return the service with the profiler around it."""
+        return with_profiler(self._variant, spec, self._folder, "light") if self._folder else spec
+
+    def fill(self, counted: list[_Request], warm: Driven) -> list[_Request]:
+        """Add statements and rows to the counted cycles, where the profiler saw any statement in them."""
+        number = sum(each.requests for each in counted)
+        if self._folder is None or len(warm.wall_s) + number > _KEPT_RECORDINGS:
+            return counted
+        found = wait_for_recordings(self._folder, warm.names, len(warm.wall_s) + number)[-number:]
+        each = iter([recording.statements for _, recording in found])
+        cycles = [list(chain.from_iterable(islice(each, request.requests))) for request in counted]
+        if not any(cycles):  # not run by SQLAlchemy: unknown, not none
+            return counted
+        return [
+            replace(
+                request,
+                statements=len(statements) / request.requests,
+                rows=sum(statement.row_count or 0 for statement in statements) / request.requests,
+            )
+            for request, statements in zip(counted, cycles, strict=True)
+        ]
+
+
+@contextmanager
+def _open_recordings(variant: Variant, database_url: str, folder: Path) -> Iterator[_Recordings]:
+    if not database_url or database_url.startswith("postgresql") or why_not_profiled(variant):
+        yield _Recordings(variant, None)
+        return
+    yield _Recordings(variant, fresh_log_folder(folder))
+    shutil.rmtree(folder)
+
+
+@contextmanager
+def _open_counters(database_url: str, read: Statistics | None, log: Path) -> Iterator[_Counters]:
+    if not database_url or database_url.startswith("sqlite"):
+        yield _Counters(database_url, None, None)
+        return
+    with open_database_link(database_url, log=log / "link.log") as link:
+        yield _Counters(database_url, link, read)
+
+
+def count_on_the_wire(
+    prepared: PreparedVariants,
+    name: str,
+    *,
+    requests: int,
+    read: Statistics | None,
+    same: SameResponses | None,
+    note: Callable[[str], object],
+) -> WirePass:
+    """Count *requests* cycles of requests of the variant *name*; its responses are compared.
+
+    note: is called with what the user should know of them.
+
+    Saved as wire-<name>.json. Raises ServerError when it does not start, LoadError for another status than expected,
+    NoTrafficError when it has not even connected to its database.
+    """
+    variant, database_url = prepared.named[name], prepared.databases[name]
+    log = prepared.folder / "log"
+    server_log = log / f"server-{name}.log"
+    workload, folder = prepared.workload_of(name), responses_folder(prepared.folder)
+    with (
+        _failures_with_log(name, server_log),
+        prepared.client() as client,
+        _open_counters(database_url, read, log) as counters,
+        _watch_file(database_url) as is_opened,
+        _open_recordings(variant, database_url, log / f"counted-{name}") as recordings,
+        serve(recordings.around(variant.spec(counters.url, hash_seed=_HASH_SEED, log=server_log))) as server,
+    ):
+        first = 0
+        if same is not None and workload.rules.candidates:
+            reads = (call.path for call in workload.calls if call.method == "GET")
+            first = sum(same.request(name, path, server.url) for path in reads)
+        warm = client.drive(server.url, workload, times=_WARM_UP_REQUESTS, login=True).check()
+        if same is not None:
+            same.check_calls(name, warm.calls)
+            same.check_all(name, warm.responses, folder)
+        counted, before = [], counters.each()
+        for _ in range(requests):
+            traffic, work = counters.traffic(), counters.work()
+            driven = client.drive(server.url, workload).check()
+            passed = counters.traffic_since(traffic)
+            counted.append(_request(passed, work, counters.work(), driven))
+            if same is not None:
+                same.check_all(name, driven.responses, folder)
+        by_statement = _by_statement(before, counters.each(), sum(each.requests for each in counted))
+        later, kept = counters.table_statements(before, by_statement, first + len(warm.wall_s))
+        counted = recordings.fill(counted, warm)
+        if warm.redirects == len(warm.wall_s):
+            note(f"{name} redirects every request, which is what is measured: if it is to a login, give one (--login)")
+        _check_traffic(name, variant, counters.traffic(), is_opened())
+    made = replace(_pass(name, counted, by_statement), table_statements=later, first_statements=kept)
+    made.save(prepared.folder / f"wire-{name}.json")
+    return made
+
+
+@contextmanager
+def _failures_with_log(name: str, log: Path) -> Iterator[None]:
+    """Add to the failure of a request whose it is, the first exception in the log, and where the log is."""
+    try:
+        yield
+    except LoadError as error:
+        raised = _EXCEPTION.search(log.read_text(errors="replace") if log.exists() else "")
+        first = f"; the first exception in its log: {raised[1][:_SHOWN_LETTERS]}" if raised else ""
+        raise LoadError(f"{name}: {error}{first}; its log: {log}") from error
+
+
+def _check_traffic(name: str, variant: Variant, traffic: Traffic | None, is_opened: bool) -> None:
+    """Raise NoTrafficError for a variant that should have used its database and has not."""
+    if not variant.uses_database or is_opened or (traffic is not None and traffic.bytes_sent):
+        return
+    raise NoTrafficError(
+        f"{name} never connected to the database that it was given: let it read DATABASE_URL, name its variable with "
+        'env = { NAME = "{database_url}" }, or say database = "none"'
+    )
+
+
+def _request(
+    traffic: Traffic | None, before: tuple[int, int] | None, after: tuple[int, int] | None, driven: Driven
+) -> _Request:
+    requests = len(driven.wall_s)
+    work = [None, None] if before is None or after is None else [after[at] - before[at] for at in (0, 1)]
+    statements, rows = (None if each is None else each / requests for each in work)
+    passed = [None] * 3 if traffic is None else [traffic.round_trips, traffic.bytes_sent, traffic.bytes_received]
+    round_trips, sent, received = (None if each is None else each / requests for each in passed)
+    return _Request(statements, rows, round_trips, sent, received, driven.body_bytes / requests, requests)
+
+
+@contextmanager
+def count_while_timed(prepared: PreparedVariants, read: Mapping[str, Statistics | None]) -> Iterator[None]:
+    """Count the statements on tables of the replicates that the `with` block makes, for wire-<name>.json.
+
+    read: by variant.
+    """
+    for name, statistics in read.items():
+        if statistics is not None:
+            database = str(make_url(prepared.databases[name]).database)
+            prepared.statements.read[name] = partial(statistics.on_tables, database)
+    yield
+    for name in prepared.statements.requests:
+        path = prepared.folder / f"wire-{name}.json"
+        replace(WirePass.load(path), timed_statements=prepared.statements.per_request(name)).save(path)
+
+
+def _calls_on_tables(each: dict[str, tuple[float, float, float]]) -> float:
+    return sum(calls for sql, (calls, *_) in each.items() if _is_on_tables(sql))
+
+
+def _is_on_tables(sql: str) -> bool:
+    """Whether a statement works on tables; a driver looks things up in the catalogue, and we digest tables."""
+    return bool(_ON_TABLES.search(sql)) and not _CATALOGUE.search(sql)
+
+
+def _by_statement(
+    before: dict[str, tuple[float, float, float]], after: dict[str, tuple[float, float, float]], requests: int
+) -> list[StatementCount]:
+    """The means of one request, the most expensive statement first."""
+    none = (0.0, 0.0, 0.0)
+    took = {
+        sql: [now - then for now, then in zip(sums, before.get(sql, none), strict=True)] for sql, sums in after.items()
+    }
+    made = [
+        StatementCount(" ".join(sql.split()), calls / requests, rows / requests, seconds / requests)
+        for sql, (calls, rows, seconds) in took.items()
+        if calls > 0
+    ]
+    return sorted(made, key=lambda each: each.exec_s, reverse=True)
+
+
+def _pass(name: str, counted: list[_Request], by_statement: list[StatementCount]) -> WirePass:
+    statements = [each.statements for each in counted if each.statements is not None]
+    rows = [each.rows for each in counted if each.rows is not None]
+    return WirePass(
+        variant=name,
+        statements=statements or None,
+        rows=rows or None,
+        round_trips=[each.round_trips for each in counted if each.round_trips is not None],
+        bytes_sent=[each.bytes_sent for each in counted if each.bytes_sent is not None],
+        bytes_received=[each.bytes_received for each in counted if each.bytes_received is not None],
+        body_bytes=[each.body_bytes for each in counted],
+        by_statement=by_statement,
+    )
+
+
+def _available(connection: Connection) -> bool:
+    try:
+        connection.execute(text("CREATE EXTENSION pg_stat_statements"))
+        connection.execute(text(_COUNTED), {"database": ""})
+    except SQLAlchemyError:
+        return False
+    return True
+
+
+@contextmanager
+def _watch_file(database_url: str) -> Iterator[Callable[[], bool]]:
+    """A function for the `with` block that says whether the SQLite database was opened in it.
+
+    True for no database, False for one that is no file: nothing is seen of it. Linux tells it by inotify(7).
+    """
+    if not database_url.startswith("sqlite"):
+        yield lambda: not database_url
+        return
+    libc = ctypes.CDLL(None, use_errno=True)
+    descriptor = libc.inotify_init1(os.O_NONBLOCK)
+    try:
+        if libc.inotify_add_watch(descriptor, os.fsencode(str(make_url(database_url).database)), _IN_OPEN) < 0:
+            yield lambda: True  # no watch is left: then nobody is refused
+        else:
+            yield lambda: _has_event(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _has_event(descriptor: int) -> bool:
+    try:
+        return bool(os.read(descriptor, 4096))
+    except BlockingIOError:
+        return False
+
+
+def count_requests(setup: PassSetup, name: str, *, requests: int, variant: str | None = None) -> CountedPass:
+    """Count statements, rows and collections of *requests* requests in a row; saved as counted-<name>.json.
+
+    variant: what is served; None: the name is that of a variant.
+    """
+    recordings = fresh_log_folder(setup.folder / "log" / f"counted-{name}")
+    names = recording_names(setup.request)
+    profile = {"PLACEBENCH_PROFILE": "light", "PLACEBENCH_PROFILE_DIR": str(recordings)}
+    with setup.serve(variant or name, setup.part(f"{name}-counted"), **profile) as server:
+        setup.warm_up(server)
+        discard_recordings(recordings, names, setup.warm_up_requests)
+        with responses_of(server):
+            replies = [get(server.url, setup.request) for _ in range(requests)]
+    if wrong := [reply.status for reply in replies if reply.status != HTTPStatus.OK]:
+        raise LoadError(f"{server.url}{setup.request} returned {wrong[0]}, expected 200")
+    body_bytes = sum(len(reply.body) for reply in replies)
+    counted = _count(name, [each for _, each in wait_for_recordings(recordings, names)], body_bytes)
+    counted.save(setup.folder / f"counted-{name}.json")
+    shutil.rmtree(recordings)
+    return counted
+
+
+def _count(variant: str, recordings: list[Recording], body_bytes: int) -> CountedPass:
+    return CountedPass(
+        variant=variant,
+        requests=len(recordings),
+        statements=sum(len(each.statements) for each in recordings),
+        rows=sum(statement.row_count or 0 for each in recordings for statement in each.statements),
+        body_bytes=body_bytes,
+        elapsed_s=sum(each.elapsed_s for each in recordings),
+        sql_s=sum(each.sql_s or 0.0 for each in recordings),
+        gc_s=sum(each.gc_s or 0.0 for each in recordings),
+        gc_collections=sum(each.gc_collections or 0 for each in recordings),
+        gc_s_each=[each.gc_s or 0.0 for each in recordings],
+    )

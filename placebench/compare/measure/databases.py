@@ -1,0 +1,255 @@
+"""The databases of a run: `ScratchData` fills one and copies it, `variant_databases` gives each variant its own.
+
+A variant that names settings of PostgreSQL has a server of its own (`VariantServers`), the others share the run's.
+"""
+
+import shutil
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, Self
+
+from placebench.compare.what.data_setup import DataSetup, run_command
+from placebench.compare.what.database_copies import copy_sqlite, sqlite_url
+from placebench.compare.what.variants import Variant
+from placebench.errors import DatabaseError, PlacebenchError
+from placebench.runtime.mariadb import temporary_mariadb
+from placebench.runtime.postgres import Server, open_server
+
+_RESERVED = {
+    "config_file",
+    "data_directory",
+    "external_pid_file",
+    "hba_file",
+    "ident_file",
+    "listen_addresses",
+    "port",
+    "unix_socket_directories",
+}
+"""By these we find and reach the server."""
+_MAINTENANCE = "postgres"
+
+
+def database_name(folder: Path) -> str:
+    """Return how the databases of the run in *folder* are called; each but the first has something appended."""
+    return f"placebench_{folder.name.lower().replace('-', '_')}"
+
+
+class ScratchData:
+    """One filled database of a run on one server, with its copies; each is made when it is first needed."""
+
+    def __init__(self, server: Server, data: DataSetup, folder: Path) -> None:
+        self.server = server
+        self.receipt: dict[str, Any] = {}
+        """Of the filled database, once it is made."""
+        self._data = data
+        self._folder = folder
+        self.prefix = database_name(folder)
+        """What the names of its databases begin with."""
+        self.made: dict[str, str] = {}
+        """The URLs of its databases by name; the filled one has the empty name."""
+
+    @property
+    def url(self) -> str:
+        """The URL of the filled database; nobody may be connected to it while it is copied."""
+        if "" not in self.made:
+            owned = self.server.create_database(self.prefix)
+            admin = self.server.admin_url(self.prefix)
+            self.receipt = self._data.fill(owned, self._folder, admin)
+            self.made[""] = admin if self._data.superuser else owned
+        return self.made[""]
+
+    def copy(self, name: str, revisions: tuple[str, ...] = ()) -> str:
+        """Return the URL of the copy *name* of the filled database, at these optional revisions."""
+        if name not in self.made:
+            assert self.url
+            label = f"{self.prefix}_{len(self.made)}"
+            owned = self.server.create_database(label, self.prefix)
+            self.made[name] = self.server.admin_url(label) if self._data.superuser else owned
+            if revisions:
+                self._data.upgrade(self.made[name], revisions)
+        return self.made[name]
+
+
+class VariantServers:
+    """The servers of a comparison; a context manager that ends those it started."""
+
+    def __init__(self, shared: Server) -> None:
+        """shared: of the variants that name no settings; it stays."""
+        self._shared = shared
+        self._own: dict[frozenset[tuple[str, str]], Server] = {}
+        self._started = ExitStack()
+
+    def of(self, variant: Variant) -> Server:
+        """Return the variant's server, started at the first call in 0.5 to 0.7 s; the same settings share one.
+
+        Raises DatabaseError with what PostgreSQL said when it does not start with the settings.
+        """
+        if not variant.postgres:
+            return self._shared
+        chosen = frozenset(variant.postgres.items())
+        if chosen not in self._own:
+            try:
+                self._own[chosen] = self._started.enter_context(open_server(settings=variant.postgres))
+            except DatabaseError as error:
+                raise DatabaseError(f"{variant.name}: {' '.join(str(error).split())}") from error
+        return self._own[chosen]
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._started.close()
+
+
+class VariantDatabases(ABC):
+    """A database for each variant of a comparison, a copy of one that is filled once; a context manager."""
+
+    def __init__(self, data: DataSetup, folder: Path) -> None:
+        self._data = data
+        self._folder = folder
+        self._urls: dict[str, str] = {}
+
+    @abstractmethod
+    def template(self) -> tuple[str, dict[str, Any]]:
+        """Return the URL of the filled database and the receipt of what filled it."""
+
+    @abstractmethod
+    def _copy(self, variant: Variant) -> str:
+        """Return the URL of a copy for *variant*."""
+
+    def of(self, variant: Variant) -> str:
+        """Return the URL of the variant's copy, migrated as it wants; empty where it has no database."""
+        if variant.name not in self._urls:
+            self._urls[variant.name] = url = self._copy(variant)
+            if variant.migrate:
+                log = self._folder / "log" / f"migrate-{variant.name}.log"
+                run_command(
+                    variant.migrate, url, variant.folder, log=log, python=variant.python, variables=variant.variables
+                )
+        return self._urls[variant.name]
+
+    def server_of(self, variant: Variant) -> Server | None:  # noqa: ARG002
+        """The PostgreSQL that the variant's database is on."""
+        return None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:  # noqa: B027
+        """End what was started."""
+
+
+class _OnPostgres(VariantDatabases):
+    def __init__(self, data: DataSetup, folder: Path, server: Server) -> None:
+        super().__init__(data, folder)
+        self._servers = VariantServers(server)
+        self._first = server
+        self._filled: dict[Server, ScratchData] = {}
+
+    def template(self) -> tuple[str, dict[str, Any]]:
+        filled = next(iter(self._filled.values()), None) or self._on(self._first)
+        return filled.url, filled.receipt
+
+    def server_of(self, variant: Variant) -> Server:
+        return self._servers.of(variant)
+
+    def _copy(self, variant: Variant) -> str:
+        return self._on(self.server_of(variant)).copy(variant.name, variant.revisions)
+
+    def _on(self, server: Server) -> ScratchData:
+        if server not in self._filled:
+            self._filled[server] = ScratchData(server, self._data, self._folder)
+        return self._filled[server]
+
+    def __exit__(self, *_: object) -> None:
+        self._servers.__exit__()
+
+
+class _InFiles(VariantDatabases):
+    """SQLite files in the run's folder, which go away when the run is left."""
+
+    def template(self) -> tuple[str, dict[str, Any]]:
+        return sqlite_url(self._template), self._receipt
+
+    def __enter__(self) -> Self:
+        self._place = self._folder / "databases"
+        shutil.rmtree(self._place, ignore_errors=True)
+        self._place.mkdir(mode=0o700)
+        self._template = self._place / "template.db"
+        self._template.touch()
+        self._receipt = self._data.fill(sqlite_url(self._template), self._folder)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        shutil.rmtree(self._place, ignore_errors=True)
+
+    def _copy(self, variant: Variant) -> str:  # noqa: ARG002
+        path = self._place / f"{len(self._urls)}.db"
+        copy_sqlite(self._template, path)
+        return sqlite_url(path)
+
+
+class _OnMariaDb(VariantDatabases):
+    """Databases on a server of our own, which ends with the run; each is filled by itself, for MariaDB copies none."""
+
+    def __enter__(self) -> Self:
+        self._started = ExitStack()
+        self._server = self._started.enter_context(temporary_mariadb())
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._started.close()
+
+    def template(self) -> tuple[str, dict[str, Any]]:
+        return next(iter(self._urls.values())), self._receipt
+
+    def _copy(self, variant: Variant) -> str:  # noqa: ARG002
+        url = self._server.database(f"variant_{len(self._urls)}")
+        self._receipt = self._data.fill(url, self._folder)
+        return url
+
+
+class _Without(VariantDatabases):
+    """No database: the applications have none, or one that is not ours to fill."""
+
+    def template(self) -> tuple[str, dict[str, Any]]:
+        return "", self._data.fill("", self._folder)
+
+    def _copy(self, variant: Variant) -> str:  # noqa: ARG002
+        return ""
+
+
+def variant_databases(data: DataSetup, folder: Path, server: Server | None) -> VariantDatabases:
+    """Return the databases of a comparison of such data; *server* is needed for PostgreSQL."""
+    if data.database == "postgresql":
+        assert server is not None
+        return _OnPostgres(data, folder, server)
+    others: dict[str, type[VariantDatabases]] = {"sqlite": _InFiles, "mariadb": _OnMariaDb, "none": _Without}
+    return others[data.database](data, folder)
+
+
+def check_settings(variants: Iterable[Variant], server: Server | None) -> None:
+    """Read from PostgreSQL every setting that a variant names; one that it does not take is a DatabaseError.
+
+    Raises PlacebenchError for a server that the user named: we do not restart it. None: there is no PostgreSQL.
+    """
+    for variant in variants:
+        if not variant.postgres:
+            continue
+        if server is None:
+            raise PlacebenchError(f"the variant {variant.name} has pg, and its database is no PostgreSQL")
+        if server.kind == "named":
+            raise PlacebenchError(
+                f"the variant {variant.name} wants a PostgreSQL with settings of its own, and placebench sets none on "
+                "a server that you named: leave --db and PLACEBENCH_DATABASE_URL away"
+            )
+        for name, value in variant.postgres.items():
+            if name in _RESERVED:
+                raise PlacebenchError(f"pg:{name} in the variant {variant.name}: placebench needs that for itself")
+            try:
+                server.check_setting(name, value)
+            except DatabaseError as error:
+                said = str(error).rpartition(f"/{_MAINTENANCE}: ")[2]
+                raise DatabaseError(f"pg:{name}={value}: PostgreSQL {server.version} says {said}") from error

@@ -1,0 +1,168 @@
+"""The load passes of one variant, closed-loop and open-loop, each on a server process of its own.
+
+The main functions are `load_closed` and `load_open`; `PassSetup` is what all passes of a run share. Timed passes run
+unprofiled and profiled passes are not timed: pyinstrument's hook costs about half of a request again.
+"""
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from placebench.compare.keep.records import LoadPass
+from placebench.compare.load.load_run import WARM_UPS_A_THREAD, LoadInterrupted, LoadSpec, run_load, warm_up
+from placebench.compare.measure.same_responses import SameResponses
+from placebench.compare.what.validity import LOAD_RULES, LoadRules, load_problem
+from placebench.compare.what.variants import read_variant
+from placebench.errors import UndecidedError
+from placebench.meters.meters import ServerMeter
+from placebench.meters.wait_events import sample_wait_events
+from placebench.runtime.application_servers import serve
+from placebench.runtime.running_server import RunningServer, ServerSpec
+
+
+@dataclass(frozen=True)
+class PassSetup:
+    """What every pass of a run shares."""
+
+    database_url: str
+    request: str
+    folder: Path
+    """The run's folder."""
+    processes: int
+    threads: int
+    users: int
+    seed: int
+    telemetry: bool = False
+    """Whether workers, client and backends write telemetry, below the run's folder."""
+    placement_python: str | None = None
+    """Of the environment that the variant placement is in."""
+
+    def part(self, name: str) -> Path | None:
+        """Where the telemetry of the pass *name* goes; None: there is none.
+
+        What a first attempt, which failed, has left there is moved to <name>-failed.
+        """
+        if not self.telemetry:
+            return None
+        part = self.folder / "telemetry" / name
+        if part.exists():
+            part.rename(part.with_name(f"{name}-failed"))
+        return part
+
+    def serve(self, variant: str, part: Path | None = None, **environment: str) -> RunningServer:
+        """Return the variant's service, ready for requests, its telemetry in *part*; use it in a `with` block."""
+        log = self.folder / "log" / f"uwsgi-{variant}.log"
+        python = Path(self.placement_python) if self.placement_python else None
+        chosen = read_variant(variant, placement_python=python)
+        if chosen.ours:
+            spec = ServerSpec(
+                self.database_url,
+                variant,
+                environment=environment,
+                log=log,
+                telemetry=part,
+                module=chosen.module,
+                interface=chosen.interface,
+                server=chosen.server,
+                cache_server=chosen.cache_server,
+            )
+        else:  # it knows nothing of our telemetry, nor of our environment
+            spec = chosen.spec(self.database_url, hash_seed=self.seed, log=log)
+        return serve(replace(spec, processes=self.processes, threads=self.threads))
+
+    @property
+    def slots(self) -> int:
+        """The threads of the service in all its processes."""
+        return self.processes * self.threads
+
+    @property
+    def warm_up_requests(self) -> int:
+        """How many requests `warm_up` sends."""
+        return WARM_UPS_A_THREAD * self.slots
+
+    def warm_up(self, server: RunningServer) -> None:
+        """Send the warm-up requests, so that every worker has compiled and connected."""
+        warm_up(server, self.request, self.slots)
+
+
+def load_closed(setup: PassSetup, variant: str, *, time_s: float, same: SameResponses) -> LoadPass:
+    """Load in a closed loop for *time_s*; before that its response is compared.
+
+    Saved as locust-<variant>-closed.json.
+    """
+    part = setup.part(f"{variant}-closed")
+    with setup.serve(variant, part) as server:
+        same.request(variant, setup.request, server.url)
+        load = LoadSpec(
+            url=server.url,
+            request=setup.request,
+            kind="closed",
+            users=setup.users,
+            time_s=time_s,
+            seed=setup.seed,
+            telemetry=part,
+        )
+        return _loaded(setup, variant, server, load)
+
+
+def load_open(
+    setup: PassSetup,
+    variant: str,
+    *,
+    time_s: float,
+    rate_per_s: float,
+    rules: LoadRules = LOAD_RULES,
+) -> LoadPass:
+    """Load in an open loop, on a seeded schedule, whatever the service does; saved as locust-<variant>-open.json.
+
+    Raises UndecidedError for a pass in which the generator itself was late: it is discarded, and kept beside.
+    """
+    part = setup.part(f"{variant}-open")
+    with setup.serve(variant, part) as server:
+        load = LoadSpec(
+            url=server.url,
+            request=setup.request,
+            kind="open",
+            rate_per_s=rate_per_s,
+            time_s=time_s,
+            seed=setup.seed,
+            telemetry=part,
+        )
+        made = _loaded(setup, variant, server, load, rules=rules)
+    if made.invalid:
+        raise UndecidedError(made.invalid)
+    return made
+
+
+def _loaded(
+    setup: PassSetup, variant: str, server: RunningServer, load: LoadSpec, *, rules: LoadRules | None = None
+) -> LoadPass:
+    """Load the warmed-up server with its meters read; a pass that is interrupted is saved as far as it got.
+
+    A pass in which a worker died is not saved: its figures are of another server.
+    """
+    interrupted: LoadInterrupted | None = None
+    setup.warm_up(server)
+    with (
+        sample_wait_events(setup.database_url, load.telemetry),
+        ServerMeter(server.metered_pids, setup.database_url) as meter,
+    ):
+        try:
+            result = run_load(load, folder=setup.folder / "log")
+        except LoadInterrupted as error:
+            if error.result is None:
+                raise
+            interrupted, result = error, error.result
+    server.check()
+    invalid = load_problem(result, at_once=load.at_once, rules=rules) if rules else None
+    loaded = LoadPass(variant=variant, result=result, meters=meter.read(), invalid=invalid)
+    loaded.save(_pass_file(setup.folder, f"locust-{variant}-{load.kind}", invalid))
+    if interrupted:
+        raise interrupted
+    return loaded
+
+
+def _pass_file(folder: Path, name: str, invalid: str | None) -> Path:
+    """Where a pass is kept; each that is discarded has a file of its own."""
+    if invalid is None:
+        return folder / f"{name}.json"
+    return folder / f"{name}-invalid-{1 + len(list(folder.glob(f'{name}-invalid-*.json')))}.json"

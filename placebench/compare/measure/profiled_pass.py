@@ -1,0 +1,262 @@
+"""The profiled passes: a variant under the profiler, apart from what is timed, for its flame graph.
+
+`profile_variants` profiles those of a comparison in replicates, request by request, to tell where they differ: one of
+another environment where placebench is installed there too; where it is not, the pass says so and the comparison goes
+on. `profile_under_load` profiles a variant of the reference service under closed-loop load. What is profiled is slower,
+so nothing of it is timed.
+"""
+
+import json
+import os
+import random
+import shutil
+import subprocess
+import time
+from collections import defaultdict
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from itertools import chain
+from pathlib import Path
+from statistics import median
+from urllib.parse import urlsplit
+
+from placebench.compare.keep.records import (
+    FrameTime,
+    ProfiledPass,
+    ProfiledReplicate,
+    append_lines,
+    read_profiled,
+    rewrite_lines,
+)
+from placebench.compare.keep.run_folder import FAILURES, RunFolder, error_text
+from placebench.compare.load.client_process import Client, Driven, HttpClient
+from placebench.compare.load.load_run import LoadSpec, run_load
+from placebench.compare.measure.passes import PassSetup
+from placebench.compare.measure.replicate import PreparedVariants
+from placebench.compare.what.variants import Variant
+from placebench.compare.what.workload import Workload
+from placebench.errors import ServerError
+from placebench.profiler.analysis.difference import Frame, self_times
+from placebench.profiler.analysis.merging import load_session, merge_sessions
+from placebench.profiler.model.files import flame_graph_beside, write_whole
+from placebench.profiler.model.recording_data import notes_of
+from placebench.profiler.output.pages import write_flame_page, write_speedscope
+from placebench.profiler.recording import Recording
+from placebench.runtime.application_servers import serve
+from placebench.runtime.running_server import ServerSpec
+
+_SERVED = "placebench.profiler.integrations.served"
+_NEEDED = "placebench.profiler.sql_profiler, placebench.profiler.capture.flame_graph"
+_WARM_UP_REQUESTS = 2
+_FEWEST, _MOST = 3, 40
+_ENOUGH_S = 4.0
+"""Of requests to one variant, in all replicates."""
+_SMALLEST_SHARE = 0.0002
+"""Of a request, that a frame needs to be kept."""
+_LONGEST = 2.0
+"""Times the median, of a request that counts."""
+_WRITTEN_WITHIN_S = 10.0
+
+
+def profile_variants(run: RunFolder, prepared: PreparedVariants, replicates: int) -> None:
+    """Profile the variants in *replicates* replicates: fresh processes of each, one after the other, in a random order.
+
+    Each replicate is appended to profiled.jsonl, where a later session goes on. A variant that fails twice is left out.
+    In the end profiled-<name>.json says how many requests of a variant were profiled, or why none; with a flame graph
+    come profile-<name>.html, .speedscope.json and .pyisession, the mean of the requests.
+    """
+    if not replicates:
+        return
+    path = prepared.folder / "profiled.jsonl"
+    made = read_profiled(path)
+    rewrite_lines(path, made)
+    reasons = {each.name: reason for each in prepared.variants if (reason := why_not_profiled(each))}
+    for number in range(1 + max((each.replicate for each in made), default=-1), replicates):
+        names = [name for name in prepared.named if name not in reasons]
+        step = f"profile {number + 1} of {replicates}: {', '.join(names) or 'none can be profiled'}"
+        run.begin_step("profile", step)
+        random.Random(f"{run.head.seed} profile {number}").shuffle(names)
+        recorded = []
+        for name in names:
+            profile = partial(_profile, prepared, prepared.named[name], number, enough_s=_ENOUGH_S / replicates)
+            try:
+                recorded.append(run.try_twice(f"{name} profile", profile))
+            except FAILURES as error:
+                reasons[name] = error_text(error)
+        append_lines(path, recorded)
+        made += recorded
+    for variant in prepared.variants:
+        own = [each for each in made if each.variant == variant.name]
+        notes = list(dict.fromkeys(note for each in own for note in each.notes))
+        whole = ProfiledPass(variant.name, sum(each.requests for each in own), reasons.get(variant.name, ""), notes)
+        whole.save(prepared.folder / f"profiled-{variant.name}.json")
+        _keep_flame_graph(prepared.folder, variant, whole)
+
+
+def why_not_profiled(variant: Variant) -> str:
+    """Return why this variant cannot be profiled; empty where it can."""
+    if variant.request is not None:
+        return "it has a request of its own"
+    if variant.command:
+        return "a command of its own serves it"
+    if variant.ours:
+        return ""
+    if variant.python is None or _holds_placebench(variant):
+        return ""
+    return f"placebench is not installed beside {variant.python}: {variant.python} -m pip install placebench"
+
+
+def _holds_placebench(variant: Variant) -> bool:
+    """Whether its environment has the profiler with all that a flame graph needs; costs the start of a Python."""
+    code = f"import sys, importlib.util, {_NEEDED}; sys.exit(importlib.util.find_spec({_SERVED!r}) is None)"
+    environment = {**os.environ, **variant.variables}
+    ended = subprocess.run([str(variant.python), "-c", code], env=environment, capture_output=True, check=False)
+    return ended.returncode == 0
+
+
+def _profile(prepared: PreparedVariants, variant: Variant, number: int, *, enough_s: float) -> ProfiledReplicate:
+    """Serve it once more with the profiler, for *enough_s* seconds; its mean request stays beside the logs."""
+    folder = fresh_log_folder(prepared.folder / "log" / f"profiled-{variant.name}")
+    log = prepared.folder / "log" / f"server-{variant.name}.log"
+    spec = with_profiler(variant, variant.spec(prepared.databases[variant.name], hash_seed=1 + number, log=log), folder)
+    workload = prepared.workload
+    with prepared.client() as client, serve(spec) as server:
+        warm = client.drive(server.url, workload, times=_WARM_UP_REQUESTS, login=True).check()
+        driven = _send_for_a_while(client, server.url, workload, enough_s)
+        names = set(chain(warm.names, *(each.names for each in driven)))
+        labels = [label for each in driven for label in each.calls or workload.cycle_labels]
+        recorded = wait_for_recordings(folder, names, len(warm.wall_s) + len(labels))[-len(labels) :]
+    flames = [flame for flame, _ in recorded]
+    notes = list(notes_of(recording for _, recording in recorded))
+    made = ProfiledReplicate(number, variant.name, len(labels), _mean_times(flames, labels), notes)
+    mean_request = json.dumps(merge_sessions(flames).to_json())
+    write_whole(_mean_request(prepared.folder, variant.name, number), mean_request)
+    shutil.rmtree(folder)
+    return made
+
+
+def _mean_times(sessions: Sequence[Path], labels: Sequence[str]) -> list[FrameTime]:
+    """Each frame's self time in the mean of the requests.
+
+    labels: by what requests are alike. One that took twice the median of those waited, and does not count.
+    """
+    alike: dict[str, list[Mapping[Frame, float]]] = {}
+    for path, label in zip(sessions, labels, strict=True):
+        alike.setdefault(label, []).append(self_times(load_session(path)))
+    times: defaultdict[Frame, float] = defaultdict(float)
+    for requests in alike.values():
+        most = _LONGEST * median(sum(request.values()) for request in requests)
+        kept = [request for request in requests if sum(request.values()) <= most]
+        for frame, self_s in chain.from_iterable(request.items() for request in kept):
+            times[frame] += self_s / len(kept) * len(requests) / len(sessions)
+    least = _SMALLEST_SHARE * sum(times.values())
+    return [FrameTime(*frame, self_s) for frame, self_s in times.items() if self_s > least]
+
+
+def _mean_request(folder: Path, variant: str, number: int | str) -> Path:
+    return folder / "log" / f"mean-request-{variant}-{number}.pyisession"
+
+
+def with_profiler(variant: Variant, spec: ServerSpec, folder: Path, mode: str = "flame") -> ServerSpec:
+    """The same service, with the profiler in this mode around it, whose recordings go into *folder*."""
+    if variant.ours:
+        variables = {"PLACEBENCH_PROFILE": mode, "PLACEBENCH_PROFILE_DIR": str(folder)}
+        return replace(spec, environment={**spec.environment, **variables})
+    variables = {
+        "PLACEBENCH_WATCH_APP": variant.module,
+        "PLACEBENCH_WATCH_MODE": mode,
+        "PLACEBENCH_WATCH_DIR": str(folder),
+    }
+    return replace(spec, module=f"{_SERVED}:application", environment={**spec.environment, **variables})
+
+
+def _send_for_a_while(client: Client | HttpClient, url: str, workload: Workload, enough_s: float) -> list[Driven]:
+    """Send some cycles of requests, and return what came of each; as many to each variant where they write."""
+    began, sent = time.monotonic(), 0
+    made = []
+    while sent < _FEWEST or (not workload.writes and sent < _MOST and time.monotonic() - began < enough_s):
+        made.append(client.drive(url, workload).check())
+        sent += len(made[-1].wall_s)
+    return made
+
+
+def profile_under_load(setup: PassSetup, variant: str, *, requests: int) -> None:
+    """*requests* requests under the closed-loop load with the profiler on, merged into one page.
+
+    Saved as profile-<variant>.html, profile-<variant>.speedscope.json and profiled-<variant>.json.
+    """
+    sessions = fresh_log_folder(setup.folder / "log" / f"profiled-{variant}")
+    names = recording_names(setup.request)
+    with setup.serve(variant, PLACEBENCH_PROFILE="flame", PLACEBENCH_PROFILE_DIR=str(sessions)) as server:
+        setup.warm_up(server)
+        discard_recordings(sessions, names, setup.warm_up_requests)
+        load = LoadSpec(
+            url=server.url, request=setup.request, kind="closed", users=setup.users, requests=requests, seed=setup.seed
+        )
+        run_load(load, folder=setup.folder / "log")
+        server.check()
+    found = wait_for_recordings(sessions, names)
+    session = merge_sessions([flame for flame, _ in found], application=("placebench/lab/reference",))
+    notes = list(notes_of(recording for _, recording in found))
+    page = setup.folder / f"profile-{variant}.html"
+    write_flame_page(session, page, title=variant, requests=len(found), notes=notes)
+    write_speedscope(session, page.with_suffix(".speedscope.json"))
+    ProfiledPass(variant, len(found), notes=notes).save(setup.folder / f"profiled-{variant}.json")
+    shutil.rmtree(sessions)
+
+
+def fresh_log_folder(folder: Path) -> Path:
+    """Make *folder*, empty, and return it."""
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    return folder
+
+
+def recording_names(request: str) -> list[str]:
+    """How recordings of the laboratory's request are called."""
+    return [f"GET {urlsplit(request).path}"]
+
+
+def wait_for_recordings(folder: Path, names: Collection[str], expected: int = 0) -> list[tuple[Path, Recording]]:
+    """Return the flame graph's file and the recording of each request, as they came; in mode light there is no file.
+
+    The last one is written after its response was read: raises ServerError where fewer than *expected* come in 10 s.
+    What else the service was sent, such as whether it is ready, is left out.
+    """
+    deadline = time.monotonic() + _WRITTEN_WITHIN_S
+    while True:
+        paths = sorted(folder.glob("*.recording.json"), key=_number)
+        recorded = [(flame_graph_beside(path), Recording.load(path)) for path in paths]
+        found = [(flame, recording) for flame, recording in recorded if recording.name in names]
+        if len(found) >= expected:
+            return found
+        if time.monotonic() > deadline:
+            raise ServerError(f"the profiler left {len(found)} of {expected} recordings in {folder}")
+        time.sleep(0.02)
+
+
+def discard_recordings(folder: Path, names: Collection[str], expected: int) -> None:
+    """Delete what the *expected* requests of the warm-up left, once all of it is there."""
+    wait_for_recordings(folder, names, expected)
+    for path in folder.iterdir():
+        path.unlink()
+
+
+def _number(path: Path) -> int:
+    """Of `<pid>-<counter>.recording.json`, the counter."""
+    return int(path.name.partition("-")[2].partition(".")[0])
+
+
+def _keep_flame_graph(folder: Path, variant: Variant, made: ProfiledPass) -> None:
+    """The mean request of all replicates as flame graphs; those of the replicates go."""
+    sessions = sorted(folder.glob(f"log/{_mean_request(folder, variant.name, '*').name}"))
+    if not sessions:
+        return
+    session = merge_sessions(sessions, application=("placebench/lab/reference",) if variant.ours else ())
+    page = folder / f"profile-{variant.name}.html"
+    write_flame_page(session, page, title=variant.name, requests=made.requests, notes=made.notes)
+    write_speedscope(session, page.with_suffix(".speedscope.json"))
+    write_whole(page.with_suffix(".pyisession"), json.dumps(session.to_json()), private=True)
+    for path in sessions:
+        path.unlink()

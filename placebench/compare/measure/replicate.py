@@ -1,0 +1,434 @@
+"""One replicate: its plan, its mirrored rounds of blocks against fresh servers, and where its wall time goes.
+
+The main functions are `plan_replicate` and `make_replicate`. A round is a random order of all variants followed by the
+same order backwards (ABBA or BAAB for two, CABBAC and the like for three), which cancels a linear drift of the machine.
+The servers are started anew after every few rounds of a replicate; start order, warm-up order and the hash seed are
+drawn for each start and shared by its variants. Replicates come in pairs, 0 and 1, 2 and 3: the second has the orders
+of the first backwards, so that what an order does is no effect of a variant, and variants whose databases are copies of
+one another use them by turns.
+Source: research on the same code measured A then B, which differed by 44 % (docs, "Why interleaved").
+"""
+
+import os
+import random
+import time
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from itertools import chain
+from pathlib import Path
+
+from sqlalchemy.exc import SQLAlchemyError
+
+from placebench.compare.keep.phase_timer import PhaseTimer
+from placebench.compare.keep.records import Block, WirePass, read_blocks, rewrite_lines
+from placebench.compare.keep.run_folder import error_text
+from placebench.compare.load.client_machine import ClientMachine
+from placebench.compare.load.client_process import Client, Driven, HttpClient, http_client, responses_folder
+from placebench.compare.what.validity import MachineSample, block_problem, machine_problem
+from placebench.compare.what.variants import Variant
+from placebench.compare.what.workload import Workload, placement_workload
+from placebench.errors import DatabaseError, LoadError, ServerError
+from placebench.meters.meters import Backends, read_backends
+from placebench.meters.processes import cpu_between, read_cpu_by_pid, read_ended_cpu_s, read_pss_bytes, read_tree_cpu_s
+from placebench.meters.table_contents import TableContents, read_tables
+from placebench.runtime.application_servers import serve
+from placebench.runtime.running_server import RunningServer
+
+_ROUNDS_OF_A_START = 8
+"""At most. Two processes of the same code differ by some 1.5 % as long as they live, two rounds by 7 %, and a start
+takes as long as two or three rounds: that many rounds a start say most in a given time."""
+
+
+@dataclass(frozen=True)
+class _StartPlan:
+    """What happens to one set of server processes, a fresh one for each variant."""
+
+    start_order: tuple[str, ...]
+    warmup_order: tuple[str, ...]
+    hash_seed: int
+    """PYTHONHASHSEED of every variant."""
+    rounds: tuple[tuple[str, ...], ...]
+
+
+@dataclass(frozen=True)
+class ReplicatePlan:
+    """What happens in one replicate: sets of fresh server processes, one after the other."""
+
+    number: int
+    starts: tuple[_StartPlan, ...]
+
+    @property
+    def rounds(self) -> tuple[tuple[str, ...], ...]:
+        """Those of all starts, in order."""
+        return tuple(chain.from_iterable(start.rounds for start in self.starts))
+
+
+def plan_replicate(variants: Sequence[str], number: int, *, rounds: int, seed: int) -> ReplicatePlan:
+    """Return the plan of the replicate with this number, from 0; its *rounds* are spread evenly over its starts.
+
+    The same arguments give the same plan everywhere, whatever the number of replicates: a longer run begins like a
+    shorter one. An odd one has the orders of the even one before it, backwards.
+    """
+    pair, is_second = divmod(number, 2)
+    chance = random.Random(f"{seed} {pair}")
+    starts = -(-rounds // _ROUNDS_OF_A_START)
+    shares = [rounds * (place + 1) // starts - rounds * place // starts for place in range(starts)]
+    planned = (_plan_start(variants, chance, rounds=share, backwards=bool(is_second)) for share in shares)
+    return ReplicatePlan(number, tuple(planned))
+
+
+def _plan_start(variants: Sequence[str], chance: random.Random, *, rounds: int, backwards: bool) -> _StartPlan:
+    def order() -> tuple[str, ...]:
+        drawn = tuple(chance.sample(list(variants), len(variants)))
+        return drawn[::-1] if backwards else drawn
+
+    hash_seeds = [chance.randrange(1, 2**32) for _ in range(2)]
+    return _StartPlan(
+        start_order=order(),
+        warmup_order=order(),
+        hash_seed=hash_seeds[backwards],
+        rounds=tuple(_there_and_back(order()) for _ in range(rounds)),
+    )
+
+
+def _there_and_back(order: tuple[str, ...]) -> tuple[str, ...]:
+    return (*order, *reversed(order))
+
+
+_WARM_UP_REQUESTS = 3
+_REST_STEP_S, _REST_SHARE, _REST_WITHIN_S = 0.1, 0.05, 1.0
+"""A service rests that takes less than so large a share of a CPU for so long; one that never does is not waited for."""
+_MOST_IN_A_BLOCK = 50
+"""Requests, unless one cycle has more."""
+REPLICATE_FAILURES = (ServerError, LoadError, DatabaseError, SQLAlchemyError, OSError)
+"""What ends a replicate and nothing else: a server, a client or a database that is gone."""
+
+
+@dataclass
+class TimedStatements:
+    """Counts the statements on tables that each variant sends between the warm-up of a start and its end."""
+
+    read: dict[str, Callable[[], float]] = field(default_factory=dict)
+    """How often statements on tables were called so far in the database of each variant; empty: nothing is counted."""
+    sent: dict[str, float] = field(default_factory=lambda: defaultdict(float))
+    requests: dict[str, int] = field(default_factory=lambda: defaultdict(int))
+
+    def calls(self, owners: Mapping[str, str]) -> dict[str, float]:
+        """Read the calls so far for each variant, from the database that it uses: that of its owner."""
+        return {name: self.read[owner]() for name, owner in owners.items() if owner in self.read}
+
+    def add(self, before: Mapping[str, float], after: Mapping[str, float], blocks: Sequence[Block]) -> None:
+        """Add what the variants sent during these blocks."""
+        for name, calls in after.items():
+            self.sent[name] += calls - before[name]
+            self.requests[name] += sum(block.requests for block in blocks if block.variant == name)
+
+    def per_request(self, name: str) -> float | None:
+        """Return the mean per request; None for a variant without requests, or if the server's counts went down."""
+        requests, sent = self.requests.get(name, 0), self.sent.get(name, 0.0)
+        return sent / requests if requests and sent >= 0 else None
+
+
+@dataclass(frozen=True)
+class PreparedVariants:
+    """Variants ready to be measured: each with a database of its own, and the requests that they are sent."""
+
+    variants: tuple[Variant, ...]
+    databases: Mapping[str, str]
+    """URL by the variant's name."""
+    workload: Workload
+    """What they are sent, where one has no request of its own."""
+    folder: Path
+    block_s: float
+    """How long a block should take."""
+    machine: ClientMachine | None = None
+    """Where timed requests are sent from; None: from here."""
+    timer: PhaseTimer = field(default_factory=PhaseTimer)
+    """Where the time of its replicates goes."""
+    statements: TimedStatements = field(default_factory=TimedStatements)
+    """What the variants send while they are timed."""
+    contents: Callable[[str], TableContents] = read_tables
+    """Digests the data in the database at a URL."""
+    before: Mapping[str, TableContents] = field(default_factory=dict)
+    """What the databases held before any request, by variant; empty: read before the first replicate."""
+
+    @cached_property
+    def named(self) -> dict[str, Variant]:
+        """The variants by name."""
+        return {variant.name: variant for variant in self.variants}
+
+    @contextmanager
+    def client(self) -> Iterator[Client | HttpClient]:
+        """What sends requests where nothing is timed; a script runs in a process of its own all the same."""
+        if not self.workload.script:
+            yield Client(responses_folder(self.folder))
+            return
+        with http_client(self.folder) as client:
+            yield client
+
+    def alike(self, name: str) -> list[str]:
+        """The variants whose databases are unchanged copies of one, as this one's is; itself among them."""
+
+        def kind(each: Variant) -> tuple[object, ...]:
+            own = each.name if each.migrate or self.workload.writes else ""
+            return own, each.request, each.revisions, sorted(each.postgres.items())
+
+        mine = kind(self.named[name])
+        return [each.name for each in self.variants if kind(each) == mine]
+
+    def owner(self, name: str, replicate: int) -> str:
+        """The variant whose database the variant of this name uses in a replicate: those that are alike, by turns."""
+        alike = self.alike(name)
+        return alike[(alike.index(name) + replicate) % len(alike)]
+
+    def workload_of(self, name: str) -> Workload:
+        """What the variant of this name is sent."""
+        request = self.named[name].request
+        return self.workload if request is None else placement_workload(request)
+
+
+def make_replicate(prepared: PreparedVariants, plan: ReplicatePlan) -> list[Block]:
+    """The blocks of one replicate, at least one; where it is discarded, its last block says why."""
+    made: list[Block] = []
+    before = MachineSample.now()
+    try:
+        _drive(prepared, plan, made)
+    except REPLICATE_FAILURES as error:
+        return invalidated(made, plan, error_text(error))
+    reason = machine_problem(before, MachineSample.now(), cores=os.cpu_count() or 1)
+    return made if reason is None else invalidated(made, plan, reason)
+
+
+def invalidated(made: list[Block], plan: ReplicatePlan, reason: str) -> list[Block]:
+    """The blocks of a discarded replicate, *reason* on the last one; a bare one where none was made."""
+    if not made:
+        variant = plan.starts[0].start_order[0]
+        nothing = Block(plan.number, round=0, position=0, variant=variant, requests=0, wall_s=[], cpu_s=None)
+        return [replace(nothing, invalid=reason)]
+    return [*made[:-1], replace(made[-1], invalid=made[-1].invalid or reason)]
+
+
+def _drive(prepared: PreparedVariants, plan: ReplicatePlan, made: list[Block]) -> None:
+    """Fill *made* with the blocks as they come."""
+    round_ = 0
+    with _client(prepared) as client:
+        for start in plan.starts:
+            _drive_start(prepared, start, client, made, replicate=plan.number, first_round=round_)
+            round_ += len(start.rounds)
+
+
+def _drive_start(
+    prepared: PreparedVariants,
+    plan: _StartPlan,
+    client: HttpClient,
+    made: list[Block],
+    *,
+    replicate: int,
+    first_round: int,
+) -> None:
+    first = len(made)
+    with ExitStack() as stack:
+        started = _start_servers(stack, prepared, plan, replicate)
+        for name in plan.warmup_order:
+            with prepared.timer.measure("start"):
+                started[name].warm_up(client)
+        if prepared.workload.writes:  # so that the data of all variants is the same
+            fewest = min(served.cycles_a_block for served in started.values())
+            for served in started.values():
+                served.cycles_a_block = fewest
+        owners = {name: prepared.owner(name, replicate) for name in started}
+        calls = prepared.statements.calls(owners)
+        for round_, order in enumerate(plan.rounds, first_round):
+            for position, name in enumerate(order):
+                made.append(started[name].block(client, replicate=replicate, round_=round_, position=position))
+                prepared.timer.add("requests", sum(made[-1].wall_s))
+        _wait_for_rest(started.values())
+        prepared.statements.add(calls, prepared.statements.calls(owners), made[first:])
+        for served in started.values():
+            served.server.check()
+            served.end_block()
+        strangers = {name for name, served in started.items() if not served.kept_its_backends()}
+        after = {name: iter(served.after_s) for name, served in started.items()}
+        made[first:] = [_with_cpu_after(each, next(after[each.variant])) for each in made[first:]]
+        made[first:] = [replace(each, cpu_s=None) if each.variant in strangers else each for each in made[first:]]
+
+
+def _start_servers(
+    stack: ExitStack, prepared: PreparedVariants, plan: _StartPlan, replicate: int
+) -> dict[str, "_Served"]:
+    """Start the servers of all variants, one per core at a time: nothing is measured yet. *stack* stops them."""
+
+    def start(name: str) -> _Served:
+        database_url = prepared.databases[prepared.owner(name, replicate)]
+        return stack.enter_context(_Served.started(prepared, name, database_url, plan.hash_seed))
+
+    with prepared.timer.measure("start"), ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
+        return dict(zip(plan.start_order, pool.map(start, plan.start_order), strict=True))
+
+
+def _with_cpu_after(block: Block, after_s: float) -> Block:
+    """The block with the CPU that its service took between its responses and the variant's next block."""
+    cpu_s = None if block.cpu_s is None else block.cpu_s + after_s
+    return replace(block, cpu_s=cpu_s, counters={**block.counters, "after_cpu_s": after_s})
+
+
+def _wait_for_rest(served: Collection["_Served"]) -> None:
+    """Wait until no service works any more, for a second at most: what it does after its responses is seen then."""
+    give_up_at, before = time.monotonic() + _REST_WITHIN_S, None
+    while time.monotonic() < give_up_at:
+        now = [each.spent_since_block() for each in served]
+        if before is not None and sum(now) - sum(before) < _REST_SHARE * _REST_STEP_S:
+            return
+        before = now
+        time.sleep(_REST_STEP_S)
+
+
+class _Served:
+    """One variant's server from one start to its stop."""
+
+    def __init__(self, prepared: PreparedVariants, name: str, database_url: str, server: RunningServer) -> None:
+        self.server = server
+        self._name = name
+        self._database_url = database_url
+        self._variant = prepared.named[name]
+        self._workload = prepared.workload_of(name)
+        self._block_s = prepared.block_s
+        self._has_round_trips = _has_round_trips(prepared.folder / f"wire-{name}.json")
+        self.cycles_a_block = 1
+        self.after_s: list[float] = []
+        """CPU seconds after each block, until the next one began."""
+        self._backends: Backends | None = None
+        self._ended: tuple[float, dict[int, float]] | None = None
+        """CPU at the end of the last block."""
+        self._start_cpu_s = self._cpu()[0]
+
+    @classmethod
+    @contextmanager
+    def started(cls, prepared: PreparedVariants, name: str, database_url: str, hash_seed: int) -> Iterator["_Served"]:
+        """The variant, its hash seed shared with the other variants."""
+        log = prepared.folder / "log" / f"server-{name}.log"
+        spec = prepared.named[name].spec(database_url, hash_seed=hash_seed, log=log)
+        server = serve(replace(spec, host=prepared.machine.address) if prepared.machine else spec)
+        try:
+            yield cls(prepared, name, database_url, server)
+        finally:
+            with prepared.timer.measure("stop"):
+                server.stop()
+
+    def warm_up(self, client: HttpClient) -> None:
+        """Log in, compile, connect, and see how many cycles of requests fill a block."""
+        cycles = max(1, min(_WARM_UP_REQUESTS, _MOST_IN_A_BLOCK // max(1, len(self._workload.cycle))))
+        driven = client.drive(self.server.url, self._workload, times=cycles, login=True)
+        walls, each = driven.wall_s, driven.cycle
+        cycle_s = min(sum(walls[at : at + each]) for at in range(0, len(walls), each))
+        self.cycles_a_block = block_size(cycle_s, block_s=self._block_s, at_most=max(1, _MOST_IN_A_BLOCK // each))
+        self._backends = read_backends(self._database_url)
+
+    def block(self, client: HttpClient, *, replicate: int, round_: int, position: int) -> Block:
+        """Drive one block and read the CPU it took."""
+        before = self.end_block()
+        seen = client.drive(self.server.url, self._workload, times=self.cycles_a_block)
+        self._ended = after = self._cpu()
+        missing = max(0, self.cycles_a_block * len(self._workload.cycle) - len(seen.wall_s))
+        problem = block_problem(seen.failures, client_cpu_s=seen.client_cpu_s, wall_s=sum(seen.wall_s), missing=missing)
+        return Block(
+            replicate=replicate,
+            round=round_,
+            position=position,
+            variant=self._name,
+            requests=len(seen.wall_s),
+            cycle=seen.cycle,
+            wall_s=seen.wall_s,
+            cpu_s=None if self._backends is None else _spent(before, after),
+            counters=self._counters(seen),
+            invalid=problem and f"{self._name}: {problem}",
+            responses=seen.responses,
+            error_responses=seen.error_responses,
+        )
+
+    def end_block(self) -> tuple[float, dict[int, float]]:
+        """Keep what the service took since its last block ended; return what it took so far."""
+        now = self._cpu()
+        if self._ended is not None:
+            self.after_s.append(_spent(self._ended, now))
+            self._ended = None
+        return now
+
+    def spent_since_block(self) -> float:
+        """CPU seconds since the last block ended."""
+        return 0.0 if self._ended is None else _spent(self._ended, self._cpu())
+
+    def kept_its_backends(self) -> bool:
+        """Whether the database was served by the same backends all the while; CPU of one that came or left is not seen.
+
+        A variant that connects anew for each request has none when it rests (and PostgreSQL 14 does not report them).
+        """
+        now = None if self._backends is None else read_backends(self._database_url)
+        if self._backends is None or now is None or not now.unchanged_since(self._backends):
+            return False
+        return bool(self._backends.cpu_s) or not self._has_round_trips
+
+    def _counters(self, seen: Driven) -> dict[str, float]:
+        memory = read_pss_bytes(self.server.pids())
+        counters = {
+            "body_bytes": seen.body_bytes,
+            "client_cpu_s": seen.client_cpu_s,
+            "start_cpu_s": self._start_cpu_s,
+        }
+        return counters if memory is None else {**counters, "pss_bytes": memory}
+
+    def _cpu(self) -> tuple[float, dict[int, float]]:
+        """CPU seconds so far: of all processes of the service, and of each backend of its database."""
+        backends = read_cpu_by_pid(self._backends.cpu_s if self._backends else ())
+        return read_tree_cpu_s(self.server.pids()) + read_ended_cpu_s(self.server.guard_pid), backends
+
+
+def _spent(before: tuple[float, dict[int, float]], after: tuple[float, dict[int, float]]) -> float:
+    """CPU seconds between two readings, of the process tree and of the backends."""
+    return max(0.0, after[0] - before[0]) + cpu_between(before[1], after[1])
+
+
+def _has_round_trips(wire: Path) -> bool:
+    """Whether the counted pass saw round trips to the database; where none was made, its backends are what we see."""
+    return wire.is_file() and any(WirePass.load(wire).round_trips)
+
+
+@contextmanager
+def _client(prepared: PreparedVariants) -> Iterator[HttpClient]:
+    with ExitStack() as stack:
+        with prepared.timer.measure("start"):
+            client = stack.enter_context(http_client(prepared.folder, prepared.machine))
+        try:
+            yield client
+        finally:
+            with prepared.timer.measure("stop"):
+                stack.close()
+
+
+def block_size(request_s: float, *, block_s: float, at_most: int = _MOST_IN_A_BLOCK) -> int:
+    """How many requests or cycles of *request_s* seconds fill *block_s*; at least one, so that slow ones have few."""
+    return max(1, min(at_most, round(block_s / request_s)))
+
+
+def keep_whole_replicates(path: Path, *, rounds: int) -> list[Block]:
+    """Take out of blocks.jsonl what a kill left of a replicate under way; returns the blocks that stay.
+
+    Whole is a replicate in which each variant has both blocks of each of its *rounds*, or one that says why it is
+    discarded.
+    """
+    blocks = read_blocks(path)
+    made: dict[int, list[Block]] = defaultdict(list)
+    for block in blocks:
+        made[block.replicate].append(block)
+    whole = {number for number, each in made.items() if _is_whole(each, rounds)}
+    kept = [block for block in blocks if block.replicate in whole]
+    rewrite_lines(path, kept)
+    return kept
+
+
+def _is_whole(blocks: list[Block], rounds: int) -> bool:
+    return len(blocks) == 2 * rounds * len({each.variant for each in blocks}) or any(each.invalid for each in blocks)

@@ -1,0 +1,183 @@
+"""The replicates of an interleaved comparison until enough of them are valid, for `compare` and `perfload`.
+
+The main class is `ReplicateSeries`. Each replicate is on the disk before the next one is made, so that a run that was
+killed loses one at the most. An invalid one has another in its place; three in a row end the comparison.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+from placebench import units
+from placebench.compare.keep.records import append_lines
+from placebench.compare.keep.run_folder import RunFolder, measure_each
+from placebench.compare.measure.replicate import (
+    REPLICATE_FAILURES,
+    PreparedVariants,
+    invalidated,
+    keep_whole_replicates,
+    make_replicate,
+    plan_replicate,
+)
+from placebench.compare.measure.same_responses import SameResponses
+from placebench.errors import UndecidedError
+from placebench.meters.table_contents import TableContents
+
+_SOON_READ_S = 2.0
+"""With more to read than this, the data is read before the first replicate and after the last one only."""
+
+
+class ReplicateSeries:
+    """The replicates in the folder of a run, those of earlier sessions too."""
+
+    def __init__(self, run: RunFolder, same: SameResponses, *, rounds: int) -> None:
+        """rounds: of one replicate."""
+        self._run = run
+        self._same = same
+        self._rounds = rounds
+        self._path = run.path / "blocks.jsonl"
+        self.blocks = keep_whole_replicates(self._path, rounds=rounds)
+
+    def valid(self) -> list[int]:
+        """The numbers of the valid replicates, from 0."""
+        return sorted({block.replicate for block in self.blocks} - set(self.invalid()))
+
+    def invalid(self) -> list[int]:
+        """The numbers of the others."""
+        return sorted({block.replicate for block in self.blocks if block.invalid is not None})
+
+    def measure(
+        self, prepared: PreparedVariants, wanted: int, *, needed: Callable[[], Sequence[str]] | None = None
+    ) -> None:
+        """Make replicates until *wanted* of them are valid, or no variant is needed in another.
+
+        needed: names the variants of the next replicate; without it all take part in each. Raises GateFailedError when
+        responses or data differ, or a variant failed requests that the first one did not; UndecidedError when three in
+        a row are invalid.
+        """
+        before = prepared.before or self._read_data(prepared)
+        if prepared.workload.writes:
+            before = {}
+        is_soon_read = sum(each.elapsed_s for each in before.values()) < _SOON_READ_S
+
+        def missing() -> Iterator[Sequence[str]]:
+            while (valid := len(self.valid())) < wanted:
+                names = list(prepared.named) if needed is None else needed()
+                if not names:
+                    return
+                self._run.begin_step("comparison", f"replicate {valid + 1} of {wanted}: {', '.join(names)}")
+                yield names
+
+        def give_up(_: Sequence[str], reason: str) -> None:
+            if self.blocks[-1].replicate in {block.replicate for block in self.blocks if block.error_responses}:
+                self._check_failures(prepared)
+            counts = f"{len(self.valid())} of {wanted} replicates count"
+            raise UndecidedError(f"{counts}: 3 in a row do not, the last because {reason}")
+
+        kept = before if is_soon_read else {}
+        measure_each(missing(), lambda names: self._make_one(prepared, names, kept), give_up)
+        self._check_failures(prepared)
+        if not is_soon_read:
+            users = {name: " or ".join(prepared.alike(name)) for name in before}
+            self._check_data(before, self._read_data(prepared), users)
+
+    def _check_failures(self, prepared: PreparedVariants) -> None:
+        """Raise GateFailedError for a variant that failed requests while the first one failed none.
+
+        Replicates with failed requests are discarded, so that the others show nothing of a variant that fails at times.
+        Lost connections are not counted: a process may have been killed.
+        """
+        first, *others = [name for name, variant in prepared.named.items() if variant.request is None] or [""]
+        if any(block.error_responses for block in self.blocks if block.variant == first):
+            return
+        for name in others:
+            failing = {block.replicate for block in self.blocks if block.variant == name and block.error_responses}
+            mine, its = (
+                [block for block in self.blocks if block.replicate in failing and block.variant == owner]
+                for owner in (name, first)
+            )
+            if failing and len(mine) == len(its):
+                failed, sent = sum(each.error_responses for each in mine), sum(each.requests for each in mine)
+                reason = next(each.invalid or "" for each in mine if each.error_responses).removeprefix(f"{name}: ")
+                raise self._same.error(
+                    f"{name} failed {units.count(failed)} of {units.numbered(sent, 'request')}, and {first} none of "
+                    f"{units.count(sum(each.requests for each in its))} in the same replicates: {reason}"
+                )
+
+    def check_data(self, prepared: PreparedVariants, *, same_requests: bool = True) -> None:
+        """Raise GateFailedError for a variant whose requests so far have changed data that they should only read.
+
+        Where requests may write, for one that has added other numbers of rows than the first one.
+        same_requests: whether each variant was sent the same number of them.
+        """
+        if prepared.before and not prepared.workload.writes:
+            self._check_data(prepared.before, self._read_data(prepared))
+        elif prepared.before and same_requests:
+            self._check_growth(prepared)
+
+    def _check_growth(self, prepared: PreparedVariants) -> None:
+        now = self._read_data(prepared)
+        grown = {
+            name: prepared.before[name].growth(now[name])
+            for name, variant in prepared.named.items()
+            if variant.request is None
+        }
+        first = next(iter(grown), "")
+        for name in grown:
+            for table in sorted({*grown[first], *grown[name]}):
+                expected, seen = (grown[each].get(table, 0) for each in (first, name))
+                if seen != expected:
+                    rows = f"{expected:+d} rows in {first} and by {seen:+d} in {name}"
+                    raise self._same.error(
+                        f"the same requests change {table} by {rows}; may_change names tables that requests may change"
+                    )
+
+    def _make_one(
+        self, prepared: PreparedVariants, names: Sequence[str], before: Mapping[str, TableContents]
+    ) -> str | None:
+        """Make a replicate of these variants, check the data and its responses, and keep it; return why it is invalid.
+
+        In this order: other data explains other responses, and a replicate that is on the disk was checked, or its run
+        is known to have failed.
+        """
+        number = max((block.replicate for block in self.blocks), default=-1) + 1  # one that was used is not used again
+        plan = plan_replicate(names, number, rounds=self._rounds, seed=self._run.head.seed)
+        with prepared.timer.measure("replicates"):
+            blocks = make_replicate(prepared, plan)
+            now: Mapping[str, TableContents] = {}
+            try:
+                if before:
+                    now = self._read_data(prepared)
+            except REPLICATE_FAILURES as error:
+                blocks = invalidated(blocks, plan, f"the database cannot be read: {error}")
+        try:
+            self._check_data(before, now, {prepared.owner(name, number): name for name in prepared.named})
+            for block in blocks:
+                if prepared.named[block.variant].request is None:
+                    self._same.check_all(block.variant, block.responses, self._run.path / "responses")
+        finally:
+            append_lines(self._path, blocks)
+            self._run.save()
+            self.blocks += blocks
+        reason = next((block.invalid for block in blocks if block.invalid), None)
+        if reason:
+            self._run.note(f"the replicate is discarded: {reason}")
+        return reason
+
+    def _read_data(self, prepared: PreparedVariants) -> dict[str, TableContents]:
+        return {name: prepared.contents(url) for name, url in prepared.databases.items()}
+
+    def _check_data(
+        self,
+        before: Mapping[str, TableContents],
+        now: Mapping[str, TableContents],
+        users: Mapping[str, str] | None = None,
+    ) -> None:
+        """Raise GateFailedError for the first database whose data is not what it was before the requests.
+
+        users: by database, where others than its own variant may have used it.
+        """
+        for name, contents in now.items():
+            if found := before[name].difference(contents):
+                user = users[name] if users else name
+                raise self._same.error(
+                    f"the data of {user} changed, in {found}; may_change names tables that requests may change"
+                )

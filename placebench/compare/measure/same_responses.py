@@ -1,0 +1,209 @@
+"""Do the variants give the same responses? `SameResponses` compares every response with the first to its request."""
+
+import hashlib
+import json
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from itertools import zip_longest
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qsl, urlencode, urlsplit
+
+from placebench.compare.load.client_process import body_file, read_response
+from placebench.compare.what.canonical_response import (
+    PLACEMENT_RULES,
+    CandidatesResponse,
+    Response,
+    ResponseRules,
+    difference,
+    find_values,
+    limit_violation,
+    parse_response,
+)
+from placebench.compare.what.http_request import fetch
+from placebench.errors import GateFailedError
+
+_HEADER, _TEXT = re.compile(r"header ([\w-]+) "), re.compile(r"\$ is |byte \d+ of the body")
+_PATH = re.compile(r"\$(?:\.\w+|\[[^\]]+\])+")
+
+
+@dataclass
+class _Expected:
+    """What one request may be responded to."""
+
+    whole_request: str
+    """The request without its limit."""
+    limit: int | None
+    variant: str = ""
+    """Whose response was the first."""
+    first: Response | None = None
+    whole: Response | None = None
+    """The first variant's response to `whole_request`, where there is a limit."""
+    accepted: set[str] = field(default_factory=set)
+    """Canonical digests, and digests of bytes."""
+
+    def difference(self, response: Response, tolerance: float) -> str | None:
+        """Return how *response* differs from what is legal; None where it does not."""
+        assert self.first is not None
+        if self.limit is None:
+            return difference(self.first, response, tolerance)
+        if isinstance(self.whole, CandidatesResponse) and isinstance(response, CandidatesResponse):
+            return limit_violation(self.whole, response, self.limit)
+        return None if self.whole is None else difference(self.first, response)
+
+
+class SameResponses:
+    """What the variants of one run may respond to its requests: what the first one did, by the rules.
+
+    Under those of Placement, a request with a limit leaves open which candidates come back: a response is legal when it
+    is a part of the first variant's whole one (`limit_violation`), and any is where that was not requested.
+    """
+
+    def __init__(self, save: Callable[..., object] = lambda **_: None, rules: ResponseRules = PLACEMENT_RULES) -> None:
+        """save: is called with `same_responses=`, for the head of the run, whenever a new response was compared."""
+        self.rules = rules
+        self._save = save
+        self._unmatched = [*rules.ignore, *rules.unordered]
+        self._expected: dict[str, _Expected] = {}
+        self._calls: tuple[str, list[str]] | None = None
+        """The variant that was sent requests first, and its requests."""
+        self._checked: list[str] = []
+        self._saved: dict[str, Any] = {}
+
+    def request(self, name: str, request: str, url: str) -> int:
+        """Send *request* once to the variant *name* at *url*, before any load, and compare its response.
+
+        Returns how many requests were sent: another one where that without its limit is not known yet.
+        """
+        return self.request_by(name, request, lambda each: fetch(url, each).body)
+
+    def request_by(self, name: str, request: str, send: Callable[[str], bytes]) -> int:
+        """Do the same with *send*, which returns the body of the response to a request."""
+        expected = self._of(request)
+        needs_whole = expected.limit is not None and expected.whole is None
+        if needs_whole:
+            expected.whole = parse_response(send(expected.whole_request))
+        self._check(name, request, parse_response(send(request)))
+        return 1 + needs_whole
+
+    def check(self, name: str, request: str, body: bytes) -> None:
+        """Compare one response; bytes that were seen before cost a digest. Raises GateFailedError where it differs."""
+        bytes_digest = hashlib.sha256(body).hexdigest()
+        if name not in self._checked or bytes_digest not in self._of(request).accepted:
+            self._check(name, request, parse_response(body, self.rules))
+            self._of(request).accepted.add(bytes_digest)
+
+    def check_bodies(self, name: str, request: str, digests: Iterable[str], folder: Path) -> None:
+        """Compare the responses with these canonical digests, whose bodies lie in *folder*."""
+        for digest in digests:
+            if name not in self._checked or digest not in self._of(request).accepted:
+                self._look_for_paths(body_file(folder, digest))
+                self._check(name, request, read_response(folder, digest, self.rules))
+
+    def check_all(self, name: str, responses: Mapping[str, Iterable[str]], folder: Path) -> None:
+        """Do the same for the responses to several requests, by their labels."""
+        for request, digests in responses.items():
+            self.check_bodies(name, request, digests, folder)
+
+    def check_calls(self, name: str, calls: Sequence[str]) -> None:
+        """Raise GateFailedError where the script sent other requests to this variant than to the first one."""
+        if not self._calls:
+            self._calls = (name, list(calls))
+        first, expected = self._calls
+        for number, (wanted, seen) in enumerate(zip_longest(expected, calls, fillvalue="none")):
+            if wanted != seen:
+                raise self.error(
+                    f"request {number + 1} of the workload is {seen} to {name}, and {wanted} to {first}: a workload "
+                    "sends each variant the same"
+                )
+
+    def unmatched(self) -> list[str]:
+        """The JSON paths of the rules at which no response had anything."""
+        return list(self._unmatched)
+
+    def first_difference(self, name: str, request: str, response: Response) -> str | None:
+        """Return how *response* differs from the first to *request*; the first one differs from nothing."""
+        expected = self._of(request)
+        if expected.first is None:
+            expected.variant, expected.first = name, response
+        return expected.difference(response, self.rules.tolerance)
+
+    def candidates(self, request: str) -> int:
+        """How many candidates a response holds; 0 before the first, and for what is no response with candidates."""
+        first = self._of(request).first
+        return first.candidate_count if isinstance(first, CandidatesResponse) else 0
+
+    def save_equal(self) -> None:
+        """Save that nothing differs; nothing was compared where each variant has a request of its own."""
+        if (document := self._document(None)) != self._saved:
+            self._save(same_responses=document)
+            self._saved = document
+
+    def error(self, what: str) -> GateFailedError:
+        """Return the error that ends the run, with *what* differs saved in its head."""
+        self._save(same_responses=self._document(what))
+        return GateFailedError(f"{what}; no speed is printed")
+
+    def _look_for_paths(self, path: Path) -> None:
+        """Forget the paths of the rules at which the body in a file has something."""
+        if self._unmatched:
+            with suppress(ValueError, RecursionError):
+                document = json.loads(path.read_bytes())
+                self._unmatched = [each for each in self._unmatched if next(find_values(each, document), None) is None]
+
+    def _of(self, request: str) -> _Expected:
+        if request not in self._expected:
+            limited = _without_limit(request) if self.rules.candidates else (request, None)
+            self._expected[request] = _Expected(*limited)
+        return self._expected[request]
+
+    def _check(self, name: str, request: str, response: Response) -> None:
+        if name not in self._checked:
+            self._checked.append(name)
+        if found := self.first_difference(name, request, response):
+            which = f" to {request}" if len(self._expected) > 1 else ""
+            first = self._of(request).variant
+            than = "each time" if first == name else f"from {first}"
+            raise self.error(f"{name} responds{which} differently {than}: {found}{self._remedy(found)}")
+        self._of(request).accepted.add(response.digest)
+        self.save_equal()
+
+    def _remedy(self, found: str) -> str:
+        """How to allow a difference at a JSON path, in a header or in a text."""
+        if self.rules.candidates:
+            return ""
+        if path := _PATH.match(found):
+            places = re.sub(r"\[\d+\]", "[*]", path[0])
+            rule = f'ignore = ["{places}"]'
+        elif header := _HEADER.match(found):
+            rule = f'ignore_headers = ["{header[1]}"]'
+        elif _TEXT.match(found):
+            rule = "ignore_text = ['a regular expression']"
+        else:
+            return ""
+        return f"; if that may differ, as after a request that writes: same_responses.{rule}"
+
+    def _document(self, found: str | None) -> dict[str, Any]:
+        first = next((each.first for each in self._expected.values()), None)
+        return {
+            "checked": list(self._checked),
+            "equal": None if self.rules.off and found is None else found is None,
+            "allocation_requests": first.candidate_count if isinstance(first, CandidatesResponse) else None,
+            "provider_summaries": len(first.summaries) if isinstance(first, CandidatesResponse) else None,
+            "digest": first.digest if first else None,
+            "off": self.rules.off,
+            "difference": found,
+        }
+
+
+def _without_limit(request: str) -> tuple[str, int | None]:
+    """Return the request without its limit, and the limit; None for one that has none or is no number."""
+    parts = urlsplit(request)
+    given = parse_qsl(parts.query, keep_blank_values=True)
+    limits = [value for name, value in given if name == "limit"]
+    if len(limits) != 1 or not limits[0].isdecimal():
+        return request, None
+    rest = urlencode([pair for pair in given if pair[0] != "limit"], safe=":,!")
+    return f"{parts.path}?{rest}" if rest else parts.path, int(limits[0])

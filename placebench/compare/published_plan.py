@@ -1,0 +1,111 @@
+"""The plan of a comparison as a document that is published with its results, so that others can run it again.
+
+`plan_document` writes it with the keys of a plan file; `placebench.compare.what.trials.parse_plan` reads it. Revisions
+are commits, the options of the command line and the defaults are filled in, and what looks like a secret is `HIDDEN`.
+"""
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+
+import msgspec
+
+from placebench.compare.compare_run import CompareSettings
+from placebench.compare.what.http_request import HEADERS
+from placebench.compare.what.trials import OWN_DATA, Experiment
+from placebench.compare.what.variants import Variant, VariantTables
+from placebench.compare.what.workload import LoginRequest, SentRequest, Workload, WorkloadKeys
+from placebench.masking import HIDDEN, mask, mask_document
+
+
+def plan_document(plan: Experiment, settings: CompareSettings) -> dict[str, Any]:
+    """Return the keys of the plan file that makes this comparison again.
+
+    plan: with its data as it is used, the options of the command line filled in. A login has no bodies in the document:
+    they are passwords. Other secrets are hidden as `placebench.masking` finds them; `hidden_places` names the places.
+    """
+    tables = zip(plan.variants, settings.variants, strict=True)
+    app = {"app": _said(plan.tables.app)} if plan.tables.app else {}
+    document = {
+        "name": plan.name,
+        **app,
+        "variants": {variant.name: _variant_table(name, variant, plan.tables) for name, variant in tables},
+        "trials": [_without_defaults(asdict(each)) for each in settings.trials],
+        **_workload(plan.workload, settings.workload, placement=any(each.data_kind for each in settings.variants)),
+        **_data(plan),
+        "replicates": settings.replicates,
+        "rounds": settings.rounds,
+    }
+    shown: dict[str, Any] = mask_document(document)
+    return shown
+
+
+def _data(plan: Experiment) -> dict[str, Any]:
+    """An inventory data set, or data of one's own."""
+    names = OWN_DATA if plan.topology is None else ("topology", "trees", "database")
+    used = {"seed": plan.seed, **_without_defaults({name: getattr(plan, name) for name in names})}
+    return used if plan.utilization is None else {**used, "utilization": plan.utilization}
+
+
+def _variant_table(name: str, variant: Variant, tables: VariantTables) -> dict[str, Any]:
+    table = tables.variants.get(name)
+    said = _said(table) if table else {}
+    if variant.data_kind and not said.keys() & {"variant", "app", "command"}:
+        said["variant"] = name
+    if variant.origin and variant.origin.commit:
+        said["rev"] = variant.origin.commit
+    return {**said, "pg": dict(variant.postgres)} if variant.postgres else said
+
+
+def _workload(keys: WorkloadKeys, workload: Workload, *, placement: bool) -> dict[str, Any]:
+    """What is sent, a recorded session as its requests; a script by its name, which the reader has to have."""
+    rules = _said(workload.rules)
+    said: dict[str, Any] = {"same_responses": rules} if rules else {}
+    if workload.login:
+        said["login"] = [_login(each) for each in workload.login]
+    if workload.script:
+        return {**said, "workload" if keys.workload else "locustfile": workload.script}
+    weights = Counter(workload.cycle)
+    common = HEADERS if placement else {}
+    requests = [_request(call, weights[number], common) for number, call in enumerate(workload.calls)]
+    return {**said, "requests": requests}
+
+
+def _request(call: SentRequest, weight: int, common: Mapping[str, str]) -> dict[str, Any]:
+    said = _without_defaults(
+        {
+            "method": call.method if call.method != "GET" else "",
+            "path": call.path,
+            "headers": {name: value for name, value in call.headers.items() if common.get(name) != value},
+            "body": _text(call.body),
+            "expect_status": call.expect_status,
+            "weight": weight if weight > 1 else None,
+        }
+    )
+    plain = call.method == "GET" and not call.body
+    label = call.path if plain else f"{call.method} {call.path}"
+    return said if mask(label) == call.label.partition(" #")[0] else {**said, "name": call.label}
+
+
+def _login(call: LoginRequest) -> dict[str, Any]:
+    sent = {"name": "", "body": HIDDEN if call.body else "", "token": call.token, "token_header": call.token_header}
+    send = {} if call.send == LoginRequest("", "").send else {"send": call.send}
+    return {**_without_defaults({**_request(call, 1, {}), **sent}), **send}
+
+
+def _text(body: bytes) -> str:
+    """The body as a plan has it; hidden where it is no text, which no plan can hold."""
+    try:
+        return body.decode()
+    except UnicodeDecodeError:
+        return HIDDEN
+
+
+def _said(table: msgspec.Struct) -> dict[str, Any]:
+    """The keys of a table that say something: the default of each of them is empty."""
+    return _without_defaults(msgspec.to_builtins(table))
+
+
+def _without_defaults(table: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in table.items() if value}

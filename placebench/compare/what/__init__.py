@@ -1,0 +1,1 @@
+"""What is compared: variants, plans, requests and data."""

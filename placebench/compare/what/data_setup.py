@@ -1,0 +1,248 @@
+"""What the databases of a comparison hold: your own data, or a generated data set.
+
+`OwnData` copies a database, runs a setup command, or does nothing, for an application that makes its tables itself.
+`find_data` finds a generated data set by name. Either fills one database per server and run, of which each variant
+gets a copy (`placebench.compare.measure.databases`).
+"""
+
+import os
+import shlex
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, Protocol
+
+from sqlalchemy import make_url
+from sqlalchemy.exc import ArgumentError
+
+from placebench.compare.keep.records import DataDescription
+from placebench.compare.what.database_copies import dump_database, restore_database
+from placebench.errors import PlacebenchError
+from placebench.meters.table_contents import TableContents, read_tables
+from placebench.registries import Registry
+from placebench.runtime.postgres import normalise_url
+from placebench.runtime.postgres.binaries import find_binaries
+from placebench.runtime.postgres.connection import application_url, describe, libpq_variables
+from placebench.runtime.supervisor import ChildLog, ChildSpec, start_child
+
+_COMMAND = "PLACEBENCH_COMMAND"
+_RUN_COMMAND = f'command=${_COMMAND}; unset {_COMMAND}; eval "$command"'
+"""Of a shell: the text of a command may have a password, and command lines are seen by all users."""
+DatabaseKind = Literal["postgresql", "mariadb", "sqlite", "none"]
+
+
+class DataSetup(DataDescription, Protocol):
+    """How the database is filled that the variants get copies of."""
+
+    @property
+    def database(self) -> DatabaseKind:
+        """Where the data lies."""
+
+    @property
+    def superuser(self) -> bool:
+        """Whether the variants connect to PostgreSQL as a superuser, where we have one."""
+
+    def fill(self, url: str, folder: Path, admin_url: str = "") -> dict[str, Any]:
+        """Fill the empty database at *url* and return the receipt, which holds the digest of the data.
+
+        folder: of the run, for logs and for what a resumed run needs. admin_url: the same PostgreSQL database as the
+        role that placebench has on the server.
+        """
+
+    def contents(self, url: str) -> TableContents:
+        """Digest the data in the database at *url*."""
+
+    def upgrade(self, url: str, revisions: tuple[str, ...]) -> None:
+        """Bring the database at *url* to these optional revisions of its schema."""
+
+
+class DataKind(Protocol):
+    """One way to generate data sets, such as the inventories of the laboratory."""
+
+    def find(
+        self,
+        name: str,
+        *,
+        seed: int,
+        trees: int | None,
+        utilization: float | None,
+        database: DatabaseKind,
+    ) -> tuple[DataSetup, str]:
+        """Return the data set of this name, and the request that it is made for.
+
+        Raises PlacebenchError if there is none of this name, or it cannot have these sizes.
+        """
+
+
+KINDS: Registry[DataKind] = Registry("placebench.data", "placebench.lab.inventory.data_sets:KINDS")
+"""The kinds of generated data, by name."""
+
+
+def find_data(
+    name: str,
+    *,
+    seed: int,
+    trees: int | None = None,
+    utilization: float | None = None,
+    database: DatabaseKind = "postgresql",
+) -> tuple[DataSetup, str]:
+    """Return the data set of this name, and the request that it is made for.
+
+    name: of a topology or its file; KIND:NAME for another kind of data. Raises PlacebenchError if there is none.
+    """
+    named, _, rest = name.partition(":")
+    kind = KINDS.get(named) if rest else None
+    chosen, name = (kind, rest) if kind else (KINDS.own["topology"], name)
+    return chosen.find(name, seed=seed, trees=trees, utilization=utilization, database=database)
+
+
+@dataclass(frozen=True)
+class OwnData:
+    """Data of the user: what a template database holds, then what a setup command makes of it."""
+
+    seed: int
+    database: DatabaseKind = "postgresql"
+    command: str = ""
+    template: str = ""
+    """URL of a database, which is only read."""
+    folder: Path = Path()
+    """Where the command runs."""
+    python: str | None = None
+    """Of the environment whose programs the command finds first; None: this one."""
+    variables: Mapping[str, str] = field(default_factory=dict)
+    """Of the command, such as those of the application."""
+    may_change: tuple[str, ...] = ()
+    """Tables that requests may change."""
+    superuser: bool = False
+    """Whether the commands and the application connect as a superuser; a template is restored without."""
+    trees: int = 0
+
+    @property
+    def title(self) -> str:
+        """Where the data comes from, without passwords."""
+        copied = f"copy of {_shown(self.template)}" if self.template else ""
+        made = f"setup: {self.command}" if self.command else ""
+        return "; ".join(filter(None, (copied, made))) or {"none": "no database"}.get(
+            self.database, "made by the application"
+        )
+
+    def fill(self, url: str, folder: Path, admin_url: str = "") -> dict[str, Any]:
+        """Copy the template and run the command; a run that is resumed gets the data that it began with.
+
+        Raises DatabaseError for a template that cannot be copied, PlacebenchError for a command that fails.
+        """
+        kept, used, missing = folder / "data.dump", admin_url if self.superuser else url, list[str]()
+        if self.database == "none":
+            self._run_command(url, folder)
+        elif kept.is_file():
+            missing = restore_database(kept, url, admin_url)
+        elif self.template or self.command:
+            partial = kept.with_name(f"{kept.name}.partial")
+            try:
+                if self.template:
+                    dump_database(self.template, partial)
+                    missing = restore_database(partial, url, admin_url)
+                if self.command:
+                    self._run_command(used, folder)
+                    dump_database(admin_url or url, partial)  # who owns a table may be bound by its policies
+                partial.replace(kept)
+            finally:
+                partial.unlink(missing_ok=True)
+        found = self.contents(used)
+        receipt = {"tables": len(found.digests), "rows": found.rows, "unchecked_tables": list(found.unchecked)}
+        if missing:
+            receipt["not_restored"] = missing
+        return {**receipt, "digest": found.digest} if found.digests else receipt
+
+    def _run_command(self, url: str, folder: Path) -> None:
+        if self.command:
+            log = folder / "log" / "setup.log"
+            run_command(self.command, url, self.folder, log=log, python=self.python, variables=self.variables)
+
+    def contents(self, url: str) -> TableContents:
+        """Digest all tables but those that may change."""
+        return read_tables(url, without=self.may_change)
+
+    def upgrade(self, url: str, revisions: tuple[str, ...]) -> None:
+        """Do nothing: the schema is the application's own."""
+
+
+def fill_placeholders(value: str, url: str) -> str:
+    """Return *value* with {database_url} as SQLAlchemy takes it, and {database_address} without its scheme."""
+    address = str(make_url(url).database) if url.startswith("sqlite") else url.partition("://")[2]
+    return value.replace("{database_url}", url).replace("{database_address}", address)
+
+
+def database_variables(url: str, python: str | None) -> dict[str, str]:
+    """Return DATABASE_URL, and for PostgreSQL the variables that psql and pg_restore read; nothing for no database.
+
+    python: of the environment whose programs read them; None: this one.
+    """
+    if not url:
+        return {}
+    libpq = libpq_variables(url) if url.startswith("postgres") else {}
+    return {"DATABASE_URL": application_url(url, python), **libpq}
+
+
+def search_path(python: str | None) -> str:
+    """Return PATH with the programs of an environment first; None: of this one."""
+    return os.pathsep.join([str(Path(python or sys.executable).parent), os.environ.get("PATH", os.defpath)])
+
+
+def run_command(
+    command: str,
+    url: str,
+    folder: Path | None,
+    *,
+    log: Path,
+    python: str | None = None,
+    variables: Mapping[str, str] = {},
+) -> None:
+    """Run a shell command in *folder* that fills or changes the database at *url*.
+
+    Raises PlacebenchError with the end of what it printed for another exit code than 0.
+    """
+    programs = [search_path(python)]
+    if url.startswith("postgresql"):
+        programs.append(str(find_binaries().folder))  # psql and pg_restore, where the machine has none
+    child_log = ChildLog(log)
+    given = {name: fill_placeholders(value, url) for name, value in variables.items()}
+    spec = ChildSpec(
+        name="the command",
+        argv=["/bin/sh", "-c", _RUN_COMMAND],
+        env={
+            **os.environ,
+            **database_variables(url, python),
+            **given,
+            _COMMAND: _quoted(command, url),
+            "PATH": os.pathsep.join(programs),
+        },
+        cwd=folder and folder.absolute(),
+        log=log,
+    )
+    with start_child(spec) as child:
+        exit_code = child.wait()
+    if exit_code:
+        raise PlacebenchError(f"{command!r} ended with exit code {exit_code}; {child_log.end()}")
+
+
+def kind_of_template(url: str) -> DatabaseKind:
+    """Return which database a template is in; raises DatabaseError for another than PostgreSQL and SQLite."""
+    try:
+        name = make_url(url).get_backend_name()
+    except ArgumentError:
+        name = ""
+    if name == "sqlite":
+        return "sqlite"
+    normalise_url(url)
+    return "postgresql"
+
+
+def _quoted(command: str, url: str) -> str:
+    address = fill_placeholders("{database_address}", url)
+    return command.replace("{database_url}", shlex.quote(url)).replace("{database_address}", shlex.quote(address))
+
+
+def _shown(template: str) -> str:
+    return str(make_url(template).database) if template.startswith("sqlite") else describe(template)

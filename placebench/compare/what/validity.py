@@ -1,0 +1,172 @@
+"""When a replicate or a load pass is discarded: rules about the machine, fixed before anything is measured.
+
+The main functions are `machine_problem`, on two `MachineSample`s, and `load_problem`, on what a load pass saw. The
+whole replicate or pass is discarded, never a single request or one variant, and it is counted and reported; what it
+measured stays on the disk.
+"""
+
+import os
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Self
+
+from placebench import units
+from placebench.compare.keep.records import LoadResult
+from placebench.errors import UsageError
+from placebench.loadgen.options import MAX_CONCURRENT
+from placebench.loadgen.samples import MISSED_AFTER_S
+
+_STEAL = 7
+"""Position in the first line of /proc/stat, after the word cpu."""
+_GUEST = 8
+"""From here on, times that are in the first two already."""
+
+
+def _steal_at_most() -> float:
+    """$PLACEBENCH_STEAL_AT_MOST, a share; 0.25 without it.
+
+    Raises UsageError for anything but a number from 0 to 1.
+    """
+    given = os.environ.get("PLACEBENCH_STEAL_AT_MOST", "0.25")
+    with suppress(ValueError):
+        if 0 <= (share := float(given)) <= 1:
+            return share
+    raise UsageError(f"PLACEBENCH_STEAL_AT_MOST is {given!r}: a share of the CPU time from 0 to 1 was expected")
+
+
+@dataclass(frozen=True)
+class Rules:
+    """The limits; part of the run's settings."""
+
+    steal_at_most: float = field(default_factory=_steal_at_most)
+    """Share of the machine's CPU time that its host gave to others."""
+    load_rise_at_most_per_core: float = 2.0
+    """How far the load average of a minute may rise from the beginning of a replicate to its end."""
+    clock_step_at_most_s: float = 0.5
+    """How far the wall clock may move against the monotonic one."""
+    client_cpu_at_most: float = 0.7
+    """Share of a core that the client may use while it waits for responses."""
+
+    def to_json(self) -> dict[str, float]:
+        """For the run's head."""
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class LoadRules:
+    """The limits of a load pass with arrivals on a schedule."""
+
+    late_at_most: float = 0.01
+    """Share of the arrivals that the load generator itself may start late; a single one is always allowed."""
+    client_cpu_at_most: float = 0.7
+    """Share of a core that the load generator may use: with more, its own waiting is in the latencies."""
+
+
+LOAD_RULES = LoadRules()
+
+
+@dataclass(frozen=True)
+class MachineSample:
+    """The machine's clocks and counters, read at once."""
+
+    wall_s: float
+    monotonic_s: float
+    stolen: int
+    """Ticks of CPU time, as `total`."""
+    total: int
+    load: float
+
+    @classmethod
+    def now(cls, stat: Path = Path("/proc/stat")) -> Self:
+        """Read them; costs some 50 µs. CPU time is 0 where there is no /proc/stat."""
+        stolen, total = _cpu_ticks(stat)
+        return cls(time.time(), time.monotonic(), stolen, total, os.getloadavg()[0])
+
+
+def machine_problem(
+    before: MachineSample, after: MachineSample, *, cores: int, rules: Rules | None = None
+) -> str | None:
+    """Why a replicate between these moments is discarded, with what was seen and allowed; else None."""
+    rules = rules or Rules()
+    step_s = (after.wall_s - before.wall_s) - (after.monotonic_s - before.monotonic_s)
+    if abs(step_s) > rules.clock_step_at_most_s:
+        return f"the clock stepped by {step_s:+.1f} s, at most {rules.clock_step_at_most_s:g} s allowed"
+    ticks = after.total - before.total
+    steal = (after.stolen - before.stolen) / ticks if ticks > 0 else 0.0
+    if steal > rules.steal_at_most:
+        return f"the host took {steal:.0%} of the CPU time, at most {rules.steal_at_most:.0%} allowed"
+    rise, allowed = after.load - before.load, rules.load_rise_at_most_per_core * cores
+    if rise > allowed:
+        return f"the load average rose by {rise:.1f}, at most {allowed:.1f} allowed on {cores} cores"
+    return None
+
+
+def block_problem(failures: list[str], *, client_cpu_s: float, wall_s: float, missing: int = 0) -> str | None:
+    """The same for one block of requests: failures, *missing* requests, or a client that had no time to wait."""
+    if failures:
+        return f"{units.numbered(len(failures), 'request')} failed, first: {failures[0]}"
+    if missing:
+        return f"{units.numbered(missing, 'request')} not sent"
+    allowed = Rules().client_cpu_at_most
+    share = client_cpu_s / wall_s if wall_s else 0.0
+    if share > allowed:
+        return f"the client used {share:.0%} of a core, at most {allowed:.0%} allowed"
+    return None
+
+
+def load_problem(result: LoadResult, *, at_once: int = MAX_CONCURRENT, rules: LoadRules = LOAD_RULES) -> str | None:
+    """Why a load pass shows its generator and not the service, with what was seen and allowed; else None."""
+    if result.lost_workers:
+        return f"{result.lost_workers} of {len(result.workers)} load generators were lost"
+    busiest_cpu_s = max((each.client_cpu_s or 0.0 for each in result.workers), default=result.client_cpu_s)
+    share = busiest_cpu_s / result.elapsed_s if result.elapsed_s else 0.0
+    if share > rules.client_cpu_at_most:
+        return f"the load generator used {share:.0%} of a core, at most {rules.client_cpu_at_most:.0%} allowed"
+    late = late_arrivals(result, at_once=at_once)
+    if late > max(1, rules.late_at_most * result.requests):
+        seen = f"the load generator started {late} of {result.requests} arrivals late"
+        return f"{seen}, at most {rules.late_at_most:.0%} allowed"
+    return None
+
+
+def late_arrivals(result: LoadResult, *, at_once: int = MAX_CONCURRENT) -> int:
+    """How many arrivals the generator started late by its own doing.
+
+    One that waited because *at_once* requests were under way waited for the service: that is latency, and counts.
+    """
+    due_s = [*result.started_s, *result.failed_started_s]
+    latency_s = [*result.latency_s, *result.failed_latency_s]
+    service_s = [*result.service_s, *result.failed_service_s]
+    sent_s = [due + total - own for due, total, own in zip(due_s, latency_s, service_s, strict=True)]
+    ended_s = sorted(due + total for due, total in zip(due_s, latency_s, strict=True))
+    order = sorted(range(len(sent_s)), key=sent_s.__getitem__)
+    late = ended = 0
+    for place, number in enumerate(order, start=1):
+        while ended < len(ended_s) and ended_s[ended] < sent_s[number]:
+            ended += 1
+        under_way = place - ended
+        late += sent_s[number] - due_s[number] > MISSED_AFTER_S and under_way < at_once
+    return late
+
+
+def describe(rules: Mapping[str, float]) -> str:
+    """The rules in a sentence, from a run's head."""
+    given = Rules(**rules)
+    return (
+        f"A replicate is discarded when a request failed, the client used more than {given.client_cpu_at_most:.0%} "
+        f"of a core, the host took more than {given.steal_at_most:.0%} of the CPU time, the load average rose by more "
+        f"than {given.load_rise_at_most_per_core:g} a core, or the clock stepped by more than "
+        f"{given.clock_step_at_most_s:g} s."
+    )
+
+
+def _cpu_ticks(stat: Path) -> tuple[int, int]:
+    try:
+        with stat.open() as lines:
+            ticks = [int(each) for each in lines.readline().split()[1:]]
+    except OSError:
+        return 0, 0
+    return (ticks[_STEAL] if len(ticks) > _STEAL else 0), sum(ticks[:_GUEST])

@@ -1,0 +1,380 @@
+"""What can be compared: versions of your application, and variants that others have registered by name.
+
+The main function is `read_variants`. A name is one of these, in this order:
+
+    NAME in `VariantTables`     a table `[variants.NAME]` of a plan, or `[tool.placebench.variants.NAME]`
+    a name of one of `KINDS`    what another part of placebench or another package knows, such as the reference service
+    a git revision              where the plan has a table `[app]`, the application at that revision
+
+Each variant runs in its own environment, as shipped, under a server of that environment: what it names, or what
+`placebench.runtime.application_servers.with_server` finds.
+"""
+
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field, replace
+from itertools import count
+from pathlib import Path
+from typing import Annotated, Any, Literal, Protocol
+
+from msgspec import Meta, Struct, structs
+
+from placebench.compare.keep.documents import LONGEST_NAME
+from placebench.compare.what.data_setup import database_variables, fill_placeholders, search_path
+from placebench.compare.what.source_checkout import Origin, checked_out, read_origin
+from placebench.decoding import check
+from placebench.errors import MissingExtraError, PlacebenchError, VariantError
+from placebench.paths import is_file
+from placebench.registries import Registry
+from placebench.runtime.application_servers import with_server
+from placebench.runtime.cache_server import find_cache_server
+from placebench.runtime.running_server import Interface, ServerSpec
+from placebench.runtime.uwsgi import uwsgi_program
+
+_NOT_IN_A_NAME = re.compile(r"[^A-Za-z0-9_.,+:=@~-]+")
+
+
+class VariantTable(Struct, frozen=True, forbid_unknown_fields=True, rename={"packages": "with"}):
+    """One table of a plan: a variant of the reference service, or an application, and what is special about it."""
+
+    variant: str | None = None
+    """Of the reference service, noop or placement; by default the name of the table."""
+    app: Annotated[str, Meta(pattern=r"^[^:]+:[^:]+$")] | None = None
+    """An application, as module:callable."""
+    command: str | None = None
+    """Instead of app: what serves at {port}."""
+    server: Literal["uwsgi", "gunicorn", "uvicorn", "hypercorn", "granian"] | None = None
+    """Of the application; by default one that its environment has."""
+    ready: Annotated[str, Meta(pattern=r"^/")] | None = None
+    """A path that responds with 200 to 399 when the service is ready."""
+    start_timeout_s: Annotated[float, Meta(gt=0)] | None = None
+    """How long its import, and the start of its server, may take."""
+    migrate: str | None = None
+    """A shell command for its copy of the database."""
+    rev: str | None = None
+    """The git revision to take it from."""
+    path: str | None = None
+    """The folder that Python finds it in, from the plan's folder on; by default that or its src."""
+    python: str | None = None
+    """The Python of the environment that it is installed in, from the plan's folder on."""
+    packages: tuple[str, ...] = ()
+    """PACKAGE==VERSION, put before what is installed."""
+    env: dict[str, str] = {}
+    """Of its environment; {database_url} stands for its database's URL, which DATABASE_URL is by default."""
+    pg: dict[str, str | int | float | bool] = {}
+    """Settings of a PostgreSQL of its own."""
+
+
+@dataclass(frozen=True)
+class VariantTables:
+    """The variants of a plan by name, and its application, which a table inherits that names nothing else."""
+
+    variants: Mapping[str, VariantTable] = field(default_factory=dict)
+    app: VariantTable | None = None
+    folder: Path = Path()
+    """The plan's own."""
+
+
+_NO_TABLES = VariantTables()
+
+
+def check_tables(tables: Mapping[str, Any], source: str, *, at: str = "variants") -> dict[str, VariantTable]:
+    """Return the tables of a plan; raises PlacebenchError that names the source, the table and the key."""
+    return {
+        name: check(table, VariantTable, source, at=f"{at}.{name}", error=PlacebenchError)
+        for name, table in tables.items()
+    }
+
+
+_NOT_RECORDED = ("origin", "folder", "start_timeout_s", "data_kind", "portable")
+"""Fields of a variant that a run's head does not hold as they are: they follow from its name, or change no result."""
+
+
+@dataclass(frozen=True)
+class Variant:
+    """One of what is compared, and how it is served."""
+
+    name: str
+    """Unique in its comparison, and fit for the name of a file."""
+    module: str = ""
+    variables: Mapping[str, str] = field(default_factory=dict)
+    """Of its environment; {database_url} stands for its database's URL."""
+    python: str | None = None
+    """Of the environment that it is installed in; None: this one."""
+    request: str | None = None
+    """Its own request, whose responses are compared with nothing; None: that of the comparison."""
+    ours: bool = True
+    """Whether it is the reference service, which can count its own collections."""
+    server: str = "uwsgi"
+    """Empty: found when the application can be imported."""
+    interface: Interface = "wsgi"
+    command: str = ""
+    ready: str = ""
+    start_timeout_s: float = 60.0
+    migrate: str = ""
+    """A shell command for its copy of the database."""
+    folder: Path | None = None
+    """Where it runs, and its commands; None: in a scratch folder."""
+    workers: tuple[int, int] = (1, 1)
+    """Processes, and threads in each."""
+    revisions: tuple[str, ...] = ()
+    """Optional ones of the schema, which its copy of the database is brought to."""
+    cache_server: bool = False
+    """Whether a cache server is started beside its server."""
+    postgres: Mapping[str, str] = field(default_factory=dict)
+    """Settings of its PostgreSQL; none: it shares the comparison's."""
+    origin: Origin | None = None
+    """The revision and the packages that have to be put in place for it."""
+    data_kind: str = ""
+    """The kind of data that it serves, such as topology; empty: whatever its database holds."""
+    portable: bool = True
+    """Whether it runs on MariaDB and SQLite too, as far as its name says."""
+
+    @property
+    def uses_database(self) -> bool:
+        """Whether its requests should reach its database, if it has one; a control sends another request."""
+        return self.request is None
+
+    def spec(self, database_url: str, *, hash_seed: int, log: Path | None) -> ServerSpec:
+        """The variant on its own database; one worker with one thread where it does not say otherwise."""
+        given = {} if self.data_kind else database_variables(database_url, self.python)
+        variables = {name: fill_placeholders(value, database_url) for name, value in self.variables.items()}
+        if self.command:
+            given["PATH"] = search_path(self.python)
+        return ServerSpec(
+            database_url=database_url,
+            environment={**given, **variables, "PYTHONHASHSEED": str(hash_seed)},
+            server=self.server,
+            interface=self.interface,
+            command=fill_placeholders(self.command, database_url),
+            ready=self.ready,
+            start_timeout_s=self.start_timeout_s,
+            folder=self.folder,
+            module=self.module,
+            processes=self.workers[0],
+            threads=self.workers[1],
+            python=Path(self.python) if self.python else None,
+            any_response_is_ready=not self.ours,
+            cache_server=self.cache_server,
+            log=log,
+        )
+
+    def with_server(self, database_url: str) -> "Variant":
+        """The variant with a server that its application can be served by; raises as the function of that name."""
+        if self.data_kind or self.command:
+            return self
+        found = with_server(self.spec(database_url, hash_seed=1, log=None))
+        return replace(self, server=found.server, interface=found.interface)
+
+    def to_json(self) -> dict[str, Any]:
+        """For a run's head: what is needed to know it again; a longer limit changes no result, and a run goes on."""
+        plain = {name: value for name, value in vars(self).items() if name not in _NOT_RECORDED}
+        made = {**plain, "workers": list(self.workers), "revisions": list(self.revisions)}
+        made["folder"] = str(self.folder) if self.folder else None
+        return {**made, "origin": self.origin.to_json()} if self.origin else made
+
+
+@dataclass(frozen=True)
+class KnownChange:
+    """What the one difference between two variants is for."""
+
+    name: str
+    why: str
+    shows_on: str
+    """The request on which it should show."""
+    shows_in: str
+    """The metric in which it should show first."""
+
+
+class VariantKind(Protocol):
+    """Variants that are known by name, beside the applications of a plan."""
+
+    def find(self, name: str, placement_python: Path | None = None) -> Variant:
+        """Return the variant of this name.
+
+        placement_python: of an environment with openstack-placement. Raises VariantError if this kind has none of this
+        name, MissingExtraError if what it needs is not installed.
+        """
+
+    def change(self, baseline: str, variant: str) -> KnownChange | None:
+        """Return what the one difference between these variants is for, None if it is not known."""
+
+
+KINDS: Registry[VariantKind] = Registry("placebench.variants", "placebench.lab.variants:KINDS")
+"""The kinds of variants, by name."""
+
+
+def known_change(baseline: str, variant: str) -> KnownChange | None:
+    """Return what the one difference between these variants is for, if one of the kinds knows."""
+    return next(filter(None, (kind.change(baseline, variant) for kind in KINDS.all.values())), None)
+
+
+def read_variants(
+    names: Sequence[str], tables: VariantTables = _NO_TABLES, *, placement_python: Path | None = None
+) -> tuple[Variant, ...]:
+    """Return the variants of these names, the base first; the same one twice is an A/A comparison.
+
+    Raises VariantError for a name that does not exist, PlacebenchError for an application that cannot be served and
+    MissingExtraError for an environment without uWSGI.
+    """
+    if len(names) < 2:
+        named = "one variant was" if names else "no variants were"
+        raise PlacebenchError(f"{named} named: a comparison needs two, the base first")
+    read = [read_variant(name, tables, placement_python=placement_python) for name in names]
+    given, variants = {variant.name for variant in read}, dict[str, Variant]()
+    for variant in read:
+        numbered = (f"{variant.name}.{number}" for number in count(2))
+        unique = (name for name in numbered if name not in variants and name not in given)
+        name = next(unique) if variant.name in variants else variant.name
+        variants[name] = replace(variant, name=name)
+    require_servers(list(variants.values()))
+    return tuple(variants.values())
+
+
+def require_servers(variants: Sequence[Variant]) -> None:
+    """Raise MissingExtraError where a variant's environment has no uWSGI, ServerError where it has no cache server."""
+    for variant in variants:
+        if variant.cache_server:
+            find_cache_server()
+        if variant.server == "uwsgi":
+            uwsgi_program(Path(variant.python) if variant.python else None)
+
+
+def read_variant(name: str, tables: VariantTables = _NO_TABLES, *, placement_python: Path | None = None) -> Variant:
+    """Return the variant of this name. Raises as `read_variants` does, but for a uWSGI that is missing."""
+    if len(name) > LONGEST_NAME:
+        raise PlacebenchError(
+            f"the variant {name[:40]!r}… has a name of {len(name)} letters, and files are called after it: give it one "
+            f"of {LONGEST_NAME} at most"
+        )
+    if name in tables.variants:
+        variant = _of_table(name, tables.variants[name], tables, placement_python)
+    else:
+        variant = _of_name(name, tables, placement_python)
+    return replace(variant, name=_NOT_IN_A_NAME.sub("_", name))
+
+
+def find_variant(
+    name: str, tables: VariantTables = _NO_TABLES, *, placement_python: Path | None = None
+) -> tuple[Variant | None, str]:
+    """Return the variant of this name; or None and why what it needs is not installed."""
+    try:
+        return read_variant(name, tables, placement_python=placement_python), ""
+    except MissingExtraError as error:
+        return None, str(error)
+
+
+def _of_table(name: str, table: VariantTable, tables: VariantTables, placement_python: Path | None) -> Variant:
+    """The variant that a table describes."""
+    if table.variant is None and tables.app is not None:
+        table = _inherited(table, tables.app)
+    if table.app and table.command:
+        raise PlacebenchError(f"the variant {name} has app and command: expected one of them")
+    if "{port}" not in (table.command or "{port}"):
+        raise PlacebenchError(
+            f"the command of {name} has no {{port}} to serve at, as in: uvicorn shop:app --port {{port}}"
+        )
+    if table.app is not None or table.command is not None:
+        variant = _application(name, table, tables.folder)
+    else:
+        if strange := [key for key in _OF_AN_APPLICATION if getattr(table, key)]:
+            key = strange[0].replace("packages", "with")
+            raise PlacebenchError(f"the variant {name} has {key} and no application: expected app = 'module:callable'")
+        variant = _of_name(table.variant or name, _NO_TABLES, placement_python)
+        variant = replace(variant, variables={**variant.variables, **table.env})
+    return replace(variant, postgres={key.lower(): _setting(value) for key, value in table.pg.items()})
+
+
+_OF_AN_APPLICATION = ("rev", "path", "python", "packages", "server", "ready", "start_timeout_s", "migrate")
+
+
+def _inherited(table: VariantTable, app: VariantTable) -> VariantTable:
+    """The table with all that it does not say itself from the application's."""
+    said = {key: value for key in _OF_AN_APPLICATION if (value := getattr(table, key))}
+    served = {"app": table.app, "command": table.command} if table.app or table.command else {}
+    return structs.replace(app, **said, **served, env={**app.env, **table.env}, pg={**app.pg, **table.pg})
+
+
+def _setting(value: str | float | bool) -> str:
+    """As PostgreSQL reads it."""
+    return ("off", "on")[value] if isinstance(value, bool) else str(value)
+
+
+def _of_name(name: str, tables: VariantTables, placement_python: Path | None) -> Variant:
+    """A variant that a kind knows by name, or a revision of the application."""
+    unknown: list[VariantError] = []
+    for kinds in (KINDS.own, KINDS.all):
+        for kind in kinds.values():
+            try:
+                return kind.find(name, placement_python)
+            except VariantError as error:
+                unknown.append(error)
+    if tables.app is not None:
+        return _of_table(name, VariantTable(rev=name), tables, placement_python)
+    own = (
+        "a table [tool.placebench.variants.NAME] in pyproject.toml, or [variants.NAME] in --plan FILE; or a git "
+        "revision, where a table [tool.placebench.app] or [app] there has your app = 'module:callable'"
+    )
+    raise VariantError(f"{unknown[0]}, {own}") from unknown[0]
+
+
+def _application(name: str, table: VariantTable, folder: Path) -> Variant:
+    """An application as a table describes it; paths start in *folder*."""
+    module = table.app or ""
+    path = (folder / table.path if table.path else _folder_of(module, folder)).absolute()
+    # What is installed in another environment is not replaced by what lies in this folder.
+    named = {"PYTHONPATH": str(path)} if module and (table.path or not table.python) else {}
+    return Variant(
+        name,
+        module=module,
+        variables={**table.env, **named},
+        python=str(existing_python(folder / Path(table.python).expanduser())) if table.python else None,
+        ours=False,
+        server="command" if table.command else table.server or "",
+        command=table.command or "",
+        ready=table.ready or "",
+        start_timeout_s=table.start_timeout_s or 60.0,
+        migrate=table.migrate or "",
+        folder=(folder / table.path if table.path and not module else folder).absolute(),
+        origin=read_origin(folder=path, revision=table.rev, packages=table.packages),
+    )
+
+
+def _folder_of(module: str, folder: Path) -> Path:
+    """The folder that holds the module: *folder* or its src; *folder* where it is in neither."""
+    top = module.partition(":")[0].partition(".")[0]
+    within = [each for each in (folder, folder / "src") if (each / top).is_dir() or (each / f"{top}.py").is_file()]
+    return next(iter(within), folder) if top else folder
+
+
+@contextmanager
+def in_place(variants: Sequence[Variant], folder: Path) -> Iterator[tuple[Variant, ...]]:
+    """The same variants with their revisions and packages below *folder* while the `with` block runs."""
+    with ExitStack() as stack:
+        # By number: a name may hold what separates the folders of a Python path.
+        yield tuple(
+            stack.enter_context(_in_place(variant, folder / str(number))) for number, variant in enumerate(variants)
+        )
+    with suppress(OSError):  # there only where something was put in place
+        folder.rmdir()
+
+
+@contextmanager
+def _in_place(variant: Variant, place: Path) -> Iterator[Variant]:
+    if variant.origin is None:
+        yield variant
+        return
+    with checked_out(variant.origin, place, module=variant.module, python=variant.python) as folders:
+        named = [] if variant.origin.commit else [variant.variables.get("PYTHONPATH", os.environ.get("PYTHONPATH", ""))]
+        path = os.pathsep.join([*folders, *filter(None, named)])
+        folder = variant.origin.moved(variant.folder, place) if variant.folder else None
+        yield replace(variant, variables={**variant.variables, "PYTHONPATH": path}, folder=folder)
+
+
+def existing_python(python: Path) -> Path:
+    """The same path made absolute, its links kept: a virtual environment is known by where its Python lies."""
+    if not is_file(python):
+        raise PlacebenchError(f"no Python at {python}: name the python of the environment that the application is in")
+    return python.absolute()

@@ -1,0 +1,313 @@
+"""What is sent to each variant of a comparison: requests with their weights, a login, and how responses are compared.
+
+The main class is `Workload`. `read_workload` makes one from the keys of a plan and the requests of the command line,
+`placement_workload` that of the laboratory. It travels to the client process as JSON.
+"""
+
+import hashlib
+import json
+import random
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import gcd
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta, Struct
+
+from placebench.addresses import REQUEST, check_request
+from placebench.compare.what.canonical_response import PLACEMENT_RULES, ResponseRules, parse_path
+from placebench.compare.what.http_request import HEADERS
+from placebench.compare.what.recorded_session import HarTable, read_har
+from placebench.errors import PlacebenchError
+from placebench.http_session import SAFE_METHODS, Request, content_type
+from placebench.masking import HIDDEN, mask, mask_document
+
+_LONGEST_CYCLE = 1000
+_BEARER = "Authorization: Bearer {token}"
+
+
+class SentRequest(Struct, frozen=True):
+    """One request as it is sent."""
+
+    method: str
+    path: str
+    """With its query."""
+    headers: dict[str, str] = {}
+    body: bytes = b""
+    expect_status: int | None = None
+    """None: any below 400."""
+    label: str = ""
+    """What its responses are compared by; unique in a workload."""
+
+    def accepts(self, status: int) -> bool:
+        """Whether this status is no failure."""
+        return status < 400 if self.expect_status is None else status == self.expect_status
+
+    @property
+    def expected(self) -> str:
+        """The expected status as text."""
+        return "below 400" if self.expect_status is None else str(self.expect_status)
+
+
+class LoginRequest(SentRequest, frozen=True):
+    """A request of a login, and where its response has the token of the requests after it."""
+
+    token: str = ""
+    """JSON path; empty: `access_token`, where there is one."""
+    token_header: str = ""
+    """Header of the response."""
+    send: str = _BEARER
+    """Header of the requests."""
+
+
+class Workload(Struct, frozen=True, kw_only=True):
+    """What is sent, over and over; each variant is sent the same."""
+
+    calls: tuple[SentRequest, ...] = ()
+    cycle: tuple[int, ...] = ()
+    """The order in which they are sent, by their numbers."""
+    script: str = ""
+    """Instead of them: a function as module:name, or the path of a locustfile; one iteration is a cycle."""
+    folder: str = ""
+    """Where the script is."""
+    seed: int = 1
+    """Of what the script draws."""
+    login: tuple[LoginRequest, ...] = ()
+    """Sent once after each start of a server."""
+    rules: ResponseRules = PLACEMENT_RULES
+    notes: tuple[str, ...] = ()
+    """What a reader of the report has to know, such as what was left out of a recorded session."""
+
+    @property
+    def title(self) -> str:
+        """One line."""
+        if self.script:
+            return self.script
+        labels = [call.label for call in self.calls]
+        return labels[0] if len(labels) == 1 else f"{len(labels)} requests: {', '.join(labels)}"
+
+    @property
+    def cycle_labels(self) -> list[str]:
+        """The labels of a cycle's requests, in their order; none of a script."""
+        return [self.calls[number].label for number in self.cycle]
+
+    @property
+    def writes(self) -> bool:
+        """Whether it may change the data: each variant has to be sent the same number then."""
+        return bool(self.script) or any(call.method not in SAFE_METHODS for call in self.calls)
+
+    def to_json(self) -> dict[str, Any]:
+        """For the head of a run: without bodies and headers, for which a digest without their secrets stands."""
+        weights = Counter(self.cycle)
+        return {
+            "script": self.script,
+            "requests": [
+                {"request": call.label, "weight": weights[number], "expected": call.expected}
+                for number, call in enumerate(self.calls)
+            ],
+            "login": [call.label for call in self.login],
+            "same_responses": {
+                name: value
+                for name, value in json.loads(msgspec.json.encode(self.rules)).items()
+                if value or name == "off"
+            },
+            "notes": list(self.notes),
+            "digest": self._digest(),
+        }
+
+    def _digest(self) -> str:
+        """Digest of the workload: nobody can find out a password by trying, and a new token makes no other workload."""
+        plain = mask_document(msgspec.to_builtins(self))
+        for shown, call in zip((*plain["calls"], *plain["login"]), (*self.calls, *self.login), strict=True):
+            shown["body"] = mask(call.body.decode(errors="surrogateescape"))
+        for shown in plain["login"]:
+            shown["body"] = HIDDEN
+        return hashlib.sha256(json.dumps(plain).encode()).hexdigest()
+
+
+def placement_workload(*paths: str) -> Workload:
+    """GET requests of the reference service and of Placement, with the headers of both; only 200 is no failure."""
+    calls = tuple(SentRequest("GET", path, dict(HEADERS), expect_status=200, label=path) for path in paths)
+    return Workload(calls=calls, cycle=tuple(range(len(calls))))
+
+
+class RequestTable(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """One of [[requests]]."""
+
+    path: Annotated[str, Meta(pattern=f"^{REQUEST}$")]
+    method: Annotated[str, Meta(pattern="^[A-Za-z]+$")] = "GET"
+    headers: dict[str, str] = {}
+    body: str | None = None
+    """As text."""
+    content: Any = msgspec.field(default=msgspec.UNSET, name="json")
+    """As what becomes JSON."""
+    expect_status: Annotated[int, Meta(ge=100, le=599)] | None = None
+    weight: Annotated[int, Meta(ge=1, le=_LONGEST_CYCLE)] = 1
+    name: str = ""
+    """What the report calls it; by default its method and path."""
+
+    def request(self) -> Request:
+        """The request of this table; raises PlacebenchError for two bodies."""
+        if self.content is not msgspec.UNSET:
+            if self.body is not None:
+                raise PlacebenchError(f"{self.method} {self.path} has a body and json: expected one of them")
+            body = msgspec.json.encode(self.content)
+        else:
+            body = (self.body or "").encode()
+        kind = "application/json" if self.content is not msgspec.UNSET else content_type(body)
+        typed = any(name.lower() == "content-type" for name in self.headers)
+        headers = {"Content-Type": kind, **self.headers} if kind and not typed else self.headers
+        return Request(self.method.upper(), self.path, headers, body)
+
+
+class LoginTable(RequestTable, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """One request of [login]."""
+
+    token: str = ""
+    token_header: str = ""
+    send: Annotated[str, Meta(pattern=r"^[^:\s]+: .*\{token\}")] = _BEARER
+
+
+class WorkloadKeys(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """The keys of a plan that say what is sent."""
+
+    request: str | None = None
+    """One request, as on the command line."""
+    workload: Annotated[str, Meta(pattern=r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$")] | None = None
+    """A function of a client, as module:name."""
+    locustfile: str | None = None
+    har: HarTable | str | None = None
+    """A session that a browser recorded."""
+    requests: list[RequestTable | str] = []
+    login: LoginTable | list[LoginTable | str] | str = []
+    same_responses: ResponseRules | None = None
+
+
+@dataclass(frozen=True)
+class _Weighted:
+    """A request of a plan."""
+
+    request: Request
+    expect_status: int | None = None
+    weight: int = 1
+    name: str = ""
+
+
+def read_workload(
+    keys: WorkloadKeys,
+    *,
+    source: str,
+    folder: Path = Path(),
+    seed: int,
+    requests: Sequence[Request] = (),
+    login: Sequence[Request] = (),
+    placement: str | None = None,
+) -> Workload:
+    """Return what is sent, by the *keys* of the plan *source*; the requests of the command line override its own.
+
+    folder: where its files are. seed: of the order of requests with weights, and of what a script draws.
+    placement: the laboratory's request, where variants speak Placement's API: requests have its headers then, and its
+    responses are compared as such. Raises PlacebenchError for keys that do not fit each other, and where there is
+    nothing to send.
+    """
+    rules = keys.same_responses or (ResponseRules() if placement is None else PLACEMENT_RULES)
+    rules.check(f"{source}: same_responses")
+    logins, notes = _login(keys, login, source, folder), list[str]()
+    given = [_Weighted(each) for each in requests] or _of_plan(keys, source)
+    if keys.har is not None and not given:
+        given, notes = _of_har(keys.har, folder, logins)
+    if script := "" if given else keys.workload or keys.locustfile or "":
+        return Workload(script=script, folder=str(folder.absolute()), seed=seed, login=logins, rules=rules)
+    if not given and placement is not None:
+        given = [_Weighted(Request.parse(placement))]
+    if not given:
+        raise PlacebenchError("no request: give --request 'GET /orders', or [[requests]] in the plan")
+    calls = _calls(given, HEADERS if placement is not None else {}, 200 if placement is not None else None)
+    cycle = _cycle([each.weight for each in given], seed)
+    return Workload(calls=calls, cycle=cycle, login=logins, rules=rules, notes=tuple(notes))
+
+
+def _of_har(har: HarTable | str, folder: Path, login: Sequence[LoginRequest]) -> tuple[list[_Weighted], list[str]]:
+    """The requests of a recorded session, and what was left out."""
+    table = HarTable(har) if isinstance(har, str) else har
+    recorded, notes = read_har(table, folder, [Request(each.method, each.path) for each in login])
+    return [_Weighted(each.request, each.expect_status) for each in recorded], notes
+
+
+def _of_plan(keys: WorkloadKeys, source: str) -> list[_Weighted]:
+    sources = ("request", "requests", "workload", "locustfile", "har")
+    if len(given := [name for name in sources if getattr(keys, name)]) > 1:
+        raise PlacebenchError(f"{source}: {' and '.join(given)}: expected one of them")
+    return [
+        _Weighted(Request.parse(each))
+        if isinstance(each, str)
+        else _Weighted(each.request(), each.expect_status, each.weight, each.name)
+        for each in ([keys.request] if keys.request is not None else keys.requests)
+    ]
+
+
+def _calls(
+    given: Sequence[_Weighted], headers: Mapping[str, str], expect_status: int | None
+) -> tuple[SentRequest, ...]:
+    """The requests as they are sent, with a label each: of those with the same one, the second has #2."""
+    calls: list[SentRequest] = []
+    seen: Counter[str] = Counter()
+    for each in given:
+        request = each.request
+        plain = request.method == "GET" and not request.body
+        label = mask(each.name or (request.path if plain else f"{request.method} {request.path}"))
+        seen[label] += 1
+        calls.append(
+            SentRequest(
+                method=request.method,
+                path=check_request(request.path),
+                headers={**headers, **request.headers},
+                body=request.body,
+                expect_status=each.expect_status or expect_status,
+                label=label if seen[label] == 1 else f"{label} #{seen[label]}",
+            )
+        )
+    return tuple(calls)
+
+
+def _cycle(weights: Sequence[int], seed: int) -> tuple[int, ...]:
+    """Each request as often as it weighs, in an order drawn by the seed; all of one weight in their own order."""
+    common = gcd(*weights)
+    order = [number for number, weight in enumerate(weights) for _ in range(weight // common)]
+    if len(order) > _LONGEST_CYCLE:
+        raise PlacebenchError(
+            f"the weights of the requests add up to {len(order)}: expected {_LONGEST_CYCLE} at most; round them"
+        )
+    if len(order) > len(weights):
+        random.Random(seed).shuffle(order)
+    return tuple(order)
+
+
+def _login(keys: WorkloadKeys, given: Sequence[Request], source: str, folder: Path) -> tuple[LoginRequest, ...]:
+    tables = keys.login if isinstance(keys.login, list) else [keys.login]
+    made = []
+    for each in given or tables:
+        table = each if isinstance(each, LoginTable) else LoginTable(path="/")
+        request = each.request() if isinstance(each, LoginTable) else each
+        request = Request.read(request, folder) if isinstance(request, str) else request
+        if table.token and parse_path(table.token) is None:
+            raise PlacebenchError(f"{source}: login.token {table.token!r}: expected a JSON path such as $.access_token")
+        if table.token and table.token_header:
+            raise PlacebenchError(f"{source}: login.token and login.token_header: expected one of them")
+        made.append(
+            LoginRequest(
+                method=request.method,
+                path=check_request(request.path),
+                headers=dict(request.headers),
+                body=request.body,
+                expect_status=table.expect_status,
+                label=str(request),
+                token=table.token,
+                token_header=table.token_header,
+                send=table.send,
+            )
+        )
+    return tuple(made)

@@ -1,4 +1,0 @@
-"""Studies: a measurement at each of some points, in interleaved repeats; one module for each `placebench lab study`.
-
-`study` runs them. It and they build on the modules of `placebench.experiment`, and none of those knows them.
-"""

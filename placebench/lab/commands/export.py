@@ -1,0 +1,115 @@
+"""`placebench lab export`: the inventory of a running Placement as a file that `lab seed --topology FILE` reads."""
+
+import secrets
+from argparse import ArgumentParser, Namespace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from placebench import units
+from placebench.commands import Command, options
+from placebench.commands.output import emit, progress, say
+from placebench.errors import ExportError
+from placebench.paths import check_writable
+
+if TYPE_CHECKING:
+    from placebench.lab.inventory.export.exporter import Exported
+    from placebench.lab.inventory.export.live_placement import PlacementData
+    from placebench.lab.inventory.topology import TreeType
+
+_SALT_BYTES = 16
+
+
+def _configure(parser: ArgumentParser) -> None:
+    source = parser.add_mutually_exclusive_group(required=True)
+    options.add_database(source, "database of a Placement, which is only read")
+    source.add_argument(
+        "--api", type=options.service_url, metavar="URL", help="address of a Placement, which is only read"
+    )
+    parser.add_argument("--token", default="admin", metavar="T", help="with --api: X-Auth-Token (default: admin)")
+    options.add_out(parser, "file to write (default: standard output)", metavar="FILE")
+    parser.add_argument(
+        "--salt", metavar="S", help="salt of the names: the same salt gives the same names (default: new)"
+    )
+    parser.add_argument(
+        "--request", type=options.request, metavar="PATH", help="path and query to measure it with, in its own names"
+    )
+    options.add_output(parser)
+
+
+def _run(arguments: Namespace) -> int:
+    """Export; prints the file, or with --out what is in it."""
+    from placebench.lab.inventory.export.exporter import export
+    from placebench.lab.inventory.topology import render_toml
+
+    _check(arguments.out)
+    exported = export(
+        _read(arguments), salt=arguments.salt or secrets.token_hex(_SALT_BYTES), request=arguments.request
+    )
+    text = render_toml(exported.topology, comments=[_headline(exported), *exported.losses])
+    if arguments.out:
+        arguments.out.write_text(text, encoding="utf-8")
+    _emit(arguments, exported, text)
+    return 0
+
+
+def _check(out: Path | None) -> None:
+    """Refuse a file that cannot be written before the inventory is read, which may take minutes."""
+    if out and out.suffix != ".toml":
+        raise ExportError(f"--out {out}: expected a file whose name ends in .toml")
+    if out:
+        check_writable(out)
+
+
+def _read(arguments: Namespace) -> "PlacementData":
+    from placebench.lab.inventory.export.live_placement import read_api, read_database
+
+    if arguments.db:
+        return read_database(arguments.db)
+    with progress("percent of the providers", 100) as advance:
+        return read_api(arguments.api, arguments.token, lambda done, total: advance(done * 100 // total))
+
+
+def _headline(exported: "Exported") -> str:
+    topology = exported.topology
+    return (
+        f"A live Placement with other names: {units.count(exported.providers)} providers in"
+        f" {units.count(topology.trees)} trees of {units.count(len(topology.tree_types))} tree types,"
+        f" {units.count(exported.consumers)} consumers"
+    )
+
+
+def _emit(arguments: Namespace, exported: "Exported", text: str) -> None:
+    emit(
+        arguments,
+        text=lambda: f"{arguments.out}: {_headline(exported)}" if arguments.out else text.rstrip(),
+        document=lambda: _document(arguments, exported, text),
+    )
+    for loss in exported.losses:
+        say(loss)
+
+
+def _document(arguments: Namespace, exported: "Exported", text: str) -> dict[str, Any]:
+    topology = exported.topology
+    return {
+        "rows": [_row(each) for each in topology.tree_types],
+        "trees": topology.trees,
+        "providers": exported.providers,
+        "consumers": exported.consumers,
+        "request": topology.request,
+        "losses": list(exported.losses),
+        **({"out": str(arguments.out)} if arguments.out else {"toml": text}),
+    }
+
+
+def _row(tree_type: "TreeType") -> dict[str, Any]:
+    return {
+        "weight": tree_type.weight,
+        "providers": len(tree_type.nodes),
+        "inventories": sum(len(node.inventories) for node in tree_type.nodes),
+        "traits": sorted({trait for node in tree_type.nodes for trait in node.traits}),
+        "aggregates": sorted({aggregate for node in tree_type.nodes for aggregate in node.aggregates}),
+        "claims": len(tree_type.claims),
+    }
+
+
+COMMANDS = {"lab export": Command(_configure, _run)}

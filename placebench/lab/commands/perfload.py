@@ -1,0 +1,77 @@
+"""`placebench lab perfload`: the whole benchmark, from an empty database to the page with the profiles."""
+
+from argparse import ArgumentParser, Namespace
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+from placebench.commands import Command, options
+from placebench.commands.output import emit_report, say, steps
+from placebench.commands.runs import reported, run_folder
+from placebench.errors import PlacebenchError
+
+_QUICK_TREES = 50
+
+
+def _configure(parser: ArgumentParser) -> None:
+    options.add_preset(
+        parser,
+        quick=f"naive, tuned, dedup and cached on {_QUICK_TREES} trees, about a minute",
+        default="every variant, about five minutes",
+    )
+    options.add_topology(parser)
+    options.add_utilization(parser)
+    options.add_size(parser)
+    parser.add_argument(
+        "--record-telemetry", action="store_true", help="record the durations of workers, client and backends too"
+    )
+    options.add_placement(parser)
+    options.add_run(parser, resume=False)
+    options.add_output(parser, markdown=True, page=True)
+
+
+def _run(arguments: Namespace) -> int:
+    """Make the run and its report; what was measured is reported even when it is interrupted or fails."""
+    from placebench.lab.inventory.seeding import find_topology
+    from placebench.lab.perfload.run import PerfloadRun, PerfloadSettings
+    from placebench.runtime.postgres import open_server
+
+    is_quick = arguments.preset == "quick"
+    trees = arguments.trees if arguments.trees is not None else (_QUICK_TREES if is_quick else None)
+    topology = find_topology(arguments.topology, trees=trees, seed=arguments.seed, utilization=arguments.utilization)
+    if not topology.trees:
+        raise PlacebenchError("--trees 0 leaves nothing to request: give 1 or more")
+    settings = replace(
+        PerfloadSettings.quick() if is_quick else PerfloadSettings.default(), telemetry=arguments.record_telemetry
+    )
+    placement = _placement(arguments.placement_python)
+    if placement is not None:
+        settings = settings.with_placement(placement)
+    with (
+        run_folder(arguments, "perfload") as folder,
+        open_server(arguments.server) as server,
+        steps(arguments.command, settings.steps) as announce,
+    ):
+        if placement is None:
+            say("the real Placement takes no part: `tox -e oracle` installs it, or --placement-python names it")
+        with reported(folder, partial(emit_report, arguments)):
+            PerfloadRun(topology, settings, folder, server).run(announce, note=say)
+    return 0
+
+
+def _placement(python: Path | None) -> str | None:
+    """The Python of the real Placement: the one that is named, or the oracle's; None without either."""
+    from placebench.compare.what.variants import read_variant, require_servers
+    from placebench.lab.variants import PLACEMENT
+
+    try:
+        variant = read_variant(PLACEMENT, placement_python=python)
+        require_servers([variant])
+    except PlacebenchError:
+        if python is not None:
+            raise
+        return None
+    return variant.python
+
+
+COMMANDS = {"lab perfload": Command(_configure, _run, "perfload")}

@@ -1,0 +1,154 @@
+"""`placebench lab serve`: the reference service under uWSGI in the foreground, until Ctrl-C or SIGTERM."""
+
+import json
+import threading
+from argparse import ArgumentParser, Namespace
+from typing import TYPE_CHECKING
+
+from placebench.commands import Command, options
+from placebench.commands.interrupts import stop_event
+from placebench.commands.output import print_result, say
+from placebench.errors import DatabaseError, ServerError
+from placebench.paths import check_writable, make_folder
+
+if TYPE_CHECKING:
+    from placebench.lab.reference.variants import ReferenceVariant
+    from placebench.runtime.running_server import RunningServer
+
+_CHECK_EVERY_S = 0.5
+
+
+def _configure(parser: ArgumentParser) -> None:
+    options.add_database(parser, f"seeded database (default: ${options.DATABASE_VARIABLE})")
+    parser.add_argument(
+        "--variant",
+        metavar="V",
+        help="variant (default: cached, never stale for writers that fire the change log's triggers; dedup where the "
+        "database has no change log)",
+    )
+    parser.add_argument("--host", default="127.0.0.1", metavar="H", help="address to listen on (default: 127.0.0.1)")
+    parser.add_argument(
+        "--port", type=options.whole(0, 65_535), default=8000, metavar="P", help="port; 0: a free one (default: 8000)"
+    )
+    parser.add_argument(
+        "--processes", type=options.worker_count, metavar="N", help="number of workers (default: the variant's, or 1)"
+    )
+    parser.add_argument(
+        "--threads",
+        type=options.worker_count,
+        metavar="N",
+        help="number of threads in each worker (default: the variant's, or 1)",
+    )
+    parser.add_argument("--log", type=options.path, metavar="FILE", help="file for uWSGI's log")
+    options.add_telemetry(parser, "folder for durations and figures, a file per worker")
+    parser.add_argument("--statements", action="store_true", help="with --telemetry: record each statement too")
+    options.add_output(parser)
+
+
+def _run(arguments: Namespace) -> int:
+    """Serve until a signal stops it; a server or worker that dies ends it with the end of uWSGI's log."""
+    from placebench.lab.reference.variants import variant
+    from placebench.meters.wait_events import sample_wait_events
+    from placebench.runtime.application_servers import serve
+    from placebench.runtime.running_server import ServerSpec
+
+    if arguments.statements and not arguments.telemetry:
+        raise ServerError("--statements without --telemetry: name the folder that they go to with --telemetry DIR")
+    if arguments.telemetry:
+        make_folder(arguments.telemetry)
+    if arguments.log:
+        check_writable(arguments.log)
+    url = _normalised(options.database_url(arguments.db))
+    chosen = variant(arguments.variant or _default(url))
+    processes, threads = chosen.worker.workers
+    spec = ServerSpec(
+        database_url=_seeded(url, chosen),
+        variant=chosen.name,
+        **chosen.serving,
+        host=arguments.host,
+        port=arguments.port,
+        processes=processes if arguments.processes is None else arguments.processes,
+        threads=threads if arguments.threads is None else arguments.threads,
+        log=arguments.log,
+        telemetry=arguments.telemetry,
+        environment={"PLACEBENCH_PROFILE": "light"} if arguments.statements else {},
+    )
+    _complete(spec.database_url)
+    with serve(spec) as server, sample_wait_events(spec.database_url, arguments.telemetry):
+        stopped = stop_event()
+        say(f"{spec.variant} is served at {server.url}; Ctrl-C stops it")
+        if arguments.json:
+            print_result(json.dumps({"url": server.url, "pid": server.pid, "variant": spec.variant}))
+        _watch(server, stopped)
+    return 0
+
+
+def _watch(server: "RunningServer", stopped: threading.Event) -> None:
+    while not stopped.wait(_CHECK_EVERY_S):
+        server.check()
+
+
+def _complete(url: str) -> None:
+    """Add the standard names that are missing, as Placement does when it starts; say what clients will miss."""
+    from sqlalchemy import func, select
+
+    from placebench.lab.inventory.seeding import add_standard_names
+    from placebench.lab.inventory.seeding.connection import exclusive_connection
+    from placebench.lab.inventory.tables import resource_providers
+
+    try:
+        with exclusive_connection(url) as connection, connection.begin():
+            add_standard_names(connection)
+    except DatabaseError as error:
+        say(f"standard traits or resource classes are missing and cannot be added; requests with them get 400: {error}")
+    with exclusive_connection(url) as connection:
+        rootless = resource_providers.c.root_provider_id.is_(None)
+        count = connection.scalar(select(func.count()).select_from(resource_providers).where(rootless))
+    if count:
+        say(
+            f"resource providers without a root_provider_id, which no response shows: {count}; Placement's"
+            " `placement-manage db online_data_migrations` gives them one"
+        )
+
+
+def _default(url: str) -> str:
+    """The fastest variant that this database can have, never stale for writers that fire the change log's triggers."""
+    from placebench.lab.inventory.seeding import has_change_log
+
+    if not url.startswith("postgresql"):
+        return "tuned"
+    return "cached" if has_change_log(url) else "dedup"
+
+
+def _normalised(url: str) -> str:
+    from placebench.runtime.mariadb import mariadb_url
+    from placebench.runtime.postgres import normalise_url
+
+    return mariadb_url(url) or normalise_url(url)
+
+
+def _seeded(url: str, chosen: "ReferenceVariant") -> str:
+    """The *url* once all that the variant reads is found there: `serve` never migrates."""
+    from sqlalchemy import inspect
+
+    from placebench.lab.inventory.seeding import applied_options, has_change_log, read_only_connection
+    from placebench.lab.inventory.tables import resource_providers
+    from placebench.lab.reference.store.change_log import NO_CHANGE_LOG
+
+    if not (url.startswith("postgresql") or chosen.portable):
+        raise DatabaseError(f"the variant {chosen.name} runs on PostgreSQL alone")
+    with read_only_connection(url) as connection:
+        if not inspect(connection).has_table(resource_providers.name):
+            raise DatabaseError(
+                "this database has no table resource_providers: run `placebench lab seed --db URL` first"
+            )
+    if chosen.needs_change_log and not has_change_log(url):
+        raise DatabaseError(f"the variant {chosen.name}: {NO_CHANGE_LOG}")
+    for lacking in set(chosen.revisions) - (applied_options(url) if chosen.revisions else set()):
+        raise DatabaseError(
+            f"the variant {chosen.name} needs the revision {lacking}: run `placebench lab seed --option {lacking}`"
+        )
+    return url
+
+
+COMMANDS = {"lab serve": Command(_configure, _run)}

@@ -1,0 +1,56 @@
+"""`placebench lab steps`: what each optimization brings, in the same replicates, with a table of what to keep."""
+
+from argparse import ArgumentParser, Namespace
+
+from placebench.commands import Command, options
+from placebench.commands.runs import compare_plan
+from placebench.errors import UsageError
+
+
+def _configure(parser: ArgumentParser) -> None:
+    series = parser.add_mutually_exclusive_group()
+    series.add_argument(
+        "--leave-one-out",
+        action="store_true",
+        help="each optimization added alone, and left out alone (default: the cumulative series)",
+    )
+    series.add_argument("--only", metavar="NAME", help="one optimization, on its own request and data")
+    parser.add_argument(
+        "--add",
+        action="append",
+        default=[],
+        metavar="NAME:ALTERNATIVE",
+        help="implementation that every variant has, as driver:psycopg3; may be repeated",
+    )
+    parser.add_argument(
+        "--pg",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="setting of PostgreSQL that every variant has, as jit=on; may be repeated",
+    )
+    options.add_replicates(parser, 12)
+    options.add_comparison(parser, rounds="6; with --only: 12")
+    options.add_host(parser)
+
+
+def _run(arguments: Namespace) -> int:
+    """Compare the steps; what was measured is reported even when the run is interrupted or fails."""
+    from placebench.http_session import Request
+    from placebench.lab.perfload.catalogue import experiment_named
+
+    name = arguments.only or ("leave-one-out" if arguments.leave_one_out else "cumulative")
+    plan = experiment_named(name, everywhere="".join(f"+{each}" for each in arguments.add))
+    requests = [Request("GET", arguments.request)] if arguments.request else []
+    compare_plan(arguments, plan, postgres=dict(map(_setting, arguments.pg)), requests=requests)
+    return 0
+
+
+def _setting(text: str) -> tuple[str, str]:
+    name, sign, value = text.partition("=")
+    if not (name and sign and value):
+        raise UsageError(f"--pg {text!r}: expected NAME=VALUE, such as work_mem=64kB")
+    return name.lower(), value
+
+
+COMMANDS = {"lab steps": Command(_configure, _run)}

@@ -1,0 +1,138 @@
+"""`placebench lab verify`: is the data what was seeded, and does every variant send the same responses?"""
+
+from argparse import ArgumentParser, Namespace
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+from placebench import units
+from placebench.commands import Command, options
+from placebench.commands.output import emit, progress, say
+from placebench.errors import GateFailedError, SeedError, VariantError
+
+if TYPE_CHECKING:
+    from placebench.lab.inventory.seeding import SeedReceipt
+
+_OWN_TOPOLOGY = "nested-perfload"
+"""The one that the optimizations' own requests are made for."""
+_OWN_TREES = 20
+
+
+def _configure(parser: ArgumentParser) -> None:
+    options.add_database(
+        parser, f"seeded database, which is only read (default: {_OWN_TREES} trees in a server of its own)"
+    )
+    parser.add_argument(
+        "--topology",
+        metavar="NAME|FILE",
+        help="topology that --db was seeded with (default: by the name in its receipt)",
+    )
+    parser.add_argument("--variants", type=options.names, metavar="V,V", help="variants (default: all)")
+    options.add_output(parser)
+
+
+def _run(arguments: Namespace) -> int:
+    """Request the same of every variant; raises GateFailedError when data or responses differ."""
+    from placebench.lab.inventory.seeding import data_digest, find_topology
+    from placebench.lab.reference.variants import (
+        ALGORITHMS,
+        CATALOGUE,
+        algorithms_leave_one_out,
+        cumulative,
+        further_alternatives,
+        leave_one_out,
+    )
+    from placebench.lab.verification import verify_variants
+
+    every = [*cumulative(), *leave_one_out(), *further_alternatives(), *ALGORITHMS, *algorithms_leave_one_out()]
+    named = arguments.variants or every
+    with _seeded(arguments.db) as (url, receipt):
+        variants = list(_available(named, url, must=bool(arguments.variants)))
+        digest = data_digest(url)
+        requests = [find_topology(arguments.topology or receipt.topology, trees=0).request]
+        if receipt.topology == _OWN_TOPOLOGY:
+            # With a limit any of the candidates may come back, so those requests are sent without one.
+            own = (each.request for each in CATALOGUE if each.request.startswith("/allocation_candidates"))
+            requests += {request.partition("&limit=")[0]: None for request in own}
+        with progress("variants", len(variants) * len(requests)) as advance:
+            verified = []
+            for each in verify_variants(url, requests, variants):
+                verified.append(each)
+                advance(len(verified))
+    differing = [each for each in verified if each.difference]
+    same_data = digest == receipt.digest
+    if arguments.json or (same_data and not differing):
+        emit(
+            arguments,
+            text=lambda: (
+                f"{len(variants)} variants send the same responses to {units.numbered(len(requests), 'request')}; "
+                f"data digest {digest}"
+            ),
+            document=lambda: {
+                "data_digest": digest,
+                "seeded_digest": receipt.digest,
+                "same_data": same_data,
+                "same_responses": not differing,
+                "responses": [asdict(each) for each in verified],
+            },
+        )
+    if not same_data:
+        raise GateFailedError(f"the data is not what was seeded: digest {digest}, receipt {receipt.digest}")
+    if differing:
+        first = differing[0]
+        raise GateFailedError(f"{first.variant} responds to {first.request} differently: {first.difference}")
+    return 0
+
+
+def _available(names: Sequence[str], url: str, *, must: bool) -> Iterator[str]:
+    """The variants that this environment and this database can have; reports what it leaves out, a line each.
+
+    must: they were named, so that one which cannot be served is an error.
+    """
+    from placebench.lab.inventory.seeding import applied_options, has_change_log
+
+    there, logged = applied_options(url), has_change_log(url)
+    for name in names:
+        if not (problem := _problem(name, there, logged=logged)):
+            yield name
+        elif must:
+            raise VariantError(f"the variant {name} cannot be served: {problem}")
+        else:
+            say(f"left out: {name}, {problem}")
+
+
+def _problem(name: str, there: Collection[str], *, logged: bool) -> str:
+    """Why a variant cannot be served on a database with these revisions; empty where it can."""
+    from placebench.lab.reference.store.change_log import NO_CHANGE_LOG
+    from placebench.lab.reference.variants import missing_extra, variant
+
+    if missing := missing_extra(name):  # before anything else: without it the variant cannot be made
+        return missing
+    if variant(name).needs_change_log and not logged:
+        return NO_CHANGE_LOG
+    lacking = [each for each in variant(name).revisions if each not in there]
+    return "".join(f"its database lacks the revision {each}: placebench lab seed --option {each}" for each in lacking)
+
+
+@contextmanager
+def _seeded(url: str | None) -> "Iterator[tuple[str, SeedReceipt]]":
+    """A seeded database and its receipt: the one that is named, or a small one made for this."""
+    from placebench.lab.inventory.seeding import find_topology, migrate_options, read_receipt, seed
+    from placebench.lab.reference.variants import REVISIONS
+    from placebench.runtime.postgres import open_server
+
+    if url is not None:
+        receipt = read_receipt(url)
+        if receipt is None:
+            raise SeedError("the database has no receipt of placebench: run `placebench lab seed --db URL` first")
+        yield url, receipt
+        return
+    with open_server() as server:
+        own = server.create_database("placebench_verify")
+        receipt = seed(find_topology(_OWN_TOPOLOGY, trees=_OWN_TREES), own)
+        migrate_options(own, REVISIONS)
+        yield own, receipt
+
+
+COMMANDS = {"lab verify": Command(_configure, _run)}

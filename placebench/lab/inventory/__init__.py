@@ -1,0 +1,1 @@
+"""Inventory data sets: topologies, the tables that hold them, how these are filled and exported."""

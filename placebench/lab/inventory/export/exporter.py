@@ -1,0 +1,348 @@
+"""Turn a live Placement into a topology: equal trees become one tree type, names and ids are replaced.
+
+`export` does it. The same salt gives the same replacement names. Usage becomes claims of each tree, and a default
+request is derived from it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import astuple, dataclass, replace
+from math import gcd
+from typing import Any
+from uuid import UUID, uuid5
+
+from placebench.errors import ExportError
+from placebench.lab.inventory.export.live_placement import LiveAllocation, LiveProvider, PlacementData
+from placebench.lab.inventory.topology import (
+    MAX_WEIGHT,
+    ClaimPattern,
+    Inventory,
+    Node,
+    Take,
+    Takes,
+    Topology,
+    TreeType,
+    inventory_map,
+    is_standard,
+)
+
+_NAME = "exported"
+
+
+@dataclass(frozen=True)
+class Exported:
+    """The topology of a live Placement, and what it does not say: each in one line."""
+
+    topology: Topology
+    providers: int
+    consumers: int
+    losses: tuple[str, ...]
+
+
+def export(data: PlacementData, *, salt: str, request: str | None = None) -> Exported:
+    """Make a topology of as many trees as the data has.
+
+    request: what it is to be measured with, in the names of the data; by default what most consumers have.
+    Raises ExportError for data without providers, and for a request that cannot be translated.
+    """
+    anonymiser = _Anonymiser(salt)
+    anonymised, invalid = _anonymise(data, anonymiser)
+    trees = _group_trees(anonymised)
+    if not trees:
+        raise ExportError("this Placement has no resource providers: there is nothing to export")
+    use = _Usage(anonymised, trees)
+    tree_types, sampled = _tree_types(trees, use)
+    topology = Topology(
+        name=_NAME,
+        trees=len(trees),
+        seed=1,
+        request=_default_request(anonymised) if request is None else anonymiser.request(request),
+        tree_types=tree_types,
+        aggregates_every=len(trees) if any(provider.aggregates for provider in data.providers) else None,
+    )
+    losses = _describe_losses(invalid, use, sampled)
+    return Exported(topology, len(data.providers), len(data.consumers), losses)
+
+
+def _anonymise(data: PlacementData, anonymiser: _Anonymiser) -> tuple[PlacementData, int]:
+    """The data with other names, and how many inventories it has that no topology may have, which are left out."""
+    providers = [_anonymise_provider(provider, anonymiser) for provider in data.providers]
+    invalid = sum(len(each.inventories) for each in data.providers) - sum(len(each.inventories) for each in providers)
+    consumers = {
+        consumer: tuple(each._replace(resource_class=anonymiser.name(each.resource_class)) for each in allocations)
+        for consumer, allocations in data.consumers.items()
+    }
+    return PlacementData(tuple(providers), consumers), invalid
+
+
+def _anonymise_provider(provider: LiveProvider, anonymiser: _Anonymiser) -> LiveProvider:
+    return LiveProvider(
+        provider.uuid,
+        provider.parent_uuid,
+        tuple(
+            replace(each, resource_class=anonymiser.name(each.resource_class))
+            for each in provider.inventories
+            if _fits(each)
+        ),
+        frozenset(map(anonymiser.name, provider.traits)),
+        frozenset(map(anonymiser.aggregate, provider.aggregates)),
+    )
+
+
+def _fits(inventory: Inventory) -> bool:
+    return 0 <= inventory.reserved <= inventory.total and inventory.total > 0 and inventory.allocation_ratio > 0
+
+
+def _tree_types(trees: Sequence[_Tree], use: _Usage) -> tuple[tuple[TreeType, ...], int]:
+    """The tree types, the most frequent first, and in how many trees the use is not what it was."""
+    numbers: defaultdict[_Structure, list[int]] = defaultdict(list)
+    for number, tree in enumerate(trees):
+        numbers[tree.structure].append(number)
+    tree_types: list[TreeType] = []
+    sampled = 0
+    for structure in sorted(numbers, key=lambda structure: (-len(numbers[structure]), structure)):
+        nodes = _nodes(trees[numbers[structure][0]])
+        claims, without = _claim_patterns([use.of(number, nodes) for number in numbers[structure]])
+        weight = max(1, len(numbers[structure]) * MAX_WEIGHT // max(MAX_WEIGHT, len(trees)))
+        tree_types.append(TreeType(nodes, weight, claims))
+        sampled += without
+    return tuple(tree_types), sampled
+
+
+def _nodes(tree: _Tree) -> tuple[Node, ...]:
+    """The providers as nodes: p, below it p_0, p_1 and so on, below p_0 p_0_0."""
+    nodes: list[Node] = []
+    below = [0] * len(tree.providers)
+    for provider, parent in zip(tree.providers, tree.parents, strict=True):
+        name = "p" if parent is None else f"{nodes[parent].name}_{below[parent]}"
+        if parent is not None:
+            below[parent] += 1
+        nodes.append(
+            Node(
+                name,
+                name if parent is None else f"{nodes[parent].path}/{name}",
+                parent,
+                tuple(sorted(provider.inventories, key=lambda each: each.resource_class)),
+                tuple(sorted(provider.traits)),
+                aggregates=tuple(sorted(provider.aggregates)),
+            )
+        )
+    return tuple(nodes)
+
+
+def _describe_losses(invalid: int, use: _Usage, sampled: int) -> tuple[str, ...]:
+    losses = {
+        "inventories left out, of nothing or with a reserve or ratio that no topology may have": invalid,
+        "consumers of several trees, who are another one in each": use.split,
+        "consumers left out of a tree, since Placement would not give today what they have": use.left_out,
+        "trees whose use is left out, since a sample of their type stands for it": sampled,
+    }
+    return tuple(f"{loss}: {count}" for loss, count in losses.items() if count)
+
+
+_Structure = tuple[Any, ...]
+
+
+@dataclass(frozen=True)
+class _Tree:
+    """A tree: its structure, and its providers, each after its parent; with their parents' places."""
+
+    structure: _Structure
+    providers: tuple[LiveProvider, ...]
+    parents: tuple[int | None, ...]
+
+
+@dataclass(frozen=True)
+class _Branch:
+    """A provider with what is below it; branches of the same structure have the same place in any order."""
+
+    provider: LiveProvider
+    structure: _Structure
+    used: int
+    below: tuple[_Branch, ...]
+
+
+def _group_trees(data: PlacementData) -> list[_Tree]:
+    """All trees, in the order of their roots' UUIDs."""
+    children: defaultdict[str | None, list[LiveProvider]] = defaultdict(list)
+    for provider in sorted(data.providers, key=lambda each: each.uuid):
+        children[provider.parent_uuid].append(provider)
+    used = Counter(allocation.provider_uuid for each in data.consumers.values() for allocation in each)
+    return [_tree(_branch(root, children, used)) for root in children[None]]
+
+
+def _branch(provider: LiveProvider, children: dict[str | None, list[LiveProvider]], used: Counter[str]) -> _Branch:
+    below = [_branch(child, children, used) for child in children.get(provider.uuid, [])]
+    below.sort(key=lambda branch: (branch.structure, -branch.used))
+    return _Branch(
+        provider,
+        (*_own(provider), tuple(branch.structure for branch in below)),
+        used[provider.uuid] + sum(branch.used for branch in below),
+        tuple(below),
+    )
+
+
+def _own(provider: LiveProvider) -> _Structure:
+    inventories = tuple(sorted(astuple(inventory) for inventory in provider.inventories))
+    return inventories, tuple(sorted(provider.traits)), tuple(sorted(provider.aggregates))
+
+
+def _tree(root: _Branch) -> _Tree:
+    branches: list[_Branch] = [root]
+    parents: list[int | None] = [None]
+    for place, branch in enumerate(branches):  # which grows meanwhile
+        branches += branch.below
+        parents += [place] * len(branch.below)
+    return _Tree(root.structure, tuple(branch.provider for branch in branches), tuple(parents))
+
+
+_TreeUsage = Counter[Takes]
+"""How many consumers of a tree take the same."""
+
+
+class _Usage:
+    """The allocations of a data by its trees."""
+
+    def __init__(self, data: PlacementData, trees: Sequence[_Tree]) -> None:
+        self.split = 0
+        """Consumers of several trees."""
+        self.left_out = 0
+        """Consumers that are left out of a tree."""
+        self._homes = {
+            provider.uuid: (number, place)
+            for number, tree in enumerate(trees)
+            for place, provider in enumerate(tree.providers)
+        }
+        self._takes: defaultdict[int, list[Takes]] = defaultdict(list)
+        for allocations in data.consumers.values():
+            parts = list(self._parts(allocations))
+            self.split += len(parts) > 1
+            for number, takes in parts:
+                self._takes[number].append(takes)
+
+    def of(self, number: int, nodes: Sequence[Node]) -> _TreeUsage:
+        """What is taken of the tree with this number, which has these nodes."""
+        inventories = inventory_map(nodes)
+        taken: Counter[tuple[int, str]] = Counter()
+        used: _TreeUsage = Counter()
+        for takes in sorted(self._takes[number]):
+            if all(
+                (key := (place, name)) in inventories
+                and inventories[key].allows(amount)
+                and taken[key] + amount <= inventories[key].capacity
+                for place, name, amount in takes
+            ):
+                used[takes] += 1
+                taken.update({(place, name): amount for place, name, amount in takes})
+            else:
+                self.left_out += 1
+        return used
+
+    def _parts(self, allocations: Sequence[LiveAllocation]) -> Iterator[tuple[int, Takes]]:
+        """What is taken of each tree."""
+        parts: defaultdict[int, list[Take]] = defaultdict(list)
+        for uuid, name, amount in allocations:
+            number, place = self._homes[uuid]
+            parts[number].append(Take(place, name, amount))
+        return ((number, tuple(sorted(takes))) for number, takes in parts.items())
+
+
+_NAMESPACE = UUID("0d6f3c54-8a0e-5a59-9f0e-3f6f4a1f7f21")
+_CUSTOM = re.compile(r"CUSTOM_[A-Z0-9_]+")
+_ID = re.compile("[0-9a-f]{8}-?[0-9a-f]{4}-?[0-9a-f]{4}-?[0-9a-f]{4}-?[0-9a-f]{12}", re.IGNORECASE)
+
+
+class _Anonymiser:
+    """Makes the other names, with a salt without which nobody can try names until they fit."""
+
+    def __init__(self, salt: str) -> None:
+        self._salt = salt
+
+    def name(self, name: str) -> str:
+        """That of a resource class or a trait: CUSTOM_ and twelve digits for one that is none of the standard's."""
+        return name if is_standard(name) else f"CUSTOM_{self._digits(name).upper()}"
+
+    def aggregate(self, uuid: str) -> str:
+        """That of an aggregate."""
+        return f"aggregate-{self._digits(uuid)}"
+
+    def request(self, request: str) -> str:
+        """The request with other names. Raises ExportError for one that names ids, which the new data has not got."""
+        if found := _ID.search(request):
+            raise ExportError(f"--request names {found[0]}: expected no ids, since the exported data has others")
+        return _CUSTOM.sub(lambda name: self.name(name[0]), request)
+
+    def _digits(self, name: str) -> str:
+        return uuid5(_NAMESPACE, f"{self._salt}/{name}").hex[-12:]
+
+
+_NOBODY = {"VCPU": [1]}
+
+
+def _default_request(data: PlacementData) -> str:
+    """The path and query. A class that consumers have of several providers is requested in as many groups, apart."""
+    amounts = _most_frequent_amounts(data)
+    plain = {name: values[0] for name, values in amounts.items() if len(values) == 1}
+    groups = [(name, value) for name, values in amounts.items() if len(values) > 1 for value in values]
+    parameters = [f"resources={','.join(f'{name}:{amount}' for name, amount in plain.items())}"] if plain else []
+    parameters += [f"resources_{number}={name}:{amount}" for number, (name, amount) in enumerate(groups)]
+    if len(groups) > 1:
+        parameters.append("group_policy=none")
+    return f"/allocation_candidates?{'&'.join(parameters)}"
+
+
+def _most_frequent_amounts(data: PlacementData) -> Mapping[str, Sequence[int]]:
+    """What most consumers have, by class; without consumers, the least that most inventories give."""
+    seen = Counter(
+        tuple(sorted((name, amount) for _, name, amount in allocations)) for allocations in data.consumers.values()
+    )
+    if not seen:
+        return _least_amounts(data)
+    (usual, _), *_ = sorted(seen.items(), key=lambda item: (-item[1], item[0]))
+    amounts: defaultdict[str, list[int]] = defaultdict(list)
+    for name, amount in usual:
+        amounts[name].append(amount)
+    return amounts
+
+
+def _least_amounts(data: PlacementData) -> Mapping[str, Sequence[int]]:
+    inventories = Counter(
+        (each.resource_class, -(-each.min_unit // each.step_size) * each.step_size)
+        for provider in data.providers
+        for each in provider.inventories
+    )
+    if not inventories:
+        return _NOBODY
+    (name, amount), _ = min(inventories.items(), key=lambda item: (-item[1], item[0]))
+    return {name: [amount]}
+
+
+MAX_PATTERNS = 200
+_GOLDEN = (5**0.5 - 1) / 2
+
+
+def _claim_patterns(used: Sequence[_TreeUsage]) -> tuple[tuple[ClaimPattern, ...], int]:
+    """The claims on the trees of one kind, and how many of the trees they do not represent.
+
+    Each use comes as often as it does in the data, if there are no more than MAX_PATTERNS; otherwise so many stand for
+    all, evenly from the emptiest tree to the fullest. The order is mixed: the first few are no emptier than the rest.
+    """
+    patterns = _patterns_of_trees(used)
+    every: list[Takes] = sorted(set().union(*patterns))
+    claims = tuple(ClaimPattern(takes, tuple(pattern[takes] for pattern in patterns)) for takes in every)
+    return claims, max(0, len(used) - len(patterns)) if len(patterns) == MAX_PATTERNS else 0
+
+
+def _patterns_of_trees(used: Sequence[_TreeUsage]) -> list[_TreeUsage]:
+    keys = [tuple(sorted(each.items())) for each in used]
+    counts = Counter(keys)
+    divisor = gcd(*counts.values())
+    ordered = sorted(counts, key=lambda key: (sum(count for _, count in key), key))
+    patterns = [dict(key) for key in ordered for _ in range(counts[key] // divisor)]
+    if len(patterns) > MAX_PATTERNS:
+        patterns = [patterns[(2 * number + 1) * len(patterns) // (2 * MAX_PATTERNS)] for number in range(MAX_PATTERNS)]
+    mixed = sorted(range(len(patterns)), key=lambda number: number * _GOLDEN % 1)
+    return [Counter(patterns[number]) for number in mixed]

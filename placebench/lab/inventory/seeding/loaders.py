@@ -1,0 +1,82 @@
+"""The interface of a loader, and the loaders and topologies that the folder `loaders` holds."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+from typing import Protocol, cast
+
+from sqlalchemy import Connection
+
+from placebench.errors import SeedError, TopologyError, did_you_mean
+from placebench.lab.inventory.topology import Topology, read_topology
+from placebench.paths import resource_folder
+
+Progress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True)
+class Target:
+    """Where a loader writes: a connection inside a transaction, and the API's address for those that speak HTTP."""
+
+    connection: Connection
+    api_url: str | None = None
+
+
+class Loader(Protocol):
+    """The function `load` of a loader."""
+
+    def __call__(self, topology: Topology, target: Target, progress: Progress) -> None:
+        """Write every provider of the topology, with all that belongs to it, into a database that holds none.
+
+        What it writes through `target.connection` it neither commits nor rolls back. It calls `progress(done, total)`
+        in providers, holds a bounded number of trees in memory, and raises SeedError when it has to stop.
+        """
+
+
+class ProgressMeter:
+    """Reports how far a loader is, in providers, when each tree passes by several times (once for each table)."""
+
+    def __init__(self, progress: Progress, topology: Topology, passes: int) -> None:
+        self._progress = progress
+        self._providers = topology.providers
+        self._trees = topology.trees * passes
+        self._done = 0
+
+    def step(self, trees: int) -> None:
+        """So many trees more have passed by."""
+        self._done += trees
+        self._progress(self._providers * self._done // self._trees, self._providers)
+
+
+def find_topology(name: str, *, trees: int | None = None, seed: int = 1, utilization: float | None = None) -> Topology:
+    """The topology of that name, or the one in the file that *name* is the path of (`….toml`).
+
+    trees, seed, utilization: as in `placebench.lab.inventory.topology.read_topology`.
+
+    Raises TopologyError: for a file with a mistake, or with the list of topologies when there is none of that name.
+    """
+    if name.endswith(".toml"):
+        return read_topology(Path(name), trees=trees, seed=seed, utilization=utilization)
+    files = {path.stem: path for path in sorted((resource_folder("loaders") / "topologies").glob("*.toml"))}
+    if name not in files:
+        names = f"{did_you_mean(name, files)}there are {', '.join(files)}"
+        raise TopologyError(f"no topology {name!r}: {names}, or the path of a .toml file")
+    return read_topology(files[name], trees=trees, seed=seed, utilization=utilization)
+
+
+def find_loader(name: str) -> Loader:
+    """The function `load` of the loader *name*. Raises SeedError, with the list of loaders, when there is none."""
+    files = {path.stem.removeprefix("by_"): path for path in sorted(resource_folder("loaders").glob("by_*.py"))}
+    if name not in files:
+        raise SeedError(f"no loader {name!r}: there are {', '.join(files)}")
+    return _load(files[name])
+
+
+def _load(path: Path) -> Loader:
+    spec = spec_from_file_location(f"placebench_loader_{path.stem}", path)
+    if spec is None or spec.loader is None:
+        raise SeedError(f"{path} cannot be loaded as Python")
+    module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return cast(Loader, module.load)

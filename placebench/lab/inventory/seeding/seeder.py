@@ -1,0 +1,275 @@
+"""Seed a database: migrate, check what is there already, load, verify, and write a receipt.
+
+`seed` does it all and gives the `SeedReceipt`, a row of `placebench_receipts`, and a file when it travels. A database
+that holds something else is refused, never emptied.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from functools import cache
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+from sqlalchemy import Connection, Table, func, inspect, select, text
+
+from placebench.decoding import read_json
+from placebench.errors import SeedError
+from placebench.lab.inventory import tables
+from placebench.lab.inventory.seeding.connection import exclusive_connection, migrate_connection
+from placebench.lab.inventory.seeding.digest import Content, expected_content, read_content
+from placebench.lab.inventory.seeding.loaders import Progress, Target, find_loader
+from placebench.lab.inventory.seeding.rows import add_standard_names
+from placebench.lab.inventory.tables import placebench_receipts, utc_now
+from placebench.lab.inventory.topology import Topology, is_custom
+
+_FORMAT_VERSION = 1
+
+
+@dataclass(frozen=True)
+class SeedReceipt:
+    """What was seeded, how, in how many seconds of the loader (its indexes included), and the digest of the data."""
+
+    topology: str
+    trees: int
+    seed: int
+    loader: str
+    providers: int
+    inventories: int
+    provider_traits: int
+    provider_aggregates: int
+    elapsed_s: float
+    digest: str
+    format_version: int = _FORMAT_VERSION
+
+    def to_json(self) -> dict[str, Any]:
+        """The fields by name."""
+        return asdict(self)
+
+    def save(self, path: Path) -> None:
+        """Write the receipt to a file."""
+        path.write_text(json.dumps(self.to_json(), indent=2) + "\n", encoding="utf-8")
+
+    @classmethod
+    def load(cls, path: Path) -> SeedReceipt:
+        """The receipt that `save` wrote. Raises SeedError for a file that is none, or of another format."""
+        receipt = read_json(path, cls, error=SeedError)
+        if receipt.format_version != _FORMAT_VERSION:
+            raise SeedError(f"{path}: format {receipt.format_version}, this placebench reads {_FORMAT_VERSION}")
+        return receipt
+
+
+def _load_receipt(connection: Connection) -> SeedReceipt | None:
+    """The receipt that the database holds, or None."""
+    columns = [placebench_receipts.c[name] for name in SeedReceipt.__dataclass_fields__]
+    row = connection.execute(select(*columns).order_by(placebench_receipts.c.id.desc()).limit(1)).one_or_none()
+    return None if row is None else SeedReceipt(**row._mapping)
+
+
+def read_receipt(url: str) -> SeedReceipt | None:
+    """The receipt that the database at *url* holds, or None where it has none; nothing is written or migrated."""
+    with exclusive_connection(url) as connection:
+        if not inspect(connection).has_table(placebench_receipts.name):
+            return None
+        return _load_receipt(connection)
+
+
+def foreign_rows(url: str) -> dict[str, int]:
+    """Rows by table that `seed` with *reset* would remove and that placebench did not seed; nothing is written.
+
+    A database that still holds just what its receipt says has none.
+    """
+    with exclusive_connection(url) as connection:
+        there = set(inspect(connection).get_table_names())
+        found = {
+            table.name: count
+            for table in _EMPTIED
+            if table.name in there and (count := connection.scalar(select(func.count()).select_from(table)))
+        }
+        receipt = _load_receipt(connection) if placebench_receipts.name in found else None
+        if receipt is None or read_content(connection).digest != receipt.digest:
+            return found
+        return {}
+
+
+def _store_receipt(connection: Connection, receipt: SeedReceipt) -> None:
+    """Write the receipt into the database, in the place of an older one."""
+    connection.execute(placebench_receipts.delete())
+    connection.execute(placebench_receipts.insert(), {**receipt.to_json(), "seeded_at": utc_now()})
+
+
+_OCCUPIED = (
+    tables.resource_providers,
+    tables.inventories,
+    tables.resource_provider_traits,
+    tables.resource_provider_aggregates,
+    tables.consumers,
+    tables.allocations,
+)
+# Children before parents. Traits and classes stay: a Placement puts its own there when it starts, and only then.
+_EMPTIED = (
+    tables.allocations,
+    tables.consumers,
+    tables.consumer_types,
+    tables.projects,
+    tables.users,
+    tables.inventories,
+    tables.resource_provider_traits,
+    tables.resource_provider_aggregates,
+    tables.placement_aggregates,
+    tables.resource_providers,
+    tables.placebench_receipts,
+)
+
+
+def _matching_receipt(connection: Connection, expected: Callable[[], Future[Content]]) -> SeedReceipt | None:
+    """The stored receipt if the database holds just what is expected, None if it holds nothing.
+
+    Raises SeedError for everything else, with what was found.
+    """
+    rows = _count_rows(connection, _OCCUPIED)
+    if not rows:
+        return None
+    digest, receipt = read_content(connection).digest, _load_receipt(connection)
+    if receipt and digest == receipt.digest == expected().result().digest:
+        return receipt
+    raise SeedError(f"the database holds {rows} {_owner(digest, receipt)}: give --reset to empty it, or another --db")
+
+
+def _owner(digest: str, receipt: SeedReceipt | None) -> str:
+    if receipt is None:
+        return "that no receipt of placebench names"
+    seeded = f"{receipt.topology}, {receipt.trees} trees, seed {receipt.seed}"
+    return f"of {seeded}" if digest == receipt.digest else f"that are no longer what was seeded ({seeded})"
+
+
+def _empty(connection: Connection) -> str:
+    """Remove every provider, consumer, allocation and receipt; returns, in one line, what was removed.
+
+    Tables of others that refer to these are not followed: the database refuses then, and nothing is removed.
+    """
+    removed = _count_rows(connection, _EMPTIED)
+    if connection.dialect.name == "postgresql":
+        connection.execute(text(f"TRUNCATE {', '.join(table.name for table in _EMPTIED)}"))
+    else:
+        unrelated = {"root_provider_id": None, "parent_provider_id": None}  # MariaDB checks them row by row
+        connection.execute(tables.resource_providers.update().values(unrelated))
+        for table in _EMPTIED:
+            connection.execute(table.delete())
+    return f"removed {removed or 'nothing: the tables were empty'}"
+
+
+def _count_rows(connection: Connection, counted: Iterable[Table]) -> str:
+    """The tables that have rows, as text: "7000 resource_providers, 9000 inventories"; a query for each table."""
+    counts = ((connection.scalar(select(func.count()).select_from(table)), table.name) for table in counted)
+    return ", ".join(f"{count} {name}" for count, name in counts if count)
+
+
+def seed(
+    topology: Topology,
+    url: str,
+    *,
+    loader: str = "copy",
+    reset: bool = False,
+    api_url: str | None = None,
+    progress: Progress | None = None,
+    notice: Callable[[str], None] | None = None,
+) -> SeedReceipt:
+    """Migrate the database and fill it with the topology; returns the receipt, the stored one if it is all there.
+
+    A topology of no trees makes the schema and the standard names only, whatever the tables hold. *reset* empties
+    Placement's tables first, in one transaction, and gives *notice* what it removed. `by_copy` and `by_sql` write in
+    one transaction: when they stop, nothing is there. `by_http` cannot: the next run says so.
+    Raises SeedError for a database that holds anything else, and when what was written is not what the topology says;
+    DatabaseError for one that does not respond, lacks rights, is full, or goes away.
+    """
+    load = find_loader(loader)
+    with exclusive_connection(url) as connection, ThreadPoolExecutor(1) as beside:
+        expected = cache(lambda: beside.submit(expected_content, topology))
+        migrate_connection(connection)
+        if reset:
+            _reset(connection, notice or _ignore)
+        if not topology.trees:
+            with connection.begin():
+                add_standard_names(connection)
+            return _receipt(topology, loader, expected().result(), elapsed_s=0.0)
+        if receipt := _existing_receipt(connection, topology, expected):
+            return receipt
+        with connection.begin():
+            started = perf_counter()
+            load(topology, Target(connection, api_url), _and_then(progress or _ignore, expected))
+            elapsed_s = perf_counter() - started
+            _verify(read_content(connection), expected().result(), loader)
+            receipt = _receipt(topology, loader, expected().result(), elapsed_s=elapsed_s)
+            _store_receipt(connection, receipt)
+        _tidy(connection)
+    return receipt
+
+
+def _reset(connection: Connection, notice: Callable[[str], None]) -> None:
+    with connection.begin():
+        removed = _empty(connection)
+    notice(removed)
+
+
+def _and_then(progress: Progress, expected: Callable[[], Future[Content]]) -> Progress:
+    """Once the last row is sent PostgreSQL makes the indexes, and this process has time to say what is expected."""
+
+    def tell(done: int, total: int) -> None:
+        progress(done, total)
+        if done >= total:
+            expected()
+
+    return tell
+
+
+def _existing_receipt(
+    connection: Connection, topology: Topology, expected: Callable[[], Future[Content]]
+) -> SeedReceipt | None:
+    """The receipt of what is there already, or None for a database that is ready for its providers."""
+    with connection.begin():
+        receipt = _matching_receipt(connection, expected)
+        # Users cannot make these, so that `by_http` needs them all, whether os-traits has them or not.
+        add_standard_names(connection, [name for name in topology.traits if not is_custom(name)])
+    return receipt
+
+
+def _verify(found: Content, expected: Content, loader: str) -> None:
+    """What was written is what the topology says, line by line."""
+    unseen = loader == "http" and not found.count("providers")
+    advice = "does the server serve this database?" if unseen else "run it again with --reset"
+    for table, lines in expected.tables:
+        if found.count(table) != lines.count:
+            raise SeedError(f"loader by_{loader} wrote {found.count(table)} of {lines.count} {table}: {advice}")
+    if found != expected:
+        digests = f"its digest is {found.digest}, expected {expected.digest}"
+        raise SeedError(f"loader by_{loader} wrote other data than the topology says ({digests}): {advice}")
+
+
+def _receipt(topology: Topology, loader: str, content: Content, *, elapsed_s: float) -> SeedReceipt:
+    return SeedReceipt(
+        topology=topology.name,
+        trees=topology.trees,
+        seed=topology.seed,
+        loader=loader,
+        providers=content.count("providers"),
+        inventories=content.count("inventories"),
+        provider_traits=content.count("provider_traits"),
+        provider_aggregates=content.count("provider_aggregates"),
+        elapsed_s=elapsed_s,
+        digest=content.digest,
+    )
+
+
+def _tidy(connection: Connection) -> None:
+    """Statistics, hint bits and visibility map, so that the first measured query is like all others."""
+    if connection.dialect.name == "postgresql":
+        connection.execution_options(isolation_level="AUTOCOMMIT").execute(text("VACUUM ANALYZE"))
+
+
+def _ignore(*_: object) -> None:
+    pass

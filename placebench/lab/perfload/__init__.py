@@ -1,0 +1,1 @@
+"""The main run: seed, serve, load, profile and compare all variants."""

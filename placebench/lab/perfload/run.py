@@ -1,0 +1,236 @@
+"""`perfload`: seed, serve, load, count, compare, profile, each step left on disk as it is finished.
+
+The main class is `PerfloadRun`. However it ends, the run's folder holds what was measured until then and `run.json`
+says how it ended, and which parts failed on the way.
+"""
+
+import shutil
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from pathlib import Path
+
+from placebench import units
+from placebench.compare.keep.environment import manifest
+from placebench.compare.keep.records import LoadPass, RunHead
+from placebench.compare.keep.run_folder import RunFolder, Say, error_text, ignore
+from placebench.compare.measure.counted_pass import count_requests
+from placebench.compare.measure.passes import PassSetup, load_closed, load_open
+from placebench.compare.measure.profiled_pass import profile_under_load
+from placebench.compare.measure.replicate import REPLICATE_FAILURES, PreparedVariants
+from placebench.compare.measure.replicate_series import ReplicateSeries
+from placebench.compare.measure.same_responses import SameResponses
+from placebench.compare.what.validity import LOAD_RULES, LoadRules
+from placebench.compare.what.variants import read_variants
+from placebench.compare.what.workload import placement_workload
+from placebench.errors import DatabaseError, LoadError, ServerError, UndecidedError
+from placebench.lab.inventory.data_sets import SeededData, TopologyData
+from placebench.lab.inventory.seeding import data_digest
+from placebench.lab.inventory.topology import Topology
+from placebench.lab.reference.variants import ALGORITHMS, OPTIMIZATIONS, WHY, cumulative
+from placebench.lab.variants import PLACEMENT
+from placebench.runtime.postgres import Server
+
+BASELINE, BEST = "naive", "tuned"
+
+
+@dataclass(frozen=True)
+class PerfloadSettings:
+    """How much is measured, and how."""
+
+    variants: tuple[str, ...]
+    """The cumulative series, baseline first, then the real Placement where it is there, and the other algorithms."""
+    processes: int = 2
+    threads: int = 2
+    users: int = 4
+    closed_s: float = 4.0
+    open_s: float = 8.0
+    counted_requests: int = 2
+    profiled_requests: int = 12
+    replicates: int = 6
+    rounds: int = 2
+    block_s: float = 0.5
+    telemetry: bool = False
+    """Whether workers, client and backends write telemetry."""
+    placement_python: str | None = None
+    """Of the environment that the real Placement is in; None: it takes no part."""
+    load_rules: LoadRules = LOAD_RULES
+    """When an open-loop load is discarded."""
+
+    @classmethod
+    def default(cls) -> "PerfloadSettings":
+        """Return the cumulative series with the algorithms: about five minutes on two cores with 1000 nested trees."""
+        return cls(variants=(*cumulative(), *ALGORITHMS))
+
+    @classmethod
+    def quick(cls) -> "PerfloadSettings":
+        """naive, tuned and the algorithms: about a minute with 50 trees."""
+        variants = (BASELINE, BEST, *ALGORITHMS)
+        return cls(variants, closed_s=1.5, open_s=1.0, rounds=1, block_s=0.15)
+
+    def with_placement(self, python: str) -> "PerfloadSettings":
+        """Return the same with the real Placement before the algorithms; it is not counted, nor profiled."""
+        series = [name for name in self.variants if name not in ALGORITHMS]
+        others = [name for name in self.variants if name in ALGORITHMS]
+        return replace(self, variants=(*series, PLACEMENT, *others), placement_python=python)
+
+    @property
+    def ours(self) -> tuple[str, ...]:
+        """The variants of the reference service."""
+        return tuple(name for name in self.variants if name != PLACEMENT)
+
+    @property
+    def compared(self) -> tuple[str, ...]:
+        """Those that are compared and loaded openly: the ends of the series, Placement and the algorithms."""
+        return tuple(name for name in self.variants if name in (BASELINE, BEST, *ALGORITHMS, PLACEMENT))
+
+    @property
+    def profiled(self) -> tuple[str, ...]:
+        """Those of ours among them."""
+        return tuple(name for name in self.compared if name in self.ours)
+
+    @property
+    def steps(self) -> int:
+        """How many steps are announced."""
+        passes = (self.variants, self.ours, self.profiled, self.compared)  # loaded, counted, profiled, loaded openly
+        return 1 + self.replicates + sum(map(len, passes))
+
+
+class PerfloadRun:
+    """One run of `perfload` in one folder, on one PostgreSQL server."""
+
+    def __init__(self, topology: Topology, settings: PerfloadSettings, folder: Path, server: Server) -> None:
+        self._topology = topology
+        self._settings = settings
+        self._data = SeededData(server, topology, folder)
+        self._loaded: dict[str, LoadPass] = {}
+        kept = {name: value for name, value in asdict(settings).items() if name != "variants"}
+        head = RunHead.begin(
+            folder,
+            topology,
+            command="perfload",
+            request=topology.request,
+            variants=settings.variants,
+            settings={**kept, "steps": _steps(settings.variants)},
+        )
+        self._run = RunFolder(folder, head)
+        self._same = SameResponses(self._run.save)
+
+    def run(self, say: Say, note: Say = ignore) -> None:
+        """Measure everything, in order; a count, profile, open-loop load or comparison that fails is left out.
+
+        say, note: as those of `RunFolder`. Raises GateFailedError when two variants respond differently, UndecidedError
+        when the data changed meanwhile or the run ended early with something to show; before that ServerError,
+        LoadError and DatabaseError, and KeyboardInterrupt at any time. The folder is readable after each.
+        """
+        self._run.say, self._run.note = say, note
+        with self._run.recorded():
+            try:
+                self._measure()
+            except (ServerError, LoadError, DatabaseError) as error:
+                if not self._loaded:
+                    raise
+                raise UndecidedError(f"ended early, the report has what was measured until then: {error}") from error
+
+    def _measure(self) -> None:
+        settings, setup = self._settings, self._prepare()
+        for variant in settings.variants:
+            self._load_closed(setup, variant)
+        self._compare(setup)
+        for variant in settings.profiled:
+            self._run.begin_step("profile", f"{variant}: profile of {settings.profiled_requests} requests")
+            profile = partial(profile_under_load, setup, variant, requests=settings.profiled_requests)
+            self._run.make_part("profile", variant, profile)
+        self._check_data(setup.database_url)
+        for variant in settings.compared:
+            self._run.begin_step("open_load", f"{variant}: open-loop load, {settings.open_s:g} s")
+            self._load_open(setup, variant)
+        self._check_data(setup.database_url)
+
+    def _prepare(self) -> PassSetup:
+        topology, settings = self._topology, self._settings
+        self._run.begin_step("data", f"seed {topology.title}, {units.numbered(topology.trees, 'tree')}")
+        self._run.watch_server(self._data.server)
+        url = self._data.url
+        self._run.save(receipt=self._data.receipt, manifest=manifest(url))
+        return PassSetup(
+            database_url=url,
+            request=topology.request,
+            folder=self._run.path,
+            processes=settings.processes,
+            threads=settings.threads,
+            users=settings.users,
+            seed=topology.seed,
+            telemetry=settings.telemetry,
+            placement_python=settings.placement_python,
+        )
+
+    def _load_closed(self, setup: PassSetup, variant: str) -> None:
+        self._run.begin_step("closed_load", f"{variant}: closed-loop load, {self._settings.closed_s:g} s")
+        self._loaded[variant] = load_closed(setup, variant, time_s=self._settings.closed_s, same=self._same)
+        if variant not in self._settings.ours:
+            return
+        self._run.begin_step("count", f"{variant}: count of {self._settings.counted_requests} requests")
+        count = partial(count_requests, setup, variant, requests=self._settings.counted_requests)
+        self._run.make_part("count", variant, count)
+
+    def _load_open(self, setup: PassSetup, variant: str) -> None:
+        settings = self._settings
+        rate_per_s = self._slowest_per_s() / 2
+        load = partial(
+            load_open, setup, variant, time_s=settings.open_s, rate_per_s=rate_per_s, rules=settings.load_rules
+        )
+        self._run.make_part("open-loop load", variant, load)
+
+    def _slowest_per_s(self) -> float:
+        """Requests per second of the variant that managed least: an open-loop load at half of it overloads none."""
+        return min(loaded.result.throughput_per_s for loaded in self._loaded.values())
+
+    def _compare(self, setup: PassSetup) -> None:
+        """Make the comparison, a part of the run that fails where too few replicates are valid."""
+        names, settings = self._settings.compared, self._settings
+        try:
+            python = settings.placement_python
+            prepared = PreparedVariants(
+                variants=read_variants(names, placement_python=Path(python) if python else None),
+                databases={name: self._data.copy(name) for name in names},
+                workload=placement_workload(setup.request),
+                folder=self._run.path,
+                block_s=settings.block_s,
+                timer=self._run.timer,
+                contents=TopologyData(self._topology).contents,
+            )
+            series = ReplicateSeries(self._run, self._same, rounds=settings.rounds)
+            series.measure(prepared, settings.replicates)
+        except (UndecidedError, *REPLICATE_FAILURES) as error:
+            self._run.fail_part("comparison", "", error_text(error))
+        shutil.rmtree(self._run.path / "responses", ignore_errors=True)
+
+    def _check_data(self, url: str) -> None:
+        digest, seeded = data_digest(url), self._run.head.receipt["digest"]
+        if digest != seeded:
+            raise UndecidedError(
+                f"the data changed during the run: digest {digest}, seeded {seeded}; "
+                "something else wrote to the database: run it again"
+            )
+
+
+def _steps(variants: tuple[str, ...]) -> dict[str, dict[str, str]]:
+    """Return what each step adds to the one before it, why, and where the idea comes from; for the report."""
+    added = dict(zip(cumulative()[1:], OPTIMIZATIONS, strict=True))
+    steps = {
+        name: {
+            "adds": each.name,
+            "why": each.why,
+            "source": each.source,
+            "shows_on": each.request,
+            "shows_in": each.metric,
+        }
+        for name, each in added.items()
+    }
+    steps[BASELINE] = {"adds": "", "why": "Every step in its plain way, as the original had it.", "source": ""}
+    beyond = {**WHY, PLACEMENT: "The real Placement, openstack-placement, as its environment has it."}
+    steps.update({name: {"adds": "", "why": why, "source": ""} for name, why in beyond.items()})
+    if not set(cumulative()) <= set(variants):
+        every = ", ".join(each.name for each in OPTIMIZATIONS)
+        steps[BEST] = {"adds": every, "why": "Every step in its better way.", "source": ""}
+    return {name: steps[name] for name in variants}

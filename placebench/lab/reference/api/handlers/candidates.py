@@ -1,0 +1,85 @@
+"""Allocation candidates, the request that is measured: `find_candidates` searches by the algorithm of the variant."""
+
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, ExitStack
+from dataclasses import replace
+
+import orjson
+from sqlalchemy import Connection
+from werkzeug import Response
+
+from placebench.lab.reference.api import responses
+from placebench.lab.reference.api.call import Call
+from placebench.lab.reference.api.microversion import NEWEST
+from placebench.lab.reference.api.older_versions import (
+    SINCE_MAPPINGS,
+    SINCE_TREES,
+    check_candidates_query,
+    in_older_form,
+)
+from placebench.lab.reference.candidates.cached_index import answer_from_cache
+from placebench.lab.reference.candidates.dedup_service import answer_by_dedup
+from placebench.lab.reference.candidates.implementations import Implementations
+from placebench.lab.reference.candidates.objects_solver import answer_by_objects
+from placebench.lab.reference.candidates.results import Body
+from placebench.lab.reference.domain.candidates_query import CandidateRequest, parse_query
+from placebench.lab.reference.domain.settings import DEFAULTS, ServiceSettings
+from placebench.lab.reference.variants import ReferenceVariant
+
+_Algorithm = Callable[[Connection, CandidateRequest, Implementations, ServiceSettings], Body]
+
+_ALGORITHMS: Mapping[str, _Algorithm] = {
+    "objects": answer_by_objects,
+    "dedup": answer_by_dedup,
+    "cached": answer_from_cache,
+}
+
+
+def find_candidates(
+    connection: Connection, request: CandidateRequest, variant: ReferenceVariant, settings: ServiceSettings = DEFAULTS
+) -> Body:
+    """Return the JSON body of GET /allocation_candidates, from plain SELECTs in the connection's transaction.
+
+    A variant with a cache service may have it from there, as it was for the same state.
+    A body over 50 MB comes in parts, of which the last ones read from the connection.
+    Raises BadRequest for names that the database does not know, unless the response is empty before they matter.
+    """
+
+    def compute() -> Body:
+        return _ALGORITHMS[variant.algorithm](connection, request, variant.implementations, settings)
+
+    if settings.randomize or not settings.cache_url:
+        return compute()
+    key = (variant.name, request, replace(settings, cache_url=""))
+    return variant.implementations.responses(compute, connection, key, settings.cache_url)
+
+
+def list_candidates(call: Call) -> Response:
+    """GET /allocation_candidates, from one snapshot of the database, in the variant that the app was made with.
+
+    The snapshot of a body that is too long to be held lasts until its last byte is sent.
+    """
+    query = call.request.query_string
+    request = parse_query(query if call.version == NEWEST else check_candidates_query(query, call.minor), call.minor)
+    if call.minor < SINCE_MAPPINGS:
+        return _list_in_older_form(call, request)
+    with ExitStack() as stack:
+        connection = stack.enter_context(_snapshot(call))
+        content = find_candidates(connection, request, call.variant, call.settings)
+        if isinstance(content, bytes):
+            return responses.body(content)
+        return responses.stream(content, stack.pop_all().close)
+
+
+def _snapshot(call: Call) -> AbstractContextManager[Connection]:
+    """Of a replica too, but for a change log: a standby does not tell which transactions its snapshot leaves out."""
+    return call.database.primary_snapshot() if call.variant.needs_change_log else call.database.snapshot()
+
+
+def _list_in_older_form(call: Call, request: CandidateRequest) -> Response:
+    """The response rewritten for a version before 1.34, which takes time and memory."""
+    bounded = request if call.minor >= SINCE_TREES else replace(request, limit=None)  # it counts what is left then
+    with _snapshot(call) as connection:
+        content = find_candidates(connection, bounded, call.variant, call.settings)
+        found = orjson.loads(content if isinstance(content, bytes) else b"".join(content))
+    return responses.document(in_older_form(found, request, call.minor))

@@ -1,0 +1,129 @@
+"""Traits and resource classes: what a provider can be, and what it can have."""
+
+from collections.abc import Mapping
+from http import HTTPStatus
+from typing import Any, Final
+
+from sqlalchemy import ColumnElement
+from werkzeug import Response
+
+from placebench.lab.inventory.tables import traits
+from placebench.lab.reference.api import responses
+from placebench.lab.reference.api.call import Call
+from placebench.lab.reference.domain import validation
+from placebench.lab.reference.domain.problems import BadRequest, Conflict
+from placebench.lab.reference.domain.validation import LONGEST, check_custom
+from placebench.lab.reference.store.name_tables import (
+    RESOURCE_CLASSES,
+    TRAITS,
+    NameTable,
+    is_associated,
+    read_resource_classes,
+    read_traits,
+)
+
+_SINCE_ENSURED: Final = 7
+_NEW_CLASS = validation.record({"name": validation.text(LONGEST)})
+
+
+def list_traits(call: Call) -> Response:
+    """GET /traits: all of them, or those that ?name=in:A,B, ?name=startswith:P and ?associated=true|false leave."""
+    conditions = _trait_conditions(call.parameters({"name", "associated"}))
+    with call.database.one_statement() as connection:
+        return responses.document({"traits": read_traits(connection, conditions)})
+
+
+def show_trait(call: Call, name: str) -> Response:
+    """GET /traits/{name}: 204 if it is there."""
+    with call.database.one_statement() as connection:
+        TRAITS.check(connection, name)
+    call.dated = True
+    return responses.empty()
+
+
+def ensure_trait(call: Call, name: str) -> Response:
+    """PUT /traits/{name}: 201 if it was made now, 204 if it was there."""
+    call.dated = True
+    return _ensure(call, TRAITS, name, f"{call.prefix}/traits/{name}")
+
+
+def delete_trait(call: Call, name: str) -> Response:
+    """DELETE /traits/{name}: if no provider has it."""
+    call.database.write(lambda connection: TRAITS.delete(connection, name))
+    return responses.empty()
+
+
+def list_resource_classes(call: Call) -> Response:
+    """GET /resource_classes: all of them."""
+    with call.database.one_statement() as connection:
+        names = read_resource_classes(connection)
+    return responses.document({"resource_classes": [_document(call, name) for name in names]})
+
+
+def create_resource_class(call: Call) -> Response:
+    """POST /resource_classes: a new one; Conflict if it is there."""
+    name = check_custom("resource class", _NEW_CLASS(call.body(), "body")["name"])
+    if not call.database.write(lambda connection: RESOURCE_CLASSES.ensure(connection, name)):
+        raise Conflict(f"resource class {name} exists already")
+    return responses.empty(status=HTTPStatus.CREATED, location=_url(call, name))
+
+
+def show_resource_class(call: Call, name: str) -> Response:
+    """GET /resource_classes/{name}: 404 if it is not there."""
+    with call.database.one_statement() as connection:
+        RESOURCE_CLASSES.check(connection, name)
+    return responses.document(_document(call, name))
+
+
+def ensure_resource_class(call: Call, name: str) -> Response:
+    """PUT /resource_classes/{name}: 201 if it was made now, 204 if it was there; before 1.7 the body renames it."""
+    if call.minor < _SINCE_ENSURED:
+        new_name = check_custom("resource class", _NEW_CLASS(call.body(), "body")["name"])
+        call.database.write(lambda connection: RESOURCE_CLASSES.rename(connection, name, new_name))
+        return responses.document(_document(call, new_name))
+    return _ensure(call, RESOURCE_CLASSES, name, _url(call, name))
+
+
+def delete_resource_class(call: Call, name: str) -> Response:
+    """DELETE /resource_classes/{name}: if no inventory has it."""
+    call.database.write(lambda connection: RESOURCE_CLASSES.delete(connection, name))
+    return responses.empty()
+
+
+def _ensure(call: Call, names: NameTable, name: str, location: str) -> Response:
+    check_custom(names.noun, name)
+    made = call.database.write(lambda connection: names.ensure(connection, name))
+    return responses.empty(status=HTTPStatus.CREATED if made else HTTPStatus.NO_CONTENT, location=location)
+
+
+def _trait_conditions(parameters: Mapping[str, list[str]]) -> list[ColumnElement[bool]]:
+    conditions = []
+    if "name" in parameters:
+        conditions += _name_conditions(parameters["name"][-1])
+    if "associated" in parameters:
+        conditions.append(is_associated(wanted=_parse_boolean(parameters["associated"][-1])))
+    return conditions
+
+
+def _name_conditions(value: str) -> list[ColumnElement[bool]]:
+    """An operation that is neither `in` nor `startswith` leaves all traits, as in Placement."""
+    operation, colon, operand = value.partition(":")
+    if not colon:
+        raise BadRequest(f"name: expected in:NAME,NAME or startswith:PREFIX, got {value!r}")
+    if operation == "in":
+        return [traits.c.name.in_(operand.split(","))]
+    return [traits.c.name.startswith(operand, autoescape=True)] if operation == "startswith" else []
+
+
+def _parse_boolean(value: str) -> bool:
+    if value.lower() not in ("true", "false"):
+        raise BadRequest(f"associated: expected true or false, got {value!r}")
+    return value.lower() == "true"
+
+
+def _document(call: Call, name: str) -> dict[str, Any]:
+    return {"name": name, "links": [{"rel": "self", "href": _url(call, name)}]}
+
+
+def _url(call: Call, name: str) -> str:
+    return f"{call.prefix}/resource_classes/{name}"

@@ -1,0 +1,273 @@
+"""The reference service as a WSGI application: what is done with each request and its response, step by step.
+
+The main function is `make_app`.
+"""
+
+import html
+import logging
+import re
+import time
+from collections.abc import Callable, Iterable
+from datetime import UTC, datetime
+from http import HTTPStatus
+from typing import Final
+from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
+
+import orjson
+from sqlalchemy import Engine
+from sqlalchemy.exc import DBAPIError
+from werkzeug import Request, Response
+
+from placebench.errors import VariantError
+from placebench.lab.reference.api import microversion
+from placebench.lab.reference.api.call import BODY_LIMIT, JSON, Call
+from placebench.lab.reference.api.routes import find_route
+from placebench.lab.reference.domain.problems import (
+    BadRequest,
+    Forbidden,
+    MethodNotAllowed,
+    NotAcceptable,
+    NotFound,
+    Problem,
+    Unauthorized,
+    Unexpected,
+    UriTooLong,
+)
+from placebench.lab.reference.domain.settings import DEFAULTS, ServiceSettings
+from placebench.lab.reference.store.database import Database, ReplicatedDatabase
+from placebench.lab.reference.variants import variant
+from placebench.telemetry.telemeter import WATCH_KEY
+
+log = logging.getLogger(__name__)
+
+_SINCE_CODES: Final = 23  # minor version since which an error document has a code
+_SINCE_DATES: Final = 15  # and a document its date
+POSITION_HEADER: Final = "X-Placebench-WAL-Position"
+"""With replicas: of a response, where its write ended in the log; of a request, up to where it has to see."""
+_POSITION: Final = re.compile(r"[0-9A-F]{1,8}/[0-9A-F]{1,8}", re.ASCII)
+_MEDIA_RANGE: Final = re.compile(r"[^\s/;,]+/[^\s/;,]+\s*(;.*)?", re.DOTALL)
+_PATHS_WITHOUT_TOKEN: Final = frozenset({"/", ""})
+
+
+def _respond(call: Call) -> Response:
+    """The response to the call, whatever happens: an unexpected exception is logged, and a 500."""
+    try:
+        for step in _REQUEST_STEPS:
+            step(call)
+        response = _handle(call)
+    except Problem as problem:
+        if problem.status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+            cause = " ".join(str(problem.__cause__).split())
+            log.error("%s: %s %s failed: %s", call.request_id, call.request.method, call.request.path, cause)
+        response = _error_response(problem, call)
+    except Exception:  # This is the outermost frame: a bug must still get a response, and be in the log.
+        log.exception("%s: %s %s failed", call.request_id, call.request.method, call.request.path)
+        response = _error_response(Unexpected("an unexpected error: it is in the log under this request id"), call)
+    for finish in _RESPONSE_STEPS:
+        finish(call, response)
+    return response
+
+
+def _handle(call: Call) -> Response:
+    """The handler's response; telemetry, where it is on, gets its time.
+
+    A read whose connection was lost is repeated once.
+    """
+    assert call.handler is not None, "_route is a step before, and finds a handler or raises"
+    watch = call.request.environ.get(WATCH_KEY)
+    started = time.perf_counter()
+    try:
+        try:
+            return call.handler(call, **call.names)
+        except DBAPIError as error:
+            if call.request.method != "GET" or not error.connection_invalidated:
+                raise
+        return call.handler(call, **call.names)
+    finally:
+        if watch is not None:
+            watch.handler_s = time.perf_counter() - started
+
+
+def _error_response(problem: Problem, call: Call) -> Response:
+    """The problem as the client takes it: as JSON error document; as Placement does, else as HTML or plain text."""
+    header = call.request.headers.get("Accept", "")
+    offered = ("text/html", JSON) if "text/html" in header else (JSON, "text/html")
+    kind: str | None = JSON if not header else "text/html"  # of a header that is not well-formed, as in Placement
+    if _is_media_ranges(header):
+        kind = call.request.accept_mimetypes.best_match(offered)
+    if kind == JSON:
+        with_code = call.version is not None and call.minor >= _SINCE_CODES
+        content = orjson.dumps(problem.to_json(call.request_id, with_code=with_code))
+        return Response(content, status=problem.status, headers=problem.headers, mimetype=JSON)
+    title = f"{problem.status.value} {problem.title}"
+    text = f"{title}\n\n{problem.detail}\n"
+    if kind is not None:
+        detail = html.escape(problem.detail)
+        text = f"<html><head><title>{title}</title></head><body><h1>{title}</h1><p>{detail}</p></body></html>\n"
+    return Response(text, status=problem.status, headers=problem.headers, mimetype=kind or "text/plain")
+
+
+def _is_media_ranges(accept: str) -> bool:
+    """Whether the header is well-formed, as far as types go, and names one."""
+    return bool(accept) and all(_MEDIA_RANGE.fullmatch(each.strip()) for each in accept.split(",") if each.strip())
+
+
+def _check_uri_length(call: Call) -> None:
+    """Raise UriTooLong for a query that uWSGI hands over as empty, beyond 32 KB, while the URI is as it came."""
+    query = call.request.environ.get("REQUEST_URI", "").partition("?")[2]
+    if query and not call.request.environ.get("QUERY_STRING"):
+        raise UriTooLong(f"the query has {len(query)} characters: expected 32000 at most")
+
+
+def _authenticate(call: Call) -> None:
+    """As Placement's noauth2: any user is believed. Unauthorized without a token; `/` needs none."""
+    if (
+        call.request.environ.get("PATH_INFO", "") not in _PATHS_WITHOUT_TOKEN
+        and "X-Auth-Token" not in call.request.headers
+    ):
+        raise Unauthorized("x-auth-token: expected `USER` or `USER:PROJECT`, got none; send `x-auth-token: admin`")
+
+
+def _read_microversion(call: Call) -> None:
+    """Read the microversion that is requested."""
+    call.version = microversion.parse_microversion(call.request.headers.get(microversion.HEADER))
+
+
+def _read_position(call: Call) -> None:
+    """Read up to where the log has to be applied for this request; BadRequest for what is no position."""
+    after = call.request.headers.get(POSITION_HEADER)
+    if after is not None and not _POSITION.fullmatch(after):
+        raise BadRequest(
+            f"{POSITION_HEADER}: expected a position as a response has it, such as 0/3000148, got {after!r}"
+        )
+    call.database = call.database.for_request(after)
+
+
+def _check_content_headers(call: Call) -> None:
+    """A body needs a content type; the handler that reads it checks which."""
+    length = call.request.headers.get("Content-Length", "")
+    if length and not (length.isascii() and length.isdigit()):
+        raise BadRequest(f"content-length: expected a number, got {length!r}")
+    if length.strip("0") and not call.request.headers.get("Content-Type"):
+        raise BadRequest(f"a body needs a content-type: send `content-type: {JSON}`")
+
+
+def _route(call: Call) -> None:
+    """Find the handler of path and method, and the roles that may call it.
+
+    Raises MethodNotAllowed with the methods that the path has; NotFound, also where the path did not exist yet in the
+    requested version.
+    """
+    # werkzeug makes methods upper case, and one slash of several; HTTP and Placement tell them apart.
+    method, path = call.request.environ["REQUEST_METHOD"], call.request.environ.get("PATH_INFO", "")
+    found = None if "\0" in path or path.startswith("//") else find_route(call.request.path)
+    assert call.version is not None, "_read_microversion is a step before"
+    if found is None:
+        raise NotFound(f"nothing is served at {call.request.path}")
+    handlers = found.route.handlers
+    if method not in handlers:
+        allow = ", ".join(handlers)
+        detail = f"{method} is not served at {call.request.path}: expected {allow}"
+        raise MethodNotAllowed(detail, headers={"Allow": allow})
+    if call.version.minor < found.route.since:
+        raise NotFound(f"nothing is served at {call.request.path} in microversion {call.version}")
+    call.handler, call.names, call.roles = handlers[method], found.names, found.route.roles
+    if (watch := call.request.environ.get(WATCH_KEY)) is not None:
+        watch.route = found.route.path
+
+
+def _authorize(call: Call) -> None:
+    """The user `admin` has the role admin, `X-Roles` names others; Forbidden without one that the route wants.
+
+    As in Placement's policy, a role in the whole system (`OpenStack-System-Scope`) is none in a project.
+    """
+    user = call.request.headers.get("X-Auth-Token", "").partition(":")[0]
+    call.held_roles = call.request.headers.get("X-Roles", user if user == "admin" else "").split(",")
+    is_systems = "HTTP_OPENSTACK_SYSTEM_SCOPE" in call.request.environ
+    if call.roles and (is_systems or call.roles.isdisjoint(call.held_roles)):
+        needed = " or ".join(sorted(call.roles))
+        raise Forbidden(
+            f"user {user!r} may not do this without the role {needed} in a project: send x-auth-token admin or x-roles"
+        )
+
+
+def _check_accept(call: Call) -> None:
+    """A request for a document must accept JSON. As in Placement, a header that is not well-formed accepts all.
+
+    Whoever asks for the versions gets them.
+    """
+    header = call.request.headers.get("Accept", "")
+    if call.request.method != "GET" or not _is_media_ranges(header) or call.request.path == "/":
+        return
+    if not call.request.accept_mimetypes.best_match([JSON]) or not header.strip(", "):
+        raise NotAcceptable(f"accept: only {JSON} is served, got {header}")
+
+
+def _add_request_id(call: Call, response: Response) -> None:
+    """Add the id under which the log has this request."""
+    response.headers["X-Openstack-Request-Id"] = call.request_id
+
+
+def _add_microversion(call: Call, response: Response) -> None:
+    """Add the version of the response, so that a cache keeps versions apart."""
+    response.headers["Vary"] = microversion.HEADER
+    if call.version is not None:
+        response.headers[microversion.HEADER] = f"{microversion.SERVICE} {call.version}"
+
+
+def _add_position(call: Call, response: Response) -> None:
+    """Add where the write of this request ended in the log, which the client's next read may ask for."""
+    if call.database.position is not None:
+        response.headers[POSITION_HEADER] = call.database.position
+
+
+def _add_date(call: Call, response: Response) -> None:
+    """Date a document now, not to be cached; Placement gives the newest stamp of its rows, where they have one."""
+    is_document = response.status_code in (HTTPStatus.OK, HTTPStatus.CREATED) and response.mimetype == JSON
+    if (is_document or (call.dated and response.status_code < HTTPStatus.BAD_REQUEST)) and call.minor >= _SINCE_DATES:
+        response.headers["Cache-Control"] = "no-cache"
+        response.last_modified = datetime.now(UTC)
+
+
+_REQUEST_STEPS: Final[tuple[Callable[[Call], None], ...]] = (
+    _check_uri_length,
+    _authenticate,
+    _read_microversion,
+    _read_position,
+    _check_content_headers,
+    _route,
+    _check_accept,
+    _authorize,
+)
+_RESPONSE_STEPS: Final[tuple[Callable[[Call, Response], None], ...]] = (
+    _add_request_id,
+    _add_microversion,
+    _add_position,
+    _add_date,
+)
+
+
+def make_app(
+    engine: Engine, variant_name: str, settings: ServiceSettings = DEFAULTS, *, readers: Engine | None = None
+) -> WSGIApplication:
+    """Return the service on this engine's database, with candidates from the named variant; makes no connection.
+
+    readers: of the replicas that are read from; None: the engine is read from too.
+
+    Raises VariantError with the names that exist, and for a variant that this database cannot have; MissingExtraError
+    for one that needs a package.
+    """
+    chosen = variant(variant_name)
+    if chosen.postgresql_only and engine.dialect.name != "postgresql":
+        raise VariantError(
+            f"the variant {variant_name} is for PostgreSQL, but the database is of {engine.dialect.name}"
+        )
+    single = chosen.implementations.transaction
+    database = Database(engine, single) if readers is None else ReplicatedDatabase(engine, readers, single)
+
+    def app(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
+        request = Request(environ)
+        request.max_content_length = BODY_LIMIT
+        return _respond(Call(request, database, chosen, settings))(environ, start_response)
+
+    return app

@@ -1,0 +1,205 @@
+"""The candidates from an in-memory index that a worker keeps, validated before each response: `answer_from_cache`.
+
+The main class is `CachedIndex`, which also keeps responses, as long as nothing changes.
+"""
+
+from collections.abc import Callable, Hashable, Iterator
+from threading import Lock
+from time import monotonic
+from typing import Final
+from weakref import WeakSet
+
+from sqlalchemy import URL, Connection
+
+from placebench.lab.reference.candidates.dedup import statements
+from placebench.lab.reference.candidates.dedup.fetch import fetch
+from placebench.lab.reference.candidates.dedup.relevance import SAME_RELEVANCE, Equivalence
+from placebench.lab.reference.candidates.dedup.solver import solve
+from placebench.lab.reference.candidates.dedup.statements import Trees
+from placebench.lab.reference.candidates.dedup.tree_index import TreeIndex
+from placebench.lab.reference.candidates.dedup_service import answer_by_dedup
+from placebench.lab.reference.candidates.implementations import Implementations
+from placebench.lab.reference.candidates.per_pool import PerPool
+from placebench.lab.reference.candidates.results import Body
+from placebench.lab.reference.domain.candidates_query import CandidateRequest
+from placebench.lab.reference.domain.settings import ServiceSettings
+from placebench.lab.reference.store.change_log import (
+    Changes,
+    PgSnapshot,
+    ReaderLease,
+    VisibilityCheck,
+    check_visibility,
+    find_changed_roots,
+)
+
+_MAX_CACHED_BYTES: Final = 16 * 1024 * 1024
+_BYTES_PER_CHARACTER: Final = 10
+"""The memory of a request per character of its repr: a query of 27 kB takes 700 kB, even if its body is empty."""
+# Of all trees; beyond, to read everything costs less than to find the trees by their indexes.
+_SHARE_READ_BY_TREE: Final = 0.25
+
+
+def answer_from_cache(
+    connection: Connection, request: CandidateRequest, implementations: Implementations, settings: ServiceSettings
+) -> Body:
+    """Return the JSON body as of the connection's snapshot; 1 round trip where nothing changed, 7 or 8 where it did.
+
+    As `dedup` does where the index cannot be used: without a change log or all of its triggers, while another thread
+    is ahead of this snapshot, and where the transaction is not REPEATABLE READ.
+    """
+    engine = connection.engine
+    index = _INDEXES.of(engine, lambda: CachedIndex(engine.url))
+    body = index.respond(connection, request, settings, implementations.equivalence)
+    return answer_by_dedup(connection, request, implementations, settings) if body is None else body
+
+
+class CachedIndex:
+    """One index for all threads of a process. It only moves forward; a request that needs an older one gets None.
+
+    A request holds the lock from its visibility check to its response: what Python computes meanwhile no other thread
+    could have computed either, and no request finds the index ahead of its own snapshot.
+    """
+
+    def __init__(self, url: URL, clock: Callable[[], float] = monotonic) -> None:
+        """url: where the reader is registered. Nothing is connected to before the first response."""
+        self._lock = Lock()
+        self._lease = ReaderLease(url, clock)
+        self._index: TreeIndex | None = None
+        self._snapshot: PgSnapshot | None = None  # which the index shows
+        self._bodies = ResponseCache()
+        self._lent: WeakSet[Iterator[bytes]] = WeakSet()  # bodies that read from it while they are sent
+
+    def respond(
+        self,
+        connection: Connection,
+        request: CandidateRequest,
+        settings: ServiceSettings,
+        equivalence: Equivalence = SAME_RELEVANCE,
+    ) -> Body | None:
+        """Return the JSON body as of the connection's snapshot; None if that has to be read by itself.
+
+        1 round trip if nothing changed; 6 more for the trees that did, 1 more for an in_tree not requested before.
+        Raises BadRequest as `solve`.
+        """
+        with self._lock:
+            self._lease.renew(self._snapshot)
+            index = self._update(connection)
+            if index is None:
+                return None
+            key = request, settings
+            cached = self._bodies.get(key)
+            if cached is not None:
+                return cached
+            _find_named(connection, index, request)
+            body = solve(index, request, settings, equivalence)
+            if not isinstance(body, bytes):
+                return self._lend(body)
+            if not settings.randomize:
+                self._bodies.keep(key, body)
+            return body
+
+    def _lend(self, body: Iterator[bytes]) -> Iterator[bytes]:
+        """The parts; as long as they are referenced, the index that they read from stays as it is."""
+        parts = (part for part in body)
+        self._lent.add(parts)
+        return parts
+
+    def _update(self, connection: Connection) -> TreeIndex | None:
+        """The index as of the connection's snapshot; None if it cannot be had."""
+        reader = self._lease.reader
+        if reader is None:
+            self._drop()
+            return None
+        seen = check_visibility(connection, reader, self._snapshot)
+        if not seen.registered:
+            self._lease.forget()
+            self._drop()
+            return None
+        if not seen.holds or (self._snapshot and not seen.snapshot.follows(self._snapshot)):
+            return None
+        return self._move(connection, seen)
+
+    def _move(self, connection: Connection, seen: VisibilityCheck) -> TreeIndex:
+        """The index at the snapshot seen; none is left if that fails."""
+        index, self._index = self._index, None
+        if index is None or seen.changes is not None:
+            self._bodies.clear()
+            index = self._apply(connection, index, seen.changes)
+        self._index, self._snapshot = index, seen.snapshot
+        return index
+
+    def _read(self, connection: Connection) -> TreeIndex:
+        index = TreeIndex()
+        _read_names(connection, index)
+        fetch(connection, index)
+        return index
+
+    def _apply(self, connection: Connection, index: TreeIndex | None, changes: Changes | None) -> TreeIndex:
+        """The index with the changes, or a new one where that is less work, or a body still reads from this one."""
+        if index is None or changes is None or changes.is_truncated or self._lent:
+            return self._read(connection)
+        roots = find_changed_roots(connection, changes)
+        roots.update(changes.among(index.class_of))
+        if len(roots) > _SHARE_READ_BY_TREE * len(index.class_of) + 100:
+            return self._read(connection)
+        if changes.touches("trait", "class"):
+            _read_names(connection, index)
+        for root_id in roots:
+            index.remove(root_id)
+        if roots:
+            fetch(connection, index, Trees.of(roots))
+        index.names.roots_of_named.clear()
+        return index
+
+    def _drop(self) -> None:
+        self._index = self._snapshot = None
+        self._bodies.clear()
+
+
+_INDEXES: Final = PerPool[CachedIndex]()
+
+
+def _read_names(connection: Connection, index: TreeIndex) -> None:
+    """All names that exist; 2 round trips."""
+    index.names.traits = set(statements.read_names(connection, "traits"))
+    index.names.resource_classes = set(statements.read_names(connection, "resource_classes"))
+
+
+def _find_named(connection: Connection, index: TreeIndex, request: CandidateRequest) -> None:
+    """The trees of in_tree, as long as nothing changes; a round trip if one was not requested before."""
+    uuids = {group.in_tree for group in request.groups if group.in_tree is not None}
+    if unseen := uuids - index.names.roots_of_named.keys():
+        index.names.roots_of_named.update(statements.find_roots(connection, unseen))
+
+
+class ResponseCache:
+    """Bodies by request, up to a size; the least recently requested goes first."""
+
+    def __init__(self, max_bytes: int = _MAX_CACHED_BYTES) -> None:
+        """max_bytes: of all bodies and their requests together; a longer one is not kept."""
+        self._max_bytes = max_bytes
+        self._size = 0
+        self._bodies: dict[Hashable, tuple[bytes, int]] = {}  # with the size of the entry
+
+    def get(self, request: Hashable) -> bytes | None:
+        """Return the body, if it is kept."""
+        entry = self._bodies.pop(request, None)
+        if entry is None:
+            return None
+        self._bodies[request] = entry
+        return entry[0]
+
+    def keep(self, request: Hashable, body: bytes) -> None:
+        """Keep the body of a request that none is kept of."""
+        size = len(body) + _BYTES_PER_CHARACTER * len(repr(request))
+        if size > self._max_bytes:
+            return
+        self._bodies[request] = body, size
+        self._size += size
+        while self._size > self._max_bytes:
+            self._size -= self._bodies.pop(next(iter(self._bodies)))[1]
+
+    def clear(self) -> None:
+        """Forget all of them."""
+        self._bodies.clear()
+        self._size = 0

@@ -1,0 +1,313 @@
+"""Rows decoded into the trees of an index, identical ones as one class: `DecodedTrees`.
+
+A provider's content is one number, which each further attribute replaces by that of the longer content; equal numbers
+are equal contents, and only distinct ones are looked at. Amounts in use, of which few are equal, are kept beside the
+content, a column for each class.
+"""
+
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain, compress, count, pairwise, repeat
+from operator import itemgetter, ne, sub
+from struct import unpack
+from typing import Final, NamedTuple
+
+from placebench.errors import DatabaseError
+from placebench.lab.reference.candidates.combinations import capacity
+from placebench.lab.reference.candidates.dedup.statements import Row, TreeRows
+from placebench.lab.reference.candidates.dedup.tree_index import (
+    ROOT,
+    InventoryType,
+    ProviderType,
+    TreeClass,
+    TreeIndex,
+    TreeLayout,
+)
+from placebench.lab.reference.candidates.memo import Memo
+from placebench.lab.reference.candidates.serialization import by_orjson
+
+_CLASS_ID: Final = itemgetter(0)
+
+
+class DecodedTrees:
+    """Trees in an index, and what is needed to change them where other amounts are used."""
+
+    def __init__(self, rows: TreeRows, index: TreeIndex) -> None:
+        """Put the trees into the index. What is below a provider without a root is left out.
+
+        Raises:
+            DatabaseError: A uuid cannot be written into JSON as it is.
+        """
+        encoded_ids, encoded_parents, uuids = rows.providers
+        ids, parents = decode_ids(encoded_ids), decode_ids(encoded_parents)
+        quoted = _quote_uuids(uuids, len(ids))
+        try:
+            roots, distances = _roots_and_distances(ids, parents)
+        except KeyError:
+            ids, parents, quoted = _drop_unrooted(ids, parents, quoted)
+            roots, distances = _roots_and_distances(ids, parents)
+        contents, memberships = _Contents(ids, distances), _Contents()
+        self._class_names = _add_inventories(contents, rows.inventories)
+        _add_traits(contents, rows.traits)
+        for uuid, members in rows.aggregates:
+            memberships.add(uuid, decode_ids(members))
+        self.rows = rows
+        self.index = index
+        self._ids = ids
+        self._roots = roots
+        self._none = (0,) * len(ids)
+        self._used = self._columns(rows.usages)
+        self._trees: list[_Tree] = []
+        self._put(self._decode(contents, memberships, quoted))
+
+    @property
+    def root_ids(self) -> Iterator[int]:
+        """The ids of the roots, in ascending order."""
+        return (tree.root_id for tree in self._trees)
+
+    def use(self, rows: TreeRows) -> None:
+        """Replace the trees of which other amounts are used in these rows, which differ in nothing else."""
+        before, self.rows, self._used = self._used, rows, self._columns(rows.usages)
+        places: set[int] = set()
+        for name in before.keys() | self._used.keys():
+            changed = map(ne, before.get(name, self._none), self._used.get(name, self._none))
+            places.update(compress(count(), changed))
+        self._put(self._trees[number] for number in {bisect_right(self._roots, place) - 1 for place in places})
+
+    def _columns(self, usages: Iterable[Row]) -> dict[str, tuple[int, ...]]:
+        """What is used of each class, for each provider."""
+        return {
+            self._class_names[class_id]: _column(
+                dict(zip(decode_ids(holders), _decode_amounts(amounts), strict=True)), self._ids
+            )
+            for class_id, holders, amounts in usages
+            if class_id in self._class_names
+        }
+
+    def _decode(self, contents: "_Contents", memberships: "_Contents", uuids: Sequence[str]) -> Iterator["_Tree"]:
+        """Each tree, which is in the index before the next one is decoded: so each layout is there once."""
+        index, ids = self.index, self._ids
+        providers = Memo[int, _Provider](lambda number: _decode_provider(index, contents.attributes(number)))
+        content_of = Memo[tuple[int, ...], _Content](
+            lambda numbers: _Content.of([providers[number] for number in numbers], index)
+        )
+        aggregates = Memo[int, frozenset[str]](lambda number: frozenset(map(str, memberships.attributes(number))))
+        numbers, groups = _column(contents.numbers, ids), _column(memberships.numbers, ids)
+        for start, end in pairwise((*self._roots, len(ids))):
+            content = content_of[numbers[start:end]]
+            around = tuple([aggregates[number] for number in groups[start:end]])
+            self._trees.append(_Tree(start, ids[start], content, around, uuids[start:end]))
+            yield self._trees[-1]
+
+    def _put(self, trees: Iterable["_Tree"]) -> None:
+        """Put the trees into the index, or replace them."""
+        index, columns, none = self.index, self._used, self._none
+        classes: dict[object, TreeClass] = {}
+        for start, root_id, content, aggregates, uuids in trees:
+            used = tuple([columns.get(name, none)[start + place] for place, name in content.used])
+            key = content, used, aggregates
+            tree_class = classes.get(key)
+            if tree_class is None:
+                tree_class = classes[key] = content.tree_class(used, aggregates)
+            index.remove(root_id)
+            index.put(root_id, tree_class, uuids)
+
+
+def decode_ids(encoded: bytes) -> tuple[int, ...]:
+    """Return the ids, four bytes each."""
+    return unpack(f">{len(encoded) // 4}i", encoded)
+
+
+def _decode_amounts(encoded: bytes) -> tuple[int, ...]:
+    return unpack(f">{len(encoded) // 8}q", encoded)
+
+
+def _quote_uuids(uuids: str, count: int) -> list[str]:
+    """The uuids, which have `","` between them, as JSON text each."""
+    if not count:
+        return []
+    text = f'"{uuids}"'
+    quoted = text.split(",")
+    if len(quoted) != count or text.count('"') != 2 * count or "\\" in text:
+        raise DatabaseError("resource_providers.uuid: one is no UUID; look for those of another length than 36")
+    return quoted
+
+
+def _roots_and_distances(ids: Sequence[int], parents: Sequence[int]) -> tuple[list[int], list[int]]:
+    """The places of the roots, and how many places before each provider its parent is.
+
+    A root's parent is, by this count, at place -1 of its tree. Raises KeyError for a parent that is not there.
+    """
+    roots = [place for place, parent in enumerate(parents) if parent == ROOT]
+    places = dict(zip(ids, range(len(ids)), strict=True))
+    places[ROOT] = 0
+    distances = list(map(sub, count(), map(places.__getitem__, parents)))
+    for place in roots:
+        distances[place] = 1
+    return roots, distances
+
+
+def _drop_unrooted(
+    ids: Sequence[int], parents: Sequence[int], uuids: Sequence[str]
+) -> tuple[tuple[int, ...], tuple[int, ...], list[str]]:
+    """The same without the providers below one that is not there, because it has no root."""
+    rows, there = list(zip(ids, parents, uuids, strict=True)), {ROOT, *ids}
+    while lost := {own for own, parent, _ in rows if parent not in there}:
+        rows = [row for row in rows if row[0] not in lost]
+        there -= lost
+    return tuple(own for own, _, _ in rows), tuple(parent for _, parent, _ in rows), [uuid for _, _, uuid in rows]
+
+
+class _Inventory(NamedTuple):
+    """A provider's inventory of one class, but for what is used of it."""
+
+    type: InventoryType
+    capacity: int
+    max_unit: int
+    text: str  # of a summary, with a place for what is used
+
+    @classmethod
+    def of(
+        cls, name: str, total: int, reserved: int, ratio: float, min_unit: int, max_unit: int, step_size: int
+    ) -> "_Inventory":
+        """Return that of a row of inventories."""
+        most = capacity(total, reserved, ratio)
+        text = f'{by_orjson(name).decode().replace("%", "%%")}:{{"capacity":{most},"used":%d}}'
+        return cls(InventoryType(name, min_unit, step_size), most, max_unit, text)
+
+
+class _Traits(NamedTuple):
+    """Traits that the same providers hold, by their names."""
+
+    names: tuple[str, ...]
+
+
+# An int is how many places before the provider its parent is; a str is the uuid of an aggregate.
+_Attribute = int | str | _Inventory | _Traits
+
+_NOTHING: Final = 0  # the number of empty content
+
+
+class _Contents:
+    """The content of each provider as a number, which means an attribute and the number of the content before."""
+
+    def __init__(self, provider_ids: Iterable[int] = (), distances: Sequence[int] = ()) -> None:
+        """distances: how many places before each provider its parent is, as its first attribute."""
+        self._attributes: list[_Attribute] = [_NOTHING]
+        self._before = [_NOTHING]
+        first = {distance: self.extend(_NOTHING, distance) for distance in dict.fromkeys(distances)}
+        self.numbers = defaultdict(int, zip(provider_ids, map(first.__getitem__, distances), strict=True))
+
+    def add(self, attribute: _Attribute, provider_ids: Sequence[int]) -> None:
+        """Add an attribute to these providers, once to each; without a loop of Python's own."""
+        numbers, extended = self.numbers, _ExtendedContents(self, attribute)
+        numbers.update(
+            zip(provider_ids, map(extended.__getitem__, map(numbers.__getitem__, provider_ids)), strict=True)
+        )
+
+    def extend(self, number: int, attribute: _Attribute) -> int:
+        """Return a new number for the content of this number with one more attribute."""
+        self._attributes.append(attribute)
+        self._before.append(number)
+        return len(self._attributes) - 1
+
+    def attributes(self, number: int) -> list[_Attribute]:
+        """Return the attributes of the content of this number, in their order."""
+        found = []
+        while number != _NOTHING:
+            found.append(self._attributes[number])
+            number = self._before[number]
+        return found[::-1]
+
+
+class _ExtendedContents(dict[int, int]):
+    """The number that each content gets with the attribute."""
+
+    def __init__(self, contents: _Contents, attribute: _Attribute) -> None:
+        self._contents = contents
+        self._attribute = attribute
+
+    def __missing__(self, number: int) -> int:
+        extended = self[number] = self._contents.extend(number, self._attribute)
+        return extended
+
+
+def _add_inventories(contents: _Contents, rows: Iterable[Row]) -> dict[int, str]:
+    """In one order of the classes, so that equal providers have their inventories in equal order; their names by id."""
+    names: dict[int, str] = {}
+    for class_id, *columns, holders in sorted(rows, key=_CLASS_ID):
+        inventory = _Inventory.of(*columns)
+        names[class_id] = inventory.type.class_name
+        contents.add(inventory, decode_ids(holders))
+    return names
+
+
+def _add_traits(contents: _Contents, rows: Iterable[Row]) -> None:
+    """Traits that the same providers hold, as the features of a kind of processor, are one attribute."""
+    names: defaultdict[bytes, list[str]] = defaultdict(list)
+    for name, holders in rows:
+        names[holders].append(name)
+    for ids, together in names.items():
+        contents.add(_Traits(tuple(together)), decode_ids(ids))
+
+
+class _Provider(NamedTuple):
+    """What a provider's content means."""
+
+    distance: int  # how many places before it its parent is
+    type: ProviderType
+    inventories: list[_Inventory]
+    text: str  # of a summary: the resources, with places for what is used
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Content:
+    """What trees have in common whose providers have equal contents; compared by identity."""
+
+    layout: TreeLayout
+    capacities: list[int]  # of the layout's inventories
+    max_units: list[int]
+    used: list[tuple[int, str]]  # of each inventory: the place of its provider, and its class
+    text: str  # of each provider, a line each
+
+    @classmethod
+    def of(cls, providers: Sequence[_Provider], index: TreeIndex) -> "_Content":
+        """Return that of trees of these providers, the root first."""
+        distances, types, inventories, texts = zip(*providers, strict=True)
+        layout = index.intern_tree(types, tuple(map(sub, count(), distances)))
+        together = [*chain.from_iterable(inventories)]
+        return cls(
+            layout,
+            [each.capacity for each in together],
+            [each.max_unit for each in together],
+            [(place, each.class_name) for place, each in layout.inventories],
+            "\n".join(texts),
+        )
+
+    def tree_class(self, used: tuple[int, ...], aggregates: tuple[frozenset[str], ...]) -> TreeClass:
+        """Return the class of the trees of which so much is used of each inventory."""
+        most = tuple(map(min, map(sub, self.capacities, used), self.max_units))
+        return TreeClass(self.layout, most, tuple((self.text % used).split("\n")), aggregates)
+
+
+class _Tree(NamedTuple):
+    start: int  # the place of its root
+    root_id: int
+    content: _Content
+    aggregates: tuple[frozenset[str], ...]  # of each provider
+    uuids: Sequence[str]
+
+
+def _column(values: Mapping[int, int], ids: Sequence[int]) -> tuple[int, ...]:
+    """What each provider has of this, 0 for nothing."""
+    return tuple(map(values.get, ids, repeat(0)))
+
+
+def _decode_provider(index: TreeIndex, attributes: Sequence[_Attribute]) -> _Provider:
+    distance, inventories = attributes[0], [each for each in attributes if isinstance(each, _Inventory)]
+    assert isinstance(distance, int)
+    traits = sorted(chain.from_iterable(each.names for each in attributes if isinstance(each, _Traits)))
+    provider_type = index.intern_provider(tuple([each.type for each in inventories]), tuple(traits))
+    return _Provider(distance, provider_type, inventories, ",".join([each.text for each in inventories]))

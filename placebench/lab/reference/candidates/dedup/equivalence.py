@@ -1,0 +1,235 @@
+"""The trees of an index in classes of equal candidates, each searched once: `equivalence_classes`."""
+
+from bisect import bisect_left
+from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
+from itertools import chain, islice, starmap
+from typing import Final, NamedTuple
+
+from placebench.lab.reference.candidates.dedup.anchors import (
+    Anchor,
+    AnchorCombinations,
+    groups_in_tree,
+    sharing_providers,
+)
+from placebench.lab.reference.candidates.dedup.pieces import TreeTexts
+from placebench.lab.reference.candidates.dedup.relevance import Assessor, Provider, Relevance, providers_of
+from placebench.lab.reference.candidates.dedup.templates import CandidateTemplate, TemplateBatch, make_template
+from placebench.lab.reference.candidates.dedup.tree_index import (
+    MAX_KEPT_PROVIDERS,
+    AlikeTrees,
+    TreeClass,
+    TreeIndex,
+    TreeLayout,
+)
+from placebench.lab.reference.candidates.memo import Memo
+
+_UNNAMED: Final = -1  # as the id of a root: of the trees that no in_tree names
+_FIRST_CLASSES: Final = 16  # that are compared at once: under a limit few are needed
+_GROWTH: Final = 8
+_MOST_KEPT: Final = 8  # ways to group the trees of a layout
+
+_Aggregates = tuple[frozenset[str], ...]  # of each provider of a tree
+
+
+class AnchorCandidates:
+    """The candidates of equal anchors, searched as far as they have been needed."""
+
+    def __init__(self, anchor: Anchor, assessor: Assessor) -> None:
+        """Nothing is searched yet."""
+        found = iter(AnchorCombinations(anchor, assessor)) if anchor.ruling.allowed else iter(())
+        self._to_come = (make_template(anchor, assessor.request, combination) for combination in found)
+        self._templates: list[CandidateTemplate] = []
+        self._batch: TemplateBatch | None = None
+
+    def __iter__(self) -> Iterator[CandidateTemplate]:
+        """Yield each candidate; those found before are not searched again."""
+        number = 0
+        while number < len(self._templates) or self._find():
+            yield self._templates[number]
+            number += 1
+
+    def batch(self) -> TemplateBatch:
+        """Return all of them."""
+        if self._batch is None:
+            self._batch = TemplateBatch.of(self)
+        return self._batch
+
+    def is_empty(self) -> bool:
+        """Whether there is none."""
+        return not (self._templates or self._find())
+
+    def _find(self) -> bool:
+        template = next(self._to_come, None)
+        if template is None:
+            return False
+        self._templates.append(template)
+        return True
+
+
+class EquivalenceClass(NamedTuple):
+    """Trees of one layout that have the same candidates."""
+
+    candidates: AnchorCandidates
+    layout: TreeLayout
+    trees: Collection[TreeTexts]
+
+
+def equivalence_classes(
+    index: TreeIndex, assessor: Assessor, root_ids: Collection[int] | None = None
+) -> Iterator[EquivalenceClass]:
+    """Yield the trees of these roots, or all trees, in classes; one search for each distinct anchor."""
+    grouping = _Grouping(index, assessor)
+    return grouping.all() if root_ids is None else grouping.of_roots(root_ids)
+
+
+class _Usable(NamedTuple):
+    """Sharing providers that a tree can use."""
+
+    numbers: tuple[int, ...]
+    kinds: tuple[int, ...]  # equal where their candidates are equal but for the uuids
+    uuids: list[str]
+
+
+class _Grouping:
+    def __init__(self, index: TreeIndex, assessor: Assessor) -> None:
+        self._index = index
+        self._assessor = assessor
+        self._equivalent: dict[Hashable, int] = {}
+        self._relevances: list[Relevance] = []
+        self._numbers = Memo(self._number)
+        self._usable = Memo(self._find_usable)
+        self._usable_in = Memo(self._find_usable_in)
+        self._candidates: dict[object, AnchorCandidates] = {}
+        self._sharing = sharing_providers(index, assessor)
+        kinds: dict[object, int] = {}  # the sharing providers of one kind are searched once for all of them
+        self._kinds = [
+            kinds.setdefault(number if assessor.request.same_subtrees else (each.relevance, each.groups), number)
+            for number, each in enumerate(self._sharing)
+        ]
+        self._sharing_in: dict[str, list[int]] = {}  # by aggregate, their numbers
+        for number, each in enumerate(self._sharing):
+            for uuid in each.aggregates:
+                self._sharing_in.setdefault(uuid, []).append(number)
+        self._with_sharing = frozenset(self._sharing_in)
+        self._elsewhere = groups_in_tree(index, assessor, _UNNAMED)
+        around = [(each.root_id, each.uuid, each.aggregates) for each in self._sharing]
+        self._key = assessor.equivalence, assessor.by_aggregates, *self._kinds, *around
+        self._keeps = (
+            index.provider_count <= MAX_KEPT_PROVIDERS
+            and assessor.request.limit is None
+            and all(each.in_tree is None for each in assessor.request.groups)
+        )
+        self._special: dict[TreeClass, set[int]] = {}  # roots of trees that in_tree names or that have such providers
+        for root_id in {*index.names.roots_of_named.values(), *(each.root_id for each in self._sharing)}:
+            if root_id in index.class_of:
+                self._special.setdefault(index.class_of[root_id], set()).add(root_id)
+
+    def all(self) -> Iterator[EquivalenceClass]:
+        for layout in self._index.layouts.values():
+            yield from starmap(self._class, self._kept(layout) if self._keeps else self._some_at_a_time(layout))
+
+    def of_roots(self, root_ids: Collection[int]) -> Iterator[EquivalenceClass]:
+        by_layout: dict[TreeLayout, dict[TreeClass, dict[int, TreeTexts]]] = {}
+        for root_id in root_ids:
+            own = self._index.class_of[root_id]
+            by_layout.setdefault(own.layout, {}).setdefault(own, {})[root_id] = own.trees[root_id]
+        for layout, found in by_layout.items():
+            yield from starmap(self._class, self._of_layout(layout, found))
+
+    def _kept(self, layout: TreeLayout) -> list[AlikeTrees]:
+        """All of its trees, as they were grouped for another request that puts all amounts on the same levels."""
+        ranks = [
+            (number, wanted)
+            if isinstance(wanted, range)
+            else (number, *[bisect_left(layout.amounts(number), amount) for amount in wanted])
+            for number, (_, inventory) in enumerate(layout.inventories)
+            if (wanted := self._assessor.amounts.get(inventory.class_name))
+        ]
+        key = self._key, *ranks
+        if key not in layout.alike:
+            if len(layout.alike) == _MOST_KEPT:
+                layout.alike.clear()
+            layout.alike[key] = list(self._of_layout(layout, {each: each.trees for each in layout.classes.values()}))
+        return layout.alike[key]
+
+    def _some_at_a_time(self, layout: TreeLayout) -> Iterator[AlikeTrees]:
+        classes, count = iter(layout.classes.values()), _FIRST_CLASSES
+        while some := list(islice(classes, count)):
+            yield from self._of_layout(layout, {each: each.trees for each in some})
+            count *= _GROWTH
+
+    def _of_layout(self, layout: TreeLayout, found: dict[TreeClass, dict[int, TreeTexts]]) -> Iterator[AlikeTrees]:
+        """Only one of the trees is looked at that have their amounts on equal levels, and equal surroundings.
+
+        found: classes of this layout, with some of their trees by the ids of their roots.
+        """
+        for each in self._special.keys() & found.keys():
+            trees, special = found[each], self._special[each]
+            for root_id in special & trees.keys():
+                uuids = self._usable[each.aggregates, root_id].uuids
+                yield AlikeTrees(each, [[*trees[root_id], *uuids]], root_id)
+            found[each] = {root_id: tree for root_id, tree in trees.items() if root_id not in special}
+        alike: dict[Hashable, list[TreeClass]] = {}
+        for each, key in zip(found, zip(*self._columns(layout, found), strict=True), strict=True):
+            alike.setdefault(key, []).append(each)
+        for classes in alike.values():
+            yield AlikeTrees(classes[0], self._texts(found, classes), _UNNAMED)
+
+    def _texts(
+        self, found: Mapping[TreeClass, Mapping[int, TreeTexts]], classes: Sequence[TreeClass]
+    ) -> Collection[TreeTexts]:
+        """The trees of these classes, each with the uuids of the sharing providers that it can use."""
+        if self._usable[classes[0].aggregates, _UNNAMED].kinds:
+            uuids = [self._usable[each.aggregates, _UNNAMED].uuids for each in classes]
+            return [[*tree, *own] for each, own in zip(classes, uuids, strict=True) for tree in found[each].values()]
+        if len(classes) == 1:
+            return found[classes[0]].values()
+        return [tree for each in classes for tree in found[each].values()]
+
+    def _columns(self, layout: TreeLayout, classes: Collection[TreeClass]) -> Iterator[list[Hashable]]:
+        """Of each class: the level of each amount that the request may need, and what is around its providers."""
+        level = self._assessor.equivalence.level
+        for number, (_, inventory) in enumerate(layout.inventories):
+            if amounts := self._assessor.amounts.get(inventory.class_name):
+                yield [level(amounts, each.most[number]) for each in classes]
+        yield [self._usable[each.aggregates, _UNNAMED].kinds for each in classes]
+        if self._assessor.by_aggregates:
+            yield [each.aggregates for each in classes]
+
+    def _class(self, tree_class: TreeClass, trees: Collection[TreeTexts], root_id: int) -> EquivalenceClass:
+        usable = self._usable[tree_class.aggregates, root_id]
+        groups = self._elsewhere if root_id == _UNNAMED else groups_in_tree(self._index, self._assessor, root_id)
+        parents = tree_class.layout.parents if self._assessor.request.same_subtrees else ()
+        providers = providers_of(tree_class)
+        ruling, numbers = self._assessor.ruling(providers[0]), tuple([self._numbers[each] for each in providers])
+        key = ruling, numbers, parents, usable.kinds, groups
+        candidates = self._candidates.get(key)
+        if candidates is None:
+            relevances = tuple(self._relevances[number] for number in numbers)
+            anchor = Anchor(
+                ruling, relevances, parents, tuple(self._sharing[number] for number in usable.numbers), groups
+            )
+            candidates = self._candidates[key] = AnchorCandidates(anchor, self._assessor)
+        return EquivalenceClass(candidates, tree_class.layout, trees)
+
+    def _number(self, provider: Provider) -> int:
+        """Equivalent providers have one number: it is hashed and compared faster than their relevance."""
+        relevance = self._assessor.relevance(provider)
+        key = self._assessor.equivalence.key(provider, relevance)
+        number = self._equivalent.setdefault(key, len(self._relevances))
+        if number == len(self._relevances):
+            self._relevances.append(relevance)
+        return number
+
+    def _find_usable(self, tree: tuple[_Aggregates, int]) -> _Usable:
+        """Those that a tree in these aggregates can use, but its own; few trees differ in the aggregates that count."""
+        aggregates, root_id = tree
+        return self._usable_in[self._with_sharing.intersection(chain.from_iterable(aggregates)), root_id]
+
+    def _find_usable_in(self, tree: tuple[frozenset[str], int]) -> _Usable:
+        """The same for aggregates that each have a sharing provider."""
+        aggregates, root_id = tree
+        found = {n for uuid in aggregates for n in self._sharing_in[uuid]}
+        numbers = tuple([n for n in sorted(found) if self._sharing[n].root_id != root_id])
+        kinds = tuple([self._kinds[number] for number in numbers])
+        return _Usable(numbers, kinds, [self._sharing[number].uuid for number in numbers])

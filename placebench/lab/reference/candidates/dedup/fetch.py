@@ -1,0 +1,80 @@
+"""Trees read from PostgreSQL into a tree index: `fetch`, and `read_rows` for who decodes them later."""
+
+from typing import Final
+
+from sqlalchemy import Connection
+
+from placebench.lab.reference.candidates.dedup import statements
+from placebench.lab.reference.candidates.dedup.decode import DecodedTrees, decode_ids
+from placebench.lab.reference.candidates.dedup.statements import TreeRows, Trees
+from placebench.lab.reference.candidates.dedup.tree_index import Names, TreeIndex
+from placebench.lab.reference.domain.candidates_query import CandidateRequest
+from placebench.lab.reference.store.candidate_queries import SHARING_TRAIT
+
+ALL_TREES: Final = Trees()
+
+
+def fetch(
+    connection: Connection,
+    index: TreeIndex,
+    trees: Trees = ALL_TREES,
+    *,
+    aggregates: bool = True,
+    summed: bool = False,
+) -> list[int]:
+    """Put the trees into the index, as they are in the connection's transaction, and return the ids of their roots.
+
+    4 round trips, 5 with aggregates, 1 if there is no such tree. What is below a provider without a root is left out.
+
+    Args:
+        connection: To read from.
+        index: To put the trees into.
+        trees: Which ones.
+        aggregates: Whether to read them; they are read anyway where a provider shares.
+        summed: As of `statements.read_usages`.
+
+    Raises:
+        DatabaseError: A uuid cannot be written into JSON as it is.
+    """
+    aggregates = aggregates or SHARING_TRAIT in index.names.traits
+    rows = read_rows(connection, trees, aggregates=aggregates, summed=summed)
+    index.names.update(names_in(rows))
+    return list(DecodedTrees(rows, index).root_ids)
+
+
+def read_rows(
+    connection: Connection, trees: Trees = ALL_TREES, *, aggregates: bool = True, summed: bool = False
+) -> TreeRows:
+    """Return the rows of the trees; round trips and arguments as of `fetch`."""
+    providers = statements.read_providers(connection, trees)
+    ids, _, _ = providers
+    if ids is None:
+        return TreeRows((b"", b"", ""), [], [], [], [])
+    having = trees.having(decode_ids(ids))
+    inventories, traits = statements.read_inventories(connection, having), statements.read_traits(connection, having)
+    aggregates = aggregates or any(name == SHARING_TRAIT for name, _ in traits)
+    return TreeRows(
+        providers,
+        inventories,
+        traits,
+        statements.read_aggregates(connection, having) if aggregates else [],
+        statements.read_usages(connection, having, summed=summed),
+    )
+
+
+def names_in(rows: TreeRows) -> Names:
+    """Return the names of what the providers of these rows have."""
+    return Names({name for name, _ in rows.traits}, {name for _, name, *_ in rows.inventories})
+
+
+def fetch_names(connection: Connection, names: Names, request: CandidateRequest) -> None:
+    """Read what only this request names: traits and classes that nobody has, and in_trees; up to 3 round trips."""
+    named = {*request.root_required, *request.root_forbidden}
+    named.update(name for group in request.groups for name in group.forbidden.union(*group.required))
+    if unseen := named - names.traits:
+        names.traits.update(statements.find_names(connection, "traits", unseen))
+    if unseen := {name for group in request.groups for name, _ in group.resources} - names.resource_classes:
+        names.resource_classes.update(statements.find_names(connection, "resource_classes", unseen))
+    uuids = {group.in_tree for group in request.groups if group.in_tree is not None}
+    if uuids:
+        names.roots_of_named.update(statements.find_roots(connection, uuids))

@@ -1,0 +1,175 @@
+"""Which of the candidates are returned, all or a limited number, and the JSON document of them: `Selection`."""
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import chain, islice
+from typing import Final, TypeVar
+
+from placebench.lab.reference.candidates.dedup.equivalence import AnchorCandidates, EquivalenceClass
+from placebench.lab.reference.candidates.dedup.pieces import TreeTexts, fill_pieces, join_pieces
+from placebench.lab.reference.candidates.dedup.templates import CandidateTemplate, TemplateBatch
+from placebench.lab.reference.candidates.dedup.tree_index import MAX_KEPT_PROVIDERS, TreeIndex, TreeLayout
+from placebench.lab.reference.candidates.results import Body, hold, in_order, limited, search_bound
+from placebench.lab.reference.domain.candidates_query import CandidateRequest
+from placebench.lab.reference.domain.settings import DEPTH_FIRST, ServiceSettings
+
+_TreeCandidate = tuple[CandidateTemplate, TreeLayout, TreeTexts]
+
+
+@dataclass(slots=True)
+class Selected:
+    """What is to be written: candidates with the trees to write them for, and the trees to summarise."""
+
+    requests: dict[tuple[CandidateTemplate, ...], list[TreeTexts]] = field(default_factory=dict)
+    summaries: dict[TreeLayout, list[TreeTexts]] = field(default_factory=dict)
+    count: int = 0
+
+    def add(self, batch: TemplateBatch, layout: TreeLayout, trees: Collection[TreeTexts]) -> None:
+        """Add each of the batch's candidates for each of the trees, which are of this layout."""
+        if not batch.templates:
+            return
+        self.requests.setdefault(batch.templates, []).extend(trees)
+        self.count += len(batch.templates) * len(trees)
+        if batch.gives:
+            self.summaries.setdefault(layout, []).extend(trees)
+
+
+class Selection:
+    """Selects candidates of equivalence classes, as many as the request and the settings want; none comes twice."""
+
+    def __init__(self, request: CandidateRequest, settings: ServiceSettings) -> None:
+        """Nothing is selected yet."""
+        self._settings = settings
+        self._limit = request.limit
+        self._seen: set[object] = set()
+        self.depth_first = settings.strategy == DEPTH_FIRST and not settings.randomize
+        self.left = search_bound(request, settings)  # None: all are wanted
+
+    def select(self, classes: Iterable[EquivalenceClass], selected: Selected | None = None) -> Selected:
+        """Return the candidates that are wanted, with those selected before; stop when there are enough."""
+        selected = selected or Selected()
+        before = selected.count
+        if self.left is None and not self._settings.randomize:
+            self._select_all(selected, classes)
+        elif self.left is not None and self.depth_first:
+            self._select_first(selected, classes, before + self.left)
+        else:
+            self._select_some(selected, classes)
+        if self.left is not None:
+            self.left -= selected.count - before
+        return selected
+
+    def _select_all(self, selected: Selected, classes: Iterable[EquivalenceClass]) -> None:
+        for candidates, layout, trees in classes:
+            batch = candidates.batch()
+            if not batch.shared:
+                selected.add(batch, layout, trees)
+                continue
+            for tree in trees:
+                selected.add(TemplateBatch.of(self._fresh(candidates, tree)), layout, [tree])
+
+    def _select_first(self, selected: Selected, classes: Iterable[EquivalenceClass], enough: int) -> None:
+        """One tree after the other."""
+        for candidates, layout, trees in classes:
+            for tree in () if candidates.is_empty() else trees:
+                fresh = islice(self._fresh(candidates, tree), enough - selected.count)
+                selected.add(TemplateBatch.of(fresh), layout, [tree])
+                if selected.count == enough:
+                    return
+
+    def _select_some(self, selected: Selected, classes: Iterable[EquivalenceClass]) -> None:
+        """Those that come first in the order of the strategy, and of them any, if the operator wants it so."""
+        anchors = (self._of_tree(each, tree) for each in classes for tree in each.trees)
+        found = list(islice(in_order(anchors, self._settings), self.left))
+        by_tree: dict[str, list[_TreeCandidate]] = {}
+        for candidate in limited(found, self._limit, self._settings):
+            by_tree.setdefault(candidate[2][0], []).append(candidate)
+        for candidates in by_tree.values():
+            _, layout, tree = candidates[0]
+            selected.add(TemplateBatch.of(template for template, _, _ in candidates), layout, [tree])
+
+    def _of_tree(self, own: EquivalenceClass, tree: TreeTexts) -> Iterator[_TreeCandidate]:
+        return ((template, own.layout, tree) for template in self._fresh(own.candidates, tree))
+
+    def _fresh(self, candidates: AnchorCandidates, tree: TreeTexts) -> Iterator[CandidateTemplate]:
+        """The candidates of the tree that no other anchor has had."""
+        for template in candidates:
+            if template.shared:
+                identity = template.identity_in(tree)
+                if identity in self._seen:
+                    continue
+                self._seen.add(identity)
+            yield template
+
+
+_PIECE_SIZE: Final = 4_000  # candidates or providers that are written at once: about 2 MB
+
+_T = TypeVar("_T")
+
+
+def write_requests(selected: Selected) -> Iterator[list[str]]:
+    """Yield the allocation requests in pieces, each with a comma before it; some thousands at a time."""
+    for templates, trees in selected.requests.items():
+        for some in _slices(templates, _PIECE_SIZE):
+            pieces = join_pieces(chain.from_iterable(each.pieces for each in some))
+            for few in _slices(trees, max(1, _PIECE_SIZE // len(some))):
+                yield fill_pieces(pieces, few)
+
+
+def write_summaries(selected: Selected, index: TreeIndex) -> Iterator[list[str]]:
+    """Yield the provider summaries in pieces, of the trees that give something, each with a comma before it."""
+    for layout, trees in _trees_to_summarise(selected, index).items():
+        if index.provider_count <= MAX_KEPT_PROVIDERS:
+            yield _kept_summaries(layout, trees)
+            continue
+        for some in _slices(trees, max(1, _PIECE_SIZE // len(layout.providers))):
+            yield fill_pieces(layout.summaries, some)
+
+
+def _kept_summaries(layout: TreeLayout, trees: Sequence[TreeTexts]) -> list[str]:
+    """One text for each tree, written once as long as the tree stays as it is."""
+    if new := [tree for tree in trees if tree[0] not in layout.written]:
+        texts = "".join(fill_pieces((*layout.summaries, "\n"), new)).split("\n")
+        layout.written.update(zip([tree[0] for tree in new], texts, strict=False))  # behind the last end is nothing
+    return [layout.written[tree[0]] for tree in trees]
+
+
+def write_document(requests: Iterator[list[str]], summaries: Iterator[list[str]]) -> Body:
+    """Return the body that these make, in parts if it is long."""
+    return hold("".join(pieces).encode() for pieces in _document(requests, summaries))
+
+
+def _document(requests: Iterator[list[str]], summaries: Iterator[list[str]]) -> Iterator[list[str]]:
+    yield ['{"allocation_requests":[']
+    yield from _without_first_comma(requests)
+    yield ['],"provider_summaries":{']
+    yield from _without_first_comma(summaries)
+    yield ["}}"]
+
+
+def _without_first_comma(texts: Iterator[list[str]]) -> Iterator[list[str]]:
+    nonempty = filter(None, texts)  # a part of the trees may have nothing to write
+    for pieces in islice(nonempty, 1):
+        pieces[0] = pieces[0][1:]
+        yield pieces
+    yield from nonempty
+
+
+def _trees_to_summarise(selected: Selected, index: TreeIndex) -> Mapping[TreeLayout, Sequence[TreeTexts]]:
+    """The trees, each once: that of a sharing provider may be an anchor that gives something too."""
+    giving = {
+        tree[hole]
+        for templates, trees in selected.requests.items()
+        for hole in TemplateBatch.of(templates).sharing
+        for tree in trees
+    }
+    listed = {tree[0] for trees in selected.summaries.values() for tree in trees} if giving else ()
+    for root_id, tree_class in index.sharing.items() if giving else ():
+        tree = tree_class.trees[root_id]
+        if tree[0] not in listed and not giving.isdisjoint(tree):
+            selected.summaries.setdefault(tree_class.layout, []).append(tree)
+    return selected.summaries
+
+
+def _slices(items: Sequence[_T], size: int) -> Iterator[Sequence[_T]]:
+    return (items[start : start + size] for start in range(0, len(items), size))

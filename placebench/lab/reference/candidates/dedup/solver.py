@@ -1,0 +1,116 @@
+"""From a tree index and a request to the body of the response: `solve`, which reads nothing and changes nothing."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Final
+
+from placebench.lab.reference.candidates.dedup.equivalence import equivalence_classes
+from placebench.lab.reference.candidates.dedup.relevance import SAME_RELEVANCE, Assessor, Equivalence, providers_of
+from placebench.lab.reference.candidates.dedup.selection import (
+    Selected,
+    Selection,
+    write_document,
+    write_requests,
+    write_summaries,
+)
+from placebench.lab.reference.candidates.dedup.tree_index import Names, TreeClass, TreeIndex
+from placebench.lab.reference.candidates.results import Body
+from placebench.lab.reference.domain.candidates_query import CandidateRequest, RequestGroup
+from placebench.lab.reference.domain.problems import BadRequest
+from placebench.lab.reference.domain.settings import DEFAULTS, ServiceSettings
+
+_EMPTY: Final = b'{"allocation_requests":[],"provider_summaries":{}}'
+
+
+def solve(
+    index: TreeIndex,
+    request: CandidateRequest,
+    settings: ServiceSettings = DEFAULTS,
+    equivalence: Equivalence = SAME_RELEVANCE,
+) -> Body:
+    """Return the JSON body, in parts if it is long.
+
+    Args:
+        index: Must hold every tree, and stay as it is until the last part.
+        request: The request.
+        settings: The operator's.
+        equivalence: Which providers are searched once for all of them.
+
+    Raises:
+        BadRequest: A name does not exist, unless the response is empty before that matters.
+    """
+    if not _check_names(index, request):
+        return _EMPTY
+    selected = Selection(request, settings).select(equivalence_classes(index, Assessor(request, equivalence)))
+    return write_body(index, selected)
+
+
+def write_body(index: TreeIndex, selected: Selected) -> Body:
+    """Return the body of what was selected."""
+    return write_document(write_requests(selected), write_summaries(selected, index))
+
+
+def has_all_names(names: Names, request: CandidateRequest) -> bool:
+    """Whether every trait and class that the request names exists."""
+    root_traits = request.root_required | request.root_forbidden
+    return names.traits >= root_traits and all(_has_names(names, group) for group in request.groups)
+
+
+def _check_names(index: TreeIndex, request: CandidateRequest) -> bool:
+    """Whether all names exist; BadRequest for the first group with one that does not, if all before have a solution.
+
+    As in Placement: once no candidate can come any more, nothing is looked at.
+    """
+    if has_all_names(index.names, request):
+        return True
+    _check_traits(index, request.root_required | request.root_forbidden)
+    for number, group in enumerate(request.groups):
+        if _has_names(index.names, group):
+            continue
+        before = (replace(request, groups=(each,), same_subtrees=(), limit=1) for each in request.groups[:number])
+        if not all(_has_candidate(index, each) for each in before) or not _has_anchor(index, request):
+            return False
+        _check_classes(index, group)
+        if _has_members(index, group):
+            _check_traits(index, group.forbidden.union(*group.required))
+        return False
+    return False
+
+
+def _has_names(names: Names, group: RequestGroup) -> bool:
+    return names.traits >= group.forbidden.union(*group.required) and all(
+        name in names.resource_classes for name, _ in group.resources
+    )
+
+
+def _has_candidate(index: TreeIndex, request: CandidateRequest) -> bool:
+    return any(not each.candidates.is_empty() for each in equivalence_classes(index, Assessor(request)))
+
+
+def _has_anchor(index: TreeIndex, request: CandidateRequest) -> bool:
+    if not (request.root_required or request.root_forbidden):
+        return True
+    assessor = Assessor(request)
+    return any(assessor.ruling(providers_of(each)[0]).allowed for each in _tree_classes(index))
+
+
+def _has_members(index: TreeIndex, group: RequestGroup) -> bool:
+    if not group.member_of:
+        return True
+    providers = (aggregates for each in _tree_classes(index) for aggregates in each.aggregates)
+    return any(all(not uuids.isdisjoint(each) for uuids in group.member_of) for each in providers)
+
+
+def _tree_classes(index: TreeIndex) -> Iterator[TreeClass]:
+    return (each for layout in index.layouts.values() for each in layout.classes.values())
+
+
+def _check_classes(index: TreeIndex, group: RequestGroup) -> None:
+    for name, _ in group.resources:
+        if name not in index.names.resource_classes:
+            raise BadRequest(f"no such resource class: {name}")
+
+
+def _check_traits(index: TreeIndex, names: frozenset[str]) -> None:
+    if unknown := sorted(names - index.names.traits):
+        raise BadRequest(f"no such traits: {', '.join(unknown)}")

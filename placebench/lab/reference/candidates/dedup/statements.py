@@ -1,0 +1,224 @@
+"""The SELECTs that fill a tree index, one in a function; `Trees` says of which trees.
+
+PostgreSQL encodes by dictionary: one row for each distinct inventory, trait or aggregate, with the ids of all providers
+that have it as one value; amounts in use, of which few are equal, come as one value a class. Ids are four bytes each
+(`int4send`), which Python unpacks 5000 to a tenth of a millisecond; as rows they would cost a hundred times that.
+`having` is the WHERE that `Trees.having` makes.
+"""
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
+
+from sqlalchemy import Connection, text
+
+from placebench.lab.reference.store.candidate_queries import SHARING_TRAIT
+
+Row = Any
+
+_FEW_PROVIDERS: Final = 1_000  # providers that are named one by one
+_ROOTED: Final = "root_provider_id IS NOT NULL"
+# All statements see one snapshot and nothing else, and it lists the transactions that run: a standby's does not.
+_SEES_A_SNAPSHOT: Final = (
+    "current_setting('transaction_isolation') = 'repeatable read' AND txid_current_if_assigned() IS NULL "
+    "AND NOT pg_is_in_recovery()"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Trees:
+    """Which trees to read, as a condition on resource_providers: "" for all."""
+
+    condition: str = ""
+
+    @classmethod
+    def of(cls, root_ids: Collection[int]) -> "Trees":
+        """Return the trees of these roots, read by index."""
+        return cls(f"root_provider_id = ANY ({_array(root_ids)})")
+
+    @classmethod
+    def after(cls, root_id: int, count: int, others: Collection[int] = ()) -> "Trees":
+        """Return so many trees, the next ones by the ids of their roots but for others; with these if they are first.
+
+        Args:
+            root_id: The last root that was read, 0 for none.
+            count: So many trees.
+            others: Roots of trees that are read with the first ones, wherever they are.
+        """
+        roots = f"{_ROOTED} AND parent_provider_id IS NULL AND id > {root_id}"
+        roots += f" AND id <> ALL ({_array(others)})" if others else ""
+        selected = f"(SELECT id FROM resource_providers WHERE {roots} ORDER BY id LIMIT {count})"
+        if others and not root_id:
+            selected = f"({selected} UNION ALL SELECT unnest({_array(others)}))"
+        return cls(f"root_provider_id IN {selected}")
+
+    @classmethod
+    def between(cls, first: int, last: int) -> "Trees":
+        """Return the trees whose roots have these ids and those between."""
+        return cls(f"root_provider_id BETWEEN {first} AND {last}")
+
+    def providers(self) -> str:
+        """Return the WHERE of a query on providers; one without a root is in no tree."""
+        return f"WHERE {self.condition or _ROOTED}"
+
+    def having(self, provider_ids: Collection[int]) -> str:
+        """Return the WHERE of a query on a table that names providers: those of the trees, which are these.
+
+        A list of a few is planned in less time than subqueries, and planning is most of what a few trees cost.
+        """
+        if not self.condition:
+            return ""
+        if len(provider_ids) <= _FEW_PROVIDERS:
+            return f"WHERE resource_provider_id = ANY ({_array(provider_ids)})"
+        return f"WHERE resource_provider_id IN (SELECT id FROM resource_providers WHERE {self.condition})"
+
+
+class ProvidersState(NamedTuple):
+    """What a transaction sees of the providers."""
+
+    largest_id: int
+    """0 if there is none."""
+    seen: str | None
+    """The snapshot: of one running server, equal ones show equal rows. None: it does not say what is seen."""
+
+
+class TreeRows(NamedTuple):
+    """The rows of some trees, as the functions below return them; equal rows are equal trees."""
+
+    providers: Row
+    inventories: list[Row]
+    traits: list[Row]
+    aggregates: list[Row]
+    usages: list[Row]
+
+    @property
+    def provider_count(self) -> int:
+        """How many providers the trees have."""
+        return len(self.providers[0] or b"") // 4
+
+    def differ_in_usages_only(self, other: "TreeRows") -> bool:
+        """Whether the rest is equal, as the usages may be too."""
+        return self[:-1] == other[:-1]
+
+
+def read_providers(connection: Connection, trees: Trees) -> Row:
+    """Return ids, the ids of parents (-1 for none) and uuids, tree by tree, the root first; 1 round trip, 1 row."""
+    return _rows(
+        connection,
+        f"""
+        SELECT string_agg(int4send(id), ''), string_agg(int4send(coalesce(parent_provider_id, -1)), ''),
+               string_agg(uuid, '","')
+        FROM (SELECT id, parent_provider_id, uuid FROM resource_providers {trees.providers()}
+              ORDER BY root_provider_id, parent_provider_id NULLS FIRST, id) AS sorted
+        """,
+    )[0]
+
+
+def read_inventories(connection: Connection, having: str) -> list[Row]:
+    """Return (class id, the columns of an inventory, provider ids) of each distinct inventory; 1 round trip."""
+    return _rows(
+        connection,
+        f"""
+        SELECT c.id, c.name, total, reserved, allocation_ratio, min_unit, max_unit, step_size, holders
+        FROM (SELECT resource_class_id, total, reserved, allocation_ratio, min_unit, max_unit, step_size,
+                     string_agg(int4send(resource_provider_id), '') AS holders
+              FROM inventories {having} GROUP BY 1, 2, 3, 4, 5, 6, 7) AS i
+        JOIN resource_classes c ON c.id = resource_class_id
+        """,
+    )
+
+
+def read_usages(connection: Connection, having: str, *, summed: bool = False) -> list[Row]:
+    """Return (class id, provider ids, the amount in use at each, eight bytes long) of each class; 1 round trip.
+
+    summed: whether triggers have added up the allocations already, in placebench_usages.
+    """
+    sums = f"""SELECT resource_provider_id, resource_class_id, sum(used) AS used
+              FROM allocations {having} GROUP BY 1, 2"""
+    kept = f"SELECT resource_provider_id, resource_class_id, used FROM placebench_usages {having}"
+    return _rows(
+        connection,
+        f"""
+        SELECT resource_class_id, string_agg(int4send(resource_provider_id), ''), string_agg(int8send(used), '')
+        FROM ({kept if summed else sums}) AS usage
+        GROUP BY 1
+        """,
+    )
+
+
+def read_traits(connection: Connection, having: str) -> list[Row]:
+    """Return (name, provider ids) of each trait that a provider of the trees holds; 1 round trip."""
+    return _rows(
+        connection,
+        f"""
+        SELECT t.name, h.holders
+        FROM (SELECT trait_id, string_agg(int4send(resource_provider_id), '') AS holders
+              FROM resource_provider_traits {having} GROUP BY 1) AS h JOIN traits t ON t.id = h.trait_id
+        """,
+    )
+
+
+def read_aggregates(connection: Connection, having: str) -> list[Row]:
+    """Return (uuid, provider ids) of each aggregate that a provider of the trees is in; 1 round trip."""
+    return _rows(
+        connection,
+        f"""
+        SELECT a.uuid, m.members
+        FROM (SELECT aggregate_id, string_agg(int4send(resource_provider_id), '') AS members
+              FROM resource_provider_aggregates {having} GROUP BY 1) AS m
+        JOIN placement_aggregates a ON a.id = m.aggregate_id
+        """,
+    )
+
+
+def read_state(connection: Connection) -> ProvidersState:
+    """Return what the transaction sees; 1 round trip."""
+    return ProvidersState(
+        *_rows(
+            connection,
+            f"""
+            SELECT (SELECT coalesce(max(id), 0) FROM resource_providers), CASE WHEN {_SEES_A_SNAPSHOT}
+                   THEN concat_ws(' ', txid_current_snapshot(), pg_postmaster_start_time()) END
+            """,
+        )[0]
+    )
+
+
+def read_sharing_roots(connection: Connection) -> list[int]:
+    """Return the roots of the trees that have a sharing provider; 1 round trip."""
+    trait = f"SELECT id FROM traits WHERE name = '{SHARING_TRAIT}'"
+    holders = f"SELECT resource_provider_id FROM resource_provider_traits WHERE trait_id = ({trait})"
+    where = f"{_ROOTED} AND id IN ({holders})"
+    return [
+        row[0] for row in _rows(connection, f"SELECT DISTINCT root_provider_id FROM resource_providers WHERE {where}")
+    ]
+
+
+def find_names(connection: Connection, table: str, names: Collection[str]) -> list[str]:
+    """Return those of the names that are in the table; 1 round trip."""
+    statement = text(f"SELECT name FROM {table} WHERE name = ANY (:names)")
+    return [row.name for row in connection.execute(statement, {"names": list(names)})]
+
+
+def read_names(connection: Connection, table: str) -> list[str]:
+    """Return all names in the table; 1 round trip."""
+    return [row[0] for row in _rows(connection, f"SELECT name FROM {table}")]
+
+
+def find_roots(connection: Connection, uuids: Collection[str]) -> list[Row]:
+    """Return (uuid, root id) of the providers of these uuids.
+
+    1 round trip: SELECT uuid, root_provider_id FROM resource_providers WHERE uuid = ANY (:uuids)
+    """
+    statement = text("SELECT uuid, root_provider_id FROM resource_providers WHERE uuid = ANY (:uuids)")
+    return [tuple(row) for row in connection.execute(statement, {"uuids": list(uuids)})]
+
+
+def _array(ids: Collection[int]) -> str:
+    return f"'{{{','.join(map(str, ids))}}}'::integer[]"
+
+
+def _rows(connection: Connection, statement: str) -> list[Row]:
+    """What the driver hands out, without SQLAlchemy's own rows around it; binary values as bytes."""
+    rows = connection.exec_driver_sql(statement).cursor.fetchall()
+    return [tuple([bytes(each) if isinstance(each, memoryview) else each for each in row]) for row in rows]

@@ -1,0 +1,255 @@
+"""The candidates read from PostgreSQL, all that they come from: `answer_by_dedup`.
+
+Rows that a process has read it does not read again before a transaction ends that wrote anything, and what it has
+decoded it does not decode again before other rows are read (`KeptTrees`). PostgreSQL says so itself, so nothing can be
+stale, whoever writes to the database and however.
+
+Which trees are read is decided here: all at once where all may have a candidate; a few at a time, ever more, where the
+search ends at a limit; and in a response too long to be held part by part, twice, since summaries follow requests.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain, islice
+from threading import Lock
+from time import monotonic
+from typing import Final, NamedTuple
+
+from sqlalchemy import Connection
+
+from placebench.lab.reference.candidates.dedup.decode import DecodedTrees
+from placebench.lab.reference.candidates.dedup.equivalence import equivalence_classes
+from placebench.lab.reference.candidates.dedup.fetch import fetch, fetch_names, names_in, read_rows
+from placebench.lab.reference.candidates.dedup.relevance import Assessor
+from placebench.lab.reference.candidates.dedup.selection import (
+    Selected,
+    Selection,
+    write_document,
+    write_requests,
+    write_summaries,
+)
+from placebench.lab.reference.candidates.dedup.solver import has_all_names, solve, write_body
+from placebench.lab.reference.candidates.dedup.statements import (
+    ProvidersState,
+    TreeRows,
+    Trees,
+    read_sharing_roots,
+    read_state,
+)
+from placebench.lab.reference.candidates.dedup.tree_index import Names, TreeIndex
+from placebench.lab.reference.candidates.implementations import Implementations
+from placebench.lab.reference.candidates.per_pool import PerPool
+from placebench.lab.reference.candidates.results import Body
+from placebench.lab.reference.domain.candidates_query import CandidateRequest
+from placebench.lab.reference.domain.settings import DEFAULTS, ServiceSettings
+from placebench.lab.reference.store.queries import read_trigger_totals
+
+MAX_HELD_IDS: Final = 200_000  # ids of providers; more are read part by part
+MAX_INDEXED_PROVIDERS: Final = 150_000  # of more, neither rows nor index are kept between requests
+_FIRST_TREES: Final = 8  # trees that are read at once
+_GROWTH: Final = 8
+_PROVIDERS_OF_A_FEW_READ: Final = 1_000  # to read all rows of so many costs about as much as to read a few trees
+
+
+def answer_by_dedup(
+    connection: Connection, request: CandidateRequest, implementations: Implementations, settings: ServiceSettings
+) -> Body:
+    """Return the JSON body; 5 to 10 round trips, 5 more for each further part of the trees.
+
+    1 where nothing was written since a request that read all trees, up to 3 more for names that no provider has.
+
+    Raises BadRequest for names that do not exist, unless the response is empty before that matters.
+    """
+    reader = _Reader(connection, request, implementations, settings)
+    selection = Selection(request, settings)
+    if implementations.reach(selection):
+        return reader.read_few(selection)
+    if reader.state.largest_id > MAX_HELD_IDS and selection.left is None and not settings.randomize:
+        return reader.read_in_parts()
+    return reader.read_all()
+
+
+class _Reader:
+    def __init__(
+        self,
+        connection: Connection,
+        request: CandidateRequest,
+        implementations: Implementations,
+        settings: ServiceSettings,
+    ) -> None:
+        self.state = read_state(connection)
+        self._connection = connection
+        self._kept = _KEPT_TREES.of(connection.engine, KeptTrees)
+        self._request = request
+        self._settings = settings
+        self._equivalence = implementations.equivalence
+        self._aggregates = implementations.memberships(request)
+        self._summed = implementations.totals is read_trigger_totals
+
+    def read_all(self) -> Body:
+        """From all trees at once."""
+        rows = self._kept_rows() or self._read_rows()
+        return self._kept.respond(
+            rows, self._names(rows), lambda trees: solve(trees.index, self._request, self._settings, self._equivalence)
+        )
+
+    def read_few(self, selection: Selection) -> Body:
+        """From as few trees as have enough candidates, and those with a sharing provider."""
+        count = max(_FIRST_TREES, min(selection.left or 0, MAX_HELD_IDS))
+        rows = self._kept_rows()
+        if rows is None and self._kept.is_worth_all(self.state):
+            rows = self._read_rows()
+        if rows is not None:
+            names = self._names(rows)
+            if not has_all_names(names, self._request):
+                return self.read_all()
+            return self._kept.respond(
+                rows, names, lambda trees: self._select(selection, trees.index, _some_at_a_time(trees, count))
+            )
+        index = TreeIndex()
+        read = self._read_some_at_a_time(index, count)
+        first = next(read)
+        fetch_names(self._connection, index.names, self._request)
+        if not has_all_names(index.names, self._request):
+            return self.read_all()
+        return self._select(selection, index, chain([first], read))
+
+    def _kept_rows(self) -> TreeRows | None:
+        return self._kept.rows_of(self._connection, self.state, aggregates=self._aggregates)
+
+    def _read_rows(self) -> TreeRows:
+        aggregates = self._aggregates or self._kept.has_aggregates  # one request for them is followed by more
+        read_at_s = monotonic()
+        rows = read_rows(self._connection, aggregates=aggregates, summed=self._summed)
+        self._kept.keep(rows, self.state, aggregates=aggregates, read_at_s=read_at_s)
+        return rows
+
+    def _names(self, rows: TreeRows) -> Names:
+        names = names_in(rows)
+        fetch_names(self._connection, names, self._request)
+        return names
+
+    def _select(self, selection: Selection, index: TreeIndex, some_roots: Iterable[Sequence[int]]) -> Body:
+        """What is wanted of the trees of these roots, until there is enough."""
+        selected, assessor = Selected(), Assessor(self._request, self._equivalence)
+        for roots in some_roots:
+            selection.select(equivalence_classes(index, assessor, roots), selected)
+            if not selection.left:
+                break
+        return write_body(index, selected)
+
+    def _read_some_at_a_time(self, index: TreeIndex, count: int) -> Iterator[Sequence[int]]:
+        """Put trees into the index and yield the ids of their roots, as `_some_at_a_time`."""
+        sharing = set(read_sharing_roots(self._connection))
+        last: int | None = 0
+        while last is not None:
+            trees = Trees.after(last, count, sharing)
+            roots = fetch(self._connection, index, trees, aggregates=self._aggregates, summed=self._summed)
+            yield roots
+            last = max((root_id for root_id in roots if root_id not in sharing), default=None)
+            count *= _GROWTH
+
+    def read_in_parts(self) -> Body:
+        """From some trees after the other, none held; all at once with sharing providers or unknown names."""
+        names, last = Names(), self.state.largest_id
+        fetch_names(self._connection, names, self._request)
+        if read_sharing_roots(self._connection) or not has_all_names(names, self._request):
+            return self.read_all()
+
+        def parts(write: Callable[[Selected, TreeIndex], Iterator[list[str]]]) -> Iterator[list[str]]:
+            for first in range(0, last + 1, MAX_HELD_IDS):
+                part, assessor = TreeIndex(), Assessor(self._request, self._equivalence)
+                trees = Trees.between(first, first + MAX_HELD_IDS - 1)
+                fetch(self._connection, part, trees, aggregates=self._aggregates, summed=self._summed)
+                part.names = names
+                selected = Selection(self._request, DEFAULTS).select(equivalence_classes(part, assessor))
+                yield from write(selected, part)
+
+        return write_document(parts(lambda selected, _: write_requests(selected)), parts(write_summaries))
+
+
+def _some_at_a_time(trees: DecodedTrees, count: int) -> Iterator[Sequence[int]]:
+    """Yield the ids of roots in their order, so many and then ever more; trees with a sharing provider come first."""
+    sharing = trees.index.sharing
+    others = (root_id for root_id in trees.root_ids if root_id not in sharing)
+    roots = sorted([*islice(others, count), *sharing])
+    while roots:
+        yield roots
+        count *= _GROWTH
+        roots = list(islice(others, count))
+
+
+class _KeptRows(NamedTuple):
+    """Rows of all trees, what they are of, and when they were read."""
+
+    rows: TreeRows
+    seen: str
+    aggregates: bool
+    read_at_s: float
+
+
+class KeptTrees:
+    """Rows and one index for all threads of a process. A request holds the lock while it computes, not in reading."""
+
+    def __init__(self) -> None:
+        """Nothing is kept yet."""
+        self._lock = Lock()
+        self._decoded: DecodedTrees | None = None
+        self._kept: _KeptRows | None = None
+        self._few_reads: tuple[str | None, int] = None, 0  # of a state
+
+    @property
+    def has_aggregates(self) -> bool:
+        """Whether rows are kept and aggregates were read with them."""
+        return self._kept is not None and self._kept.aggregates
+
+    def rows_of(self, connection: Connection, state: ProvidersState, *, aggregates: bool) -> TreeRows | None:
+        """Return the rows that the connection would read; None if that is not known, or without the *aggregates*.
+
+        For a connection that is newer than the rows it is not known: PostgreSQL may have crashed since they were read,
+        and with synchronous_commit=off transactions that were seen are gone then, and their numbers used again.
+        """
+        connected_at_s = connection.info.setdefault(_CONNECTED_AT, monotonic())
+        kept = self._kept
+        if kept is None or kept.seen != state.seen or kept.aggregates < aggregates or kept.read_at_s < connected_at_s:
+            return None
+        return kept.rows
+
+    def is_worth_all(self, state: ProvidersState) -> bool:
+        """Whether requests with a limit have cost about as much in this state as to read all rows; counts them."""
+        seen, count = self._few_reads
+        count = count + 1 if seen == state.seen else 1
+        self._few_reads = state.seen, count
+        is_kept = state.seen is not None and state.largest_id <= MAX_INDEXED_PROVIDERS
+        return is_kept and count > 1 + state.largest_id // _PROVIDERS_OF_A_FEW_READ
+
+    def keep(self, rows: TreeRows, state: ProvidersState, *, aggregates: bool, read_at_s: float) -> None:
+        """Keep rows that were read in this state, unless there are many."""
+        self._kept = None
+        if state.seen is not None and rows.provider_count <= MAX_INDEXED_PROVIDERS:
+            self._kept = _KeptRows(rows, state.seen, aggregates, read_at_s)
+
+    def respond(self, rows: TreeRows, names: Names, write: Callable[[DecodedTrees], Body]) -> Body:
+        """Return the JSON body that is written from the trees of these rows, with the names that exist."""
+        with self._lock:
+            before, self._decoded = self._decoded, None
+            decoded = _decode(before, rows)
+            decoded.index.names = names
+            if decoded.index.provider_count <= MAX_INDEXED_PROVIDERS:
+                self._decoded = decoded
+            body = write(decoded)
+            if not isinstance(body, bytes):
+                self._decoded = None  # the body reads from it while it is sent
+            return body
+
+
+def _decode(kept: DecodedTrees | None, rows: TreeRows) -> DecodedTrees:
+    """The trees of these rows: those that are kept, changed as far as is needed, or new ones."""
+    if kept is None or not rows.differ_in_usages_only(kept.rows):
+        return DecodedTrees(rows, TreeIndex())
+    if rows.usages != kept.rows.usages:
+        kept.use(rows)
+    return kept
+
+
+_KEPT_TREES: Final = PerPool[KeptTrees]()
+_CONNECTED_AT: Final = "placebench: used since"  # in SQLAlchemy's notes on a connection, which end with it

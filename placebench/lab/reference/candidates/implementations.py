@@ -1,0 +1,44 @@
+"""What a variant does at each step of a request that has several implementations: `Implementations`."""
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import Connection, FromClause
+
+from placebench.lab.reference.candidates.dedup.relevance import Equivalence
+from placebench.lab.reference.candidates.dedup.selection import Selection
+from placebench.lab.reference.candidates.objects.combinations import CandidateCombinations
+from placebench.lab.reference.candidates.objects.groups import Solved
+from placebench.lab.reference.candidates.objects.model import Candidate, Model, ProviderInventory, Resource
+from placebench.lab.reference.candidates.objects.search import Forest, TreeReader
+from placebench.lab.reference.candidates.results import Body
+from placebench.lab.reference.domain.candidates_query import CandidateRequest
+from placebench.lab.reference.store.candidate_queries import ListBinding, RowReader, UsageTotals
+
+ResponseSource = Callable[[Callable[[], Body], Connection, Any, str], Body]
+"""Takes what computes the body, the connection, what the body depends on beside the data, and the service's URL."""
+
+
+@dataclass(frozen=True, slots=True)
+class Implementations:
+    """One implementation of each optimization that a request takes."""
+
+    rows: RowReader
+    binding: ListBinding
+    model: Model
+    copying: Callable[[type[Resource]], type[Resource]]
+    collection: Callable[[Iterable[int]], Collection[int]]
+    usages: Callable[[Forest, Solved, Collection[int]], Mapping[tuple[int, int], ProviderInventory]]
+    summaries: Callable[[Forest, Solved], None]
+    search: Callable[[CandidateCombinations], list[Candidate]]
+    serialise: Callable[[Any], bytes]
+    collector: Callable[[], None]
+    roots: FromClause
+    totals: UsageTotals
+    trees: TreeReader
+    transaction: Mapping[str, Any] | None  # execution options of a single statement; None: those of a snapshot
+    responses: ResponseSource
+    reach: Callable[[Selection], bool]  # this and what follows: of `dedup`
+    memberships: Callable[[CandidateRequest], bool]
+    equivalence: Equivalence

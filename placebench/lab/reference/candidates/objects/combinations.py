@@ -1,0 +1,103 @@
+"""The groups' solutions at each anchor, and the candidates that their combinations make: `CandidateCombinations`."""
+
+import copy
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice
+
+from placebench.lab.reference.candidates.combinations import Combinations, InventoryKey
+from placebench.lab.reference.candidates.objects.groups import Solutions
+from placebench.lab.reference.candidates.objects.model import Candidate, Resource
+from placebench.lab.reference.candidates.objects.search import Search
+from placebench.lab.reference.candidates.results import in_order, limited, search_bound
+
+
+class CandidateCombinations(Combinations[Candidate]):
+    """Every group's solutions by anchor, for an implementation of the search to combine."""
+
+    def __init__(self, search: Search, solved: Sequence[Solutions], contended: Mapping[str, int]) -> None:
+        """contended: the classes that more than one group requests, by name, with their ids."""
+        super().__init__(search.request, contended)
+        self._solved = solved
+        self._inventories = search.inventories
+        self._amounts_of: dict[Candidate, list[tuple[InventoryKey, int]]] = {}
+        self._forest = search.forest
+        self._candidate = search.model.candidate
+        self._shared = bool(search.sharing)
+        self._limit = search.request.limit
+        self._settings = search.settings
+        self.maximum = search.settings.maximum
+        self.bound = search_bound(search.request, search.settings)
+        self.anchors = _common_anchors(search, solved)
+
+    def options(self, anchor_id: int) -> list[list[Candidate]]:
+        """Return the solutions of each group at the anchor, in the groups' order."""
+        return [solutions[anchor_id] for solutions in self._solved]
+
+    def candidates(self, at_anchors: Iterable[Iterator[Sequence[Candidate]]], bound: int | None) -> list[Candidate]:
+        """Return the candidates of so many combinations at most, in the order of the strategy, cut to the limit."""
+        found = list(islice(self._distinct(in_order(at_anchors, self._settings)), bound))
+        return limited(found, self._limit, self._settings)
+
+    def _providers(self, solution: Candidate) -> tuple[int, ...]:
+        (providers,) = solution.mappings.values()
+        return providers
+
+    def _amounts(self, group: int, solution: Candidate) -> Iterable[tuple[InventoryKey, int]]:  # noqa: ARG002
+        amounts = self._amounts_of.get(solution)
+        if amounts is None:
+            amounts = self._amounts_of[solution] = [
+                ((each.provider_id, each.class_id), each.amount)
+                for each in solution.resources
+                if each.class_id in self._wanted
+            ]
+        return amounts
+
+    def _read_free(self, key: InventoryKey) -> int:
+        inventory = self._inventories[key]
+        return min(inventory.capacity - inventory.used, inventory.max_unit)
+
+    def _lineage(self, provider: int) -> Iterable[int]:
+        return self._forest.lineage(provider)
+
+    def _distinct(self, combinations: Iterable[Sequence[Candidate]]) -> Iterator[Candidate]:
+        """A candidate for each combination, but no two with the same allocations and mappings.
+
+        Only a combination wholly of sharing providers can come twice, from two anchors.
+        """
+        seen = set()
+        for combination in combinations:
+            candidate = self._joined(combination)
+            if self._shared:
+                identity = _identity(candidate)
+                if identity in seen:
+                    continue
+                seen.add(identity)
+            yield candidate
+
+    def _joined(self, combination: Sequence[Candidate]) -> Candidate:
+        """The combination as one candidate; amounts are summed in copies, never in the groups' own objects."""
+        resources: dict[InventoryKey, Resource] = {}
+        mappings: dict[str, tuple[int, ...]] = {}
+        for solution in combination:
+            mappings.update(solution.mappings)
+            for resource in solution.resources:
+                key = resource.provider_id, resource.class_id
+                if resource.class_id not in self._wanted:
+                    resources[key] = resource
+                elif key in resources:
+                    resources[key].amount += resource.amount
+                else:
+                    resources[key] = copy.copy(resource)
+        return self._candidate(combination[0].anchor_id, list(resources.values()), mappings)
+
+
+def _common_anchors(search: Search, solved: Sequence[Solutions]) -> list[int]:
+    """The anchors at which every group has a solution."""
+    first, *others = solved
+    having = [search.collection(solutions) for solutions in others]
+    return [anchor_id for anchor_id in first if all(anchor_id in anchors for anchors in having)]
+
+
+def _identity(candidate: Candidate) -> object:
+    allocations = frozenset((each.provider_id, each.class_id, each.amount) for each in candidate.resources)
+    return allocations, tuple(frozenset(providers) for providers in candidate.mappings.values())

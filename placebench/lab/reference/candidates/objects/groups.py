@@ -1,0 +1,246 @@
+"""The solutions of one request group, by anchor, and which providers its traits, aggregates and tree allow: `solve`."""
+
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+from typing import TypeVar
+
+from placebench.lab.reference.candidates.objects.model import Candidate
+from placebench.lab.reference.candidates.objects.search import NothingFitsError, Search
+from placebench.lab.reference.domain.candidates_query import RequestGroup
+from placebench.lab.reference.domain.problems import BadRequest
+from placebench.lab.reference.store.candidate_queries import (
+    ProvidersWithCapacity,
+    read_aggregate_members,
+    read_providers_with_capacity,
+    read_root,
+    read_roots,
+    read_trait_holders,
+)
+
+_Key = TypeVar("_Key")
+
+
+@dataclass(frozen=True, slots=True)
+class _GroupFilters:
+    """Provider ids that a group wants, and those that it refuses."""
+
+    required: tuple[Collection[int], ...]  # for each any-set the holders of one of its traits
+    forbidden: Collection[int]  # holders of a forbidden trait
+    members: Collection[int] | None  # in an aggregate of every member_of; None: no member_of
+    excluded: Collection[int]  # in a forbidden aggregate
+    tree_root_id: int | None  # None: no in_tree
+
+    def admit(self, provider_id: int) -> bool:
+        """Whether the provider meets everything but in_tree by itself."""
+        return (
+            provider_id not in self.forbidden
+            and provider_id not in self.excluded
+            and (self.members is None or provider_id in self.members)
+            and self.hold_required((provider_id,))
+        )
+
+    def admit_at(self, anchor_id: int, provider_id: int) -> bool:
+        """Whether the provider may give to a tree: an aggregate on the tree's root spans all of the tree."""
+        return (
+            provider_id not in self.forbidden
+            and provider_id not in self.excluded
+            and anchor_id not in self.excluded
+            and (self.members is None or provider_id in self.members or anchor_id in self.members)
+        )
+
+    def hold_required(self, provider_ids: Iterable[int]) -> bool:
+        """Whether the providers together hold a trait of every any-set."""
+        return all(any(provider_id in holders for provider_id in provider_ids) for holders in self.required)
+
+    def in_tree(self, root_id: int) -> bool:
+        """Whether the tree is the one that in_tree names, or none is named."""
+        return self.tree_root_id is None or root_id == self.tree_root_id
+
+
+def _read_filters(search: Search, group: RequestGroup) -> _GroupFilters:
+    """What the group's filters come to; up to 3 round trips.
+
+    In Placement's order: NothingFitsError when nobody is a member, BadRequest for unknown traits, NothingFitsError
+    when in_tree names nobody. Unknown aggregates have no members and are no error.
+    """
+    members, excluded = _aggregates(search, group)
+    required, forbidden = _traits(search, group)
+    tree_root_id = None
+    if group.in_tree is not None:
+        tree_root_id = read_root(search.reader, group.in_tree)
+        if tree_root_id is None:
+            raise NothingFitsError
+    return _GroupFilters(required, forbidden, members, excluded, tree_root_id)
+
+
+def _aggregates(search: Search, group: RequestGroup) -> tuple[Collection[int] | None, Collection[int]]:
+    """The members of every positive set, and of any negative one; 1 round trip or none."""
+    uuids = group.not_member_of.union(*group.member_of)
+    found = read_aggregate_members(search.reader, uuids)
+    excluded = _any_of(search.collection, found, group.not_member_of)
+    if not group.member_of:
+        return None, excluded
+    first, *others = (_any_of(search.collection, found, uuids) for uuids in group.member_of)
+    members = search.collection(key for key in first if all(key in other for other in others))
+    if not members:
+        raise NothingFitsError
+    return members, excluded
+
+
+def _traits(search: Search, group: RequestGroup) -> tuple[tuple[Collection[int], ...], Collection[int]]:
+    """The holders of each any-set, and of any forbidden trait; 1 round trip or none."""
+    required = [search.trait_ids(alternatives) for alternatives in group.required]
+    forbidden = search.trait_ids(group.forbidden)
+    found = read_trait_holders(search.reader, {*forbidden, *(key for keys in required for key in keys)})
+    collection = search.collection
+    return tuple(_any_of(collection, found, keys) for keys in required), _any_of(collection, found, forbidden)
+
+
+def _any_of(
+    collection: Callable[[Iterable[int]], Collection[int]], found: Mapping[_Key, list[int]], keys: Iterable[_Key]
+) -> Collection[int]:
+    return collection(member for key in keys for member in found[key])
+
+
+Solutions = dict[int, list[Candidate]]
+
+
+@dataclass(frozen=True, slots=True)
+class ClassDemand:
+    """An amount of a class, and the providers that have capacity for it."""
+
+    class_id: int
+    amount: int
+    providers: ProvidersWithCapacity
+
+
+@dataclass(frozen=True, slots=True)
+class Solved:
+    """A group's solutions by anchor, and what was read for them."""
+
+    solutions: Solutions
+    demands: Sequence[ClassDemand]
+    root_of: Mapping[int, int]
+
+    def root_ids(self) -> list[int]:
+        """The roots of the trees of every provider in a solution."""
+        return list({self.root_of[provider_id]: None for provider_id in self._provider_ids()})
+
+    def _provider_ids(self) -> Iterator[int]:
+        for at_anchor in self.solutions.values():
+            for solution in at_anchor:
+                for providers in solution.mappings.values():
+                    yield from providers
+
+
+def solve(search: Search, group: RequestGroup) -> Solved:
+    """The group, solved; a round trip a class, and up to 4.
+
+    Raises BadRequest for unknown classes and traits, NothingFitsError when there is no solution.
+    """
+    class_ids = _class_ids(search, group)
+    filters = _read_filters(search, group)
+    demands = tuple(_demand(search, class_ids[name], amount) for name, amount in group.resources)
+    placements = _solve_spread(search, filters, demands) if group.spreads else _solve_alone(search, filters, demands)
+    solutions = _solutions(search, group, demands, placements)
+    if not solutions:
+        raise NothingFitsError
+    return Solved(solutions, demands, search.root_of)
+
+
+def _class_ids(search: Search, group: RequestGroup) -> dict[str, int]:
+    known = search.catalog.class_ids
+    for name, _ in group.resources:
+        if name not in known:
+            raise BadRequest(f"no such resource class: {name}")
+    return {name: known[name] for name, _ in group.resources}
+
+
+def _demand(search: Search, class_id: int, amount: int) -> ClassDemand:
+    providers = read_providers_with_capacity(search.reader, class_id, amount)
+    if not providers:
+        raise NothingFitsError
+    search.root_of.update((provider_id, row[1]) for provider_id, row in providers.items())
+    return ClassDemand(class_id, amount, providers)
+
+
+_Placement = tuple[int, tuple[int, ...]]  # an anchor, and the provider of each class, or the one provider of all
+
+
+def _solve_alone(search: Search, filters: _GroupFilters, demands: Sequence[ClassDemand]) -> Iterator[_Placement]:
+    """One provider for everything, at each of its anchors."""
+    able = _able_providers(search, filters, demands) if demands else _providers_without_resources(search, filters)
+    for provider_id in able:
+        if filters.admit(provider_id):
+            for anchor_id in search.anchors(provider_id):
+                yield anchor_id, (provider_id,)
+
+
+def _able_providers(search: Search, filters: _GroupFilters, demands: Sequence[ClassDemand]) -> Iterator[int]:
+    """Providers of the named tree that have capacity for every class."""
+    first, *others = (demand.providers for demand in demands)
+    having = [search.collection(providers) for providers in others]
+    for provider_id in first:
+        if all(provider_id in providers for providers in having) and filters.in_tree(search.root_of[provider_id]):
+            yield provider_id
+
+
+def _providers_without_resources(search: Search, filters: _GroupFilters) -> Collection[int]:
+    """Providers that a group without resources may name; 1 round trip.
+
+    As in _Placement, in_tree does not count here, and without a positive filter there is nobody.
+    """
+    wanted = [*filters.required, *([] if filters.members is None else [filters.members])]
+    found = read_roots(search.reader, wanted[0]) if wanted else {}
+    search.root_of.update(found)
+    return found
+
+
+def _solve_spread(search: Search, filters: _GroupFilters, demands: Sequence[ClassDemand]) -> Iterator[_Placement]:
+    """A provider for each class, all serving one anchor and together holding every required trait."""
+    first, *others = (_by_anchor(search, filters, demand.providers) for demand in demands)
+    serving = [search.collection(choices) for choices in others]
+    for anchor_id in first:
+        if all(anchor_id in anchors for anchors in serving):
+            for providers in product(first[anchor_id], *(choices[anchor_id] for choices in others)):
+                if filters.hold_required(providers):
+                    yield anchor_id, providers
+
+
+def _by_anchor(search: Search, filters: _GroupFilters, providers: ProvidersWithCapacity) -> dict[int, list[int]]:
+    """The providers that may give to each tree."""
+    choices: dict[int, list[int]] = defaultdict(list)
+    for provider_id in providers:
+        for anchor_id in _anchors(search, filters, provider_id):
+            if filters.admit_at(anchor_id, provider_id):
+                choices[anchor_id].append(provider_id)
+    return choices
+
+
+def _anchors(search: Search, filters: _GroupFilters, provider_id: int) -> Collection[int]:
+    """The provider's own tree; other trees too if it shares, is itself a member, and no tree is named."""
+    own = search.root_of[provider_id]
+    if filters.tree_root_id is not None:
+        return [own] if filters.in_tree(own) and search.is_allowed(own) else []
+    if provider_id in search.sharing and (filters.members is None or provider_id in filters.members):
+        return search.anchors(provider_id)
+    return [own] if search.is_allowed(own) else []
+
+
+def _solutions(
+    search: Search, group: RequestGroup, demands: Sequence[ClassDemand], placements: Iterator[_Placement]
+) -> Solutions:
+    """An object a solution, with an object a resource."""
+    candidate, resource = search.model.candidate, search.resource
+    amounts = [(demand.class_id, demand.amount) for demand in demands]
+    solutions: Solutions = defaultdict(list)
+    for anchor_id, providers in placements:
+        if group.spreads:
+            resources = [resource(key, *amount) for key, amount in zip(providers, amounts, strict=True)]
+            providers = tuple(dict.fromkeys(providers))
+        else:
+            resources = [resource(providers[0], *amount) for amount in amounts]
+        solutions[anchor_id].append(candidate(anchor_id, resources, {group.suffix: providers}))
+    return solutions

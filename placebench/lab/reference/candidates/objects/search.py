@@ -1,0 +1,187 @@
+"""What one request knows while its candidates are searched: `Search`, and the provider trees read for it: `Forest`."""
+
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from placebench.lab.reference.candidates.combinations import InventoryKey, capacity
+from placebench.lab.reference.candidates.objects.model import (
+    Model,
+    ProviderInventory,
+    ProviderNode,
+    ProviderSummary,
+    Resource,
+)
+from placebench.lab.reference.domain.candidates_query import CandidateRequest
+from placebench.lab.reference.domain.problems import BadRequest
+from placebench.lab.reference.domain.settings import ServiceSettings
+from placebench.lab.reference.store.candidate_queries import (
+    Catalog,
+    Reader,
+    read_tree_inventories,
+    read_tree_providers,
+    read_tree_traits,
+    read_trees_joined,
+)
+
+TreeReader = Callable[["Forest", Collection[int]], Mapping[int, list[str]]]
+
+
+class BrokenTreeError(Exception):
+    """A provider is below one that is in no tree: the implementation `denormalised` of `roots` cannot be used."""
+
+
+class Forest:
+    """Trees by the ids of their roots, as far as they have been read; reading again replaces what was known."""
+
+    def __init__(self, reader: Reader, catalog: Catalog, model: Model, read_trees: TreeReader) -> None:
+        """model: the classes that the objects are made from; read_trees: how whole trees are read."""
+        self._reader = reader
+        self._catalog = catalog
+        self._model = model
+        self._read_trees = read_trees
+        self.providers: dict[int, ProviderNode] = {}
+        self.trees: dict[int, list[ProviderNode]] = {}
+        self.inventories: dict[int, dict[int, list[ProviderInventory]]] = {}
+        self.summaries: dict[int, list[ProviderSummary]] = {}
+
+    def read_providers(self, root_ids: Collection[int]) -> None:
+        """Reads all providers of the trees; 1 round trip. Raises BrokenTreeError."""
+        trees: dict[int, list[ProviderNode]] = {root_id: [] for root_id in root_ids}
+        make, providers, above = self._model.provider, self.providers, set[int | None](root_ids)
+        for provider_id, uuid, parent_id, root_id in read_tree_providers(self._reader, root_ids):
+            provider = providers[provider_id] = make(provider_id, uuid, parent_id, root_id)
+            trees[root_id].append(provider)
+            above.add(parent_id)
+        self._check_unbroken(above)
+        self.trees.update(trees)
+
+    def ensure_providers(self, root_ids: Collection[int]) -> None:
+        """Reads the providers of those trees that are not known yet; 1 round trip or none. Raises BrokenTreeError."""
+        self.read_providers([root_id for root_id in root_ids if root_id not in self.trees])
+
+    def read_inventories(self, root_ids: Collection[int]) -> None:
+        """Reads all inventories of the trees; 1 round trip."""
+        trees: dict[int, dict[int, list[ProviderInventory]]] = {root_id: {} for root_id in root_ids}
+        make = self._model.inventory
+        rows = read_tree_inventories(self._reader, root_ids)
+        for provider_id, root_id, class_id, total, reserved, allocation_ratio, max_unit, used in rows:
+            inventory = make(class_id, capacity(total, reserved, allocation_ratio), used, max_unit)
+            trees[root_id].setdefault(provider_id, []).append(inventory)
+        self.inventories.update(trees)
+
+    def inventory(
+        self, class_id: int, total: int, reserved: int, allocation_ratio: float, max_unit: int, used: int
+    ) -> ProviderInventory:
+        """What a row says of one class."""
+        return self._model.inventory(class_id, capacity(total, reserved, allocation_ratio), used, max_unit)
+
+    def read_traits(self, root_ids: Collection[int]) -> dict[int, list[str]]:
+        """Reads the names of the traits of each provider that has any; 1 round trip."""
+        names = self._catalog.trait_names
+        found: dict[int, list[str]] = defaultdict(list)
+        for provider_id, trait_id in read_tree_traits(self._reader, root_ids):
+            found[provider_id].append(names[trait_id])
+        return found
+
+    def read_joined(self, root_ids: Collection[int]) -> dict[int, list[str]]:
+        """Reads providers, inventories and traits of the trees at once, and gives the traits back; 1 round trip.
+
+        Raises BrokenTreeError.
+        """
+        trees: dict[int, list[ProviderNode]] = {root_id: [] for root_id in root_ids}
+        inventories: dict[int, dict[int, dict[int, ProviderInventory]]] = {key: defaultdict(dict) for key in root_ids}
+        traits: dict[int, dict[int, str]] = {}
+        names, make, above = self._catalog.trait_names, self._model.provider, set[int | None](root_ids)
+        rows = read_trees_joined(self._reader, root_ids)
+        for provider_id, uuid, parent_id, root_id, trait_id, class_id, *amounts in rows:
+            if provider_id not in traits:
+                traits[provider_id] = {}
+                provider = self.providers[provider_id] = make(provider_id, uuid, parent_id, root_id)
+                trees[root_id].append(provider)
+                above.add(parent_id)
+            if trait_id is not None:
+                traits[provider_id][trait_id] = names[trait_id]
+            if class_id is not None and class_id not in inventories[root_id][provider_id]:
+                inventories[root_id][provider_id][class_id] = self.inventory(class_id, *amounts)
+        self._check_unbroken(above)
+        self.trees.update(trees)
+        for root_id, of_tree in inventories.items():
+            self.inventories[root_id] = {key: list(each.values()) for key, each in of_tree.items()}
+        return {key: list(each.values()) for key, each in traits.items()}
+
+    def summarise(self, root_ids: Collection[int]) -> None:
+        """Makes the summaries of the trees; 1 to 3 round trips, as the variant reads trees."""
+        traits = self._read_trees(self, root_ids)
+        make = self._model.summary
+        for root_id in root_ids:
+            inventories = self.inventories[root_id]
+            self.summaries[root_id] = [
+                make(provider, inventories.get(provider.id, []), traits.get(provider.id, []))
+                for provider in self.trees[root_id]
+            ]
+
+    def summaries_of(self, root_ids: Collection[int]) -> Iterator[ProviderSummary]:
+        """The summaries of the trees, made now where they are not made yet; up to 3 round trips."""
+        self.summarise([root_id for root_id in root_ids if root_id not in self.summaries])
+        for root_id in root_ids:
+            yield from self.summaries[root_id]
+
+    def forget(self, root_ids: Iterable[int]) -> None:
+        """Let go of what the summaries of the trees are made of."""
+        for root_id in root_ids:
+            del self.summaries[root_id], self.inventories[root_id]
+
+    def lineage(self, provider_id: int) -> Iterator[int]:
+        """The provider and its ancestors, from the bottom up; its tree must be known."""
+        above: int | None = provider_id
+        while above is not None:
+            yield above
+            above = self.providers[above].parent_id
+
+    def _check_unbroken(self, above: set[int | None]) -> None:
+        """Whether the roots and parents of what was read are there; None is above a root."""
+        if above.difference(self.providers, (None,)):
+            raise BrokenTreeError
+
+
+class NothingFitsError(Exception):
+    """No candidate is possible any more: the response is empty, and errors in later groups are not looked for."""
+
+
+@dataclass(slots=True)
+class Search:
+    """The request, the operator's settings, the variant's objects, and what was read for it so far."""
+
+    request: CandidateRequest
+    settings: ServiceSettings
+    model: Model
+    resource: type[Resource]  # of the model, as the variant copies it
+    collection: Callable[[Iterable[int]], Collection[int]]
+    reader: Reader
+    catalog: Catalog
+    forest: Forest
+    sharing: Mapping[int, list[int]]  # sharing providers, each with the anchors its aggregates give it
+    allowed_roots: Collection[int] | None = None  # None: all
+    root_of: dict[int, int] = field(default_factory=dict)  # of every provider in a solution
+    inventories: dict[InventoryKey, ProviderInventory] = field(default_factory=dict)  # of contended classes, or of more
+
+    def anchors(self, provider_id: int) -> Collection[int]:
+        """The roots that the provider can serve: of its own tree, and if it shares, of others; each once."""
+        own = self.root_of[provider_id]
+        shared = self.sharing.get(provider_id)
+        if shared is None and self.allowed_roots is None:
+            return (own,)
+        roots = dict.fromkeys((own, *(shared or ())))
+        return [root_id for root_id in roots if self.is_allowed(root_id)]
+
+    def is_allowed(self, root_id: int) -> bool:
+        """Whether root_required lets this tree be an anchor."""
+        return self.allowed_roots is None or root_id in self.allowed_roots
+
+    def trait_ids(self, names: Iterable[str]) -> list[int]:
+        """The ids of traits; BadRequest with all that do not exist."""
+        known = self.catalog.trait_ids
+        if unknown := sorted(set(names) - known.keys()):
+            raise BadRequest(f"no such traits: {', '.join(unknown)}")
+        return [known[name] for name in names]

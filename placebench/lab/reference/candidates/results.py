@@ -1,0 +1,57 @@
+"""What both searches do with the candidates that they find: order, limit, and a body in one piece or in parts."""
+
+from collections import deque
+from collections.abc import Iterable, Iterator
+from itertools import chain, islice
+from random import sample
+from sys import maxsize
+from typing import Final, TypeVar
+
+from placebench.lab.reference.domain.candidates_query import CandidateRequest
+from placebench.lab.reference.domain.settings import DEPTH_FIRST, ServiceSettings
+
+Body = bytes | Iterator[bytes]
+
+_MAX_HELD_BYTES: Final = 50_000_000
+
+_T = TypeVar("_T")
+
+
+def search_bound(request: CandidateRequest, settings: ServiceSettings) -> int | None:
+    """Return after how many candidates the search may stop; None: never."""
+    limit = None if settings.randomize or request.limit is None else min(request.limit, maxsize)
+    return min((bound for bound in (settings.maximum, limit) if bound is not None), default=None)
+
+
+def in_order(anchors: Iterable[Iterator[_T]], settings: ServiceSettings) -> Iterator[_T]:
+    """Yield the candidates of all anchors in the order of the strategy."""
+    return chain.from_iterable(anchors) if settings.strategy == DEPTH_FIRST else _take_turns(anchors)
+
+
+def limited(candidates: list[_T], limit: int | None, settings: ServiceSettings) -> list[_T]:
+    """Return as many of the candidates as the limit lets through: the first ones, or any."""
+    if not settings.randomize:
+        return candidates[:limit]
+    return sample(candidates, min(len(candidates), limit or len(candidates)))
+
+
+def hold(parts: Iterator[bytes]) -> Body:
+    """Return the body in one piece up to 50 MB; beyond, the parts written already and, as they are taken, the rest."""
+    written: list[bytes] = []
+    size = 0
+    for part in parts:
+        written.append(part)
+        size += len(part)
+        if size > _MAX_HELD_BYTES:
+            return chain(written, parts)
+    return b"".join(written)
+
+
+def _take_turns(iterators: Iterable[Iterator[_T]]) -> Iterator[_T]:
+    """One of each iterator, then one more of each, until all are exhausted."""
+    waiting = deque(iterators)
+    while waiting:
+        iterator = waiting.popleft()
+        for item in islice(iterator, 1):
+            yield item
+            waiting.append(iterator)

@@ -1,0 +1,157 @@
+"""The application that environment variables describe, ready to be forked: `make_application`.
+
+`wsgi.py` lists the variables.
+"""
+
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+from wsgiref.types import WSGIApplication
+
+from sqlalchemy import URL, Engine, create_engine, make_url
+from sqlalchemy.exc import ArgumentError, NoSuchModuleError
+
+import placebench
+from placebench.errors import DatabaseError, MissingExtraError, PlacebenchError, ProfilerError, ServerError
+from placebench.lab.reference.api.compression import chunk_responses, compress_responses
+from placebench.lab.reference.api.pipeline import make_app
+from placebench.lab.reference.domain.settings import read_choice, read_settings
+from placebench.lab.reference.variants import Interface, ReferenceVariant, default_variant, variant
+from placebench.telemetry import Telemeter
+
+_DEFAULT_POOL_SIZE: Final = "10"
+_RENEWED_EVERY_S: Final = 10
+
+
+def load_application(interface: Interface) -> tuple[WSGIApplication, Engine]:
+    """Return the application that our environment describes and its engine, for a server of this interface.
+
+    What is wrong with the environment ends the process with one line.
+    """
+    try:
+        chosen = _variant(os.environ)
+        if chosen.interface != interface:
+            served = chosen.serving["module"]
+            raise ServerError(f"the variant {chosen.name} is for {chosen.interface.upper()}: serve {served}")
+        engine = make_engine(os.environ)
+        return make_application(os.environ, engine), engine
+    except PlacebenchError as error:
+        sys.exit(f"placebench: {error}")
+
+
+def make_application(environment: Mapping[str, str], engine: Engine | None = None) -> WSGIApplication:
+    """Return the application that these variables describe, on the engine that `make_engine` makes of them.
+
+    Raises the PlacebenchError of the first variable that cannot be used.
+    """
+    chosen, engine, readers = _variant(environment), engine or make_engine(environment), _make_readers(environment)
+    folder = environment.get("PLACEBENCH_TELEMETRY")
+    telemeter = Telemeter(folder, engine=engine) if folder else None
+    settings = read_settings(environment)
+    if chosen.cache_server:
+        _check_cache_url(settings.cache_url)
+    served = make_app(engine, chosen.name, settings, readers=readers)
+    app = _with_profiler(served, engine, environment, telemeter)
+    if read_choice(environment, "PLACEBENCH_COMPRESS", ("0", "1")) == "1":
+        app = compress_responses(app)
+    if _renew_after_fork([engine, *filter(None, [readers])], telemeter):
+        app = chunk_responses(app)
+    chosen.implementations.collector()
+    chosen.worker.heap()
+    chosen.worker.gc_frequency()
+    return app if telemeter is None else telemeter.wsgi(app)
+
+
+def _check_cache_url(url: str) -> None:
+    from placebench.lab.reference.candidates.shared_responses import CacheService
+
+    try:
+        CacheService(url)
+    except ValueError as error:
+        raise ServerError("PLACEBENCH_CACHE_URL: expected redis://HOST:PORT of a Redis or Valkey") from error
+
+
+def _default_variant(environment: Mapping[str, str]) -> str:
+    return default_variant(_url(environment.get("PLACEBENCH_DATABASE_URL", "")).get_backend_name())
+
+
+def _variant(environment: Mapping[str, str]) -> ReferenceVariant:
+    return variant(environment.get("PLACEBENCH_VARIANT") or _default_variant(environment))
+
+
+def make_engine(environment: Mapping[str, str], **more: Any) -> Engine:
+    """Return an engine that has not connected yet, with the driver and the pool of the variant."""
+    text = environment.get("PLACEBENCH_POOL_SIZE") or _DEFAULT_POOL_SIZE
+    if not (text.isascii() and text.isdigit() and int(text) > 0):
+        raise ServerError(f"PLACEBENCH_POOL_SIZE: expected a number from 1, got {text!r}")
+    worker = _variant(environment).worker
+    url = worker.driver(_url(environment.get("PLACEBENCH_DATABASE_URL", "")))
+    try:
+        if _variant(environment).interface == "asgi":
+            from sqlalchemy.ext.asyncio import create_async_engine  # 2 MB that no thread needs
+
+            return create_async_engine(url, pool_pre_ping=worker.ping, **worker.pool(int(text)), **more).sync_engine
+        return create_engine(url, pool_pre_ping=worker.ping, **worker.pool(int(text)), **more)
+    except NoSuchModuleError as error:
+        raise DatabaseError(f"PLACEBENCH_DATABASE_URL: nobody knows {url.drivername}, try postgresql://") from error
+    except ModuleNotFoundError as error:
+        raise MissingExtraError(f"{error}: it comes with pip install 'placebench[bench]'") from error
+
+
+def _make_readers(environment: Mapping[str, str]) -> Engine | None:
+    """The engine of the replicas, whose connections are renewed so that one that came back is used again."""
+    url = environment.get("PLACEBENCH_READER_URL")
+    if not url:
+        return None
+    return make_engine({**environment, "PLACEBENCH_DATABASE_URL": url}, pool_recycle=_RENEWED_EVERY_S)
+
+
+def _url(text: str) -> URL:
+    if not text:
+        raise DatabaseError("PLACEBENCH_DATABASE_URL is not set: expected postgresql://USER@HOST/DATABASE")
+    try:
+        return make_url(text)
+    except ArgumentError as error:
+        raise DatabaseError("PLACEBENCH_DATABASE_URL: expected postgresql://USER@HOST/DATABASE") from error
+
+
+def _with_profiler(
+    app: WSGIApplication, engine: Engine, environment: Mapping[str, str], telemeter: Telemeter | None
+) -> WSGIApplication:
+    """With each request recorded, if the environment says so: to files, and each statement to telemetry if it is on."""
+    mode, folder = environment.get("PLACEBENCH_PROFILE", ""), environment.get("PLACEBENCH_PROFILE_DIR", "")
+    if not mode:
+        return app
+    if not folder and telemeter is None:
+        raise ServerError(f"PLACEBENCH_PROFILE_DIR is not set: PLACEBENCH_PROFILE={mode} needs a folder to write to")
+    # By attribute: the door loads the profiler on first use, and only an app that is profiled should pay for it.
+    profiler = placebench.SqlProfiler(engine, application=["placebench/lab/reference"])
+    if telemeter is not None:
+        profiler.listen(telemeter)
+    try:
+        profiled: WSGIApplication = profiler.wsgi(app, folder=Path(folder) if folder else None, mode=mode)
+    except ProfilerError as error:
+        raise ServerError(f"PLACEBENCH_PROFILE: {error}") from error
+    return profiled
+
+
+def _renew_after_fork(engines: Sequence[Engine], telemeter: Telemeter | None) -> bool:
+    """Whether this is uWSGI: each worker then begins with an empty pool, and leaves the master's connections alone.
+
+    Its telemetry begins there too, since no thread of the master's would live in it.
+    """
+    try:
+        import uwsgi
+    except ImportError:
+        return False
+
+    def renew() -> None:
+        for engine in engines:
+            engine.dispose(close=False)
+        if telemeter is not None:
+            telemeter.begin()
+
+    uwsgi.post_fork_hook = renew
+    return True

@@ -1,0 +1,220 @@
+"""Allocations read and deleted, and sums of them: usages. `claims.py` writes them."""
+
+from collections.abc import Iterable
+from typing import Any, Final
+
+from sqlalchemy import (
+    Column,
+    ColumnElement,
+    Connection,
+    FromClause,
+    ScalarSelect,
+    Select,
+    bindparam,
+    delete,
+    distinct,
+    func,
+    literal,
+    select,
+)
+
+from placebench.lab.inventory.tables import (
+    allocations,
+    consumer_types,
+    consumers,
+    inventories,
+    projects,
+    resource_classes,
+    resource_providers,
+    users,
+)
+from placebench.lab.reference.domain.problems import NotFound
+from placebench.lab.reference.store.database import Database
+from placebench.lab.reference.store.providers import known_provider, select_with_inventories
+
+_NO_TYPE: Final = "unknown"
+
+
+def read_consumer_allocations(connection: Connection, consumer: str) -> dict[str, Any]:
+    """Return the document of a consumer: {"allocations": {}} alone if it has nothing.
+
+    SELECT rp.uuid, rp.generation, a.used, c.generation, (SELECT name FROM resource_classes ...), (SELECT external_id
+    FROM projects ...), (SELECT external_id FROM users ...), (SELECT name FROM consumer_types ...)
+    FROM allocations a JOIN resource_providers rp ... JOIN consumers c ON c.uuid = a.consumer_id
+    WHERE a.consumer_id = :consumer ORDER BY a.id
+    """
+    rows = connection.execute(_OF_CONSUMER, {"consumer": consumer}).mappings().all()
+    found: dict[str, Any] = {"allocations": {}}
+    for row in rows:
+        entry = found["allocations"].setdefault(row["provider"], {"generation": row["generation"], "resources": {}})
+        entry["resources"][row["resource_class"]] = row["used"]
+    if rows:
+        found |= {name: rows[0][name] for name in ("project_id", "user_id", "consumer_generation")}
+        found["consumer_type"] = rows[0]["consumer_type"] or _NO_TYPE
+    return found
+
+
+def _select_of_consumer() -> Select[Any]:
+    """Made once, as others below: to put the expressions together costs as much CPU as the rest of a small read.
+
+    What is one row is a subquery: to plan a join of seven tables costs PostgreSQL more than all the rest.
+    """
+    own, provider, who = allocations.c, resource_providers.c, consumers.c
+    joined = allocations.join(resource_providers, provider.id == own.resource_provider_id).join(
+        consumers, who.uuid == own.consumer_id
+    )
+    query = select(
+        provider.uuid.label("provider"),
+        provider.generation,
+        _one(resource_classes.c.name, own.resource_class_id).label("resource_class"),
+        own.used,
+        who.generation.label("consumer_generation"),
+        _one(projects.c.external_id, who.project_id).label("project_id"),
+        _one(users.c.external_id, who.user_id).label("user_id"),
+        _one(consumer_types.c.name, who.consumer_type_id).label("consumer_type"),
+    ).select_from(joined)
+    return query.where(own.consumer_id == bindparam("consumer")).order_by(own.id)
+
+
+def _one(column: Column[str], key: ColumnElement[int]) -> ScalarSelect[str]:
+    return select(column).where(column.table.c.id == key).scalar_subquery()
+
+
+_OF_CONSUMER: Final = _select_of_consumer()
+
+
+def read_provider_allocations(connection: Connection, provider_id: int) -> dict[str, Any]:
+    """Return the provider's allocations by consumer.
+
+    SELECT c.uuid, c.generation, rc.name, a.used FROM allocations a JOIN consumers c ON c.uuid = a.consumer_id
+    JOIN resource_classes rc ON rc.id = a.resource_class_id WHERE a.resource_provider_id = :provider_id
+    """
+    own = allocations.c
+    joined = allocations.join(consumers, consumers.c.uuid == own.consumer_id).join(
+        resource_classes, resource_classes.c.id == own.resource_class_id
+    )
+    query = select(consumers.c.uuid, consumers.c.generation, resource_classes.c.name, own.used).select_from(joined)
+    rows = connection.execute(query.where(own.resource_provider_id == provider_id).order_by(own.id))
+    return _by_consumer(rows)
+
+
+def delete_allocations(database: Database, consumer: str) -> None:
+    """Take all from the consumer, whatever its generation, and forget it; NotFound if it has nothing.
+
+    The providers' generations stay, as in Placement. One message where the database takes it.
+    """
+    if database.takes_messages:
+        database.write_at_once(lambda connection: _delete_at_once(connection, consumer))
+    else:
+        database.write(lambda connection: _delete_step_by_step(connection, consumer))
+
+
+def _delete_step_by_step(connection: Connection, consumer: str) -> None:
+    """Three statements."""
+    connection.execute(select(consumers.c.id).where(consumers.c.uuid == consumer).with_for_update())
+    if connection.execute(delete(allocations).where(allocations.c.consumer_id == consumer)).rowcount == 0:
+        raise _has_nothing(consumer)
+    connection.execute(delete(consumers).where(consumers.c.uuid == consumer))
+
+
+def _delete_at_once(connection: Connection, consumer: str) -> None:
+    """One message: the lock, and a statement that sees what was written before it.
+
+    One statement deletes both, for a claim that is committed between two of them would lose its allocations alone.
+    """
+    if connection.exec_driver_sql(_DELETE, {"consumer": consumer}).scalar_one() == 0:
+        raise _has_nothing(consumer)
+
+
+_DELETE: Final = """
+SELECT FROM consumers WHERE uuid = %(consumer)s FOR UPDATE;
+WITH given_back AS (
+    DELETE FROM allocations WHERE consumer_id = %(consumer)s RETURNING id
+), forgotten AS (
+    DELETE FROM consumers WHERE uuid = %(consumer)s AND EXISTS (SELECT FROM given_back)
+)
+SELECT count(*) FROM given_back
+"""
+
+
+def _has_nothing(consumer: str) -> NotFound:
+    return NotFound(f"no allocations for consumer {consumer}")
+
+
+def _by_consumer(rows: Iterable[Any]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for consumer, generation, resource_class, used in rows:
+        entry = found.setdefault(consumer, {"consumer_generation": generation, "resources": {}})
+        entry["resources"][resource_class] = used
+    return found
+
+
+ALL_TYPES: Final = "all"
+
+
+def read_provider_usages(connection: Connection, uuid: str) -> tuple[int, dict[str, int]]:
+    """Return the generation of the provider, and what is used of each class that it has an inventory of, 0 too.
+
+    Raises NotFound without the provider.
+
+    SELECT p.generation, (SELECT name FROM resource_classes WHERE id = i.resource_class_id), (SELECT coalesce(sum(used),
+    0) FROM allocations WHERE resource_provider_id = p.id AND resource_class_id = i.resource_class_id)
+    FROM resource_providers p LEFT JOIN inventories i ON i.resource_provider_id = p.id
+    WHERE p.uuid = :uuid AND p.root_provider_id IS NOT NULL
+    """
+    rows = known_provider(connection.execute(_USAGES_OF_PROVIDER, {"uuid": uuid}).all(), uuid)
+    return rows[0][0], {name: int(amount) for _, name, amount in rows if name is not None}
+
+
+_USAGES_OF_PROVIDER: Final = select_with_inventories(
+    select(func.coalesce(func.sum(allocations.c.used), 0))
+    .where(allocations.c.resource_provider_id == resource_providers.c.id)
+    .where(allocations.c.resource_class_id == inventories.c.resource_class_id)
+    .scalar_subquery()
+)
+
+
+def read_project_usages(
+    connection: Connection, project: str, *, user: str | None, consumer_type: str | None
+) -> dict[str, dict[str, int]]:
+    """What the project's consumers use, by type: {"INSTANCE": {"consumer_count": 2, "VCPU": 3}}. Two statements.
+
+    user: only the consumers of this user. consumer_type: only this type; "unknown": only those without a type;
+    "all": all of them together; None: each type apart. A project that uses nothing has no types.
+
+    SELECT type, count(DISTINCT a.consumer_id) FROM ... GROUP BY type
+    SELECT type, rc.name, sum(a.used) FROM ... GROUP BY type, rc.name
+    """
+    kind = literal(ALL_TYPES) if consumer_type == ALL_TYPES else func.coalesce(consumer_types.c.name, literal(_NO_TYPE))
+    chosen = select(
+        kind.label("kind"), allocations.c.consumer_id, allocations.c.resource_class_id, allocations.c.used
+    ).select_from(_joined())
+    part = chosen.where(*_conditions(project, user, consumer_type)).subquery()
+    counts = select(part.c.kind, func.count(distinct(part.c.consumer_id))).group_by(part.c.kind)
+    found: dict[str, dict[str, Any]] = {name: {"consumer_count": count} for name, count in connection.execute(counts)}
+    named = part.join(resource_classes, resource_classes.c.id == part.c.resource_class_id)
+    sums = select(part.c.kind, resource_classes.c.name, func.sum(part.c.used)).select_from(named)
+    for name, resource_class, used in connection.execute(sums.group_by(part.c.kind, resource_classes.c.name)):
+        found[name][resource_class] = int(used)
+    return found
+
+
+def _joined() -> FromClause:
+    who = consumers.c
+    return (
+        allocations.join(consumers, who.uuid == allocations.c.consumer_id)
+        .join(projects, projects.c.id == who.project_id)
+        .join(users, users.c.id == who.user_id)
+        .outerjoin(consumer_types, consumer_types.c.id == who.consumer_type_id)
+    )
+
+
+def _conditions(project: str, user: str | None, consumer_type: str | None) -> list[ColumnElement[bool]]:
+    conditions = [projects.c.external_id == project]
+    if user is not None:
+        conditions.append(users.c.external_id == user)
+    if consumer_type == _NO_TYPE:
+        conditions.append(consumers.c.consumer_type_id.is_(None))
+    elif consumer_type not in (None, ALL_TYPES):
+        conditions.append(consumer_types.c.name == consumer_type)
+    return conditions

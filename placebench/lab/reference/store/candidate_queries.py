@@ -1,0 +1,310 @@
+"""The SELECTs of the candidate search of `naive` and `tuned`: one function, one query, each with its SQL.
+
+`Reader` is one connection with the variant's implementations of binding lists, reading rows and finding roots.
+"""
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, TypeVar
+
+from sqlalchemy import (
+    BigInteger,
+    ColumnElement,
+    Connection,
+    CursorResult,
+    FromClause,
+    Integer,
+    Select,
+    Table,
+    bindparam,
+    cast,
+    func,
+    select,
+)
+
+from placebench.lab.inventory import tables
+
+RowReader = Callable[[CursorResult[Any]], Iterable[Any]]
+ListBinding = Callable[[Connection, Select[Any], ColumnElement[Any], Sequence[Any]], CursorResult[Any]]
+UsageTotals = Callable[[ColumnElement[Any] | None], FromClause]
+
+
+@dataclass(frozen=True, slots=True)
+class Reader:
+    """Runs SELECTs on one connection, inside the transaction that the caller has begun."""
+
+    connection: Connection
+    rows: RowReader
+    binding: ListBinding
+    providers: FromClause  # with id, uuid, parent_provider_id and root_provider_id
+    totals: UsageTotals
+
+    def read(self, statement: Select[Any], parameters: Mapping[str, Any] | None = None) -> Iterable[Any]:
+        """The rows of the statement, each to be unpacked; 1 round trip."""
+        return self.rows(self.connection.execute(statement, parameters))
+
+    def read_for(self, statement: Select[Any], column: ColumnElement[Any], values: Collection[Any]) -> Iterable[Any]:
+        """The rows of the statement whose *column* is one of *values*; 1 round trip, none for no values."""
+        if not values:
+            return ()
+        return self.rows(self.binding(self.connection, statement, column, list(values)))
+
+
+_Key = TypeVar("_Key")
+
+
+def read_trait_holders(reader: Reader, trait_ids: Collection[int]) -> Mapping[int, list[int]]:
+    """Return the ids of the providers that hold each trait, by trait id; 1 round trip.
+
+    SELECT trait_id, resource_provider_id FROM resource_provider_traits WHERE trait_id IN (:values)
+    """
+    holds = tables.resource_provider_traits.c
+    statement = select(holds.trait_id, holds.resource_provider_id)
+    return _group_by_key(reader.read_for(statement, holds.trait_id, trait_ids), trait_ids)
+
+
+def read_aggregate_members(reader: Reader, uuids: Collection[str]) -> Mapping[str, list[int]]:
+    """Return the ids of the providers in each aggregate, by the aggregate's uuid; 1 round trip.
+
+    SELECT a.uuid, m.resource_provider_id FROM resource_provider_aggregates m
+    JOIN placement_aggregates a ON a.id = m.aggregate_id WHERE a.uuid IN (:values)
+    """
+    aggregate, membership = tables.placement_aggregates.c, tables.resource_provider_aggregates.c
+    statement = select(aggregate.uuid, membership.resource_provider_id).join(
+        tables.resource_provider_aggregates, aggregate.id == membership.aggregate_id
+    )
+    return _group_by_key(reader.read_for(statement, aggregate.uuid, uuids), uuids)
+
+
+def read_sharing_anchors(reader: Reader, sharing_ids: Collection[int]) -> Mapping[int, list[int]]:
+    """Return, for each sharing provider, the roots of the trees with a provider in one of its aggregates; 1 round trip.
+
+    SELECT DISTINCT shares.resource_provider_id, p.root_provider_id
+    FROM resource_provider_aggregates shares
+    JOIN resource_provider_aggregates member ON member.aggregate_id = shares.aggregate_id
+    JOIN resource_providers p ON p.id = member.resource_provider_id
+    WHERE p.root_provider_id IS NOT NULL AND shares.resource_provider_id IN (:values)
+    """
+    shares, member = (tables.resource_provider_aggregates.alias(name) for name in ("shares", "member"))
+    own = reader.providers.c
+    statement = (
+        select(shares.c.resource_provider_id, own.root_provider_id)
+        .distinct()
+        .join(member, member.c.aggregate_id == shares.c.aggregate_id)
+        .join(reader.providers, own.id == member.c.resource_provider_id)
+        .where(own.root_provider_id.is_not(None))
+    )
+    return _group_by_key(reader.read_for(statement, shares.c.resource_provider_id, sharing_ids), sharing_ids)
+
+
+def _group_by_key(pairs: Iterable[tuple[_Key, int]], keys: Iterable[_Key]) -> Mapping[_Key, list[int]]:
+    found: dict[_Key, list[int]] = {key: [] for key in keys}
+    for key, member in pairs:
+        found[key].append(member)
+    return found
+
+
+# The largest number that the columns hold. No max_unit is above it, so no provider has capacity for more;
+# run nevertheless, SQLite's driver raises OverflowError.
+_MAX_UNIT = 2**31 - 1
+
+ProvidersWithCapacity = dict[int, Any]
+
+# The part of a provider's row that says how much there is: total, reserved, allocation_ratio, max_unit, used.
+AMOUNTS = slice(2, None)
+
+
+def read_providers_with_capacity(reader: Reader, class_id: int, amount: int) -> ProvidersWithCapacity:
+    """Return the providers that can give *amount* of the class, by id, each with the row that says so; 1 round trip.
+
+    SELECT i.resource_provider_id, p.root_provider_id, i.total, i.reserved, i.allocation_ratio, i.max_unit,
+           CAST(coalesce(usage.used, 0) AS BIGINT) AS used
+    FROM inventories i
+    JOIN resource_providers p ON p.id = i.resource_provider_id
+    LEFT JOIN (SELECT resource_provider_id, resource_class_id, sum(used) AS used FROM allocations
+               WHERE resource_class_id = :class_id GROUP BY resource_provider_id, resource_class_id) usage
+           ON usage.resource_provider_id = i.resource_provider_id AND usage.resource_class_id = i.resource_class_id
+    WHERE i.resource_class_id = :class_id
+      AND coalesce(usage.used, 0) + :amount <= (i.total - i.reserved) * i.allocation_ratio
+      AND i.min_unit <= :amount AND i.max_unit >= :amount AND :amount % i.step_size = 0
+      AND p.root_provider_id IS NOT NULL
+    """
+    if amount > _MAX_UNIT:
+        return {}
+    statement = _providers_with_capacity(reader.providers, reader.totals)
+    rows = reader.read(statement, {"class_id": class_id, "amount": amount})
+    return {row[0]: row for row in rows}
+
+
+@cache
+def _providers_with_capacity(providers: FromClause, totals: UsageTotals) -> Select[Any]:
+    own = tables.inventories.c
+    class_id, amount = bindparam("class_id", type_=Integer), bindparam("amount", type_=Integer)
+    usage = totals(class_id)
+    _, *amounts = _amounts(usage)
+    return (
+        select(own.resource_provider_id, providers.c.root_provider_id, *amounts)
+        .join(providers, providers.c.id == own.resource_provider_id)
+        .outerjoin(usage, _same_inventory(usage))
+        .where(
+            own.resource_class_id == class_id,
+            func.coalesce(usage.c.used, 0) + amount <= (own.total - own.reserved) * own.allocation_ratio,
+            own.min_unit <= amount,
+            own.max_unit >= amount,
+            amount % own.step_size == 0,
+            providers.c.root_provider_id.is_not(None),
+        )
+    )
+
+
+SHARING_TRAIT = "MISC_SHARES_VIA_AGGREGATE"
+
+
+@dataclass(frozen=True, slots=True)
+class Catalog:
+    """All names that a request may use."""
+
+    trait_names: dict[int, str]
+    trait_ids: dict[str, int]
+    class_names: dict[int, str]
+    class_ids: dict[str, int]
+
+
+def read_catalog(reader: Reader) -> Catalog:
+    """Both whole tables; 2 round trips."""
+    trait_names = _names(reader, tables.traits)
+    class_names = _names(reader, tables.resource_classes)
+    return Catalog(trait_names, _inverted(trait_names), class_names, _inverted(class_names))
+
+
+def _names(reader: Reader, table: Table) -> dict[int, str]:
+    """SELECT id, name FROM traits."""
+    return dict(reader.read(select(table.c.id, table.c.name)))
+
+
+def _inverted(names: dict[int, str]) -> dict[str, int]:
+    return {name: key for key, name in names.items()}
+
+
+def read_root(reader: Reader, uuid: str) -> int | None:
+    """Return the id of the root above the provider of this uuid, None if no tree has it; 1 round trip.
+
+    SELECT root_provider_id FROM resource_providers WHERE uuid = :uuid
+    """
+    own = reader.providers.c
+    rows = list(reader.read(select(own.root_provider_id).where(own.uuid == uuid)))
+    return rows[0][0] if rows else None
+
+
+def read_roots(reader: Reader, provider_ids: Collection[int]) -> dict[int, int]:
+    """Return the id of the root above each of the providers that is in a tree; 1 round trip.
+
+    SELECT id, root_provider_id FROM resource_providers WHERE root_provider_id IS NOT NULL AND id IN (:values)
+    """
+    own = reader.providers.c
+    statement = select(own.id, own.root_provider_id).where(own.root_provider_id.is_not(None))
+    return dict(reader.read_for(statement, own.id, provider_ids))
+
+
+def read_all_roots(reader: Reader) -> list[int]:
+    """Return the ids of all providers that have no parent; 1 round trip.
+
+    SELECT id FROM resource_providers WHERE parent_provider_id IS NULL
+    """
+    own = tables.resource_providers.c
+    statement = select(own.id).where(own.parent_provider_id.is_(None))
+    return [key for (key,) in reader.read(statement)]
+
+
+def read_tree_providers(reader: Reader, root_ids: Collection[int]) -> Iterable[Any]:
+    """(id, uuid, parent id, root id) of every provider in the trees; 1 round trip.
+
+    SELECT id, uuid, parent_provider_id, root_provider_id FROM resource_providers
+    WHERE root_provider_id IN (:values)
+    """
+    own = reader.providers.c
+    statement = select(own.id, own.uuid, own.parent_provider_id, own.root_provider_id)
+    return reader.read_for(statement, own.root_provider_id, root_ids)
+
+
+def read_tree_traits(reader: Reader, root_ids: Collection[int]) -> Iterable[Any]:
+    """(provider id, trait id) of every provider in the trees; 1 round trip.
+
+    SELECT h.resource_provider_id, h.trait_id FROM resource_provider_traits h
+    JOIN resource_providers p ON p.id = h.resource_provider_id WHERE p.root_provider_id IN (:values)
+    """
+    holds, own = tables.resource_provider_traits.c, reader.providers.c
+    statement = select(holds.resource_provider_id, holds.trait_id).join(
+        reader.providers, own.id == holds.resource_provider_id
+    )
+    return reader.read_for(statement, own.root_provider_id, root_ids)
+
+
+def read_tree_inventories(reader: Reader, root_ids: Collection[int]) -> Iterable[Any]:
+    """(provider id, root id, class id, total, reserved, ratio, max_unit, used) of the trees' inventories; 1 round trip.
+
+    SELECT i.resource_provider_id, p.root_provider_id, i.resource_class_id,
+           i.total, i.reserved, i.allocation_ratio, i.max_unit, CAST(coalesce(usage.used, 0) AS BIGINT) AS used
+    FROM inventories i
+    JOIN resource_providers p ON p.id = i.resource_provider_id
+    LEFT JOIN (SELECT resource_provider_id, resource_class_id, sum(used) AS used FROM allocations
+               GROUP BY resource_provider_id, resource_class_id) usage
+           ON usage.resource_provider_id = i.resource_provider_id AND usage.resource_class_id = i.resource_class_id
+    WHERE p.root_provider_id IN (:values)
+    """
+    statement = _select_inventories(reader.providers, reader.totals)
+    return reader.read_for(statement, reader.providers.c.root_provider_id, root_ids)
+
+
+def read_trees_joined(reader: Reader, root_ids: Collection[int]) -> Iterable[Any]:
+    """Providers, traits and stocks of the trees, each trait of a provider with each stock; 1 round trip.
+
+    (id, uuid, parent id, root id, trait id, class id, total, reserved, ratio, max_unit, used), the trait or the stock
+    None where the provider has none.
+
+    SELECT p.id, p.uuid, p.parent_provider_id, p.root_provider_id, h.trait_id, i.resource_class_id,
+           i.total, i.reserved, i.allocation_ratio, i.max_unit, CAST(coalesce(usage.used, 0) AS BIGINT) AS used
+    FROM resource_providers p
+    LEFT JOIN resource_provider_traits h ON h.resource_provider_id = p.id
+    LEFT JOIN inventories i ON i.resource_provider_id = p.id
+    LEFT JOIN (...) usage
+           ON usage.resource_provider_id = i.resource_provider_id AND usage.resource_class_id = i.resource_class_id
+    WHERE p.root_provider_id IN (:values)
+    """
+    statement = _select_joined(reader.providers, reader.totals)
+    return reader.read_for(statement, reader.providers.c.root_provider_id, root_ids)
+
+
+@cache
+def _select_inventories(providers: FromClause, totals: UsageTotals) -> Select[Any]:
+    own, usage = tables.inventories.c, totals(None)
+    return (
+        select(own.resource_provider_id, providers.c.root_provider_id, *_amounts(usage))
+        .join(providers, providers.c.id == own.resource_provider_id)
+        .outerjoin(usage, _same_inventory(usage))
+    )
+
+
+@cache
+def _select_joined(providers: FromClause, totals: UsageTotals) -> Select[Any]:
+    own, held, usage = providers.c, tables.resource_provider_traits, totals(None)
+    return (
+        select(own.id, own.uuid, own.parent_provider_id, own.root_provider_id, held.c.trait_id, *_amounts(usage))
+        .select_from(providers)
+        .outerjoin(held, held.c.resource_provider_id == own.id)
+        .outerjoin(tables.inventories, tables.inventories.c.resource_provider_id == own.id)
+        .outerjoin(usage, _same_inventory(usage))
+    )
+
+
+def _amounts(usage: FromClause) -> tuple[ColumnElement[Any], ...]:
+    """The columns of an inventory, what is used of it last."""
+    own, used = tables.inventories.c, cast(func.coalesce(usage.c.used, 0), BigInteger).label("used")
+    return own.resource_class_id, own.total, own.reserved, own.allocation_ratio, own.max_unit, used
+
+
+def _same_inventory(usage: FromClause) -> ColumnElement[bool]:
+    own = tables.inventories.c
+    same_provider = usage.c.resource_provider_id == own.resource_provider_id
+    return same_provider & (usage.c.resource_class_id == own.resource_class_id)

@@ -1,0 +1,404 @@
+"""Allocations written: what a consumer gets replaces what it had, if all fits; in steps or in one round trip."""
+
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from sqlalchemy import Connection, case, delete, func, insert, select
+from sqlalchemy.exc import DBAPIError
+
+from placebench.lab.inventory.tables import allocations, inventories, resource_providers
+from placebench.lab.reference.domain.problems import BadRequest, Conflict
+from placebench.lab.reference.domain.validation import MAX_INTEGER
+from placebench.lab.reference.store import consumers
+from placebench.lab.reference.store.consumers import ConsumerClaim, check_consumer_generation
+from placebench.lab.reference.store.database import Database
+from placebench.lab.reference.store.name_tables import RESOURCE_CLASSES
+from placebench.lab.reference.store.providers import LockedProvider, advance_generation
+
+
+@dataclass(frozen=True, slots=True)
+class _InventoryUse:
+    """One provider's inventory of one class, with what is used of it by all, and by others than the claimants."""
+
+    where: str  # for messages: "VCPU on 4e8e5957-649f-477b-9e5b-f1f75b21c03c"
+    total: int
+    reserved: int
+    min_unit: int
+    max_unit: int
+    step_size: int
+    allocation_ratio: float
+    used: int
+    used_by_others: int
+
+    def check_unit(self, amount: int) -> None:
+        """Conflict if a single allocation may not have this amount."""
+        if not self.min_unit <= amount <= self.max_unit or amount % self.step_size:
+            raise Conflict(
+                f"{amount} of {self.where} does not fit its units: from {self.min_unit} to {self.max_unit}"
+                f" in steps of {self.step_size}"
+            )
+
+    def check_sum(self, amount: int) -> None:
+        """Conflict if all allocations together exceed the capacity, unless they exceed it no more than before."""
+        capacity = (self.total - self.reserved) * self.allocation_ratio
+        wanted = self.used_by_others + amount
+        if wanted > capacity and wanted > self.used:
+            raise Conflict(
+                f"{amount} of {self.where} exceeds its capacity: {capacity:g}, of which {self.used_by_others} is used"
+            )
+
+
+_Key = tuple[int, int]  # the ids of a provider and of a resource class
+
+
+@dataclass(frozen=True, slots=True)
+class _Amount:
+    """One allocation to be: so much of a class of a provider."""
+
+    consumer: str
+    provider: str
+    resource_class: str
+    key: _Key
+    amount: int
+
+    @property
+    def where(self) -> str:
+        """For messages: "VCPU on 4e8e5957-649f-477b-9e5b-f1f75b21c03c"."""
+        return f"{self.resource_class} on {self.provider}"
+
+
+def write_claims(connection: Connection, claims: Sequence[ConsumerClaim]) -> None:
+    """Replace the allocations of the claims' consumers, and move on the generations of consumers and providers.
+
+    Raises ConcurrentUpdate for another generation of a consumer, BadRequest for an unknown provider or class,
+    Conflict if an amount does not fit. About ten statements and one for each consumer and provider.
+    """
+    present = consumers.lock_consumers(connection, claims)
+    locked = lock_providers(connection, claims)
+    consumers.write_consumers(connection, claims, present)
+    allocate(connection, claims, locked)
+
+
+def lock_providers(
+    connection: Connection, claims: Sequence[ConsumerClaim], others: Collection[str] = ()
+) -> dict[str, LockedProvider]:
+    """Lock what the claims touch and these other providers in their newest state, locked until the commit.
+
+    BadRequest if one that is named is unknown. One statement, or two:
+
+    SELECT id, uuid, generation, root_provider_id FROM resource_providers WHERE uuid IN :uuids ORDER BY id FOR UPDATE
+    """
+    own = resource_providers.c
+    query = select(own.id, own.uuid, own.generation, own.root_provider_id)
+    uuids = _touched_providers(connection, claims).union(others)
+    rows = connection.execute(query.where(own.uuid.in_(uuids)).order_by(own.id).with_for_update()).all()
+    there = {row.uuid for row in rows if row.root_provider_id is not None}
+    if missing := sorted(_named_providers(claims).union(others) - there):
+        raise BadRequest(f"allocations: no resource provider {', '.join(missing)}")
+    return {row.uuid: LockedProvider(row.id, row.uuid, row.generation) for row in rows}
+
+
+def _named_providers(claims: Sequence[ConsumerClaim]) -> set[str]:
+    """The providers that the claims name."""
+    return {provider for claim in claims for provider in claim.allocations}
+
+
+def _touched_providers(connection: Connection, claims: Sequence[ConsumerClaim]) -> set[str]:
+    """The providers that the claims name, and those that a consumer who is to have nothing has something of.
+
+    SELECT DISTINCT p.uuid FROM resource_providers p JOIN allocations a ON a.resource_provider_id = p.id
+    WHERE a.consumer_id IN :emptied
+    """
+    emptied = [claim.consumer for claim in claims if not claim.allocations]
+    if not emptied:
+        return _named_providers(claims)
+    joined = resource_providers.join(allocations, allocations.c.resource_provider_id == resource_providers.c.id)
+    left = select(resource_providers.c.uuid).distinct().select_from(joined)
+    return _named_providers(claims) | set(connection.scalars(left.where(allocations.c.consumer_id.in_(emptied))))
+
+
+def allocate(
+    connection: Connection, claims: Sequence[ConsumerClaim], locked: Mapping[str, LockedProvider]
+) -> dict[str, LockedProvider]:
+    """Write the allocations; the providers that were touched, with their next generations.
+
+    locked: what `lock_providers` returned. Raises BadRequest for an unknown class, Conflict if an amount does not fit.
+    """
+    moved_on = {uuid: locked[uuid] for uuid in _touched_providers(connection, claims)}
+    claimants = [claim.consumer for claim in claims]
+    wanted = list(_amounts(connection, claims, locked))
+    _check_amounts(wanted, _read_inventory_uses(connection, wanted, claimants))
+    connection.execute(delete(allocations).where(allocations.c.consumer_id.in_(claimants)))
+    if rows := [_row(each) for each in wanted]:
+        connection.execute(insert(allocations), rows)
+    return {uuid: replace(each, generation=advance_generation(connection, each)) for uuid, each in moved_on.items()}
+
+
+def _row(each: _Amount) -> dict[str, str | int]:
+    provider_id, class_id = each.key
+    ids = {"resource_provider_id": provider_id, "resource_class_id": class_id}
+    return {"consumer_id": each.consumer, "used": each.amount, **ids}
+
+
+def _amounts(
+    connection: Connection, claims: Sequence[ConsumerClaim], locked: Mapping[str, LockedProvider]
+) -> Iterator[_Amount]:
+    """Each amount with the ids that it is stored under; BadRequest for an unknown class."""
+    names = {name for claim in claims for resources in claim.allocations.values() for name in resources}
+    ids = RESOURCE_CLASSES.ids(connection, names, lock=True)
+    for claim in claims:
+        for provider, resources in claim.allocations.items():
+            for name, amount in resources.items():
+                yield _Amount(claim.consumer, provider, name, (locked[provider].id, ids[name]), amount)
+
+
+def _check_amounts(wanted: Sequence[_Amount], uses: Mapping[_Key, _InventoryUse]) -> None:
+    """Conflict at the first amount that has no inventory or does not fit, alone or with the others."""
+    sums: Counter[_Key] = Counter()
+    for each in wanted:
+        if each.key not in uses:
+            raise Conflict(f"resource provider {each.provider} has no inventory of {each.resource_class}")
+        uses[each.key].check_unit(each.amount)
+        sums[each.key] += each.amount
+    for key, amount in sums.items():
+        uses[key].check_sum(amount)
+
+
+def _read_inventory_uses(
+    connection: Connection, wanted: Sequence[_Amount], claimants: Collection[str]
+) -> dict[_Key, _InventoryUse]:
+    """The inventories that the amounts are taken from.
+
+    SELECT resource_provider_id, resource_class_id, total, reserved, min_unit, max_unit, step_size, allocation_ratio
+    FROM inventories WHERE resource_provider_id IN :providers AND resource_class_id IN :classes
+    """
+    names = {each.key: each.where for each in wanted}
+    used = _read_used(connection, names, claimants)
+    own = inventories.c
+    query = select(
+        own.resource_provider_id,
+        own.resource_class_id,
+        own.total,
+        own.reserved,
+        own.min_unit,
+        own.max_unit,
+        own.step_size,
+        own.allocation_ratio,
+    )
+    providers, classes = {key[0] for key in names}, {key[1] for key in names}
+    rows = connection.execute(
+        query.where(own.resource_provider_id.in_(providers), own.resource_class_id.in_(classes))
+    ).all()
+    keyed = {(row[0], row[1]): row[2:] for row in rows}
+    return {key: _InventoryUse(names[key], *keyed[key], *used.get(key, (0, 0))) for key in names.keys() & keyed.keys()}
+
+
+def _read_used(
+    connection: Connection, keys: Collection[_Key], claimants: Collection[str]
+) -> dict[_Key, tuple[int, int]]:
+    """What is used of each, by all and by others than the claimants.
+
+    SELECT resource_provider_id, resource_class_id, sum(used),
+    sum(CASE WHEN consumer_id IN :claimants THEN 0 ELSE used END) FROM allocations
+    WHERE resource_provider_id IN :providers AND resource_class_id IN :classes
+    GROUP BY resource_provider_id, resource_class_id
+    """
+    own = allocations.c
+    by_others = case((own.consumer_id.in_(claimants), 0), else_=own.used)
+    query = (
+        select(own.resource_provider_id, own.resource_class_id, func.sum(own.used), func.sum(by_others))
+        .where(own.resource_provider_id.in_({key[0] for key in keys}))
+        .where(own.resource_class_id.in_({key[1] for key in keys}))
+        .group_by(own.resource_provider_id, own.resource_class_id)
+    )
+    return {(row[0], row[1]): (int(row[2]), int(row[3])) for row in connection.execute(query)}
+
+
+def _write_at_once(connection: Connection, claim: ConsumerClaim) -> bool:
+    """Write the claim in one round trip; False if nothing was written and `write_claims` has to see to it.
+
+    That is so for a new project, user or consumer type, for a claim without a type (before 1.38), for a new consumer
+    that has allocations, and for what is unknown or larger than an integer of the tables. connection: in autocommit.
+    Raises ConcurrentUpdate and Conflict as `write_claims` does.
+    """
+    if not claim.allocations or claim.consumer_type is None or not _fits_the_columns(claim):
+        return False
+    try:
+        rows = connection.exec_driver_sql(_message(connection, claim), _values(claim)).all()
+    except DBAPIError as error:
+        if getattr(error.orig, "pgcode", None) != _NO_SUCH_STATEMENT:
+            raise
+        connection.info.pop(_SERVED, None)  # a pooler has given the connection another session
+        return False
+    if rows:
+        _refuse(claim, rows)
+    return not rows
+
+
+def _refuse(claim: ConsumerClaim, rows: Sequence[Any]) -> None:
+    """Raise what `write_claims` would, unless something is unknown."""
+    if None in rows[0][1:4] or any(None in row[4:6] for row in rows):
+        return
+    check_consumer_generation(claim, rows[0].generation)
+    amounts = [
+        _Amount(claim.consumer, provider, name, (row.provider_id, row.class_id), amount)
+        for (provider, name, amount), row in zip(_lines(claim), rows, strict=True)
+    ]
+    pairs = zip(amounts, rows, strict=True)
+    _check_amounts(
+        amounts, {each.key: _InventoryUse(each.where, *row[6:]) for each, row in pairs if row.total is not None}
+    )
+
+
+def _message(connection: Connection, claim: ConsumerClaim) -> str:
+    """What is sent, with the statements prepared first where the connection has none yet, or old ones."""
+    served = connection.info.get(_SERVED, 0)
+    connection.info[_SERVED] = served + 1
+    prepare = "" if served % PLAN_SERVES else _PREPARE
+    return f"{prepare}{_GENERIC}{_CLAIM_AS_NEW if claim.generation is None else _CLAIM_AGAIN}"
+
+
+def _values(claim: ConsumerClaim) -> dict[str, Any]:
+    providers, classes, amounts = zip(*_lines(claim), strict=True)
+    return {
+        "consumer": claim.consumer,
+        "generation": claim.generation,
+        "project": claim.project,
+        "user": claim.user,
+        "type": claim.consumer_type,
+        "providers": list(providers),
+        "classes": list(classes),
+        "amounts": list(amounts),
+    }
+
+
+def _lines(claim: ConsumerClaim) -> list[tuple[str, str, int]]:
+    return [
+        (provider, name, amount)
+        for provider, resources in claim.allocations.items()
+        for name, amount in resources.items()
+    ]
+
+
+def _fits_the_columns(claim: ConsumerClaim) -> bool:
+    numbers = [amount for _, _, amount in _lines(claim)] + [claim.generation or 0]
+    return all(-MAX_INTEGER <= number < MAX_INTEGER for number in numbers)
+
+
+# The tables grow under a plan, so it is made anew after so many claims of a connection: some 2 ms each time.
+PLAN_SERVES: Final = 500
+_SERVED: Final = "placebench_claims"  # in the connection's info: how many claims its statements were sent for
+_NO_SUCH_STATEMENT: Final = "26000"
+
+_NOW: Final = "date_trunc('second', now() AT TIME ZONE 'UTC')"
+
+# What differs between a consumer that is new and one that has something: each plan that runs opens its tables and fires
+# its triggers, with rows or without.
+_NEW: Final = f"""
+), made AS (
+    INSERT INTO consumers (created_at, uuid, generation, project_id, user_id, consumer_type_id)
+    SELECT {_NOW}, $1, 1, project_id, user_id, consumer_type_id FROM verdict WHERE fits"""
+_PRESENT: Final = f"""
+), given_back AS (
+    DELETE FROM allocations USING verdict WHERE fits AND consumer_id = $1
+), changed AS (
+    UPDATE consumers AS own SET updated_at = {_NOW}, generation = $2 + 1, project_id = verdict.project_id,
+        user_id = verdict.user_id, consumer_type_id = verdict.consumer_type_id
+    FROM verdict WHERE fits AND uuid = $1"""
+
+
+def _prepare_claim(name: str, fits: str, write_consumer: str) -> str:
+    """PREPARE one statement that checks all and writes all or nothing; no row if it wrote, else what each line found.
+
+    fits: what has to be so besides. write_consumer: the part that differs.
+    """
+    return f"""
+PREPARE {name} (text, int, text, text, text, text[], text[], int[]) AS
+WITH wanted AS MATERIALIZED (
+    SELECT named.*, stock.*, taken.*
+    FROM (
+        SELECT number, amount,
+            (SELECT id FROM resource_providers WHERE uuid = line.provider AND root_provider_id IS NOT NULL)
+                AS provider_id,
+            (SELECT id FROM resource_classes WHERE name = line.class) AS class_id
+        FROM unnest($6, $7, $8) WITH ORDINALITY AS line (provider, class, amount, number)
+        OFFSET 0 -- keeps PostgreSQL from joining whole tables: each line looks up its own rows
+    ) AS named
+    LEFT JOIN LATERAL (
+        SELECT total, reserved, min_unit, max_unit, step_size, allocation_ratio FROM inventories
+        WHERE resource_provider_id = provider_id AND resource_class_id = class_id OFFSET 0
+    ) AS stock ON true
+    LEFT JOIN LATERAL (
+        SELECT coalesce(sum(used), 0) AS used,
+            coalesce(sum(used) FILTER (WHERE consumer_id <> $1), 0) AS used_by_others
+        FROM allocations WHERE resource_provider_id = provider_id AND resource_class_id = class_id OFFSET 0
+    ) AS taken ON true
+), claimant AS MATERIALIZED (
+    SELECT (SELECT generation FROM consumers WHERE uuid = $1) AS generation,
+        (SELECT id FROM projects WHERE external_id = $3) AS project_id,
+        (SELECT id FROM users WHERE external_id = $4) AS user_id,
+        (SELECT id FROM consumer_types WHERE name = $5) AS consumer_type_id
+), verdict AS MATERIALIZED (
+    SELECT claimant.*, {fits}
+        AND project_id IS NOT NULL AND user_id IS NOT NULL AND consumer_type_id IS NOT NULL
+        AND (SELECT bool_and(coalesce(
+            amount BETWEEN min_unit AND max_unit AND mod(amount, step_size) = 0
+            AND (used_by_others + amount <= (total - reserved) * allocation_ratio OR used_by_others + amount <= used),
+            false)) FROM wanted) AS fits
+    FROM claimant{write_consumer}
+), given AS (
+    INSERT INTO allocations (created_at, resource_provider_id, resource_class_id, consumer_id, used)
+    SELECT {_NOW}, provider_id, class_id, $1, amount FROM wanted, verdict WHERE fits ORDER BY number
+), moved_on AS (
+    UPDATE resource_providers AS own SET updated_at = {_NOW}, generation = own.generation + 1
+    FROM verdict WHERE fits AND id = ANY (ARRAY(SELECT provider_id FROM wanted))
+)
+SELECT generation, project_id, user_id, consumer_type_id, provider_id, class_id, total, reserved, min_unit, max_unit,
+    step_size, allocation_ratio, used, used_by_others
+FROM verdict, wanted WHERE fits IS NOT TRUE ORDER BY number;
+"""
+
+
+_PREPARE: Final = f"""
+DEALLOCATE ALL;
+PREPARE placebench_hold_consumer (text) AS SELECT FROM consumers WHERE uuid = $1 FOR UPDATE;
+PREPARE placebench_hold_providers (text[]) AS
+SELECT FROM resource_providers WHERE uuid = ANY($1) ORDER BY id FOR NO KEY UPDATE;
+{
+    _prepare_claim(
+        "placebench_claim_as_new",
+        "generation IS NULL AND NOT EXISTS (SELECT FROM allocations WHERE consumer_id = $1)",
+        _NEW,
+    )
+}
+{_prepare_claim("placebench_claim_again", "generation = $2", _PRESENT)}
+"""
+# A generic plan, for planning costs four times what the claim itself does. While it is made, at the first EXECUTE, the
+# tables may be empty and called so by ANALYZE: it would read them whole when they no longer are.
+_GENERIC: Final = "SET LOCAL plan_cache_mode = force_generic_plan; SET LOCAL enable_seqscan = off;"
+_VALUES: Final = """(%(consumer)s, %(generation)s, %(project)s, %(user)s, %(type)s, %(providers)s, %(classes)s,
+%(amounts)s)"""
+_HOLD_PROVIDERS: Final = "EXECUTE placebench_hold_providers (%(providers)s);"
+_CLAIM_AS_NEW: Final = f"{_HOLD_PROVIDERS}EXECUTE placebench_claim_as_new {_VALUES}"
+_CLAIM_AGAIN: Final = f"""EXECUTE placebench_hold_consumer (%(consumer)s);
+{_HOLD_PROVIDERS}EXECUTE placebench_claim_again {_VALUES}"""
+
+
+def _claim_at_once(database: Database, claim: ConsumerClaim) -> None:
+    """One round trip."""
+    if database.takes_messages and database.write_at_once(lambda connection: _write_at_once(connection, claim)):
+        return
+    _claim_step_by_step(database, claim)
+
+
+def _claim_step_by_step(database: Database, claim: ConsumerClaim) -> None:
+    """About 15 statements of portable SQL, each a round trip."""
+    database.write(lambda connection: write_claims(connection, [claim]))
+
+
+WRITERS: Final[Mapping[str, Callable[[Database, ConsumerClaim], None]]] = {
+    "at_once": _claim_at_once,
+    "step_by_step": _claim_step_by_step,
+}

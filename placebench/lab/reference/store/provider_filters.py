@@ -1,0 +1,136 @@
+"""The filters of GET /resource_providers: name, uuid, in_tree, resources, required, member_of.
+
+The main functions are `parse_filters`, which is pure, and `conditions`. Each provider is looked at by itself: no
+sharing, and no root that spans its tree.
+"""
+
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from sqlalchemy import ColumnElement, Connection, ScalarSelect, Select, false, func, select
+
+from placebench.lab.inventory.tables import (
+    allocations,
+    inventories,
+    placement_aggregates,
+    resource_provider_aggregates,
+    resource_provider_traits,
+    resource_providers,
+)
+from placebench.lab.reference.domain.candidates_query import RequestGroup, parse_group
+from placebench.lab.reference.domain.problems import BadRequest
+from placebench.lab.reference.domain.validation import MAX_INTEGER
+from placebench.lab.reference.store.name_tables import RESOURCE_CLASSES, TRAITS
+
+NAMES: Final = ("in_tree", "member_of", "name", "required", "resources", "uuid")
+
+_DASHED: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.ASCII | re.IGNORECASE)
+_OWN: Final = resource_providers.c
+
+
+@dataclass(frozen=True, slots=True)
+class ProviderFilters:
+    """What a provider has to meet; an empty text or group lets all through."""
+
+    name: str
+    uuid: str
+    in_tree: str
+    group: RequestGroup  # resources, traits and aggregates
+
+
+def parse_filters(parameters: Mapping[str, list[str]]) -> ProviderFilters:
+    """Return the filters; BadRequest for bad ones. Of name, uuid, in_tree and resources the last value counts."""
+    last = {name: values[-1] for name, values in parameters.items()}
+    for name in ("in_tree", "uuid"):
+        if name in last and not _DASHED.fullmatch(last[name]):
+            raise BadRequest(f"{name}: expected a UUID with its dashes, got {last[name]!r}")
+    group = parse_group({name: parameters.get(name, []) for name in ("resources", "required", "member_of")})
+    return ProviderFilters(last.get("name", ""), last.get("uuid", ""), last.get("in_tree", ""), group)
+
+
+def conditions(connection: Connection, chosen: ProviderFilters) -> list[ColumnElement[bool]]:
+    """Return the filters as conditions on resource_providers; up to 5 statements.
+
+    BadRequest for an unknown trait or class, but in Placement's order: an unknown tree hides both from it, traits or
+    aggregates that nobody has hide an unknown class.
+    """
+    group = chosen.group
+    if chosen.in_tree and _nobody_is_left(
+        connection, [_OWN.uuid == chosen.in_tree, _OWN.root_provider_id.is_not(None)]
+    ):
+        return [false()]
+    trait_ids = TRAITS.ids(connection, group.forbidden.union(*group.required))
+    required = [_has_any_trait([trait_ids[name] for name in names]) for names in group.required]
+    members = [_is_in_any_aggregate(uuids) for uuids in group.member_of]
+    if _nobody_is_left(connection, required) or _nobody_is_left(connection, members):
+        return [false()]
+    class_ids = RESOURCE_CLASSES.ids(connection, [name for name, _ in group.resources])
+    return [
+        *_own_conditions(chosen),
+        *required,
+        *members,
+        *(_has_capacity(class_ids[name], amount) for name, amount in group.resources),
+        *(~_has_any_trait([trait_ids[name]]) for name in group.forbidden),
+        *(~_is_in_any_aggregate({uuid}) for uuid in group.not_member_of),
+    ]
+
+
+def _nobody_is_left(connection: Connection, wanted: Sequence[ColumnElement[bool]]) -> bool:
+    """Whether there are conditions, and no provider meets them: SELECT id FROM resource_providers ... LIMIT 1."""
+    return bool(wanted) and connection.scalar(select(_OWN.id).where(*wanted).limit(1)) is None
+
+
+def _own_conditions(chosen: ProviderFilters) -> Iterator[ColumnElement[bool]]:
+    if chosen.name:
+        yield _OWN.name == chosen.name
+    if chosen.uuid:
+        yield _OWN.uuid == chosen.uuid
+    if chosen.in_tree:
+        yield _OWN.root_provider_id == _root_of(chosen.in_tree)
+
+
+def _root_of(uuid: str) -> ScalarSelect[int]:
+    """(SELECT root_provider_id FROM resource_providers WHERE uuid = :uuid)."""
+    member = resource_providers.alias("member")
+    return select(member.c.root_provider_id).where(member.c.uuid == uuid).scalar_subquery()
+
+
+def _has_capacity(class_id: int, amount: int) -> ColumnElement[bool]:
+    """Whether the provider has capacity for so much.
+
+    id IN (SELECT resource_provider_id FROM inventories WHERE resource_class_id = :class_id AND
+    :amount + coalesce((SELECT sum(used) FROM allocations ...), 0) <= (total - reserved) * allocation_ratio
+    AND :amount BETWEEN min_unit AND max_unit AND :amount % step_size = 0)
+    """
+    if amount > MAX_INTEGER:
+        return false()
+    stock, taken = inventories.c, allocations.c
+    same = (taken.resource_provider_id == stock.resource_provider_id) & (taken.resource_class_id == class_id)
+    used = select(func.coalesce(func.sum(taken.used), 0)).where(same).scalar_subquery()
+    having = select(stock.resource_provider_id).where(
+        stock.resource_class_id == class_id,
+        used + amount <= (stock.total - stock.reserved) * stock.allocation_ratio,
+        stock.min_unit <= amount,
+        stock.max_unit >= amount,
+        amount % stock.step_size == 0,
+    )
+    return _OWN.id.in_(having)
+
+
+def _has_any_trait(trait_ids: Collection[int]) -> ColumnElement[bool]:
+    """Id IN (SELECT resource_provider_id FROM resource_provider_traits WHERE trait_id IN :trait_ids)."""
+    own = resource_provider_traits.c
+    return _OWN.id.in_(select(own.resource_provider_id).where(own.trait_id.in_(trait_ids)))
+
+
+def _is_in_any_aggregate(uuids: Collection[str]) -> ColumnElement[bool]:
+    """Whether the provider is in one of the aggregates.
+
+    id IN (SELECT resource_provider_id FROM resource_provider_aggregates JOIN placement_aggregates ON
+    placement_aggregates.id = aggregate_id WHERE uuid IN :uuids)
+    """
+    own, aggregate = resource_provider_aggregates.c, placement_aggregates.c
+    members: Select[Any] = select(own.resource_provider_id).join(placement_aggregates, aggregate.id == own.aggregate_id)
+    return _OWN.id.in_(members.where(aggregate.uuid.in_(uuids)))

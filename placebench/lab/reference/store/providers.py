@@ -1,0 +1,277 @@
+"""Resource providers and their trees.
+
+A provider's row is the lock of all that belongs to it: `lock_provider` takes it, `advance_generation` moves its
+generation on. A provider whose root_provider_id is NULL is not there, in no call, as in Placement.
+
+Who makes a child holds the parent's row, so a provider cannot go while it becomes a parent. Who moves a subtree holds
+the whole table against other writers (readers go on): rows alone, in whatever order, deadlocked 6 to 40 times in 108
+requests of six clients that moved two trees below each other, and moves are rare.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple, TypeVar
+
+from sqlalchemy import ColumnElement, Connection, Select, bindparam, delete, insert, select, text, update
+
+from placebench.lab.inventory.tables import (
+    allocations,
+    inventories,
+    resource_classes,
+    resource_provider_aggregates,
+    resource_provider_traits,
+    resource_providers,
+)
+from placebench.lab.reference.domain.problems import BadRequest, ConcurrentUpdate, Conflict, NotFound
+
+_R = TypeVar("_R")
+
+_DUPLICATE_NAME: Final = "placement.duplicate_name"
+
+_parents = resource_providers.alias("parent")
+_roots = resource_providers.alias("root")
+
+
+@dataclass(frozen=True, slots=True)
+class StoredProvider:
+    """A provider as its document shows it."""
+
+    uuid: str
+    name: str
+    generation: int
+    parent_uuid: str | None
+    root_uuid: str
+
+
+@dataclass(frozen=True, slots=True)
+class LockedProvider:
+    """A provider whose row this transaction holds: nobody else changes it or what hangs on it before the commit."""
+
+    id: int
+    uuid: str
+    generation: int
+
+
+def read_provider(connection: Connection, uuid: str) -> StoredProvider:
+    """Return the provider of this uuid; NotFound if there is none."""
+    providers = find_providers(connection, [resource_providers.c.uuid == uuid])
+    if not providers:
+        raise _unknown_provider(uuid)
+    return providers[0]
+
+
+def _unknown_provider(uuid: str) -> NotFound:
+    """The problem of a path that names no provider."""
+    return NotFound(f"no resource provider {uuid}")
+
+
+def find_providers(connection: Connection, conditions: Sequence[ColumnElement[bool]]) -> list[StoredProvider]:
+    """Return the providers that meet all conditions, oldest first, by one statement.
+
+    SELECT p.uuid, p.name, p.generation, parent.uuid, root.uuid
+    FROM resource_providers p JOIN resource_providers root ON root.id = p.root_provider_id
+    LEFT JOIN resource_providers parent ON parent.id = p.parent_provider_id
+    WHERE ... ORDER BY p.id
+    """
+    own = resource_providers.c
+    joined = resource_providers.join(_roots, _roots.c.id == own.root_provider_id).outerjoin(
+        _parents, _parents.c.id == own.parent_provider_id
+    )
+    query = select(own.uuid, own.name, own.generation, _parents.c.uuid, _roots.c.uuid).select_from(joined)
+    return [StoredProvider(*row) for row in connection.execute(query.where(*conditions).order_by(own.id))]
+
+
+def read_id_and_generation(connection: Connection, uuid: str) -> tuple[int, int]:
+    """What a read of something that hangs on the provider needs of it; NotFound if there is none.
+
+    SELECT id, generation FROM resource_providers WHERE uuid = :uuid AND root_provider_id IS NOT NULL
+    """
+    row = connection.execute(_ID_AND_GENERATION, {"uuid": uuid}).one_or_none()
+    if row is None:
+        raise _unknown_provider(uuid)
+    return row.id, row.generation
+
+
+_ID_AND_GENERATION: Final = select(resource_providers.c.id, resource_providers.c.generation).where(
+    resource_providers.c.uuid == bindparam("uuid"), resource_providers.c.root_provider_id.is_not(None)
+)
+
+
+def select_with_inventories(*columns: ColumnElement[Any]) -> Select[Any]:
+    """The generation of the provider :uuid, the class of each of its inventories, and these columns of it.
+
+    One row with NULL as class where it has no inventory; none where there is no such provider. The class is a
+    subquery because PostgreSQL plans that at less cost than a join.
+    """
+    own, stock, kind = resource_providers.c, inventories.c, resource_classes.c
+    name = select(kind.name).where(kind.id == stock.resource_class_id).scalar_subquery().label("resource_class")
+    joined = resource_providers.outerjoin(inventories, stock.resource_provider_id == own.id)
+    query = select(own.generation, name, *columns).select_from(joined)
+    return query.where(own.uuid == bindparam("uuid"), own.root_provider_id.is_not(None))
+
+
+def known_provider(rows: Sequence[_R], uuid: str) -> Sequence[_R]:
+    """The rows that were read of the provider; NotFound if there are none."""
+    if not rows:
+        raise _unknown_provider(uuid)
+    return rows
+
+
+def lock_provider(connection: Connection, uuid: str) -> LockedProvider:
+    """Return the provider in its newest state, locked until the commit; NotFound if there is none.
+
+    No join: PostgreSQL would read the joined rows in their old state once it has waited for the lock.
+
+    SELECT id, uuid, generation FROM resource_providers
+    WHERE uuid = :uuid AND root_provider_id IS NOT NULL FOR UPDATE
+    """
+    own = resource_providers.c
+    query = select(own.id, own.uuid, own.generation).where(own.uuid == uuid, own.root_provider_id.is_not(None))
+    row = connection.execute(query.with_for_update()).one_or_none()
+    if row is None:
+        raise _unknown_provider(uuid)
+    return LockedProvider(*row)
+
+
+def check_generation(provider: LockedProvider | StoredProvider, generation: int) -> None:
+    """ConcurrentUpdate if the provider has another generation than this one, which the client last saw."""
+    if provider.generation != generation:
+        raise ConcurrentUpdate(
+            f"resource provider {provider.uuid} has generation {provider.generation},"
+            f" the request says {generation}: read it again"
+        )
+
+
+def advance_generation(connection: Connection, provider: LockedProvider) -> int:
+    """Return the provider's next generation, now in its row; ConcurrentUpdate if another writer moved it.
+
+    UPDATE resource_providers SET generation = :next WHERE id = :id AND generation = :generation
+    """
+    own, following = resource_providers.c, provider.generation + 1
+    statement = update(resource_providers).where(own.id == provider.id, own.generation == provider.generation)
+    if connection.execute(statement.values(generation=following)).rowcount != 1:
+        raise ConcurrentUpdate(f"resource provider {provider.uuid} was changed meanwhile: read it and try again")
+    return following
+
+
+def rename_provider(connection: Connection, uuid: str, name: str) -> None:
+    """Give the provider this name; NotFound without it, Conflict if another has the name. The generation stays."""
+    own, provider = resource_providers.c, lock_provider(connection, uuid)
+    _refuse_duplicate(connection, (own.name == name) & (own.id != provider.id), f"name: {name}")
+    connection.execute(update(resource_providers).where(own.id == provider.id).values(name=name))
+
+
+def _refuse_duplicate(connection: Connection, condition: ColumnElement[bool], what: str) -> None:
+    """Raise Conflict if a provider meets the condition: SELECT id FROM resource_providers WHERE ... LIMIT 1."""
+    if connection.execute(select(resource_providers.c.id).where(condition).limit(1)).first() is not None:
+        raise Conflict(f"Conflicting resource provider {what} already exists", code=_DUPLICATE_NAME)
+
+
+_HAS_CHILDREN: Final = "placement.resource_provider.cannot_delete_parent"
+_IN_USE: Final = "placement.resource_provider.inuse"
+
+_OWN: Final = resource_providers.c
+
+
+class _TreePosition(NamedTuple):
+    """Where a provider is in the trees."""
+
+    id: int
+    root_id: int
+
+
+def create_provider(connection: Connection, *, uuid: str, name: str, parent_uuid: str | None) -> StoredProvider:
+    """A new provider, at the root of its own tree or below a parent, whose tree it joins. Five statements.
+
+    Raises BadRequest without such a parent, Conflict if uuid or name is taken.
+    """
+    if parent_uuid == uuid:
+        raise BadRequest(f"parent_provider_uuid: {uuid} cannot be its own parent")
+    parent = _lock_parent(connection, parent_uuid)
+    _refuse_duplicate(connection, _OWN.uuid == uuid, f"uuid: {uuid}")
+    _refuse_duplicate(connection, _OWN.name == name, f"name: {name}")
+    row: dict[str, Any] = {"uuid": uuid, "name": name, "generation": 0}
+    if parent is not None:
+        row |= {"parent_provider_id": parent.id, "root_provider_id": parent.root_id}
+    new_id = connection.scalar(insert(resource_providers).values(row).returning(_OWN.id))
+    if parent is None:
+        connection.execute(update(resource_providers).where(_OWN.id == new_id).values(root_provider_id=new_id))
+    return read_provider(connection, uuid)
+
+
+def move_provider(connection: Connection, uuid: str, parent_uuid: str | None) -> None:
+    """Put the provider with all below it under another parent, or at the root of a tree of its own. Six statements.
+
+    Raises NotFound without the provider, BadRequest without the parent, or if it is below the provider.
+
+    LOCK TABLE resource_providers IN EXCLUSIVE MODE
+    """
+    if connection.dialect.name == "postgresql":
+        connection.execute(text("LOCK TABLE resource_providers IN EXCLUSIVE MODE"))
+    provider = _lock_position(connection, uuid)
+    if provider is None:
+        raise _unknown_provider(uuid)
+    parent = _lock_parent(connection, parent_uuid)
+    subtree = _subtree(connection, provider)
+    if parent is not None and parent.id in subtree:
+        raise BadRequest(f"parent_provider_uuid: {parent_uuid} is below {uuid}, that would be a loop")
+    root_id, parent_id = (provider.id, None) if parent is None else (parent.root_id, parent.id)
+    change = update(resource_providers)
+    connection.execute(change.where(_OWN.id.in_(subtree)).values(root_provider_id=root_id))
+    connection.execute(change.where(_OWN.id == provider.id).values(parent_provider_id=parent_id))
+
+
+def delete_provider(connection: Connection, uuid: str) -> None:
+    """Delete the provider and what hangs on it; Conflict while it has children or allocations. Seven statements."""
+    provider = lock_provider(connection, uuid)
+    if _has_row(connection, select(_OWN.id).where(_OWN.parent_provider_id == provider.id)):
+        raise Conflict(f"resource provider {uuid} has children: delete them first", code=_HAS_CHILDREN)
+    if _has_row(connection, select(allocations.c.id).where(allocations.c.resource_provider_id == provider.id)):
+        raise Conflict(f"resource provider {uuid} has allocations: delete them first", code=_IN_USE)
+    for table in (inventories, resource_provider_traits, resource_provider_aggregates):
+        connection.execute(delete(table).where(table.c.resource_provider_id == provider.id))
+    connection.execute(delete(resource_providers).where(_OWN.id == provider.id))
+
+
+def _lock_position(connection: Connection, uuid: str) -> _TreePosition | None:
+    """Where the provider is, locked until the commit; None if there is none.
+
+    SELECT id, root_provider_id FROM resource_providers WHERE uuid = :uuid AND root_provider_id IS NOT NULL FOR UPDATE
+    """
+    query = select(_OWN.id, _OWN.root_provider_id).where(_OWN.uuid == uuid, _OWN.root_provider_id.is_not(None))
+    row = connection.execute(query.with_for_update()).one_or_none()
+    return None if row is None else _TreePosition(*row)
+
+
+def _subtree(connection: Connection, provider: _TreePosition) -> set[int]:
+    """The ids of the provider and of all below it, from its whole tree.
+
+    SELECT id, parent_provider_id FROM resource_providers WHERE root_provider_id = :root
+    """
+    rows = connection.execute(select(_OWN.id, _OWN.parent_provider_id).where(_OWN.root_provider_id == provider.root_id))
+    children: dict[int, list[int]] = {}
+    for child, parent in rows:
+        children.setdefault(parent, []).append(child)
+    return set(_below(provider.id, children))
+
+
+def _below(provider_id: int, children: dict[int, list[int]]) -> Iterable[int]:
+    """The provider, its children and theirs, without recursion: a tree may be deep."""
+    waiting = [provider_id]
+    while waiting:
+        current = waiting.pop()
+        yield current
+        waiting += children.get(current, ())
+
+
+def _lock_parent(connection: Connection, uuid: str | None) -> _TreePosition | None:
+    if uuid is None:
+        return None
+    place = _lock_position(connection, uuid)
+    if place is None:
+        raise BadRequest(f"parent_provider_uuid: no resource provider {uuid}")
+    return place
+
+
+def _has_row(connection: Connection, query: Select[Any]) -> bool:
+    return connection.execute(query.limit(1)).first() is not None

@@ -1,0 +1,199 @@
+"""How statements are written and rows are read: lists, rows, roots, totals, transaction and indexes."""
+
+from collections import namedtuple
+from collections.abc import Iterable, Sequence
+from operator import itemgetter
+from typing import Any, Final
+
+from sqlalchemy import (
+    ARRAY,
+    CTE,
+    BindParameter,
+    ColumnElement,
+    Connection,
+    CursorResult,
+    FromClause,
+    Select,
+    any_,
+    bindparam,
+    func,
+    select,
+)
+
+from placebench.lab.inventory.tables import allocations, placebench_usages, resource_providers
+from placebench.lab.reference.domain.optimization import OBJECTS, Implementation, Optimization
+
+
+def _one_parameter_per_value(
+    connection: Connection, statement: Select[Any], column: ColumnElement[Any], values: Sequence[Any]
+) -> CursorResult[Any]:
+    """A new statement each time, `WHERE column IN (:value_1, :value_2, ...)`, compiled each time; 1 round trip.
+
+    SQLAlchemy before 1.4 did this for every list. Since then it expands by itself, so that is written out here:
+    a bind parameter a value, and no cache of compiled statements.
+    """
+    parameters: list[BindParameter[Any]] = [bindparam("value", value, unique=True) for value in values]
+    return connection.execute(statement.where(column.in_(parameters)), execution_options={"compiled_cache": None})
+
+
+def _one_expanding_parameter(
+    connection: Connection, statement: Select[Any], column: ColumnElement[Any], values: Sequence[Any]
+) -> CursorResult[Any]:
+    """One cached statement, `WHERE column IN (__[POSTCOMPILE_values])`, expanded when executed; 1 round trip."""
+    listed = column.in_(bindparam("values", expanding=True))
+    return connection.execute(statement.where(listed), {"values": values})
+
+
+def _one_array_parameter(
+    connection: Connection, statement: Select[Any], column: ColumnElement[Any], values: Sequence[Any]
+) -> CursorResult[Any]:
+    """One cached statement that never changes, `WHERE column = ANY (:values)`; 1 round trip.
+
+    psycopg 3 sends the list as one value, and PostgreSQL sees the same text each time; psycopg2 writes it into the
+    text as ARRAY[...].
+    """
+    array = bindparam("values", type_=ARRAY(column.type))
+    return connection.execute(statement.where(column == any_(array)), {"values": values})
+
+
+BINDING = Optimization(
+    name="expanding",
+    field="binding",
+    baseline=Implementation("one_per_value", _one_parameter_per_value),
+    alternative=Implementation("expanding", _one_expanding_parameter),
+    further=(Implementation("any_array", _one_array_parameter, postgresql_only=True),),
+    why="A statement with one parameter per value is compiled again for each request.",
+    source="Placement d4d9457a, 5883c794, f69f5845, 3c102181 (August 2019): one function took half the time.",
+    metric="cpu_s",
+)
+
+
+def rows_as_dicts(result: CursorResult[Any]) -> Iterable[Any]:
+    """Each row becomes a dict first, and the reader takes its fields out by name."""
+    keys = tuple(result.keys())
+    records = [dict(zip(keys, row, strict=True)) for row in result]
+    return map(itemgetter(*keys), records) if len(keys) > 1 else [tuple(record.values()) for record in records]
+
+
+def rows_as_namedtuples(result: CursorResult[Any]) -> Iterable[Any]:
+    """Each row becomes an instance of a namedtuple made for this result."""
+    record = namedtuple("record", tuple(result.keys()))  # type: ignore[misc]
+    return [record._make(row) for row in result]
+
+
+def sqlalchemy_rows(result: CursorResult[Any]) -> Iterable[Any]:
+    """SQLAlchemy's own rows, which are made in C and unpack like tuples."""
+    return result.all()
+
+
+def _driver_rows(result: CursorResult[Any]) -> Iterable[Any]:
+    """The driver's tuples, with no row of SQLAlchemy's around them; none of its types is converted either."""
+    rows: Iterable[Any] = result.cursor.fetchall() if result.cursor is not None else []
+    result.close()
+    return rows
+
+
+ROWS = Optimization(
+    name="rows",
+    field="rows",
+    baseline=Implementation("dicts", rows_as_dicts),
+    alternative=Implementation("sqlalchemy", sqlalchemy_rows),
+    further=(Implementation("namedtuples", rows_as_namedtuples), Implementation("driver", _driver_rows)),
+    why="A row that is read once needs no second container: a dict per row costs more than fetching the row.",
+    source="Placement copied rows into dicts until 2019 and reads them directly since.",
+    metric="cpu_s",
+)
+
+
+def _recursive_roots() -> CTE:
+    """The providers with their roots, found level by level; every query walks the whole forest.
+
+    What is below a provider without a root is not reached.
+
+    WITH RECURSIVE walked AS (
+      SELECT id, uuid, parent_provider_id, id AS root_provider_id FROM resource_providers
+      WHERE parent_provider_id IS NULL AND root_provider_id IS NOT NULL
+      UNION ALL SELECT child.id, child.uuid, child.parent_provider_id, walked.root_provider_id
+      FROM resource_providers child JOIN walked ON child.parent_provider_id = walked.id
+      WHERE child.root_provider_id IS NOT NULL)
+    """
+    own, child = resource_providers.c, resource_providers.alias("child")
+    roots = select(own.id, own.uuid, own.parent_provider_id, own.id.label("root_provider_id")).where(
+        own.parent_provider_id.is_(None), own.root_provider_id.is_not(None)
+    )
+    walked = roots.cte("walked", recursive=True)
+    below = select(child.c.id, child.c.uuid, child.c.parent_provider_id, walked.c.root_provider_id).join(
+        walked, child.c.parent_provider_id == walked.c.id
+    )
+    return walked.union_all(below.where(child.c.root_provider_id.is_not(None)))
+
+
+RECURSIVE_ROOTS: Final = _recursive_roots()
+
+
+ROOTS = Optimization(
+    name="roots",
+    field="roots",
+    baseline=Implementation("denormalised", resource_providers),
+    further=(Implementation("recursive", RECURSIVE_ROOTS),),
+    why="A column that repeats what the parents say saves the walk, and moving a subtree has to update it.",
+    source="Placement keeps root_provider_id in each row since microversion 1.14 (2018).",
+    metric="cpu_s",
+)
+
+
+def _summed_totals(class_id: ColumnElement[Any] | None = None) -> FromClause:
+    """What is used of each provider and class, of one class where it is named.
+
+    SELECT resource_provider_id, resource_class_id, sum(used) AS used FROM allocations
+    [WHERE resource_class_id = :class_id] GROUP BY resource_provider_id, resource_class_id
+    """
+    own = allocations.c
+    of = own.resource_provider_id, own.resource_class_id
+    sums = select(*of, func.sum(own.used).label("used")).group_by(*of)
+    return (sums if class_id is None else sums.where(own.resource_class_id == class_id)).subquery("usage")
+
+
+def read_trigger_totals(_class_id: ColumnElement[Any] | None = None) -> FromClause:
+    """Read the table that a trigger on the allocations maintains; schema/options/usage_totals.py makes both."""
+    return placebench_usages.alias("usage")
+
+
+TOTALS = Optimization(
+    name="totals",
+    field="totals",
+    algorithms=(OBJECTS, "dedup"),
+    baseline=Implementation("summed", _summed_totals),
+    further=(Implementation("by_trigger", read_trigger_totals, revision="usage_totals", postgresql_only=True),),
+    why="Reads add up the same allocations again and again; a trigger adds each up once, and slows every claim.",
+    source="Placement sums in each request; nova's row of a compute node holds such sums.",
+    data="nested-perfload with allocations (`--utilization 0.5`)",
+    utilization=0.5,
+    metric="cpu_s",
+)
+
+
+_AUTOCOMMIT: Final[dict[str, Any]] = {"isolation_level": "AUTOCOMMIT"}
+
+TRANSACTION = Optimization(
+    name="transaction",
+    field="transaction",
+    baseline=Implementation("snapshot", None),
+    further=(Implementation("autocommit", _AUTOCOMMIT),),
+    why="BEGIN and ROLLBACK are two of the three round trips of a request with one statement.",
+    source="Our count; allocation candidates take 12 statements or more, so there it changes nothing.",
+    request="/resource_classes",
+    metric="round_trips",
+)
+
+
+INDEXES = Optimization(
+    name="indexes",
+    field="indexes",
+    baseline=Implementation("placement", None),
+    further=(Implementation("covering", None, revision="covering_indexes"),),
+    why="An index that holds all columns of a query saves the access to the table, and is one more index to write.",
+    source="PostgreSQL's index-only scans; Placement makes single columns and keys.",
+    metric="cpu_s",
+    scope="database",
+)

@@ -1,0 +1,187 @@
+"""Requests that do one kind of work, for the question of threads, forks or event loops: `application`.
+
+It is made from the environment; for a variant with an asynchronous driver it is an ASGI application.
+
+    PLACEBENCH_WORKLOAD        "compute": GET /compute/N is pure Python, about 5 ms of it, and no input or output
+                               "state": GET /state/N reads the Nth fiftieth of a state that was loaded before the fork
+                               "database": GET /database/N waits 20 ms for PostgreSQL, which sleeps
+                               "network": GET /network/N waits for another service, which responds when it likes
+                               "subprocess": GET /subprocess/N starts a program that reads a temporary file
+    PLACEBENCH_UPSTREAM        that service, HOST:PORT: it sends a line to whoever connects
+    PLACEBENCH_VARIANT         whose driver it is, and whether it waits in an event loop; default "tuned"
+    PLACEBENCH_STATE_RECORDS   of the state, some 500 bytes each; default 200000, about 100 MB
+    PLACEBENCH_FREEZE          "1": gc.collect(); gc.freeze() once it is loaded; default "0"
+
+Each response follows from its path alone, so that every worker has to give the same one.
+"""
+
+import asyncio
+import gc
+import hashlib
+import os
+import socket
+import subprocess
+import tempfile
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final
+from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
+
+import orjson
+from sqlalchemy import Engine, text
+from sqlalchemy.util import await_only
+
+from placebench.errors import ServerError
+from placebench.lab.reference.api.event_loop import EventLoopApplication
+from placebench.lab.reference.deployment import make_engine
+from placebench.lab.reference.domain.settings import read_choice
+from placebench.lab.reference.variants import variant
+
+PARTS: Final = 50
+_DEFAULT_RECORDS: Final = "200000"
+_STEPS: Final = 60_000
+_MODULUS: Final = 2**31 - 1
+
+_DATABASE_WAIT_S: Final = 0.02
+_SLEEP: Final = text("SELECT pg_sleep(:seconds)")
+_LONGEST_LINE: Final = 64
+
+_Compute = Callable[[int], object]
+
+
+def workload(environment: Mapping[str, str], engine: Engine | None = None) -> WSGIApplication:
+    """The application that these variables describe; ServerError with the first that cannot be used.
+
+    engine: that `make_engine` makes of them; None: made where one is needed.
+    """
+    name = read_choice(environment, "PLACEBENCH_WORKLOAD", ("compute", "state", "database", "network", "subprocess"))
+    make: Mapping[str, Callable[[], _Compute]] = {
+        "compute": lambda: compute,
+        "state": lambda: _state(environment),
+        "database": lambda: _database(engine or make_engine(environment)),
+        "network": lambda: _network(environment),
+        "subprocess": lambda: _subprocess(_is_asynchronous(environment)),
+    }
+    function = make[name]()
+    if read_choice(environment, "PLACEBENCH_FREEZE", ("0", "1")) == "1":
+        gc.collect()
+        gc.freeze()
+    return _serve(function)
+
+
+def compute(number: int) -> object:
+    """A chain of numbers, each from the one before it (Park & Miller 1988): nothing to read, nothing to wait for."""
+    value = number + 1
+    for _ in range(_STEPS):
+        value = value * 16807 % _MODULUS
+    return {"number": number, "value": value}
+
+
+def _state(environment: Mapping[str, str]) -> _Compute:
+    """Reads a part of the records, all of them in PARTS requests; looking at a record writes its reference count."""
+    text = environment.get("PLACEBENCH_STATE_RECORDS") or _DEFAULT_RECORDS
+    if not (text.isascii() and text.isdigit() and int(text) >= PARTS):
+        raise ServerError(f"PLACEBENCH_STATE_RECORDS: expected a number from {PARTS}, got {text!r}")
+    records = [_record(number) for number in range(int(text))]
+    size = len(records) // PARTS
+
+    def read(number: int) -> object:
+        begin = number % PARTS * size
+        read = [(record["name"], tag) for record in records[begin : begin + size] for tag in record["tags"]]
+        digest = hashlib.sha256(repr(read).encode()).hexdigest()
+        return {"part": number % PARTS, "records": len(read), "digest": digest}
+
+    return read
+
+
+def _record(number: int) -> dict[str, Any]:
+    return {"id": number, "name": f"record {number}", "tags": [str(number % 7)]}
+
+
+def _database(engine: Engine) -> _Compute:
+    """Waits for PostgreSQL: one round trip, 20 ms."""
+    autocommit = engine.execution_options(isolation_level="AUTOCOMMIT")
+
+    def wait(number: int) -> object:
+        with autocommit.connect() as connection:
+            connection.execute(_SLEEP, {"seconds": _DATABASE_WAIT_S})
+        return {"number": number}
+
+    return wait
+
+
+def _network(environment: Mapping[str, str]) -> _Compute:
+    """Waits for the line that another service sends, on a connection of its own."""
+    upstream = environment.get("PLACEBENCH_UPSTREAM", "")
+    host, _, port = upstream.rpartition(":")
+    if not (host and port.isascii() and port.isdigit()):
+        raise ServerError(f"PLACEBENCH_UPSTREAM: expected HOST:PORT, got {upstream!r}")
+    address, in_event_loop = (host, int(port)), _is_asynchronous(environment)
+
+    def wait(number: int) -> object:
+        line = await_only(_await_line(*address)) if in_event_loop else _read_line(address)
+        return {"number": number, "upstream": line.decode()}
+
+    return wait
+
+
+def _read_line(address: tuple[str, int]) -> bytes:
+    with socket.create_connection(address) as connection, connection.makefile("rb") as lines:
+        return lines.readline(_LONGEST_LINE)
+
+
+async def _await_line(host: str, port: int) -> bytes:
+    reader, writer = await asyncio.open_connection(host, port, limit=_LONGEST_LINE)
+    try:
+        return await reader.readline()
+    finally:
+        writer.close()
+
+
+def _subprocess(in_event_loop: bool) -> _Compute:
+    """Writes a temporary file, and reads what a program, `cat`, makes of it: start, pipe, exit code."""
+
+    def run(number: int) -> object:
+        with tempfile.NamedTemporaryFile() as file:
+            file.write(str(number).encode())
+            file.flush()
+            command = ("cat", file.name)
+            printed = await_only(_await_program(*command)) if in_event_loop else _run_program(*command)
+        return {"number": number, "printed": printed.decode()}
+
+    return run
+
+
+def _run_program(*command: str) -> bytes:
+    return subprocess.run(command, stdout=subprocess.PIPE, check=True).stdout
+
+
+async def _await_program(*command: str) -> bytes:
+    program = await asyncio.create_subprocess_exec(*command, stdout=subprocess.PIPE)
+    printed, _ = await program.communicate()
+    if program.returncode:
+        raise subprocess.CalledProcessError(program.returncode, command)
+    return printed
+
+
+def _is_asynchronous(environment: Mapping[str, str]) -> bool:
+    return variant(environment.get("PLACEBENCH_VARIANT") or "tuned").interface == "asgi"
+
+
+def _serve(function: _Compute) -> WSGIApplication:
+    def application(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
+        number = environ["PATH_INFO"].rpartition("/")[2]
+        body = orjson.dumps(function(int(number)) if number.isdigit() else {})
+        start_response("200 OK", [("Content-Type", "application/json"), ("Content-Length", str(len(body)))])
+        return [body]
+
+    return application
+
+
+def _load(environment: Mapping[str, str]) -> WSGIApplication | EventLoopApplication:
+    if not _is_asynchronous(environment):
+        return workload(environment)
+    engine = make_engine(environment)
+    return EventLoopApplication(workload(environment, engine), engine)
+
+
+application = _load(os.environ)

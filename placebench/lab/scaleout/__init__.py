@@ -1,0 +1,1 @@
+"""Several hosts and replicas of the reference service, and checks of what they responded."""

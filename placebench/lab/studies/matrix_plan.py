@@ -1,0 +1,212 @@
+"""Matrices as files: a job over every combination of the values of some axes, compared with a control.
+
+The main function is `matrix_named`; `names` are those that placebench brings.
+
+    title = "What does the profiler cost?"
+    repeats = 5                                  # also: topology, request, seed
+    [axes]
+    service = ["naive", "tuned"]                 # every axis in AXES that is left out has its one usual value
+    profiler = ["light", "full"]
+    [control]                                    # what they are compared with
+    profiler = "off"
+    [[jobs]]
+    requests = 16
+    trees = 100
+    [quick.axes]                                 # what --quick takes instead, and [[quick.jobs]]
+    service = ["tuned"]
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import product
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from msgspec import UNSET, Meta, UnsetType, defstruct
+
+from placebench import limits
+from placebench.addresses import REQUEST
+from placebench.compare.what.pythons import find_pythons
+from placebench.compare.what.variants import VariantTables, check_tables
+from placebench.decoding import Seed, check, read_toml
+from placebench.errors import PlacebenchError
+from placebench.paths import is_file
+
+THIS = "this"
+EVERY = "every"
+"""On the axis python: each that is on this machine."""
+INSTALLED = "installed"
+AXES: Mapping[str, Any] = {
+    "service": "tuned",
+    "server": "uwsgi",
+    "client": "http",
+    "database": "postgresql",
+    "python": THIS,
+    "version": INSTALLED,
+    "sqlalchemy": INSTALLED,
+    "driver": INSTALLED,
+    "users": 1,
+    "threads": 1,
+    "processes": 1,
+    "latency_ms": 0,
+    "proxies": 1,
+    "profiler": "off",
+}
+"""What can be varied, each with its usual value."""
+_CHOICES: Mapping[str, tuple[str, ...]] = {
+    "server": ("uwsgi", "gunicorn", "mod_wsgi", "granian", "uvicorn", "wsgiref", "none"),
+    "client": ("http", "in-process"),
+    "database": ("postgresql", "mariadb", "sqlite", "none"),
+    "profiler": ("off", "light", "full"),
+}
+_NETWORK: Mapping[str, Any] = {
+    "latency_ms": Annotated[float, Meta(ge=0, le=limits.LATENCY_MS)],
+    "proxies": Annotated[int, Meta(ge=1, le=limits.PROXIES)],
+}
+"""A round trip of the network between service and database, through each of so many proxies."""
+_HERE = Path(__file__).with_name("matrices")
+
+Point = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Job:
+    """So many requests, on a database of so many trees."""
+
+    requests: int
+    trees: int
+
+
+@dataclass(frozen=True)
+class Matrix:
+    """What a file states; None where the command line or the topology decides."""
+
+    name: str
+    title: str
+    axes: Mapping[str, Sequence[Any]]
+    control: Mapping[str, Any]
+    jobs: Sequence[Job]
+    topology: str | None = None
+    request: str | None = None
+    seed: int | None = None
+    repeats: int | None = None
+    folder: Path = field(default=_HERE, compare=False)
+    """Where the file lies; a relative python starts there."""
+    tables: VariantTables = field(default_factory=VariantTables)
+    """What the names on the axis service mean."""
+    columns: str | None = None
+    """The axis whose values are the columns of a table of their own, beside the control."""
+    constraints: Mapping[str, str] = field(default_factory=dict)
+    """By version of the service, the file of what is installed with it, from the plan's folder on."""
+
+    @property
+    def combinations(self) -> list[Point]:
+        """Every combination for every job; an axis that only the control names has its usual value."""
+        usual = {axis: AXES[axis] for axis in self.control}
+        return [
+            {**usual, **dict(zip(self.axes, values, strict=True)), "requests": job.requests, "trees": job.trees}
+            for job, values in product(self.jobs, product(*self.axes.values()))
+        ]
+
+    @property
+    def points(self) -> list[Point]:
+        """The combinations, and each control after the first that needs it; nothing twice."""
+        found: list[Point] = []
+        for point in self.combinations:
+            found.extend(each for each in (point, {**point, **self.control}) if each not in found)
+        return found
+
+    def scaled(self, trees: int | None) -> "Matrix":
+        """The same with *trees* trees in the largest job, the others in proportion; None changes nothing."""
+        if trees is None:
+            return self
+        most = max(job.trees for job in self.jobs)
+        jobs = [Job(job.requests, max(1, round(job.trees * trees / most))) for job in self.jobs]
+        return Matrix(**{**vars(self), "jobs": jobs})
+
+
+def _kind(axis: str) -> Any:
+    """Of one value of the axis."""
+    if axis in _NETWORK:
+        return _NETWORK[axis]
+    if isinstance(AXES[axis], int):
+        return Annotated[int, Meta(ge=1, le=limits.WORKERS)]
+    return Literal[_CHOICES[axis]] if axis in _CHOICES else str
+
+
+_AXES: Any = defstruct(
+    "axes",
+    [(axis, Annotated[list[_kind(axis)], Meta(min_length=1)] | UnsetType, UNSET) for axis in AXES],  # type: ignore[misc]
+    forbid_unknown_fields=True,
+)
+_CONTROL: Any = defstruct(
+    "control", [(axis, _kind(axis) | UnsetType, UNSET) for axis in AXES], forbid_unknown_fields=True
+)
+_JOB: Any = defstruct(
+    "job",
+    [
+        ("requests", Annotated[int, Meta(ge=1, le=limits.REQUESTS)]),
+        ("trees", Annotated[int, Meta(ge=1, le=limits.TREES)]),
+    ],
+    forbid_unknown_fields=True,
+)
+_JOBS = Annotated[list[_JOB], Meta(min_length=1)]
+_QUICK: Any = defstruct(
+    "quick", [("axes", _AXES | UnsetType, UNSET), ("jobs", _JOBS | UnsetType, UNSET)], forbid_unknown_fields=True
+)
+_FILE: Any = defstruct(
+    "matrix",
+    [
+        ("title", str | UnsetType, UNSET),
+        ("topology", str | UnsetType, UNSET),
+        ("request", Annotated[str, Meta(pattern=f"^{REQUEST}$")] | UnsetType, UNSET),
+        ("seed", Seed | UnsetType, UNSET),
+        ("repeats", Annotated[int, Meta(ge=1, le=limits.REPEATS)] | UnsetType, UNSET),
+        ("axes", _AXES | UnsetType, UNSET),
+        ("control", _CONTROL | UnsetType, UNSET),
+        ("jobs", _JOBS),
+        ("columns", Literal[tuple(AXES)] | UnsetType, UNSET),
+        ("constraints", dict[str, str] | UnsetType, UNSET),
+        ("quick", _QUICK | UnsetType, UNSET),
+        ("variants", dict[str, Any] | UnsetType, UNSET),
+    ],
+    kw_only=True,
+    forbid_unknown_fields=True,
+)
+"""A whole file. The document stays as it is: the axes keep their order."""
+
+
+def names() -> list[str]:
+    """The matrices that placebench brings."""
+    return sorted(path.stem for path in _HERE.glob("*.toml"))
+
+
+def matrix_named(name: str, *, quick: bool = False) -> Matrix:
+    """The matrix of this name or in this file; raises PlacebenchError that names the file and the key."""
+    path = _HERE / f"{name}.toml" if name in names() else Path(name)
+    if not is_file(path):
+        raise PlacebenchError(f"no matrix {name!r}: expected {', '.join(names())} or a .toml file")
+    given = read_toml(path, dict[str, Any], error=PlacebenchError)
+    check(given, _FILE, str(path), error=PlacebenchError)
+    tables = check_tables(given.get("variants", {}), str(path))
+    if migrated := next((each for each, table in tables.items() if table.migrate), None):
+        raise PlacebenchError(
+            f"{path}: variants.{migrated}.migrate: a matrix serves every service on the data set of its jobs and "
+            "migrates no database; leave the key out, or use placebench compare"
+        )
+    shorter = given.get("quick", {}) if quick else {}
+    axes = {**given.get("axes", {}), **shorter.get("axes", {})}
+    if EVERY in axes.get("python", ()):
+        axes["python"] = [each for value in axes["python"] for each in (find_pythons() if value == EVERY else [value])]
+    return Matrix(
+        name=path.stem,
+        title=given.get("title", path.stem),
+        axes={axis: list(dict.fromkeys(values)) for axis, values in axes.items()},
+        control=given.get("control", {}),
+        columns=given.get("columns"),
+        constraints=given.get("constraints", {}),
+        jobs=[Job(**each) for each in shorter.get("jobs", given["jobs"])],
+        folder=path.resolve().parent,
+        tables=VariantTables(tables, folder=path.resolve().parent),
+        **{key: given.get(key) for key in ("topology", "request", "seed", "repeats")},
+    )

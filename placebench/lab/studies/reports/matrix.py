@@ -1,0 +1,343 @@
+"""The matrix: the duration of each combination's job, and its overhead over the control.
+
+An overhead is the median, over the repeats, of the difference from the control of the same
+repeat; so a machine that got slower between two repeats is in neither.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from placebench import units
+from placebench.compare.keep.records import Measurement
+from placebench.lab.studies.matrix_plan import AXES, THIS
+from placebench.page.row_charts import Bar, bars
+from placebench.profiler.capture.sampling_thread import profile_function_defect
+from placebench.report.model import Chart, Column, Table
+from placebench.report.study_report import (
+    StudyResults,
+    failed,
+    interval_columns,
+    interval_figures,
+    measured,
+    service_name,
+    signed_duration,
+    valid_points,
+)
+from placebench.results import Run
+from placebench.stats import median_interval
+
+_FIGURES = (
+    measured("requests", "Requests", units.count),
+    measured("trees", "Trees", units.count),
+    measured("results", "Results", units.count),
+    *interval_columns("duration", "_s", "Duration", units.duration),
+    measured("n", "n", units.count),
+    *interval_columns("overhead", "_s", "Overhead", signed_duration),
+    measured("overhead_per_request_s", "per request", signed_duration),
+    measured("overhead_per_result_s", "per result", signed_duration),
+    measured("cpu_s", "Server CPU", units.duration),
+    measured("client_cpu_s", "Client CPU", units.duration),
+)
+_MOST_BARS = 24
+_HEADINGS = {"python": "Environment", "latency_ms": "Latency, ms"}
+_VERSIONS = {"python": "Python", "service": "Version", "sqlalchemy": "SQLAlchemy", "driver": "Driver"}
+_AXES_OF_VERSIONS = ("version", "sqlalchemy", "driver")
+"""What was requested; the column says what ran."""
+_NUMBERS = ("users", "threads", "processes", "latency_ms", "proxies")
+
+
+def results(run: Run) -> StudyResults:
+    """Return the rows in the order of the file; the chart is of the largest job."""
+    settings = run.head.settings
+    rows, axes = _rows(run), partial(_axes_of, settings)
+    return StudyResults(
+        headline=_headline(settings, rows),
+        rows=rows,
+        columns=[*_axes([*rows, *(axes(point) for point, _ in failed(run))], settings), *_FIGURES],
+        charts=_charts(rows, settings),
+        tables=_pivot(rows, settings),
+        summary=list(_summary(rows)),
+        notes=(
+            f"Control: the same combination with {_named_values(settings['control']) or 'nothing exchanged'}.",
+            "Duration is the median of the repeats; with five, the range is a 93.75 % confidence interval.",
+            "Overhead: the median of the differences from the control within each repeat.",
+            "Per request, per result: the overhead divided by the number of requests or results.",
+            "A result is one allocation candidate in a response.",
+        ),
+        limits=(
+            "A single client and locust's users are two programs: compare rows with the same users.",
+            "A job of few requests takes milliseconds: its interval is wide.",
+            "The first requests after a start: every server is new and warmed up.",
+        ),
+        axes=axes,
+    )
+
+
+def _axes_of(settings: Mapping[str, Any], point: Mapping[str, Any]) -> dict[str, Any]:
+    none = dict.fromkeys(_VERSIONS)
+    versions = next((each for each in settings["versions"] if _key(each["point"]) == _key(point)), none)
+    axes = {**AXES, **settings["usual"], **point}
+    return {
+        **axes,
+        "profiler": _profiler(axes["profiler"], versions["python"]),
+        "is_control": all(point[axis] == value for axis, value in settings["control"].items()),
+        "versions": {name: value for name, value in versions.items() if name != "point"},
+    }
+
+
+def _rows(run: Run) -> list[dict[str, Any]]:
+    measured = {_key(point): made for point, made in valid_points(run)}
+    return [_row(point, made, run.head.settings, measured) for point, made in valid_points(run)]
+
+
+def _row(
+    point: Mapping[str, Any],
+    made: Sequence[Measurement],
+    settings: Mapping[str, Any],
+    measured: Mapping[str, Sequence[Measurement]],
+) -> dict[str, Any]:
+    duration = median_interval([each.values["duration_s"] for each in made])
+    return {
+        **_axes_of(settings, point),
+        "results": made[0].values["results"],
+        **interval_figures("duration", "_s", duration),
+        "confidence": duration.confidence,
+        "n": duration.n,
+        "cpu_s": _median([each.values["cpu_s"] for each in made]),
+        "client_cpu_s": _median([each.values.get("client_cpu_s") for each in made]),
+        "body_bytes": made[0].values["body_bytes"],
+        **_overhead(point, made, settings["control"], measured),
+    }
+
+
+def _profiler(mode: str, python: str | None) -> str:
+    """The mode, and what it is on a Python on which "full" installs no profile function."""
+    version = tuple(int(number) for number in re.findall(r"\d+", python or "")[:3])
+    return f"{mode}, by a sampling thread" if mode == "full" and version and profile_function_defect(version) else mode
+
+
+def _overhead(
+    point: Mapping[str, Any],
+    made: Sequence[Measurement],
+    control: Mapping[str, Any],
+    measured: Mapping[str, Sequence[Measurement]],
+) -> dict[str, Any]:
+    """Over the control, by the repeats that both have; nothing for the control itself, or where it was not measured."""
+    against = {each.repeat: each.values["duration_s"] for each in measured.get(_key({**point, **control}), ())}
+    pairs = [(each, against[each.repeat]) for each in made if each.repeat in against]
+    if not pairs or all(point[axis] == value for axis, value in control.items()):
+        return dict.fromkeys(_OVERHEAD)
+    found = median_interval([each.values["duration_s"] - before for each, before in pairs])
+    results = made[0].values["results"]
+    return {
+        "control_s": median_interval([before for _, before in pairs]).median,
+        **interval_figures("overhead", "_s", found),
+        "overhead_per_request_s": found.median / point["requests"],
+        "overhead_per_result_s": found.median / results if results else None,
+        "times_the_control": median_interval([each.values["duration_s"] / before for each, before in pairs]).median,
+    }
+
+
+_OVERHEAD = (
+    "control_s",
+    "overhead_s",
+    "overhead_low_s",
+    "overhead_high_s",
+    "overhead_per_request_s",
+    "overhead_per_result_s",
+    "times_the_control",
+)
+
+
+def _axes(rows: Sequence[dict[str, Any]], settings: Mapping[str, Any]) -> list[Column]:
+    """The axes on which the rows differ, at least the service; and the versions, where they do."""
+    axes = [axis for axis in settings["usual"] if axis not in _AXES_OF_VERSIONS]
+    varied = [axis for axis in axes if axis == "service" or _differ(row[axis] for row in rows)]
+    if all(row["python"] in (THIS, row["versions"]["python"]) for row in rows):
+        varied = [axis for axis in varied if axis != "python"]  # the versions say it
+    judged = [row for row in rows if not row["is_control"]] or rows
+    named = [name for name in _VERSIONS if _differ(row["versions"][name] for row in judged)]
+    return [
+        *(
+            measured(
+                axis,
+                _HEADINGS.get(axis, axis.capitalize()),
+                partial(_named, rows) if axis == "service" else str,
+            )
+            for axis in varied
+        ),
+        *(measured("versions", _VERSIONS[name], partial(_version, name)) for name in named),
+    ]
+
+
+def _version(name: str, versions: Mapping[str, str | None]) -> str:
+    return versions[name] or "–"
+
+
+def _differ(values: Iterable[Any]) -> bool:
+    return len(set(map(str, values))) > 1
+
+
+def _headline(settings: Mapping[str, Any], rows: Sequence[dict[str, Any]]) -> str:
+    judged = _judged(_largest(rows))
+    if not judged:
+        return f"{settings['title']} No combination was measured together with its control."
+    least, most = min(judged, key=_overhead_of), max(judged, key=_overhead_of)
+    job = f"{units.count(most['requests'])} requests × {units.count(most['trees'])} trees"
+    overhead = f"{signed_duration(least['overhead_s'])} ({_label(least, rows)})"
+    if least is not most:
+        overhead += f" to {signed_duration(most['overhead_s'])} ({_label(most, rows)})"
+    return f"{settings['title']} Overhead over the control, {job}: {overhead}."
+
+
+def _cost(row: Mapping[str, Any], rows: Sequence[dict[str, Any]]) -> str:
+    """'tuned, wsgiref: 12.3 ms [CI 11 ms, 13 ms; n = 5], 0.8 ms per request, 6.1 µs per result'."""
+    limits = _limits(row)
+    interval = f"CI {limits}" if limits else "no CI"
+    each = f", {signed_duration(row['overhead_per_request_s'])} per request"
+    each += f", {signed_duration(row['overhead_per_result_s'])} per result" if row["results"] else ""
+    return f"{_label(row, rows)}: {signed_duration(row['overhead_s'])} [{interval}; n = {row['n']}]{each}"
+
+
+def _summary(rows: Sequence[dict[str, Any]]) -> Iterator[str]:
+    judged = _judged(_largest(rows))
+    if judged:
+        least, most = min(judged, key=_overhead_of), max(judged, key=_overhead_of)
+        yield f"Smallest overhead: {_cost(least, rows)}."
+        if least is not most:
+            yield f"Largest: {_cost(most, rows)}."
+        yield from _directions([row for row in judged if row["overhead_low_s"] is not None])
+
+
+def _directions(judged: Sequence[dict[str, Any]]) -> Iterator[str]:
+    """How many are slower and faster than their control."""
+    if not judged:
+        return
+    more = sum(row["overhead_low_s"] > 0 for row in judged)
+    less = sum(row["overhead_high_s"] < 0 for row in judged)
+    counts = {"slower than their control": more, "faster": less, "inconclusive": len(judged) - more - less}
+    outcomes = ", ".join(f"{units.count(number)} {what}" for what, number in counts.items() if number)
+    yield f"Largest job, {units.count(len(judged))} combinations: {outcomes}."
+
+
+def _charts(rows: Sequence[dict[str, Any]], settings: Mapping[str, Any]) -> list[tuple[str, Chart]]:
+    drawn = sorted(_judged(_largest(rows)), key=lambda row: float(row["duration_s"]))[:_MOST_BARS]
+    if not drawn:
+        return []
+    faster = any(row["overhead_s"] < 0 for row in drawn)
+    labels = [
+        f"{_label(row, rows)}: {units.times(row['times_the_control'])}" if faster else _label(row, rows)
+        for row in drawn
+    ]
+    svg = bars(
+        [Bar(label, _parts(row)) for label, row in zip(labels, drawn, strict=True)],
+        title="Duration of the largest job: the control and the overhead",
+        description=", ".join(
+            f"{label} {units.duration(row['duration_s'])}" for label, row in zip(labels, drawn, strict=True)
+        ),
+        show=units.duration,
+        part_names=("control", "overhead"),
+    )
+    caption = f"The control is the same combination with {_named_values(settings['control'])}."
+    if faster:
+        caption += " × is the ratio to its control; below 1 it was faster, and has no second part."
+    return [("Largest job", Chart(svg, caption))]
+
+
+def _parts(row: Mapping[str, Any]) -> tuple[float, float]:
+    over = max(0.0, min(row["overhead_s"], row["duration_s"]))
+    return row["duration_s"] - over, over
+
+
+def _largest(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    most = max((row["requests"] * row["trees"] for row in rows), default=0)
+    return [row for row in rows if row["requests"] * row["trees"] == most]
+
+
+def _judged(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Those that were measured together with their control."""
+    return [row for row in rows if row["overhead_s"] is not None]
+
+
+def _pivot(rows: Sequence[dict[str, Any]], settings: Mapping[str, Any]) -> list[Table]:
+    """A row for each combination of the other axes and each job, a column for each value of the axis of columns.
+
+    Before them the control, where it is the same for all columns.
+    """
+    axis = settings.get("columns")
+    judged = _judged(rows)
+    if axis is None or not judged:
+        return []
+    others = [each for each in settings["usual"] if each != axis and _differ(row[each] for row in judged)]
+    together: dict[str, dict[str, Any]] = {}
+    for row in judged:
+        job = f"{units.count(row['requests'])} requests × {units.count(row['trees'])} trees"
+        name = ", ".join([*(f"{each} {row[each]}" for each in others), job])
+        cells = together.setdefault(name, {"name": name, "control": units.duration(row["control_s"])})
+        cells[str(row[axis])] = _cell(row)
+    values = dict.fromkeys(str(row[axis]) for row in judged)
+    return [
+        Table(
+            "Control and each " + axis,
+            [
+                measured("name", "Job"),
+                *([measured("control", "Control")] if axis in settings["control"] else []),
+                *(measured(value, value) for value in values),
+            ],
+            list(together.values()),
+            id="pivot",
+        )
+    ]
+
+
+def _cell(row: Mapping[str, Any]) -> str:
+    """'1.24 s, overhead 1.1 s [1.0 s, 1.2 s]', the overhead with its interval where there is one."""
+    limits = _limits(row)
+    interval = f" [{limits}]" if limits else ""
+    return f"{units.duration(row['duration_s'])}, overhead {signed_duration(row['overhead_s'])}{interval}"
+
+
+def _limits(row: Mapping[str, Any]) -> str:
+    """The interval of the overhead; empty where there is none."""
+    limits = row["overhead_low_s"], row["overhead_high_s"]
+    return "" if None in limits else ", ".join(map(signed_duration, limits))
+
+
+def _label(row: Mapping[str, Any], rows: Sequence[dict[str, Any]]) -> str:
+    """The values by which the row differs from others, with their axis where they are numbers."""
+    return ", ".join(_values(row, rows)) or _named(rows, row["service"])
+
+
+def _values(row: Mapping[str, Any], rows: Sequence[dict[str, Any]]) -> Iterator[str]:
+    judged = [each for each in rows if not each["is_control"]]
+    for axis in ("service", "server", "client", "database", "python", "profiler", *_NUMBERS):
+        if _differ(each[axis] for each in judged):
+            value = _named(rows, row[axis]) if axis == "service" else row[axis]
+            if axis != "server" or value != "none":
+                yield f"{axis} {value}" if axis in _NUMBERS or axis == "profiler" else str(value)
+    for axis, name in zip(_AXES_OF_VERSIONS, ("service", "sqlalchemy", "driver"), strict=True):
+        if _differ(each[axis] for each in judged):
+            yield f"SQLAlchemy {row['versions'][name]}" if name == "sqlalchemy" else str(row["versions"][name])
+
+
+def _named(rows: Sequence[Mapping[str, Any]], service: str) -> str:
+    return service_name(service, [row["service"] for row in rows])
+
+
+def _named_values(control: Mapping[str, Any]) -> str:
+    return ", ".join(f"{axis} {value}" for axis, value in control.items())
+
+
+def _overhead_of(row: Mapping[str, Any]) -> float:
+    return float(row["overhead_s"])
+
+
+def _median(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return median_interval(known).median if known else None
+
+
+def _key(point: Mapping[str, Any]) -> str:
+    return repr(sorted(point.items()))

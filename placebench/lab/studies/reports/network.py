@@ -1,0 +1,401 @@
+"""The network study: medians of each variant at each latency, round trips and bytes, with its charts."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from markupsafe import Markup
+
+from placebench import units
+from placebench.compare.keep.records import Measurement
+from placebench.page.axis_charts import Line, TrafficSeries, flows, lines
+from placebench.page.svg import Role
+from placebench.report.model import Chart, Column
+from placebench.report.study_report import (
+    StudyResults,
+    interval_columns,
+    interval_figures,
+    measured,
+    median_of_all,
+    signed_duration,
+    valid_points,
+)
+from placebench.results import Run
+from placebench.stats import MedianInterval, median_interval
+
+_AGREES_WITHIN = 0.2
+_COUNTS = ("round_trips", "connections", "bytes_sent", "bytes_received", "body_bytes")
+
+_Key = tuple[str, float]
+"""A variant and a latency in milliseconds."""
+
+
+@dataclass(frozen=True)
+class _Point:
+    """One variant at one latency, in medians over its repeats."""
+
+    variant: str
+    latency_ms: float
+    elapsed: MedianInterval
+    values: dict[str, float | None]
+    times: dict[int, float]
+    """Seconds by repeat."""
+    typical: Measurement
+    """The one whose time is nearest to the median."""
+
+    @property
+    def round_trips(self) -> float:
+        """Round trips, and the handshakes of the connections that were opened."""
+        return (self.values["round_trips"] or 0.0) + (self.values["connections"] or 0.0)
+
+
+def _points_by_key(run: Run) -> dict[_Key, _Point]:
+    """Every point that was measured, in the order requested; the first one's variant is the baseline."""
+    return {(each.variant, each.latency_ms): each for each in _points(run)}
+
+
+def _axes(point: Mapping[str, Any]) -> dict[str, Any]:
+    """The variant of a point, with its compression of responses, and the latency."""
+    variant = point["variant"] + (", gzip" if point.get("compress") else "")
+    return {"variant": variant, "latency_ms": point["latency_ms"]}
+
+
+def _points(run: Run) -> Iterator[_Point]:
+    for point, made in valid_points(run):
+        elapsed = median_interval([each.values["elapsed_s"] for each in made])
+        names = (*_COUNTS, "cpu_s", "client_cpu_s", "in_transit_s", "proxy_cpu_s", "starved_s")
+        yield _Point(
+            variant=_axes(point)["variant"],
+            latency_ms=point["latency_ms"],
+            elapsed=elapsed,
+            values={name: median_of_all([each.values.get(name) for each in made]) for name in names},
+            times={each.repeat: each.values["elapsed_s"] for each in made},
+            typical=min(made, key=lambda each: abs(each.values["elapsed_s"] - elapsed.median)),
+        )
+
+
+def _row(point: _Point, points: Mapping[_Key, _Point], settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The row of a point; `ratios` are over the baseline, None where either is 0 or not measured."""
+    baseline = _baseline(points)
+    is_alone = settings.get("clients", 1) == 1
+    latency_s, values = point.latency_ms / 1e3, point.values
+    against = points.get((baseline, point.latency_ms)) if point.variant != baseline else None
+    growth = _growth(point, points, settings["proxies"]) if is_alone else _Growth()
+    idle_s = values["in_transit_s"] if is_alone else None
+    ratios = None if against is None else _ratios(against, point)
+    return {
+        "variant": point.variant,
+        "latency_ms": point.latency_ms,
+        "operations": settings["operations"],
+        "n": point.elapsed.n,
+        **interval_figures("elapsed", "_s", point.elapsed),
+        "confidence": point.elapsed.confidence,
+        **{name: values[name] for name in ("cpu_s", "bytes_sent", "bytes_received", "round_trips", "connections")},
+        "round_trips_published": _published(point, settings),
+        "idle_share": None if idle_s is None else idle_s / point.elapsed.median,
+        "idle_s": idle_s,
+        "client_cpu_s": values["client_cpu_s"],
+        "proxy_cpu_s": values["proxy_cpu_s"],
+        "starved_s": values["starved_s"],
+        "body_bytes": values["body_bytes"],
+        "round_trip_ms": latency_s * 1e3 * settings["proxies"],
+        "ratios": ratios,
+        "predicted_growth_s": growth.predicted_s,
+        "measured_growth_s": growth.measured_s,
+        "measured_growth_low_s": growth.low_s,
+        "measured_growth_high_s": growth.high_s,
+        "agrees": growth.agrees,
+        "change": _change(ratios),
+    }
+
+
+def _published(point: _Point, settings: Mapping[str, Any]) -> float | None:
+    """Runtime over round-trip time over operations; None where the round trip takes no time, or many share it."""
+    if settings.get("clients", 1) > 1:
+        return None
+    round_trip_s = point.latency_ms / 1e3 * settings["proxies"]
+    return point.elapsed.median / round_trip_s / settings["operations"] if round_trip_s else None
+
+
+@dataclass(frozen=True)
+class _Growth:
+    """By how many seconds the baseline's surplus over a variant grew since the shortest latency."""
+
+    predicted_s: float | None = None
+    measured_s: float | None = None
+    low_s: float | None = None
+    high_s: float | None = None
+
+    @property
+    def agrees(self) -> bool | None:
+        """None where nothing is predicted."""
+        if not self.predicted_s or self.measured_s is None:
+            return None
+        return abs(self.measured_s / self.predicted_s - 1) <= _AGREES_WITHIN
+
+
+def _growth(point: _Point, points: Mapping[_Key, _Point], proxies: int) -> _Growth:
+    """Measured repeat by repeat, for what the machine did meanwhile hits neighbours in time alike."""
+    baseline, shortest_ms = _baseline(points), min(latency_ms for _, latency_ms in points)
+    places = [(baseline, point.latency_ms), (baseline, shortest_ms), (point.variant, shortest_ms)]
+    if point.variant == baseline or point.latency_ms == shortest_ms or not all(place in points for place in places):
+        return _Growth()
+    here, there, begun = (points[place] for place in places)
+    repeats = here.times.keys() & there.times.keys() & begun.times.keys() & point.times.keys()
+    grown = [here.times[n] - point.times[n] - there.times[n] + begun.times[n] for n in sorted(repeats)]
+    surplus = _waits(here, proxies) - _waits(point, proxies)
+    if not grown:
+        return _Growth(surplus * (point.latency_ms - shortest_ms) / 1e3)
+    made = median_interval(grown)
+    return _Growth(surplus * (point.latency_ms - shortest_ms) / 1e3, made.median, made.low, made.high)
+
+
+def _baseline(points: Mapping[_Key, _Point]) -> str:
+    return next(iter(points))[0]
+
+
+def _ratios(baseline: _Point, point: _Point) -> dict[str, float | None]:
+    before, after = _amounts(baseline), _amounts(point)
+    return {name: after[name] / before[name] if before[name] and after[name] else None for name in before}
+
+
+def _amounts(point: _Point) -> dict[str, float]:
+    """Amounts of which less is better; 0 for what was not measured."""
+    values = {name: value or 0.0 for name, value in point.values.items()}
+    return {
+        "time": point.elapsed.median,
+        "CPU": values["cpu_s"],
+        "round trips": point.round_trips,
+        "bytes": values["bytes_sent"] + values["bytes_received"],
+    }
+
+
+def _waits(point: _Point, proxies: int) -> float:
+    """How many latencies of one proxy it waits: every round trip for all proxies, a handshake for the nearest."""
+    return (point.values["round_trips"] or 0.0) * proxies + (point.values["connections"] or 0.0)
+
+
+_ABOUT_AS_MUCH = 1.05
+_STARVED_FROM = 0.5
+"""Client and proxies alone, on the same cores, make the server wait for some third of the time that it could use."""
+
+
+def results(run: Run) -> StudyResults:
+    """Return a row for each variant and latency; charts of time over latency, and of bytes over time."""
+    points = _points_by_key(run)
+    rows = [_row(each, points, run.head.settings) for each in points.values()]
+    return StudyResults(
+        headline=_headline(rows, run.head.settings),
+        rows=rows,
+        columns=_columns(rows, run.head.settings),
+        charts=list(_charts(points, run.head.settings)) if points else (),
+        summary=list(_summary(rows)),
+        notes=list(_notes(run.head.settings)),
+        limits=_LIMITS,
+        axes=_axes,
+    )
+
+
+def _change(ratios: Mapping[str, float | None] | None) -> str | None:
+    """'−57 % time, equal CPU, −55 % round trips, −23 % bytes'; None for None."""
+    if ratios is None:
+        return None
+    return ", ".join(_amount_change(what, ratio) for what, ratio in ratios.items())
+
+
+def _amount_change(what: str, ratio: float | None) -> str:
+    if ratio is None:
+        return f"{what} {units.NOT_MEASURED}"
+    is_equal = 1 / _ABOUT_AS_MUCH < ratio < _ABOUT_AS_MUCH
+    return f"{'about equal' if is_equal else units.change(ratio)} {what}"
+
+
+def _headline(rows: Sequence[dict[str, Any]], settings: Mapping[str, Any]) -> str:
+    where = "its database" if settings["between"] == "database" else "its client"
+    if not rows:
+        return f"The effect of latency between a service and {where}: nothing was measured."
+    longest = max(row["latency_ms"] for row in rows)
+    there = [row for row in rows if row["latency_ms"] == longest]
+    first, last = there[0], there[-1]
+    away = f"At a round-trip time of {_milliseconds(first['round_trip_ms'])} to {where}"
+    took = f"{first['variant']} takes {units.duration(first['elapsed_s'])}"
+    trips = f"in {units.average(first['round_trips'])} round trip{'s' * (first['round_trips'] != 1)}"
+    if first is last:
+        return f"{away}, {took} {trips}."
+    other = f"{last['variant']} {units.duration(last['elapsed_s'])} in {units.average(last['round_trips'])}"
+    change = f": {last['change'].split(',')[0]}" if last["change"] else ""
+    return f"{away}, {took} {trips} and {other}{change}."
+
+
+def _summary(rows: Sequence[dict[str, Any]]) -> Iterator[str]:
+    longest = max((row["latency_ms"] for row in rows), default=0.0)
+    for row in rows:
+        if row["latency_ms"] == longest and row["change"]:
+            yield f"At {_milliseconds(longest)}, {row['variant']} compared with {rows[0]['variant']}: {row['change']}."
+    starved = max(map(_starved_share, rows), default=0.0)
+    if starved > _STARVED_FROM:
+        yield (
+            f"The machine was busy with other work: for up to {units.percent(starved)} of the time that the server had "
+            "work to do, it waited for a CPU. Counts are reliable, times are not."
+        )
+    predicted = [row for row in rows if row["agrees"] is not None]
+    if predicted:
+        yield _agreement(predicted[-1])
+
+
+def _starved_share(row: Mapping[str, Any]) -> float:
+    starved_s, used_s = row["starved_s"] or 0.0, row["cpu_s"] or 0.0
+    return starved_s / (starved_s + used_s) if starved_s else 0.0
+
+
+def _agreement(row: Mapping[str, Any]) -> str:
+    """What the round trips predict for this row, and what was measured: of what is saved, or of what is lost."""
+    sign = -1 if row["predicted_growth_s"] < 0 else 1
+    low, high = row["measured_growth_low_s"], row["measured_growth_high_s"]
+    limits = () if low is None else sorted((sign * low, sign * high))
+    interval = f" [CI {', '.join(map(signed_duration, limits))}]" if limits else ""
+    return (
+        f"By its round trips {row['variant']} should {'lose' if sign < 0 else 'gain'} "
+        f"{signed_duration(sign * row['predicted_growth_s'])} from the shortest latency to "
+        f"{_milliseconds(row['latency_ms'])}; measured: {signed_duration(sign * row['measured_growth_s'])}{interval}, "
+        f"{'within' if row['agrees'] else 'NOT within'} {units.level(_AGREES_WITHIN)}."
+    )
+
+
+def _milliseconds(latency_ms: float) -> str:
+    """A latency as it was requested."""
+    return f"{latency_ms:g} ms"
+
+
+def _columns(rows: Sequence[dict[str, Any]], settings: Mapping[str, Any]) -> list[Column]:
+    opened = [measured("connections", "handshakes", units.average)] if settings["between"] == "client" else []
+    columns = [
+        measured("variant", "variant"),
+        measured("latency_ms", "latency", _milliseconds),
+        measured("n", "n", units.count),
+        *interval_columns("elapsed", "_s", "time", units.duration),
+        measured("cpu_s", "server CPU", units.duration),
+        measured("client_cpu_s", "client CPU", units.duration),
+        measured("bytes_sent", "sent", units.size),
+        measured("bytes_received", "received", units.size),
+        measured("round_trips", "round trips", units.average),
+        *opened,
+        measured("round_trips_published", Markup("apparent round trips<br>(time/RTT)"), units.average),
+        measured("idle_share", "bytes in flight", units.percent),
+    ]
+    if any(row["change"] for row in rows):
+        columns += [
+            measured("predicted_growth_s", "predicted gain", signed_duration),
+            measured("measured_growth_s", "measured gain", signed_duration),
+            measured("change", f"compared with {rows[0]['variant']}"),
+        ]
+    return columns
+
+
+def _charts(points: Mapping[_Key, _Point], settings: Mapping[str, Any]) -> Iterator[tuple[str, Chart]]:
+    variants = list(dict.fromkeys(variant for variant, _ in points))
+    if len({latency_ms for _, latency_ms in points}) > 1:
+        over_latency = lines(
+            [Line(variant, _over_latency(variant, points), _role(variant, variants)) for variant in variants],
+            title="Time over latency",
+            description="One line for each variant; its slope is the number of its round trips.",
+            show=units.duration,
+            show_where=_milliseconds,
+        )
+        caption = (
+            "Medians. The slope of a line is its number of round trips; where it begins is the time of the work itself."
+        )
+        yield "Time over latency", Chart(over_latency, caption)
+    longest = max(latency_ms for _, latency_ms in points)
+    there = [point for point in points.values() if point.latency_ms == longest]
+    bin_s = max(point.typical.values["trace"]["bin_s"] for point in there)
+    over_time = flows(
+        [_traffic(point, _role(point.variant, variants), bin_s) for point in there],
+        title="Bytes over time",
+        description="A row for each variant on one time axis.",
+        names=_sides(settings),
+        show=units.duration,
+    )
+    caption = "The repeat nearest to the median of each. Each direction has one scale for all variants."
+    yield f"Bytes over time at {_milliseconds(longest)}", Chart(over_time, caption)
+
+
+def _sides(settings: Mapping[str, Any]) -> tuple[str, str]:
+    if settings["between"] == "database":
+        return "received from the database", "sent to it"
+    return "received from the service", "sent to it"
+
+
+def _over_latency(variant: str, points: Mapping[_Key, _Point]) -> list[tuple[float, float]]:
+    return [(latency_ms, point.elapsed.median) for (name, latency_ms), point in points.items() if name == variant]
+
+
+def _traffic(point: _Point, role: Role, bin_s: float) -> TrafficSeries:
+    trace, values = point.typical.values["trace"], point.typical.values
+    merged = round(bin_s / trace["bin_s"])
+    return TrafficSeries(
+        label=point.variant,
+        value=f"{units.size(values['bytes_received'])} received, {units.size(values['bytes_sent'])} sent",
+        bin_s=bin_s,
+        came=_merged(trace["received"], merged),
+        went=_merged(trace["sent"], merged),
+        role=role,
+    )
+
+
+def _merged(bins: Sequence[int], count: int) -> list[float]:
+    """The bins, each *count* of them as one: a trace that is shorter than another has shorter ones."""
+    return [float(sum(bins[at : at + count])) for at in range(0, len(bins), count)]
+
+
+def _role(variant: str, variants: Sequence[str]) -> Role:
+    return "baseline" if variant == variants[0] else "variant" if variant == variants[-1] else "between"
+
+
+def _notes(settings: Mapping[str, Any]) -> Iterator[str]:
+    sides = "the service and its database" if settings["between"] == "database" else "the client and the service"
+    clients = settings.get("clients", 1)
+    by_service = (
+        "by one client of one worker with one thread"
+        if clients == 1
+        else f"by each of {clients} clients at once, of as many workers; time is that of the slowest client, and the "
+        "rest is of all"
+    )
+    job = {
+        "query": f"A job is the request, N per job, {by_service}",
+        "tiny": f"A job is small reads one after the other (GET /resource_providers/UUID), N per job, {by_service}",
+        "waits": "A job is the request after 250 ms of pg_sleep() in the database, one statement of the service, N per "
+        f"job, {by_service}",
+        "http": "A job is N small reads (GET /resource_providers/UUID) of tuned under granian, one worker: connection "
+        "opens one for each, keep-alive one for all, pipelining sends all requests before it reads a response",
+        "rows": "A job writes N rows in a transaction, with psycopg 3 on an open connection: insert is an INSERT for "
+        "each, pipeline the same in pipeline mode, multi-row one INSERT, copy a COPY",
+        "walk": "A job follows a list of N rows, each with the key of the next, with psycopg 3 on an open connection: "
+        "loop is a SELECT for each, recursive one WITH RECURSIVE, function a loop in PL/pgSQL",
+    }[settings["job"]]
+    yield f"{job.replace('N ', units.count(settings['operations']) + ' ')}."
+    yield (
+        f"A proxy between {sides} emulates the network. Each byte leaves it half of the latency after it came; "
+        "opening a connection takes one latency more, for its handshake."
+    )
+    if settings["proxies"] > 1:
+        yield f"{units.count(settings['proxies'])} proxies follow one another, each with the latency of the row."
+    if settings["bytes_per_s"]:
+        yield f"The bandwidth is {units.size(settings['bytes_per_s'])} per second in each direction of a connection."
+    yield "A round trip is counted when the requesting side sends after it received. Bytes are TCP's payload."
+    yield (
+        "Apparent round trips, as they were published, are time over round-trip time over operations. They include the "
+        "work itself, so they are too many at low latency, and undefined without any."
+    )
+    yield "Bytes in flight: the share of the time in which a byte of the job was on its way."
+    yield (
+        "Predicted gain: (difference in round trips) × (added latency). Measured gain: how much further the variants "
+        "moved apart compared with the shortest latency."
+    )
+
+
+_LIMITS = (
+    "A network that loses packets, whose delay varies, or TCP slow start: here all bytes cross in one latency.",
+    "Several clients at once: a request that waits for the network holds its thread.",
+    "Times at the shortest latencies include the proxy's own 0.05 ms per round trip, for all variants alike.",
+)

@@ -1,0 +1,209 @@
+"""A study: many points, each measured several times in an interleaved, seeded order.
+
+The main class is `StudyRun`. A study says what its points are and how one of them is measured (`StudySpec`); here they
+are put in order, measured, and kept, each on the disk before the next. A session measures what is missing, so that a
+study that was killed is resumed with the loss of one measurement at the most. A point that fails three times in a row
+is left out for the rest of the session, and the others go on.
+"""
+
+import json
+import random
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Generic, Self, TypeVar
+
+from placebench import units
+from placebench.compare.keep.environment import manifest
+from placebench.compare.keep.records import Measurement, RunHead, append_lines, read_measurements
+from placebench.compare.keep.run_folder import FAILURES, RunFolder, Say, error_text, ignore, measure_each
+from placebench.compare.measure.same_responses import SameResponses
+from placebench.errors import DatabaseError, GateFailedError, PlacebenchError, UndecidedError
+from placebench.lab.inventory.data_sets import SeededData
+from placebench.lab.inventory.topology import Topology
+from placebench.masking import mask_document
+from placebench.runtime.postgres import Server, open_connection
+
+Point = Mapping[str, Any]
+Measure = Callable[[Point, int], Mapping[str, Any]]
+"""Measures a point once, for the repeat of this number; what it raises of FAILURES has the point measured again."""
+_T = TypeVar("_T")
+
+
+class Restartable(Generic[_T]):
+    """What several measurements use, such as a client: started for the first, and anew after one that failed."""
+
+    def __init__(self, start: Callable[[], AbstractContextManager[_T]]) -> None:
+        self._start = start
+        self._stack = ExitStack()
+        self._started: _T | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop()
+
+    @contextmanager
+    def in_use(self) -> Iterator[_T]:
+        """Yield it for one measurement; it is stopped where the `with` block fails."""
+        if self._started is None:
+            self._started = self._stack.enter_context(self._start())
+        try:
+            yield self._started
+        except BaseException:
+            self._stop()
+            raise
+
+    def _stop(self) -> None:
+        self._started = None
+        self._stack.close()
+
+
+@dataclass(frozen=True)
+class StudySetup:
+    """What the measurements of a study share."""
+
+    data: SeededData
+    folder: Path
+    """Of the run."""
+    save: Callable[..., object] = lambda **_: None
+    """Changes fields of the run's head and saves it."""
+
+    def same_responses(self) -> SameResponses:
+        """Return a new comparison of responses, whose result is in the head of the run."""
+        return SameResponses(self.save)
+
+
+@dataclass(frozen=True)
+class StudySpec:
+    """What a study measures."""
+
+    command: str
+    points: tuple[Point, ...]
+    repeats: int
+    prepare: Callable[[StudySetup], AbstractContextManager[Measure]]
+    """Makes ready what all points need, and yields how one is measured; what it began ends with it."""
+    request: str
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    """Further settings; kept in run.json."""
+    variants: tuple[str, ...] = ()
+    impossible: tuple[tuple[Point, str], ...] = ()
+    """Points that cannot be measured, each with the reason."""
+
+    def to_json(self) -> dict[str, Any]:
+        """For the head of the run; the same for the same study."""
+        points = [dict(point) for point in self.points]
+        impossible = [{"point": dict(point), "reason": reason} for point, reason in self.impossible]
+        return {**self.settings, "repeats": self.repeats, "points": points, "impossible": impossible}
+
+
+class StudyRun:
+    """One session of a study in one folder, on one PostgreSQL server."""
+
+    def __init__(self, spec: StudySpec, topology: Topology, folder: Path, server: Server) -> None:
+        """Raises RunFolderError when the folder holds a run of something else."""
+        self._spec = spec
+        self._topology = topology
+        self._path = folder / "measurements.jsonl"
+        head = RunHead.begin(
+            folder,
+            topology,
+            command=spec.command,
+            request=spec.request,
+            variants=spec.variants,
+            settings=spec.to_json(),
+        )
+        self._run = RunFolder.resume(folder, head)
+        self._setup = StudySetup(SeededData(server, topology, folder), folder, self._run.save)
+        self._done = {_key(each.point, each.repeat) for each in read_measurements(self._path) if each.invalid is None}
+        self._failed: dict[str, str] = {}
+
+    @property
+    def steps(self) -> int:
+        """How many steps are announced, if every measurement is valid."""
+        return 1 + sum(_key(point, repeat) not in self._done for point, repeat in self._all())
+
+    def run(self, say: Say, note: Say = ignore) -> None:
+        """Measure what is missing; the folder is readable whatever is raised.
+
+        say, note: as those of `RunFolder`. A point that cannot be measured is left out, and its measurements say why.
+        Raises PlacebenchError when no point could be measured, UndecidedError when the database is gone,
+        GateFailedError when responses differ.
+        """
+        self._run.say, self._run.note = say, note
+        data = self._setup.data
+        with self._run.recorded():
+            _keep_whole_lines(self._path)
+            self._run.begin_step("data", f"seed {self._topology.title}, {units.numbered(self._topology.trees, 'tree')}")
+            self._run.claim_server(data.server)
+            described = manifest(data.url)
+            self._run.record_environment(receipt=data.receipt, manifest=described)
+            with self._spec.prepare(self._setup) as measure:
+                measure_each(self._missing(), lambda each: self._attempt(measure, *each), self._give_up)
+            if self._failed and not self._done:
+                first, reason = next(iter(self._failed.items()))
+                raise PlacebenchError(f"nothing could be measured; {first}: {reason}")
+
+    def _all(self) -> Iterator[tuple[Point, int]]:
+        for repeat in range(self._spec.repeats):
+            for point in in_order(self._spec.points, repeat, seed=self._topology.seed):
+                yield point, repeat
+
+    def _missing(self) -> Iterator[tuple[Point, int]]:
+        """Yield what is not measured yet, and announce it; a point that failed before is left out."""
+        for point, repeat in self._all():
+            if _key(point, repeat) in self._done:
+                continue
+            step = f"repeat {repeat + 1} of {self._spec.repeats}: {_point_text(point)}"
+            if _point_text(point) in self._failed:
+                self._run.say(f"{step}: left out, it failed before")
+                continue
+            self._run.begin_step("measurements", step)
+            yield point, repeat
+
+    def _attempt(self, measure: Measure, point: Point, repeat: int) -> str | None:
+        """Measure a point once, and keep that; return why it is invalid."""
+        try:
+            made = Measurement(dict(point), repeat, dict(measure(point, repeat)))
+        except GateFailedError:
+            raise
+        except FAILURES as error:
+            made = Measurement(dict(point), repeat, {}, error_text(error))
+        append_lines(self._path, [made])
+        if made.invalid is None:
+            self._done.add(_key(point, repeat))
+        else:
+            self._run.note(f"{_point_text(point)} failed: {made.invalid}")
+        return made.invalid
+
+    def _give_up(self, measured: tuple[Point, int], reason: str) -> None:
+        """Leave the point out; raises UndecidedError where the database is gone: no other could be measured either."""
+        self._failed[_point_text(measured[0])] = reason
+        try:
+            with open_connection(self._setup.data.url):
+                pass
+        except DatabaseError as error:
+            raise UndecidedError(f"the database is gone: {error}") from error
+
+
+def in_order(points: Sequence[Point], repeat: int, *, seed: int) -> list[Point]:
+    """Return the points in the order of this repeat, random by *seed*; every second one is the one before backwards."""
+    order = random.Random(f"{seed} {repeat // 2}").sample(list(points), len(points))
+    return order if repeat % 2 == 0 else order[::-1]
+
+
+def _point_text(point: Point) -> str:
+    """Return 'variant naive, latency_ms 50'."""
+    return ", ".join(f"{name} {value}" for name, value in point.items())
+
+
+def _keep_whole_lines(path: Path) -> None:
+    """Cut off a last line that a kill left without its end, so that the next one begins a line of its own."""
+    if path.is_file() and not (content := path.read_bytes()).endswith(b"\n"):
+        path.write_bytes(content[: content.rfind(b"\n") + 1])
+
+
+def _key(point: Point, repeat: int) -> str:
+    return json.dumps([mask_document(dict(point)), repeat], sort_keys=True)

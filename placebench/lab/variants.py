@@ -1,0 +1,79 @@
+"""The laboratory's variants: those of the reference service, the real Placement, and the control."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from placebench.compare.what.variants import KnownChange, Variant, VariantKind, existing_python
+from placebench.errors import MissingExtraError, VariantError
+from placebench.lab.reference.variants import differing
+from placebench.lab.reference.variants import variant as reference_variant
+from placebench.paths import profiles_folder
+
+CONTROL, PLACEMENT = "noop", "placement"
+_REFERENCE = "placebench.lab.reference.wsgi:application"
+_DATA = "topology"
+_PLACEMENT_MODULE = "placement.wsgi.api:application"
+# No authentication, no debug log, and nothing written at its start.
+_PLACEMENT_VARIABLES = {
+    "OS_PLACEMENT_DATABASE__CONNECTION": "{database_url}",
+    "OS_PLACEMENT_DATABASE__SYNC_ON_STARTUP": "False",
+    "OS_API__AUTH_STRATEGY": "noauth2",
+    "OS_DEFAULT__DEBUG": "False",
+}
+
+
+class LaboratoryVariants:
+    """The names noop (the control: `GET /` of tuned, without a statement), placement, and those of `reference`."""
+
+    def find(self, name: str, placement_python: Path | None = None) -> Variant:
+        """Return the variant of this name; raises VariantError, and MissingExtraError for what is not installed."""
+        if name == CONTROL:
+            control = {"PLACEBENCH_VARIANT": "tuned"}
+            return Variant(CONTROL, module=_REFERENCE, variables=control, request="/", data_kind=_DATA)
+        if name == PLACEMENT:
+            return _placement(placement_python)
+        try:
+            chosen = reference_variant(name)
+        except VariantError as error:
+            raise VariantError(f"{error}; or {CONTROL}, {PLACEMENT}") from error
+        return Variant(
+            name,
+            variables={"PLACEBENCH_VARIANT": name},
+            **chosen.serving,
+            workers=chosen.worker.workers,
+            revisions=chosen.revisions,
+            data_kind=_DATA,
+            portable=chosen.portable,
+        )
+
+    def change(self, baseline: str, variant: str) -> KnownChange | None:
+        """Return what the one optimization is for that these variants implement differently."""
+        steps = differing(baseline, variant)
+        return KnownChange(steps[0].name, steps[0].why, steps[0].request, steps[0].metric) if len(steps) == 1 else None
+
+
+KINDS: Mapping[str, VariantKind] = {"laboratory": LaboratoryVariants()}
+
+
+def _placement(python: Path | None) -> Variant:
+    python = python or _of_tox()
+    if python is None:
+        raise MissingExtraError(
+            "the variant placement needs the Python of an environment with openstack-placement==16.0.0, psycopg2-"
+            "binary and uwsgi: name it with --placement-python PATH, such as .tox/oracle/placement/bin/python after "
+            "`tox -e oracle`"
+        )
+    return Variant(
+        PLACEMENT,
+        module=_PLACEMENT_MODULE,
+        variables=_PLACEMENT_VARIABLES,
+        data_kind=_DATA,
+        python=str(existing_python(python)),
+        ours=False,
+    )
+
+
+def _of_tox() -> Path | None:
+    """The Python that `tox -e oracle` puts Placement beside, where it was run in this checkout."""
+    made = profiles_folder().with_name(".tox") / "oracle" / "placement" / "bin" / "python"
+    return made if made.is_file() else None

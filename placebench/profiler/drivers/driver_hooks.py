@@ -1,0 +1,332 @@
+"""How connections come to be timed, of SQLAlchemy's engines and of the drivers themselves (`DriverHooks`).
+
+An engine calls `use_timed_classes` before its driver connects, and `adopt_connection` with the new connection. For what
+does not go through SQLAlchemy, each driver's way to connect is exchanged until the profiler is removed, so that it
+makes timed connections: at once if the driver has been imported, or else as soon as it is.
+"""
+
+import gc
+import importlib.util
+import sys
+from collections.abc import Callable, Iterable, Iterator, MutableMapping, Sequence
+from importlib import import_module
+from importlib.abc import Loader
+from importlib.machinery import ModuleSpec
+from importlib.util import find_spec
+from types import FunctionType, MethodType, ModuleType
+from typing import Any, cast
+
+from placebench.errors import ProfilerError
+from placebench.profiler.capture.connection_state import driver_connection
+from placebench.profiler.capture.driver_recorder import DriverRecorder
+from placebench.profiler.capture.stack import add_libraries
+from placebench.profiler.capture.timed_cursor import CallRecorder, TimedConnection
+
+# By the name that is imported: the module of placebench.profiler.drivers, and its function.
+_PATCHES = {
+    "MySQLdb": ("mysql", "patch_mysqlclient"),
+    "aiosqlite": ("aiosqlite", "patch_aiosqlite"),
+    "asyncpg": ("asyncpg", "patch_asyncpg"),
+    "psycopg": ("psycopg3", "patch_psycopg"),
+    "psycopg2": ("psycopg2", "patch_psycopg2"),
+    "pymysql": ("mysql", "patch_pymysql"),
+    "sqlite3": ("sqlite", "patch_sqlite"),
+}
+_DRIVERS = tuple(_PATCHES)
+# Patched beside each choice of drivers.
+_HELPERS = {"asgiref.sync": ("asgiref", "patch_asgiref"), "psycopg_pool": ("psycopg3", "patch_psycopg_pool")}
+# Between the application and its driver: their lines are not the ones that ran a statement.
+_LIBRARIES = ("contextlib", "django", "peewee", "playhouse", "psycopg_pool", "pony", "tortoise")
+_LAZY_MODULE = getattr(importlib.util, "_LazyModule", None)
+_UNSUPPORTED = (
+    *("aiomysql", "apsw", "asyncmy", "clickhouse_driver", "cx_Oracle", "duckdb", "ibm_db", "mariadb"),
+    *("mysql.connector", "oracledb", "pg8000", "pymssql", "pyodbc", "pysqlite3", "snowflake.connector"),
+)
+
+
+class DriverPatches:
+    """The drivers' ways to connect, exchanged until `remove`; connections that are open already stay unseen.
+
+    names: packages, which are imported now; by default all drivers, each of them as soon as somebody imports it.
+    """
+
+    def __init__(self, recorder: DriverRecorder, names: Iterable[str] = ()) -> None:
+        """Raises ProfilerError for a name that is unknown or not installed."""
+        self._recorder = recorder
+        self._named = tuple(names)
+        self._watch = ImportWatch(self._patch)
+        self._wrappers: list[tuple[Any, str, Any]] = []
+        for name in self._named:
+            if name not in _PATCHES:
+                raise ProfilerError(f"unknown driver {name!r}: expected one of {', '.join(_DRIVERS)}")
+            if find_spec(name) is None:
+                raise ProfilerError(f"the driver {name} is not installed")
+
+    def install(self) -> None:
+        """Exchange those of the drivers that are imported, and of the others when they are."""
+        for name in self._named:
+            _import(name)
+        watched = {*(self._named or _DRIVERS), *_HELPERS}
+        self._watch.begin(watched)
+        for name in watched & sys.modules.keys():
+            if not self._watch.is_deferred(sys.modules[name]):
+                self._patch(name)
+        add_libraries(*_DRIVERS, *_LIBRARIES)
+
+    def remove(self) -> None:
+        """Take the wrappers out of the drivers' functions, whoever has wrapped those since; idempotent.
+
+        Open connections only pass on, as does a wrapper below one that cannot be given another function to call.
+        """
+        self._watch.end()
+        own = {id(wrapper) for _, _, wrapper in self._wrappers}  # one that is copied on a reload is in several places
+        for owner, name, _ in self._wrappers:
+            while layer := next((each for each in _layers(owner, name) if id(each[2]) in own), None):
+                holder, attribute, wrapper = layer
+                before = getattr(wrapper, _BEFORE)
+                if _is_wrapper(holder):  # another profiler's
+                    holder.__wrapped__ = wrapper.__wrapped__
+                    attribute = _BEFORE
+                setattr(holder, attribute, before)
+        self._wrappers.clear()
+
+    def __str__(self) -> str:
+        """Which drivers are watched, and which others have been imported."""
+        watched = self._named or _DRIVERS
+        imported = ", ".join(name for name in watched if name in sys.modules)
+        absent = ", ".join(name for name in watched if name not in sys.modules)
+        other = ", ".join(name for name in _UNSUPPORTED if name in sys.modules)
+        unnamed = ", ".join(name for name in _DRIVERS if name in sys.modules and name not in watched)
+        parts = [f"{imported} (imported)" if imported else "", f"{absent} (not imported)" if absent else ""]
+        drivers = f"the drivers {' and '.join(filter(None, parts))}"
+        if unnamed:
+            drivers += f", but not for {unnamed}, which the program has imported and nobody has named"
+        return f"{drivers}, but not for {other}, which placebench does not support" if other else drivers
+
+    def _patch(self, name: str) -> None:
+        """Exchange a driver's functions; one that has changed costs its statements, and nothing else."""
+        module, function = (_PATCHES | _HELPERS)[name]
+        try:
+            getattr(import_module(f"placebench.profiler.drivers.{module}"), function)(self._recorder, self._replace)
+        except Exception as error:  # noqa: BLE001  whatever it is, it must not become the application's
+            self._recorder.report_failure(error)
+
+    def _replace(self, owner: Any, name: str, make_wrapper: Callable[[Any], Any]) -> None:
+        """Wrap a function of a driver's, unless it is wrapped already, as where a module is loaded a second time.
+
+        The wrapper goes below the proxies of wrapt, by which OpenTelemetry and ddtrace instrument the driver: they take
+        away what they find at the top, and would otherwise find our wrapper.
+        """
+        own = {id(wrapper) for _, _, wrapper in self._wrappers}
+        layers = list(_layers(owner, name))
+        if any(id(function) in own for _, _, function in layers):
+            return
+        holder, attribute, function = next(layer for layer in layers if not _is_proxy(layer[2]))
+        before = vars(holder)[attribute] if holder is owner else getattr(holder, attribute)
+        wrapper = make_wrapper(function)
+        setattr(wrapper, _BEFORE, before)
+        setattr(wrapper, _WRAPPER, wrapper)
+        self._wrappers.append((owner, name, wrapper))
+        if type(before) is classmethod:
+            wrapper = classmethod(wrapper)
+        elif isinstance(holder, type) and type(before) in (staticmethod, MethodType):  # bound already
+            wrapper = staticmethod(wrapper)
+        setattr(holder, attribute, wrapper)
+
+
+class DriverHooks(DriverRecorder):
+    """Records what goes through the drivers, whoever calls them, until `remove`."""
+
+    def __init__(self, drivers: Sequence[str] = (), *, whole_process: bool = False) -> None:
+        """drivers: names of packages; by default all. Raises ProfilerError for an unknown one."""
+        super().__init__(whole_process=whole_process)
+        self.patches: DriverPatches = DriverPatches(self, drivers)
+
+    @property
+    def sources(self) -> str:
+        """What statements are looked for."""
+        return str(self.patches)
+
+    def install(self) -> None:
+        """Exchange the drivers' ways to connect."""
+        self.installed = True
+        self.patches.install()
+        gc.callbacks.append(self.garbage_collected)
+
+    def remove(self) -> None:
+        """Take the patches away; again is harmless."""
+        if self.installed:
+            self.installed = False
+            self.patches.remove()
+            gc.callbacks.remove(self.garbage_collected)
+
+
+_BEFORE = "placebench_before"
+"""The attribute of a wrapper that holds what was in its place: the function, or the class method of it."""
+_WRAPPER = "placebench_wrapper"
+"""The attribute of a wrapper that holds the wrapper: `functools.wraps` gives both to whatever is put around it."""
+_METHODS = (classmethod, staticmethod)
+
+
+def _layers(owner: Any, name: str) -> Iterator[tuple[Any, str, Any]]:
+    """Each layer of a function, the outermost first: who holds it, under which attribute, and the function itself.
+
+    Ends at a layer that calls what it was made of, whatever is written into its `__wrapped__`.
+    """
+    holder, attribute, value = owner, name, vars(owner)[name]
+    while True:
+        function: Any = value.__func__ if type(value) in _METHODS else value
+        if type(value) is MethodType and _is_wrapper(value.__func__):  # a proxy's `__wrapped__`, read by its class
+            function = value.__func__
+        yield holder, attribute, function
+        if not _is_proxy(function) and not _is_wrapper(function):
+            return
+        holder, attribute, value = function, "__wrapped__", function.__wrapped__
+
+
+def _is_wrapper(value: object) -> bool:
+    """Whether this is a wrapper of a profiler's, and no proxy of one."""
+    return type(value) is FunctionType and vars(value).get(_WRAPPER) is value
+
+
+def _is_proxy(value: object) -> bool:
+    """Whether this is one of wrapt's proxies, which show themselves as what they wrap: only their type tells."""
+    return type(value) not in _METHODS and hasattr(type(value), "__wrapped__")
+
+
+class ImportWatch:
+    """A finder of modules that finds nothing by itself: it calls back each time that one of its modules was loaded."""
+
+    def __init__(self, loaded: Callable[[str], None]) -> None:
+        self._loaded = loaded
+        self._names: set[str] = set()
+
+    def begin(self, names: set[str]) -> None:
+        """Watch for these modules."""
+        self._names = names
+        sys.meta_path.insert(0, self)
+
+    def is_deferred(self, module: ModuleType) -> bool:
+        """Whether a module in `sys.modules` is yet to be loaded, by `importlib.util.LazyLoader`; it is watched then."""
+        if type(module) is not _LAZY_MODULE:
+            return False
+        spec = object.__getattribute__(module, "__spec__")  # any other way to read it would load the module
+        if spec.loader_state.get("is_loading"):  # from Python 3.12 on a module has this class until it has run
+            return False
+        if not isinstance(spec.loader, _WatchedLoader) or not spec.loader.is_of(self):
+            spec.loader = _WatchedLoader(spec.loader, self)
+        return True
+
+    def module_loaded(self, name: str) -> None:
+        """Call back, unless the module is no longer watched."""
+        if name in self._names:
+            self._loaded(name)
+
+    def end(self) -> None:
+        """Watch no more; again is harmless."""
+        self._names = set()
+        if self in sys.meta_path:
+            sys.meta_path.remove(self)
+
+    def find_spec(self, name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
+        """The spec that the finders after it find, another watch among them, with a loader that calls back."""
+        if name not in self._names:
+            return None
+        others = sys.meta_path[sys.meta_path.index(self) + 1 :]
+        spec = next(filter(None, (each.find_spec(name, path, target) for each in others)), None)
+        if spec is not None and hasattr(spec.loader, "exec_module"):
+            spec.loader = cast(Loader, _WatchedLoader(spec.loader, self))
+        return spec
+
+
+class _WatchedLoader:
+    """The loader of one module, which tells a watch when the module has run; all else is the loader's own.
+
+    Nothing is written into the loader itself: several modules may share it, and it may be a proxy of another's.
+    """
+
+    def __init__(self, loader: Any, watch: ImportWatch) -> None:
+        self._loader = loader
+        self._watch = watch
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(vars(self).get("_loader"), name)
+
+    def is_of(self, watch: ImportWatch) -> bool:
+        """Whether it tells this watch."""
+        return self._watch is watch
+
+    def exec_module(self, module: ModuleType) -> None:
+        """Run the module, to which the loader is its own again, and tell the watch."""
+        spec = object.__getattribute__(module, "__spec__")
+        spec.loader = self._loader
+        if "__loader__" in object.__getattribute__(module, "__dict__"):
+            module.__loader__ = self._loader
+        self._loader.exec_module(module)
+        if not self._watch.is_deferred(module):
+            self._watch.module_loaded(spec.name)
+
+
+def _import(name: str) -> None:
+    try:
+        import_module(name)
+    except ImportError as error:
+        raise ProfilerError(f"the driver {name} cannot be imported: {error}") from error
+
+
+def use_timed_classes(recorder: CallRecorder, driver: str, connect_arguments: MutableMapping[str, Any]) -> None:
+    """Change the arguments of the driver's connect so that it makes timed cursors and connections.
+
+    driver: SQLAlchemy's name of the driver, `dialect.driver`. Others than psycopg2 and pysqlite are left as they are.
+    """
+    if driver == "psycopg2":
+        from placebench.profiler.drivers.psycopg2 import time_psycopg2
+
+        time_psycopg2(recorder, connect_arguments)
+    elif driver == "pysqlite":
+        from placebench.profiler.drivers.sqlite import time_sqlite
+
+        time_sqlite(recorder, connect_arguments)
+
+
+def adopt_connection(recorder: CallRecorder, dbapi_connection: object) -> None:
+    """Time a connection that SQLAlchemy has just made, if its driver takes classes only then, and mark it as such."""
+    # SQLAlchemy's adapters of async drivers.
+    asyncpg = sys.modules.get("sqlalchemy.dialects.postgresql.asyncpg")
+    if asyncpg is not None and isinstance(dbapi_connection, asyncpg.AsyncAdapt_asyncpg_connection):
+        from placebench.profiler.drivers.asyncpg import time_asyncpg
+
+        time_asyncpg(recorder, dbapi_connection)
+        return
+    aiosqlite = sys.modules.get("sqlalchemy.dialects.sqlite.aiosqlite")
+    if aiosqlite is not None and isinstance(dbapi_connection, aiosqlite.AsyncAdapt_aiosqlite_connection):
+        from placebench.profiler.drivers.aiosqlite import time_aiosqlite
+
+        time_aiosqlite(recorder, dbapi_connection)
+        return
+    connection = driver_connection(dbapi_connection)
+    _time_connection(recorder, connection)
+    if isinstance(connection, TimedConnection):
+        vars(connection)["placebench_adopted"] = True
+
+
+def _time_connection(recorder: CallRecorder, connection: object) -> None:
+    """Time a driver's own connection; of psycopg2, where the application made it, only its cursors."""
+    psycopg2 = sys.modules.get("psycopg2.extensions")
+    if psycopg2 is not None and isinstance(connection, psycopg2.connection):
+        from placebench.profiler.drivers.psycopg2 import time_cursors
+
+        time_cursors(recorder, connection)
+        return
+    psycopg = sys.modules.get("psycopg")
+    if psycopg is not None and isinstance(connection, psycopg.Connection | psycopg.AsyncConnection):
+        from placebench.profiler.drivers.psycopg3 import time_psycopg
+
+        time_psycopg(recorder, connection, awaited=isinstance(connection, psycopg.AsyncConnection))
+        return
+    for package in ("pymysql", "MySQLdb"):
+        connections = sys.modules.get(f"{package}.connections")
+        if connections is not None and isinstance(connection, connections.Connection):
+            from placebench.profiler.drivers.mysql import time_mysql
+
+            time_mysql(recorder, connection)

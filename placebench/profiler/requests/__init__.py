@@ -1,0 +1,1 @@
+"""Which requests are recorded: middleware, sampling, and attachment from outside."""

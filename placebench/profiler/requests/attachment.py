@@ -1,0 +1,270 @@
+"""Recordings of a running process on request: `AttachmentChannel` in the process, `Attachment` in the command.
+
+The channel is a file in memory without a name, which the process and what it forks hold open. A command of the same
+user, or of root, finds it as /proc/PID/fd/N and writes into it for how long to record; the middleware looks there at
+each request, and writes the recordings behind. So there is no address, no file, no signal and no thread, and nothing is
+left when either side is killed. The command holds a lock (flock) while it lives. Writers hold another (lockf).
+"""
+
+import fcntl
+import json
+import logging
+import os
+import struct
+import tempfile
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from placebench.errors import ProfilerError
+from placebench.profiler.capture.options import MODES, Options
+from placebench.profiler.recording import Recording
+from placebench.profiler.requests.sampling import Store
+
+_LOG = logging.getLogger("placebench.profiler")
+_NAME = "placebench-attach"
+_MAGIC = b"placebench attach 1\0"
+# The magic; until when requests are recorded, by time.monotonic, 0 for not at all; where the recordings end; how many
+# were left out; the mode.
+_HEADER = struct.Struct("<20s4xdQQ16s")
+_LENGTH = struct.Struct("<Q")
+_MOST_BYTES = 16 * 2**20
+_LONGEST_WAIT_S = 0.1
+
+
+class AttachmentChannel:
+    """The process's side: whether requests are to be recorded, and a store for their recordings."""
+
+    def __init__(self) -> None:
+        """Open the channel; where the system has no such files, nobody can attach."""
+        try:
+            self._file = _anonymous_file()
+            os.pwrite(self._file, _HEADER.pack(_MAGIC, 0.0, _HEADER.size, 0, b""), 0)
+            self._identity = _identity(self._file)
+        except OSError as error:
+            _LOG.info("placebench profile attach is not available in this process: %s", error)
+            self._file = -1
+        self._unsaved = 0
+        self._start_anew()
+
+    def options(self) -> Options | None:
+        """How the request that begins now is to be recorded; None: not on behalf of a command."""
+        try:
+            magic, until, _, _, mode = _HEADER.unpack(os.pread(self._file, _HEADER.size, 0))
+        except (OSError, struct.error):  # closed, as some servers do with all files when they become daemons
+            return None
+        if until <= time.monotonic() or magic != _MAGIC:
+            return None
+        name = mode.rstrip(b"\0").decode(errors="replace")
+        return Options(name) if name in MODES else None
+
+    def save(self, recording: Recording) -> int:
+        """Hand a recording to the command; returns 1 if it was left out: no memory, no time, or no command any more."""
+        session = None if recording.session is None else recording.session.to_json()
+        document = {"pid": os.getpid(), "recording": recording.to_json(), "session": session}
+        text = json.dumps(document).encode()
+        if os.getpid() != self._pid:
+            self._start_anew()
+        if self._lock.acquire(timeout=_LONGEST_WAIT_S):
+            try:
+                with _writing(self._file):
+                    return self._append(text)
+            except (OSError, struct.error, TimeoutError):
+                pass
+            finally:
+                self._lock.release()
+        self._unsaved += 1
+        return 1
+
+    def beside(self, store: Store) -> Store:
+        """A store that saves in *store* too."""
+        return _Both(self, store)
+
+    def _append(self, text: bytes) -> int:
+        """Write behind the other recordings; returns 1 if it was left out."""
+        if _identity(self._file) != self._identity:
+            return 1
+        _, until, end, dropped, mode = _HEADER.unpack(os.pread(self._file, _HEADER.size, 0))
+        if not _is_locked(self._file):
+            # The command was killed: give its memory back, and record no more.
+            os.ftruncate(self._file, _HEADER.size)
+            os.pwrite(self._file, _HEADER.pack(_MAGIC, 0.0, _HEADER.size, 0, b""), 0)
+            return 1
+        saved = end + _LENGTH.size + len(text) <= _MOST_BYTES
+        if saved:
+            os.pwrite(self._file, _LENGTH.pack(len(text)) + text, end)
+            end += _LENGTH.size + len(text)
+        os.pwrite(self._file, _HEADER.pack(_MAGIC, until, end, dropped + self._unsaved + (not saved), mode), 0)
+        self._unsaved = 0
+        return int(not saved)
+
+    def _start_anew(self) -> None:
+        """A lock of this process's own: another thread of its parent may have held the inherited one."""
+        self._lock = threading.Lock()
+        self._pid = os.getpid()
+
+
+class _Both:
+    """Two stores as one."""
+
+    def __init__(self, first: Store, second: Store) -> None:
+        self._first = first
+        self._second = second
+
+    def save(self, recording: Recording) -> int:
+        """Save in both; returns what the second one dropped."""
+        self._first.save(recording)
+        return self._second.save(recording)
+
+
+@cache
+def process_channel() -> AttachmentChannel:
+    """The channel of this process, or the one that it inherited; made on the first call."""
+    return AttachmentChannel()
+
+
+class Attachment:
+    """The command's side of one channel. Raises ProfilerError if it is not ours to use, or another command uses it."""
+
+    def __init__(self, path: Path) -> None:
+        try:
+            self._file = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        except OSError as error:
+            raise ProfilerError(f"{path} cannot be opened: {error.strerror}; run as the user of the process") from error
+        if os.pread(self._file, len(_MAGIC), 0) != _MAGIC:
+            os.close(self._file)
+            raise ProfilerError(f"{path} is of another version of placebench: use the one of the process")
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            os.close(self._file)
+            raise ProfilerError("the process is being recorded already: wait for the other command to end") from error
+        self.dropped: int = 0
+
+    def start(self, mode: str, seconds: float) -> None:
+        """Have requests recorded that begin from now on. Raises ProfilerError if a stopped process prevents it."""
+        try:
+            with _writing(self._file):
+                self._reset(time.monotonic() + seconds, mode)
+        except TimeoutError:
+            raise ProfilerError("a process of it is stopped while it hands over a recording: continue it") from None
+
+    def read(self) -> list[tuple[int, Recording]]:
+        """The recordings that came since the last call, each with the process it comes from; frees their memory.
+
+        Nothing while a stopped process holds the lock.
+        """
+        content = b""
+        with suppress(TimeoutError), _writing(self._file):
+            _, until, end, dropped, mode = _HEADER.unpack(os.pread(self._file, _HEADER.size, 0))
+            content = os.pread(self._file, end - _HEADER.size, _HEADER.size)
+            self.dropped += dropped
+            self._reset(until, mode.rstrip(b"\0").decode())
+        return [(document["pid"], _recording(document)) for document in _documents(content)]
+
+    def stop(self) -> list[tuple[int, Recording]]:
+        """Have no more requests recorded; returns what came last. They end by themselves when nobody is attached."""
+        with suppress(TimeoutError), _writing(self._file):
+            header = bytearray(os.pread(self._file, _HEADER.size, 0))
+            magic, _, end, dropped, mode = _HEADER.unpack(header)
+            os.pwrite(self._file, _HEADER.pack(magic, 0.0, end, dropped, mode), 0)
+        return self.read()
+
+    def close(self) -> None:
+        """Let go of the channel."""
+        os.close(self._file)
+
+    def _reset(self, until: float, mode: str) -> None:
+        os.ftruncate(self._file, _HEADER.size)
+        os.pwrite(self._file, _HEADER.pack(_MAGIC, until, _HEADER.size, 0, mode.encode()), 0)
+
+
+def find_channels(processes: Sequence[int]) -> dict[tuple[int, int], Path]:
+    """The channels that these processes hold open, each once. Raises PermissionError for another user's process."""
+    found: dict[tuple[int, int], Path] = {}
+    for pid in processes:
+        with suppress(FileNotFoundError, ProcessLookupError):
+            for path in Path(f"/proc/{pid}/fd").iterdir():
+                with suppress(FileNotFoundError):
+                    if path.readlink().name.startswith((f"memfd:{_NAME}", _NAME)):
+                        status = path.stat()
+                        found.setdefault((status.st_dev, status.st_ino), path)
+    return found
+
+
+def process_tree(pid: int) -> list[int]:
+    """The process and its descendants; empty if there is none with this number."""
+    parents: dict[int, list[int]] = {}
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):
+            # The name, in parentheses, may hold anything.
+            parent = int(path.read_text(errors="replace").rpartition(")")[2].split()[1])
+            parents.setdefault(parent, []).append(int(path.parent.name))
+    tree = [pid] if Path(f"/proc/{pid}").exists() else []
+    for each in tree:
+        tree += parents.get(each, ())
+    return tree
+
+
+def _anonymous_file() -> int:
+    """A file in memory; in the folder for temporary files, without a name, where Python was built without those."""
+    if hasattr(os, "memfd_create"):
+        return os.memfd_create(_NAME)
+    file, path = tempfile.mkstemp(prefix=_NAME)
+    Path(path).unlink()
+    return file
+
+
+def _identity(file: int) -> tuple[int, int]:
+    status = os.fstat(file)
+    return status.st_dev, status.st_ino
+
+
+def _is_locked(file: int) -> bool:
+    """Whether a command holds its lock."""
+    try:
+        fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    fcntl.flock(file, fcntl.LOCK_UN)
+    return False
+
+
+@contextmanager
+def _writing(file: int) -> Iterator[None]:
+    """Hold the lock of writers. Raises TimeoutError if another process, which may be stopped, does not let go of it."""
+    began = time.monotonic()
+    while True:
+        try:
+            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            break
+        except (BlockingIOError, PermissionError):
+            if time.monotonic() - began > _LONGEST_WAIT_S:
+                raise TimeoutError from None
+            time.sleep(0.0005)
+    try:
+        yield
+    finally:
+        fcntl.lockf(file, fcntl.LOCK_UN)
+
+
+def _documents(content: bytes) -> Iterator[Mapping[str, Any]]:
+    at = 0
+    while at < len(content):
+        (length,) = _LENGTH.unpack_from(content, at)
+        at += _LENGTH.size
+        yield json.loads(content[at : at + length])
+        at += length
+
+
+def _recording(document: Mapping[str, Any]) -> Recording:
+    recording = Recording.from_json(document["recording"], source="what the process sent")
+    if document["session"] is not None:
+        from pyinstrument.session import Session
+
+        recording.session = Session.from_json(document["session"])
+    return recording

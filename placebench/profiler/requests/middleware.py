@@ -1,0 +1,246 @@
+"""Middleware: a recording for each request, saved the moment it ends, so that no killed worker loses one.
+
+The main classes are `ProfiledApplication` (WSGI), `ProfiledAsgiApplication`, and `ProfiledCalls` for what a framework
+calls by itself, such as tasks. They have no threads of their own and may be forked: names and counters are per process.
+
+A WSGI request ends when its body is closed or used up; a body that is a list is used up when the application returns.
+An ASGI request ends with the last part of its response; it is a task with a context of its own, so that requests that
+run at the same time on one thread do not mix. What an application does after its response (background tasks) is not
+recorded; lifespan and WebSockets are passed on unrecorded. A recording notes if WebSockets ran statements meanwhile.
+"""
+
+from collections.abc import Awaitable, Callable, Iterable, Iterator, MutableMapping
+from contextlib import contextmanager
+from typing import Any, Protocol, TypeVar
+
+from placebench.profiler.capture.active_recording import ActiveRecording
+from placebench.profiler.capture.options import Options
+from placebench.profiler.requests.attachment import process_channel
+from placebench.profiler.requests.sampling import Counts, RequestSampler, Store
+
+_WEBSOCKET_NOTE = "statements of WebSocket connections ran meanwhile: they are in no recording"
+_T = TypeVar("_T")
+WsgiApplication = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
+_Message = MutableMapping[str, Any]
+_Receive = Callable[[], Awaitable[_Message]]
+_Send = Callable[[_Message], Awaitable[None]]
+AsgiApplication = Callable[[MutableMapping[str, Any], _Receive, _Send], Awaitable[None]]
+
+
+class _RequestRecorder(Protocol):
+    """What the middleware needs of the profiler; none of these raises."""
+
+    @property
+    def active(self) -> bool:
+        """Whether the profiler is on; if it is not, requests are passed on unrecorded."""
+
+    @property
+    def is_recording(self) -> bool:
+        """Whether a record runs in this thread or task already, which the request then belongs to."""
+
+    def start(self, name: str, options: Options) -> ActiveRecording | None:
+        """A recording that runs from now on; None if the profiler is off."""
+
+    def leave_unprofiled(self, note: str = "") -> None:
+        """Leave out on purpose what this thread or task runs; recordings that run meanwhile get this note."""
+
+    def switch_to(self, recording: ActiveRecording | None) -> ActiveRecording | None:
+        """Make *recording* the current one of this thread or task; returns the one before."""
+
+    def save(self, recording: ActiveRecording, sampler: RequestSampler, store: Store) -> None:
+        """End the recording and store it."""
+
+
+class _Middleware:
+    """What the middleware of both interfaces has in common."""
+
+    def __init__(self, recorder: _RequestRecorder, application: Any, sampler: RequestSampler, store: Store) -> None:
+        self._recorder = recorder
+        self._application = application
+        self._sampler = sampler
+        self._store = store
+        self._channel = process_channel() if sampler.attachable else None
+
+    @property
+    def counts(self) -> Counts:
+        """How many requests came, were profiled, and were dropped for slower ones, in this process."""
+        return self._sampler.counts
+
+    def _sampled(self, name: str, header: str | None) -> "ProfiledRequest | None":
+        """The request under this name if it is to be profiled; counts it. *header*: what it sent of the token's."""
+        if self._recorder.is_recording:
+            return None
+        options, store = self._sampler.options_for(header), self._store
+        attached = None if self._channel is None else self._channel.options()
+        if self._channel is not None and attached is not None:
+            store = self._channel if options is None else self._channel.beside(store)
+            options = attached
+        return None if options is None else ProfiledRequest(self._recorder, name, options, self._sampler, store)
+
+
+class ProfiledApplication(_Middleware):
+    """A WSGI application with a recording for each request."""
+
+    def __call__(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
+        """Serve a request; the recording's name is its method and path, without the query, which may hold secrets."""
+        request = None
+        if self._recorder.active:
+            header = self._sampler.header
+            sent = None if header is None else environ.get(f"HTTP_{header.upper().replace('-', '_')}")
+            request = self._sampled(f"{environ.get('REQUEST_METHOD', '?')} {environ.get('PATH_INFO', '')}", sent)
+        body: Iterable[bytes]
+        if request is None:
+            self._recorder.leave_unprofiled()
+            body = self._application(environ, start_response)
+            return body
+        body = request.run(self._application, environ, start_response)
+        if isinstance(body, (list, tuple)) or _is_sent_by_server(body, environ):
+            request.end()
+            return body
+        return ProfiledBody(body, request)
+
+
+class ProfiledAsgiApplication(_Middleware):
+    """An ASGI application with a recording for each HTTP request."""
+
+    async def __call__(self, scope: MutableMapping[str, Any], receive: _Receive, send: _Send) -> None:
+        """Serve a request; the recording's name is its method and path, without the query, which may hold secrets."""
+        request = None
+        if scope["type"] == "http" and self._recorder.active:
+            name = f"{scope.get('method', '?')} {scope.get('path', '')}"
+            request = self._sampled(name, _header(scope, self._sampler.header))
+        if request is None:
+            self._recorder.leave_unprofiled(_WEBSOCKET_NOTE if scope["type"] == "websocket" else "")
+            await self._application(scope, receive, send)
+            return
+
+        async def send_and_end(message: _Message) -> None:
+            await send(message)
+            if message["type"] == "http.response.body" and not message.get("more_body", False):
+                request.end()
+
+        with request:
+            await self._application(scope, receive, send_and_end)
+
+
+class ProfiledCalls(_Middleware):
+    """Recordings of what a framework begins and ends by itself: requests of Django, tasks of Celery."""
+
+    def __init__(self, recorder: _RequestRecorder, sampler: RequestSampler, store: Store) -> None:
+        super().__init__(recorder, None, sampler, store)
+
+    @property
+    def header(self) -> str | None:
+        """The header to hand to `begin`; None if no token is set."""
+        return self._sampler.header
+
+    def begin(self, name: str, header: str | None = None) -> "ProfiledRequest | None":
+        """A recording under this name, if it is to be made. *header*: the request's value of `header`."""
+        request = self._sampled(name, header) if self._recorder.active else None
+        if request is None:
+            self._recorder.leave_unprofiled()
+        return request
+
+
+class ProfiledRequest:
+    """One request until its body ends; its recording is the current one only while the application's code runs."""
+
+    def __init__(
+        self, recorder: _RequestRecorder, name: str, options: Options, sampler: RequestSampler, store: Store
+    ) -> None:
+        self._recorder = recorder
+        self._sampler = sampler
+        self._store = store
+        self._recording = recorder.start(name, options)
+        self._before: ActiveRecording | None = None
+
+    def __enter__(self) -> None:
+        """Make its recording the current one of this task."""
+        self._before = self._recorder.switch_to(self._recording)
+
+    def __exit__(self, _kind: object, error: BaseException | None, _traceback: object) -> None:
+        self._recorder.switch_to(self._before)
+        self.end(error)
+
+    @contextmanager
+    def paused_after(self) -> Iterator[None]:
+        """Make its recording the current one of this task, without its end afterwards; one that raises has ended."""
+        previous = self._recorder.switch_to(self._recording)
+        try:
+            yield
+        except BaseException as error:
+            self.end(error)
+            raise
+        finally:
+            self._recorder.switch_to(previous)
+
+    def rename(self, name: str) -> None:
+        """Give the recording another name, such as the route that was found for the request."""
+        if self._recording is not None:
+            self._recording.name = name
+
+    def run(self, code: Callable[..., _T], *arguments: Any) -> _T:
+        """Call the application's *code* in this request's recording; a request that raises has ended."""
+        previous = self._recorder.switch_to(self._recording)
+        try:
+            return code(*arguments)
+        except BaseException as error:
+            if not isinstance(error, StopIteration):
+                self.end(error)
+            raise
+        finally:
+            self._recorder.switch_to(previous)
+
+    def end(self, error: BaseException | None = None) -> None:
+        """Save the recording; again is harmless."""
+        recording, self._recording = self._recording, None
+        if recording is None:
+            return
+        if error is not None:
+            recording.error = type(error).__name__
+        self._recorder.save(recording, self._sampler, self._store)
+
+
+class ProfiledBody:
+    """A streamed body, whose own code belongs to the request until `close()` or its last part."""
+
+    def __init__(self, body: Iterable[bytes], request: ProfiledRequest) -> None:
+        self._body = body
+        self._request = request
+        self._parts: Iterator[bytes] | None = None
+
+    def __iter__(self) -> Iterator[bytes]:
+        return self
+
+    def __next__(self) -> bytes:
+        if self._parts is None:
+            self._parts = self._request.run(iter, self._body)
+        try:
+            part: bytes = self._request.run(next, self._parts)
+        except StopIteration:
+            self._request.end()
+            raise
+        return part
+
+    def close(self) -> None:
+        """Close the application's body, as the server has to, and end the request."""
+        try:
+            close = getattr(self._body, "close", None)
+            if close is not None:
+                self._request.run(close)
+        finally:
+            self._request.end()
+
+
+def _header(scope: MutableMapping[str, Any], name: str | None) -> str | None:
+    """The value of a request's header; ASGI has them in lower case and as bytes."""
+    if name is None:
+        return None
+    wanted = name.lower().encode("latin-1")
+    return next((value.decode("latin-1") for key, value in scope.get("headers", ()) if key == wanted), None)
+
+
+def _is_sent_by_server(body: object, environ: dict[str, Any]) -> bool:
+    """Whether the body is the server's own file wrapper, which it sends by itself only if it gets it unwrapped."""
+    wrapper = environ.get("wsgi.file_wrapper")
+    return isinstance(wrapper, type) and isinstance(body, wrapper)

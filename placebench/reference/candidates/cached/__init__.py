@@ -1,1 +1,0 @@
-"""The solver of `dedup` on an in-memory index that a worker keeps, and validates before each response."""

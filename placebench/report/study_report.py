@@ -1,0 +1,221 @@
+"""The report of a study: `study_report`.
+
+What was found comes from the study's own function, `results(run) -> StudyResults`, which its `RunKind` names.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from importlib import import_module
+from math import prod
+from typing import Any, cast
+
+from placebench import units
+from placebench.compare.keep.documents import RUNS, RunKind
+from placebench.compare.keep.records import Measurement
+from placebench.report.calibration import calibration_sentences
+from placebench.report.effects import ending
+from placebench.report.environment import environment_rows, masked, request_section
+from placebench.report.figures import shorten_variant
+from placebench.report.model import Chart, Column, Items, Paragraph, Report, Section, Table, Text
+from placebench.results import Run
+from placebench.stats import MedianInterval, median_interval
+
+CLIENT_IS_BUSY = 0.7
+"""From this share of a core on, the client may be the limit."""
+
+
+@dataclass(frozen=True)
+class StudyResults:
+    """What a study measured."""
+
+    headline: str
+    """The result, with figures and how sure they are."""
+    rows: Sequence[dict[str, Any]] = ()
+    """Plain values, seconds and bytes; None is not measured. `--json` prints them as they are."""
+    columns: Sequence[Column] = ()
+    charts: Sequence[tuple[str, Chart]] = ()
+    """Each with its heading."""
+    tables: Sequence[Table] = ()
+    """Further ones, of the same measurements."""
+    document: Mapping[str, Sequence[Mapping[str, Any]]] = field(default_factory=dict)
+    """Further rows that `--json` prints, by their name."""
+    summary: Sequence[str] = ()
+    """Sentences below the headline."""
+    notes: Sequence[str] = ()
+    """How to read the table and the charts."""
+    limits: Sequence[str] = ()
+    """What this study cannot say."""
+    axes: Callable[[dict[str, Any]], dict[str, Any]] = dict
+    """What a row says of its point, apart from what was measured there."""
+
+
+def study_report(run: Run) -> Report:
+    """Build the report of a study, as far as it got; no speed where responses differ."""
+    head = run.head
+    if head.same_responses.get("equal") is False:
+        results = StudyResults(f"No speed is shown: {head.same_responses['difference']}.")
+    else:
+        kind = RUNS.get(head.command)
+        assert kind is not None
+        results = results_of(kind)(run)
+    rows = _all_rows(run, results)
+    table = Table("Measurements", results.columns, rows, id="rows")
+    order = ", every second one backwards" if head.settings["repeats"] > 1 else ""
+    repeats = units.numbered(head.settings["repeats"], "repeat")
+    sentences = calibration_sentences(head)
+    return Report(
+        folder=run.folder,
+        name=head.name,
+        started_at=head.started_at,
+        status=head.status,
+        headline=results.headline,
+        document={
+            "run": str(run.folder),
+            "status": head.status,
+            "note": head.note,
+            "headline": results.headline,
+            "summary": list(results.summary),
+            "request": head.request,
+            "topology": head.topology,
+            "trees": head.trees,
+            "seed": head.seed,
+            "data_digest": head.receipt.get("digest"),
+            "rows": rows,
+            **results.document,
+            "impossible": head.settings["impossible"],
+        },
+        notices=ending(head),
+        summary=results.summary,
+        overview=[table, *results.tables] if rows else [],
+        remarks=[f"not measured: {each}" for each in _by_reason([*_impossible(run), *failed(run)])],
+        sections=[
+            *(Section(heading, [chart]) for heading, chart in results.charts),
+            *(Section(each.label, [each]) for each in results.tables),
+            *([Section("Measurements", [_with_reasons(table)])] if rows else []),
+            *([Section("Calibration", [Paragraph(sentences)])] if sentences else []),
+        ],
+        notes=[*results.notes, f"{repeats}, in a random order drawn from the seed{order}."] if results.notes else [],
+        limits=results.limits,
+        failures=_failures(run),
+        request=request_section(head),
+        environment=environment_rows(head),
+    )
+
+
+def results_of(kind: RunKind) -> Callable[[Run], StudyResults]:
+    """Return the function that makes a study's results from its run."""
+    module, _, function = kind.results.partition(":")
+    return cast(Callable[[Run], StudyResults], getattr(import_module(module), function))
+
+
+def measured(name: str, label: Text, show: Callable[[Any], Text] = str, *, wide: bool = False) -> Column:
+    """Return a column of the rows' values called *name*; a dash where a row has none."""
+    return Column(label, lambda row: "–" if (value := row.get(name)) is None else show(value), wide=wide, name=name)
+
+
+def interval_columns(name: str, unit: str, label: Text, show: Callable[[Any], Text]) -> tuple[Column, Column, Column]:
+    """Return the columns of what `interval_figures` gives."""
+    low, high = (measured(f"{name}_{end}{unit}", text, show) for end, text in (("low", "from"), ("high", "to")))
+    return measured(f"{name}{unit}", label, show), low, high
+
+
+def interval_figures(name: str, unit: str, found: MedianInterval | None) -> dict[str, float | None]:
+    """Return a median with its limits as values of a row: `knee_per_s`, `knee_low_per_s` and `knee_high_per_s`."""
+    values = (found.median, found.low, found.high) if found else (None, None, None)
+    return dict(zip((f"{name}{unit}", f"{name}_low{unit}", f"{name}_high{unit}"), values, strict=True))
+
+
+def median_of_all(values: Sequence[float | None]) -> float | None:
+    """Return the median; None where one of the values was not measured."""
+    known = [value for value in values if value is not None]
+    return median_interval(known).median if len(known) == len(values) else None
+
+
+def valid_points(run: Run) -> Iterator[tuple[dict[str, Any], list[Measurement]]]:
+    """Yield each point in the order requested, with its valid measurements; points without one are left out."""
+    for point in run.head.settings["points"]:
+        made = [each for each in run.measurements if each.invalid is None and each.point == point]
+        if made:
+            yield point, made
+
+
+def failed(run: Run) -> Iterator[tuple[dict[str, Any], str]]:
+    """Yield each point that could not be measured in one repeat or more, and the last reason, without secrets."""
+    for point in run.head.settings["points"]:
+        made = [each for each in run.measurements if each.point == point]
+        repeats = {each.repeat for each in made if each.invalid is None}
+        if reasons := [each.invalid for each in made if each.invalid and each.repeat not in repeats]:
+            some = f"{len(repeats)} of {run.head.settings['repeats']} repeats are valid: " if repeats else ""
+            yield point, some + masked(reasons[-1])
+
+
+def signed_duration(seconds: float | None) -> str:
+    """Return a duration that may be below 0; a dash where there is none."""
+    return "–" if seconds is None else units.duration(seconds).replace("-", "−")
+
+
+def service_name(service: str, among: Iterable[str] = ()) -> str:
+    """Return an application's given name, the short name of a variant, other services as they are.
+
+    among: the services that it must differ from, as in `shorten_variant`.
+    """
+    given = dict(part.partition("=")[::2] for part in service.split(",")) if service.startswith("app=") else {}
+    return given.get("name") or shorten_variant(masked(service), map(masked, among))
+
+
+def _all_rows(run: Run, results: StudyResults) -> list[dict[str, Any]]:
+    """The rows, each with the `reason` why it could not be measured, or not in all repeats, else None.
+
+    A point without a valid measurement is a row too, with its axes and None for all that is measured; there is none
+    where no speed is shown.
+    """
+    rows = [{**row, "reason": None} for row in results.rows]
+    for point, reason in failed(run) if results.columns else ():
+        axes = results.axes(point)
+        row = next((row for row in rows if axes.items() <= row.items()), None)
+        if row is None:
+            row = {**dict.fromkeys(rows[0] if rows else [column.name for column in results.columns]), **axes}
+            rows.append(row)
+        row["reason"] = reason
+    return rows
+
+
+def _with_reasons(table: Table) -> Table:
+    """The table with a column for the reasons, where any row has one."""
+    if not any(row["reason"] for row in table.rows):
+        return table
+    return replace(table, columns=[*table.columns, measured("reason", "not measured because", wide=True)])
+
+
+def _failures(run: Run) -> list[Items]:
+    """What could not be measured, and what was measured again."""
+    lost = [point for point, _ in failed(run)]
+    repeated = (
+        f"{_as_text([each.point])}, once: {masked(each.invalid)}; repeated"
+        for each in run.measurements
+        if each.invalid and each.point not in lost
+    )
+    items = [*_by_reason(_impossible(run)), *repeated]
+    return [Items(items)] if items else []
+
+
+def _impossible(run: Run) -> list[tuple[dict[str, Any], str]]:
+    """The points that cannot be measured, each with the reason."""
+    return [(each["point"], masked(each["reason"])) for each in run.head.settings["impossible"]]
+
+
+def _by_reason(points: Iterable[tuple[dict[str, Any], str]]) -> Iterator[str]:
+    """Points as text with their reason; those with the same reason together."""
+    by_reason: dict[str, list[dict[str, Any]]] = {}
+    for point, reason in points:
+        by_reason.setdefault(reason, []).append(point)
+    for reason, together in by_reason.items():
+        yield f"{_as_text(together)}: {reason}"
+
+
+def _as_text(points: Sequence[dict[str, Any]]) -> str:
+    """'service naive, tuned; server none'; '3 of service …' where these are not all of such points; no secrets."""
+    values = {name: list(dict.fromkeys(point[name] for point in points)) for name in points[0]}
+    text = "; ".join(f"{name} {', '.join(masked(str(each)) for each in found)}" for name, found in values.items())
+    every = prod(len(found) for found in values.values()) == len(points)
+    return text if every else f"{units.count(len(points))} of {text}"

@@ -1,0 +1,429 @@
+"""The results of an experiment: effect and decision of each change, interactions between changes, and hypotheses.
+
+`experiment_results` computes all of it once; `results_section` and `results_document` show it.
+"""
+
+import math
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from markupsafe import Markup
+
+from placebench import units
+from placebench.compare.keep.records import FrameTime, ProfiledReplicate, RunHead
+from placebench.report.effects import (
+    METRIC_LABELS,
+    detectable_text,
+    effect_text,
+    listed,
+    reason_text,
+    verdict_text,
+    written_effect,
+)
+from placebench.report.figures import Figures, shorten_variant
+from placebench.report.model import Block, Column, Heading, Paragraph, Section, Table, Text, aside, code, joined
+from placebench.results import Run
+from placebench.stats import METRICS, PRIMARY, Comparison, hodges_lehmann
+from placebench.stats.hodges_lehmann import FEWEST_REPLICATES, count_replicates, pseudo_median, signed_rank_p
+from placebench.stats.multiple_testing import Pair, benjamini_hochberg, interaction_effects
+from placebench.stats.replicates import valid_replicates
+from placebench.stats.verdict import BELOW_MARGIN, EQUIVALENT, FASTER, INCONCLUSIVE, SLOWER
+
+KEPT, DROPPED, UNDECIDED = "kept", "dropped", "undecided"
+_YES, _NO, _IT_DEPENDS = "yes", "no", "it depends"
+_MARGIN = METRICS[PRIMARY].margin
+_HYPOTHESES = {
+    "summaries": ("building each provider's summary once per request saves CPU", 0.0),
+    "usages": ("keeping the usages that were read saves CPU", 0.0),
+    "sets": ("sets are faster than lists", 0.0),
+    "expanding": ("expanding parameters save compilation", 0.0),
+    "rows": ("a dict per row is expensive", 0.0),
+    "slots": ("`__slots__` saves CPU", 0.0),
+    "copies": ("copying objects is a main cost", 0.1),
+    "orjson": ("orjson is faster than json", 0.0),
+    "freeze": ("gc.freeze() saves CPU", 0.0),
+}
+"""By optimization: what is often said of it, and the least share of the server CPU that it would have to save."""
+_OF_THE_PROFILER = "profiler"
+_COUNTS = ("statements", "rows", "round_trips")
+"""Fewer of these count for a change whose effect on CPU is undecided."""
+_OF_THE_CATALOGUE = ("step", "alone", "leave_one_out")
+"""Kinds of trials that have the name of an optimization, which can be measured by itself."""
+_DECISIONS = {FASTER: KEPT, SLOWER: DROPPED, EQUIVALENT: DROPPED, BELOW_MARGIN: DROPPED, INCONCLUSIVE: UNDECIDED}
+
+
+@dataclass(frozen=True)
+class ChangeResult:
+    """One trial: its effect on server CPU, and the decision."""
+
+    name: str
+    kind: str
+    compared: str
+    """Baseline and variant: 'naive → naive+slots'."""
+    request: str
+    effect: str
+    shows_on: str
+    """The request on which the catalogue says that it should show; empty where it says nothing."""
+    shows_in: str
+    """The metric in which it should show first."""
+    shown: str
+    """What it did to that metric here."""
+    ratio: float | None
+    low: float | None
+    high: float | None
+    verdict: str
+    decision: str
+    why: str
+
+    @property
+    def is_elsewhere(self) -> bool:
+        """Whether it should show on another request than this run's."""
+        return self.shows_on not in ("", self.request)
+
+
+@dataclass(frozen=True)
+class Hypothesis:
+    """Something that is often said, and the result of this run."""
+
+    hypothesis: str
+    result: str
+    """yes, no, it depends, or inconclusive."""
+    evidence: str
+
+
+@dataclass(frozen=True)
+class Interaction:
+    """Changes whose effect together differs from that apart; log ratios, below 0 is a larger gain than apart."""
+
+    name: str
+    estimate: float
+    low: float
+    high: float
+    p_adjusted: float
+    replicates: int
+    confidence: float = 0.95
+    is_together: bool = False
+    """Whether it is of several changes together; else of one change with all others, against it alone."""
+
+    def __str__(self) -> str:
+        """'Slots has a larger effect with the other changes than alone: −33 % CPU [95 % CI −34, −32; n = 12]'."""
+        ratios = (math.exp(each) for each in (self.estimate, self.low, self.high))
+        effect = written_effect(*ratios, of="CPU", confidence=self.confidence, n=self.replicates, is_time=False)
+        larger = "larger" if self.estimate < 0 else "smaller"
+        said = (
+            f"{self.name} have a {larger} effect together than the product of their individual effects"
+            if self.is_together
+            else f"{self.name} has a {larger} effect with the other changes than alone"
+        )
+        return f"{said[0].upper()}{said[1:]}: {effect}"
+
+
+@dataclass(frozen=True)
+class ExperimentResults:
+    """All results of an experiment; empty for a run without trials."""
+
+    changes: Sequence[ChangeResult]
+    interactions: Sequence[Interaction]
+    interaction_sentences: Sequence[str]
+    hypotheses: Sequence[Hypothesis]
+
+
+def experiment_results(figures: Figures) -> ExperimentResults:
+    """Compute the results of an experiment from its comparisons and blocks."""
+    changes = list(_change_results(figures.run, figures.comparisons))
+    remainders = list(_remainders(figures.run))
+    interactions = _interactions(remainders)
+    return ExperimentResults(
+        changes=changes,
+        interactions=interactions,
+        interaction_sentences=_interaction_sentences(figures.run, remainders, interactions),
+        hypotheses=list(_hypotheses(figures.run, changes)),
+    )
+
+
+def results_document(results: ExperimentResults) -> dict[str, Any]:
+    """Return the results for `--json`."""
+    return {
+        "results": [asdict(each) for each in results.changes],
+        "interactions": [{**asdict(each), "sentence": str(each)} for each in results.interactions],
+        "hypotheses": [asdict(each) for each in results.hypotheses],
+    }
+
+
+def results_table(results: ExperimentResults) -> Table:
+    """Return the results table: one row per trial."""
+    columns = [
+        Column("change", lambda each: joined(each.name, _kind(each))),
+        Column("effect on server CPU", lambda each: each.effect, wide=True),
+        Column("verdict", lambda each: each.verdict),
+        Column("decision", lambda each: _strong(each.decision)),
+        Column("why", lambda each: each.why.replace("`", ""), wide=True),
+    ]
+    if any(each.shows_in for each in results.changes):
+        columns.append(Column("should show in", _shown, wide=True))
+    return Table(
+        "Results",
+        columns,
+        results.changes,
+        style="results",
+        caption="Effect of each change on server CPU, and whether to keep it",
+        row_style=lambda each: f"decision-{each.decision}",
+        row_title=lambda each: each.compared,
+    )
+
+
+def results_section(results: ExperimentResults) -> Section:
+    """Return the section with the results table, the interactions and the hypotheses."""
+    blocks: list[Block] = [results_table(results), *(Paragraph(each) for each in results.interaction_sentences)]
+    if results.hypotheses:
+        blocks += [Heading("Hypotheses"), hypotheses_table(results)]
+    return Section("Results", blocks, id="results")
+
+
+def hypotheses_table(results: ExperimentResults) -> Table:
+    """Return a row for each hypothesis."""
+    columns = (
+        Column("hypothesis", lambda each: each.hypothesis.replace("`", ""), wide=True),
+        Column("result", lambda each: _strong(each.result)),
+        Column("evidence", lambda each: each.evidence, wide=True),
+    )
+    return Table(
+        "Hypotheses",
+        columns,
+        results.hypotheses,
+        style="results hypotheses",
+        row_style=lambda each: f"result-{each.result.replace(' ', '-')}",
+    )
+
+
+def keep_sentence(results: ExperimentResults) -> list[str]:
+    """Return which changes to keep, the largest effect first; where both are known, by their leave-one-out effect."""
+    has_left_out = any(each.kind == "leave_one_out" for each in results.changes)
+    kept = [each for each in results.changes if each.decision == KEPT and not (has_left_out and each.kind == "alone")]
+    names = dict.fromkeys(each.name for each in sorted(kept, key=lambda each: each.ratio or 1.0))
+    return [f"Worth keeping, the largest effect first: {listed(list(names))}."] if names else []
+
+
+def _strong(text: str) -> Text:
+    return Markup("<strong>{}</strong>").format(text)
+
+
+def _kind(result: ChangeResult) -> Text:
+    label = {"alone": "alone", "leave_one_out": "leave-one-out"}.get(result.kind, "")
+    return Markup('<span class="aside">{}</span>').format(label) if label else ""
+
+
+def _shown(result: ChangeResult) -> Text:
+    if not result.shows_in:
+        return ""
+    elsewhere = aside(Markup("on {}, which this run did not request").format(code(result.shows_on)))
+    shown = f"{METRIC_LABELS[result.shows_in]}: {result.shown or units.NOT_MEASURED}"
+    return joined(shown, elsewhere if result.is_elsewhere else "")
+
+
+def _change_results(run: Run, comparisons: Sequence[Comparison]) -> Iterator[ChangeResult]:
+    """One for each trial that was compared, in the order they were named."""
+    made = {(*each.pair, each.metric): each for each in comparisons}
+    for trial in run.head.settings.get("trials", ()):
+        pair = trial["baseline"], trial["variant"]
+        if primary := made.get((*pair, PRIMARY)):
+            counted = [each for key, each in made.items() if key[:2] == pair and each.metric in _COUNTS]
+            expected = made.get((*pair, trial.get("shows_in", "")))
+            yield _change_result(trial, primary, counted, expected, run.head)
+
+
+def _change_result(
+    trial: Mapping[str, Any],
+    primary: Comparison,
+    counted: Sequence[Comparison],
+    expected: Comparison | None,
+    head: RunHead,
+) -> ChangeResult:
+    decision, why = _decision(primary, counted)
+    result = ChangeResult(
+        name=trial["name"],
+        kind=trial["kind"],
+        compared=" → ".join(shorten_variant(trial[role], head.variants) for role in ("baseline", "variant")),
+        request=head.request,
+        effect=effect_text(primary),
+        shows_on=trial.get("shows_on", ""),
+        shows_in=trial.get("shows_in", ""),
+        shown=f"{effect_text(expected)}: {verdict_text(expected)}" if expected else "",
+        ratio=primary.ratio,
+        low=primary.low,
+        high=primary.high,
+        verdict=verdict_text(primary),
+        decision=decision,
+        why="server CPU was not measured" if primary.ratio is None else why,
+    )
+    if primary.ratio is None or decision == KEPT or not result.is_elsewhere or trial["kind"] not in _OF_THE_CATALOGUE:
+        return result
+    hint = f"{why}; it should show on another request: `placebench lab steps --only {trial['name']}`"
+    return replace(result, decision=UNDECIDED, why=hint)
+
+
+def _decision(primary: Comparison, counted: Sequence[Comparison]) -> tuple[str, str]:
+    changed = [each for each in counted if each.differs]
+    less = [METRIC_LABELS[each.metric] for each in changed if (each.variant_value or 0) < (each.baseline_value or 0)]
+    fewer = f"fewer {', '.join(less)}" if changed and len(less) == len(changed) else ""
+    if fewer and primary.low is not None and primary.verdict not in (FASTER, SLOWER):
+        if primary.low <= 1:
+            return KEPT, f"{fewer}, and no detectable increase of CPU"
+        return DROPPED, f"{fewer}, but {effect_text(primary, named=True)}"
+    detectable = f"minimum detectable effect {detectable_text(primary)}"
+    reasons = {
+        FASTER: "less server CPU beyond the margin",
+        SLOWER: "more server CPU beyond the margin",
+        EQUIVALENT: "no change beyond the margin",
+        BELOW_MARGIN: "the estimate is below the margin",
+        INCONCLUSIVE: f"{reason_text(primary)}; {detectable}",
+    }
+    return _DECISIONS[primary.verdict], reasons[primary.verdict]
+
+
+def _hypotheses(run: Run, changes: Sequence[ChangeResult]) -> Iterator[Hypothesis]:
+    """One for each about which this run has figures; none without results."""
+    first = run.head.variants[0]
+    profiled = [each for each in run.profiled_replicates if each.variant == first]
+    if changes and profiled:
+        yield _share_hypothesis("most of the time is spent in the database", 0.5, profiled, "in SQL", ("sql", "plan"))
+        yield _share_hypothesis("a third of the time is spent in GC pauses", 0.3, profiled, "in GC pauses", ("gc",))
+    for name, (hypothesis, least) in _HYPOTHESES.items():
+        measured = [each for each in changes if each.name == name and each.ratio is not None]
+        if measured:
+            yield _change_hypothesis(hypothesis, least, measured)
+
+
+def _share_hypothesis(
+    hypothesis: str, least: float, profiled: Sequence[ProfiledReplicate], where: str, places: Collection[str]
+) -> Hypothesis:
+    """By the whole interval of the share of *places* over the profiled replicates, each of fresh processes."""
+    shares = [_share(each.frames, places) for each in profiled]
+    share, n = pseudo_median(shares), len(shares)
+    said = f"{profiled[0].variant} spends {units.percent(share, digits=2)}"
+    if n < FEWEST_REPLICATES:
+        evidence = f"{said} of a request {where}; {count_replicates(n)}, {FEWEST_REPLICATES} needed"
+        return Hypothesis(hypothesis, INCONCLUSIVE, evidence)
+    found = hodges_lehmann(shares)
+    result = _YES if found.low >= least else _NO if found.high < least else INCONCLUSIVE
+    limits = ", ".join(units.percent(each, digits=2) for each in (found.low, found.high))
+    return Hypothesis(hypothesis, result, f"{said} [95 % CI {limits}; n = {n}] of a request {where}, profiled")
+
+
+def _share(frames: Sequence[FrameTime], places: Collection[str]) -> float:
+    """Of a mean request, without the profiler's own time."""
+    own = [each for each in frames if each.place != _OF_THE_PROFILER]
+    return sum(each.self_s for each in own if each.place in places) / (sum(each.self_s for each in own) or 1.0)
+
+
+def _change_hypothesis(hypothesis: str, least: float, changes: Sequence[ChangeResult]) -> Hypothesis:
+    """One result, also where a change was measured alone and leave-one-out."""
+    results = {_result(each, least) for each in changes}
+    mixed = INCONCLUSIVE if INCONCLUSIVE in results else _IT_DEPENDS
+    places = {"alone": "alone ", "leave_one_out": "leave-one-out "}
+    evidence = "; ".join(f"{places.get(each.kind, '')}{each.effect}" for each in changes)
+    is_elsewhere = any(each.is_elsewhere for each in changes)
+    note = ", on another request than the one on which it should show" if is_elsewhere else ""
+    return Hypothesis(hypothesis, results.pop() if len(results) == 1 else mixed, evidence + note)
+
+
+def _result(change: ChangeResult, least: float) -> str:
+    """By the whole interval: yes beyond *least*, no within it, unless it should show on another request."""
+    if change.low is None or change.high is None:
+        return INCONCLUSIVE
+    if change.verdict == FASTER and 1 - change.high >= least:
+        return _YES
+    return _NO if 1 - change.low < max(least, _MARGIN) and not change.is_elsewhere else INCONCLUSIVE
+
+
+@dataclass(frozen=True)
+class _Remainder:
+    """The effect of changes together over the product of their effects apart; one log ratio per replicate."""
+
+    name: str
+    is_together: bool
+    log_ratios: list[float]
+
+    @property
+    def is_decidable(self) -> bool:
+        return len(self.log_ratios) >= FEWEST_REPLICATES
+
+
+def _interactions(remainders: Sequence[_Remainder]) -> list[Interaction]:
+    """Where the interval of the remainder excludes 0, adjusted over all that have enough replicates.
+
+    Empty where no change was measured both apart and together, and where the responses differ.
+    """
+    decidable = [each for each in remainders if each.is_decidable]
+    intervals = [hodges_lehmann(each.log_ratios) for each in decidable]
+    adjusted = benjamini_hochberg(signed_rank_p(each.log_ratios) for each in decidable)
+    return [
+        Interaction(
+            name=each.name,
+            estimate=interval.estimate,
+            low=interval.low,
+            high=interval.high,
+            p_adjusted=p,
+            replicates=len(each.log_ratios),
+            confidence=interval.confidence,
+            is_together=each.is_together,
+        )
+        for each, interval, p in zip(decidable, intervals, adjusted, strict=True)
+        if p <= 1 - interval.confidence and not interval.low <= 0 <= interval.high
+    ]
+
+
+def _interaction_sentences(
+    run: Run, remainders: Sequence[_Remainder], interactions: Sequence[Interaction]
+) -> list[str]:
+    """A sentence for each interaction, or that none was found; then which are undecided, and why."""
+    undecided: dict[str, list[str]] = {}
+    for each in remainders:
+        if not each.is_decidable:
+            undecided.setdefault(_why_undecided(run, each), []).append(each.name)
+    sentences = [f"{each}." for each in interactions]
+    if not interactions and any(each.is_decidable for each in remainders):
+        sentences.append("No interaction was found: the changes have the same effect together as apart.")
+    return [*sentences, *(f"Interactions of {listed(names)} are undecided: {why}." for why, names in undecided.items())]
+
+
+def _why_undecided(run: Run, undecided: _Remainder) -> str:
+    if not undecided.log_ratios and valid_replicates(run.blocks):
+        return "server CPU was not measured"
+    return f"{count_replicates(len(undecided.log_ratios))}, {FEWEST_REPLICATES} needed"
+
+
+def _remainders(run: Run) -> Iterator[_Remainder]:
+    """Each change alone and leave-one-out; all of them; several together and each by itself.
+
+    Nothing where the responses differ, or none was requested.
+    """
+    if not run.head.is_comparable:
+        return
+    trials = run.head.settings.get("trials", ())
+    pairs = {(each["name"], each["kind"]): (each["baseline"], each["variant"]) for each in trials}
+    twice = [name for name, kind in pairs if kind == "leave_one_out" and (name, "alone") in pairs]
+    for name in twice:
+        yield _remainder(run, name, pairs[name, "leave_one_out"], [pairs[name, "alone"]])
+    if len(twice) > 1:
+        alone = [pairs[name, "alone"] for name in twice]
+        yield _remainder(
+            run, "all changes", (alone[0][0], pairs[twice[0], "leave_one_out"][1]), alone, is_together=True
+        )
+    own = [pair for (_, kind), pair in pairs.items() if kind == "own"]
+    single = {(pair[0], added[0]): pair for pair in own if len(added := _added(*pair)) == 1}
+    for baseline, variant in own:
+        parts = _added(baseline, variant)
+        if len(parts) > 1 and all((baseline, part) in single for part in parts):
+            apart = [single[baseline, part] for part in parts]
+            yield _remainder(run, " and ".join(parts), (baseline, variant), apart, is_together=True)
+
+
+def _remainder(run: Run, name: str, whole: Pair, parts: list[Pair], *, is_together: bool = False) -> _Remainder:
+    return _Remainder(name, is_together, interaction_effects(run.blocks, whole, parts))
+
+
+def _added(baseline: str, variant: str) -> list[str]:
+    """Return what *variant* has more than *baseline*, by name: 'tuned+a+b' has a and b."""
+    return variant.removeprefix(f"{baseline}+").split("+") if variant.startswith(f"{baseline}+") else []

@@ -1,0 +1,100 @@
+"""Requests from a HAR file, as a browser records it."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from placebench.compare.what.workload import HarTable, LoginTable, Workload, WorkloadKeys, read_workload
+from placebench.errors import PlacebenchError
+
+LOGIN = LoginTable(path="/login", method="POST", body="name=me")
+
+
+def entry(
+    url: str, method: str = "GET", status: int = 200, mime: str = "", body: str = "", **headers: str
+) -> dict[str, Any]:
+    """One entry; a header's name has _ for -."""
+    named = [{"name": name.replace("_", "-"), "value": value} for name, value in headers.items()]
+    data = {"postData": {"mimeType": headers.get("content_type", ""), "text": body}} if body else {}
+    content = {"mimeType": mime, "size": 1}
+    request = {"method": method, "url": url, "headers": named, "cookies": [], **data}
+    return {"time": 1.0, "request": request, "response": {"status": status, "content": content}}
+
+
+SESSION = [
+    entry("http://shop:80/?page=a b", accept="text/html", cookie="s=1", host="shop:80", sec_fetch_mode="navigate"),
+    entry("http://shop:80/app.css", mime="text/css"),
+    entry("http://shop:80/logo?v=1", mime="image/png"),
+    entry("https://fonts.example/x"),
+    entry("http://shop:80/login", "POST", 302, content_type="application/x-www-form-urlencoded", body="name=me"),
+    entry("http://shop:80/api/buy", "OPTIONS", 204),
+    entry("http://shop:80/api/buy", "POST", 201, body='{"a": 1}', content_type="application/json", authorization="B x"),
+    entry(
+        "http://shop:80/form",
+        "POST",
+        302,
+        content_type="application/x-www-form-urlencoded",
+        body="csrfmiddlewaretoken=abc&x=1",
+    ),
+    entry("http://shop:80/api/list", status=304, if_none_match="x"),
+    entry("http://shop:80/api/gone", status=0),
+]
+
+
+def read(folder: Path, entries: list[dict[str, Any]], har: HarTable | str = "session.har") -> Workload:
+    """The session as a workload."""
+    (folder / "session.har").write_text(json.dumps({"log": {"version": "1.2", "creator": {}, "entries": entries}}))
+    return read_workload(WorkloadKeys(har=har, login=LOGIN), source="plan.toml", folder=folder, seed=1)
+
+
+def test_a_recorded_session_is_sent_in_its_order(tmp_path: Path) -> None:
+    """Without what is static, elsewhere or the login's, without credentials; with the statuses that it had."""
+    sent = read(tmp_path, SESSION)
+
+    assert [(call.label, call.expect_status) for call in sent.calls] == [
+        ("/?page=a%20b", 200),
+        ("POST /api/buy", 201),
+        ("POST /form", 302),
+        ("/api/list", None),
+    ]
+    assert [call.headers for call in sent.calls[:2]] == [{"Accept": "text/html"}, {"Content-Type": "application/json"}]
+    assert [call.body for call in sent.calls] == [b"", b'{"a": 1}', b"x=1", b""]
+    assert sent.cycle == (0, 1, 2, 3)
+
+
+def test_what_was_left_out_is_reported(tmp_path: Path) -> None:
+    """How many, and why."""
+    (note,) = read(tmp_path, SESSION).notes
+
+    assert note == (
+        "session.har: 4 of 10 recorded requests are sent; 2 with cookies or credentials, which were removed; "
+        "2 for static files; 1 to other hosts (fonts.example); 1 of the login; 1 preflight requests; "
+        "1 without a response"
+    )
+
+
+def test_hosts_and_paths_are_chosen_by_patterns(tmp_path: Path) -> None:
+    """And static files are sent where the plan says so."""
+    api = read(tmp_path, SESSION, HarTable("session.har", paths=("/api/*",)))
+    static = read(tmp_path, SESSION, HarTable("session.har", host="*", static=True))
+
+    assert [call.label for call in api.calls] == ["POST /api/buy", "/api/list"]
+    assert {"/app.css", "/logo?v=1", "/x"} <= {call.label for call in static.calls}
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("{}", "session.har: log is missing"),
+        ("no", "session.har: cannot be read"),
+        (json.dumps({"log": {"entries": SESSION[1:2]}}), "none of 1 requests is left to send: 1 for static files"),
+    ],
+)
+def test_a_file_that_is_no_session_is_one_line(content: str, message: str, tmp_path: Path) -> None:
+    """What was seen, and what was expected."""
+    (tmp_path / "session.har").write_text(content)
+
+    with pytest.raises(PlacebenchError, match=message):
+        read_workload(WorkloadKeys(har="session.har"), source="plan.toml", folder=tmp_path, seed=1)

@@ -1,0 +1,142 @@
+"""What a run leaves behind can be read again, and what cannot be read says so."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from placebench import results
+from placebench.compare.keep.records import Block, LoadPass, LoadResult, RunHead, append_lines
+from placebench.compare.keep.run_folder import check_resumable, lock
+from placebench.errors import RunFolderError
+from placebench.meters.readings import Meters
+
+LOADED = LoadPass(
+    variant="naive",
+    result=LoadResult(
+        kind="closed",
+        users=2,
+        rate_per_s=None,
+        seed=1,
+        elapsed_s=2.0,
+        started_s=[0.0, 0.0, 1.0, 1.0],
+        latency_s=[1.0, 0.9, 0.8, 1.1],
+        service_s=[1.0, 0.9, 0.8, 1.1],
+        body_bytes=[10, 10, 10, 10],
+        statuses={"200": 4},
+        failures=0,
+        failure_messages=[],
+        in_flight=0,
+        missed=0,
+        client_cpu_s=0.1,
+    ),
+    meters=Meters(worker_cpu_s=1.8, backend_cpu_s=0.2, peak_pss_bytes=100),
+)
+HEAD = RunHead(
+    name="run",
+    started_at="2026-01-01T00:00:00+00:00",
+    status="complete",
+    request="/allocation_candidates?resources=VCPU:1",
+    topology="flat-perfload",
+    trees=10,
+    seed=1,
+    variants=["naive", "tuned"],
+    receipt={},
+    manifest={},
+    settings={},
+    same_responses={},
+)
+
+
+def block(replicate: int) -> Block:
+    """A block of one request."""
+    return Block(replicate=replicate, round=0, position=0, variant="naive", requests=1, wall_s=[0.5], cpu_s=0.4)
+
+
+def test_a_run_goes_on_when_its_words_have_changed(tmp_path: Path) -> None:
+    """Why a change is tried decides nothing; what is measured decides."""
+    trial = {"name": "tuned", "kind": "own", "baseline": "naive", "variant": "tuned", "why": "as it was said then"}
+    begun = replace(HEAD, settings={"rounds": 6, "trials": [trial]})
+    begun.save(tmp_path / "run.json")
+
+    said_better = replace(HEAD, settings={"rounds": 6, "trials": [{**trial, "why": "better"}]})
+    assert begun == check_resumable(tmp_path, said_better)
+    for settings in ({"rounds": 7, "trials": [trial]}, {"rounds": 6, "trials": [{**trial, "variant": "naive+sets"}]}):
+        with pytest.raises(RunFolderError, match="holds a run with another settings"):
+            check_resumable(tmp_path, replace(HEAD, settings=settings))
+
+
+def test_a_pass_is_read_as_it_was_saved(tmp_path: Path) -> None:
+    """Saving and loading gives an equal record, the records inside included."""
+    LOADED.save(tmp_path / "pass.json")
+
+    assert LoadPass.load(tmp_path / "pass.json") == LOADED
+
+
+def test_cpu_per_request_counts_workers_and_backends() -> None:
+    """(1.8 s + 0.2 s) over 4 requests."""
+    assert LOADED.cpu_s_per_request == 0.5
+
+
+def test_cpu_of_a_database_elsewhere_is_not_measured() -> None:
+    """Without the backends' CPU there is no figure, not a smaller one."""
+    elsewhere = replace(LOADED, meters=replace(LOADED.meters, backend_cpu_s=None))
+
+    assert elsewhere.cpu_s_per_request is None
+
+
+def test_a_newer_format_is_refused(tmp_path: Path) -> None:
+    """A file of a newer placebench is one clear line, not a wrong figure."""
+    HEAD.save(tmp_path / "run.json")
+    document = json.loads((tmp_path / "run.json").read_text())
+    (tmp_path / "run.json").write_text(json.dumps({**document, "format_version": 99}))
+
+    with pytest.raises(RunFolderError, match=r"run\.json: format 99 was written by a newer placebench, this one reads"):
+        results.load(tmp_path)
+    with pytest.raises(RunFolderError, match="format 99"), lock(tmp_path):
+        check_resumable(tmp_path, HEAD)
+
+
+def test_an_older_format_is_refused(tmp_path: Path) -> None:
+    """A file of an older placebench is refused with what to do, whatever else is in it."""
+    (tmp_path / "run.json").write_text('{"format_version": 1, "name": "before"}')
+
+    with pytest.raises(RunFolderError, match=r"run\.json: format 1 .* reads 2: make the run again"):
+        results.load(tmp_path)
+
+
+def test_a_damaged_file_is_named(tmp_path: Path) -> None:
+    """Half a file is an error with its path."""
+    (tmp_path / "run.json").write_text('{"name": "ru')
+
+    with pytest.raises(RunFolderError, match=r"run\.json: cannot be read: "):
+        results.load(tmp_path)
+
+
+def test_a_folder_without_a_run_says_what_to_do(tmp_path: Path) -> None:
+    """An empty folder is not a run."""
+    with pytest.raises(RunFolderError, match="name a folder that `placebench compare` or `lab perfload` made"):
+        results.load(tmp_path)
+
+
+def test_a_run_holds_what_was_finished(tmp_path: Path) -> None:
+    """A run that stopped after its first pass has that pass and nothing else."""
+    HEAD.save(tmp_path / "run.json")
+    LOADED.save(tmp_path / "locust-naive-closed.json")
+
+    run = results.load(tmp_path)
+
+    assert run.closed == {"naive": LOADED}
+    assert (run.open, run.counted, run.blocks, run.profile("naive")) == ({}, {}, [], None)
+
+
+def test_a_line_cut_by_a_kill_is_left_out(tmp_path: Path) -> None:
+    """Blocks are appended; whole lines are read, half a line is not."""
+    HEAD.save(tmp_path / "run.json")
+    append_lines(tmp_path / "blocks.jsonl", [block(0)])
+    append_lines(tmp_path / "blocks.jsonl", [block(1)])
+    with (tmp_path / "blocks.jsonl").open("a") as file:
+        file.write('{"replicate": 2, "qu')
+
+    assert results.load(tmp_path).blocks == [block(0), block(1)]
