@@ -29,7 +29,7 @@ _OPERATORS: dict[str, Callable[[float, float], bool]] = {
     ">": operator.gt,
     ">=": operator.ge,
 }
-_SHOWN_AT_MOST = 60
+_MAX_SHOWN_LENGTH = 60
 
 
 @dataclass(frozen=True)
@@ -96,5 +96,5 @@ def _factor(text: str, metric: str, unit: str, units: Mapping[str, float]) -> fl
 
 
 def _error(text: str, problem: str) -> UsageError:
-    shown = text if len(text) <= _SHOWN_AT_MOST else f"{text[:_SHOWN_AT_MOST]} …"
+    shown = text if len(text) <= _MAX_SHOWN_LENGTH else f"{text[:_MAX_SHOWN_LENGTH]} …"
     return UsageError(f"gate {shown!r}: {problem}")

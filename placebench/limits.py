@@ -22,6 +22,6 @@ LATENCY_MS: Final = 370.0
 """Of a round trip."""
 SECONDS: Final = 7 * 24 * 3600.0
 BANDWIDTH_MBIT: Final = 1e6
-LEAST_SEED: Final = -(2**63)
-MOST_SEED: Final = 2**63 - 1
+MIN_SEED: Final = -(2**63)
+MAX_SEED: Final = 2**63 - 1
 """What a signed number of 64 bits holds."""

@@ -56,8 +56,8 @@ _BARE = {
     "variant": re.compile(r"[^\s,]+"),
     "json": re.compile(r"[^\s,}\]]+"),
 }
-_LONGEST_LIST = 10_000
-_MOST_PASSES = 5
+_MAX_LIST_LENGTH = 10_000
+_MAX_PASSES = 5
 _TRAILING = "\"'>)]},;`"
 _NO_PASSWORD = re.compile(r"(?:[\d.]{1,15}:){0,2}\d{1,5}(?:/(?:tcp|udp))?(?![^\s;|&)])|no:\w")
 _TAKES_PASSWORD = re.compile(r"(?<![\w-])(?:mysql|mariadb|sshpass)[^\n;|&]*\Z")
@@ -80,7 +80,7 @@ def mask(text: str) -> str:
     --password, the headers that authenticate, and tokens of well-known services. A secret that nothing announces, such
     as a word of a sentence, stays.
     """
-    for _ in range(_MOST_PASSES):  # what is hidden may have been what kept the text around it from being a secret
+    for _ in range(_MAX_PASSES):  # what is hidden may have been what kept the text around it from being a secret
         masked = _mask_once(text)
         if masked == text:
             break
@@ -189,7 +189,7 @@ def _bare_span(text: str, start: int, kind: str) -> tuple[int, int] | None:
     if found is None:
         return None
     if kind == "json" and text[start] in "{[(":
-        end = text.find("]", start, start + _LONGEST_LIST) if text[start] == "[" else -1
+        end = text.find("]", start, start + _MAX_LIST_LENGTH) if text[start] == "[" else -1
         return (start + 1, end) if end > start + 1 else None
     end = found.end()
     placeholder = _PLACEHOLDER.match(text, start, end)

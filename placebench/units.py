@@ -37,7 +37,7 @@ def duration(seconds: float | None) -> str:
     return f"{significant(seconds / 1e-6)} µs"
 
 
-def step(seconds: float) -> str:
+def signed_duration(seconds: float) -> str:
     """A change of a duration, signed: −0.0123 → '−12.3 ms'."""
     return ("−" if seconds <= -_HALF_A_NANOSECOND else "+") + duration(abs(seconds))
 
@@ -65,12 +65,12 @@ def percent(share: float | None, *, digits: int = 3) -> str:
     return NOT_MEASURED if share is None else f"{significant(share * 100, digits=digits)} %"
 
 
-def level(share: float) -> str:
+def round_percent(share: float) -> str:
     """A share that somebody chose, without digits to fill up: 0.95 → '95 %', 0.9779 → '97.79 %'."""
     return f"{share * 100:.4g} %"
 
 
-def change(of: float, *, digits: int = 2) -> str:
+def signed_percent(of: float, *, digits: int = 2) -> str:
     """A ratio (variant over baseline) as signed change: 0.9 → '−10 %', 1.021 → '+2.1 %'."""
     difference = (of - 1) * 100
     sign = "−" if difference < 0 else "+"
@@ -99,7 +99,7 @@ def times(factor: float) -> str:
     return f"{significant(factor)} ×"
 
 
-def alike(*values: float) -> list[str]:
+def distinct_digits(*values: float) -> list[str]:
     """Numbers rounded to the same 2 to 5 significant digits, as few as tell them apart: 0.97, 0.96 → '0.97', '0.96'."""
     for digits in range(2, 5):
         texts = [significant(value, digits=digits) for value in values]

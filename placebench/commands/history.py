@@ -384,7 +384,11 @@ def _emit_entries(arguments: Namespace, made: "Sequence[HistoryEntry | Failure]"
             return f"{each.commit[:12]}  not measured: {each.reason}"
         cpu = each.metrics.get("cpu_s")
         statements = each.metrics.get("statements")
-        effect = f"{units.change(statements.ratio)} statements" if statements and statements.ratio else "counts alone"
+        effect = (
+            f"{units.signed_percent(statements.ratio)} statements"
+            if statements and statements.ratio
+            else "counts alone"
+        )
         if cpu and cpu.ratio:
             effect = written_effect(
                 cpu.ratio,

@@ -149,7 +149,7 @@ def add_seed(parser: ArgumentParser, help: str, *, plan: str = "") -> None:  # n
     default = f"the {plan}'s, or {SEED}" if plan else SEED
     parser.add_argument(
         "--seed",
-        type=whole(limits.LEAST_SEED, limits.MOST_SEED),
+        type=whole(limits.MIN_SEED, limits.MAX_SEED),
         default=None if plan else SEED,
         metavar="N",
         help=f"{help} (default: {default})",

@@ -267,7 +267,7 @@ def _curve_grid(scale: Scale, show: _Show, shares: Sequence[float]) -> list[Mark
         y = _TOP + _CURVE_HEIGHT * (1 - share)
         drawn.append(line(x1=0, x2=1, y1=y, y2=y, class_="grid" if share else "axis"))
         if share:
-            drawn.append(text(units.level(share), x=0, y=y - 4, class_="tick", anchor="start"))
+            drawn.append(text(units.round_percent(share), x=0, y=y - 4, class_="tick", anchor="start"))
     return drawn
 
 

@@ -189,7 +189,8 @@ def ratio_ticks(scale: Scale) -> list[tuple[float, str]]:
     if scale.high / scale.low > _CLEARLY_A_FACTOR:
         return [(tick, units.brief(units.times(tick))) for tick in scale.ticks]
     return [
-        (tick, "0 %" if abs(tick - 1) < _NOTHING else units.brief(units.change(tick, digits=3))) for tick in scale.ticks
+        (tick, "0 %" if abs(tick - 1) < _NOTHING else units.brief(units.signed_percent(tick, digits=3)))
+        for tick in scale.ticks
     ]
 
 

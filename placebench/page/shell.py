@@ -12,17 +12,17 @@ _GENERATOR = "placebench"
 _TEMPLATES = Path(__file__).parent / "templates"
 _FILTERS = (
     units.average,
-    units.change,
+    units.signed_percent,
     units.count,
     units.duration,
-    units.level,
+    units.round_percent,
     units.numbered,
     units.percent,
     units.rate,
     units.ratio,
     units.probability,
     units.size,
-    units.step,
+    units.signed_duration,
     units.unbroken,
 )
 

@@ -58,7 +58,7 @@ def _value(value: str | float | None) -> str:
     return f"{value:.2f}".rstrip("0").rstrip(".") if isinstance(value, float) else str(value)
 
 
-_MOST_TICKS = 6
+_MAX_TICKS = 6
 _STEPS = ((1.0,), (1.0, 3.0), (1.0, 2.0, 5.0), (1.0, 1.5, 2.0, 3.0, 5.0, 7.0))
 
 
@@ -97,7 +97,7 @@ def log_scale(values: Sequence[float], *, padding: float = 0.0) -> Scale:
 
 
 def _linear_ticks(low: float, high: float) -> tuple[float, ...]:
-    rough = (high - low) / (_MOST_TICKS - 1)
+    rough = (high - low) / (_MAX_TICKS - 1)
     magnitude = 10 ** math.floor(math.log10(rough))
     step = next(magnitude * factor for factor in (1, 2, 5, 10) if magnitude * factor >= rough)
     return tuple(step * number for number in range(math.ceil(low / step), math.floor(high / step) + 1))
@@ -110,20 +110,20 @@ def _log_ticks(low: float, high: float) -> tuple[float, ...]:
         tuple(tick for decade in decades for step in steps if low <= (tick := step * 10.0**decade) <= high)
         for steps in _STEPS
     ]
-    fitting = [ticks for ticks in series if 3 <= len(ticks) <= _MOST_TICKS]
+    fitting = [ticks for ticks in series if 3 <= len(ticks) <= _MAX_TICKS]
     if fitting:
         return fitting[-1]
-    return _linear_ticks(low, high) if len(series[0]) <= _MOST_TICKS else _thinned(series[0])
+    return _linear_ticks(low, high) if len(series[0]) <= _MAX_TICKS else _thinned(series[0])
 
 
 def _thinned(ticks: tuple[float, ...]) -> tuple[float, ...]:
-    return ticks[:: math.ceil(len(ticks) / _MOST_TICKS)]
+    return ticks[:: math.ceil(len(ticks) / _MAX_TICKS)]
 
 
 Role = Literal["baseline", "variant", "between"]
 """Which accent a series has: what is compared with, what is judged, and what lies between them."""
 
-_LONGEST_LABEL = 34
+_MAX_LABEL_LENGTH = 34
 
 
 def chart(drawing: Markup, *, keys: Sequence[tuple[str, str]] = ()) -> Markup:
@@ -148,10 +148,10 @@ def shorten_labels(labels: Iterable[str]) -> dict[str, str]:
 
 
 def _cut(label: str) -> str:
-    if len(label) <= _LONGEST_LABEL:
+    if len(label) <= _MAX_LABEL_LENGTH:
         return label
-    half = (_LONGEST_LABEL - 1) // 2
-    return f"{label[:half]}…{label[half + 1 - _LONGEST_LABEL :]}"
+    half = (_MAX_LABEL_LENGTH - 1) // 2
+    return f"{label[:half]}…{label[half + 1 - _MAX_LABEL_LENGTH :]}"
 
 
 def _distinct_ends(labels: Sequence[str]) -> dict[str, str]:

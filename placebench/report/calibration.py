@@ -29,10 +29,10 @@ def metric_sentences(made: Mapping[str, Any]) -> str:
 
     'A/A check of server CPU failed: −0.20 % [95 % CI −0.55, +0.24], allowed ±0.5 %. False positives: 1 of 10. …'
     """
-    estimate, low, high = (units.change(math.exp(made[name])) for name in ("estimate", "low", "high"))
+    estimate, low, high = (units.signed_percent(math.exp(made[name])) for name in ("estimate", "low", "high"))
     limits = ", ".join(each.removesuffix(" %") for each in (low, high))
     outcome = "passed" if made["passed"] else "failed"
-    allowed = units.level(made["margin"] / 2)
+    allowed = units.round_percent(made["margin"] / 2)
     label, of_six = METRIC_LABELS[made["metric"]], made["runs_of_six"]
     check = f"A/A check of {label} {outcome}: {estimate} [95 % CI {limits}], allowed ±{allowed}."
     false_positives = f"False positives: {made['false_positives']} of {of_six} comparisons of 6 replicates."
@@ -42,6 +42,8 @@ def metric_sentences(made: Mapping[str, Any]) -> str:
 def _power(made: Mapping[str, Any]) -> Iterator[str]:
     """For each number of replicates the minimum detectable effect, and how often injected effects were found."""
     for number, power in made["power"].items():
-        shares = (f"{units.level(float(effect))} in {units.percent(each, digits=2)}" for effect, each in power.items())
+        shares = (
+            f"{units.round_percent(float(effect))} in {units.percent(each, digits=2)}" for effect, each in power.items()
+        )
         smallest = units.percent(math.expm1(made["detectable"][number]), digits=2)
         yield f"At n = {number} the MDE (80 % power) is {smallest}; found injected effects: {', '.join(shares)} runs."

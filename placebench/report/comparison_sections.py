@@ -45,7 +45,7 @@ _VALUES_NOTE = (
 def comparison_heading(figures: Figures) -> str:
     """Return what is compared with what."""
     pairs, variants = figures.pairs, figures.run.head.variants
-    if len(pairs) > 1 and figures.are_changes:
+    if len(pairs) > 1 and figures.is_experiment:
         return "Each change, with and without"
     ends = pairs[0].pair if pairs else (variants[0], variants[-1])
     baseline, variant = (figures.short_name(each) for each in ends)
@@ -82,7 +82,7 @@ def comparison_section(figures: Figures) -> Section:
 
 def _estimate_note(figures: Figures, primary: Comparison) -> str:
     margins = ", ".join(
-        f"{units.level(each.margin)} for {METRIC_LABELS[each.metric]}"
+        f"{units.round_percent(each.margin)} for {METRIC_LABELS[each.metric]}"
         for each in figures.comparisons
         if each.pair == primary.pair
     )
@@ -91,8 +91,8 @@ def _estimate_note(figures: Figures, primary: Comparison) -> str:
         interval = "the interval of a confidence sequence, which holds whenever the run stops,"
     return (
         f"Estimate: Hodges-Lehmann of the replicates' log ratios, with {interval} at "
-        f"{units.level(primary.confidence)}. Margins, fixed before the run: {margins}. A change below its margin is "
-        "reported as below the margin or equivalent."
+        f"{units.round_percent(primary.confidence)}. Margins, fixed before the run: {margins}. A change below its "
+        "margin is reported as below the margin or equivalent."
     )
 
 
@@ -157,7 +157,7 @@ def pair_columns(figures: Figures) -> tuple[list[Column], list[Column]]:
     if len(figures.pairs) == 1:
         labels = figures.short_name(figures.pairs[0].baseline), figures.short_name(figures.pairs[0].variant)
     else:
-        label = "change" if figures.are_changes else "variant"
+        label = "change" if figures.is_experiment else "variant"
         named.append(Column(label, lambda each: figures.short_name(figures.names[each.pair])))
     return named, [value_column(labels[0], "baseline_value"), value_column(labels[1], "variant_value")]
 
@@ -253,7 +253,7 @@ def _power_chart(made: Comparison) -> Chart | None:
         title="Power",
         description=f"The share of runs that find a true change of {METRIC_LABELS[made.metric]}, by its size.",
         show=units.percent,
-        limit=(made.margin, f"margin, {units.level(made.margin)}"),
+        limit=(made.margin, f"margin, {units.round_percent(made.margin)}"),
     )
     detectable = f"the minimum detectable effect is {detectable_text(made)} (the dot){rough_note([made])}"
     return Chart(

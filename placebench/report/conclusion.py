@@ -12,7 +12,7 @@ from statistics import median
 from placebench import units
 from placebench.compare.keep.records import WirePass
 from placebench.report import effects
-from placebench.report.effects import METRIC_LABELS, listed
+from placebench.report.effects import METRIC_LABELS, join_and
 from placebench.report.figures import TIMES, ComparedPair, Figures
 from placebench.report.model import Check
 from placebench.stats import Comparison
@@ -21,7 +21,7 @@ from placebench.stats.verdict import FASTER, INCONCLUSIVE
 
 _MANY = 4
 """Pairs that are described one by one, at most."""
-_MUCH_AFTER = 0.1
+_MAX_BACKGROUND_CPU_SHARE = 0.1
 """The share of a service's CPU time after its responses from which it is named."""
 _MUCH_LONGER_START = 1.25
 _MUCH_LONGER_START_S = 0.1
@@ -38,7 +38,7 @@ def conclusion(figures: Figures, checks: Sequence[Check] = ()) -> str:
     return " ".join(
         [
             *_responses(figures),
-            *effects.ending(figures.run.head),
+            *effects.status_sentences(figures.run.head),
             *effects.unknown_cpu(figures),
             *_result(figures, checks),
         ]
@@ -48,7 +48,7 @@ def conclusion(figures: Figures, checks: Sequence[Check] = ()) -> str:
 def _responses(figures: Figures) -> Iterator[str]:
     made = figures.responses
     if made.equal:
-        yield f"Same responses: yes, each response of {listed(made.checked)} was compared."
+        yield f"Same responses: yes, each response of {join_and(made.checked)} was compared."
     elif made.equal is False:
         yield f"Same responses: no, {made.difference or 'they differ'}."
     elif made.off:
@@ -124,7 +124,7 @@ def _cautions(figures: Figures) -> Iterator[str]:
     for variant, counted in figures.run.wire.items():
         yield from _other_counts(variant, counted)
     for variant, made in blocks.items():
-        if (share := _share_after(made)) >= _MUCH_AFTER:
+        if (share := _share_after(made)) >= _MAX_BACKGROUND_CPU_SHARE:
             yield (
                 f"{variant} does {units.percent(share, digits=2)} of its work after its responses: that is in the "
                 "server CPU, and not in the wall time."
@@ -183,7 +183,7 @@ def _not_measured(figures: Figures) -> Iterator[str]:
         if figures.pairs and not _is_measured(figures, metric) and metric != "gc_s"
     ]
     unread = figures.run.head.receipt.get("unchecked_tables", [])
-    others = [f"changes to {listed(unread)}"] if unread else []
+    others = [f"changes to {join_and(unread)}"] if unread else []
     always = "other requests, other data and other machines"
     yield f"Not measured: {'; '.join([*missing, *others, always])}."
 
@@ -215,7 +215,7 @@ def _claim(figures: Figures, checks: Sequence[Check]) -> str:
     where = "with the reason why responses were not compared" if figures.responses.off else "for this run's requests"
     if len(figures.primaries) == 1:
         return f"The speed-up may be claimed {where}."
-    return f"A speed-up may be claimed {where} of {listed(claimed)}, and of no other variant."
+    return f"A speed-up may be claimed {where} of {join_and(claimed)}, and of no other variant."
 
 
 def _several(sentences: Iterable[str], kind: str) -> Iterator[str]:

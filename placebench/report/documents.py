@@ -113,7 +113,7 @@ def published_document(run: Run) -> dict[str, Any]:
         **({"plan": {**head.plan, "replicates": figures.replicates}} if head.plan else {}),
         "variants": head.variants,
         "comparisons": [_comparison(each, figures) for each in (*shown, *filter(None, [figures.all_changes]))],
-        **(_results(results_document(results)) if figures.are_changes else {}),
+        **(_results(results_document(results)) if figures.is_experiment else {}),
     }
 
 

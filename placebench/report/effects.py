@@ -33,7 +33,7 @@ METRIC_LABELS = {
 _DIFFERENT_RESPONSES = "Responses or data are not the same, so no speed is printed."
 _TIMES = {"cpu_s": "CPU", "wall_s": "wall time"}
 _CLEARLY_A_FACTOR = 1.5
-_LONGEST_STATEMENT = 90
+_MAX_STATEMENT_LENGTH = 90
 _TABLE = re.compile(r"\b(?:from|join|into|update)\s+([\w.\"]+)", re.IGNORECASE)
 
 
@@ -58,8 +58,8 @@ def written_effect(
     is_time: whether less is faster; a factor of 1.5 or more is written then.
     """
     known = [each for each in (ratio, low, high) if each is not None]
-    estimate, *limits = map(_signed, units.alike(*((each - 1) * 100 for each in known)))
-    level = f"{units.level(confidence)} CI " if confidence else ""
+    estimate, *limits = map(_signed, units.distinct_digits(*((each - 1) * 100 for each in known)))
+    level = f"{units.round_percent(confidence)} CI " if confidence else ""
     interval = level + ", ".join(limits) if limits else "no CI"
     effect = f"{estimate} %{of and f' {of}'} [{interval}{f'; n = {n}' if n else ''}]"
     factor = max(ratio, 1 / ratio) if ratio else 0.0
@@ -99,7 +99,7 @@ def effect_column(comparisons: Sequence[Comparison]) -> Column:
     first = next((each for each in comparisons if each.ratio is not None), None)
     if first is None:
         return Column("effect", effect_text)
-    label = f"effect [{units.level(first.confidence)} CI; n = {first.replicates}]"
+    label = f"effect [{units.round_percent(first.confidence)} CI; n = {first.replicates}]"
     return Column(label, partial(effect_text, heading=first))
 
 
@@ -128,11 +128,12 @@ def comparison_sentence(comparison: Comparison) -> str:
         unmeasured = f"{METRIC_LABELS[comparison.metric]} was not measured"
         why = reason_text(comparison) if comparison.measured else unmeasured
         return f"{variant} against {baseline} is inconclusive: {why}."
+    margin = units.round_percent(comparison.margin)
     said = {
         FASTER: f"{variant} is faster than {baseline}",
         SLOWER: f"{variant} is slower than {baseline}",
-        EQUIVALENT: f"{variant} and {baseline} are equivalent (margin {units.level(comparison.margin)})",
-        BELOW_MARGIN: f"{variant} differs from {baseline} by less than the margin of {units.level(comparison.margin)}",
+        EQUIVALENT: f"{variant} and {baseline} are equivalent (margin {margin})",
+        BELOW_MARGIN: f"{variant} differs from {baseline} by less than the margin of {margin}",
         INCONCLUSIVE: f"{variant} against {baseline} is inconclusive",
     }
     return f"{said[verdict]}: {effect_text(comparison, named=True)}{_deciding_interval(comparison)}."
@@ -145,8 +146,8 @@ def _deciding_interval(comparison: Comparison) -> str:
         return ""
     method = sequential_interval if comparison.is_sequential else hodges_lehmann
     decided = method(comparison.log_ratios, confidence=2 * comparison.confidence - 1)
-    limits = units.alike(*(math.expm1(each) * 100 for each in (decided.low, decided.high)))
-    return f"; its {units.level(decided.confidence)} CI {', '.join(map(_signed, limits))} is within the margin"
+    limits = units.distinct_digits(*(math.expm1(each) * 100 for each in (decided.low, decided.high)))
+    return f"; its {units.round_percent(decided.confidence)} CI {', '.join(map(_signed, limits))} is within the margin"
 
 
 def detectable_text(comparison: Comparison) -> str:
@@ -194,7 +195,7 @@ def shorten_statement(sql: str) -> str:
     """Return the verb and the tables of a statement, or as much of it as fits a line."""
     tables = list(dict.fromkeys(_TABLE.findall(sql)))
     shown = f"{sql.partition(' ')[0]} … {', '.join(tables)}" if tables else sql
-    return shown if len(shown) <= _LONGEST_STATEMENT else f"{shown[: _LONGEST_STATEMENT - 1]}…"
+    return shown if len(shown) <= _MAX_STATEMENT_LENGTH else f"{shown[: _MAX_STATEMENT_LENGTH - 1]}…"
 
 
 def frame_labels(parts: Sequence[PartChange[Frame]]) -> list[str]:
@@ -209,12 +210,12 @@ def _frame_label(name: str, place: str, *, is_named_twice: bool) -> str:
     return f"{name} ({'/'.join(place.split('/')[-2:])})" if is_named_twice and place else name
 
 
-def listed(parts: Sequence[str]) -> str:
+def join_and(parts: Sequence[str]) -> str:
     """Return 'slots, sets and rows'."""
     return " and ".join([", ".join(parts[:-1]), parts[-1]] if len(parts) > 1 else parts)
 
 
-def ending(head: RunHead) -> list[str]:
+def status_sentences(head: RunHead) -> list[str]:
     """Return how a run ended that is not complete, and why its server CPU was not measured."""
     how = {
         "running": "This run is still under way, or was killed",
@@ -234,7 +235,7 @@ def unknown_cpu(figures: Figures) -> list[str]:
     if not unknown or figures.run.head.manifest.get("server_cpu", MEASURED) != MEASURED:
         return []
     why = "the database connections did not stay the same, as when each request connects anew"
-    return [f"Server CPU of {listed(unknown)} was not measured: {why}. A pool keeps them, or CONN_MAX_AGE of Django."]
+    return [f"Server CPU of {join_and(unknown)} was not measured: {why}. A pool keeps them, or CONN_MAX_AGE of Django."]
 
 
 def failed_parts(head: RunHead) -> list[str]:
@@ -260,7 +261,7 @@ _OUTCOMES = {
     units.NOT_MEASURED: ("was not measured", "were not measured"),
 }
 """What one change does, and what several do, by verdict."""
-_FEW = 4
+_MAX_PAIRS_IN_DETAIL = 4
 """Pairs that are described one by one."""
 
 
@@ -272,7 +273,7 @@ def headline(figures: Figures) -> str:
         return _untimed_headline(figures)
     if len(figures.primaries) == 1:
         return speed_sentence(figures, figures.primary)
-    if figures.are_changes:
+    if figures.is_experiment:
         return several_headline(figures.primaries, figures.names, many=_changes(figures))
     variants = f"{units.count(len(figures.primaries))} variants"
     return several_headline(figures.primaries, figures.names, many=variants, baseline=figures.primary.baseline)
@@ -331,17 +332,17 @@ def _largest_sentence(primaries: Sequence[Comparison], names: Mapping[tuple[str,
 
 
 def _untimed_headline(figures: Figures) -> str:
-    """Return the headline of a run that measured no time: what was counted. `ending` says how it ended."""
+    """Return the headline of a run that measured no time: what was counted. `status_sentences` says how it ended."""
     counted = [each for each in figures.comparisons if each.metric == "statements" and each.variant_value is not None]
     if not counted:
         return "This run compared no two variants."
-    if len(counted) > _FEW:
+    if len(counted) > _MAX_PAIRS_IN_DETAIL:
         return f"Statements of {units.count(len(counted))} pairs were counted; no time was measured."
     counts = (
         f"{each.variant} {units.average(each.variant_value)}, {each.baseline} {units.average(each.baseline_value)}"
         for each in counted
     )
-    return f"Statements per request: {listed(list(counts))}; no time was measured."
+    return f"Statements per request: {join_and(list(counts))}; no time was measured."
 
 
 def summary_sentences(figures: Figures) -> list[str]:
@@ -352,7 +353,7 @@ def summary_sentences(figures: Figures) -> list[str]:
         shown = [each for each in figures.comparisons if each.low is not None and each.metric == "wall_s"]
         sentences = [comparison_sentence(each) for each in shown if each is not figures.primary]
     else:
-        few = figures.primaries if len(figures.primaries) <= _FEW else ()
+        few = figures.primaries if len(figures.primaries) <= _MAX_PAIRS_IN_DETAIL else ()
         sentences = [comparison_sentence(each) for each in ([figures.all_changes] if figures.all_changes else few)]
     return [*sentences, *_where(figures), power_sentence(figures.primaries)]
 
@@ -361,8 +362,10 @@ def _where(figures: Figures) -> Iterator[str]:
     """Where a single pair differs, under the profiler: the first of the frames that changed significantly."""
     for parts in figures.parts.values() if len(figures.parts) == 1 else ():
         decided = [each for each in parts if each.is_decided]
-        few = decided[:_FEW]
-        named = [f"{label} {units.step(each.change)}" for label, each in zip(frame_labels(few), few, strict=True)]
+        few = decided[:_MAX_PAIRS_IN_DETAIL]
+        named = [
+            f"{label} {units.signed_duration(each.change)}" for label, each in zip(frame_labels(few), few, strict=True)
+        ]
         if named:
             more = len(decided) - len(named)
             yield f"Where it changed: {', '.join(named)}{f', and {more} more frames' if more else ''}."

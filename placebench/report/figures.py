@@ -177,7 +177,7 @@ class Figures:
         return shorten_variant(variant, self.run.head.variants)
 
     @property
-    def are_changes(self) -> bool:
+    def is_experiment(self) -> bool:
         """Whether the pairs are the trials of an experiment, each with a baseline of its own."""
         return any(each.kind for each in self.pairs)
 

@@ -68,7 +68,9 @@ def _judge_value(gate: Gate, comparison: Comparison) -> tuple[Outcome, str]:
         return "inconclusive", f"{measured}, {reason_text(comparison)}"
     if low < high:
         limits = (value_text(comparison.metric, each) for each in (low, high))
-        measured += f" [{units.level(comparison.confidence)} CI {', '.join(limits)}; n = {comparison.replicates}]"
+        measured += (
+            f" [{units.round_percent(comparison.confidence)} CI {', '.join(limits)}; n = {comparison.replicates}]"
+        )
     return gate.outcome(low, high), measured
 
 

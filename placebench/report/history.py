@@ -11,7 +11,7 @@ from placebench import units
 from placebench.history import History, Series, SeriesPoint, SeriesStep, all_points
 from placebench.page.axis_charts import PointSeries, points
 from placebench.page.row_charts import Estimate, forest
-from placebench.report.effects import METRIC_LABELS, listed
+from placebench.report.effects import METRIC_LABELS, join_and
 from placebench.report.model import Chart, Check, Column, Details, Report, Section, Table
 
 _SHOWN = 12
@@ -74,7 +74,7 @@ def history_report(path: Path, history: History, series: Sequence[Series]) -> Re
 
 def step_sentence(series: Series, found: SeriesStep) -> str:
     """'server CPU +2.1 % between 0123456789ab and ba9876543210 (Check more)', and why it is accepted where it is."""
-    change = units.change(math.exp(found.step.change))
+    change = units.signed_percent(math.exp(found.step.change))
     subjects = {each.commit: each.subject for each in series.points}
     several = f", one of {len(found.commits)} measured commits" if len(found.commits) > 1 else ""
     sentence = (
@@ -99,7 +99,7 @@ def left_out_sentences(series: Sequence[Series]) -> list[str]:
         more = [f"{len(subjects) - _MAX_NAMED} more"] if len(subjects) > _MAX_NAMED else []
         count = units.numbered(len(subjects), "measured commit")
         verb = "is" if len(subjects) == 1 else "are"
-        sentences.append(f"{count} {verb} left out, for {reason.format(commits=listed([*named, *more]))}")
+        sentences.append(f"{count} {verb} left out, for {reason.format(commits=join_and([*named, *more]))}")
     return sentences
 
 
@@ -211,4 +211,4 @@ def _section(series: Series) -> Section:
 def _estimate(point: SeriesPoint) -> Estimate:
     ratio, low, high = point.interval
     label = f"{point.commit[:_SHOWN]} {point.subject}"
-    return Estimate(label=label, text=units.change(ratio), value=ratio, low=low, high=high)
+    return Estimate(label=label, text=units.signed_percent(ratio), value=ratio, low=low, high=high)

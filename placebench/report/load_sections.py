@@ -36,7 +36,7 @@ from placebench.stats import samples_needed
 if TYPE_CHECKING:
     import pandas as pd
 
-_LONGEST_SHOWN = 0.999
+_SHOWN_SHARE = 0.999
 """The axis of the blocks' latency ends at this share of a variant's requests: one stall would press all else flat."""
 
 
@@ -276,7 +276,7 @@ def _steps_chart(figures: Figures) -> Chart | None:
 def _blocks_chart(figures: Figures) -> Chart:
     """The latency of the requests in the blocks, variant by variant."""
     curves = [Curve(figures.short_name(each.variant), each.latency.curve, each.role) for each in figures.blocks]
-    ends = [each.wall_s[min(len(each.wall_s) - 1, int(_LONGEST_SHOWN * len(each.wall_s)))] for each in figures.blocks]
+    ends = [each.wall_s[min(len(each.wall_s) - 1, int(_SHOWN_SHARE * len(each.wall_s)))] for each in figures.blocks]
     svg = distribution(
         curves,
         title="Latency of the requests in the blocks",

@@ -103,7 +103,7 @@ class _ClaimResult:
         made = self.made.difference
         if made is None:
             return "none"
-        estimate, low, high = (units.change(math.exp(each)) for each in (made.estimate, made.low, made.high))
+        estimate, low, high = (units.signed_percent(math.exp(each)) for each in (made.estimate, made.low, made.high))
         return f"{estimate} [{low}, {high}]"
 
 

@@ -80,7 +80,7 @@ def run_report(run: Run, gates: Sequence[Gate] = ()) -> Report:
         status=head.status,
         headline=effects.headline(figures),
         document={**run_document(figures, results), "conclusion": concluded},
-        notices=[*effects.ending(head), *effects.unknown_cpu(figures), *effects.failed_parts(head)],
+        notices=[*effects.status_sentences(head), *effects.unknown_cpu(figures), *effects.failed_parts(head)],
         summary=[*effects.summary_sentences(figures), *keep_sentence(results)],
         figures=_summary_figures(figures),
         figures_of=(figures.short_name(compared[0]), figures.short_name(compared[1])) if compared else None,
@@ -136,7 +136,7 @@ def _request(figures: Figures) -> Section:
     elif made.equal:
         checked, variants = made.checked, figures.run.head.variants
         is_all = set(checked) == set(variants) and len(checked) > 2
-        same = f"the same from {f'all {units.count(len(checked))} variants' if is_all else effects.listed(checked)}"
+        same = f"the same from {f'all {units.count(len(checked))} variants' if is_all else effects.join_and(checked)}"
         if made.allocation_requests is not None:
             same += f": {units.count(made.allocation_requests)} allocation requests, "
             same += f"{units.count(made.provider_summaries)} provider summaries"

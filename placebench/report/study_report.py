@@ -13,7 +13,7 @@ from placebench import units
 from placebench.compare.keep.documents import RUNS, RunKind
 from placebench.compare.keep.records import Measurement
 from placebench.report.calibration import calibration_sentences
-from placebench.report.effects import ending
+from placebench.report.effects import status_sentences
 from placebench.report.environment import environment_rows, masked, request_section
 from placebench.report.figures import shorten_variant
 from placebench.report.model import Chart, Column, Items, Paragraph, Report, Section, Table, Text
@@ -84,7 +84,7 @@ def study_report(run: Run) -> Report:
             **results.document,
             "impossible": head.settings["impossible"],
         },
-        notices=ending(head),
+        notices=status_sentences(head),
         summary=results.summary,
         overview=[table, *results.tables] if rows else [],
         remarks=[f"not measured: {each}" for each in _by_reason([*_impossible(run), *failed(run)])],

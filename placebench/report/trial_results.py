@@ -16,7 +16,7 @@ from placebench.report.effects import (
     METRIC_LABELS,
     detectable_text,
     effect_text,
-    listed,
+    join_and,
     reason_text,
     verdict_text,
     written_effect,
@@ -25,7 +25,7 @@ from placebench.report.figures import Figures, shorten_variant
 from placebench.report.model import Block, Column, Heading, Paragraph, Section, Table, Text, aside, code, joined
 from placebench.results import Run
 from placebench.stats import METRICS, PRIMARY, Comparison, hodges_lehmann
-from placebench.stats.hodges_lehmann import FEWEST_REPLICATES, count_replicates, pseudo_median, signed_rank_p
+from placebench.stats.hodges_lehmann import MIN_REPLICATES, count_replicates, pseudo_median, signed_rank_p
 from placebench.stats.multiple_testing import Pair, benjamini_hochberg, interaction_effects
 from placebench.stats.replicates import valid_replicates
 from placebench.stats.verdict import BELOW_MARGIN, EQUIVALENT, FASTER, INCONCLUSIVE, SLOWER
@@ -202,7 +202,7 @@ def keep_sentence(results: ExperimentResults) -> list[str]:
     has_left_out = any(each.kind == "leave_one_out" for each in results.changes)
     kept = [each for each in results.changes if each.decision == KEPT and not (has_left_out and each.kind == "alone")]
     names = dict.fromkeys(each.name for each in sorted(kept, key=lambda each: each.ratio or 1.0))
-    return [f"Worth keeping, the largest effect first: {listed(list(names))}."] if names else []
+    return [f"Worth keeping, the largest effect first: {join_and(list(names))}."] if names else []
 
 
 def _strong(text: str) -> Text:
@@ -302,8 +302,8 @@ def _share_hypothesis(
     shares = [_share(each.frames, places) for each in profiled]
     share, n = pseudo_median(shares), len(shares)
     said = f"{profiled[0].variant} spends {units.percent(share, digits=2)}"
-    if n < FEWEST_REPLICATES:
-        evidence = f"{said} of a request {where}; {count_replicates(n)}, {FEWEST_REPLICATES} needed"
+    if n < MIN_REPLICATES:
+        evidence = f"{said} of a request {where}; {count_replicates(n)}, {MIN_REPLICATES} needed"
         return Hypothesis(hypothesis, INCONCLUSIVE, evidence)
     found = hodges_lehmann(shares)
     result = _YES if found.low >= least else _NO if found.high < least else INCONCLUSIVE
@@ -347,7 +347,7 @@ class _Remainder:
 
     @property
     def is_decidable(self) -> bool:
-        return len(self.log_ratios) >= FEWEST_REPLICATES
+        return len(self.log_ratios) >= MIN_REPLICATES
 
 
 def _interactions(remainders: Sequence[_Remainder]) -> list[Interaction]:
@@ -385,13 +385,16 @@ def _interaction_sentences(
     sentences = [f"{each}." for each in interactions]
     if not interactions and any(each.is_decidable for each in remainders):
         sentences.append("No interaction was found: the changes have the same effect together as apart.")
-    return [*sentences, *(f"Interactions of {listed(names)} are undecided: {why}." for why, names in undecided.items())]
+    return [
+        *sentences,
+        *(f"Interactions of {join_and(names)} are undecided: {why}." for why, names in undecided.items()),
+    ]
 
 
 def _why_undecided(run: Run, undecided: _Remainder) -> str:
     if not undecided.log_ratios and valid_replicates(run.blocks):
         return "server CPU was not measured"
-    return f"{count_replicates(len(undecided.log_ratios))}, {FEWEST_REPLICATES} needed"
+    return f"{count_replicates(len(undecided.log_ratios))}, {MIN_REPLICATES} needed"
 
 
 def _remainders(run: Run) -> Iterator[_Remainder]:

@@ -36,13 +36,13 @@ from placebench.report.model import (
 from placebench.results import Run
 from placebench.stats import PartChange
 
-_MOST_FLAMES = 6
+_MAX_INLINE_GRAPHS = 6
 """With more variants the flame graphs are pages of their own: some 40 KB each."""
-_MOST_DIFFERENTIAL = 3
+_MAX_DIFFERENTIAL_GRAPHS = 3
 """So many pairs have their differential flame graph on the page."""
-_MOST_BARS = 12
-_SMALLEST_SHARE = 0.001
-_MOST_FRAMES = 60
+_MAX_BARS = 12
+_MIN_SHARE = 0.001
+_MAX_FRAMES = 60
 _INTRODUCTION = (
     "Each variant was profiled in a pass of its own, apart from the timed blocks. A profiler slows down what it "
     "measures: this shows where the time went and which statements were sent; the verdict above says how much it "
@@ -84,7 +84,7 @@ def _pair_blocks(figures: Figures, baseline: str, variant: str) -> Iterator[Bloc
     if parts:
         blocks += [Heading("Frames by self time"), _frame_chart(parts)]
         before, after = run.session(baseline), run.session(variant)
-        if len(figures.parts) <= _MOST_DIFFERENTIAL and before and after:
+        if len(figures.parts) <= _MAX_DIFFERENTIAL_GRAPHS and before and after:
             blocks.append(_differential(flame_difference_svg(before, after), f"{baseline} and {variant}"))
         blocks.append(Details("All frames that changed", [_frame_table(parts, *names)]))
     else:
@@ -100,7 +100,7 @@ def _pair_blocks(figures: Figures, baseline: str, variant: str) -> Iterator[Bloc
 def _changed_parts(figures: Figures, baseline: str, variant: str) -> list[PartChange[Frame]]:
     """Return the frames that changed significantly, then those that changed by 0.1 % of a request, largest first."""
     parts = figures.parts.get((baseline, variant), [])
-    least = _SMALLEST_SHARE * sum(each.before for each in parts)
+    least = _MIN_SHARE * sum(each.before for each in parts)
     shown = [each for each in parts if each.is_decided or abs(each.change) >= least > 0]
     return sorted(shown, key=lambda each: not each.is_decided)
 
@@ -143,7 +143,7 @@ def _pair_summary(pair: tuple[str, str], names: list[str], parts: Sequence[PartC
 
 def _frame_chart(parts: Sequence[PartChange[Frame]]) -> Chart:
     rows = []
-    shown = parts[:_MOST_BARS]
+    shown = parts[:_MAX_BARS]
     for label, each in zip(frame_labels(shown), shown, strict=True):
         name, place = each.part
         title = f"{name} ({place}): {units.duration(each.before)} → {units.duration(each.after)}"
@@ -152,7 +152,7 @@ def _frame_chart(parts: Sequence[PartChange[Frame]]) -> Chart:
         rows,
         title="Frames by change of self time",
         description="Self time of a frame per request of the variant, minus that of the baseline.",
-        show=units.step,
+        show=units.signed_duration,
         is_signed=True,
     )
     about = "significant changes come first" if any(each.is_decided for each in parts) else "the largest changes"
@@ -174,14 +174,16 @@ def _frame_table(parts: Sequence[PartChange[Frame]], baseline: str, variant: str
         Column("frame, self time", lambda each: joined(code(each.part[0]), aside(each.part[1]))),
         Column(baseline, lambda each: units.duration(each.before) if each.before else "–"),
         Column(variant, lambda each: units.duration(each.after) if each.after else "–"),
-        Column("change", lambda each: Markup('<span class="change">{}</span>').format(units.step(each.change))),
+        Column(
+            "change", lambda each: Markup('<span class="change">{}</span>').format(units.signed_duration(each.change))
+        ),
     ]
     if parts[0].low is not None:
         columns.append(Column("95 % CI", _interval_text))
     return Table(
         "Frames",
         tuple(columns),
-        parts[:_MOST_FRAMES],
+        parts[:_MAX_FRAMES],
         style="frames",
         row_style=lambda each: f"role-{'baseline' if each.change > 0 else 'variant'}",
         row_title=lambda each: f"{each.part[0]} ({each.part[1]})",
@@ -193,7 +195,8 @@ def _interval_text(part: PartChange[Frame]) -> str:
     """Return the interval of a part's change: "[+1.2 ms, +1.4 ms]", and whether it is inconclusive."""
     if part.low is None or part.high is None:
         return ""
-    return f"[{units.step(part.low)}, {units.step(part.high)}]{'' if part.is_decided else ' inconclusive'}"
+    low, high = units.signed_duration(part.low), units.signed_duration(part.high)
+    return f"[{low}, {high}]{'' if part.is_decided else ' inconclusive'}"
 
 
 def _statement_table(statements: Sequence[StatementChange]) -> Table:
@@ -227,7 +230,7 @@ def _statement_cell(statement: StatementChange) -> Text:
 
 def _flame_blocks(run: Run) -> Iterator[Block]:
     """The flame graph of each variant that was profiled, or was to be; one without its data is a link."""
-    is_inline = len(run.profiled) <= _MOST_FLAMES
+    is_inline = len(run.profiled) <= _MAX_INLINE_GRAPHS
     for variant, profiled in run.profiled.items():
         session = run.session(variant)
         name = shorten_variant(variant, run.head.variants)

@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass
 from statistics import fmean
 from typing import Any
 
-from placebench.stats.hodges_lehmann import FEWEST_REPLICATES, hodges_lehmann
+from placebench.stats.hodges_lehmann import MIN_REPLICATES, hodges_lehmann
 from placebench.stats.verdict import POWER
 
 _EFFECTS = (0.01, 0.02, 0.05)
@@ -56,7 +56,7 @@ def calibrate(log_ratios: Sequence[float], metric: str, *, margin: float, seed: 
     log_ratios: one a replicate of identical variants. Raises TooFewReplicatesError for fewer than 6.
     """
     whole = hodges_lehmann(log_ratios)
-    runs_of_six = [hodges_lehmann(six) for six in _disjoint(log_ratios, FEWEST_REPLICATES)]
+    runs_of_six = [hodges_lehmann(six) for six in _disjoint(log_ratios, MIN_REPLICATES)]
     noise = [each - whole.estimate for each in log_ratios]
     drawn = {str(number): _limits(noise, number, seed) for number in _RUN_SIZES}
     return MetricCalibration(

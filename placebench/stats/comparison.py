@@ -32,7 +32,7 @@ from placebench.stats.verdict import (
     minimum_detectable_effect,
 )
 
-_OF_THE_INTERFACE = (
+_JSON_FIELDS = (
     "baseline",
     "variant",
     "metric",
@@ -110,7 +110,7 @@ class Comparison:
 
     def to_json(self) -> dict[str, Any]:
         """The figures that `--json` promises, with how many replicates they rest on."""
-        return {name: getattr(self, name) for name in _OF_THE_INTERFACE}
+        return {name: getattr(self, name) for name in _JSON_FIELDS}
 
 
 def compare_blocks(

@@ -14,7 +14,7 @@ from statistics import NormalDist
 
 from placebench.errors import TooFewReplicatesError
 
-FEWEST_REPLICATES = 6
+MIN_REPLICATES = 6
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ def pseudo_median(log_ratios: Sequence[float]) -> float:
 
 def _replicates_needed(confidence: float) -> int:
     """The fewest replicates whose widest interval, least to greatest value, reaches *confidence*; never below 6."""
-    return max(FEWEST_REPLICATES, math.ceil(1 - math.log2(1 - confidence)))
+    return max(MIN_REPLICATES, math.ceil(1 - math.log2(1 - confidence)))
 
 
 def count_replicates(number: int) -> str:

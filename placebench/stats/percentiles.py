@@ -42,7 +42,7 @@ def samples_needed(share: float) -> int:
     return round(_SAMPLES_ABOVE / (1 - share))
 
 
-_AT_LEAST = 0.93
+_MIN_CONFIDENCE = 0.93
 """Reached by the least and the greatest of five repeats, of which 15 in 16 enclose the median."""
 
 
@@ -68,7 +68,7 @@ def median_interval(values: Sequence[float]) -> MedianInterval:
         raise ValueError("no values: a median needs one")
     ordered = sorted(values)
     n = len(ordered)
-    dropped = max((k for k in range(n) if _confidence(n, k) >= _AT_LEAST), default=None)
+    dropped = max((k for k in range(n) if _confidence(n, k) >= _MIN_CONFIDENCE), default=None)
     if dropped is None:
         return MedianInterval(median(ordered), None, None, None, n)
     return MedianInterval(median(ordered), ordered[dropped], ordered[n - 1 - dropped], _confidence(n, dropped), n)

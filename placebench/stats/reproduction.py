@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from placebench.stats.comparison import Comparison
-from placebench.stats.hodges_lehmann import FEWEST_REPLICATES, ConfidenceInterval, count_replicates
+from placebench.stats.hodges_lehmann import MIN_REPLICATES, ConfidenceInterval, count_replicates
 from placebench.stats.replicates import COUNTED
 from placebench.stats.verdict import BELOW_MARGIN, FASTER, INCONCLUSIVE, SLOWER, Verdict
 
@@ -111,7 +111,7 @@ def _interval(ratio: float | None, low: float | None, high: float | None) -> Con
 def _judge_verdicts(claim: Claim, new: Comparison) -> Reproduction:
     """Where one of them has no interval: a count that became 0, or too few replicates."""
     if new.verdict == INCONCLUSIVE:
-        needed = FEWEST_REPLICATES if new.measured else None
+        needed = MIN_REPLICATES if new.measured else None
         return Reproduction(UNDECIDED, new.reason.removeprefix("inconclusive: ") or "no interval", None, needed)
     if new.verdict == claim.verdict:
         return Reproduction(REPRODUCED, "", None)

@@ -34,8 +34,8 @@ _BETS = (0.2, 0.5, 1.2)
 Larger ones would rest on the signs alone, and so on the median, which for skewed errors is not the pseudo-median."""
 _USUAL_NOISE = 0.01
 """Mean distance from the median that is assumed before any replicate; it counts as one replicate afterwards."""
-_FEWEST_FOR_CORRELATION = 3
-_MOST_CORRELATION = 0.9
+_MIN_FOR_CORRELATION = 3
+_MAX_CORRELATION = 0.9
 _BISECTIONS = 60
 
 
@@ -50,7 +50,7 @@ def sequential_interval(log_ratios: Sequence[float], *, confidence: float = 0.95
     if not 0 < confidence < 1:
         raise ValueError(f"confidence {confidence} is not between 0 and 1")
     values = finite_values(log_ratios)
-    upwards, downwards = Bets.on(values), Bets.on([-each for each in values])
+    upwards, downwards = Bets.prepare(values), Bets.prepare([-each for each in values])
     needed = math.log(2 / (1 - confidence))
     if upwards.most_capital <= needed:
         # Each won bet doubles the capital, which has to exceed what is needed: rounding must not hide that it is equal.
@@ -66,7 +66,8 @@ def sequential_p(log_ratios: Sequence[float]) -> float:
     """Return the p of no change, two-sided, valid after each replicate: 2 over the greatest capital so far."""
     values = finite_values(log_ratios)
     greatest = max(
-        (capital for sign in (1, -1) for capital in Bets.on([sign * each for each in values]).capital(0.0)), default=0.0
+        (capital for sign in (1, -1) for capital in Bets.prepare([sign * each for each in values]).capital(0.0)),
+        default=0.0,
     )
     return min(1.0, 2 * math.exp(-greatest))
 
@@ -88,7 +89,7 @@ class Bets:
     """1 for independent values; (1-ρ)/(1+ρ) where each is correlated with the one before by ρ above 0."""
 
     @classmethod
-    def on(cls, values: Sequence[float]) -> "Bets":
+    def prepare(cls, values: Sequence[float]) -> "Bets":
         """Prepare the bets on *values*, in the order they came."""
         before = [_Before.of(values[:place]) for place in range(len(values))]
         return cls(tuple(values), tuple(each.scale for each in before), tuple(each.power for each in before))
@@ -148,7 +149,7 @@ class _Before:
         middle = median(values)
         away = [each - middle for each in values]
         scale = (_USUAL_NOISE + sum(map(abs, away))) / (1 + len(away))
-        correlation = _correlation(away) if len(away) >= _FEWEST_FOR_CORRELATION else 0.0
+        correlation = _correlation(away) if len(away) >= _MIN_FOR_CORRELATION else 0.0
         return cls(scale, (1 - correlation) / (1 + correlation))
 
 
@@ -157,4 +158,4 @@ def _correlation(away: Sequence[float]) -> float:
     squares = sum(each * each for each in away)
     together = sum(one * next_ for one, next_ in pairwise(away))
     correlation = (together / squares if squares else 0.0) + 1 / len(away)
-    return min(max(correlation, 0.0), _MOST_CORRELATION)
+    return min(max(correlation, 0.0), _MAX_CORRELATION)

@@ -29,7 +29,7 @@ from placebench.lab.inventory.seeding import find_topology, migrate, seed
 from placebench.profiler.capture.sampling_thread import profile_function_defect
 from placebench.runtime.postgres import Server, open_server
 from placebench.stats import hodges_lehmann
-from placebench.stats.hodges_lehmann import FEWEST_REPLICATES
+from placebench.stats.hodges_lehmann import MIN_REPLICATES
 
 KEPT = Path("docs") / "results"
 
@@ -170,7 +170,7 @@ def bench_profiler(arguments: argparse.Namespace) -> None:
 def bench_profiled(arguments: argparse.Namespace) -> None:
     """What each mode adds to a whole request of the reference service."""
     topology = find_topology("nested-perfload", trees=arguments.trees, seed=1)
-    repeats = max(arguments.repeats * 3, FEWEST_REPLICATES)
+    repeats = max(arguments.repeats * 3, MIN_REPLICATES)
     cpu_s: dict[str, dict[str, list[float]]] = {}
     with open_server() as server:
         url = server.create_database("bench_profiled")
@@ -187,7 +187,9 @@ def bench_profiled(arguments: argparse.Namespace) -> None:
             )
             for mode, seconds in found.items():
                 over = hodges_lehmann([math.log(a / b) for a, b in zip(seconds, found[""], strict=True)])
-                estimate, low, high = (units.change(math.exp(each)) for each in (over.estimate, over.low, over.high))
+                estimate, low, high = (
+                    units.signed_percent(math.exp(each)) for each in (over.estimate, over.low, over.high)
+                )
                 name, cpu_ms = labelled(mode) or "no profiler", spread([each * 1e3 for each in seconds])
                 say(name, cpu_ms, estimate, f"{low} to {high}")
     _beside("raw_file").write_raw(arguments.out / "profiled.json", document)

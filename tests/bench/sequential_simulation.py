@@ -58,14 +58,14 @@ ERRORS: dict[str, Errors] = {
 
 def reached(values: Sequence[float], claimed: float, capital: float) -> list[bool]:
     """Whether the capital against *claimed* has ever been that large, after each value."""
-    capitals = accumulate(Bets.on(values).capital(claimed), max)
+    capitals = accumulate(Bets.prepare(values).capital(claimed), max)
     return [each >= capital for each in capitals]
 
 
 def sequential(values: Sequence[float]) -> tuple[str, int]:
     """The first decision, and after how many replicates: different, equivalent or inconclusive."""
     mirrored = [-each for each in values]
-    up, down = Bets.on(values), Bets.on(mirrored)
+    up, down = Bets.prepare(values), Bets.prepare(mirrored)
     different = [max(pair) >= TWO_SIDED for pair in zip(up.capital(0.0), down.capital(0.0), strict=True)]
     within = [min(pair) >= ONE_SIDED for pair in zip(up.capital(-MARGIN), down.capital(-MARGIN), strict=True)]
     for number, (is_different, is_within) in enumerate(zip(different, within, strict=True), start=1):

@@ -16,7 +16,7 @@ from placebench.compare.keep.run_folder import claim_folder, ignore
 from placebench.errors import LoadError, PlacebenchError, RunFolderError, UndecidedError
 from placebench.lab.inventory.seeding import find_topology
 from placebench.lab.studies.study import Measure, Point, Restartable, StudyRun, StudySetup, StudySpec, in_order
-from placebench.report.effects import ending
+from placebench.report.effects import status_sentences
 from placebench.report.study_report import failed
 from placebench.runtime.postgres import Server, open_server
 
@@ -68,7 +68,7 @@ def test_who_asks_is_told_why_there_is_no_server_cpu(server: Server, tmp_path: P
 
     reason = "max_parallel_workers_per_gather is 2: parallel workers come and go unseen"
     assert head.manifest["server_cpu"] == reason
-    assert ending(head) == [f"Server CPU was not measured: {reason}."]
+    assert status_sentences(head) == [f"Server CPU was not measured: {reason}."]
 
 
 def test_a_survey_that_was_killed_goes_on(server: Server, tmp_path: Path) -> None:

@@ -36,7 +36,7 @@ def test_a_duration_has_its_natural_unit(seconds: float | None, text: str) -> No
 )
 def test_a_change_of_a_duration_has_a_sign(seconds: float, text: str) -> None:
     """What no clock sees is no change."""
-    assert text == units.step(seconds)
+    assert text == units.signed_duration(seconds)
 
 
 @pytest.mark.parametrize(
@@ -73,7 +73,7 @@ def test_a_count_has_thin_thousands() -> None:
 @pytest.mark.parametrize(("ratio", "text"), [(0.9, "−10 %"), (1.021, "+2.1 %"), (1.0, "+0 %"), (0.321, "−68 %")])
 def test_a_ratio_reads_as_a_signed_change(ratio: float, text: str) -> None:
     """Below one is less, above one is more."""
-    assert units.change(ratio) == text
+    assert units.signed_percent(ratio) == text
 
 
 @pytest.mark.parametrize(
@@ -103,7 +103,7 @@ def test_significant_digits_without_exponents(value: float, text: str) -> None:
 )
 def test_an_estimate_and_its_limits_are_rounded_alike(values: tuple[float, ...], texts: list[str]) -> None:
     """As few digits as tell the numbers apart, the same for all of them."""
-    assert units.alike(*values) == texts
+    assert units.distinct_digits(*values) == texts
 
 
 @pytest.mark.parametrize(

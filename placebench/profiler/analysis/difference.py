@@ -54,7 +54,9 @@ class Change:
         if self.before == self.after:
             return show(self.before) if self.before is None else f"{show(self.before)}, unchanged"
         ratio = self.after / self.before if self.before and self.after is not None else None
-        return f"{show(self.before)} → {show(self.after)}" + ("" if ratio is None else f" ({units.change(ratio)})")
+        return f"{show(self.before)} → {show(self.after)}" + (
+            "" if ratio is None else f" ({units.signed_percent(ratio)})"
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -187,7 +187,7 @@ def _drawn_difference(box: _Box, _share: float) -> tuple[str, str, str]:
     before_s, after_s = box.seconds
     longer_s = max(before_s, after_s)
     change = (after_s - before_s) / longer_s if longer_s else 0.0
-    times = f"{units.duration(before_s)} → {units.duration(after_s)} · {units.step(after_s - before_s)}"
+    times = f"{units.duration(before_s)} → {units.duration(after_s)} · {units.signed_duration(after_s - before_s)}"
     tooltip = f"{box.label} · {times} · {_installed_as(box.place)}"
     if abs(change) < _UNCHANGED:
         return tooltip, box.label, "same"

@@ -62,7 +62,7 @@ class Trace:
 
 
 _CHUNK = 1 << 17
-_SMALLEST_CHUNK = 1448
+_MIN_CHUNK = 1448
 _CHUNKS_PER_S = 1000
 _MAX_HELD = 16 << 20
 """Bytes on their way in one direction of one connection; then its sender waits, as for a full window."""
@@ -179,7 +179,7 @@ class _Connection:
 
     def __init__(self, relay: Relay, service: socket.socket, other: socket.socket) -> None:
         self.relay = relay
-        self._is_turn = True
+        self._next_send_starts_round_trip = True
         """Whether what the service sends next begins a round trip."""
         self._since_s: float | None = None
         self._in_transit_s = 0.0
@@ -217,16 +217,16 @@ class _Connection:
         """One side sent so many bytes."""
         if direction is self._out:
             relay = self.relay
-            relay.round_trips += self._is_turn
+            relay.round_trips += self._next_send_starts_round_trip
             relay.bytes_sent += byte_count
-            self._is_turn = False
+            self._next_send_starts_round_trip = False
             relay.trace.add_sent(now_s, byte_count)
 
     def note_sent(self, direction: "_Direction", byte_count: int, now_s: float) -> None:
         """One side was given so many bytes."""
         if direction is self._back:
             self.relay.bytes_received += byte_count
-            self._is_turn = True
+            self._next_send_starts_round_trip = True
             self.relay.trace.add_received(now_s, byte_count)
 
     def note_move(self, now_s: float) -> None:
@@ -355,7 +355,7 @@ def _chunk_bytes(profile: LinkProfile) -> int:
     """Return a size so small that a link with little bandwidth passes bytes evenly."""
     if profile.bytes_per_s is None:
         return _CHUNK
-    return max(_SMALLEST_CHUNK, min(_CHUNK, round(profile.bytes_per_s / _CHUNKS_PER_S)))
+    return max(_MIN_CHUNK, min(_CHUNK, round(profile.bytes_per_s / _CHUNKS_PER_S)))
 
 
 _TIMER_SLACK = Path("/proc/self/timerslack_ns")

@@ -34,7 +34,7 @@ CREATE DATABASE cannot run in one transaction with COMMENT: by this number, whic
 database is known whose creator was killed between the two.
 """
 _State = Literal["running", "in use", "left"]
-_SAID = "scratch database of placebench, dropped at the end of its run: "
+_COMMENT_PREFIX = "scratch database of placebench, dropped at the end of its run: "
 _OWNER_SAID = "owner of scratch databases of placebench, dropped after them: "
 _SUFFIX = re.compile(r"_([0-9a-f]{16})_\d+$")
 _PING_S = 5.0
@@ -61,7 +61,7 @@ class Mark:
         return cls(run, database, platform.node(), os.getpid(), datetime.now(UTC).isoformat(timespec="seconds"))
 
     @classmethod
-    def read(cls, comment: str | None, said: str = _SAID) -> Self | None:
+    def read(cls, comment: str | None, said: str = _COMMENT_PREFIX) -> Self | None:
         """The mark that *comment* is; None for any other comment."""
         if not (comment or "").startswith(said):
             return None
@@ -69,7 +69,7 @@ class Mark:
             return cls(**json.loads((comment or "").removeprefix(said)))
         return None
 
-    def comment(self, said: str = _SAID) -> str:
+    def comment(self, said: str = _COMMENT_PREFIX) -> str:
         """The comment that `read` reads."""
         return said + json.dumps(asdict(self))
 

@@ -283,7 +283,7 @@ def test_an_axis_can_end_before_the_longest_sample() -> None:
 def test_changes_go_to_both_sides() -> None:
     """The largest change takes half of the width, one to the left of the middle ends there."""
     rows = [Bar("less", (-0.010,)), Bar("more", (0.005,))]
-    drawn = bars(rows, title="Frames", description="Changes.", show=units.step, is_signed=True)
+    drawn = bars(rows, title="Frames", description="Changes.", show=units.signed_duration, is_signed=True)
 
     assert 'x="0%" y="20" width="50%"' in drawn
     assert 'x="50%" y="58" width="25%"' in drawn

@@ -75,7 +75,7 @@ def test_how_soon_an_effect_is_found(effect: float, at_most: int) -> None:
 
 def first_found(values: list[float]) -> int:
     """After how many replicates no change is ruled out."""
-    capital = Bets.on(values).capital(0.0)
+    capital = Bets.prepare(values).capital(0.0)
     return next((number for number, each in enumerate(capital, start=1) if each >= math.log(40)), len(values))
 
 
@@ -85,8 +85,8 @@ def test_the_interval_is_where_the_capital_of_either_side_reaches_forty() -> Non
 
     interval = sequential_interval(values)
 
-    assert Bets.on(values).capital(interval.low)[-1] == pytest.approx(math.log(40))
-    assert Bets.on([-each for each in values]).capital(-interval.high)[-1] == pytest.approx(math.log(40))
+    assert Bets.prepare(values).capital(interval.low)[-1] == pytest.approx(math.log(40))
+    assert Bets.prepare([-each for each in values]).capital(-interval.high)[-1] == pytest.approx(math.log(40))
     assert interval.low < interval.estimate < interval.high
     with pytest.raises(
         TooFewReplicatesError, match="3 replicates, 4 or more needed"
@@ -104,7 +104,7 @@ def test_the_first_bets_by_hand() -> None:
 
     one, two = capital(1), [first * second for first, second in zip(capital(1), capital(2), strict=True)]
 
-    assert Bets.on([0.01, 0.01]).capital(0.0) == pytest.approx([math.log(sum(one) / 3), math.log(sum(two) / 3)])
+    assert Bets.prepare([0.01, 0.01]).capital(0.0) == pytest.approx([math.log(sum(one) / 3), math.log(sum(two) / 3)])
     assert sequential_p([0.01]) == 1.0
     assert sequential_p([0.01] * 2) == sequential_p([-0.01] * 2) == pytest.approx(2 / (sum(two) / 3))
 
@@ -125,7 +125,7 @@ def test_the_first_bets_by_hand() -> None:
 )
 def test_a_bet_rests_on_the_values_before_it(values: list[float], scale: float, power: float) -> None:
     """Noise: the sum of distances from the median and 1 % over one more; power: (1 − ρ) / (1 + ρ)."""
-    bets = Bets.on([*values, 9.0])
+    bets = Bets.prepare([*values, 9.0])
 
     assert (bets.scales[-1], bets.powers[-1]) == pytest.approx((scale, power))
 
@@ -180,7 +180,7 @@ def test_an_interval_of_less_confidence_is_narrower_and_needs_fewer() -> None:
     wide, narrow = (sequential_interval(values, confidence=each) for each in (0.95, 0.9))
 
     assert wide.low < narrow.low < narrow.high < wide.high
-    assert Bets.on(values).capital(narrow.low)[-1] == pytest.approx(math.log(20))
+    assert Bets.prepare(values).capital(narrow.low)[-1] == pytest.approx(math.log(20))
     assert [narrow.confidence, wide.confidence] == [0.9, 0.95]
     with pytest.raises(TooFewReplicatesError, match="4 replicates, 5 or more needed"):
         sequential_interval([0.01, 0.02, 0.01, 0.02], confidence=0.9)
@@ -191,8 +191,8 @@ def test_a_value_far_from_the_others_is_no_overflow() -> None:
     """A replicate ten thousand times as far off as the others doubles the capital above them, and takes it below."""
     values = [0.001, 0.002] * 4
 
-    *_, before, above = Bets.on([*values, 10.0]).capital(0.0)
-    *_, below = Bets.on([*values, -10.0]).capital(0.0)
+    *_, before, above = Bets.prepare([*values, 10.0]).capital(0.0)
+    *_, below = Bets.prepare([*values, -10.0]).capital(0.0)
 
     assert above == pytest.approx(before + math.log(2))
     assert below < before - 100

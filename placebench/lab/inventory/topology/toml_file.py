@@ -141,7 +141,7 @@ def read_topology(path: Path, *, trees: int | None = None, seed: int = 1, utiliz
         trees=place.number("trees", content.trees, 0, most_trees)
         if trees is None
         else _within("trees", trees, 0, most_trees),
-        seed=_within("seed", seed, limits.LEAST_SEED, limits.MOST_SEED),
+        seed=_within("seed", seed, limits.MIN_SEED, limits.MAX_SEED),
         request=place.text("request", content.request, _REQUEST),
         tree_types=tree_types,
         utilization=content.utilization if utilization is None else _check_utilization(utilization),

@@ -108,7 +108,7 @@ def _summary(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     busy = [row["endpoint"] for row in rows if row["client_cpu_share"] > CLIENT_IS_BUSY]
     if busy:
         yield (
-            f"The load generator took more than {units.level(CLIENT_IS_BUSY)} of a core at {', '.join(busy)}: "
+            f"The load generator took more than {units.round_percent(CLIENT_IS_BUSY)} of a core at {', '.join(busy)}: "
             "it may have limited their throughput."
         )
     above = [row["endpoint"] for row in rows if (row["share_of_noop"] or 0.0) > _ABOVE_NOOP]

@@ -207,7 +207,7 @@ def _amount_change(what: str, ratio: float | None) -> str:
     if ratio is None:
         return f"{what} {units.NOT_MEASURED}"
     is_equal = 1 / _ABOUT_AS_MUCH < ratio < _ABOUT_AS_MUCH
-    return f"{'about equal' if is_equal else units.change(ratio)} {what}"
+    return f"{'about equal' if is_equal else units.signed_percent(ratio)} {what}"
 
 
 def _headline(rows: Sequence[dict[str, Any]], settings: Mapping[str, Any]) -> str:
@@ -258,7 +258,7 @@ def _agreement(row: Mapping[str, Any]) -> str:
         f"By its round trips {row['variant']} should {'lose' if sign < 0 else 'gain'} "
         f"{signed_duration(sign * row['predicted_growth_s'])} from the shortest latency to "
         f"{_milliseconds(row['latency_ms'])}; measured: {signed_duration(sign * row['measured_growth_s'])}{interval}, "
-        f"{'within' if row['agrees'] else 'NOT within'} {units.level(_AGREES_WITHIN)}."
+        f"{'within' if row['agrees'] else 'NOT within'} {units.round_percent(_AGREES_WITHIN)}."
     )
 
 

@@ -18,7 +18,7 @@ _COLUMNS = (
     measured("setting", "setting"),
     measured("n", "n", units.count),
     measured("cpu_s_per_request", "CPU per request", units.duration),
-    *interval_columns("cpu_ratio", "", "CPU, change", units.change),
+    *interval_columns("cpu_ratio", "", "CPU, change", units.signed_percent),
     measured("latency_s", "median latency", units.duration),
     measured("throughput_per_s", "throughput", units.rate),
     measured("unanswered", "unanswered", units.count),
@@ -103,8 +103,10 @@ def _headline(rows: Sequence[Mapping[str, Any]], base: str) -> str:
     best = min(sure, key=lambda row: float(row["cpu_ratio"]), default=None)
     if best is None:
         return f"No setting of Placement is known to reduce the CPU of {base}."
-    limits = f"[{units.change(best['cpu_ratio_low'])}, {units.change(best['cpu_ratio_high'])}]"
-    return f"{best['setting']} saves most: {units.change(best['cpu_ratio'])} CPU {limits} on {best['topology']}."
+    limits = f"[{units.signed_percent(best['cpu_ratio_low'])}, {units.signed_percent(best['cpu_ratio_high'])}]"
+    return (
+        f"{best['setting']} saves most: {units.signed_percent(best['cpu_ratio'])} CPU {limits} on {best['topology']}."
+    )
 
 
 def _unanswered(rows: Sequence[Mapping[str, Any]], timeout_s: float) -> Iterator[str]:

@@ -174,7 +174,7 @@ def _summary(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
                 f"{units.percent(row['overload_failed'])} failed."
             )
     if busy := [row["variant"] for row in rows if (row["client_cpu"] or 0) > CLIENT_IS_BUSY]:
-        yield f"The load generator took more than {units.level(CLIENT_IS_BUSY)} of a core: {', '.join(busy)}."
+        yield f"The load generator took more than {units.round_percent(CLIENT_IS_BUSY)} of a core: {', '.join(busy)}."
 
 
 def _charts(rates: Sequence[Mapping[str, Any]], objective: str) -> Iterator[tuple[str, Chart]]:

@@ -113,7 +113,7 @@ def _one(row: Mapping[str, Any]) -> str:
 def _summary(rows: Iterable[Mapping[str, Any]]) -> Iterator[str]:
     busy = [f"{row['hosts']} x {row['replicas']}" for row in rows if row["client_cpu_share"] > CLIENT_IS_BUSY]
     if busy:
-        share = units.level(CLIENT_IS_BUSY)
+        share = units.round_percent(CLIENT_IS_BUSY)
         yield f"The load generator took more than {share} of a core, so it may have been the limit: {', '.join(busy)}."
 
 

@@ -128,8 +128,8 @@ def _summary(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     busy = [f"{_NAMES[row['workload']]} by {row['mix']}" for row in rows if row["client_was_busy"]]
     if busy:
         yield (
-            f"The load generator took more than {units.level(CLIENT_IS_BUSY)} of a core, so it may have been the "
-            f"limit: {', '.join(busy)}."
+            f"The load generator took more than {units.round_percent(CLIENT_IS_BUSY)} of a core, so it may have been "
+            f"the limit: {', '.join(busy)}."
         )
     elif rows:
         most = max(row["client_cpu_share"] for row in rows)
