@@ -84,7 +84,7 @@ def test_the_password_is_in_one_file_of_its_owner(tmp_path: Path, format_: Forma
     passwords = []
     for number in range(2):
         files = written(format_, tmp_path / str(number))
-        password = files[secret].rstrip().rpartition("POSTGRES_PASSWORD")[2].strip("=: '\n")
+        password = files[secret].rstrip().rpartition("POSTGRES_PASSWORD")[2].strip("=: \"'\n")
         passwords.append(password)
         assert [name for name, text in files.items() if password in text] == [secret]
         assert stat.S_IMODE((tmp_path / str(number) / "plan" / secret).stat().st_mode) == 0o600
