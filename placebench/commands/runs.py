@@ -76,9 +76,9 @@ def compare_plan(
         more = {"postgres": postgres, "requests": requests, "login": login}
         return _compare_on_host(arguments, plan, more, gates=gates, emit=emit)
     from placebench.compare.compare_run import (
+        DEFAULT_REPLICATES,
+        MAX_SEQUENTIAL_REPLICATES,
         ROUNDS,
-        SCREEN,
-        SEQUENTIAL_MOST,
         SEQUENTIAL_ROUNDS,
         CompareSettings,
     )
@@ -104,7 +104,9 @@ def compare_plan(
             login=login,
             placement=request if any(each.data_kind for each in variants) else None,
         ),
-        replicates=first_given(arguments.replicates, plan.replicates, SEQUENTIAL_MOST if sequential else SCREEN),
+        replicates=first_given(
+            arguments.replicates, plan.replicates, MAX_SEQUENTIAL_REPLICATES if sequential else DEFAULT_REPLICATES
+        ),
         sequential=sequential,
         width=None if width is None else width / 100,
         rounds=first_given(arguments.rounds, plan.rounds, SEQUENTIAL_ROUNDS if sequential else ROUNDS),

@@ -10,7 +10,6 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -42,12 +41,12 @@ from placebench.runtime.postgres import Server
 from placebench.stats import PART_REPLICATES, PRIMARY, compare_blocks
 from placebench.stats.verdict import INCONCLUSIVE
 
-SCREEN = 12
+DEFAULT_REPLICATES = 12
 ROUNDS = 24
-SEQUENTIAL_MOST, SEQUENTIAL_ROUNDS = 100, 8
-"""Of a sequential run: small replicates, each of one start of the servers, and at most so many."""
-_PROFILED_REPLICATES = 8
-"""At most: more of them hardly narrow the intervals, and each starts every variant once more."""
+MAX_SEQUENTIAL_REPLICATES, SEQUENTIAL_ROUNDS = 100, 8
+"""A sequential run makes small replicates, each of one start of the servers."""
+_MAX_PROFILED_REPLICATES = 8
+"""More hardly narrow the intervals, and each starts every variant once more."""
 _COLLECTED_REQUESTS = 6
 
 
@@ -58,24 +57,23 @@ class CompareSettings:
     variants: tuple[Variant, ...]
     """The baseline first."""
     workload: Workload
-    """What the variants are sent that have no request of their own."""
-    replicates: int = SCREEN
+    """The requests to each variant that has no request of its own."""
+    replicates: int = DEFAULT_REPLICATES
     sequential: bool = False
-    """Whether a pair is measured until it is decided (`placebench.stats.sequential`), and *replicates* is the most."""
+    """Whether a pair is measured until it is decided (`placebench.stats.sequential`); *replicates* is the maximum."""
     width: float | None = None
-    """What decides a pair of a sequential run instead of a verdict: an interval so wide, as a share of the baseline."""
+    """Width of the interval, as a share of the baseline, that decides a pair of a sequential run, not its verdict."""
     rounds: int = ROUNDS
     block_s: float = 0.1
     """Short, so that the variants of a round meet the same machine."""
     counted_requests: int = 12
-    """Enough that a count which differs stays significant among the other metrics and variants."""
-
+    """With this many, a count that differs stays significant among the other metrics and variants."""
     trials: tuple[Trial, ...] = ()
-    """What is compared with what; none: each variant with the first."""
+    """The pairs that are compared; if there is none, each variant is compared with the first."""
     machine: ClientMachine | None = None
-    """Where timed requests are sent from; None: from here."""
+    """The machine that sends the timed requests, unless this one does."""
     plan: Mapping[str, Any] = field(default_factory=dict)
-    """What makes the comparison again (`placebench.compare.published_plan`); empty: nobody wrote it."""
+    """The plan that makes the comparison again (`placebench.compare.published_plan`), if it was written."""
 
     def __post_init__(self) -> None:
         """Raises PlacebenchError for numbers below those that make sense."""
@@ -85,12 +83,15 @@ class CompareSettings:
 
     @property
     def pairs(self) -> list[tuple[str, str]]:
-        """What is compared with what, by name."""
+        """Names of the baseline and the variant of each comparison."""
         baseline, *others = (variant.name for variant in self.variants)
         return [(each.baseline, each.variant) for each in self.trials] or [(baseline, other) for other in others]
 
     def to_json(self) -> dict[str, Any]:
-        """For the head of the run; the same for the same question, which a sequential run may go on with at will."""
+        """Return the settings for the head of the run, which a resumed run must have too.
+
+        They leave out what may change between sessions, such as the number of replicates of a sequential run.
+        """
         free = ("replicates", "width") if self.sequential else ("sequential", "width")
         left_out = ("variants", "workload", "trials", "plan", "machine", *free)
         kept = {name: value for name, value in vars(self).items() if name not in left_out}
@@ -112,7 +113,7 @@ class CompareRun:
     def __init__(self, data: DataSetup, settings: CompareSettings, folder: Path, server: Server | None) -> None:
         """Raises RunFolderError when *folder* holds a run of something else.
 
-        server: for data in PostgreSQL.
+        server: the server for data in PostgreSQL.
         """
         self._data = data
         self._settings = settings
@@ -131,7 +132,7 @@ class CompareRun:
 
     @property
     def steps(self) -> int:
-        """How many steps are announced, if every replicate is valid and none ends the run."""
+        """The number of steps that are announced if every replicate is valid and none ends the run."""
         missing = self._settings.replicates - len(self.replicates.valid())
         return 1 + len(self._settings.variants) + self._profiled + max(0, missing)
 
@@ -143,26 +144,23 @@ class CompareRun:
         """
         self._run.say, self._run.note = say, note
         try:
-            self._measure()
+            with (
+                self._run.recorded(),
+                variant_databases(self._data, self._run.path, self._server) as databases,
+                in_place(self._settings.variants, self._run.path / "sources") as variants,
+            ):
+                prepared = self._prepare(databases, variants)
+                with self._statistics(prepared, databases) as read:
+                    repeated = self._count(prepared, read)
+                    self.replicates.check_data(prepared, same_requests=not repeated)
+                    self._count_collections(prepared)
+                    with count_while_timed(prepared, read):
+                        self.replicates.measure(prepared, self._settings.replicates, needed=self._undecided)
+                    # Last, so that whoever interrupts the run here has all that the verdict is made of.
+                    profile_variants(self._run, prepared, self._profiled)
+                shutil.rmtree(self._run.path / "responses", ignore_errors=True)
         finally:
             self._drop_dump()
-
-    def _measure(self) -> None:
-        with (
-            self._run.recorded(),
-            variant_databases(self._data, self._run.path, self._server) as databases,
-            in_place(self._settings.variants, self._run.path / "sources") as variants,
-        ):
-            prepared = self._prepare(databases, variants)
-            with self._statistics(prepared, databases) as read:
-                repeated = self._count(prepared, read)
-                self.replicates.check_data(prepared, same_requests=not repeated)
-                self._count_collections(prepared)
-                with count_while_timed(prepared, read):
-                    self.replicates.measure(prepared, self._settings.replicates, needed=self._undecided)
-                # After what the verdict is made of: whoever interrupts the run here has it.
-                profile_variants(self._run, prepared, self._profiled)
-            shutil.rmtree(self._run.path / "responses", ignore_errors=True)
 
     def _drop_dump(self) -> None:
         """Remove the copy of the data, unless there are replicates: --resume goes on with the same data only."""
@@ -175,7 +173,7 @@ class CompareRun:
             self._run.note(f"{dump} is a copy of your data, for --resume: delete it if you do not go on")
 
     def _prepare(self, databases: VariantDatabases, variants: tuple[Variant, ...]) -> PreparedVariants:
-        """Fill a database on each server, and copy it for each variant, migrated as that one wants."""
+        """Fill a database on each server, and make a copy for each variant, with the variant's migrations."""
         data = self._data
         self._run.begin_step(
             "data", f"seed {data.title}, {units.numbered(data.trees, 'tree')}" if data.trees else data.title
@@ -207,7 +205,7 @@ class CompareRun:
     def _statistics(
         self, prepared: PreparedVariants, databases: VariantDatabases
     ) -> Iterator[dict[str, Statistics | None]]:
-        """What counts the statements of each variant, by its name."""
+        """Yield the statement statistics of each variant's server, by the variant's name."""
         servers = {each.name: databases.server_of(each) for each in prepared.variants}
         with ExitStack() as stack:
             read = {
@@ -221,8 +219,7 @@ class CompareRun:
         """Send each variant the request, compare its response with the baseline's, and count.
 
         Returns why counts were repeated, with further requests. Raises ServerError or LoadError for a variant that
-        cannot be counted in two attempts: it does not work.
-        NoTrafficError for one that does not use its database.
+        cannot be counted in two attempts, NoTrafficError for one that does not use its database.
         """
         number, repeated = self._settings.counted_requests, list[str]()
         for variant in prepared.variants:
@@ -259,20 +256,22 @@ class CompareRun:
 
     @property
     def _profiled(self) -> int:
-        """How many replicates are profiled: enough to tell where the variants differ, or one for a flame graph."""
+        """The number of profiled replicates: enough to tell where the variants differ, or one for a flame graph."""
         wanted = self._settings.replicates
-        return min(wanted, _PROFILED_REPLICATES) if wanted >= PART_REPLICATES else min(wanted, 1)
+        return min(wanted, _MAX_PROFILED_REPLICATES) if wanted >= PART_REPLICATES else min(wanted, 1)
 
     def _undecided(self) -> list[str]:
-        """The variants that the next replicate needs: all, or in a sequential run those of pairs without a decision."""
+        """Return the variants that the next replicate needs: all, or in a sequential run those of undecided pairs."""
         names = [variant.name for variant in self._settings.variants]
         if not self._settings.sequential:
             return names
-        needed = set(chain.from_iterable(pair for pair in self._settings.pairs if not self._is_decided(*pair)))
+        needed, width = set[str](), self._settings.width
+        for baseline, variant in self._settings.pairs:
+            effect = compare_blocks(self.replicates.blocks, baseline, variant, PRIMARY, sequential=True)
+            if width is None:
+                is_decided = effect.verdict != INCONCLUSIVE
+            else:
+                is_decided = effect.low is not None and effect.high is not None and effect.high - effect.low <= width
+            if not is_decided:
+                needed |= {baseline, variant}
         return [name for name in names if name in needed]
-
-    def _is_decided(self, baseline: str, variant: str) -> bool:
-        made = compare_blocks(self.replicates.blocks, baseline, variant, PRIMARY, sequential=True)
-        if self._settings.width is None or made.low is None or made.high is None:
-            return self._settings.width is None and made.verdict != INCONCLUSIVE
-        return made.high - made.low <= self._settings.width

@@ -22,30 +22,27 @@ from placebench.masking import HIDDEN, mask, mask_document
 def plan_document(plan: Experiment, settings: CompareSettings) -> dict[str, Any]:
     """Return the keys of the plan file that makes this comparison again.
 
-    plan: with its data as it is used, the options of the command line filled in. A login has no bodies in the document:
-    they are passwords. Other secrets are hidden as `placebench.masking` finds them; `hidden_places` names the places.
+    plan: the plan with its data as it is used and the options of the command line filled in. The bodies of a login are
+    left out, since they hold passwords. Other secrets are hidden as `placebench.masking` finds them; `hidden_places`
+    names the places.
     """
     tables = zip(plan.variants, settings.variants, strict=True)
     app = {"app": _said(plan.tables.app)} if plan.tables.app else {}
+    data = OWN_DATA if plan.topology is None else ("topology", "trees", "database")
     document = {
         "name": plan.name,
         **app,
         "variants": {variant.name: _variant_table(name, variant, plan.tables) for name, variant in tables},
         "trials": [_without_defaults(asdict(each)) for each in settings.trials],
         **_workload(plan.workload, settings.workload, placement=any(each.data_kind for each in settings.variants)),
-        **_data(plan),
+        "seed": plan.seed,
+        **_without_defaults({name: getattr(plan, name) for name in data}),
+        **({} if plan.utilization is None else {"utilization": plan.utilization}),
         "replicates": settings.replicates,
         "rounds": settings.rounds,
     }
     shown: dict[str, Any] = mask_document(document)
     return shown
-
-
-def _data(plan: Experiment) -> dict[str, Any]:
-    """An inventory data set, or data of one's own."""
-    names = OWN_DATA if plan.topology is None else ("topology", "trees", "database")
-    used = {"seed": plan.seed, **_without_defaults({name: getattr(plan, name) for name in names})}
-    return used if plan.utilization is None else {**used, "utilization": plan.utilization}
 
 
 def _variant_table(name: str, variant: Variant, tables: VariantTables) -> dict[str, Any]:
@@ -59,11 +56,15 @@ def _variant_table(name: str, variant: Variant, tables: VariantTables) -> dict[s
 
 
 def _workload(keys: WorkloadKeys, workload: Workload, *, placement: bool) -> dict[str, Any]:
-    """What is sent, a recorded session as its requests; a script by its name, which the reader has to have."""
+    """Write a recorded session as its requests, and a script as its name, which the reader must have."""
     rules = _said(workload.rules)
     said: dict[str, Any] = {"same_responses": rules} if rules else {}
     if workload.login:
-        said["login"] = [_login(each) for each in workload.login]
+        said["login"] = []
+    for call in workload.login:
+        sent = {"name": "", "body": HIDDEN if call.body else "", "token": call.token, "token_header": call.token_header}
+        send = {} if call.send == LoginRequest("", "").send else {"send": call.send}
+        said["login"].append({**_without_defaults({**_request(call, 1, {}), **sent}), **send})
     if workload.script:
         return {**said, "workload" if keys.workload else "locustfile": workload.script}
     weights = Counter(workload.cycle)
@@ -73,12 +74,16 @@ def _workload(keys: WorkloadKeys, workload: Workload, *, placement: bool) -> dic
 
 
 def _request(call: SentRequest, weight: int, common: Mapping[str, str]) -> dict[str, Any]:
+    try:
+        body = call.body.decode()
+    except UnicodeDecodeError:  # no plan can hold it
+        body = HIDDEN
     said = _without_defaults(
         {
             "method": call.method if call.method != "GET" else "",
             "path": call.path,
             "headers": {name: value for name, value in call.headers.items() if common.get(name) != value},
-            "body": _text(call.body),
+            "body": body,
             "expect_status": call.expect_status,
             "weight": weight if weight > 1 else None,
         }
@@ -88,22 +93,8 @@ def _request(call: SentRequest, weight: int, common: Mapping[str, str]) -> dict[
     return said if mask(label) == call.label.partition(" #")[0] else {**said, "name": call.label}
 
 
-def _login(call: LoginRequest) -> dict[str, Any]:
-    sent = {"name": "", "body": HIDDEN if call.body else "", "token": call.token, "token_header": call.token_header}
-    send = {} if call.send == LoginRequest("", "").send else {"send": call.send}
-    return {**_without_defaults({**_request(call, 1, {}), **sent}), **send}
-
-
-def _text(body: bytes) -> str:
-    """The body as a plan has it; hidden where it is no text, which no plan can hold."""
-    try:
-        return body.decode()
-    except UnicodeDecodeError:
-        return HIDDEN
-
-
 def _said(table: msgspec.Struct) -> dict[str, Any]:
-    """The keys of a table that say something: the default of each of them is empty."""
+    """Return the keys that a table sets; the default of each key is empty."""
     return _without_defaults(msgspec.to_builtins(table))
 
 

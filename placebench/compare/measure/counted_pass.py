@@ -1,4 +1,4 @@
-"""The counted passes: what one request takes of the database, and of the garbage collector; never timed.
+"""The counted passes: the statements, rows, round trips and garbage collections of one request, without timing.
 
 `count_on_the_wire` counts any variant alike: statements and rows are what pg_stat_statements counted for its database,
 round trips and bytes what passed over a counting link (placebench.runtime.network.link), request by request. For
@@ -38,7 +38,6 @@ from placebench.compare.measure.same_responses import SameResponses
 from placebench.compare.what.http_request import get
 from placebench.compare.what.variants import Variant
 from placebench.errors import LoadError, NoTrafficError
-from placebench.profiler import Recording
 from placebench.runtime.application_servers import serve
 from placebench.runtime.network.link import Link, Traffic, open_database_link
 from placebench.runtime.postgres import Server
@@ -49,9 +48,9 @@ _EXCEPTION = re.compile(r"^Traceback \(most recent call last\):\n(?:[ \t].*\n|\n
 _SHOWN_LETTERS = 300
 _HASH_SEED = 1
 _KEPT_RECORDINGS = 200
-"""As many the profiler keeps as files."""
+"""The profiler keeps this many recordings as files."""
 _IN_OPEN = 0x20
-"""Of inotify(7)."""
+"""The event IN_OPEN of inotify(7)."""
 _COUNTED = """
 SELECT coalesce(sum(calls), 0), coalesce(sum(rows), 0) FROM pg_stat_statements
 WHERE dbid = (SELECT oid FROM pg_database WHERE datname = :database)
@@ -69,7 +68,7 @@ GROUP BY query
 
 
 class Statistics:
-    """What PostgreSQL has counted so far of a database, by its name."""
+    """Reads what PostgreSQL has counted so far in a database, given by its name."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
@@ -104,51 +103,57 @@ class _Request:
 
 @contextmanager
 def open_statistics(server: Server, database: str) -> Iterator[Statistics | None]:
-    """pg_stat_statements of *server*, read from *database*, one of ours with nothing else in it.
+    """Yield pg_stat_statements of *server*, read from *database*, an empty database of ours.
 
-    CREATE EXTENSION pg_stat_statements; reading it is one round trip. None on a server that has it not, or does not let
-    our role see it.
+    Runs CREATE EXTENSION pg_stat_statements; reading it is one round trip. Yields None if the server does not have the
+    extension, or does not let our role read it.
     """
     server.create_database(database)
     engine = create_engine(server.admin_url(database), poolclass=NullPool, isolation_level="AUTOCOMMIT")
     with engine.connect() as connection:
-        yield Statistics(connection) if _available(connection) else None
+        statistics: Statistics | None = Statistics(connection)
+        try:
+            connection.execute(text("CREATE EXTENSION pg_stat_statements"))
+            connection.execute(text(_COUNTED), {"database": ""})
+        except SQLAlchemyError:
+            statistics = None
+        yield statistics
     server.drop_database(database)
 
 
 class _Counters:
-    """What counts for one variant: a link to its server and PostgreSQL's statistics, or nothing."""
+    """The counters of one variant: a link to its server and PostgreSQL's statistics, or neither."""
 
     def __init__(self, database_url: str, link: Link | None, read: Statistics | None) -> None:
         self._link, self._read = link, read
         self._database = str(make_url(database_url).database) if link else ""
         self.url = link.url if link else database_url
         self._begun = self.each()
-        """Before the service was started."""
+        """The counts from before the service was started."""
 
     def traffic(self) -> Traffic | None:
-        """What has passed so far; None where there is no link."""
+        """Return the traffic so far; None without a link."""
         return self._link.traffic() if self._link else None
 
     def traffic_since(self, before: Traffic | None) -> Traffic | None:
-        """What has passed since *before*."""
+        """Return the traffic since *before*."""
         now = self.traffic()
         return None if now is None or before is None else now.since(before)
 
     def work(self) -> tuple[int, int] | None:
-        """Statements and rows so far; None where they are not counted."""
+        """Return the statements and rows so far; None if they are not counted."""
         return self._read(self._database) if self._read else None
 
     def each(self) -> dict[str, tuple[float, float, float]]:
-        """Calls, rows and seconds of each statement so far."""
+        """Return the calls, rows and seconds of each statement so far."""
         return self._read.each(self._database) if self._read else {}
 
     def table_statements(
         self, warm: dict[str, tuple[float, float, float]], later: list[StatementCount], requests: int
     ) -> tuple[float, float] | tuple[None, None]:
-        """What `WirePass` has as `table_statements` and `first_statements`; None where nothing is counted.
+        """Return `table_statements` and `first_statements` of a `WirePass`; None if nothing is counted.
 
-        warm: as `each`, after the first *requests*. later: of one request after them.
+        warm: the counts of `each` after the first *requests*. later: the statements of one request after them.
         """
         if self.work() is None:
             return None, None
@@ -158,10 +163,10 @@ class _Counters:
 
 
 class _Recordings:
-    """What the profiler counts in the application, for a database that counts nothing itself."""
+    """The profiler's recordings in the application, for a database that counts nothing itself."""
 
     def __init__(self, variant: Variant, folder: Path | None) -> None:
-        """folder: of the recordings; None: there are none."""
+        """folder: where the recordings go; None: nothing is recorded."""
         self._variant, self._folder = variant, folder
 
     def around(self, spec: ServerSpec) -> ServerSpec:
@@ -169,7 +174,7 @@ class _Recordings:
         return with_profiler(self._variant, spec, self._folder, "light") if self._folder else spec
 
     def fill(self, counted: list[_Request], warm: Driven) -> list[_Request]:
-        """Add statements and rows to the counted cycles, where the profiler saw any statement in them."""
+        """Add statements and rows to the counted cycles, if the profiler saw any statement in them."""
         number = sum(each.requests for each in counted)
         if self._folder is None or len(warm.wall_s) + number > _KEPT_RECORDINGS:
             return counted
@@ -215,12 +220,11 @@ def count_on_the_wire(
     same: SameResponses | None,
     note: Callable[[str], object],
 ) -> WirePass:
-    """Count *requests* cycles of requests of the variant *name*; its responses are compared.
+    """Send *requests* cycles of requests to the variant *name*, count what they take, and compare the responses.
 
-    note: is called with what the user should know of them.
-
-    Saved as wire-<name>.json. Raises ServerError when it does not start, LoadError for another status than expected,
-    NoTrafficError when it has not even connected to its database.
+    note: called with what the user should know about the responses. The counts are saved as wire-<name>.json. Raises
+    ServerError if the variant does not start, LoadError for another status than expected, NoTrafficError if it has not
+    even connected to its database.
     """
     variant, database_url = prepared.named[name], prepared.databases[name]
     log = prepared.folder / "log"
@@ -255,31 +259,37 @@ def count_on_the_wire(
         counted = recordings.fill(counted, warm)
         if warm.redirects == len(warm.wall_s):
             note(f"{name} redirects every request, which is what is measured: if it is to a login, give one (--login)")
-        _check_traffic(name, variant, counters.traffic(), is_opened())
-    made = replace(_pass(name, counted, by_statement), table_statements=later, first_statements=kept)
+        traffic = counters.traffic()
+        if variant.uses_database and not is_opened() and not (traffic and traffic.bytes_sent):
+            raise NoTrafficError(
+                f"{name} never connected to the database that it was given: let it read DATABASE_URL, name its "
+                'variable with env = { NAME = "{database_url}" }, or say database = "none"'
+            )
+    made = WirePass(
+        variant=name,
+        statements=[each.statements for each in counted if each.statements is not None] or None,
+        rows=[each.rows for each in counted if each.rows is not None] or None,
+        round_trips=[each.round_trips for each in counted if each.round_trips is not None],
+        bytes_sent=[each.bytes_sent for each in counted if each.bytes_sent is not None],
+        bytes_received=[each.bytes_received for each in counted if each.bytes_received is not None],
+        body_bytes=[each.body_bytes for each in counted],
+        by_statement=by_statement,
+        table_statements=later,
+        first_statements=kept,
+    )
     made.save(prepared.folder / f"wire-{name}.json")
     return made
 
 
 @contextmanager
 def _failures_with_log(name: str, log: Path) -> Iterator[None]:
-    """Add to the failure of a request whose it is, the first exception in the log, and where the log is."""
+    """Add to the failure of a request the variant's name, the first exception in its log, and the path of the log."""
     try:
         yield
     except LoadError as error:
         raised = _EXCEPTION.search(log.read_text(errors="replace") if log.exists() else "")
         first = f"; the first exception in its log: {raised[1][:_SHOWN_LETTERS]}" if raised else ""
         raise LoadError(f"{name}: {error}{first}; its log: {log}") from error
-
-
-def _check_traffic(name: str, variant: Variant, traffic: Traffic | None, is_opened: bool) -> None:
-    """Raise NoTrafficError for a variant that should have used its database and has not."""
-    if not variant.uses_database or is_opened or (traffic is not None and traffic.bytes_sent):
-        return
-    raise NoTrafficError(
-        f"{name} never connected to the database that it was given: let it read DATABASE_URL, name its variable with "
-        'env = { NAME = "{database_url}" }, or say database = "none"'
-    )
 
 
 def _request(
@@ -297,7 +307,7 @@ def _request(
 def count_while_timed(prepared: PreparedVariants, read: Mapping[str, Statistics | None]) -> Iterator[None]:
     """Count the statements on tables of the replicates that the `with` block makes, for wire-<name>.json.
 
-    read: by variant.
+    read: the statistics of each variant's server, by the variant's name.
     """
     for name, statistics in read.items():
         if statistics is not None:
@@ -314,14 +324,14 @@ def _calls_on_tables(each: dict[str, tuple[float, float, float]]) -> float:
 
 
 def _is_on_tables(sql: str) -> bool:
-    """Whether a statement works on tables; a driver looks things up in the catalogue, and we digest tables."""
+    """Whether a statement works on tables, unlike a driver's look-ups in the catalogue and our digests of tables."""
     return bool(_ON_TABLES.search(sql)) and not _CATALOGUE.search(sql)
 
 
 def _by_statement(
     before: dict[str, tuple[float, float, float]], after: dict[str, tuple[float, float, float]], requests: int
 ) -> list[StatementCount]:
-    """The means of one request, the most expensive statement first."""
+    """Return the mean per request of each statement, the most expensive first."""
     none = (0.0, 0.0, 0.0)
     took = {
         sql: [now - then for now, then in zip(sums, before.get(sql, none), strict=True)] for sql, sums in after.items()
@@ -334,61 +344,37 @@ def _by_statement(
     return sorted(made, key=lambda each: each.exec_s, reverse=True)
 
 
-def _pass(name: str, counted: list[_Request], by_statement: list[StatementCount]) -> WirePass:
-    statements = [each.statements for each in counted if each.statements is not None]
-    rows = [each.rows for each in counted if each.rows is not None]
-    return WirePass(
-        variant=name,
-        statements=statements or None,
-        rows=rows or None,
-        round_trips=[each.round_trips for each in counted if each.round_trips is not None],
-        bytes_sent=[each.bytes_sent for each in counted if each.bytes_sent is not None],
-        bytes_received=[each.bytes_received for each in counted if each.bytes_received is not None],
-        body_bytes=[each.body_bytes for each in counted],
-        by_statement=by_statement,
-    )
-
-
-def _available(connection: Connection) -> bool:
-    try:
-        connection.execute(text("CREATE EXTENSION pg_stat_statements"))
-        connection.execute(text(_COUNTED), {"database": ""})
-    except SQLAlchemyError:
-        return False
-    return True
-
-
 @contextmanager
 def _watch_file(database_url: str) -> Iterator[Callable[[], bool]]:
-    """A function for the `with` block that says whether the SQLite database was opened in it.
+    """Yield a function that says whether the SQLite database was opened in the `with` block, seen by inotify(7).
 
-    True for no database, False for one that is no file: nothing is seen of it. Linux tells it by inotify(7).
+    It always says True without a database, and False for a database that is no file.
     """
     if not database_url.startswith("sqlite"):
         yield lambda: not database_url
         return
     libc = ctypes.CDLL(None, use_errno=True)
     descriptor = libc.inotify_init1(os.O_NONBLOCK)
+
+    def has_event() -> bool:
+        try:
+            return bool(os.read(descriptor, 4096))
+        except BlockingIOError:
+            return False
+
     try:
         if libc.inotify_add_watch(descriptor, os.fsencode(str(make_url(database_url).database)), _IN_OPEN) < 0:
-            yield lambda: True  # no watch is left: then nobody is refused
+            yield lambda: True  # the user has no watch left, which is no fault of the variant
         else:
-            yield lambda: _has_event(descriptor)
+            yield has_event
     finally:
         os.close(descriptor)
-
-
-def _has_event(descriptor: int) -> bool:
-    try:
-        return bool(os.read(descriptor, 4096))
-    except BlockingIOError:
-        return False
 
 
 def count_requests(setup: PassSetup, name: str, *, requests: int, variant: str | None = None) -> CountedPass:
     """Count statements, rows and collections of *requests* requests in a row; saved as counted-<name>.json.
 
-    variant: what is served; None: the name is that of a variant.
+    variant: the name of the variant that is served, if it is not *name*.
     """
     recordings = fresh_log_folder(setup.folder / "log" / f"counted-{name}")
     names = recording_names(setup.request)
@@ -400,23 +386,19 @@ def count_requests(setup: PassSetup, name: str, *, requests: int, variant: str |
             replies = [get(server.url, setup.request) for _ in range(requests)]
     if wrong := [reply.status for reply in replies if reply.status != HTTPStatus.OK]:
         raise LoadError(f"{server.url}{setup.request} returned {wrong[0]}, expected 200")
-    body_bytes = sum(len(reply.body) for reply in replies)
-    counted = _count(name, [each for _, each in wait_for_recordings(recordings, names)], body_bytes)
+    found = [recording for _, recording in wait_for_recordings(recordings, names)]
+    counted = CountedPass(
+        variant=name,
+        requests=len(found),
+        statements=sum(len(each.statements) for each in found),
+        rows=sum(statement.row_count or 0 for each in found for statement in each.statements),
+        body_bytes=sum(len(reply.body) for reply in replies),
+        elapsed_s=sum(each.elapsed_s for each in found),
+        sql_s=sum(each.sql_s or 0.0 for each in found),
+        gc_s=sum(each.gc_s or 0.0 for each in found),
+        gc_collections=sum(each.gc_collections or 0 for each in found),
+        gc_s_each=[each.gc_s or 0.0 for each in found],
+    )
     counted.save(setup.folder / f"counted-{name}.json")
     shutil.rmtree(recordings)
     return counted
-
-
-def _count(variant: str, recordings: list[Recording], body_bytes: int) -> CountedPass:
-    return CountedPass(
-        variant=variant,
-        requests=len(recordings),
-        statements=sum(len(each.statements) for each in recordings),
-        rows=sum(statement.row_count or 0 for each in recordings for statement in each.statements),
-        body_bytes=body_bytes,
-        elapsed_s=sum(each.elapsed_s for each in recordings),
-        sql_s=sum(each.sql_s or 0.0 for each in recordings),
-        gc_s=sum(each.gc_s or 0.0 for each in recordings),
-        gc_collections=sum(each.gc_collections or 0 for each in recordings),
-        gc_s_each=[each.gc_s or 0.0 for each in recordings],
-    )
