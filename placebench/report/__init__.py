@@ -1,13 +1,13 @@
-"""Reports: what a run folder says, as a page, for a terminal, as Markdown, JUnit XML or JSON.
+"""Reports of run folders: pages, tables for a terminal, Markdown, JUnit XML and JSON.
 
     from placebench.report import build_report, render_text, write_report
     report = build_report("profiles/latest")
     print(render_text(report))
     write_report(report)
 
-`figures` turns records into numbers, builders (`run_report`, `capacity`, `studies`) make a `Report` of them, and
-`renderers` write it. Numbers are rounded by `placebench.units` and nowhere else. Every name is loaded on first use: a
-list of runs needs few of them.
+`figures` turns records into numbers, builders (`run_report`, `capacity`, `study_report`) make a `Report` of them, and
+`renderers` write it. Numbers are rounded by `placebench.units` and nowhere else. Every name is loaded on first use,
+because a list of runs needs few of them.
 """
 
 from typing import TYPE_CHECKING

@@ -1,4 +1,4 @@
-"""From a run folder to its report, and what is written of it: `build_report`, `write_report`, `export_figures`."""
+"""The report of a run folder and its files: `build_report`, `write_report` and `export_figures`."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,13 +17,13 @@ from placebench.results import Run
 
 
 def build_report(source: Run | Path | str, gates: Sequence[Gate] = ()) -> Report:
-    """Build the report of a run, a study or a search for capacity, as far as it got.
+    """Build the report of a run, a study or a search for capacity, complete or not.
 
     source: a run, or the folder of a run or a search.
     gates: evaluated for each variant of a comparison.
 
     Raises:
-        RunFolderError: where there is no run, or one of another format or an unknown command.
+        RunFolderError: if there is no run, or its format or command is unknown.
     """
     if not isinstance(source, Run):
         if (Path(source) / "saturation.json").is_file():

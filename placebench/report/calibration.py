@@ -1,7 +1,7 @@
-"""What a machine can resolve, from the calibration that was kept before a run: `calibration_sentences`."""
+"""The resolution of a machine as text, from the calibration kept before a run: `calibration_sentences`."""
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from placebench import units
@@ -11,7 +11,7 @@ from placebench.report.environment import moment
 
 
 def calibration_sentences(head: RunHead) -> str:
-    """Return when and where identical variants were compared, then each metric; empty where they never were."""
+    """Return when and where identical variants were compared, then each metric; empty if they never were."""
     kept = head.manifest.get("calibration") or {}
     metrics = [made for name in ("cpu_s", "wall_s") if (made := kept.get("metrics", {}).get(name))]
     if not metrics:
@@ -35,15 +35,12 @@ def metric_sentences(made: Mapping[str, Any]) -> str:
     allowed = units.round_percent(made["margin"] / 2)
     label, of_six = METRIC_LABELS[made["metric"]], made["runs_of_six"]
     check = f"A/A check of {label} {outcome}: {estimate} [95 % CI {limits}], allowed ±{allowed}."
-    false_positives = f"False positives: {made['false_positives']} of {of_six} comparisons of 6 replicates."
-    return " ".join([check, false_positives, *_power(made)])
-
-
-def _power(made: Mapping[str, Any]) -> Iterator[str]:
-    """For each number of replicates the minimum detectable effect, and how often injected effects were found."""
+    sentences = [check, f"False positives: {made['false_positives']} of {of_six} comparisons of 6 replicates."]
     for number, power in made["power"].items():
-        shares = (
-            f"{units.round_percent(float(effect))} in {units.percent(each, digits=2)}" for effect, each in power.items()
+        found = ", ".join(
+            f"{units.round_percent(float(effect))} in {units.percent(share, digits=2)}"
+            for effect, share in power.items()
         )
-        smallest = units.percent(math.expm1(made["detectable"][number]), digits=2)
-        yield f"At n = {number} the MDE (80 % power) is {smallest}; found injected effects: {', '.join(shares)} runs."
+        mde = units.percent(math.expm1(made["detectable"][number]), digits=2)
+        sentences.append(f"At n = {number} the MDE (80 % power) is {mde}; found injected effects: {found} runs.")
+    return " ".join(sentences)

@@ -6,13 +6,12 @@ from pathlib import Path
 from placebench import units
 from placebench.compare.load.load_steps import PERCENTILES, LoadStep, Saturation, parse_objective
 from placebench.page.axis_charts import Line, lines
-from placebench.page.svg import Role
 from placebench.report.effects import percentile_text
 from placebench.report.environment import request_block
 from placebench.report.model import Chart, Column, Details, Items, Report, Section, Table
 
 _SHOWN_UP_TO = 4
-"""How many times the objective a latency is drawn up to: a queue that only grows would press all else flat."""
+"""Multiple of the objective at which a drawn latency is cut off: an ever-growing queue would flatten all else."""
 _ENDED = {
     "running": "This search is still under way, or was killed: the report shows what was measured until then.",
     "interrupted": "This search was interrupted: the report shows what was measured until then.",
@@ -32,7 +31,7 @@ _DISCARDED = (
 
 
 def capacity_report(folder: Path) -> Report:
-    """Build the report of the search in *folder*; raises RunFolderError where there is none."""
+    """Build the report of the search in *folder*; raises RunFolderError if there is none."""
     made = Saturation.load(folder / "saturation.json")
     table, headline = _step_table(made), _headline(made)
     reasons = [f"{_load(made, each)}: {_OUTCOMES[each.outcome]}{each.why and f', {each.why}'}" for each in made.steps]
@@ -54,7 +53,6 @@ def capacity_report(folder: Path) -> Report:
 
 
 def _headline(made: Saturation) -> str:
-    """What holds, what does not, or that the generator was the limit."""
     held, broken, unclear = made.held, made.broken, made.unclear
     if held is None:
         if broken is None:
@@ -112,7 +110,6 @@ def _step_table(made: Saturation) -> Table:
 
 
 def _charts(made: Saturation) -> list[Section]:
-    """Latency, and for users throughput, against the load; discarded steps are left out."""
     steps = sorted((step for step in made.steps if step.outcome != "generator"), key=lambda step: step.load)
     if len(steps) < 2:
         return []
@@ -131,8 +128,11 @@ def _latency_chart(made: Saturation, steps: Sequence[LoadStep], where: Callable[
     objective = parse_objective(made.objective) if made.objective else None
     name = objective.name if objective else "p95"
     top = objective.limit_s * _SHOWN_UP_TO if objective else float("inf")
-    names = dict.fromkeys(("p50", name))
-    series = [_line(each, steps, top, "variant" if each == name else "between") for each in names]
+    series = []
+    for shown in dict.fromkeys(("p50", name)):
+        latencies = [(step.load, step.latency_s.get(shown)) for step in steps]
+        capped = [(load, min(value, top)) for load, value in latencies if value is not None]
+        series.append(Line(shown, capped, "variant" if shown == name else "between"))
     if objective:
         ends = steps[0].load, steps[-1].load
         series.append(Line("objective", [(load, objective.limit_s) for load in ends], "baseline"))
@@ -145,8 +145,3 @@ def _latency_chart(made: Saturation, steps: Sequence[LoadStep], where: Callable[
     )
     rate = "From the intended start, against arrivals per second. Latencies above four times the objective are cut off."
     return Chart(svg, rate if made.kind == "rate" else "Against closed-loop users.")
-
-
-def _line(name: str, steps: Sequence[LoadStep], top: float, role: Role) -> Line:
-    latencies = [(step.load, step.latency_s.get(name)) for step in steps]
-    return Line(name, [(load, min(value, top)) for load, value in latencies if value is not None], role)

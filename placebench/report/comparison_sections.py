@@ -1,9 +1,7 @@
 """The section that compares the variants of a run: effects, replicates, power and every metric of every pair."""
 
 import math
-from collections.abc import Iterator
 from functools import partial
-from typing import Any
 
 from markupsafe import Markup
 
@@ -43,7 +41,7 @@ _VALUES_NOTE = (
 
 
 def comparison_heading(figures: Figures) -> str:
-    """Return what is compared with what."""
+    """Return the heading of the comparison: '3 variants compared with naive'."""
     pairs, variants = figures.pairs, figures.run.head.variants
     if len(pairs) > 1 and figures.is_experiment:
         return "Each change, with and without"
@@ -97,14 +95,20 @@ def _estimate_note(figures: Figures, primary: Comparison) -> str:
 
 
 def _comparison_table(figures: Figures) -> Table:
-    """Every metric of every pair."""
+    def ratio(name: str) -> Column:
+        return Column(name, lambda each: units.ratio(getattr(each, name)))
+
+    def verdict(comparison: Comparison) -> Text:
+        shown = Markup("<strong>{}</strong>").format(verdict_text(comparison))
+        return joined(shown, aside(reason_text(comparison)) if comparison.reason else "")
+
     named, values = pair_columns(figures)
     columns = [
         *named,
         Column("effect", effect_text),
-        Column("verdict", _verdict_cell, wide=True),
+        Column("verdict", verdict, wide=True),
         *values,
-        *(Column(each, _ratio_cell(each)) for each in ("ratio", "low", "high")),
+        *map(ratio, ("ratio", "low", "high")),
         Column("replicates", lambda each: units.count(each.replicates)),
         Column("discarded", lambda each: units.count(each.invalidated)),
         Column("MDE", detectable_text),
@@ -121,15 +125,6 @@ def _comparison_table(figures: Figures) -> Table:
         caption=caption,
         row_title=lambda each: f"{each.baseline} → {each.variant}",
     )
-
-
-def _ratio_cell(name: str) -> Any:
-    return lambda comparison: units.ratio(getattr(comparison, name))
-
-
-def _verdict_cell(comparison: Comparison) -> Text:
-    verdict = Markup("<strong>{}</strong>").format(verdict_text(comparison))
-    return joined(verdict, aside(reason_text(comparison)) if comparison.reason else "")
 
 
 def _replicate_table(figures: Figures) -> Table:
@@ -168,11 +163,24 @@ def value_column(label: Text, name: str) -> Column:
 
 
 def _effects_chart(figures: Figures) -> Chart:
-    """A row for each metric of a single pair; for each pair by the primary metric, with its replicates, of several."""
+    """Draw a row per metric if there is a single pair, else a row per pair by the primary metric."""
     several = len(figures.primaries) > 1
-    rows = _pair_estimates(figures) if several else _metric_estimates(figures)
+    rows = [
+        Estimate(
+            label=figures.names[comparison.pair] if several else METRIC_LABELS[comparison.metric],
+            text=f"{effect_text(comparison).partition(' [')[0]} · {verdict_text(comparison)}",
+            value=comparison.ratio,
+            low=comparison.low,
+            high=comparison.high,
+            margin=comparison.margin,
+            role=_ROLES.get(comparison.verdict, "between"),
+            points=comparison.ratios if several else (),
+        )
+        for comparison in (figures.primaries if several else figures.comparisons)
+        if comparison.ratio is not None
+    ]
     svg = forest(
-        list(rows),
+        rows,
         title="Effects with their confidence intervals",
         description="Ratio of variant to baseline; left of the line of no change is less, which is better.",
     )
@@ -180,42 +188,14 @@ def _effects_chart(figures: Figures) -> Chart:
     return Chart(svg, f"Ratio of the variant to the baseline{by}: left of the line is less, which is better.")
 
 
-def _metric_estimates(figures: Figures) -> Iterator[Estimate]:
-    for each in figures.comparisons:
-        if each.ratio is not None:
-            yield _estimate(METRIC_LABELS[each.metric], each, each.ratio)
-
-
-def _pair_estimates(figures: Figures) -> Iterator[Estimate]:
-    for each in figures.primaries:
-        if each.ratio is not None:
-            yield _estimate(figures.names[each.pair], each, each.ratio, points=each.ratios)
-
-
-def _estimate(label: str, made: Comparison, ratio: float, *, points: tuple[float, ...] = ()) -> Estimate:
-    effect = effect_text(made)
-    change = effect.partition(" [")[0]
-    return Estimate(
-        label=label,
-        text=f"{change} · {verdict_text(made)}",
-        value=ratio,
-        low=made.low,
-        high=made.high,
-        margin=made.margin,
-        role=_ROLES.get(made.verdict, "between"),
-        points=points,
-    )
-
-
 def _shown_replicates(figures: Figures) -> list[Comparison]:
-    """Return what is shown replicate by replicate: both times of a single pair, the primary metric of several."""
+    """Return the comparisons shown replicate by replicate: both times of one pair, else each pair's primary metric."""
     several = len(figures.primaries) > 1
     shown = figures.primaries if several else [each for each in figures.comparisons if each.metric in TIMES]
     return [each for each in shown if each.measured]
 
 
 def _replicates_chart(figures: Figures) -> Chart:
-    """Both times of a single pair, replicate by replicate."""
     series = [
         PointSeries(
             METRIC_LABELS[each.metric],
@@ -231,17 +211,13 @@ def _replicates_chart(figures: Figures) -> Chart:
         title="Replicates in the order they were made",
         description="Ratio of variant to baseline of each replicate; the lines are the estimates.",
         show=None,
-        show_where=_replicate_number,
+        show_where=lambda number: units.count(number) if number >= 1 and number == int(number) else "",
     )
     return Chart(svg, "The same ratio for each replicate, in the order they were made; the lines are the estimates.")
 
 
-def _replicate_number(number: float) -> str:
-    return units.count(number) if number >= 1 and number == int(number) else ""
-
-
 def _power_chart(made: Comparison) -> Chart | None:
-    """How often a true change of which size would be found; None where the replicates, or their number, do not say."""
+    """Draw how often a true change would be found, by its size; None for unknown noise or a sequential run."""
     if not made.detectable or made.is_sequential:
         return None
     widest = max(2.2 * math.expm1(made.detectable), 1.5 * made.margin)
@@ -262,7 +238,7 @@ def _power_chart(made: Comparison) -> Chart | None:
 
 
 def _power(made: Comparison, widest: float, replicates: int) -> list[tuple[float, float]]:
-    """(change, share of runs that find it); the precision grows with the root of the replicates."""
+    """Return (change, share of runs that find it); the precision grows with the root of the replicates."""
     sharper = math.sqrt(replicates / made.replicates)
     changes = [widest * place / _PLACES for place in range(_PLACES + 1)]
     chance = partial(detection_probability, log_ratios=made.log_ratios, confidence=made.confidence)

@@ -19,21 +19,21 @@ from placebench.stats import Comparison
 from placebench.stats.replicates import MeasuredBlock, valid_replicates
 from placebench.stats.verdict import FASTER, INCONCLUSIVE
 
-_MANY = 4
-"""Pairs that are described one by one, at most."""
+_MAX_DESCRIBED = 4
+"""Maximum number of pairs that are described one by one."""
 _MAX_BACKGROUND_CPU_SHARE = 0.1
-"""The share of a service's CPU time after its responses from which it is named."""
+"""The share of a service's CPU time after its responses above which a remark names it."""
 _MUCH_LONGER_START = 1.25
 _MUCH_LONGER_START_S = 0.1
 _OTHER_COUNT = 0.5
-"""By how many statements per request, and by which share of them, timed requests may differ from counted ones."""
+"""Allowed difference between timed and counted statements per request, absolute and as a share of the counted."""
 _NO_CLAIM = "No speed-up may be claimed."
 
 
 def conclusion(figures: Figures, checks: Sequence[Check] = ()) -> str:
     """Return the paragraph, on one line.
 
-    checks: the gates, each for each variant.
+    checks: the results of the gates, one for each gate and variant.
     """
     return " ".join(
         [
@@ -58,7 +58,7 @@ def _responses(figures: Figures) -> Iterator[str]:
 
 
 def _result(figures: Figures, checks: Sequence[Check]) -> Iterator[str]:
-    """What follows where there may be speeds; else that there is none."""
+    """Yield the speeds, how sure they are, and the claim; only that there is none if the variants do not compare."""
     if not figures.run.head.is_comparable:
         yield _NO_CLAIM
         return
@@ -67,7 +67,10 @@ def _result(figures: Figures, checks: Sequence[Check]) -> Iterator[str]:
         yield from _certainty(figures)
     yield from _several(_cautions(figures), "remarks of this kind")
     yield from _not_measured(figures)
-    yield from _gates(checks)
+    for outcome in ("failed", "inconclusive"):
+        found = [f"{check.name} ({check.variant}: {check.measured})" for check in checks if check.outcome == outcome]
+        if found:
+            yield f"Gates {outcome}: {', '.join(found)}."
     yield _claim(figures, checks)
 
 
@@ -75,7 +78,7 @@ def _speeds(figures: Figures) -> Iterator[str]:
     if figures.primary is None:
         yield f"Faster: not known, nothing was timed. {effects.headline(figures)}"
         return
-    if len(figures.primaries) > _MANY:
+    if len(figures.primaries) > _MAX_DESCRIBED:
         yield effects.headline(figures)
         return
     for primary in figures.primaries:
@@ -83,19 +86,14 @@ def _speeds(figures: Figures) -> Iterator[str]:
         faster = "yes" if _is_faster(figures, primary) else "no" if is_known else "not known"
         yield f"Faster: {faster}. {effects.speed_sentence(figures, primary)}"
         if figures.slower_time(primary) is None:
-            yield from map(effects.comparison_sentence, _other_times(figures, primary))
+            for other in figures.comparisons:
+                is_other_time = other.metric in TIMES and other.metric != primary.metric and other.low is not None
+                if is_other_time and other.pair == primary.pair:
+                    yield effects.comparison_sentence(other)
 
 
 def _is_faster(figures: Figures, primary: Comparison) -> bool:
     return primary.verdict == FASTER and figures.slower_time(primary) is None
-
-
-def _other_times(figures: Figures, primary: Comparison) -> Iterator[Comparison]:
-    """The wall time of the same pair, where the primary metric is CPU and there is an interval."""
-    for each in figures.comparisons:
-        is_other = each.metric in TIMES and each.metric != primary.metric and each.low is not None
-        if is_other and each.pair == primary.pair:
-            yield each
 
 
 def _certainty(figures: Figures) -> Iterator[str]:
@@ -109,7 +107,7 @@ def _certainty(figures: Figures) -> Iterator[str]:
 
 
 def _cautions(figures: Figures) -> Iterator[str]:
-    """What a reader has to know before he believes an effect, by pair."""
+    """Yield what limits the meaning of an effect: kept results, slow starts, other counts, work after responses."""
     blocks = defaultdict[str, list[MeasuredBlock]](list)
     for block in chain.from_iterable(valid_replicates(figures.run.blocks).values()):
         blocks[block.variant].append(block)
@@ -122,17 +120,24 @@ def _cautions(figures: Figures) -> Iterator[str]:
             started = f"{units.duration(new)} of CPU time, {pair.baseline} {units.duration(old)}"
             yield f"The start of {pair.variant} takes {started}: no effect contains that."
     for variant, counted in figures.run.wire.items():
-        yield from _other_counts(variant, counted)
-    for variant, made in blocks.items():
-        if (share := _share_after(made)) >= _MAX_BACKGROUND_CPU_SHARE:
+        then, now = counted.table_statements, counted.timed_statements
+        if then is not None and now is not None and abs(now - then) > max(_OTHER_COUNT, _OTHER_COUNT * then):
             yield (
-                f"{variant} does {units.percent(share, digits=2)} of its work after its responses: that is in the "
-                "server CPU, and not in the wall time."
+                f"{variant} sends {units.numbered(now, 'statement')} on tables per request while it is timed, and "
+                f"{units.average(then)} when they are counted: its counts are not those of the timed requests."
+            )
+    for variant, made in blocks.items():
+        whole_s = sum(block.cpu_s or 0.0 for block in made)
+        after_s = sum(block.counters.get("after_cpu_s", 0.0) for block in made if block.cpu_s is not None)
+        if whole_s and after_s / whole_s >= _MAX_BACKGROUND_CPU_SHARE:
+            yield (
+                f"{variant} does {units.percent(after_s / whole_s, digits=2)} of its work after its responses: that "
+                "is in the server CPU, and not in the wall time."
             )
 
 
 def _kept_results(pair: ComparedPair, before: WirePass, after: WirePass) -> Iterator[str]:
-    """Whether the variant has fewer statements because it kept what the first requests, or its start, had read."""
+    """Say if the variant sends fewer statements because it kept what its start or its first requests had read."""
     counted = before.table_statements, after.table_statements, before.first_statements, after.first_statements
     old, new, old_first, new_first = (each if each is not None else -1.0 for each in counted)
     if None in counted or new >= old:
@@ -151,36 +156,24 @@ def _kept_results(pair: ComparedPair, before: WirePass, after: WirePass) -> Iter
         )
 
 
-def _other_counts(variant: str, counted: WirePass) -> Iterator[str]:
-    """Whether the statements that were counted are not those that were timed."""
-    then, now = counted.table_statements, counted.timed_statements
-    if then is not None and now is not None and abs(now - then) > max(_OTHER_COUNT, _OTHER_COUNT * then):
-        yield (
-            f"{variant} sends {units.numbered(now, 'statement')} on tables per request while it is timed, and "
-            f"{units.average(then)} when they are counted: its counts are not those of the timed requests."
-        )
-
-
 def _start_s(blocks: Sequence[MeasuredBlock]) -> float | None:
-    """The median CPU time of a start of the service of these blocks."""
+    """Return the median CPU time that a start of the service of these blocks took; None if it is unknown."""
     seen = [block.counters["start_cpu_s"] for block in blocks if "start_cpu_s" in block.counters]
     return median(seen) if seen else None
 
 
-def _share_after(blocks: Sequence[MeasuredBlock]) -> float:
-    """The share of the CPU time of these blocks that came after their responses."""
-    whole = sum(block.cpu_s or 0.0 for block in blocks)
-    after = sum(block.counters.get("after_cpu_s", 0.0) for block in blocks if block.cpu_s is not None)
-    return after / whole if whole else 0.0
-
-
 def _not_measured(figures: Figures) -> Iterator[str]:
-    """Parts that failed, metrics without a figure, and what no run contains."""
+    """Yield the failed parts, then the metrics without a figure and what no run contains."""
     yield from _several((f"{each.rstrip('.')}." for each in effects.failed_parts(figures.run.head)), "failed parts")
+    measured = {
+        (*comparison.pair, comparison.metric)
+        for comparison in figures.comparisons
+        if None not in (comparison.baseline_value, comparison.variant_value)
+    }
     missing = [
-        METRIC_LABELS[metric]
-        for metric in METRIC_LABELS
-        if figures.pairs and not _is_measured(figures, metric) and metric != "gc_s"
+        label
+        for metric, label in METRIC_LABELS.items()
+        if metric != "gc_s" and any((*compared.pair, metric) not in measured for compared in figures.pairs)
     ]
     unread = figures.run.head.receipt.get("unchecked_tables", [])
     others = [f"changes to {join_and(unread)}"] if unread else []
@@ -188,25 +181,8 @@ def _not_measured(figures: Figures) -> Iterator[str]:
     yield f"Not measured: {'; '.join([*missing, *others, always])}."
 
 
-def _is_measured(figures: Figures, metric: str) -> bool:
-    """Whether every pair has a figure of both variants."""
-    made = {
-        each.pair
-        for each in figures.comparisons
-        if each.metric == metric and None not in (each.baseline_value, each.variant_value)
-    }
-    return all(each.pair in made for each in figures.pairs)
-
-
-def _gates(checks: Sequence[Check]) -> Iterator[str]:
-    for outcome in ("failed", "inconclusive"):
-        found = [f"{each.name} ({each.variant}: {each.measured})" for each in checks if each.outcome == outcome]
-        if found:
-            yield f"Gates {outcome}: {', '.join(found)}."
-
-
 def _claim(figures: Figures, checks: Sequence[Check]) -> str:
-    """Which variants are faster; none where a gate did not pass, or the run did not come to its end."""
+    """Name the variants that are faster and passed every gate; none of a run that failed."""
     faster = [each.variant for each in figures.primaries if _is_faster(figures, each)]
     missed = {each.variant for each in checks if each.variant and each.outcome != "passed"}
     claimed = list(dict.fromkeys(each for each in faster if each not in missed))
@@ -219,8 +195,8 @@ def _claim(figures: Figures, checks: Sequence[Check]) -> str:
 
 
 def _several(sentences: Iterable[str], kind: str) -> Iterator[str]:
-    """The first few, and how many more there are."""
+    """Yield the first few sentences, then how many more there are."""
     made = list(sentences)
-    yield from made[:_MANY]
-    if len(made) > _MANY:
-        yield f"{units.count(len(made) - _MANY)} more {kind} are in the report."
+    yield from made[:_MAX_DESCRIBED]
+    if len(made) > _MAX_DESCRIBED:
+        yield f"{units.count(len(made) - _MAX_DESCRIBED)} more {kind} are in the report."

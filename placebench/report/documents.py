@@ -1,6 +1,6 @@
 """A run as JSON: `run_document` for `--json`, `published_document` to be published beside a text.
 
-A published document has figures and what they rest on, a value per replicate; no samples of requests and no paths.
+A published document has the figures with a value per replicate, but no samples of requests and no paths.
 `published_text` writes it, with a line per comparison.
 """
 
@@ -24,9 +24,9 @@ _FIGURES = ("ratio", "low", "high", "baseline_value", "variant_value", "detectab
 
 
 def run_document(figures: Figures, results: ExperimentResults) -> dict[str, Any]:
-    """Plain values in seconds and bytes; ratios are variant over baseline.
+    """Return plain values in seconds and bytes; ratios are variant over baseline.
 
-    `steps` and `comparisons` are empty where the responses differ: no speed is reported then.
+    `steps` and `comparisons` are empty if the responses differ: no speed is reported then.
     """
     head = figures.run.head
     return {
@@ -92,11 +92,22 @@ def _load_document(load: LoadFigures | None) -> dict[str, Any] | None:
 def published_document(run: Run) -> dict[str, Any]:
     """Return request, data, machine, cost, plan and results; ratios are variant over baseline, values per request.
 
-    Equal counts, and what was not measured, are left out.
+    Counts that are equal, and metrics that were not measured, are left out.
     """
     figures, head = figures_of(run), run.head
     results = experiment_results(figures)
     shown = [each for each in figures.comparisons if each.differs]
+    seeded = {name: head.receipt.get(name) for name in ("providers", "inventories", "provider_traits", "digest")}
+    calibration = None
+    if kept := head.manifest.get("calibration"):
+        about = {name: kept.get(name) for name in ("made_at", "machine", "variant", "topology", "trees", "rounds")}
+        calibration = {**about, **{name: _shortened(made) for name, made in kept["metrics"].items()}}
+    experiment = results_document(results) if figures.is_experiment else {}
+    if experiment:
+        experiment["results"] = [
+            {"change": result["name"], **{name: result[name] for name in ("kind", "decision", "why")}}
+            for result in experiment["results"]
+        ]
     return {
         "format_version": _FORMAT_VERSION,
         "name": head.name,
@@ -104,16 +115,16 @@ def published_document(run: Run) -> dict[str, Any]:
         "headline": headline(figures),
         "summary": [*summary_sentences(figures), *keep_sentence(results)],
         "request": head.request,
-        "data": _data(run),
+        "data": {"topology": head.topology, "trees": head.trees, "seed": head.seed, **seeded},
         "replicates": figures.replicates,
         "invalidated": figures.invalidated,
-        "calibration": _calibration(head.manifest),
+        "calibration": calibration,
         "same_responses": figures.responses.equal,
         "cost": head.cost.figures(head.elapsed_s) if head.cost else None,
         **({"plan": {**head.plan, "replicates": figures.replicates}} if head.plan else {}),
         "variants": head.variants,
         "comparisons": [_comparison(each, figures) for each in (*shown, *filter(None, [figures.all_changes]))],
-        **(_results(results_document(results)) if figures.is_experiment else {}),
+        **experiment,
     }
 
 
@@ -137,19 +148,13 @@ def provenance(manifest: Mapping[str, Any], *, made_at: str) -> dict[str, Any]:
 
 def published_text(document: Mapping[str, Any]) -> str:
     """Return the document as JSON, with a line for each of its names and for each row of a list."""
-    return "{\n " + ",\n ".join(f"{json.dumps(name)}: {_value(each)}" for name, each in document.items()) + "\n}"
-
-
-def _value(value: Any) -> str:
-    if not isinstance(value, list) or not value:
-        return json.dumps(value, ensure_ascii=False)
-    return "[\n  " + ",\n  ".join(json.dumps(each, ensure_ascii=False) for each in value) + "\n ]"
-
-
-def _data(run: Run) -> dict[str, Any]:
-    head = run.head
-    seeded = {name: head.receipt.get(name) for name in ("providers", "inventories", "provider_traits", "digest")}
-    return {"topology": head.topology, "trees": head.trees, "seed": head.seed, **seeded}
+    lines = []
+    for name, value in document.items():
+        written = json.dumps(value, ensure_ascii=False)
+        if isinstance(value, list) and value:
+            written = "[\n  " + ",\n  ".join(json.dumps(row, ensure_ascii=False) for row in value) + "\n ]"
+        lines.append(f"{json.dumps(name)}: {written}")
+    return "{\n " + ",\n ".join(lines) + "\n}"
 
 
 def published_machine(manifest: Mapping[str, Any]) -> dict[str, Any]:
@@ -165,24 +170,14 @@ def published_machine(manifest: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _calibration(manifest: dict[str, Any]) -> dict[str, Any] | None:
-    """The machine's last calibration before the run; None where it was never calibrated."""
-    kept = manifest.get("calibration")
-    if not kept:
-        return None
-    about = {name: kept.get(name) for name in ("made_at", "machine", "variant", "topology", "trees", "rounds")}
-    return {**about, **{name: _shortened(made) for name, made in kept["metrics"].items()}}
-
-
 def _shortened(value: Any) -> Any:
-    """The same document with its numbers as short as they are published."""
+    """Return a document with its numbers rounded to the digits that are published."""
     if isinstance(value, dict):
         return {name: _shortened(each) for name, each in value.items()}
     return _short(value) if isinstance(value, float) else value
 
 
 def _comparison(made: Comparison, figures: Figures) -> dict[str, Any]:
-    """One line: what changed, between which variants, by how much."""
     return {
         "change": figures.names.get(made.pair, "from end to end"),
         "baseline": made.baseline,
@@ -197,12 +192,3 @@ def _comparison(made: Comparison, figures: Figures) -> dict[str, Any]:
 
 def _short(value: float | None) -> float | None:
     return None if value is None else float(units.significant(value, digits=_DIGITS))
-
-
-def _results(document: dict[str, Any]) -> dict[str, Any]:
-    """The decisions, by name, with interactions and hypotheses."""
-    decisions = [
-        {"change": each["name"], **{name: each[name] for name in ("kind", "decision", "why")}}
-        for each in document["results"]
-    ]
-    return {**document, "results": decisions}

@@ -52,9 +52,9 @@ def written_effect(
     All percentages have the same number of digits, as few as tell them apart.
 
     ratio: variant over baseline; *low* and *high* are its interval, None for too few replicates.
-    of: what changes, such as 'CPU'; empty where a heading names it.
-    confidence: of the interval; None: a heading names it, as in '−77.0 % [−77.3, −76.4], 4.3×'.
-    n: number of replicates; 0 for requests of one process, or where a heading names it.
+    of: the metric that changes, such as 'CPU'; empty if a heading names it.
+    confidence: level of the interval; None if a heading names it, as in '−77.0 % [−77.3, −76.4], 4.3×'.
+    n: number of replicates; 0 for requests of one process, or if a heading names it.
     is_time: whether less is faster; a factor of 1.5 or more is written then.
     """
     known = [each for each in (ratio, low, high) if each is not None]
@@ -74,15 +74,20 @@ def _signed(number: str) -> str:
 
 
 def effect_text(comparison: Comparison, *, named: bool = False, heading: Comparison | None = None) -> str:
-    """Return the effect with its interval; '0 → 5' where there is no ratio, 'the same', or 'not measured'.
+    """Return the effect with its interval; '0 → 5' if there is no ratio, 'the same', or 'not measured'.
 
-    named: whether the metric is named in it.
-    heading: of which the heading of its column names the level and the number of replicates.
+    named: whether the text names the metric.
+    heading: the comparison whose level and number of replicates the heading of the column names.
     """
     confidence, replicates = comparison.confidence, comparison.replicates
     is_exact = comparison.metric in COUNTED or comparison.metric in PROFILED
     if comparison.ratio is None or (is_exact and comparison.ratio == 1):
-        return _values_text(comparison)
+        values = comparison.baseline_value, comparison.variant_value
+        if None in values:
+            return units.NOT_MEASURED
+        if not comparison.differs:
+            return "the same"
+        return " → ".join(value_text(comparison.metric, value) for value in values)
     return written_effect(
         comparison.ratio,
         comparison.low,
@@ -114,7 +119,7 @@ def verdict_text(comparison: Comparison) -> str:
 
 
 def reason_text(comparison: Comparison) -> str:
-    """Return why the comparison is inconclusive or was not measured; empty where it has a verdict."""
+    """Return why the comparison is inconclusive or was not measured; empty if it has a verdict."""
     return comparison.reason.removeprefix(f"{comparison.verdict}: ")
 
 
@@ -167,7 +172,7 @@ def power_sentence(comparisons: Sequence[Comparison]) -> str:
 
 
 def rough_note(comparisons: Iterable[Comparison]) -> str:
-    """Return a remark where any of the comparisons has too few replicates for an exact detectable effect."""
+    """Return a remark if any of the comparisons has too few replicates for an exact detectable effect."""
     few = any(each.detectable is not None and each.replicates < ROUGH_BELOW for each in comparisons)
     return f" (rough with fewer than {units.count(ROUGH_BELOW)} replicates)" if few else ""
 
@@ -179,35 +184,30 @@ def value_text(metric: str, value: float | None) -> str:
     return units.size(value) if "bytes" in metric else units.average(value)
 
 
-def _values_text(comparison: Comparison) -> str:
-    values = comparison.baseline_value, comparison.variant_value
-    if None in values:
-        return units.NOT_MEASURED
-    return " → ".join(value_text(comparison.metric, each) for each in values) if comparison.differs else "the same"
-
-
 def percentile_text(seconds: float | None) -> str:
-    """Return a percentile of a latency; 'too few' where fewer than ten samples lie above it."""
+    """Return a percentile of a latency; 'too few' if fewer than ten samples lie above it."""
     return "too few" if seconds is None else units.duration(seconds)
 
 
 def shorten_statement(sql: str) -> str:
-    """Return the verb and the tables of a statement, or as much of it as fits a line."""
+    """Return the verb and the tables of a statement, or its text, cut to fit a line."""
     tables = list(dict.fromkeys(_TABLE.findall(sql)))
     shown = f"{sql.partition(' ')[0]} … {', '.join(tables)}" if tables else sql
     return shown if len(shown) <= _MAX_STATEMENT_LENGTH else f"{shown[: _MAX_STATEMENT_LENGTH - 1]}…"
 
 
 def frame_labels(parts: Sequence[PartChange[Frame]]) -> list[str]:
-    """Return the names of frames, with the file where another one has the same name; statements and plans shortened."""
+    """Return the names of frames, with the file if another one has the same name; statements and plans shortened."""
     names = Counter(name for name, _ in {each.part for each in parts})
-    return [_frame_label(*each.part, is_named_twice=names[each.part[0]] > 1) for each in parts]
-
-
-def _frame_label(name: str, place: str, *, is_named_twice: bool) -> str:
-    if place in ("sql", "plan"):
-        return shorten_statement(name)
-    return f"{name} ({'/'.join(place.split('/')[-2:])})" if is_named_twice and place else name
+    labels = []
+    for name, place in (each.part for each in parts):
+        if place in ("sql", "plan"):
+            labels.append(shorten_statement(name))
+        elif place and names[name] > 1:
+            labels.append(f"{name} ({'/'.join(place.split('/')[-2:])})")
+        else:
+            labels.append(name)
+    return labels
 
 
 def join_and(parts: Sequence[str]) -> str:
@@ -216,7 +216,7 @@ def join_and(parts: Sequence[str]) -> str:
 
 
 def status_sentences(head: RunHead) -> list[str]:
-    """Return how a run ended that is not complete, and why its server CPU was not measured."""
+    """Say how a run ended that is not complete, and why its server CPU was not measured."""
     how = {
         "running": "This run is still under way, or was killed",
         "interrupted": "This run was interrupted",
@@ -228,7 +228,7 @@ def status_sentences(head: RunHead) -> list[str]:
 
 
 def unknown_cpu(figures: Figures) -> list[str]:
-    """Say why variants have no server CPU, where the database reports that of its backends."""
+    """Say why variants have no server CPU although the database reports that of its backends."""
     timed = [block for blocks in valid_replicates(figures.run.blocks).values() for block in blocks]
     known = {block.variant for block in timed if block.cpu_s is not None}
     unknown = list(dict.fromkeys(block.variant for block in timed if block.variant not in known))
@@ -260,7 +260,7 @@ _OUTCOMES = {
     INCONCLUSIVE: ("is inconclusive", "are inconclusive"),
     units.NOT_MEASURED: ("was not measured", "were not measured"),
 }
-"""What one change does, and what several do, by verdict."""
+"""The predicate for one change and for several, by verdict."""
 _MAX_PAIRS_IN_DETAIL = 4
 """Pairs that are described one by one."""
 
@@ -274,7 +274,11 @@ def headline(figures: Figures) -> str:
     if len(figures.primaries) == 1:
         return speed_sentence(figures, figures.primary)
     if figures.is_experiment:
-        return several_headline(figures.primaries, figures.names, many=_changes(figures))
+        names = {pair.name for pair in figures.pairs}
+        changes = units.numbered(len(names), "change")
+        if len(names) != len(figures.primaries):  # changes that were measured more than once
+            changes = f"{units.count(len(figures.primaries))} trials of {changes}"
+        return several_headline(figures.primaries, figures.names, many=changes)
     variants = f"{units.count(len(figures.primaries))} variants"
     return several_headline(figures.primaries, figures.names, many=variants, baseline=figures.primary.baseline)
 
@@ -290,14 +294,14 @@ def speed_sentence(figures: Figures, primary: Comparison) -> str:
 def several_headline(
     primaries: Sequence[Comparison], names: Mapping[tuple[str, str], str], *, many: str, baseline: str = ""
 ) -> str:
-    """Return how many pairs have which verdict, and the largest effect.
+    """Return the number of pairs with each verdict, and the largest effect.
 
     '8 of 10 changes reduce CPU, 1 increases it, 1 is inconclusive. Largest: freeze −34 % CPU […].'
 
     primaries: a comparison by the same metric for each pair.
     names: short names of the pairs.
-    many: how many of what they are, such as '10 changes'.
-    baseline: what all are compared with, where that is one variant.
+    many: the number and kind of the pairs, such as '10 changes'.
+    baseline: the variant that all are compared with, if there is one.
     """
     seen = Counter(verdict_text(each) for each in primaries)
     against = f" compared with {baseline}" if baseline else ""
@@ -312,15 +316,8 @@ def several_headline(
     return " ".join([f"{', '.join(parts)}.", *_largest_sentence(primaries, names)])
 
 
-def _changes(figures: Figures) -> str:
-    """Return '10 changes'; where changes were measured more than once, '20 trials of 10 changes'."""
-    trials, names = len(figures.primaries), {each.name for each in figures.pairs}
-    changes = units.numbered(len(names), "change")
-    return changes if len(names) == trials else f"{units.count(trials)} trials of {changes}"
-
-
 def _largest_sentence(primaries: Sequence[Comparison], names: Mapping[tuple[str, str], str]) -> list[str]:
-    """Name the largest effect among those whose interval excludes no change; where there is none, say why."""
+    """Name the largest effect among those whose interval excludes no change; without any, say why."""
     measured = [each for each in primaries if each.measured]
     decided = [each for each in measured if each.ratio and each.verdict in (FASTER, SLOWER, BELOW_MARGIN)]
     if decided:
@@ -332,7 +329,7 @@ def _largest_sentence(primaries: Sequence[Comparison], names: Mapping[tuple[str,
 
 
 def _untimed_headline(figures: Figures) -> str:
-    """Return the headline of a run that measured no time: what was counted. `status_sentences` says how it ended."""
+    """Return the counts as the headline of a run that measured no time; `status_sentences` says how it ended."""
     counted = [each for each in figures.comparisons if each.metric == "statements" and each.variant_value is not None]
     if not counted:
         return "This run compared no two variants."
@@ -346,7 +343,7 @@ def _untimed_headline(figures: Figures) -> str:
 
 
 def summary_sentences(figures: Figures) -> list[str]:
-    """Return what the headline leaves out: all changes together, or each of a few pairs; and the detectable effect."""
+    """Return the sentences below the headline: all changes together, or each of a few pairs; the detectable effect."""
     if figures.primary is None:
         return []
     if len(figures.primaries) == 1:
@@ -359,7 +356,7 @@ def summary_sentences(figures: Figures) -> list[str]:
 
 
 def _where(figures: Figures) -> Iterator[str]:
-    """Where a single pair differs, under the profiler: the first of the frames that changed significantly."""
+    """Name the first frames of a single pair that changed significantly under the profiler."""
     for parts in figures.parts.values() if len(figures.parts) == 1 else ():
         decided = [each for each in parts if each.is_decided]
         few = decided[:_MAX_PAIRS_IN_DETAIL]

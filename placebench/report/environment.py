@@ -1,7 +1,7 @@
 """The environment, the request and the data of a run, without secrets: `environment_rows`, `request_section`, `masked`.
 
-A page is kept as an artifact and sent around, and what somebody passes to an application in `env=NAME=VALUE` may be a
-key or a password: only the name is shown.
+A page is kept as an artifact and sent around, and a value that somebody passes to an application in `env=NAME=VALUE`
+may be a key or a password: only the name is shown.
 """
 
 import re
@@ -33,21 +33,20 @@ def environment_rows(head: RunHead) -> list[tuple[str, str]]:
     settings = {name: value for name, value in head.settings.items() if name not in _SHOWN_ELSEWHERE}
     about = {name: value for name, value in head.manifest.items() if name != "calibration"}
     rows = list(flattened({**about, **({"run": settings} if settings else {})}))
-    return [*rows, *_cost_rows(head.cost.figures(head.elapsed_s))] if head.cost else rows
-
-
-def _cost_rows(figures: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    energy = figures.pop("energy_j")
-    for name, value in figures.items():
-        yield f"cost.{name}", units.NOT_MEASURED if value is None else _plain(value)
-    yield from flattened(energy, "cost.energy_j.") if energy else [("cost.energy_j", units.NOT_MEASURED)]
+    if head.cost:
+        cost = head.cost.figures(head.elapsed_s)
+        energy = cost.pop("energy_j")
+        for name, value in cost.items():
+            rows.append((f"cost.{name}", units.NOT_MEASURED if value is None else _plain(value)))
+        rows += flattened(energy, "cost.energy_j.") if energy else [("cost.energy_j", units.NOT_MEASURED)]
+    return rows
 
 
 def flattened(document: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
     """Yield each plain value of a nested document with its dotted name; None is 'unknown', lists are joined by spaces.
 
-    Items of a list are named by their `name`, and what is empty in them is left out. The values of environment
-    variables are hidden, except of those that placebench sets.
+    Items of a list are named by their `name`, and their empty values are left out. The values of environment variables
+    are hidden, except those of variables that placebench sets.
     """
     for name, value in document.items():
         if isinstance(value, Mapping):
@@ -85,7 +84,7 @@ def moment(stamp: str) -> str:
 
 
 def data_text(head: RunHead) -> str:
-    """Return what the data of a run is, and the seed of its random choices."""
+    """Return the topology of a run's data, its number of trees, and the seed of its random choices."""
     trees = f", {units.numbered(head.trees, 'tree')}" if head.trees else ""
     return f"{head.topology}{trees}, seed {head.seed}"
 
@@ -107,6 +106,6 @@ def request_section(head: RunHead, facts: Sequence[tuple[Text, Text]] = (), *not
 
 
 def request_block(request: str) -> Code:
-    """Return what was sent, of GET the path or URL alone, as a block whose lines break between its parameters."""
+    """Return a request, with GET before a bare path or URL, as a block whose lines break between its parameters."""
     parts = Markup("<wbr>&amp;").join(escape(part) for part in request.split("&"))
     return Code(Markup("GET " if request.startswith(("/", "http")) else "") + parts, "request")

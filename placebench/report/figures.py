@@ -1,6 +1,6 @@
 """The figures of a run, computed from its records once: `figures_of`, and `comparisons_of` for the comparisons alone.
 
-Where the variants' responses differ, or were not requested, there are no figures: no speed of theirs can reach a page.
+If the variants' responses differ, or were not requested, there are no figures: no speed of theirs can reach a page.
 """
 
 import math
@@ -33,23 +33,23 @@ from placebench.stats.replicates import valid_replicates
 from placebench.stats.verdict import FASTER
 
 TIMES = ("cpu_s", "wall_s")
-"""Metrics that are named even where they were not measured; the primary one first."""
+"""Metrics that are named even if they were not measured; the primary one first."""
 _PAIR_LABELS = {"alone": "{}, alone", "leave_one_out": "{}, leave-one-out"}
 
 
 @dataclass(frozen=True)
 class Responses:
-    """Whether the variants gave the same response, and what it was."""
+    """The check that the variants gave the same response, and the size of that response."""
 
     checked: tuple[str, ...]
     equal: bool | None
-    """None: no response was compared before the run ended."""
+    """None if no response was compared before the run ended."""
     allocation_requests: int | None
     provider_summaries: int | None
     digest: str | None
     difference: str | None
     off: str
-    """Why nothing was compared."""
+    """The reason why nothing was compared; empty if responses were compared."""
 
 
 @dataclass(frozen=True)
@@ -57,20 +57,20 @@ class Latency:
     """The latencies of one load pass."""
 
     percentiles: dict[str, float | None]
-    """By name; None where fewer than ten samples lie above."""
+    """Seconds by the name of the percentile; None if fewer than ten samples lie above it."""
     curve: list[tuple[float, float]]
 
 
 @dataclass(frozen=True)
 class LoadFigures:
-    """One load pass."""
+    """The figures of one load pass."""
 
     requests: int
     throughput_per_s: float
     rate_per_s: float | None
     latency: Latency
     service: Latency
-    """From the moment that a request was really sent."""
+    """The same requests, timed from the moment that each was really sent."""
     failures: int
     failure_messages: tuple[str, ...]
     in_flight: int
@@ -87,7 +87,7 @@ class LoadFigures:
 
 @dataclass(frozen=True)
 class RequestCounts:
-    """What one request does, from the counted pass."""
+    """The work of one request (means of the counted pass)."""
 
     statements: float
     rows: float
@@ -98,19 +98,19 @@ class RequestCounts:
 
 @dataclass(frozen=True)
 class VariantFigures:
-    """One variant, with what was measured of it."""
+    """One variant with its measurements."""
 
     variant: str
     label: str
-    """Short: what it adds to the step before; the ends of the series by their names."""
+    """A short label: the addition to the step before; the ends of the series have their names."""
     role: Role
     adds: str
     why: str
     source: str
     shows_on: str
-    """The request on which what it adds should show; empty where nothing is added."""
+    """The request on which the addition should show; empty if nothing is added."""
     shows_in: str
-    """And the metric."""
+    """The metric in which the change should show."""
     closed: LoadFigures | None
     open: LoadFigures | None
     counted: RequestCounts | None
@@ -126,7 +126,7 @@ class BlockLatency:
     variant: str
     role: Role
     wall_s: list[float]
-    """Ascending."""
+    """Seconds per request, in ascending order."""
     latency: Latency
 
 
@@ -147,7 +147,7 @@ class ComparedPair:
 
     @property
     def label(self) -> str:
-        """What distinguishes it from the others: 'slots, alone'."""
+        """The name that tells it from the others: 'slots, alone'."""
         return _PAIR_LABELS.get(self.kind, "{}").format(self.name)
 
 
@@ -160,10 +160,10 @@ class Figures:
     variants: tuple[VariantFigures, ...]
     comparisons: tuple[Comparison, ...]
     blocks: tuple[BlockLatency, ...]
-    """In the order that the variants were named."""
+    """One per variant, in the order that they were named."""
     pairs: tuple[ComparedPair, ...]
     parts: Mapping[tuple[str, str], list[PartChange[Frame]]]
-    """Where each pair differs, by frame: baseline and variant to the changes of self time in seconds per request."""
+    """The changes of self time by frame, in seconds per request, for each pair of baseline and variant."""
     all_changes: Comparison | None
     """All changes together by the primary metric: the last step of a cumulative series against its first."""
 
@@ -194,7 +194,7 @@ class Figures:
 
     @property
     def primary(self) -> Comparison | None:
-        """The comparison of the headline: by server CPU where any pair has it, else by wall time."""
+        """The comparison of the headline: by server CPU if any pair has it, else by wall time."""
         measured = [each for each in self.comparisons if each.measured]
         return next((each for metric in TIMES for each in measured if each.metric == metric), None)
 
@@ -216,7 +216,7 @@ class Figures:
 
     @property
     def invalidated(self) -> int:
-        """How many were discarded by a rule set before the run."""
+        """The number of replicates that a rule set before the run discarded."""
         return len({block.replicate for block in self.run.blocks}) - self.replicates
 
 
@@ -225,6 +225,8 @@ def figures_of(run: Run) -> Figures:
     responses = _responses(run.head.same_responses)
     variants = run.head.variants if run.head.is_comparable else []
     pairs = _compared_pairs(run) if variants else []
+    ends = _series_ends(run) if variants else None
+    all_changes = compare_blocks(run.blocks, *ends, PRIMARY, sequential=_is_sequential(run)) if ends else None
     return Figures(
         run=run,
         responses=responses,
@@ -233,12 +235,12 @@ def figures_of(run: Run) -> Figures:
         blocks=tuple(_block_latencies(run)) if variants else (),
         pairs=tuple(pairs),
         parts={each.pair: _part_changes(run, *each.pair) for each in pairs},
-        all_changes=_all_changes(run) if variants else None,
+        all_changes=all_changes if all_changes and all_changes.measured else None,
     )
 
 
 def _part_changes(run: Run, baseline: str, variant: str) -> list[PartChange[Frame]]:
-    """By the profiled replicates of both; by the two flame graphs, without intervals, if there are none."""
+    """Compare the profiled replicates of both; the two flame graphs, without intervals, if there are none."""
     profiled: dict[int, dict[str, dict[Frame, float]]] = defaultdict(dict)
     for each in run.profiled_replicates:
         profiled[each.replicate][each.variant] = {(name, place): self_s for name, place, self_s in each.frames}
@@ -251,7 +253,7 @@ def _part_changes(run: Run, baseline: str, variant: str) -> list[PartChange[Fram
 def comparisons_of(run: Run) -> list[Comparison]:
     """Return a comparison for each pair of variants and each metric that was measured, in the order they were named.
 
-    Empty where the responses differ, or none was requested.
+    The list is empty if the responses differ, or none was requested.
     """
     if not run.head.is_comparable:
         return []
@@ -277,7 +279,7 @@ def _compared_pairs(run: Run) -> list[ComparedPair]:
 def shorten_variant(variant: str, among: Iterable[str] = ()) -> str:
     """Return the first part of a name and its last: 'naive+rows+slots+sets' → 'naive+…+sets'; others as they are.
 
-    Where another one of *among* would have the same name, it keeps as many of its last parts as tell it from them.
+    If another one of *among* would have the same name, it keeps as many of its last parts as tell it from them.
     """
     others = [other for other in among if other != variant]
     for parts in range(1, variant.count("+") + 1):
@@ -311,7 +313,7 @@ def _pair_comparisons(run: Run, baseline: str, variant: str) -> Iterator[Compari
 
 
 def _is_sequential(run: Run) -> bool:
-    """Whether its replicates may have stopped at any moment."""
+    """Whether the run may have stopped after any replicate."""
     return bool(run.head.settings.get("sequential"))
 
 
@@ -320,17 +322,8 @@ def _counted_samples(counted: WirePass, metric: str) -> Sequence[float] | None:
     return samples
 
 
-def _all_changes(run: Run) -> Comparison | None:
-    """Return all changes together; None for a run that has no two such ends, or no replicates."""
-    names = _series_ends(run)
-    if names is None:
-        return None
-    made = compare_blocks(run.blocks, *names, PRIMARY, sequential=_is_sequential(run))
-    return made if made.measured else None
-
-
 def _series_ends(run: Run) -> tuple[str, str] | None:
-    """Return the variant with none of an experiment's changes and that with all; None where there are no such two."""
+    """Return the variant with none of an experiment's changes and that with all; None if there are no such two."""
     trials = run.head.settings.get("trials", ())
     first = {each["kind"]: each["baseline"] for each in reversed(trials)}
     last = {each["kind"]: each["variant"] for each in trials}
@@ -378,7 +371,7 @@ def _block_latencies(run: Run) -> Iterator[BlockLatency]:
 
 
 def _role(run: Run, variant: str) -> Role:
-    """The last step of an experiment is judged, of other runs the last variant that was named."""
+    """Return the role of a variant; judged is the last step of an experiment, else the last variant that was named."""
     if variant == run.head.variants[0]:
         return "baseline"
     ends = _series_ends(run)

@@ -21,7 +21,7 @@ _UNITS = {
 
 
 def parse_gates(texts: Sequence[str]) -> list[Gate]:
-    """Parse the gates of a comparison; raises UsageError for a text that is none."""
+    """Parse the gates of a comparison; raises UsageError for a text that is not a gate."""
     return [parse_gate(text, _UNITS, ratios=True) for text in texts]
 
 
@@ -41,23 +41,27 @@ def judge_gate(gate: Gate, comparison: Comparison) -> Check:
     """Evaluate *gate* by the comparison of one variant by the gate's metric."""
     if not gate.is_ratio:
         outcome, measured = _judge_value(gate, comparison)
-    elif gate.metric in COUNTED and comparison.low is None:
-        outcome, measured = _judge_counts(gate, comparison), effect_text(comparison)
-    else:
-        outcome, measured = gate.outcome(comparison.low, comparison.high), effect_text(comparison)
-    return Check(gate.text, comparison.variant, outcome, measured)
+        return Check(gate.text, comparison.variant, outcome, measured)
+    before, after = comparison.baseline_value, comparison.variant_value
+    if gate.metric not in COUNTED or comparison.low is not None:
+        outcome = gate.outcome(comparison.low, comparison.high)
+    elif before is None or after is None:
+        outcome = "inconclusive"
+    else:  # counts that go from zero or to zero have values, but no ratio
+        outcome = "passed" if replace(gate, value=gate.value * before).holds(after) else "failed"
+    return Check(gate.text, comparison.variant, outcome, effect_text(comparison))
 
 
 def raise_for_gates(report: Report) -> None:
     """Raise GateFailedError for the first gate that failed, else UndecidedError for the first inconclusive one."""
     for outcome, error in (("failed", GateFailedError), ("inconclusive", UndecidedError)):
-        for each in report.checks:
-            if each.outcome == outcome and each.variant:
-                raise error(f"gate {each.name!r} {outcome} for {each.variant}: {each.measured}")
+        for check in report.checks:
+            if check.outcome == outcome and check.variant:
+                raise error(f"gate {check.name!r} {outcome} for {check.variant}: {check.measured}")
 
 
 def _judge_value(gate: Gate, comparison: Comparison) -> tuple[Outcome, str]:
-    """By the variant's own value, of a metric with noise by its whole interval; with what was measured."""
+    """Judge the variant's own value, by its whole interval if the metric has noise; return the value as text too."""
     value, low, high = comparison.variant_value, comparison.variant_low, comparison.variant_high
     if gate.metric not in METRICS:
         low = high = value
@@ -72,11 +76,3 @@ def _judge_value(gate: Gate, comparison: Comparison) -> tuple[Outcome, str]:
             f" [{units.round_percent(comparison.confidence)} CI {', '.join(limits)}; n = {comparison.replicates}]"
         )
     return gate.outcome(low, high), measured
-
-
-def _judge_counts(gate: Gate, comparison: Comparison) -> Outcome:
-    """By the values alone, from zero or to zero too."""
-    before, after = comparison.baseline_value, comparison.variant_value
-    if before is None or after is None:
-        return "inconclusive"
-    return "passed" if replace(gate, value=gate.value * before).holds(after) else "failed"

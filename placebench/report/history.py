@@ -1,7 +1,7 @@
 """The report of a history: a table and a chart of each metric, with its steps (`history_report`)."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from itertools import chain, pairwise
 from pathlib import Path
@@ -15,11 +15,11 @@ from placebench.report.effects import METRIC_LABELS, join_and
 from placebench.report.model import Chart, Check, Column, Details, Report, Section, Table
 
 _SHOWN = 12
-"""Letters of a commit."""
+"""Number of letters of a commit that are shown."""
 _NEWEST = 20
-"""Commits in the table of a terminal."""
+"""Number of commits in the table of a terminal."""
 _MAX_NAMED = 5
-"""Commits that a sentence about measurements that are left out names."""
+"""Maximum number of commits that a sentence about left-out measurements names."""
 _POINTS = (
     "Each point is the ratio of a commit to the reference, measured in one interleaved run on one machine: machines "
     "cancel, and several may add to one history."
@@ -35,8 +35,7 @@ _REGRESSIONS = (
 
 
 def history_report(path: Path, history: History, series: Sequence[Series]) -> Report:
-    """Build the report of the history in *path*; series: one a metric, the first is the primary."""
-    found = [(each, step) for each in series for step in each.steps]
+    """Build the report of the history in *path*; series: one per metric, the first is the primary."""
     regressions = [(each, step) for each in series for step in each.regressions]
     columns = [
         Column("commit", lambda each: each.commit[:_SHOWN]),
@@ -44,16 +43,36 @@ def history_report(path: Path, history: History, series: Sequence[Series]) -> Re
         Column("subject", lambda each: each.subject, wide=True),
     ]
     newest = all_points(series)[::-1]
+    if not history.entries:
+        headline = "No commit has been measured yet: `placebench history add --reference TAG` measures the first."
+    else:
+        found = units.numbered(len(regressions), "regression") if regressions else "No regression"
+        headline = f"{found} in {units.numbered(len(newest), 'commit')} against {_reference(history)}."
     return Report(
         folder=path.parent,
         name=path.stem,
         started_at=datetime.now(UTC).isoformat(timespec="seconds"),
         status="complete",
-        headline=_headline(history, series, regressions),
-        document=_history_document(history, series),
-        notices=[_notice(*each) for each in found],
+        headline=headline,
+        document={
+            "reference": history.reference.reference if history.reference else None,
+            "entries": len(history.entries),
+            "failures": [{"commit": each.commit, "reason": each.reason} for each in history.failures],
+            "metrics": {each.metric: _series_document(each) for each in series},
+        },
+        notices=[
+            f"{'Regression' if step in each.regressions else 'Step'}: {step_sentence(each, step)}"
+            for each in series
+            for step in each.steps
+        ],
         overview=[Table("Commits", columns, newest[:_NEWEST])] if newest else [],
-        remarks=list(_remarks(history, series)),
+        remarks=[
+            *(
+                f"{each.commit[:_SHOWN]} ({each.subject}) could not be measured: {each.reason}"
+                for each in history.failures
+            ),
+            *left_out_sentences(series),
+        ],
         sections=[_section(each) for each in series if each.points],
         notes=(_POINTS, _STEPS, _REGRESSIONS),
         about=f"{len(history.entries)} measurements, {_reference(history)}",
@@ -73,7 +92,7 @@ def history_report(path: Path, history: History, series: Sequence[Series]) -> Re
 
 
 def step_sentence(series: Series, found: SeriesStep) -> str:
-    """'server CPU +2.1 % between 0123456789ab and ba9876543210 (Check more)', and why it is accepted where it is."""
+    """'server CPU +2.1 % between 0123456789ab and ba9876543210 (Check more)', and why it is accepted if it is."""
     change = units.signed_percent(math.exp(found.step.change))
     subjects = {each.commit: each.subject for each in series.points}
     several = f", one of {len(found.commits)} measured commits" if len(found.commits) > 1 else ""
@@ -85,7 +104,7 @@ def step_sentence(series: Series, found: SeriesStep) -> str:
 
 
 def left_out_sentences(series: Sequence[Series]) -> list[str]:
-    """Name the commits whose measurements are in none of the *series*, and say why."""
+    """Name the commits whose measurements are in none of the *series*, with the reason."""
     reasons = {
         "the history of HEAD does not have {commits}, as after a rebase or a squash": [one.left_out for one in series],
         "no run links the reference of {commits} to the newest one": [one.unlinked for one in series],
@@ -101,20 +120,6 @@ def left_out_sentences(series: Sequence[Series]) -> list[str]:
         verb = "is" if len(subjects) == 1 else "are"
         sentences.append(f"{count} {verb} left out, for {reason.format(commits=join_and([*named, *more]))}")
     return sentences
-
-
-def _notice(series: Series, found: SeriesStep) -> str:
-    return f"{'Regression' if found in series.regressions else 'Step'}: {step_sentence(series, found)}"
-
-
-def _history_document(history: History, series: Sequence[Series]) -> dict[str, Any]:
-    """Plain values for --json."""
-    return {
-        "reference": history.reference.reference if history.reference else None,
-        "entries": len(history.entries),
-        "failures": [{"commit": each.commit, "reason": each.reason} for each in history.failures],
-        "metrics": {each.metric: _series_document(each) for each in series},
-    }
 
 
 def _series_document(series: Series) -> dict[str, Any]:
@@ -140,23 +145,8 @@ def _series_document(series: Series) -> dict[str, Any]:
     }
 
 
-def _headline(history: History, series: Sequence[Series], regressions: Sequence[tuple[Series, SeriesStep]]) -> str:
-    if not history.entries:
-        return "No commit has been measured yet: `placebench history add --reference TAG` measures the first."
-    commits = units.numbered(len(all_points(series)), "commit")
-    if not regressions:
-        return f"No regression in {commits} against {_reference(history)}."
-    return f"{units.numbered(len(regressions), 'regression')} in {commits} against {_reference(history)}."
-
-
 def _reference(history: History) -> str:
     return f"reference {history.reference.reference_name}" if history.reference else "no reference"
-
-
-def _remarks(history: History, series: Sequence[Series]) -> Iterator[str]:
-    for each in history.failures:
-        yield f"{each.commit[:_SHOWN]} ({each.subject}) could not be measured: {each.reason}"
-    yield from left_out_sentences(series)
 
 
 def _ratio_cell(series: Series) -> Any:
@@ -192,7 +182,17 @@ def _section(series: Series) -> Section:
         show=None,
         show_where=lambda where: units.count(where) if where >= 1 and where == int(where) else "",
     )
-    rows = [_estimate(each) for each in reversed(series.points)]
+    rows = [
+        Estimate(
+            label=f"{point.commit[:_SHOWN]} {point.subject}",
+            text=units.signed_percent(ratio),
+            value=ratio,
+            low=low,
+            high=high,
+        )
+        for point in reversed(series.points)
+        for ratio, low, high in [point.interval]
+    ]
     intervals = forest(
         rows,
         title=f"{label} with confidence intervals",
@@ -206,9 +206,3 @@ def _section(series: Series) -> Section:
         ],
         id=series.metric,
     )
-
-
-def _estimate(point: SeriesPoint) -> Estimate:
-    ratio, low, high = point.interval
-    label = f"{point.commit[:_SHOWN]} {point.subject}"
-    return Estimate(label=label, text=units.signed_percent(ratio), value=ratio, low=low, high=high)

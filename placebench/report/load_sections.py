@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from markupsafe import Markup
 
@@ -33,11 +33,8 @@ from placebench.report.model import (
 from placebench.report.variant_pairs import profile_links
 from placebench.stats import samples_needed
 
-if TYPE_CHECKING:
-    import pandas as pd
-
 _SHOWN_SHARE = 0.999
-"""The axis of the blocks' latency ends at this share of a variant's requests: one stall would press all else flat."""
+"""Share of a variant's requests up to which the axis of latency in blocks reaches: one stall would flatten it."""
 
 
 def steps_section(figures: Figures) -> Section:
@@ -56,25 +53,24 @@ def steps_section(figures: Figures) -> Section:
     blocks += [_speed_table(figures), _work_table(figures)]
     explained = [each for each in figures.variants if each.why]
     if explained:
-        facts = [_explanation(each, figures.run.head.request) for each in explained]
+        facts: list[tuple[Text, Text]] = []
+        for step in explained:
+            makes = aside(f"makes {step.variant}") if step.adds and "+" not in step.variant else ""
+            source, shows = aside(step.source) if step.source else "", Markup("")
+            if step.shows_in:
+                is_here = step.shows_on == figures.run.head.request
+                where = "" if is_here else Markup(" on {}").format(code(step.shows_on))
+                shows = aside(Markup("Should show in {}{}.").format(METRIC_LABELS[step.shows_in], where))
+            facts.append((joined(step.adds or step.variant, makes), joined(step.why, source, shows)))
         blocks += [Heading("What each step adds, and why"), Facts(facts, "steps")]
     return Section("Cumulative steps", blocks, id="steps")
-
-
-def _explanation(step: VariantFigures, request: str) -> tuple[Text, Text]:
-    makes = aside(f"makes {step.variant}") if step.adds and "+" not in step.variant else ""
-    shows: Text = ""
-    if step.shows_in:
-        where = Markup(" on {}").format(code(step.shows_on)) if step.shows_on != request else ""
-        shows = aside(Markup("Should show in {}{}.").format(METRIC_LABELS[step.shows_in], where))
-    return joined(step.adds or step.variant, makes), joined(step.why, aside(step.source) if step.source else "", shows)
 
 
 _STEP = Column("variant", lambda each: each.label)
 
 
 def _loaded(label: Text, kind: str, show: Any, pick: Any) -> Column:
-    """A column of a load pass; 'not measured' for a variant without one."""
+    """Return a column of a load pass; 'not measured' for a variant without one."""
     return Column(label, lambda each: show(pick(getattr(each, kind))) if getattr(each, kind) else units.NOT_MEASURED)
 
 
@@ -90,7 +86,6 @@ def _counted(label: Text, show: Any, name: str) -> Column:
 
 
 def _step_table(label: str, columns: Sequence[Column], rows: Sequence[VariantFigures], **options: Any) -> Table:
-    """A table with a row for each variant."""
     return Table(
         label,
         [_STEP, *columns],
@@ -102,7 +97,7 @@ def _step_table(label: str, columns: Sequence[Column], rows: Sequence[VariantFig
 
 
 def steps_table(figures: Figures) -> Table:
-    """Speed and work of each step in one table, for a terminal."""
+    """Return the speed and the work of each step in one table, for a terminal."""
     columns = [
         _loaded("throughput", "closed", units.rate, lambda load: load.throughput_per_s),
         *(each for each in _percentiles("closed") if each.label in ("p50", "p95")),
@@ -152,7 +147,7 @@ def _percentile_note() -> str:
 
 
 def block_section(figures: Figures) -> list[Section]:
-    """Return the section with the latency in the blocks; none where there are no blocks."""
+    """Return the section with the latency in the blocks; none if there are no blocks."""
     if not figures.blocks:
         return []
 
@@ -218,7 +213,10 @@ def over_time_section(figures: Figures) -> list[Section]:
     charts = [
         Chart(
             lines(
-                [Line(label, _seconds(frame[name]), role) for label, (role, frame) in frames.items()],
+                [
+                    Line(label, [(float(str(s)), float(value)) for s, value in frame[name].dropna().items()], role)
+                    for label, (role, frame) in frames.items()
+                ],
                 title=title,
                 description="A line for each variant, a dot for each second.",
                 show=show,
@@ -232,11 +230,6 @@ def over_time_section(figures: Figures) -> list[Section]:
     return [Section("Over time", charts, id="over-time")] if charts else []
 
 
-def _seconds(values: "pd.Series[float]") -> list[tuple[float, float]]:
-    """Second and value, without seconds in which nothing was measured."""
-    return [(float(str(second)), float(value)) for second, value in values.dropna().items()]
-
-
 _OVER_TIME = (
     ("requests", "Requests per second", units.rate, "Requests that began in each second of the closed-loop load."),
     (
@@ -247,11 +240,11 @@ _OVER_TIME = (
     ),
     ("rss_bytes", "Memory of the workers", units.size, "RSS of all workers together, shared pages counted in each."),
 )
-"""A column of `Telemetry.over_time`, with the title, the unit and the caption of its chart."""
+"""Columns of `Telemetry.over_time`, each with the title, the unit and the caption of its chart."""
 
 
 def _steps_chart(figures: Figures) -> Chart | None:
-    """Server CPU per request, service and PostgreSQL apart; median latency where CPU was not measured."""
+    """Draw server CPU per request, service and PostgreSQL apart; median latency if CPU was not measured."""
     loads = [(each, each.closed) for each in figures.variants if each.closed]
     cpu = [
         Bar(each.label, (load.worker_cpu_s, load.backend_cpu_s), each.role)
@@ -274,7 +267,6 @@ def _steps_chart(figures: Figures) -> Chart | None:
 
 
 def _blocks_chart(figures: Figures) -> Chart:
-    """The latency of the requests in the blocks, variant by variant."""
     curves = [Curve(figures.short_name(each.variant), each.latency.curve, each.role) for each in figures.blocks]
     ends = [each.wall_s[min(len(each.wall_s) - 1, int(_SHOWN_SHARE * len(each.wall_s)))] for each in figures.blocks]
     svg = distribution(
@@ -288,7 +280,6 @@ def _blocks_chart(figures: Figures) -> Chart:
 
 
 def _latency_charts(figures: Figures) -> tuple[Chart | None, Chart | None]:
-    """Latency under closed-loop and under open-loop load."""
     closed = "Closed-loop load: each user waits for a response before the next request. Dots are medians."
     opened = (
         "Open-loop load: requests arrive on a schedule, whether or not the last response has come, and are timed from "

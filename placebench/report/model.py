@@ -1,8 +1,8 @@
-"""The report of a run, whatever it measured and however it is shown: `Report`, and the blocks that its sections hold.
+"""The report of a run of any kind, independent of how it is shown: `Report`, and the blocks of its sections.
 
-Builders (`run_report`, `capacity`, `run_difference`, `studies`) make a `Report` of what a folder holds; renderers
-write it as a page, for a terminal, as Markdown or JUnit XML. Text may be `Markup` for inline
-code and links; renderers of plain text leave its tags out.
+Builders (`run_report`, `capacity`, `run_difference`, `study_report`) make a `Report` of a folder's records; renderers
+write it as a page, for a terminal, as Markdown or JUnit XML. Text may be `Markup` for inline code and links; renderers
+of plain text leave its tags out.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -40,11 +40,11 @@ class Column:
     cell: Callable[[Any], Text]
     """The text of a row's cell."""
     wide: bool = False
-    """Whether it holds sentences, which wrap."""
+    """Whether its cells are sentences, which wrap."""
     optional: bool = False
-    """Whether it is left out where a terminal is too narrow for the table."""
+    """Whether it is left out if a terminal is too narrow for the table."""
     name: str = ""
-    """The key of its values in the rows of the JSON document, where it has one."""
+    """The key of its values in the rows of the JSON document; empty if it has none."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class Table:
 
     kind: ClassVar[str] = "table"
     label: str
-    """What it is called where it is read aloud."""
+    """The name that a screen reader reads out."""
     columns: Sequence[Column]
     rows: Sequence[Any]
     id: str = ""
@@ -63,7 +63,7 @@ class Table:
     row_style: Callable[[Any], str] = lambda _: ""
     """The class of a row, such as `role-baseline`."""
     row_title: Callable[[Any], str] = lambda _: ""
-    """What a row is called in full."""
+    """The full name of a row."""
 
 
 @dataclass(frozen=True)
@@ -92,7 +92,7 @@ class Chart:
     caption: Text = ""
     id: str = ""
     scrolls: str = ""
-    """What is read aloud of a chart that is wider than a phone; empty where it fits."""
+    """The name that a screen reader reads out for a chart wider than a phone; empty if it fits."""
 
 
 @dataclass(frozen=True)
@@ -115,7 +115,7 @@ class Items:
 
 @dataclass(frozen=True)
 class Facts:
-    """Terms and what they are."""
+    """A list of terms, each with its description."""
 
     kind: ClassVar[str] = "facts"
     facts: Sequence[tuple[Text, Text]]
@@ -124,7 +124,7 @@ class Facts:
 
 @dataclass(frozen=True)
 class Pair:
-    """Blocks side by side, below each other where the screen is narrow."""
+    """Blocks side by side, below each other on a narrow screen."""
 
     kind: ClassVar[str] = "pair"
     left: Sequence["Block"]
@@ -170,24 +170,24 @@ class Check:
     name: str
     variant: str
     outcome: Outcome | Literal["error"]
-    """error: something outside of the variants kept it from being found out."""
+    """'error' if something outside of the variants prevented the check."""
     measured: str
 
 
 @dataclass(frozen=True)
 class Report:
-    """What is said about a run, a search for capacity, or the difference of two runs."""
+    """The report of a run, of a search for capacity, or of the difference of two runs."""
 
     folder: Path
     name: str
     started_at: str
     status: str
     headline: str
-    """The result in one sentence or two, with figures and how sure they are."""
+    """The result in one sentence or two, with figures and their intervals."""
     document: Mapping[str, Any]
     """Plain values in seconds and bytes, for `--json`."""
     notices: Sequence[str] = ()
-    """What a reader has to know first: how the run ended, which parts failed."""
+    """Sentences to read first: how the run ended, which parts failed."""
     summary: Sequence[Text] = ()
     """Sentences below the headline."""
     figures: Sequence[SummaryFigure] = ()
@@ -196,19 +196,19 @@ class Report:
     overview: Sequence[Table] = ()
     """The tables that a terminal and Markdown show."""
     remarks: Sequence[str] = ()
-    """Lines below the tables of `overview`: why something was not measured or is inconclusive."""
+    """Lines below the tables of `overview`, such as the reasons why something is inconclusive."""
     sections: Sequence[Section] = ()
     notes: Sequence[Text] = ()
-    """How it was measured, and how to read it."""
+    """Sentences on the method, and on how to read the report."""
     limits: Sequence[Text] = ()
-    """What it cannot say."""
+    """Sentences on what the measurements cannot show."""
     failures: Sequence[Block] = ()
     request: Section | None = None
     environment: Sequence[tuple[str, str]] = ()
     about: str = ""
     """Data, replicates and request in one line."""
     conclusion: str = ""
-    """What may be concluded from a comparison, in one paragraph; Markdown ends with it."""
+    """The conclusion from a comparison in one paragraph, which ends the Markdown."""
     checks: Sequence[Check] = field(default=())
     can_rebuild: bool = True
     """Whether `placebench report open` builds the page again from the run's name."""
@@ -217,5 +217,5 @@ class Report:
 
     @property
     def page(self) -> Path:
-        """Where `write_report` writes the page."""
+        """The path to which `write_report` writes the page."""
         return self.folder / "index.html"

@@ -52,15 +52,13 @@ _NAME_AND_VALUE = (Column("name", lambda row: row[0]), Column("value", lambda ro
 
 @functools.cache
 def _templates() -> jinja2.Environment:
+    def inline_code(text: Text) -> Markup:
+        return text if isinstance(text, Markup) else Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", str(escape(text))))
+
     made = environment(Path(__file__).parent / "templates")
     made.filters["moment"] = moment
-    made.filters["inline_code"] = _inline_code
+    made.filters["inline_code"] = inline_code  # text between backticks
     return made
-
-
-def _inline_code(text: Text) -> Markup:
-    """Text of which what stands between backticks is code."""
-    return text if isinstance(text, Markup) else Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", str(escape(text))))
 
 
 def render_text(report: Report, *, width: int | None = None) -> str:
@@ -77,7 +75,7 @@ def render_text(report: Report, *, width: int | None = None) -> str:
 
 
 def render_markdown(report: Report) -> str:
-    """Return the same as Markdown, with the gates and, at its end, the conclusion."""
+    """Return the report as Markdown: what `render_text` shows, then data and request, and the conclusion at its end."""
     lines = [f"### {markdown(report.headline)}", ""]
     lines += [f"* {markdown(each)}" for each in (*report.notices, *map(_plain, report.summary))]
     if gates := _gates(report):
@@ -96,14 +94,14 @@ def render_markdown(report: Report) -> str:
 
 
 def render_junit(report: Report) -> bytes:
-    """Return the checks as JUnit XML: a test for the responses, and one for each gate and variant."""
+    """Return the checks as JUnit XML: a test for the responses, and a test for each gate and variant."""
     suite = ElementTree.Element("testsuite", name=f"placebench {report.name}")
-    for each in report.checks:
-        classname = f"placebench.{each.variant}" if each.variant else "placebench"
-        case = ElementTree.SubElement(suite, "testcase", classname=classname, name=each.name)
-        if each.outcome != "passed":
-            message = f"{each.outcome}: {each.measured}" if each.variant else each.measured
-            ElementTree.SubElement(case, _JUNIT_TAGS[each.outcome], message=message)
+    for check in report.checks:
+        classname = f"placebench.{check.variant}" if check.variant else "placebench"
+        case = ElementTree.SubElement(suite, "testcase", classname=classname, name=check.name)
+        if check.outcome != "passed":
+            message = f"{check.outcome}: {check.measured}" if check.variant else check.measured
+            ElementTree.SubElement(case, _JUNIT_TAGS[check.outcome], message=message)
     for name, tag in (("failures", "failure"), ("errors", "error"), ("skipped", "skipped")):
         suite.set(name, str(len(suite.findall(f"testcase/{tag}"))))
     suite.set("tests", str(len(report.checks)))
@@ -118,7 +116,7 @@ def align(rows: Sequence[Sequence[str]]) -> list[str]:
 
 
 def _fitted(table: Table, width: int | None) -> list[str]:
-    """The table in lines; without its last optional columns where it is wider than that."""
+    """Return the table in lines; the last optional columns are left out until it is no wider than *width*."""
     lines = align([[_plain(column.label) for column in table.columns], *_cells(table)])
     optional = [each for each in table.columns if each.optional]
     if width is None or not optional or max(map(len, lines)) <= width:
@@ -127,7 +125,6 @@ def _fitted(table: Table, width: int | None) -> list[str]:
 
 
 def _gates(report: Report) -> list[list[str]]:
-    """A row for each gate and variant."""
     return [[each.name, each.variant, each.outcome, each.measured] for each in report.checks if each.variant]
 
 
@@ -136,7 +133,6 @@ def _cells(table: Table) -> list[list[str]]:
 
 
 def _plain(text: Text) -> str:
-    """*text* without tags."""
     return text.striptags() if isinstance(text, Markup) else text
 
 

@@ -1,4 +1,4 @@
-"""Whether a new run reproduces what was published: `read_published`, and `reproduction_report` of the new run.
+"""The check of published figures by a new run: `read_published`, and `reproduction_report` of the new run.
 
 The published document is that of `placebench report export`. Each of its comparisons that has a verdict is a claim.
 """
@@ -26,7 +26,6 @@ from placebench.stats.reproduction import (
     REPRODUCED,
     UNDECIDED,
     Claim,
-    Outcome,
     Reproduction,
     judge_reproduction,
 )
@@ -34,7 +33,7 @@ from placebench.stats.verdict import INCONCLUSIVE, Verdict
 
 
 class PublishedComparison(Struct, frozen=True):
-    """A line of `comparisons`."""
+    """One of the `comparisons` of a published document."""
 
     baseline: str
     variant: str
@@ -54,7 +53,7 @@ class PublishedComparison(Struct, frozen=True):
 
 
 class PublishedRun(Struct, frozen=True):
-    """A published document, as far as it is needed to make the run again."""
+    """The parts of a published document that are needed to repeat the run."""
 
     name: str
     made_at: str
@@ -71,7 +70,7 @@ class PublishedRun(Struct, frozen=True):
 
 @dataclass(frozen=True)
 class _ClaimResult:
-    """A claim and what the new run says about it."""
+    """A claim and its outcome in the new run."""
 
     claim: PublishedComparison
     new: Comparison | None
@@ -79,7 +78,7 @@ class _ClaimResult:
 
     @property
     def name(self) -> str:
-        """What is claimed, of which variants."""
+        """The metric and the variants of the claim."""
         metric = METRIC_LABELS.get(self.claim.metric, self.claim.metric)
         return f"{metric} of {self.claim.variant}, compared with {self.claim.baseline}"
 
@@ -99,7 +98,7 @@ class _ClaimResult:
 
     @property
     def difference_text(self) -> str:
-        """By how much the new ratio is larger than the published one, with its interval."""
+        """The change from the published ratio to the new one, with its interval."""
         made = self.made.difference
         if made is None:
             return "none"
@@ -108,7 +107,7 @@ class _ClaimResult:
 
 
 def read_published(path: Path) -> PublishedRun:
-    """Read a published document; raises PlacebenchError for one that has no plan or claims nothing."""
+    """Read a published document; raises PlacebenchError if it has no plan or claims nothing."""
     published = read_json(path, PublishedRun, error=PlacebenchError)
     if not published.plan:
         raise PlacebenchError(
@@ -122,7 +121,7 @@ def read_published(path: Path) -> PublishedRun:
 
 
 def hidden_places(document: Any, at: str = "plan") -> Iterator[str]:
-    """Yield where a published plan has a value that was not published: 'plan.app.env.SECRET_KEY'."""
+    """Yield the place of each value of a plan that was not published: 'plan.app.env.SECRET_KEY'."""
     if isinstance(document, Mapping):
         for name, value in document.items():
             yield from hidden_places(value, f"{at}.{name}")
@@ -140,9 +139,15 @@ def reproduction_report(published: PublishedRun, run: Run) -> Report:
         (each.baseline, each.variant, each.metric): each
         for each in (*figures.comparisons, *filter(None, [figures.all_changes]))
     }
-    results = [_judge(each, found.get((each.baseline, each.variant, each.metric))) for each in published.claims]
+    results = []
+    for claim in published.claims:
+        new = found.get((claim.baseline, claim.variant, claim.metric))
+        made = Reproduction(UNDECIDED, "not measured here", None)
+        if new is not None:
+            made = judge_reproduction(Claim(claim.verdict, claim.ratio, claim.low, claim.high), new)
+        results.append(_ClaimResult(claim, new, made))
+    outcomes = {result.made.outcome for result in results}
     notices = _other_conditions(published, run)
-    outcome = _whole(results)
     return Report(
         folder=run.folder,
         name=run.head.name,
@@ -150,7 +155,7 @@ def reproduction_report(published: PublishedRun, run: Run) -> Report:
         status=run.head.status,
         headline=_headline(results, published),
         document={
-            "outcome": outcome,
+            "outcome": next((each for each in (NOT_REPRODUCED, UNDECIDED) if each in outcomes), REPRODUCED),
             "published": {"name": published.name, "made_at": published.made_at},
             "run": str(run.folder),
             "claims": [each.to_json() for each in results],
@@ -164,7 +169,7 @@ def reproduction_report(published: PublishedRun, run: Run) -> Report:
 
 
 def raise_for_claims(report: Report) -> None:
-    """Raise GateFailedError where a claim is not reproduced, else UndecidedError where one is inconclusive."""
+    """Raise GateFailedError if a claim is not reproduced, else UndecidedError if one is inconclusive."""
     outcome = report.document["outcome"]
     if outcome == NOT_REPRODUCED:
         raise GateFailedError(report.headline)
@@ -181,19 +186,8 @@ _COLUMNS = (
 )
 
 
-def _judge(claim: PublishedComparison, new: Comparison | None) -> _ClaimResult:
-    if new is None:
-        return _ClaimResult(claim, None, Reproduction(UNDECIDED, "not measured here", None))
-    return _ClaimResult(claim, new, judge_reproduction(Claim(claim.verdict, claim.ratio, claim.low, claim.high), new))
-
-
-def _whole(results: list[_ClaimResult]) -> Outcome:
-    outcomes = {each.made.outcome for each in results}
-    return next((each for each in (NOT_REPRODUCED, UNDECIDED) if each in outcomes), REPRODUCED)
-
-
 def _headline(results: list[_ClaimResult], published: PublishedRun) -> str:
-    """'2 of 3 claims of steps are reproduced, 1 is inconclusive'."""
+    """Return '2 of 3 claims of steps are reproduced, 1 is inconclusive'."""
     number = {
         name: sum(each.made.outcome == name for each in results) for name in (REPRODUCED, NOT_REPRODUCED, UNDECIDED)
     }
@@ -207,7 +201,7 @@ def _headline(results: list[_ClaimResult], published: PublishedRun) -> str:
 
 
 def _other_conditions(published: PublishedRun, run: Run) -> list[str]:
-    """What is not as it was: the data, the machine, versions."""
+    """Return a sentence for each condition that differs: the data, the machine, versions."""
     before, now = published.data.get("digest"), run.head.receipt.get("digest")
     other = ["the data is not the published data: its digest differs"] if before != now else []
     machine = published_machine(run.head.manifest)

@@ -1,10 +1,10 @@
-"""The difference of two runs: what each variant took in the one and in the other: `difference_report`.
+"""The difference of two runs, variant by variant: `difference_report`.
 
 The runs were made at different times, so times have no verdict here: on a shared machine the same code differs by 44 %
 from one run to the next. Counts have one: they have no noise.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from statistics import median
 from typing import Any
@@ -28,7 +28,7 @@ _MADE_WITH = {
 
 @dataclass(frozen=True)
 class _MetricChange:
-    """One metric of one variant per request, in both runs."""
+    """The values of one metric of one variant per request in both runs."""
 
     variant: str
     metric: str
@@ -37,12 +37,12 @@ class _MetricChange:
 
     @property
     def ratio(self) -> float | None:
-        """After over before; None where before is 0."""
+        """The value after over the one before; None if that is 0."""
         return self.after / self.before if self.before else None
 
     @property
     def note(self) -> str:
-        """Counts are the same or not; times are not comparable across runs."""
+        """Whether a count is the same, or a reminder that times are not comparable across runs."""
         if self.metric not in COUNTED:
             return "not interleaved"
         return "same" if self.after == self.before else "more" if self.after > self.before else "less"
@@ -50,7 +50,9 @@ class _MetricChange:
 
 def difference_report(before: Run, after: Run) -> Report:
     """Build the report of two runs side by side, with what makes them different first."""
-    metrics, statements = _metric_changes(before, after), _changed_statements(before, after)
+    then, now = dict(_values(before)), dict(_values(after))
+    metrics = [_MetricChange(*key, then[key], now[key]) for key in then if key in now]
+    statements = _changed_statements(before, after)
     differences = _other_conditions(before, after)
     tables = [Table("Metrics", _METRIC_COLUMNS, metrics)] if metrics else []
     if statements:
@@ -66,7 +68,17 @@ def difference_report(before: Run, after: Run) -> Report:
             "after": str(after.folder),
             "other_conditions": differences,
             "metrics": [{**asdict(each), "ratio": each.ratio, "note": each.note} for each in metrics],
-            "statements": [_statement_document(variant, each) for variant, each in statements],
+            "statements": [
+                {
+                    "variant": variant,
+                    "state": change.state,
+                    "sql": change.sql,
+                    "calls": [change.calls.before, change.calls.after],
+                    "rows": [change.rows.before, change.rows.after],
+                    "exec_s": [change.seconds.before, change.seconds.after],
+                }
+                for variant, change in statements
+            ],
         },
         notices=differences,
         overview=tables,
@@ -91,25 +103,23 @@ _STATEMENT_COLUMNS = (
 )
 
 
-def _metric_changes(before: Run, after: Run) -> list[_MetricChange]:
-    """What both runs measured, in the order of the earlier one."""
-    then, now = dict(_values(before)), dict(_values(after))
-    return [_MetricChange(*key, then[key], now[key]) for key in then if key in now]
-
-
 def _other_conditions(before: Run, after: Run) -> list[str]:
-    """Why the two runs are not about the same thing."""
+    """Return a sentence for each condition that differs: request, data, commit, processor and database."""
     names = ("request", "topology", "trees", "seed")
-    pairs = [(name, getattr(before.head, name), getattr(after.head, name)) for name in names]
-    made_with = [(name, *(_manifest_value(run, path) for run in (before, after))) for name, path in _MADE_WITH.items()]
-    known = [*pairs, *(each for each in made_with if None not in each)]
+    known = [(name, getattr(before.head, name), getattr(after.head, name)) for name in names]
+    for name, keys in _MADE_WITH.items():
+        values: list[Any] = [before.head.manifest, after.head.manifest]
+        for key in keys:
+            values = [(value or {}).get(key) for value in values]
+        if None not in values:
+            known.append((name, values[0], values[1]))
     return [f"another {name}: {then} before, {now} after" for name, then, now in known if then != now]
 
 
 def _changed_statements(before: Run, after: Run) -> list[tuple[str, StatementChange]]:
-    """Each statement that a variant sends only now, no more, or more or less often, with the variant.
+    """Return each statement that a variant sends only now, no more, or more or less often, with the variant.
 
-    None where a run's responses differ, or its statements were not counted one by one.
+    The list is empty if a run's responses differ, or its statements were not counted one by one.
     """
     if not all(run.head.is_comparable for run in (before, after)):
         return []
@@ -122,14 +132,8 @@ def _changed_statements(before: Run, after: Run) -> list[tuple[str, StatementCha
     ]
 
 
-def _statement_document(variant: str, change: StatementChange) -> dict[str, Any]:
-    figures = {"calls": change.calls, "rows": change.rows, "exec_s": change.seconds}
-    both = {name: [each.before, each.after] for name, each in figures.items()}
-    return {"variant": variant, "state": change.state, "sql": change.sql, **both}
-
-
 def _values(run: Run) -> Iterator[tuple[tuple[str, str], float]]:
-    """Each metric of each variant, where the responses were the same."""
+    """Yield each metric of each variant; nothing if the responses differ."""
     if not run.head.is_comparable:
         return
     for made in comparisons_of(run):
@@ -141,10 +145,3 @@ def _values(run: Run) -> Iterator[tuple[tuple[str, str], float]]:
             yield (variant, "closed_wall_s"), median(loaded.result.latency_s)
         if (cpu_s := loaded.cpu_s_per_request) is not None:
             yield (variant, "closed_cpu_s"), cpu_s
-
-
-def _manifest_value(run: Run, path: Sequence[str]) -> Any:
-    value: Any = run.head.manifest
-    for name in path:
-        value = (value or {}).get(name)
-    return value

@@ -9,14 +9,13 @@ from markupsafe import Markup
 from placebench import units
 from placebench.compare.keep.documents import WorkloadDocument
 from placebench.compare.keep.phase_timer import harness_share
-from placebench.compare.keep.records import ProfiledPass
 from placebench.gates import Gate, Outcome
 from placebench.report import effects
 from placebench.report.comparison_sections import comparison_section, pair_columns
 from placebench.report.conclusion import conclusion
 from placebench.report.documents import run_document
 from placebench.report.environment import data_text, environment_rows, request_section
-from placebench.report.figures import Figures, LoadFigures, VariantFigures, figures_of
+from placebench.report.figures import Figures, figures_of
 from placebench.report.gates import judge_gates
 from placebench.report.load_sections import (
     block_section,
@@ -63,7 +62,7 @@ _METHOD_OF_LOADS = (
 
 
 def run_report(run: Run, gates: Sequence[Gate] = ()) -> Report:
-    """Build the report of *run*; where the responses differ it has no speeds.
+    """Build the report of *run*; if the responses differ it has no speeds.
 
     A run of a million samples takes 1.5 s of CPU and 200 MiB (`tox -e bench -- report`).
     """
@@ -98,14 +97,14 @@ def run_report(run: Run, gates: Sequence[Gate] = ()) -> Report:
 
 
 def _compared_variants(figures: Figures) -> tuple[str, str] | None:
-    """The two variants of the headline: the ends of an experiment, or the only pair; None for several pairs."""
+    """Return the two variants of the headline: the ends of an experiment, or the only pair; None for several pairs."""
     if figures.all_changes:
         return figures.all_changes.pair
     return figures.pairs[0].pair if len(figures.pairs) == 1 else None
 
 
 def _summary_figures(figures: Figures) -> list[SummaryFigure]:
-    """What changed between the two variants of the headline; only what was measured of both."""
+    """Return the large figures of the two variants of the headline, as far as both were measured."""
     compared = _compared_variants(figures)
     if compared is None:
         return []
@@ -127,7 +126,7 @@ def _summary_figures(figures: Figures) -> list[SummaryFigure]:
 
 
 def _request(figures: Figures) -> Section:
-    """Request, data, and whether the responses are the same."""
+    """Return the section with the request and the data, and whether the responses are the same."""
     made = figures.responses
     if made.off and made.equal is None:
         same: Text = f"not compared: {made.off}"
@@ -150,7 +149,7 @@ def _request(figures: Figures) -> Section:
 
 
 def _workload_facts(workload: WorkloadDocument) -> list[tuple[Text, Text]]:
-    """What is sent, where it is more than one request, and by which rules responses are compared."""
+    """Return the mix if there are several requests, the login, and the rules by which responses are compared."""
     requests = workload.get("requests", [])
     cycle = sum(each["weight"] for each in requests)
     mix = ", ".join(f"{each['weight']} of {cycle} {each['request']}" for each in requests)
@@ -183,7 +182,7 @@ def _sections(figures: Figures, results: ExperimentResults) -> list[Section]:
 
 
 def _overview(figures: Figures, results: ExperimentResults) -> list[Table]:
-    """The tables of a terminal and of Markdown: steps, results, hypotheses and comparisons, as far as there are any."""
+    """Return the tables of a terminal and of Markdown: steps, results, hypotheses and comparisons, if there are any."""
     tables = [steps_table(figures)] if figures.is_loaded else []
     if results.changes:
         tables.append(results_table(results))
@@ -204,7 +203,7 @@ def _overview(figures: Figures, results: ExperimentResults) -> list[Table]:
 
 
 def _remarks(figures: Figures, results: ExperimentResults) -> list[str]:
-    """Why comparisons are inconclusive; interactions; and where the responses differ."""
+    """Return lines on responses that differ, changes that should show elsewhere, interactions, and reasons."""
     inconclusive = (each for each in figures.comparisons if each.reason and each.baseline_value is not None)
     difference = [figures.responses.difference] if figures.responses.difference else []
     reasons = dict.fromkeys(map(effects.reason_text, inconclusive))
@@ -242,35 +241,28 @@ _SETTINGS = (
         "Comparison: {replicates} replicates of {rounds} rounds, in blocks of about {block_s:g} s.",
     ),
 )
-"""Which settings a sentence needs, and the sentence."""
+"""Sentences on the settings of a run, each with the names of the settings that it needs."""
 
 
 def _notes(figures: Figures) -> list[str]:
-    """How it was measured; sentences on settings that the run does not name are left out."""
-    run = figures.run
-    settings = run.head.settings
-    known = [text.format(**settings) for names, text in _SETTINGS if all(name in settings for name in names)]
+    """Describe the method; sentences on settings that the run does not name are left out."""
+    head = figures.run.head
+    known = [text.format(**head.settings) for names, text in _SETTINGS if all(name in head.settings for name in names)]
+    profiled: dict[str, list[str]] = {}
+    for variant, made in figures.run.profiled.items():
+        for note in made.notes:
+            profiled.setdefault(note, []).append(variant)
     return [
         *_METHOD,
         *([_METHOD_OF_LOADS] if figures.is_loaded else []),
         *known,
-        *_estimates(run.profiled),
-        *_time_spent(run.head.spent_s),
+        *(f"Profile of {', '.join(variants)}: {note}." for note, variants in profiled.items()),
+        *_time_spent(head.spent_s),
     ]
 
 
-def _estimates(profiled: Mapping[str, ProfiledPass]) -> Iterator[str]:
-    """What the profiled passes had to estimate, with the variants for which it is true."""
-    variants: dict[str, list[str]] = {}
-    for variant, each in profiled.items():
-        for note in each.notes:
-            variants.setdefault(note, []).append(variant)
-    for note, names in variants.items():
-        yield f"Profile of {', '.join(names)}: {note}."
-
-
 def _time_spent(spent_s: Mapping[str, float]) -> Iterator[str]:
-    """Where the time of the run went, and that of its replicates."""
+    """Yield how much time each phase of the run took, and each part of its replicates."""
     phases = [(label, spent_s[name]) for name, label in _PHASES.items() if name in spent_s]
     if phases:
         parts = ", ".join(f"{units.duration(seconds)} {label}" for label, seconds in phases)
@@ -286,9 +278,14 @@ def _time_spent(spent_s: Mapping[str, float]) -> Iterator[str]:
 
 
 def _failures(figures: Figures) -> list[Block]:
-    """Failed and late requests, parts that were repeated, and discarded replicates."""
+    """Return the failed and late requests, the repeated parts, and the discarded replicates."""
     head, blocks = figures.run.head, list[Block]()
-    passes = [(each, kind, load) for each in figures.variants for kind, load in _loads(each)]
+    passes = [
+        (variant, kind, load)
+        for variant in figures.variants
+        for kind, load in (("closed-loop", variant.closed), ("open-loop", variant.open))
+        if load
+    ]
     troubled = [each for each in passes if each[2].failures or each[2].missed or each[2].repeats]
     if troubled:
         columns = (
@@ -313,46 +310,31 @@ def _failures(figures: Figures) -> list[Block]:
                 ]
     if repeated := effects.repeated_parts(head):
         blocks += [Heading("Repeated after a failure"), Items(repeated)]
-    if discarded := _discarded(figures):
-        blocks += [Heading("Discarded replicates"), Items(discarded)]
-    return blocks
-
-
-def _loads(figures: VariantFigures) -> Iterator[tuple[str, LoadFigures]]:
-    if figures.closed:
-        yield "closed-loop", figures.closed
-    if figures.open:
-        yield "open-loop", figures.open
-
-
-def _discarded(figures: Figures) -> list[str]:
-    """Number, from 1, and first reason of each discarded replicate."""
     reasons: dict[int, str] = {}
     for block in figures.run.blocks if figures.variants else ():
         if block.invalid:
             reasons.setdefault(block.replicate + 1, f"{block.variant}: {block.invalid}")
-    return [f"Replicate {number}: {reason}" for number, reason in sorted(reasons.items())]
-
-
-def _judged_variants(figures: Figures) -> list[str]:
-    """The variants that gates are for: of a comparison all that were to be measured, of another run those that were."""
-    head = figures.run.head
-    if head.command != "compare":
-        return list(dict.fromkeys(each.variant for each in figures.comparisons))
-    trials = [each["variant"] for each in head.settings.get("trials", ())]
-    return list(dict.fromkeys(trials or head.variants[1:]))
+    if reasons:
+        discarded = [f"Replicate {number}: {reason}" for number, reason in sorted(reasons.items())]
+        blocks += [Heading("Discarded replicates"), Items(discarded)]
+    return blocks
 
 
 def _checks(figures: Figures, gates: Sequence[Gate]) -> list[Check]:
-    """That the responses are the same, and each gate for each variant."""
-    made = figures.responses
-    comparable = figures.run.head.is_comparable
-    if comparable:
+    """Check that the responses are the same, and each gate for each variant.
+
+    The gates of a comparison are for all variants that were to be measured, those of another run for the measured ones.
+    """
+    made, head = figures.responses, figures.run.head
+    if head.is_comparable:
         same = Check("same responses", "", "passed", f"off: {made.off}" if made.off else "")
     else:
         outcome: Outcome | Literal["error"] = "failed" if made.difference else "error"
         same = Check("same responses", "", outcome, made.difference or "no response was compared")
-    checks = judge_gates(gates, figures.comparisons, _judged_variants(figures)) if comparable else []
-    if figures.run.head.status == "failed":
+    variants = [comparison.variant for comparison in figures.comparisons]
+    if head.command == "compare":
+        variants = [trial["variant"] for trial in head.settings.get("trials", ())] or head.variants[1:]
+    checks = judge_gates(gates, figures.comparisons, list(dict.fromkeys(variants))) if head.is_comparable else []
+    if head.status == "failed":
         checks = [replace(each, outcome="inconclusive", measured="the run failed") for each in checks]
     return [same, *checks]

@@ -11,7 +11,7 @@ from typing import Any
 from markupsafe import Markup
 
 from placebench import units
-from placebench.compare.keep.records import FrameTime, ProfiledReplicate, RunHead
+from placebench.compare.keep.records import ProfiledReplicate, RunHead
 from placebench.report.effects import (
     METRIC_LABELS,
     detectable_text,
@@ -44,18 +44,18 @@ _HYPOTHESES = {
     "orjson": ("orjson is faster than json", 0.0),
     "freeze": ("gc.freeze() saves CPU", 0.0),
 }
-"""By optimization: what is often said of it, and the least share of the server CPU that it would have to save."""
-_OF_THE_PROFILER = "profiler"
+"""Common beliefs by optimization, each with the minimum share of the server CPU that it would have to save."""
+_PROFILER = "profiler"
 _COUNTS = ("statements", "rows", "round_trips")
 """Fewer of these count for a change whose effect on CPU is undecided."""
-_OF_THE_CATALOGUE = ("step", "alone", "leave_one_out")
+_CATALOGUE_KINDS = ("step", "alone", "leave_one_out")
 """Kinds of trials that have the name of an optimization, which can be measured by itself."""
 _DECISIONS = {FASTER: KEPT, SLOWER: DROPPED, EQUIVALENT: DROPPED, BELOW_MARGIN: DROPPED, INCONCLUSIVE: UNDECIDED}
 
 
 @dataclass(frozen=True)
 class ChangeResult:
-    """One trial: its effect on server CPU, and the decision."""
+    """The effect of one trial on server CPU, and the decision."""
 
     name: str
     kind: str
@@ -64,11 +64,11 @@ class ChangeResult:
     request: str
     effect: str
     shows_on: str
-    """The request on which the catalogue says that it should show; empty where it says nothing."""
+    """The request on which the catalogue says that it should show; empty if it says nothing."""
     shows_in: str
     """The metric in which it should show first."""
     shown: str
-    """What it did to that metric here."""
+    """The effect on that metric in this run."""
     ratio: float | None
     low: float | None
     high: float | None
@@ -84,7 +84,7 @@ class ChangeResult:
 
 @dataclass(frozen=True)
 class Hypothesis:
-    """Something that is often said, and the result of this run."""
+    """A common belief, and the result of this run."""
 
     hypothesis: str
     result: str
@@ -104,7 +104,7 @@ class Interaction:
     replicates: int
     confidence: float = 0.95
     is_together: bool = False
-    """Whether it is of several changes together; else of one change with all others, against it alone."""
+    """Whether several changes are together; else one change with all others is compared with it alone."""
 
     def __str__(self) -> str:
         """'Slots has a larger effect with the other changes than alone: −33 % CPU [95 % CI −34, −32; n = 12]'."""
@@ -153,15 +153,27 @@ def results_document(results: ExperimentResults) -> dict[str, Any]:
 
 def results_table(results: ExperimentResults) -> Table:
     """Return the results table: one row per trial."""
+
+    def name(result: ChangeResult) -> Text:
+        kind = {"alone": "alone", "leave_one_out": "leave-one-out"}.get(result.kind, "")
+        return joined(result.name, Markup('<span class="aside">{}</span>').format(kind) if kind else "")
+
+    def expected(result: ChangeResult) -> Text:
+        if not result.shows_in:
+            return ""
+        elsewhere = aside(Markup("on {}, which this run did not request").format(code(result.shows_on)))
+        shown = f"{METRIC_LABELS[result.shows_in]}: {result.shown or units.NOT_MEASURED}"
+        return joined(shown, elsewhere if result.is_elsewhere else "")
+
     columns = [
-        Column("change", lambda each: joined(each.name, _kind(each))),
+        Column("change", name),
         Column("effect on server CPU", lambda each: each.effect, wide=True),
         Column("verdict", lambda each: each.verdict),
         Column("decision", lambda each: _strong(each.decision)),
         Column("why", lambda each: each.why.replace("`", ""), wide=True),
     ]
     if any(each.shows_in for each in results.changes):
-        columns.append(Column("should show in", _shown, wide=True))
+        columns.append(Column("should show in", expected, wide=True))
     return Table(
         "Results",
         columns,
@@ -198,7 +210,7 @@ def hypotheses_table(results: ExperimentResults) -> Table:
 
 
 def keep_sentence(results: ExperimentResults) -> list[str]:
-    """Return which changes to keep, the largest effect first; where both are known, by their leave-one-out effect."""
+    """Return which changes to keep, the largest effect first; if both are known, by their leave-one-out effect."""
     has_left_out = any(each.kind == "leave_one_out" for each in results.changes)
     kept = [each for each in results.changes if each.decision == KEPT and not (has_left_out and each.kind == "alone")]
     names = dict.fromkeys(each.name for each in sorted(kept, key=lambda each: each.ratio or 1.0))
@@ -209,21 +221,8 @@ def _strong(text: str) -> Text:
     return Markup("<strong>{}</strong>").format(text)
 
 
-def _kind(result: ChangeResult) -> Text:
-    label = {"alone": "alone", "leave_one_out": "leave-one-out"}.get(result.kind, "")
-    return Markup('<span class="aside">{}</span>').format(label) if label else ""
-
-
-def _shown(result: ChangeResult) -> Text:
-    if not result.shows_in:
-        return ""
-    elsewhere = aside(Markup("on {}, which this run did not request").format(code(result.shows_on)))
-    shown = f"{METRIC_LABELS[result.shows_in]}: {result.shown or units.NOT_MEASURED}"
-    return joined(shown, elsewhere if result.is_elsewhere else "")
-
-
 def _change_results(run: Run, comparisons: Sequence[Comparison]) -> Iterator[ChangeResult]:
-    """One for each trial that was compared, in the order they were named."""
+    """Yield a result for each trial that was compared, in the order they were named."""
     made = {(*each.pair, each.metric): each for each in comparisons}
     for trial in run.head.settings.get("trials", ()):
         pair = trial["baseline"], trial["variant"]
@@ -257,7 +256,7 @@ def _change_result(
         decision=decision,
         why="server CPU was not measured" if primary.ratio is None else why,
     )
-    if primary.ratio is None or decision == KEPT or not result.is_elsewhere or trial["kind"] not in _OF_THE_CATALOGUE:
+    if primary.ratio is None or decision == KEPT or not result.is_elsewhere or trial["kind"] not in _CATALOGUE_KINDS:
         return result
     hint = f"{why}; it should show on another request: `placebench lab steps --only {trial['name']}`"
     return replace(result, decision=UNDECIDED, why=hint)
@@ -283,7 +282,7 @@ def _decision(primary: Comparison, counted: Sequence[Comparison]) -> tuple[str, 
 
 
 def _hypotheses(run: Run, changes: Sequence[ChangeResult]) -> Iterator[Hypothesis]:
-    """One for each about which this run has figures; none without results."""
+    """Yield each hypothesis about which this run has figures."""
     first = run.head.variants[0]
     profiled = [each for each in run.profiled_replicates if each.variant == first]
     if changes and profiled:
@@ -298,8 +297,12 @@ def _hypotheses(run: Run, changes: Sequence[ChangeResult]) -> Iterator[Hypothesi
 def _share_hypothesis(
     hypothesis: str, least: float, profiled: Sequence[ProfiledReplicate], where: str, places: Collection[str]
 ) -> Hypothesis:
-    """By the whole interval of the share of *places* over the profiled replicates, each of fresh processes."""
-    shares = [_share(each.frames, places) for each in profiled]
+    """Judge a hypothesis by the interval of the share of *places* over the profiled replicates."""
+    shares = []
+    for replicate in profiled:
+        frames = [frame for frame in replicate.frames if frame.place != _PROFILER]
+        inside_s = sum(frame.self_s for frame in frames if frame.place in places)
+        shares.append(inside_s / (sum(frame.self_s for frame in frames) or 1.0))
     share, n = pseudo_median(shares), len(shares)
     said = f"{profiled[0].variant} spends {units.percent(share, digits=2)}"
     if n < MIN_REPLICATES:
@@ -311,14 +314,8 @@ def _share_hypothesis(
     return Hypothesis(hypothesis, result, f"{said} [95 % CI {limits}; n = {n}] of a request {where}, profiled")
 
 
-def _share(frames: Sequence[FrameTime], places: Collection[str]) -> float:
-    """Of a mean request, without the profiler's own time."""
-    own = [each for each in frames if each.place != _OF_THE_PROFILER]
-    return sum(each.self_s for each in own if each.place in places) / (sum(each.self_s for each in own) or 1.0)
-
-
 def _change_hypothesis(hypothesis: str, least: float, changes: Sequence[ChangeResult]) -> Hypothesis:
-    """One result, also where a change was measured alone and leave-one-out."""
+    """Judge a hypothesis by the trials of one change, which may have been measured alone and leave-one-out."""
     results = {_result(each, least) for each in changes}
     mixed = INCONCLUSIVE if INCONCLUSIVE in results else _IT_DEPENDS
     places = {"alone": "alone ", "leave_one_out": "leave-one-out "}
@@ -329,7 +326,7 @@ def _change_hypothesis(hypothesis: str, least: float, changes: Sequence[ChangeRe
 
 
 def _result(change: ChangeResult, least: float) -> str:
-    """By the whole interval: yes beyond *least*, no within it, unless it should show on another request."""
+    """Judge one trial by its interval: yes if it saves *least*, no if it cannot on the request where it should."""
     if change.low is None or change.high is None:
         return INCONCLUSIVE
     if change.verdict == FASTER and 1 - change.high >= least:
@@ -351,9 +348,9 @@ class _Remainder:
 
 
 def _interactions(remainders: Sequence[_Remainder]) -> list[Interaction]:
-    """Where the interval of the remainder excludes 0, adjusted over all that have enough replicates.
+    """Return the remainders whose interval excludes 0, adjusted over all that have enough replicates.
 
-    Empty where no change was measured both apart and together, and where the responses differ.
+    The list is empty if no change was measured both apart and together, or if the responses differ.
     """
     decidable = [each for each in remainders if each.is_decidable]
     intervals = [hodges_lehmann(each.log_ratios) for each in decidable]
@@ -377,11 +374,15 @@ def _interactions(remainders: Sequence[_Remainder]) -> list[Interaction]:
 def _interaction_sentences(
     run: Run, remainders: Sequence[_Remainder], interactions: Sequence[Interaction]
 ) -> list[str]:
-    """A sentence for each interaction, or that none was found; then which are undecided, and why."""
+    """Return a sentence for each interaction, or that none was found; then the undecided ones with the reason."""
     undecided: dict[str, list[str]] = {}
-    for each in remainders:
-        if not each.is_decidable:
-            undecided.setdefault(_why_undecided(run, each), []).append(each.name)
+    for remainder in remainders:
+        if remainder.is_decidable:
+            continue
+        why = f"{count_replicates(len(remainder.log_ratios))}, {MIN_REPLICATES} needed"
+        if not remainder.log_ratios and valid_replicates(run.blocks):
+            why = "server CPU was not measured"
+        undecided.setdefault(why, []).append(remainder.name)
     sentences = [f"{each}." for each in interactions]
     if not interactions and any(each.is_decidable for each in remainders):
         sentences.append("No interaction was found: the changes have the same effect together as apart.")
@@ -391,16 +392,10 @@ def _interaction_sentences(
     ]
 
 
-def _why_undecided(run: Run, undecided: _Remainder) -> str:
-    if not undecided.log_ratios and valid_replicates(run.blocks):
-        return "server CPU was not measured"
-    return f"{count_replicates(len(undecided.log_ratios))}, {MIN_REPLICATES} needed"
-
-
 def _remainders(run: Run) -> Iterator[_Remainder]:
-    """Each change alone and leave-one-out; all of them; several together and each by itself.
+    """Yield the remainder of each change alone and leave-one-out, of all changes, and of several measured together.
 
-    Nothing where the responses differ, or none was requested.
+    There is none if the responses differ, or none was requested.
     """
     if not run.head.is_comparable:
         return
@@ -428,5 +423,5 @@ def _remainder(run: Run, name: str, whole: Pair, parts: list[Pair], *, is_togeth
 
 
 def _added(baseline: str, variant: str) -> list[str]:
-    """Return what *variant* has more than *baseline*, by name: 'tuned+a+b' has a and b."""
+    """Return the names of the changes that *variant* adds to *baseline*: 'tuned+a+b' adds a and b to 'tuned'."""
     return variant.removeprefix(f"{baseline}+").split("+") if variant.startswith(f"{baseline}+") else []

@@ -1,4 +1,4 @@
-"""Where the difference between two variants is: frames, statements and flame graphs (`difference_section`)."""
+"""The difference between two variants by frames, statements and flame graphs: `difference_section`."""
 
 from collections.abc import Callable, Iterator, Sequence
 from urllib.parse import quote
@@ -37,9 +37,9 @@ from placebench.results import Run
 from placebench.stats import PartChange
 
 _MAX_INLINE_GRAPHS = 6
-"""With more variants the flame graphs are pages of their own: some 40 KB each."""
+"""Maximum number of variants whose flame graphs are on the page itself: each has some 40 KB."""
 _MAX_DIFFERENTIAL_GRAPHS = 3
-"""So many pairs have their differential flame graph on the page."""
+"""Maximum number of pairs that have a differential flame graph on the page."""
 _MAX_BARS = 12
 _MIN_SHARE = 0.001
 _MAX_FRAMES = 60
@@ -60,7 +60,7 @@ _FLAME_LEGEND = (
 
 
 def difference_section(figures: Figures) -> list[Section]:
-    """Return what changed inside each compared pair, and the flame graphs; nothing where neither was recorded."""
+    """Return what changed inside each compared pair, and the flame graphs; nothing if neither was recorded."""
     run = figures.run
     pairs = [block for pair in figures.parts for block in _pair_blocks(figures, *pair)]
     graphs = list(_flame_blocks(run)) if figures.variants else []
@@ -73,8 +73,14 @@ def difference_section(figures: Figures) -> list[Section]:
 
 
 def _pair_blocks(figures: Figures, baseline: str, variant: str) -> Iterator[Block]:
-    """What changed from *baseline* to *variant*; nothing where neither frames nor statements are known of both."""
-    run, parts = figures.run, _changed_parts(figures, baseline, variant)
+    """Yield the change from *baseline* to *variant*; nothing if neither frames nor statements are known of both.
+
+    Shown are the frames that changed significantly, then those that changed by 0.1 % of a request, largest first.
+    """
+    run, measured = figures.run, figures.parts.get((baseline, variant), [])
+    least = _MIN_SHARE * sum(part.before for part in measured)
+    shown = [part for part in measured if part.is_decided or abs(part.change) >= least > 0]
+    parts = sorted(shown, key=lambda part: not part.is_decided)
     counted = run.wire.get(baseline), run.wire.get(variant)
     statements = counted_changes(counted[0], counted[1]) if counted[0] and counted[1] else []
     if not parts and not statements:
@@ -93,16 +99,12 @@ def _pair_blocks(figures: Figures, baseline: str, variant: str) -> Iterator[Bloc
         blocks += [Heading("Statements"), _statement_table(statements)]
     else:
         blocks.append(Paragraph("Statements: not counted of both.", "missing"))
-    summary = _pair_summary((baseline, variant), names, parts)
+    roles = zip(("baseline", "variant"), (baseline, variant), names, strict=True)
+    spans = [Markup('<span class="role-{}" title="{}">{}</span>').format(*each) for each in roles]
+    less, more = (sum(max(sign * part.change, 0.0) for part in parts) for sign in (-1, 1))
+    sums = Markup('<span class="aside">frames: −{}, +{}</span>').format(units.duration(less), units.duration(more))
+    summary = joined(joined(*spans, by=" → "), sums if parts else "")
     yield Details(summary, blocks, style="between", is_open=len(figures.parts) == 1)
-
-
-def _changed_parts(figures: Figures, baseline: str, variant: str) -> list[PartChange[Frame]]:
-    """Return the frames that changed significantly, then those that changed by 0.1 % of a request, largest first."""
-    parts = figures.parts.get((baseline, variant), [])
-    least = _MIN_SHARE * sum(each.before for each in parts)
-    shown = [each for each in parts if each.is_decided or abs(each.change) >= least > 0]
-    return sorted(shown, key=lambda each: not each.is_decided)
 
 
 def counted_changes(before: WirePass, after: WirePass) -> list[StatementChange]:
@@ -118,36 +120,23 @@ def counted_changes(before: WirePass, after: WirePass) -> list[StatementChange]:
 
 
 def _statement_figures(counted: WirePass) -> dict[str, StatementFigures]:
-    """Calls, rows and seconds by fingerprint."""
+    """Return calls, rows and seconds by fingerprint."""
     figures: dict[str, StatementFigures] = {}
-    for each in counted.by_statement:
-        key = normalised(each.sql, "postgresql")
-        known = figures.get(key, StatementFigures(each.sql, 0.0, 0.0, 0.0))
-        calls, rows, seconds = (
-            known.calls + each.calls,
-            (known.rows or 0.0) + each.rows,
-            (known.seconds or 0.0) + each.exec_s,
-        )
-        figures[key] = StatementFigures(known.sql, calls, rows, seconds)
+    for statement in counted.by_statement:
+        key = normalised(statement.sql, "postgresql")
+        known = figures.get(key, StatementFigures(statement.sql, 0.0, 0.0, 0.0))
+        calls, rows = known.calls + statement.calls, (known.rows or 0.0) + statement.rows
+        figures[key] = StatementFigures(known.sql, calls, rows, (known.seconds or 0.0) + statement.exec_s)
     return figures
-
-
-def _pair_summary(pair: tuple[str, str], names: list[str], parts: Sequence[PartChange[Frame]]) -> Text:
-    roles = zip(("baseline", "variant"), pair, names, strict=True)
-    spans = [Markup('<span class="role-{}" title="{}">{}</span>').format(*each) for each in roles]
-    less = sum(max(-each.change, 0.0) for each in parts)
-    more = sum(max(each.change, 0.0) for each in parts)
-    sums = f"frames: −{units.duration(less)}, +{units.duration(more)}"
-    return joined(joined(*spans, by=" → "), Markup('<span class="aside">{}</span>').format(sums) if parts else "")
 
 
 def _frame_chart(parts: Sequence[PartChange[Frame]]) -> Chart:
     rows = []
     shown = parts[:_MAX_BARS]
-    for label, each in zip(frame_labels(shown), shown, strict=True):
-        name, place = each.part
-        title = f"{name} ({place}): {units.duration(each.before)} → {units.duration(each.after)}"
-        rows.append(Bar(label=label, parts=(each.change,), title=title))
+    for label, part in zip(frame_labels(shown), shown, strict=True):
+        name, place = part.part
+        title = f"{name} ({place}): {units.duration(part.before)} → {units.duration(part.after)}"
+        rows.append(Bar(label=label, parts=(part.change,), title=title))
     svg = bars(
         rows,
         title="Frames by change of self time",
@@ -170,6 +159,12 @@ def _differential(svg: Markup, of: str) -> Block:
 
 
 def _frame_table(parts: Sequence[PartChange[Frame]], baseline: str, variant: str) -> Table:
+    def interval(part: PartChange[Frame]) -> str:
+        if part.low is None or part.high is None:
+            return ""
+        low, high = units.signed_duration(part.low), units.signed_duration(part.high)
+        return f"[{low}, {high}]{'' if part.is_decided else ' inconclusive'}"
+
     columns = [
         Column("frame, self time", lambda each: joined(code(each.part[0]), aside(each.part[1]))),
         Column(baseline, lambda each: units.duration(each.before) if each.before else "–"),
@@ -179,7 +174,7 @@ def _frame_table(parts: Sequence[PartChange[Frame]], baseline: str, variant: str
         ),
     ]
     if parts[0].low is not None:
-        columns.append(Column("95 % CI", _interval_text))
+        columns.append(Column("95 % CI", interval))
     return Table(
         "Frames",
         tuple(columns),
@@ -191,17 +186,13 @@ def _frame_table(parts: Sequence[PartChange[Frame]], baseline: str, variant: str
     )
 
 
-def _interval_text(part: PartChange[Frame]) -> str:
-    """Return the interval of a part's change: "[+1.2 ms, +1.4 ms]", and whether it is inconclusive."""
-    if part.low is None or part.high is None:
-        return ""
-    low, high = units.signed_duration(part.low), units.signed_duration(part.high)
-    return f"[{low}, {high}]{'' if part.is_decided else ' inconclusive'}"
-
-
 def _statement_table(statements: Sequence[StatementChange]) -> Table:
+    def sql(statement: StatementChange) -> Text:
+        short = code(shorten_statement(statement.sql))
+        return Markup("<details><summary>{}</summary><pre>{}</pre></details>").format(short, statement.sql)
+
     columns = (
-        Column("statement", _statement_cell),
+        Column("statement", sql),
         Column("", lambda each: each.state),
         Column("calls", lambda each: _both(each.calls)),
         Column("rows", lambda each: _both(each.rows)),
@@ -223,13 +214,8 @@ def _both(change: Change, show: Callable[[float | None], str] = units.average) -
     return f"{show(change.before)} → {show(change.after)}"
 
 
-def _statement_cell(statement: StatementChange) -> Text:
-    short = code(shorten_statement(statement.sql))
-    return Markup("<details><summary>{}</summary><pre>{}</pre></details>").format(short, statement.sql)
-
-
 def _flame_blocks(run: Run) -> Iterator[Block]:
-    """The flame graph of each variant that was profiled, or was to be; one without its data is a link."""
+    """Yield the flame graph of each profiled variant, a link if there are many, or the reason why there is none."""
     is_inline = len(run.profiled) <= _MAX_INLINE_GRAPHS
     for variant, profiled in run.profiled.items():
         session = run.session(variant)
