@@ -177,7 +177,7 @@ def test_only_the_hooks_import_sqlalchemy() -> None:
         if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "sqlalchemy"
     }
 
-    assert importing == {"engine", "hooks", "sql_profiler"}
+    assert importing == {"engine", "hooks", "sql_profiler", "statement_hooks"}
 
 
 TREES = {

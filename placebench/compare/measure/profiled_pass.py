@@ -46,7 +46,7 @@ from placebench.profiler.recording import Recording
 from placebench.runtime.application_servers import serve
 from placebench.runtime.running_server import ServerSpec
 
-_SERVED = "placebench.profiler.integrations.served"
+_WSGI_ENTRY = "placebench.profiler.integrations.wsgi_entry"
 _NEEDED = "placebench.profiler.sql_profiler, placebench.profiler.capture.flame_graph"
 _WARM_UP_REQUESTS = 2
 _FEWEST, _MOST = 3, 40
@@ -109,7 +109,7 @@ def why_not_profiled(variant: Variant) -> str:
 
 def _holds_placebench(variant: Variant) -> bool:
     """Whether its environment has the profiler with all that a flame graph needs; costs the start of a Python."""
-    code = f"import sys, importlib.util, {_NEEDED}; sys.exit(importlib.util.find_spec({_SERVED!r}) is None)"
+    code = f"import sys, importlib.util, {_NEEDED}; sys.exit(importlib.util.find_spec({_WSGI_ENTRY!r}) is None)"
     environment = {**os.environ, **variant.variables}
     ended = subprocess.run([str(variant.python), "-c", code], env=environment, capture_output=True, check=False)
     return ended.returncode == 0
@@ -168,7 +168,7 @@ def with_profiler(variant: Variant, spec: ServerSpec, folder: Path, mode: str = 
         "PLACEBENCH_WATCH_MODE": mode,
         "PLACEBENCH_WATCH_DIR": str(folder),
     }
-    return replace(spec, module=f"{_SERVED}:application", environment={**spec.environment, **variables})
+    return replace(spec, module=f"{_WSGI_ENTRY}:application", environment={**spec.environment, **variables})
 
 
 def _send_for_a_while(client: Client | HttpClient, url: str, workload: Workload, enough_s: float) -> list[Driven]:

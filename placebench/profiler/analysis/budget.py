@@ -12,7 +12,7 @@ from placebench.profiler.analysis.findings import find
 from placebench.profiler.model.fingerprint import shortened
 from placebench.profiler.model.recording_data import RecordingData
 
-_MOST_STATEMENTS = 10
+_MAX_STATEMENTS = 10
 METRICS = ("statements", "rows", "round_trips", "duplicates", "n_plus_one")
 _LABELS = {"round_trips": "round trips", "n_plus_one": "n+1"}
 
@@ -109,10 +109,10 @@ def _culprits(recording: RecordingData) -> list[str]:
         if statement.caller is not None:
             places.setdefault(fingerprint, Counter())[str(statement.caller)] += times
     lines = []
-    for fingerprint, times in calls.most_common(_MOST_STATEMENTS):
+    for fingerprint, times in calls.most_common(_MAX_STATEMENTS):
         lines.append(f"  {times} x {shortened(texts[fingerprint], 120)}")
         ran = places.get(fingerprint, Counter[str]()).most_common()
         lines.extend(f"      {times_here} from {place}" for place, times_here in ran)
-    if len(calls) > _MOST_STATEMENTS:
-        lines.append(f"  and {len(calls) - _MOST_STATEMENTS} more")
+    if len(calls) > _MAX_STATEMENTS:
+        lines.append(f"  and {len(calls) - _MAX_STATEMENTS} more")
     return lines

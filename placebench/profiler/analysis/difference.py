@@ -19,8 +19,8 @@ from placebench.profiler.model.statement import Statement
 if TYPE_CHECKING:
     from pyinstrument.session import Session
 
-_MOST_LINES = 30
-_SMALLEST_SHARE = 0.001
+_MAX_LINES = 30
+_MIN_SHARE = 0.001
 
 Frame = tuple[str, str]
 """A function and its file; or the text of a leaf, and "sql", "plan", "gc", "profiler" or "wait"."""
@@ -143,10 +143,10 @@ class RecordingDifference:
         lines = [f"{self.before} → {self.after}, means of one request", *self.notes]
         lines.extend(f"  {change.label:<14} {change}" for change in self.totals)
         lines.append("statements")
-        lines.extend(map(_statement_line, self.statements[:_MOST_LINES]))
+        lines.extend(map(_statement_line, self.statements[:_MAX_LINES]))
         if self.frames:
             lines.append("frames, self time")
-            lines.extend(f"  {frame!s:<32} {frame.label}" for frame in self.frames[:_MOST_LINES])
+            lines.extend(f"  {frame!s:<32} {frame.label}" for frame in self.frames[:_MAX_LINES])
         if self.plans:
             lines.append("plans")
             lines.extend(line for plan in self.plans for line in _plan_lines(plan))
@@ -203,7 +203,7 @@ def frame_changes(before: "Session", after: "Session") -> tuple[FrameChange, ...
     Profiler overhead is left out. Each session is that of one request, or of the mean one.
     """
     left, right = self_times(before), self_times(after)
-    least = _SMALLEST_SHARE * max(sum(left.values()), sum(right.values()))
+    least = _MIN_SHARE * max(sum(left.values()), sum(right.values()))
     frames = dict.fromkeys((*left, *right))
     changes = [FrameChange(*frame, left.get(frame, 0.0), right.get(frame, 0.0)) for frame in frames]
     large = [change for change in changes if abs(change.change_s) >= least > 0]

@@ -27,7 +27,7 @@ _KINDS = {"n+1": "n_plus_one", "duplicate": "duplicates"}
 _ORIGINS = ("application", "library", "tests")
 """Whose code ran a statement: below the root of the suite, installed, or the tests' own."""
 
-_LONGEST_SQL = 1000
+_MAX_SQL_LENGTH = 1000
 _TEST_CODE = re.compile(r"(?:.*/)?(?:tests?/.*|conftest\.py|test_[^/]*\.py|[^/]*_test\.py)\Z")
 
 
@@ -355,7 +355,7 @@ def _origin(file: str, root: Path) -> str:
 
 def _shown(sql: str) -> str:
     """The statement on one line."""
-    return shortened(sql, _LONGEST_SQL)
+    return shortened(sql, _MAX_SQL_LENGTH)
 
 
 def _places(statements: Iterable[Statement], root: Path) -> tuple[str, ...]:

@@ -74,9 +74,9 @@ class RecordingSummary:
                 "transactions_s",
             ),
             self._counts(),
-            *(_line(group, self.requests) for group in self.groups[:_MOST_LINES]),
+            *(_line(group, self.requests) for group in self.groups[:_MAX_LINES]),
         ]
-        if (more := len(self.groups) - _MOST_LINES) > 0:
+        if (more := len(self.groups) - _MAX_LINES) > 0:
             lines.append(f"  and {units.numbered(more, 'statement')} that took less")
         return "\n".join(lines)
 
@@ -104,7 +104,7 @@ class RecordingSummary:
         return f"  statements {statements} · rows {rows} · round trips {trips} · received {received}{dropped}"
 
 
-_MOST_LINES = 25
+_MAX_LINES = 25
 _NAMES = {
     "cpu_s": "cpu",
     "sql_s": "sql",

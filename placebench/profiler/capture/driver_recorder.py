@@ -27,7 +27,7 @@ _LOG = logging.getLogger("placebench.profiler")
 # psycopg 3 is pinged with an empty statement.
 _PING = re.compile(r"\s*(?:select\s+1\s*)?(?:;\s*)?\Z", re.IGNORECASE)
 
-LONGEST_PARAMETERS = 1000
+MAX_PARAMETERS_LENGTH = 1000
 # What a pool does with a connection that is in no transaction.
 _OUTSIDE = ("PING", "RESET")
 _ENDS = ("COMMIT", "ROLLBACK", *_OUTSIDE)
@@ -109,7 +109,7 @@ class DriverRecorder:
         """The statement of an execute: SQLAlchemy's own, or a new one for a cursor that the application uses itself."""
         pending = cursor.placebench_pending
         if pending is not None and pending.executing:
-            pending.hand_over()
+            pending.first_driver_call()
             return pending
         recording = self.active_recording()
         if recording is None:
@@ -135,7 +135,7 @@ class DriverRecorder:
         else:
             pending.note_write(sql, facts.table)
         if recording.options.parameters:
-            pending.parameters = repr(values)[:LONGEST_PARAMETERS]
+            pending.parameters = repr(values)[:MAX_PARAMETERS_LENGTH]
 
     @guarded
     def forget_reads(self) -> None:
@@ -159,7 +159,7 @@ class DriverRecorder:
                 pending = recording.start_statement(None, "POOL TIMEOUT", "POOL TIMEOUT")
                 pending.started = pending.entered = started
                 pending.set_error(error)
-                pending.leave_execute(None)
+                pending.execute_returned(None)
             raise
 
     @guarded
@@ -205,7 +205,7 @@ class DriverRecorder:
             raise
         finally:
             self.connecting.set(None)
-            pending.leave_execute(None)
+            pending.execute_returned(None)
 
     @guarded
     def _start_connecting(self) -> PendingStatement | None:
@@ -245,7 +245,7 @@ class DriverRecorder:
         locate(pending, text, dialect)
         if step is None:
             self.driver_values(pending, text, values, cursor if isinstance(cursor, TimedCursor) else None)
-        pending.hand_over()
+        pending.first_driver_call()
         return pending
 
     def _start_alone(

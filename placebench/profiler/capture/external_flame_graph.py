@@ -51,7 +51,7 @@ from placebench.profiler.capture.stack import (
 )
 from placebench.profiler.model.statement import Caller
 
-_MOST_INTERVALS = 100_000
+_MAX_INTERVALS = 100_000
 _SAMPLER = f"\x00{PROFILER_FOLDER}/capture/external_sampler.py\x00"
 _DRIVERS = f"\x00{PROFILER_FOLDER}/drivers/"
 
@@ -102,7 +102,7 @@ class ExternalFlameGraph:
         thread = threading.get_ident()
         if thread not in self._roots:
             self._roots[thread] = root_of_thread()
-        if len(self._noted) < _MOST_INTERVALS:
+        if len(self._noted) < _MAX_INTERVALS:
             self._noted.append((thread, started, ended, label, kind))
 
     def end(self, started: float, ended: float) -> None:

@@ -32,7 +32,7 @@ INTERVAL_S = 0.005
 _START_S = 10.0
 _SEGMENT_S = 2.0
 """How long flame graphs that nobody waits for are collected before they get their samples."""
-_LONGEST_SEGMENT_S = 30.0
+_MAX_SEGMENT_S = 30.0
 _MARKS = 10
 _MARK_S = INTERVAL_S + 0.0007
 """Longer than the time between two samples: each mark is seen, and each at another distance from its beginning."""
@@ -278,7 +278,7 @@ class ExternalSampler:
             self._samples = True
             self._condition.notify_all()
             if not self._condition.wait_for(lambda: self._hurry, _SEGMENT_S):
-                self._condition.wait_for(lambda: self._hurry or not self._running or self._ended, _LONGEST_SEGMENT_S)
+                self._condition.wait_for(lambda: self._hurry or not self._running or self._ended, _MAX_SEGMENT_S)
         changes = spy.stop(marks)
         with self._condition:
             # Where nobody waits, it is a server: another request is likely to come.

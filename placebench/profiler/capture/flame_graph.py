@@ -45,10 +45,10 @@ from placebench.profiler.capture.stack import (
 )
 from placebench.profiler.model.plan import PlanNode
 
-_MOST_INTERVALS = 100_000
+_MAX_INTERVALS = 100_000
 _SAMPLE_INTERVAL_S = 0.00025
 _SHARED_INTERVAL_S = 0.005
-_MOST_SAMPLES = 40_000
+_MAX_SAMPLES = 40_000
 _NOTED_WAITS = 0.05
 SHARED_NOTE = "its thread's other tasks are in the flame graph too, and its waits are below the event loop"
 
@@ -148,7 +148,7 @@ class FlameGraphRecorder:
 
         The profiler's own frames are in the stack too: `without_profiler` takes them out at the end.
         """
-        if len(self._noted) < _MOST_INTERVALS:
+        if len(self._noted) < _MAX_INTERVALS:
             frames = frames_of(sys._getframe(2))
             frames += awaiting_frames()
             self._noted.append((started, ended, frames, label, kind, statement))
@@ -444,7 +444,7 @@ class Sampler(pyinstrument.Profiler):
         """A sample, *seconds* after the one before; *last*: a frame below these that is not Python's."""
         # The session's own list: the first sample may come while `start` is still running.
         records: list[Any] = self._active_session.frame_records if self._active_session else []
-        if len(records) >= _MOST_SAMPLES:  # of a long record only every other sample is kept, with the time of both
+        if len(records) >= _MAX_SAMPLES:  # of a long record only every other sample is kept, with the time of both
             pairs = zip(records[::2], records[1::2], strict=True)
             records[:] = [(sample, before + seconds) for (_, before), (sample, seconds) in pairs]
         state = None if async_state is None else async_state.state

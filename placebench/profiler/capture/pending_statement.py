@@ -21,10 +21,10 @@ if TYPE_CHECKING:
     from placebench.profiler.capture.flame_graph import FlameGraphRecorder
 
 # What is shorter is left to the flame graph's sampler: a fetch of one row costs less than noting its stack.
-_SHORTEST_LEAF_S = 20e-6
-_LONGEST_SQL = 4000
-_MOST_SINGLE_ROWS = 1000
-_MOST_KEYS = 50_000
+_MIN_LEAF_S = 20e-6
+_MAX_SQL_LENGTH = 4000
+_MAX_SINGLE_ROWS = 1000
+_MAX_KEYS = 50_000
 _SECOND_STATEMENT = re.compile(r";\s*\w")
 # What changes no row that a read finds; a temporary table may hide one of the same name.
 _NO_WRITE = re.compile(
@@ -33,7 +33,7 @@ _NO_WRITE = re.compile(
     r"|\s*copy\b.*\bto\s+std(out)\b",
     re.IGNORECASE | re.DOTALL,
 )
-NO_COUNT = 2**64 - 1
+ROW_COUNT_UNKNOWN = 2**64 - 1
 
 
 class _Guarded(Protocol):
@@ -104,7 +104,7 @@ class _DuplicateDetector:
             sql += str(written) if written else ""
         key = hash((sql, values, database))
         repeated = key in self._statements
-        if not repeated and len(self._statements) >= _MOST_KEYS:
+        if not repeated and len(self._statements) >= _MAX_KEYS:
             return None  # it may be one of those that are not remembered
         self._statements.add(key)
         return repeated
@@ -120,7 +120,7 @@ class _DuplicateDetector:
         except (TypeError, KeyError, IndexError):  # rows of a user's own class
             return 0
         known = keys & firsts.keys()
-        if self._kept < _MOST_KEYS:
+        if self._kept < _MAX_KEYS:
             new = keys - known
             self._kept += len(new)
             firsts.update(dict.fromkeys(new, statement))
@@ -224,14 +224,14 @@ class PendingStatement:
     plan_ms: float = -1.0
     plan_text: str | None = None
     awaits_plan = False
-    made: object = None
+    dbapi_connection: object = None
     """Of a CONNECT: the driver's connection."""
     error: str | None = None
 
     def __init__(self, recording: RecordingContext, connection: ConnectionState, sql: str, step: str | None) -> None:
         self.recording = recording
         self.connection = connection
-        self.sql: str = sql[:_LONGEST_SQL]
+        self.sql: str = sql[:_MAX_SQL_LENGTH]
         self.step = step
         self.number: int | None = connection.transaction
         # What every statement reads: an attribute of the class would be looked up in the object first.
@@ -245,17 +245,17 @@ class PendingStatement:
         self.clock = clock = recording.clock
         self.started = self.entered = clock()
 
-    def enter(self) -> None:
+    def driver_called(self) -> None:
         """The driver is about to be called."""
         self.entered = self.recording.clock()
 
-    def hand_over(self) -> None:
+    def first_driver_call(self) -> None:
         """The same for the first time: the time since the statement was made is profiler overhead."""
-        self.enter()
+        self.driver_called()
         if self.execute_s is None:
             self.recording.overhead_s += self.entered - self.started
 
-    def leave_execute(self, round_trips: int | None, rows: int | None = None) -> None:
+    def execute_returned(self, round_trips: int | None, rows: int | None = None) -> None:
         """The driver's execute has ended, well or not.
 
         round_trips: None if the driver does not report them. rows: the driver's own count; negative or None if it has
@@ -266,9 +266,9 @@ class PendingStatement:
         seconds = now - self.entered
         connection.measured_s += seconds
         self.execute_s = seconds if self.execute_s is None else self.execute_s + seconds
-        if recording.flame_graph is not None and seconds >= _SHORTEST_LEAF_S:
+        if recording.flame_graph is not None and seconds >= _MIN_LEAF_S:
             recording.add_leaf(self.entered, now, self._shown, "sql", self)
-        if rows is not None and 0 <= rows < NO_COUNT:
+        if rows is not None and 0 <= rows < ROW_COUNT_UNKNOWN:
             self.row_count = rows
         if self.unsent is not None:
             self._compare_sent(*self.unsent)
@@ -279,14 +279,14 @@ class PendingStatement:
         else:
             self._add_round_trips(round_trips)
 
-    def leave_fetch(self, rows: Sequence[Any], round_trips: int | None) -> None:
+    def fetch_returned(self, rows: Sequence[Any], round_trips: int | None) -> None:
         """The driver's fetch has ended with these rows; what is done with them takes none of the statement's time."""
         recording = self.recording
         now = recording.clock()
         seconds = now - self.entered
         self.connection.measured_s += seconds
         self.fetch_s = seconds if self.fetch_s is None else self.fetch_s + seconds
-        if recording.flame_graph is not None and seconds >= _SHORTEST_LEAF_S:
+        if recording.flame_graph is not None and seconds >= _MIN_LEAF_S:
             # The server worked meanwhile only if there was a round trip: only then its plan's nodes belong below.
             recording.add_leaf(self.entered, now, self._shown_fetch, "sql", self if round_trips else None)
         self.fetched_rows = (self.fetched_rows or 0) + len(rows)
@@ -295,15 +295,15 @@ class PendingStatement:
         if self.key is not None and rows:
             self._count_redundant(self.key, rows)
 
-    def leave_first_row(self, row: Any, round_trips: int | None) -> None:
+    def first_row_returned(self, row: Any, round_trips: int | None) -> None:
         """The driver's fetchone has ended, as the first of its statement or with a round trip."""
-        self.leave_fetch(() if row is None else (row,), round_trips)
+        self.fetch_returned(() if row is None else (row,), round_trips)
         self.rows_come_alone = not round_trips and row is not None
 
-    def leave_row(self, row: Any, seconds: float) -> None:
+    def row_returned(self, row: Any, seconds: float) -> None:
         """The same for each row after it, in one short call."""
         self.connection.measured_s += seconds
-        if seconds >= _SHORTEST_LEAF_S and self.recording.flame_graph is not None:
+        if seconds >= _MIN_LEAF_S and self.recording.flame_graph is not None:
             now = self.clock()
             self.recording.add_leaf(now - seconds, now, self._shown_fetch, "sql")
         self.fetch_s += seconds  # type: ignore[operator]  # the first row has set it, and the number of rows
@@ -315,7 +315,7 @@ class PendingStatement:
             if self.single_rows is None:
                 self.single_rows = []
             self.single_rows.append(row)
-            if len(self.single_rows) >= _MOST_SINGLE_ROWS:
+            if len(self.single_rows) >= _MAX_SINGLE_ROWS:
                 self.count_redundant_rows()
 
     def count_redundant_rows(self) -> None:
@@ -326,7 +326,7 @@ class PendingStatement:
 
     def set_row_count(self, rows: int | None) -> None:
         """The driver's own count of rows, where it comes later than the end of the execute."""
-        if rows is not None and 0 <= rows < NO_COUNT:
+        if rows is not None and 0 <= rows < ROW_COUNT_UNKNOWN:
             self.row_count = rows
 
     def add_results(self, rows: int) -> None:

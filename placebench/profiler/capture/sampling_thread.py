@@ -18,7 +18,7 @@ from weakref import WeakValueDictionary
 from placebench.profiler.capture.options import Clock
 from placebench.profiler.capture.stack import Frames, Stacks, frames_of, root_of_thread
 
-_MOST_SAMPLES = 20_000
+_MAX_SAMPLES = 20_000
 _IDLE_S = 1.0
 """The thread ends after so many seconds without a flame graph: starting one takes longer than a fast request."""
 
@@ -59,7 +59,7 @@ class ThreadSamples:
 
     def add(self, frames: Frames) -> None:
         """A sample; called by the sampling thread. Of a long record only every other sample is kept."""
-        if len(self._samples) >= _MOST_SAMPLES:
+        if len(self._samples) >= _MAX_SAMPLES:
             self._samples[:] = self._samples[1::2]
         self._samples.append((self._clock(), frames))
 

@@ -20,7 +20,7 @@ from typing import Any
 
 from placebench.profiler.model.statement import Caller
 
-_LONGEST_LEAF = 160
+_MAX_LEAF_LENGTH = 160
 
 Frames = list[Any]
 """Code and instruction of each frame in turn, the innermost one first: one list, since tuples start GC."""
@@ -58,7 +58,7 @@ def root_of_thread() -> str:
 
 # A name with its code, which keeps its id from being another's; finding a line walks through the code's table.
 _NAMES: dict[tuple[int, int], tuple[CodeType, str]] = {}
-_MOST_NAMES = 20_000
+_MAX_NAMES = 20_000
 
 
 class Stacks:
@@ -75,7 +75,7 @@ class Stacks:
     def _name(self, code: CodeType, instruction: int) -> str:
         known = _NAMES.get((id(code), instruction))
         if known is None:
-            if len(_NAMES) >= _MOST_NAMES:
+            if len(_NAMES) >= _MAX_NAMES:
                 _NAMES.clear()
             known = _NAMES[id(code), instruction] = code, name_frame(code, instruction)
         return known[1]
@@ -94,12 +94,12 @@ def name_frame(code: CodeType, instruction: int) -> str:
 def leaf(label: str, kind: str) -> str:
     """A frame that is no Python, as pyinstrument names frames: one line of text, and *kind* instead of a file."""
     text = " ".join(label.replace("\x00", " ").replace("\x01", " ").split())
-    shown = text if len(text) <= _LONGEST_LEAF else f"{text[:_LONGEST_LEAF]}…"
+    shown = text if len(text) <= _MAX_LEAF_LENGTH else f"{text[:_MAX_LEAF_LENGTH]}…"
     return f"{shown}\x00{kind}\x000"
 
 
-_DEEPEST = 80
-_MOST_FILES = 4096
+_MAX_DEPTH = 80
+_MAX_FILES = 4096
 PROFILER_FOLDER = str(Path(__file__).parents[1])
 
 
@@ -130,7 +130,7 @@ def add_libraries(*packages: str) -> None:
     _KINDS.clear()
 
 
-_NEAR = 12
+_MAX_FRAMES_TO_OUTER_CALLER = 12
 """So many frames above the call site the next line of the application is looked for."""
 # With the scripts that packages install, such as uvicorn.
 _SCHEMES = ("stdlib", "platstdlib", "scripts")
@@ -165,13 +165,13 @@ def find_callers(frame: FrameType | None, application: tuple[str, ...] = ()) -> 
     if kinds is None:
         kinds = _KINDS[application] = {}
     first: Caller | None = None
-    here, most, is_above_greenlet = frame, _DEEPEST, False
+    here, most, is_above_greenlet = frame, _MAX_DEPTH, False
     # Runs for every statement: what most frames need is written out.
     while True:
         if here is None or not most:
             if is_above_greenlet:
                 break
-            here, most, is_above_greenlet = _frame_before_greenlet(), _DEEPEST, True
+            here, most, is_above_greenlet = _frame_before_greenlet(), _MAX_DEPTH, True
             continue
         kind = kinds.get(here.f_code.co_filename)
         if kind == _APPLICATION:
@@ -184,7 +184,7 @@ def find_callers(frame: FrameType | None, application: tuple[str, ...] = ()) -> 
             continue
         if caller is not None:
             if first is None:
-                first, most = caller, min(most, _NEAR + 1)  # with this frame
+                first, most = caller, min(most, _MAX_FRAMES_TO_OUTER_CALLER + 1)  # with this frame
             elif caller[:2] != first[:2]:
                 return first, caller
         here, most = here.f_back, most - 1
@@ -223,7 +223,7 @@ def _frames_of_libraries(
     """The nearest two frames of what is installed, in two files."""
     found: list[FrameType] = []
     for here in (frame, _frame_before_greenlet()):
-        for _ in range(_DEEPEST):
+        for _ in range(_MAX_DEPTH):
             if here is None or len(found) == 2:
                 break
             file = here.f_code.co_filename
@@ -240,7 +240,7 @@ def _frames_of_libraries(
 
 def _kind(file: str, kinds: dict[str, int], application: tuple[str, ...]) -> int:
     """What a file belongs to, which is remembered."""
-    if len(kinds) > _MOST_FILES:
+    if len(kinds) > _MAX_FILES:
         kinds.clear()
     own = any(f"/{each.strip('/')}/" in file for each in application)
     installed = file.startswith((*_INSTALLED, "<frozen")) or "/site-packages/" in file or "/dist-packages/" in file
@@ -276,7 +276,7 @@ def _caller(frame: FrameType) -> Caller:
     place = id(code), frame.f_lasti
     known = _CALLERS.get(place)
     if known is None:
-        if len(_CALLERS) >= _MOST_NAMES:
+        if len(_CALLERS) >= _MAX_NAMES:
             _CALLERS.clear()
         known = _CALLERS[place] = code, _find_caller(frame)
     return known[1]
@@ -306,7 +306,7 @@ def _cell_name(file: str) -> str:
     if number is None:
         return file
     name = f"<cell {number[0]}>"
-    if len(CELL_FILES) >= _MOST_FILES:
+    if len(CELL_FILES) >= _MAX_FILES:
         CELL_FILES.clear()
     CELL_FILES[name] = file
     return name
@@ -329,13 +329,13 @@ def application_frame(frame: FrameType | None) -> FrameType | None:
 def _nearest(frame: FrameType | None, libraries: tuple[str, ...]) -> FrameType | None:
     """The nearest frame whose file lies in none of *libraries*; some 50 ns per frame."""
     inside = _INSIDE.setdefault(libraries, {})
-    for _ in range(_DEEPEST):
+    for _ in range(_MAX_DEPTH):
         if frame is None:
             return None
         filename = frame.f_code.co_filename
         lies_in = inside.get(filename)
         if lies_in is None:
-            if len(inside) > _MOST_FILES:
+            if len(inside) > _MAX_FILES:
                 inside.clear()
             lies_in = inside[filename] = filename.startswith(libraries)
         if not lies_in:
@@ -354,7 +354,7 @@ def _frame_before_greenlet() -> FrameType | None:
 _RUN_ONCE = base_events.BaseEventLoop._run_once.__code__  # type: ignore[attr-defined]
 _RUN_UNTIL_COMPLETE = base_events.BaseEventLoop.run_until_complete.__code__
 _RUN_HANDLE = events.Handle._run.__code__
-_HIGHEST_COST = 0.05
+_MAX_COST_SHARE = 0.05
 
 
 class IdleEventLoop:
@@ -380,7 +380,7 @@ class IdleEventLoop:
         loop = asyncio.get_running_loop()
         tasks = list(_awaited_tasks(_main_task(frame)))
         count = 0
-        if self._counting_s <= wait_s * _HIGHEST_COST:
+        if self._counting_s <= wait_s * _MAX_COST_SHARE:
             started = time.perf_counter()
             count = len(asyncio.all_tasks(loop).difference(tasks))
             self._counting_s = time.perf_counter() - started

@@ -10,13 +10,13 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from placebench.profiler.capture.options import Clock
-from placebench.profiler.capture.pending_statement import NO_COUNT, PendingStatement, guarded
+from placebench.profiler.capture.pending_statement import ROW_COUNT_UNKNOWN, PendingStatement, guarded
 from placebench.profiler.model.fingerprint import statement_facts
 from placebench.profiler.model.sql_tokens import redacted
 from placebench.profiler.model.statement_statistics import OTHER, StatementStatistics
 
-_LONGEST_SQL = 1000
-_MOST_TEXTS = 4096
+_MAX_SQL_LENGTH = 1000
+_MAX_TEXTS = 4096
 _COUNTED_STEPS = ("COMMIT", "ROLLBACK")
 
 
@@ -49,7 +49,7 @@ class StatisticsCollector:
                 statistics = self._by_text[key]
             except KeyError:
                 statistics = self._find(measured.sql, measured.dialect)
-                if len(self._by_text) >= _MOST_TEXTS:
+                if len(self._by_text) >= _MAX_TEXTS:
                     self._by_text.clear()
                 self._by_text[key] = statistics
             if statistics is not None:
@@ -102,7 +102,7 @@ class StatisticsCollector:
             if found is None:
                 if len(self._by_fingerprint) >= self.max_fingerprints:
                     name, text = OTHER, ""
-                shown = redacted(text[:_LONGEST_SQL], dialect)
+                shown = redacted(text[:_MAX_SQL_LENGTH], dialect)
                 found = self._by_fingerprint.setdefault(name, StatementStatistics(name, shown))
             return found
 
@@ -129,25 +129,25 @@ class _MeasuredStatement(PendingStatement):
         if not self.counted:
             self._collector.add_measured(self)
 
-    def enter(self) -> None:
+    def driver_called(self) -> None:
         """The driver is about to be called."""
         self.entered = self.clock()
 
-    def leave_execute(self, _round_trips: int | None, rows: int | None = None) -> None:
+    def execute_returned(self, _round_trips: int | None, rows: int | None = None) -> None:
         """The driver's execute has ended."""
         self.seconds += self.clock() - self.entered
         self._executed = True
-        if rows is not None and 0 <= rows < NO_COUNT:
+        if rows is not None and 0 <= rows < ROW_COUNT_UNKNOWN:
             self.row_count = rows
         if self.error is not None:
             self._collector.add_measured(self)
 
-    def leave_fetch(self, rows: Sequence[Any], _round_trips: int | None) -> None:
+    def fetch_returned(self, rows: Sequence[Any], _round_trips: int | None) -> None:
         """A fetch has ended."""
         self.seconds += self.clock() - self.entered
         self.fetched_rows = len(rows) + (self.fetched_rows or 0)
 
-    def leave_row(self, row: Any, seconds: float) -> None:
+    def row_returned(self, row: Any, seconds: float) -> None:
         """The fetch of one more row has ended."""
         self.seconds += seconds
         if row is not None:

@@ -79,7 +79,7 @@ class TimedCall:
         if self._pending is not None:
             if error is not None:
                 self._pending.set_error(error)
-            self._pending.leave_execute(self.trips)
+            self._pending.execute_returned(self.trips)
 
 
 Replace = Callable[[Any, str, Callable[[Any], Any]], None]
@@ -99,12 +99,12 @@ class TimedFetch:
 
     def __enter__(self) -> Self:
         if self._pending is not None:
-            self._pending.enter()
+            self._pending.driver_called()
         return self
 
     def __exit__(self, _kind: object, error: BaseException | None, _traceback: object) -> None:
         if self._pending is not None:
-            self._pending.leave_fetch(self._rows, self._trips())
+            self._pending.fetch_returned(self._rows, self._trips())
             if error is not None:
                 self._pending.set_error(error)
 
@@ -185,7 +185,7 @@ class TimedCursor:
             pending.set_error(error)
             raise
         finally:
-            pending.leave_execute(trips, self.rowcount)
+            pending.execute_returned(trips, self.rowcount)
 
     def executemany(self, sql: Any, parameters: Any, *args: Any, **kwargs: Any) -> Any:
         """The driver's executemany, timed; without a set of parameters it sends no statement."""
@@ -207,14 +207,14 @@ class TimedCursor:
             row = self.placebench_fetchone()
         except BaseException as error:
             pending.entered = began
-            pending.leave_fetch((), self.trips_of_fetch())
+            pending.fetch_returned((), self.trips_of_fetch())
             pending.set_error(error)
             raise
         if pending.rows_come_alone:
-            pending.leave_row(row, clock() - began)
+            pending.row_returned(row, clock() - began)
         else:
             pending.entered = began
-            pending.leave_first_row(row, self.trips_of_fetch())
+            pending.first_row_returned(row, self.trips_of_fetch())
         return row
 
     def __iter__(self) -> Iterator[Any]:
@@ -246,16 +246,16 @@ class TimedCursor:
         except BaseException as error:
             pending.entered = began
             if isinstance(error, StopIteration):
-                pending.leave_fetch((), self.trips_of_end(trips))
+                pending.fetch_returned((), self.trips_of_end(trips))
             else:
-                pending.leave_fetch((), trips)
+                pending.fetch_returned((), trips)
                 pending.set_error(error)
             raise
         if trips or not pending.iterated:
             pending.entered = began
-            pending.leave_fetch((row,), trips)
+            pending.fetch_returned((row,), trips)
         else:
-            pending.leave_row(row, pending.clock() - began)
+            pending.row_returned(row, pending.clock() - began)
         pending.iterated += 1
         return row
 
@@ -273,11 +273,11 @@ class TimedCursor:
         try:
             fetched = self.placebench_fetchall()
         except BaseException as error:
-            pending.leave_fetch((), self.trips_of_fetch())
+            pending.fetch_returned((), self.trips_of_fetch())
             pending.set_error(error)
             raise
         rows = fetched if type(fetched) is list else _sized(fetched)
-        pending.leave_fetch(rows, self.trips_of_fetch() if self.fetches_remotely else None)
+        pending.fetch_returned(rows, self.trips_of_fetch() if self.fetches_remotely else None)
         return fetched
 
     def will_be_asked(self) -> None:
@@ -316,7 +316,7 @@ class TimedCursor:
             pending.set_error(error)
             raise
         finally:
-            pending.leave_execute(trips, self.rowcount)
+            pending.execute_returned(trips, self.rowcount)
 
     def timing(self, sql: Any, trips: int | None, *values: Any, executions: int = 1) -> TimedCall:
         """Around a call of the driver's that is no plain function: its time and error go to its statement."""
@@ -417,7 +417,7 @@ class TimedConnection:
             pending.set_error(error)
             raise
         finally:
-            pending.leave_execute(trips)
+            pending.execute_returned(trips)
 
     def timing_step(self, step: str, trips: int | None = None) -> TimedCall:
         """Around a step that is awaited, or is neither COMMIT nor ROLLBACK."""

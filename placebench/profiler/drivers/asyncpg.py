@@ -39,7 +39,7 @@ _RESET = re.compile(
 _MOVE = re.compile(r"MOVE FORWARD \d+ (__asyncpg_portal_\w+)\Z")
 """What `Cursor.forward` sends."""
 _RETURNS = re.compile(r"\breturning\b", re.IGNORECASE)
-_MOST_KEPT = 100
+_MAX_KEPT = 100
 _PREPARE = "PREPARE STATEMENT"
 
 
@@ -275,7 +275,7 @@ class _TimedProtocol(TimedConnection):
         pending = self._portals.get(portal_name)
         if pending is None or pending.recording is not self._recorder.current.get():
             return await call(*args, **kwargs)
-        pending.enter()
+        pending.driver_called()
         rows: Any = ()
         try:
             response = await call(*args, **kwargs)
@@ -285,7 +285,7 @@ class _TimedProtocol(TimedConnection):
             pending.set_error(error)
             raise
         finally:
-            pending.leave_fetch(rows, 1)
+            pending.fetch_returned(rows, 1)
 
     async def copy_in(self, copy_stmt: Any, *args: Any, **kwargs: Any) -> Any:
         """A COPY into the server, from its first to its last byte."""
@@ -310,7 +310,7 @@ class _TimedProtocol(TimedConnection):
         prepared.step = None
         prepared.counted = False
         self._recorder.driver_values(prepared, query, values)
-        prepared.enter()
+        prepared.driver_called()
         return prepared
 
     async def _timed(
@@ -327,14 +327,14 @@ class _TimedProtocol(TimedConnection):
             pending.set_error(error)
             raise
         finally:
-            pending.leave_execute(trips)
+            pending.execute_returned(trips)
             _count_rows(pending, response)
 
 
 def _remember(kept: dict[str, PendingStatement], key: str, pending: PendingStatement) -> None:
     """Keep the statement that what comes later belongs to; the oldest ones are forgotten."""
     kept[key] = pending
-    if len(kept) > _MOST_KEPT:
+    if len(kept) > _MAX_KEPT:
         del kept[next(iter(kept))]
 
 

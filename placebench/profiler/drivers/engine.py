@@ -170,7 +170,7 @@ def _timed_execute(execute: Callable[..., Any], recorder: ExecutionRecorder) -> 
             if pending is not None and pending.executing:
                 pending.executing = False
                 if pending.execute_s is None:  # its cursor is timed for another profiler
-                    pending.leave_execute(None)
+                    pending.execute_returned(None)
 
     timed.__name__, timed.__doc__ = execute.__name__, execute.__doc__
     return timed

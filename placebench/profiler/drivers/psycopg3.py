@@ -261,7 +261,7 @@ class _PsycopgAsyncCursor(_PsycopgCursor):
             return await fetch()
         trips, rows = self.trips_of_row(pending.iterated), list[Any]()
         pending.iterated += 1
-        pending.enter()
+        pending.driver_called()
         try:
             rows.append(await fetch())
         except StopAsyncIteration:
@@ -270,7 +270,7 @@ class _PsycopgAsyncCursor(_PsycopgCursor):
             pending.set_error(error)
             raise
         finally:
-            pending.leave_fetch(rows, trips)
+            pending.fetch_returned(rows, trips)
         return rows[0]
 
     async def close(self) -> None:

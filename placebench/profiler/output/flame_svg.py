@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pyinstrument.session import Session
 
 _ROW = 19
-_DEEPEST = 60
+_MAX_DEPTH = 60
 _STANDARD = re.compile(r"/lib/python3\.\d+/")
 _FOLDERS = re.compile(r"^.*/(?:site-packages|dist-packages|lib/python3\.\d+)/")
 _LEAVES = ("sql", "plan", "gc", "profiler", "wait")
@@ -78,7 +78,7 @@ class _Box:
 def _tree(*sessions: "Session") -> _Box:
     """The sessions as one tree of boxes, runs of frames of a library folded."""
     root = _Box("whole\x00\x00", [0.0] * len(sessions))
-    deep = any(len(_folded(stack)) > _DEEPEST for session in sessions for stack, _ in session.frame_records)
+    deep = any(len(_folded(stack)) > _MAX_DEPTH for session in sessions for stack, _ in session.frame_records)
     for number, session in enumerate(sessions):
         for stack, seconds in session.frame_records:
             box = root
@@ -114,9 +114,9 @@ def _folded(stack: list[str], *, every_package: bool = False) -> list[str]:
 
 def _shortened(stack: list[str]) -> list[str]:
     """The stack without its middle where it is still too deep: the statement is at its end."""
-    if len(stack) <= _DEEPEST:
+    if len(stack) <= _MAX_DEPTH:
         return stack
-    half = _DEEPEST // 2
+    half = _MAX_DEPTH // 2
     return [*stack[:half], f"… {len(stack) - 2 * half} frames\x00\x00", *stack[-half:]]
 
 

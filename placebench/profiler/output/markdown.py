@@ -17,8 +17,8 @@ from placebench.profiler.model.fingerprint import shortened
 from placebench.profiler.model.recording_data import RecordingData
 from placebench.profiler.output.source_places import place_of, repository_root
 
-_MOST_ROWS = 10
-_LONGEST_SQL = 160
+_MAX_ROWS = 10
+_MAX_SQL_LENGTH = 160
 _TIMES = {
     "cpu_s": "CPU",
     "sql_s": "SQL",
@@ -38,10 +38,10 @@ def recording_markdown(recording: RecordingData, *, root: Path | None = None) ->
     parts = [f"## {_escaped(recording.name)}", _sums(summary)]
     parts += [f"> {_escaped(note)}" for note in recording.notes]
     if findings:
-        parts += ["### Findings", *(_finding(*each, root) for each in enumerate(findings[:_MOST_ROWS], 1))]
+        parts += ["### Findings", *(_finding(*each, root) for each in enumerate(findings[:_MAX_ROWS], 1))]
     parts += _left_out(len(findings), "findings")
     if summary.groups:
-        rows = [_statement(group, summary.requests, root) for group in summary.groups[:_MOST_ROWS]]
+        rows = [_statement(group, summary.requests, root) for group in summary.groups[:_MAX_ROWS]]
         parts += ["### Statements", *table(("time", "calls", "rows", "line", "statement"), rows)]
         parts += _left_out(len(summary.groups), "statements")
     return "\n\n".join(parts) + "\n"
@@ -56,7 +56,7 @@ def difference_markdown(difference: RecordingDifference) -> str:
     # Times differ from one recording to the next; what ran or not does not.
     changed = [each for each in difference.statements if each.state != "same"]
     same = [each for each in difference.statements if each.state == "same"]
-    rows = [_statement_change(each) for each in (*changed, *same)[:_MOST_ROWS]]
+    rows = [_statement_change(each) for each in (*changed, *same)[:_MAX_ROWS]]
     if rows:
         parts += ["### Statements", *table(("state", "calls", "time", "statement"), rows)]
         parts += _left_out(len(difference.statements), "statements")
@@ -64,7 +64,7 @@ def difference_markdown(difference: RecordingDifference) -> str:
         plans = [
             (code(each.sql), code(" | ".join(each.before)), code(" | ".join(each.after))) for each in difference.plans
         ]
-        parts += ["### Plans", *table(("statement", "before", "after"), plans[:_MOST_ROWS])]
+        parts += ["### Plans", *table(("statement", "before", "after"), plans[:_MAX_ROWS])]
     return "\n\n".join(parts) + "\n"
 
 
@@ -133,11 +133,11 @@ def _unit_free(change: Change) -> str:
 
 
 def _sql(sql: str) -> str:
-    return code(shortened(sql, _LONGEST_SQL))
+    return code(shortened(sql, _MAX_SQL_LENGTH))
 
 
 def _left_out(count: int, what: str) -> list[str]:
-    return [f"And {units.count(count - _MOST_ROWS)} more {what}."] if count > _MOST_ROWS else []
+    return [f"And {units.count(count - _MAX_ROWS)} more {what}."] if count > _MAX_ROWS else []
 
 
 def _escaped(text: str) -> str:

@@ -33,8 +33,8 @@ from placebench.profiler.model.statement import Statement
 from placebench.profiler.output.flame_svg import flame_svg
 
 _TEMPLATES = Path(__file__).parent / "templates"
-_MOST_STATEMENTS = 500
-_MOST_FRAMES = 20_000
+_MAX_STATEMENTS = 500
+_MAX_FRAMES = 20_000
 _RESOURCES = Path(pyinstrument.__file__).parent / "renderers" / "html_resources"
 # pyinstrument's page asks Google for two fonts; without them it takes the machine's. Should a later version ask in
 # another way, the page's content security policy still lets nothing out.
@@ -62,8 +62,8 @@ def recording_page(recording: RecordingData, *, flame_page: str | None = None) -
         plans=_longest_plans(recording),
         flame_graph=None if recording.session is None else flame_svg(recording.session),
         flame_page=flame_page,
-        statements=[each for each in recording.statements if each.request == 1][:_MOST_STATEMENTS],
-        steps=[each for each in recording.transactions if each.request == 1][:_MOST_STATEMENTS],
+        statements=[each for each in recording.statements if each.request == 1][:_MAX_STATEMENTS],
+        steps=[each for each in recording.transactions if each.request == 1][:_MAX_STATEMENTS],
     )
     return shell(recording.name, Markup(body), description="One recording of the SQL profiler.")
 
@@ -91,7 +91,7 @@ def write_flame_page(
     Without JavaScript the page shows the same flame graph as text. What a large session has to be folded for, so that
     the page stays small, it says.
     """
-    session, folded = bounded(unfolded(session), _MOST_FRAMES)
+    session, folded = bounded(unfolded(session), _MAX_FRAMES)
     page = _template("flame.html").render(
         title=title,
         requests=requests,

@@ -9,7 +9,7 @@ from placebench.profiler.model.fingerprint import one_line
 from placebench.profiler.model.statement_statistics import StatementStatistics
 
 _BUCKETS_S = (0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
-_LONGEST_SQL = 200
+_MAX_SQL_LENGTH = 200
 _DURATION = "placebench_sql_statement_duration_seconds"
 
 
@@ -62,7 +62,7 @@ def _samples(
 
 def _shown(sql: str) -> str:
     shown = one_line(sql)
-    return shown if len(shown) <= _LONGEST_SQL else f"{shown[: _LONGEST_SQL - 1]}…"
+    return shown if len(shown) <= _MAX_SQL_LENGTH else f"{shown[: _MAX_SQL_LENGTH - 1]}…"
 
 
 def _labels(labels: Mapping[str, str]) -> str:

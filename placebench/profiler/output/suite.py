@@ -26,10 +26,10 @@ _MARKER = "<!-- placebench: pytest --sql -->"
 """First line of the Markdown, by which a bot finds its own comment again."""
 
 _TEMPLATES = Path(__file__).parent / "templates"
-_LONGEST_SQL = 100
-_MOST_ROWS = 50
-_MOST_TESTS = 500
-_MOST_USES = 20
+_MAX_SQL_LENGTH = 100
+_MAX_ROWS = 50
+_MAX_TESTS = 500
+_MAX_USES = 20
 
 
 @dataclass(frozen=True)
@@ -98,7 +98,7 @@ class SuiteReport:
         parts = [_MARKER, "### SQL of the test suite", self.headline + "."]
         if self.baseline is not None:
             parts += [self.baseline_line + ".", *_changes_table(self.changes)]
-        own = [each for each in self.profile.findings() if each.finding.origin != "tests"][:_MOST_ROWS]
+        own = [each for each in self.profile.findings() if each.finding.origin != "tests"][:_MAX_ROWS]
         parts += table(
             ("finding", "most in a test", "line", "statement", "tests"),
             [
@@ -126,9 +126,9 @@ class SuiteReport:
                 slowest=self.profile.slowest(4 * self.limit),
                 repeated=self.profile.most_repeated(4 * self.limit),
                 findings=self.profile.findings(),
-                tests=tests[:_MOST_TESTS],
-                left_out=len(tests) - len(tests[:_MOST_TESTS]),
-                most_uses=_MOST_USES,
+                tests=tests[:_MAX_TESTS],
+                left_out=len(tests) - len(tests[:_MAX_TESTS]),
+                most_uses=_MAX_USES,
             )
         )
         write_whole(path, shell("SQL of the test suite", Markup(body), description=self.headline))
@@ -141,12 +141,12 @@ def _section(title: str, entries: "map[list[str]]") -> list[str]:
 
 
 def _slow_lines(each: RankedStatement) -> list[str]:
-    return [f"{units.duration(each.use.longest_s):>10}  {shortened(each.use.sql, _LONGEST_SQL)}", *_where(each)]
+    return [f"{units.duration(each.use.longest_s):>10}  {shortened(each.use.sql, _MAX_SQL_LENGTH)}", *_where(each)]
 
 
 def _repeated_lines(each: RankedStatement) -> list[str]:
     seconds = units.duration(each.use.elapsed_s)
-    return [f"{each.use.calls:>6} ×  {seconds:>8}  {shortened(each.use.sql, _LONGEST_SQL)}", *_where(each)]
+    return [f"{each.use.calls:>6} ×  {seconds:>8}  {shortened(each.use.sql, _MAX_SQL_LENGTH)}", *_where(each)]
 
 
 def _where(each: RankedStatement) -> list[str]:
@@ -161,7 +161,7 @@ def _finding_lines(each: RepeatedFinding) -> list[str]:
     place = each.finding.place or "line not known"
     return [
         f"{each.finding.kind}: {place}, {each.most} × in {each.tests[0]}{_others(len(each.tests) - 1)}",
-        f"    {shortened(each.finding.sql, _LONGEST_SQL)}",
+        f"    {shortened(each.finding.sql, _MAX_SQL_LENGTH)}",
         f"    → {each.finding.advice}",
     ]
 
@@ -173,11 +173,11 @@ def _changes_table(changes: list[SqlCountChange]) -> list[str]:
             *(_before_after(before, after) for _, before, after in change.figures),
             "<br>".join(f"+{number} × {_sql(use.sql)}" for number, use in change.added[:3]),
         )
-        for change in changes[:_MOST_ROWS]
+        for change in changes[:_MAX_ROWS]
     ]
     parts = table(("test", "statements", "duplicates", "n+1", "added"), rows)
-    if len(changes) > _MOST_ROWS:
-        parts.append(f"And {units.numbered(len(changes) - _MOST_ROWS, 'more test')}.")
+    if len(changes) > _MAX_ROWS:
+        parts.append(f"And {units.numbered(len(changes) - _MAX_ROWS, 'more test')}.")
     return parts
 
 
@@ -190,4 +190,4 @@ def _tests(each: RepeatedFinding) -> str:
 
 
 def _sql(sql: str) -> str:
-    return code(shortened(sql, _LONGEST_SQL))
+    return code(shortened(sql, _MAX_SQL_LENGTH))

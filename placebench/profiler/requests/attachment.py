@@ -32,8 +32,8 @@ _MAGIC = b"placebench attach 1\0"
 # were left out; the mode.
 _HEADER = struct.Struct("<20s4xdQQ16s")
 _LENGTH = struct.Struct("<Q")
-_MOST_BYTES = 16 * 2**20
-_LONGEST_WAIT_S = 0.1
+_MAX_BYTES = 16 * 2**20
+_MAX_WAIT_S = 0.1
 
 
 class AttachmentChannel:
@@ -69,7 +69,7 @@ class AttachmentChannel:
         text = json.dumps(document).encode()
         if os.getpid() != self._pid:
             self._start_anew()
-        if self._lock.acquire(timeout=_LONGEST_WAIT_S):
+        if self._lock.acquire(timeout=_MAX_WAIT_S):
             try:
                 with _writing(self._file):
                     return self._append(text)
@@ -94,7 +94,7 @@ class AttachmentChannel:
             os.ftruncate(self._file, _HEADER.size)
             os.pwrite(self._file, _HEADER.pack(_MAGIC, 0.0, _HEADER.size, 0, b""), 0)
             return 1
-        saved = end + _LENGTH.size + len(text) <= _MOST_BYTES
+        saved = end + _LENGTH.size + len(text) <= _MAX_BYTES
         if saved:
             os.pwrite(self._file, _LENGTH.pack(len(text)) + text, end)
             end += _LENGTH.size + len(text)
@@ -243,7 +243,7 @@ def _writing(file: int) -> Iterator[None]:
             fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             break
         except (BlockingIOError, PermissionError):
-            if time.monotonic() - began > _LONGEST_WAIT_S:
+            if time.monotonic() - began > _MAX_WAIT_S:
                 raise TimeoutError from None
             time.sleep(0.0005)
     try:

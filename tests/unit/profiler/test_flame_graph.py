@@ -253,7 +253,7 @@ def test_a_flame_is_as_long_as_its_record() -> None:
 @WITH_PROFILE_FUNCTION
 def test_a_long_record_keeps_so_many_samples_and_all_their_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of eight samples of a second each, where four have room, the older ones stand for more."""
-    monkeypatch.setattr(flame_graph, "_MOST_SAMPLES", 4)
+    monkeypatch.setattr(flame_graph, "_MAX_SAMPLES", 4)
     made = flame_graph.Sampler(lambda: 10.0, pytest.fail, interval_s=1000.0)
     for _ in range(8):
         made.add(frames_of(sys._getframe()), [], 1.0, None)

@@ -198,7 +198,7 @@ def test_merged_estimates_begin_with_the_request(engine: Engine, make_profiler: 
 
 def test_a_long_record_keeps_so_many_samples(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     """The older ones are thinned out."""
-    monkeypatch.setattr("placebench.profiler.capture.sampling_thread._MOST_SAMPLES", 4)
+    monkeypatch.setattr("placebench.profiler.capture.sampling_thread._MAX_SAMPLES", 4)
     ticks = iter(range(7))
     made = sampling_thread.ThreadSamples(lambda: float(next(ticks)), 0.020, pytest.fail)
     made._thread.remove(made)

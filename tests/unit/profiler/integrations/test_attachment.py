@@ -177,7 +177,7 @@ def test_a_stopped_process_holds_nobody_up(channel: AttachmentChannel, attached:
 
 def test_memory_is_bounded(channel: AttachmentChannel, attached: Attachment, monkeypatch: pytest.MonkeyPatch) -> None:
     """What a command does not read in time is left out and counted."""
-    monkeypatch.setattr(attachment, "_MOST_BYTES", 4000)
+    monkeypatch.setattr(attachment, "_MAX_BYTES", 4000)
     for _ in range(100):
         channel.save(_recording())
 
@@ -191,7 +191,7 @@ def test_threads_lose_no_recording(
     channel: AttachmentChannel, attached: Attachment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Four of a process that save at a time, while the command reads."""
-    monkeypatch.setattr(attachment, "_LONGEST_WAIT_S", 30.0)
+    monkeypatch.setattr(attachment, "_MAX_WAIT_S", 30.0)
     child = os.fork()
     if child == 0:
         saving = [threading.Thread(target=lambda: [channel.save(_recording()) for _ in range(25)]) for _ in range(4)]

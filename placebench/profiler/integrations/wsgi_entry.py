@@ -1,12 +1,14 @@
 """Any WSGI or ASGI application under the profiler, for a server: `application`, made from the environment on import.
 
-    uwsgi --http-socket 127.0.0.1:8000 --master --need-app --module placebench.profiler.integrations.served:application
+    uwsgi --http-socket 127.0.0.1:8000 --master --need-app --module MODULE:application
+
+MODULE                    placebench.profiler.integrations.wsgi_entry
 
 PLACEBENCH_WATCH_APP      module:callable; required
 PLACEBENCH_WATCH_MODE     a mode of the profiler, such as "flame"; default "light"
 PLACEBENCH_WATCH_DIR      where the recordings go, one per request; required
 
-Other names than the reference service's, which may be the application and would profile itself once more.
+The names differ from those of the reference service, which may be the application and would profile itself twice.
 """
 
 import os
@@ -36,11 +38,7 @@ def _profiled_application(environment: Mapping[str, str]) -> ProfiledApplication
     return wrap(loaded, folder=folder, mode=mode)
 
 
-def _load() -> ProfiledApplication | ProfiledAsgiApplication:
-    try:
-        return _profiled_application(os.environ)
-    except PlacebenchError as error:
-        sys.exit(f"placebench: {error}")
-
-
-application: ProfiledApplication | ProfiledAsgiApplication = _load()
+try:
+    application: ProfiledApplication | ProfiledAsgiApplication = _profiled_application(os.environ)
+except PlacebenchError as error:
+    sys.exit(f"placebench: {error}")
