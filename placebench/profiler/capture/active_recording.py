@@ -1,8 +1,7 @@
-"""The recording while it runs: what the hooks and the timed cursors write into.
+"""The recording while it runs, which the hooks and the timed cursors write into.
 
 The main class is `ActiveRecording`. Each record has its own, reached by a ContextVar, so that requests in different
-threads, tasks and greenlets never mix. Its memory is bounded: after so many statements the next ones are counted, not
-kept.
+threads, tasks and greenlets never mix. Its memory is bounded: statements beyond `max_statements` are counted, not kept.
 """
 
 import logging
@@ -42,7 +41,7 @@ if TYPE_CHECKING:
 
 
 class ActiveRecording(RecordingContext):
-    """Everything one record has seen so far, in stamps of its clock."""
+    """Everything one record has seen so far; times are readings of its clock."""
 
     overhead_s: float
 
@@ -78,7 +77,7 @@ class ActiveRecording(RecordingContext):
         self._clock_works = True
         self._connections: dict[int, ConnectionState] = {}
         self.known_state: Callable[[int], ConnectionState | None] = self._connections.get
-        # By the id of the driver's connection, whose state goes with it; None of what has no connection.
+        # By the id of the driver's connection; None is for statements and steps without a connection.
         self._states: dict[int | None, ConnectionState] = {}
         self._engines: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
         self._kept: dict[int, object] = {}
@@ -93,12 +92,12 @@ class ActiveRecording(RecordingContext):
         self.cpu_s: float | None = None
 
     def _clock_failed(self, error: Exception) -> None:
-        """Times are not known from here on."""
+        """Note that times are not known from here on."""
         self._clock_works = False
         self.report_failure(error)
 
     def end(self) -> None:
-        """Take the final times; has to come before any work of the profiler's own."""
+        """Take the final times; must be called before the profiler does any work of its own."""
         self.elapsed_s = self.clock() - self.started
         self.ended = True
         # Another thread's CPU time says nothing about this record.
@@ -106,9 +105,9 @@ class ActiveRecording(RecordingContext):
             self.cpu_s = self._cpu() - self._cpu_started
 
     def connection_state(self, dbapi_connection: object) -> ConnectionState:
-        """The state of a driver's connection (None: of what has no connection).
+        """Return the state of a driver's connection; None stands for statements without a connection.
 
-        Found by id, which is forgotten when the connection is gone: the next one may have it, with a socket of its own.
+        States are found by id. It is forgotten with the connection, since the next connection may get the same id.
         """
         try:
             return self._connections[id(dbapi_connection)]
@@ -116,7 +115,7 @@ class ActiveRecording(RecordingContext):
             return self._new_state(dbapi_connection)
 
     def _new_state(self, dbapi_connection: object) -> ConnectionState:
-        """The state of a connection that this recording has not seen."""
+        """Make the state of a connection that this recording has not seen."""
         connection = driver_connection(dbapi_connection)
         if connection is not dbapi_connection:
             state = self.connection_state(connection)
@@ -133,8 +132,12 @@ class ActiveRecording(RecordingContext):
             recording = ref(self)
 
             def forget(_gone: object) -> None:
+                # Its time stays: with NullPool there is a connection for each checkout.
                 if (alive := recording()) is not None:
-                    alive._forget(key)
+                    alive._connections.pop(key, None)
+                    alive._kept.pop(key, None)
+                    if (gone := alive._states.pop(key, None)) is not None:
+                        alive._gone_s += gone.measured_s
 
             try:
                 self._kept[key] = ref(dbapi_connection, forget)
@@ -142,26 +145,18 @@ class ActiveRecording(RecordingContext):
                 self._kept[key] = dbapi_connection
         return self._connections.setdefault(key, state)
 
-    def _forget(self, key: int) -> None:
-        """A connection is gone, and its time stays: with NullPool there is one for each checkout."""
-        self._connections.pop(key, None)
-        self._kept.pop(key, None)
-        state = self._states.pop(key, None)
-        if state is not None:
-            self._gone_s += state.measured_s
-
     def engine_number(self, dialect: Any) -> int:
-        """The number of an engine in this recording, by its dialect."""
+        """Return the number of an engine in this recording, by its dialect."""
         return self._engines.setdefault(dialect, len(self._engines) + 1)
 
     def start_statement(self, dbapi_connection: object, sql: str, step: str | None = None) -> PendingStatement:
-        """A new statement, or with *step* a transaction step, on that connection; kept unless the recording is full."""
+        """Start a statement, or with *step* a transaction step, on that connection, and keep it if there is space."""
         pending = PendingStatement(self, self.connection_state(dbapi_connection), sql, step)
         self.keep(pending)
         return pending
 
     def keep(self, pending: PendingStatement) -> None:
-        """Keep what has begun, or count it if the recording is full."""
+        """Keep a statement or step that has begun, or only count it if the recording is full."""
         kept = self.statements if pending.step is None else self.steps
         if len(kept) < self.options.max_statements:
             kept.append(pending)
@@ -174,7 +169,7 @@ class ActiveRecording(RecordingContext):
     def add_unkept(self, pending: PendingStatement) -> None:
         """Keep the sums of a statement that is not kept itself."""
         if pending.step is None:
-            pending.plan_text = None  # to read it takes longer than all else
+            pending.plan_text = None  # reading it would take longer than all the rest
             statement = pending.to_statement(self.started)
             counts = ("row_count", "round_trips", "bytes_sent", "bytes_received")
             sums: dict[str, Any] = {
@@ -192,7 +187,7 @@ class ActiveRecording(RecordingContext):
         self.unkept.add(Unkept(round_trips=step.round_trips, unknown_round_trips=unknown, **times))
 
     def _add_to_place(self, statement: Statement) -> None:
-        """Count a statement that is not kept where it ran, unless there are too many places."""
+        """Count a statement that is not kept under the place where it ran, unless there are too many places."""
         key = statement.fingerprint, statement.caller, statement.outer_caller
         place = self._unkept_places.get(key)
         if place is None:
@@ -202,30 +197,30 @@ class ActiveRecording(RecordingContext):
         place.add(statement)
 
     def start_checkout(self, requested: float | None, pending: int, pool: Any) -> "PendingCheckout":
-        """A connection of *pool* was requested then; kept unless the recording is full."""
+        """Start a checkout of *pool* that was requested at that time, and keep it unless the recording is full."""
         checkout = PendingCheckout(self.clock, requested, pending, pool)
         if len(self.checkouts) < self.options.max_statements:
             self.checkouts.append(checkout)
         return checkout
 
     def add_span(self, label: str, started: float) -> None:
-        """Keep a span of the user's that ends now, unless the recording is full."""
+        """Keep a span of the user that ends now, unless the recording is full."""
         if len(self.spans) < self.options.max_statements:
             self.spans.append((label, started, self.clock()))
         else:
             self.dropped += 1
 
     def sql_s(self) -> float:
-        """Seconds charged to statements and transaction steps, dropped ones included."""
+        """Return the seconds charged to statements and transaction steps, dropped ones included."""
         return self._gone_s + sum(state.measured_s for state in self._states.values())
 
     def add_plan_setup(self, seconds: float) -> None:
-        """Charge to the profiler what it took to have plans sent, or no more."""
+        """Charge the time that switching plans on or off took to the profiler."""
         self.plan_setup_s += seconds
         self.overhead_s += seconds
 
     def _open_transactions(self) -> list[int]:
-        """The numbers of those that the driver has open now; a connection that was closed has none."""
+        """The numbers of the transactions that the driver has open now; a closed connection has none."""
         found = []
         for key, state in self._states.items():
             kept = None if key is None else self._kept.get(key)
@@ -236,7 +231,7 @@ class ActiveRecording(RecordingContext):
             try:
                 if connection.in_a_transaction():
                     found.append(state.transaction)
-            except Exception as error:  # noqa: BLE001  the driver's, of a connection that it has closed
+            except Exception as error:  # noqa: BLE001  the driver's error for a connection that it has closed
                 _LOG.debug("a connection does not tell whether it is in a transaction", exc_info=error)
         return found
 
@@ -253,12 +248,12 @@ class ActiveRecording(RecordingContext):
         return False
 
     def fill(self, recording: RecordingData, *, measured: bool) -> None:
-        """Write what was seen into *recording*; *measured* is False if the hooks were off."""
+        """Write everything seen into *recording*; *measured* is False if the hooks were off."""
         recording.elapsed_s, recording.cpu_s = self.elapsed_s, self.cpu_s
         if measured and self._clock_works:
             recording.sql_s, recording.gc_s, recording.gc_collections = self.sql_s(), self.gc_s, self.gc_collections
             recording.overhead_s = self.overhead_s
-        # What was prepared and never executed is no statement.
+        # A statement that was prepared and never executed is a step.
         steps = sorted((*self.steps, *(each for each in self.statements if each.step)), key=lambda each: each.started)
         recording.statements = [pending.to_statement(self.started) for pending in self.statements if not pending.step]
         recording.transactions = [pending.to_transaction(self.started) for pending in steps]
@@ -295,7 +290,7 @@ class ActiveRecording(RecordingContext):
         recording.notes = (*recording.gaps, *self.notes)
 
     def absorb(self, inner: "ActiveRecording") -> None:
-        """Take over what a record inside of this one has seen."""
+        """Add everything that a record inside of this one has seen."""
         limit = self.options.max_statements
         for own, theirs in ((self.statements, inner.statements), (self.steps, inner.steps)):
             free = max(0, limit - len(own))
@@ -323,12 +318,12 @@ class ActiveRecording(RecordingContext):
 
 
 class _UnkeptStatement(PendingStatement):
-    """A statement beyond the limit: when nobody can execute or fetch it any more, only its sums stay."""
+    """A statement beyond the limit: only its sums stay once nothing can execute or fetch it any more."""
 
     summed = False
 
     def add_to_sums(self) -> None:
-        """Add what it has measured to the sums, once."""
+        """Add its measurements to the sums, once."""
         if not self.summed:
             self.summed = True
             cast(ActiveRecording, self.recording).add_unkept(self)
@@ -338,9 +333,9 @@ class _UnkeptStatement(PendingStatement):
 
 
 class PendingCheckout:
-    """A connection that a pool gave out, until it is given back; *pool* is one of SQLAlchemy's, or None.
+    """A connection that a pool gave out, until it is given back; *pool* is a pool of SQLAlchemy or None.
 
-    database: what names a pool that has no name.
+    database: names the pool if it has no name.
     """
 
     database: DatabaseAddress | None = None
@@ -363,11 +358,11 @@ class PendingCheckout:
         self._limit: int | None = pool.size() + pool._max_overflow if has_limit else None
 
     def end(self) -> None:
-        """It is given back now."""
+        """Record that the connection is given back now."""
         self._returned = self._clock()
 
     def to_checkout(self, origin: float) -> Checkout:
-        """What the recording that started at *origin* holds of it."""
+        """Return the checkout as the recording that started at *origin* holds it."""
         came = self._came
         return Checkout(
             pool=self._name or str(self.database or "unknown"),
@@ -385,22 +380,22 @@ class PendingCheckout:
 
 
 class ProcessRecording:
-    """Holds the recording of the whole process, where a ContextVar holds that of one thread or task."""
+    """Holds the recording of the whole process, in place of a ContextVar for each thread or task."""
 
     def __init__(self) -> None:
         self._recording: ActiveRecording | None = None
 
     def get(self) -> ActiveRecording | None:
-        """The recording that runs."""
+        """Return the recording that runs."""
         return self._recording
 
     def set(self, recording: ActiveRecording | None) -> None:
-        """Make it the one that every thread and task writes into."""
+        """Have every thread and task write into *recording*."""
         self._recording = recording
 
 
 class ProgramRecording:
-    """Holds the recording of this thread or task, and that of the program for those that have none of their own.
+    """Holds the recording of this thread or task, and the program's recording for all that have no other one.
 
     A thread or greenlet begins with an empty context, whoever starts it.
     """
@@ -410,11 +405,11 @@ class ProgramRecording:
         self._programs: ActiveRecording | None = None
 
     def get(self) -> ActiveRecording | None:
-        """The recording that runs here, or the program's."""
+        """Return the recording that runs in this thread or task, or else the program's."""
         return self._own.get(self._programs)
 
     def set(self, recording: ActiveRecording | None) -> None:
-        """Make it the one of this thread or task; the first one is the program's."""
+        """Have this thread or task write into *recording*; the first recording becomes the program's."""
         self._programs = self._programs or recording
         self._own.set(recording)
 

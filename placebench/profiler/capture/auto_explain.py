@@ -5,8 +5,8 @@ has connected (as a connect option it would lock out a role without the right), 
 `disable_plans` gives the server's settings back. Both need a connection outside of a transaction, whose end could undo
 them.
 
-Settings of a session reach its other clients if a pooler such as pgbouncer shares the server's process between them. So
-`enable_plans` sets nothing unless the process that runs it is the one that the connection was given when it was made.
+If a pooler such as pgbouncer shares a server process between clients, settings of a session reach the other clients. So
+`enable_plans` sets nothing unless it runs in the server process that the connection was given at its connect.
 """
 
 import json
@@ -16,7 +16,7 @@ from typing import Any, Protocol
 
 from placebench.profiler.model.fingerprint import statement_facts
 
-# INFO reaches the client whatever its client_min_messages, and by default not the server's log.
+# INFO reaches the client whatever its client_min_messages is, and by default does not reach the server's log.
 _SETTINGS = {
     "log_min_duration": "0",
     "log_analyze": "on",
@@ -45,9 +45,9 @@ _HOW_TO = (
 
 
 class Planned(Protocol):
-    """A statement, or with *step* a transaction step, that plans are for.
+    """A statement, or with *step* a transaction step, that the server may send plans for.
 
-    executions: how many plans it will be sent; 0 if that is not known. plans: how many it has.
+    executions: how many plans the server will send; 0 if that is not known. plans: how many have come.
     awaits_plan: whether the last one is still to come.
     """
 
@@ -60,13 +60,13 @@ class Planned(Protocol):
     awaits_plan: bool
 
     def add_plan(self, text: str, milliseconds: float) -> None:
-        """A plan of its own came: the most expensive one is kept."""
+        """Take a plan of this statement; the most expensive one is kept."""
 
 
 class PlanFeed:
-    """The plans that one connection has been sent and nobody has taken; they belong to the statement that has just run.
+    """The plans that one connection has received; they belong to the statement that has just run.
 
-    That is so where the server gets a statement as a simple query, as from psycopg2.
+    That holds if the server gets statements as simple queries, as from psycopg2.
     """
 
     def __init__(self) -> None:
@@ -75,7 +75,7 @@ class PlanFeed:
         self._arrived: list[tuple[float, str]] = []
 
     def offer(self, message: str) -> bool:
-        """Keep a message of the server's if it is a plan, and say whether it is."""
+        """Keep a message of the server if it is a plan; return whether it is one."""
         found = _MESSAGE.search(message) if self.enabled else None
         if found is None or message.rstrip()[-1:] != "}":
             return False
@@ -83,24 +83,24 @@ class PlanFeed:
         return True
 
     def take(self) -> list[tuple[float, str]]:
-        """The plans since the last call in order, each with its milliseconds."""
+        """Return the plans since the last call in order, each with its milliseconds."""
         arrived, self._arrived = self._arrived, []
         return arrived
 
     def assign(self, planned: Planned) -> None:
-        """Hand out what arrived in a call of this statement's."""
+        """Give this statement the plans that arrived in its call."""
         for milliseconds, text in self.take():
             planned.add_plan(text, milliseconds)
 
     def forget(self) -> None:
-        """Leave out what has arrived or is on its way."""
+        """Drop the plans that have arrived or are on their way."""
         self.take()
 
 
 class DelayedPlanFeed(PlanFeed):
-    """Plans of a connection whose statements have parameters of their own, as psycopg 3's.
+    """The plans of a connection that sends parameters apart from the statement, as psycopg 3 does.
 
-    In a transaction the server ends such a statement, and sends its plan, only when the next one is bound, or with the
+    In a transaction the server ends such a statement, and sends its plan, only when the next one is bound, or at the
     COMMIT. At most one plan is on its way.
     """
 
@@ -110,10 +110,10 @@ class DelayedPlanFeed(PlanFeed):
         self._open: Planned | None = None
 
     def assign(self, planned: Planned) -> None:
-        """Hand out what arrived in a call of this statement's: the first one may be of the statement before."""
+        """Assign the plans that arrived in this statement's call: the first may belong to the statement before."""
         for milliseconds, text in self.take():
             before = self._open
-            if before is not None and before is not planned and self._is_of(before, planned, text):
+            if before is not None and before is not planned and _belongs_to_earlier(before, planned, text):
                 before.add_plan(text, milliseconds)
                 self._close()
             elif planned.step is None:
@@ -127,18 +127,9 @@ class DelayedPlanFeed(PlanFeed):
             planned.awaits_plan = _is_plannable(planned.sql)
 
     def forget(self) -> None:
-        """Leave out what has arrived or is on its way."""
+        """Drop the plans that have arrived or are on their way."""
         super().forget()
         self._close()
-
-    def _is_of(self, before: Planned, planned: Planned, text: str) -> bool:
-        """Whether the plan is that of the statement before: if both have one text, that one's comes first."""
-        found = _QUERY_TEXT.search(text)
-        sent = "" if found is None else str(json.JSONDecoder().raw_decode(text, found.end())[0])
-        cursor = _CURSOR.match(sent)
-        sent = sent if cursor is None else sent[cursor.end() :]
-        seen = [statement_facts(each, "postgresql").fingerprint for each in (sent.replace("%", "%%"), sent)]
-        return before.fingerprint in seen or planned.step is not None or planned.fingerprint not in seen
 
     def _close(self) -> None:
         if self._open is not None:
@@ -146,15 +137,25 @@ class DelayedPlanFeed(PlanFeed):
             self._open = None
 
 
+def _belongs_to_earlier(before: Planned, planned: Planned, text: str) -> bool:
+    """Whether a plan belongs to the statement before; if both have one text, the earlier statement's comes first."""
+    found = _QUERY_TEXT.search(text)
+    sent = "" if found is None else str(json.JSONDecoder().raw_decode(text, found.end())[0])
+    cursor = _CURSOR.match(sent)
+    sent = sent if cursor is None else sent[cursor.end() :]
+    seen = [statement_facts(each, "postgresql").fingerprint for each in (sent.replace("%", "%%"), sent)]
+    return before.fingerprint in seen or planned.step is not None or planned.fingerprint not in seen
+
+
 class NoticeList(list[str]):
-    """psycopg2's list of notices, from which the plans are taken out: psycopg2 itself keeps the last 50 of all."""
+    """psycopg2's list of notices without the plans: psycopg2 itself keeps only the last 50 notices."""
 
     def __init__(self, feed: PlanFeed, notices: list[str]) -> None:
         super().__init__(notices)
         self._feed = feed
 
     def append(self, notice: str) -> None:
-        """A notice came."""
+        """Add a notice, or hand it to the feed if it is a plan."""
         if not self._feed.offer(notice):
             super().append(notice)
 
@@ -162,15 +163,15 @@ class NoticeList(list[str]):
 def enable_plans(feed: PlanFeed, connection: Any, backend_pid: int) -> None:
     """Have this session send its plans, or note in `feed.refusal` why it cannot; one or two round trips.
 
-    connection: as SQLAlchemy's events give it, outside of a transaction. Not tried again after a refusal.
-    backend_pid: the server process that the connection was given when it was made, as its driver tells.
+    A refusal is final. connection: as SQLAlchemy's events give it, outside of a transaction.
+    backend_pid: the server process that the driver was given at the connect.
     """
     feed.enabled = True
-    # A pooler gives its clients process numbers of its own. All is one message, which runs on one server process and
-    # ends at its first error: nothing is set before it is known whose process that is.
+    # A pooler gives its clients other process numbers. All statements are one message, which runs on one server process
+    # and ends at its first error: nothing is set before it is known whose process that is.
     check = f"SELECT 1 / (pg_backend_pid() = {backend_pid})::int"
     reason = _refusal(connection, f"{check}; LOAD 'auto_explain'; {_SET}; SELECT 1")
-    # A plain role may not LOAD what the server has loaded already.
+    # A plain role may not LOAD a library that the server has loaded already.
     if reason not in (None, _POOLED):
         reason = _refusal(connection, f"{check}; {_SET}; SELECT 1")
     if not feed.take() and reason is None:
@@ -188,9 +189,10 @@ def disable_plans(feed: PlanFeed, connection: Any) -> None:
 
 
 def estimated_plan(connection: Any, sql: str, parameters: Any) -> str | None:
-    """The plan that PostgreSQL would take, estimated and not run; None for what has no plan.
+    """Return the plan that PostgreSQL estimates, without running the statement; None if it has no plan.
 
-    Inside of a savepoint, so that a refusal leaves the application's transaction as it was: three round trips.
+    EXPLAIN runs inside of a savepoint, so that a refusal leaves the application's transaction as it was: three round
+    trips.
     """
     if not _is_plannable(sql):
         return None
@@ -209,7 +211,6 @@ def estimated_plan(connection: Any, sql: str, parameters: Any) -> str | None:
 
 
 def _is_plannable(sql: str) -> bool:
-    """Whether PostgreSQL makes a plan for a statement."""
     return statement_facts(sql, "postgresql").first_word in _PLANNABLE
 
 

@@ -1,7 +1,7 @@
-"""What one driver connection did within one recording, and the bytes that its socket carried.
+"""The state of one driver connection within one recording, and the bytes that its socket carried.
 
-The main classes are `ConnectionState` and `SocketMeter`. Linux reports the bytes of a TCP connection in TCP_INFO; over
-TLS they are not those of the protocol, and a Unix socket does not count: both are "not measured".
+The main classes are `ConnectionState` and `SocketMeter`. Linux reports the bytes of a TCP connection in TCP_INFO. They
+are "not measured" over TLS, which changes their number, and on a Unix socket, which does not count them.
 """
 
 import _socket
@@ -24,18 +24,18 @@ _unpack_counters = struct.Struct("=QQ").unpack_from
 
 
 class SocketMeter(_socket.socket):  # not socket.socket, which gevent exchanges
-    """Reads the byte counters of one TCP socket that belongs to somebody else: a system call per reading."""
+    """Reads the byte counters of one TCP socket that the driver owns; one system call per reading."""
 
     def __init__(self, descriptor: int) -> None:
         blocking = os.get_blocking(descriptor)
         super().__init__(fileno=descriptor)
-        os.set_blocking(descriptor, blocking)  # a default timeout of the application's would have changed it
+        os.set_blocking(descriptor, blocking)  # the application's default timeout would have changed it
 
     def __del__(self) -> None:
-        self.detach()  # else the descriptor would be closed, which is not ours
+        self.detach()  # the driver closes the descriptor
 
     def read(self) -> tuple[int, int]:
-        """Bytes sent (and acknowledged) and received since the connection was made. Raises OSError if it is closed."""
+        """Return the bytes sent (and acknowledged) and received since the connect. Raises OSError if it is closed."""
         information = self.getsockopt(_TCP, _TCP_INFO, _SIZE)
         if len(information) < _SIZE:
             raise OSError("a kernel whose TCP_INFO has no byte counters")
@@ -44,7 +44,7 @@ class SocketMeter(_socket.socket):  # not socket.socket, which gevent exchanges
 
 
 def socket_meter(descriptor: int, *, encrypted: bool) -> SocketMeter | None:
-    """A meter of the socket, or None where its bytes cannot be measured."""
+    """Return a meter of the socket, or None if its bytes cannot be measured."""
     if encrypted or _TCP_INFO < 0:
         return None
     try:
@@ -56,8 +56,8 @@ def socket_meter(descriptor: int, *, encrypted: bool) -> SocketMeter | None:
 
 
 def driver_connection(dbapi_connection: object) -> object:
-    """The driver's own connection behind SQLAlchemy's adapter of an async one; any other as it is."""
-    if hasattr(type(dbapi_connection), "placebench_recorder"):  # a timed one, which may be an adapter itself
+    """Return the driver's own connection behind SQLAlchemy's adapter of an async driver; any other unchanged."""
+    if hasattr(type(dbapi_connection), "placebench_recorder"):  # a timed connection may be an adapter itself
         return dbapi_connection
     return getattr(dbapi_connection, "driver_connection", dbapi_connection)
 
@@ -73,13 +73,13 @@ _SYSTEMS = {
 }
 
 
-# The drivers take 5 to 10 µs to say it.
+# Cached because the drivers take 5 to 10 µs to report them.
 _ADDRESSES: WeakKeyDictionary[Any, DatabaseAddress | None] = WeakKeyDictionary()
 _LOGINS: WeakKeyDictionary[Any, Hashable] = WeakKeyDictionary()
 
 
 def database_address(connection: Any) -> DatabaseAddress | None:
-    """Which database a driver's connection is to, without a round trip; None of a driver that is not known."""
+    """Return the database of a driver's connection, without a round trip; None if the driver is unknown."""
     try:
         if connection not in _ADDRESSES:
             _ADDRESSES[connection] = _address_of(connection)
@@ -89,8 +89,7 @@ def database_address(connection: Any) -> DatabaseAddress | None:
 
 
 def _address_of(connection: Any) -> DatabaseAddress | None:
-    """What the driver says."""
-    connection = getattr(connection, "driver_connection", connection)  # behind an adapter of SQLAlchemy's
+    connection = getattr(connection, "driver_connection", connection)  # behind SQLAlchemy's adapter
     packages = {each.__module__.partition(".")[0] for each in type(connection).__mro__}
     system = next((_SYSTEMS[package] for package in packages if package in _SYSTEMS), None)
     if system is None:
@@ -98,7 +97,7 @@ def _address_of(connection: Any) -> DatabaseAddress | None:
     try:
         if system == "mysql":
             system = "mariadb" if "mariadb" in connection.get_server_info().lower() else system
-            # mysqlclient has none of them; PyMySQL has the name as bytes once it is connected.
+            # mysqlclient has no such attributes; PyMySQL has the name as bytes once it is connected.
             host, port, name = (getattr(connection, each, None) for each in ("host", "port", "db"))
             return DatabaseAddress(system, host, port, name.decode() if isinstance(name, bytes) else name)
         if "asyncpg" in packages:
@@ -114,9 +113,9 @@ def _address_of(connection: Any) -> DatabaseAddress | None:
 
 
 def database_identity(connection: Any, address: DatabaseAddress | None, number: int) -> Hashable:
-    """What the connections of one user to one database share; the *number* of one whose database may be its own.
+    """Return a value that is equal for connections that read the same rows: same user, database and search_path.
 
-    Such is a database of SQLite's in memory. Another user, or another search_path, may find other rows.
+    That is the connection's *number* if the database may be its own, as SQLite's databases in memory.
     """
     file = getattr(connection, "placebench_file", None)
     if not (file or (address is not None and address.name)):
@@ -130,7 +129,7 @@ def database_identity(connection: Any, address: DatabaseAddress | None, number: 
 
 
 def _login_of(connection: Any) -> Hashable:
-    """Who has logged in, and with which settings: others may find other rows under the same names."""
+    """The user and the settings of a connection: others may find other rows under the same names."""
     connection = getattr(connection, "driver_connection", connection)
     try:
         if hasattr(connection, "_params"):  # asyncpg's
@@ -144,14 +143,14 @@ def _login_of(connection: Any) -> Hashable:
 
 
 class ConnectionState:
-    """What one pooled connection did within one recording.
+    """The state of one pooled connection within one recording.
 
     measured_s: all seconds charged to anything on this connection, so that nested statements are not counted twice.
-    pool_wait_s: the wait of this checkout, which its first statement takes: the next ones get 0.
-    plans: where the server's plans arrive; None if none will.
-    identity: equal for connections to the same database.
+    pool_wait_s: the wait of this checkout, which goes to its first statement; later statements get 0.
+    plans: the feed of the server's plans; None if it sends none.
+    identity: equal for connections that read the same rows.
     quiet: whether there is nothing to read after a round trip: no bytes, no plans.
-    number: among those of its recording, 1 for the first; None for what ran without a connection.
+    number: of the connection in its recording, from 1 on; None for statements without a connection.
     """
 
     __slots__ = (
@@ -183,7 +182,7 @@ class ConnectionState:
         self.transaction: int | None = None
 
     def read_bytes(self) -> tuple[int, int] | None:
-        """Bytes sent and received since the last call; None if they cannot be measured."""
+        """Return the bytes sent and received since the last call; None if they cannot be measured."""
         if self._meter is None:
             return None
         try:

@@ -1,7 +1,7 @@
-"""Calls of timed cursors and connections as statements of the running recording; needs no SQLAlchemy.
+"""Records the calls of timed cursors and connections as statements of the running recording; needs no SQLAlchemy.
 
-The main class is `DriverRecorder`. A ContextVar holds the recording of this thread or task. A failure costs the figure
-that its hook measures: it is named in the recording and logged once, and never becomes the application's.
+The main class is `DriverRecorder`. A ContextVar holds the recording of this thread or task. If a hook fails, the figure
+that it measures is missing: the failure is named in the recording, logged once, and never reaches the application.
 """
 
 import functools
@@ -28,13 +28,13 @@ _LOG = logging.getLogger("placebench.profiler")
 _PING = re.compile(r"\s*(?:select\s+1\s*)?(?:;\s*)?\Z", re.IGNORECASE)
 
 MAX_PARAMETERS_LENGTH = 1000
-# What a pool does with a connection that is in no transaction.
+# Steps of a pool on a connection that is in no transaction.
 _OUTSIDE = ("PING", "RESET")
 _ENDS = ("COMMIT", "ROLLBACK", *_OUTSIDE)
 
 
 def while_recording(hook: Callable[..., None]) -> Callable[..., None]:
-    """*hook* as a listener: called with the running recording, not at all without one, and never raising."""
+    """Make a listener of *hook*: it passes the running recording, is skipped without one, and never raises."""
 
     @functools.wraps(hook)
     def listener(self: "DriverRecorder", *args: Any) -> None:
@@ -50,15 +50,17 @@ def while_recording(hook: Callable[..., None]) -> Callable[..., None]:
 
 
 class DriverRecorder:
-    """Records what timed cursors and connections do; without effect where no recording runs.
+    """Records the work of timed cursors and connections; without effect if no recording runs.
 
     current: the recording that runs in this thread or task, or with *whole_process* in all of them.
     installed: whether new connections are timed, as they are until the profiler is removed.
     is_second: whether it was given connections that are timed for another profiler.
-    running: all recordings that run in this process. unprofiled: whether what this thread or task serves is left out on
-        purpose; a note instead, if recordings that run meanwhile are to have one.
-    collector: counts what no recording sees, and what recordings have seen; None if nothing is counted.
-    connecting: the CONNECT that runs there. pool_request: between the pool's queue and its checkout.
+    running: all recordings that run in this process.
+    unprofiled: whether this thread or task is left out on purpose; a note for the recordings that run meanwhile, if
+        they should have one.
+    collector: counts every statement, recorded or not; None if nothing is counted.
+    connecting: the CONNECT that runs in this thread or task.
+    pool_request: the request to a pool, from the pool's queue until the checkout.
     """
 
     def __init__(self, *, whole_process: bool = False) -> None:
@@ -79,8 +81,11 @@ class DriverRecorder:
         self._counting = threading.RLock()
 
     def report_failure(self, error: Exception) -> None:
-        """Name the hook that failed with *error* in the recording that runs here, or in all, and log it once."""
-        failure = f"{_failed_hook(error)}: {type(error).__name__}"
+        """Name the hook that failed with *error* in the recording of this thread or task, or in all; log it once."""
+        traceback = error.__traceback__
+        inner = traceback.tb_next or traceback if traceback is not None else None
+        hook = "?" if inner is None else inner.tb_frame.f_code.co_name.strip("_")
+        failure = f"{hook}: {type(error).__name__}"
         recording = self.current.get()
         for each in tuple(self.running) if recording is None else (recording,):
             each.failed_hooks.add(failure)
@@ -89,12 +94,12 @@ class DriverRecorder:
             _LOG.warning("a hook of the SQL profiler failed, what it measures is missing: %s", failure, exc_info=error)
 
     def active_recording(self) -> ActiveRecording | None:
-        """The recording to write into; None if nothing is being recorded."""
+        """Return the recording to write into; None if nothing is being recorded."""
         recording = self.current.get()
         return None if recording is None or recording.ended else recording
 
     def count_missed(self) -> None:
-        """A statement runs that no recording sees: count it in those that run meanwhile, or note why it is in none."""
+        """Count a statement that no recording sees in all that run meanwhile, or note why it is left out."""
         left_out = self.unprofiled.get()
         if self.running and self.current.get() is None and left_out is not True:
             with self._counting:
@@ -106,7 +111,7 @@ class DriverRecorder:
 
     @guarded
     def driver_call(self, cursor: TimedCursor, sql: object, values: object = None) -> PendingStatement | None:
-        """The statement of an execute: SQLAlchemy's own, or a new one for a cursor that the application uses itself."""
+        """Return the statement of an execute: SQLAlchemy's, or a new one if the application uses the cursor itself."""
         pending = cursor.placebench_pending
         if pending is not None and pending.executing:
             pending.first_driver_call()
@@ -125,9 +130,9 @@ class DriverRecorder:
     def driver_values(
         self, pending: PendingStatement, sql: str, values: object, cursor: TimedCursor | None = None
     ) -> None:
-        """Compare a statement and its values, as the driver takes them, with those before; not in mode light."""
+        """Compare a statement and the values that the driver takes with earlier ones; not in mode light."""
         recording = pending.recording
-        if recording is None or recording.options.mode == "light":  # None of a statement that is only counted
+        if recording is None or recording.options.mode == "light":  # a statement that is only counted has none
             return
         facts = statement_facts(sql, pending.dialect)
         if facts.kind == "read":
@@ -139,21 +144,34 @@ class DriverRecorder:
 
     @guarded
     def forget_reads(self) -> None:
-        """What was read before is not compared with what is read from now on, of another database perhaps."""
+        """Compare no later read with the reads so far: the connection may use another database now."""
         recording = self.active_recording()
         if recording is not None:
             recording.duplicates.add_write(None)
 
     @contextmanager
     def waiting_for_pool(self) -> Iterator[Callable[[object], object]]:
-        """Around a pool's way to give a connection out, which is handed to what this gives; without SQLAlchemy."""
+        """Measure a wait for the connection of a pool; the caller passes the connection to the yielded function.
+
+        For pools of drivers, without SQLAlchemy. The wait goes to the connection's next statement, without the time of
+        the pool's test of the connection.
+        """
         recording = self.active_recording()
         if recording is None:
             yield lambda _connection: None
             return
-        started = recording.clock()
+        started, measured_s = recording.clock(), recording.sql_s()
+
+        def end_wait(connection: object) -> None:
+            try:
+                state = recording.connection_state(connection)
+                state.pool_wait_s = max(0.0, recording.clock() - started - (recording.sql_s() - measured_s))
+                state.measured_s += state.pool_wait_s
+            except Exception as error:  # noqa: BLE001  whatever it is, it must not become the application's
+                self.report_failure(error)
+
         try:
-            yield functools.partial(self._end_pool_wait, recording, started, recording.sql_s())
+            yield end_wait
         except Exception as error:
             if type(error).__name__ == "PoolTimeout":
                 pending = recording.start_statement(None, "POOL TIMEOUT", "POOL TIMEOUT")
@@ -163,15 +181,8 @@ class DriverRecorder:
             raise
 
     @guarded
-    def _end_pool_wait(self, recording: ActiveRecording, started: float, measured_s: float, connection: object) -> None:
-        """The wait is that of the connection's next statement, without the pool's test of the connection."""
-        state = recording.connection_state(connection)
-        state.pool_wait_s = max(0.0, recording.clock() - started - (recording.sql_s() - measured_s))
-        state.measured_s += state.pool_wait_s
-
-    @guarded
     def driver_step(self, connection: TimedConnection, step: str) -> PendingStatement | None:
-        """A new transaction step; None for the pool's rollback of what is not open, and in a CONNECT."""
+        """Start a transaction step; None for the pool's rollback without a transaction, and inside of a CONNECT."""
         recording = self.active_recording()
         if recording is None:
             ends = step in ("COMMIT", "ROLLBACK") and self.collector is not None and connection.in_a_transaction()
@@ -184,7 +195,7 @@ class DriverRecorder:
         elif step not in _OUTSIDE and state.transaction is None and not connection.in_a_transaction():
             return None
         pending = recording.start_statement(connection, step, step)
-        # Statistics count, recorded or not, what ends a transaction of the driver's.
+        # Statistics include the end of a driver transaction whether or not it is being recorded.
         pending.counted = self.collector is not None and not connection.in_a_transaction()
         if step in _ENDS:
             state.transaction = None
@@ -192,7 +203,7 @@ class DriverRecorder:
 
     @contextmanager
     def connecting_step(self) -> Iterator[None]:
-        """Around a driver's connect, which is a CONNECT of the recording, unless it is part of SQLAlchemy's."""
+        """Record a driver's connect as a CONNECT, unless it is part of SQLAlchemy's."""
         pending = self._start_connecting()
         if pending is None:
             yield
@@ -216,22 +227,22 @@ class DriverRecorder:
 
     @guarded
     def change(self, how: Callable[..., object], *args: Any, **kwargs: Any) -> None:
-        """Have *how* change a connection, or the arguments of a connect, so that it is timed; not once removed."""
+        """Let *how* change a connection, or the arguments of a connect, so that it is timed; not after `remove`."""
         if self.installed:
             how(self, *args, **kwargs)
 
     def measure(self, sql: object, cursor: object = None) -> PendingStatement | None:
-        """A statement outside of recordings that is counted, if any are and it is not the profiler's own."""
+        """Start a statement that is only counted; None if none is counted, or if it is the profiler's own."""
         if self.collector is None or self._own.get():
             return None
         dialect = getattr(cursor, "placebench_dialect", None)
         return self.collector.measure(sql if isinstance(sql, str) else as_text(sql, cursor), dialect)
 
     def _start(self, recording: ActiveRecording, cursor: Any, sql: object, values: object) -> PendingStatement:
-        """A statement that did not come through SQLAlchemy: the pool's ping, or the application's own."""
+        """Start a statement that did not come through SQLAlchemy: a pool's ping, or the application's own."""
         text = as_text(sql, cursor)
-        # Between the pool's queue and its checkout event only the pool's own test of a connection runs. No statement at
-        # all is the test of psycopg's own pool.
+        # Between the pool's queue and its checkout event only the pool's test of a connection runs. The test of
+        # psycopg's own pool is an empty statement.
         ping = not text or (self.pool_request.get() is not None and _PING.match(text))
         dialect = cursor.placebench_dialect
         facts = statement_facts(text, dialect)
@@ -256,9 +267,9 @@ class DriverRecorder:
         step: str | None,
         last_step: str | None,
     ) -> PendingStatement:
-        """A statement on a connection without SQLAlchemy: the driver or the text itself begins its transaction.
+        """Start a statement on a connection without SQLAlchemy: the driver or the text itself begins the transaction.
 
-        last_step: what begins or ends one last in a text of several statements.
+        last_step: the last step of a text with several statements.
         """
         if recording.options.mode == "plans":
             recording.note("no plans: only with SQLAlchemy does the profiler see when a connection is idle")
@@ -284,17 +295,17 @@ class DriverRecorder:
         state.transaction = recording.transaction_count
 
     def recording_started(self, recording: ActiveRecording) -> None:
-        """A recording runs."""
+        """Add a recording that runs from now on."""
         self.running.add(recording)
 
     def recording_ended(self, recording: ActiveRecording) -> None:
-        """It runs no more."""
+        """Remove a recording that has ended."""
         self.running.discard(recording)
 
     # Plans.
 
     def request_plans(self, recording: ActiveRecording, dbapi_connection: object) -> None:
-        """Have this connection send its plans to *recording*, or note there why it does not."""
+        """Have this connection send its plans to *recording*, or note there why it cannot."""
         state = recording.connection_state(dbapi_connection)
         if state.plans is not None and state.plans.enabled:
             return
@@ -318,11 +329,11 @@ class DriverRecorder:
             recording.add_plan_setup(recording.clock() - started)
 
     def stop_plans(self, dbapi_connection: object) -> None:
-        """Give a connection that sends plans its own settings back, unless it is in a transaction."""
+        """Restore the settings of a connection that sends plans, unless it is in a transaction."""
         connection = driver_connection(dbapi_connection)
         if not isinstance(connection, TimedConnection):
             return
-        feed = getattr(connection, "__dict__", {}).get("placebench_plans")  # reading the attribute would make it
+        feed = getattr(connection, "__dict__", {}).get("placebench_plans")  # the attribute would make a feed
         if feed is not None and feed.enabled and not connection.in_a_transaction():
             recording = self.active_recording()
             started = 0.0 if recording is None else recording.clock()
@@ -340,7 +351,7 @@ class DriverRecorder:
 
     @contextmanager
     def _unrecorded(self) -> Iterator[None]:
-        """Around statements of the profiler's own."""
+        """Keep the profiler's own statements out of recordings and statistics."""
         recording, unprofiled = self.current.get(), self.unprofiled.get()
         self.current.set(None)
         self.unprofiled.set(True)
@@ -354,7 +365,7 @@ class DriverRecorder:
 
     @while_recording
     def garbage_collected(self, recording: ActiveRecording, phase: str, details: dict[str, int]) -> None:
-        """The garbage collector begins or ends; for `gc.callbacks`."""
+        """Measure a garbage collection; a function for `gc.callbacks`."""
         if phase == "start":
             recording.gc_started = recording.clock()
         elif recording.gc_started is not None:
@@ -364,13 +375,6 @@ class DriverRecorder:
             label = f"garbage collection, generation {details['generation']}"
             recording.add_leaf(recording.gc_started, now, lambda: label, "gc")
             recording.gc_started = None
-
-
-def _failed_hook(error: Exception) -> str:
-    """The name of the function that failed, as the profiler called it."""
-    traceback = error.__traceback__
-    inner = traceback.tb_next or traceback if traceback is not None else None
-    return "?" if inner is None else inner.tb_frame.f_code.co_name.strip("_")
 
 
 def locate(pending: PendingStatement, sql: str, dialect: str | None) -> None:

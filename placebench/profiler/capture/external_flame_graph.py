@@ -1,16 +1,16 @@
 """A flame graph whose samples another process takes, joined with the statements by thread and time.
 
-The main class is `ExternalFlameGraph`. While the recording runs it keeps nothing but the times of statements, fetches
-and garbage collections, which are exact. When the samples have come, each of them gets the stack that was sampled in it
-or beside it, cut at its call site. Each thread has a time line of its own, so time is conserved: what the thread of the
-recording did adds up to the elapsed time, and what another thread did that ran its statements to the time from the
-first to the last of them, or from the thread's beginning to its end where it began meanwhile.
+The main class is `ExternalFlameGraph`. While the recording runs it keeps only the times of statements, fetches and
+garbage collections, which are exact. When the samples have come, each of these intervals gets the stack that was
+sampled in it or next to it, cut at its call site. Each thread has its own time line, so time is conserved. The stacks
+of the recording's thread add up to the elapsed time. Those of another thread that ran its statements add up to the time
+from the first to the last of them, or from the thread's start to its end if it started during the recording.
 """
 
 import threading
 import time
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from itertools import pairwise
 from math import nextafter
@@ -57,7 +57,7 @@ _DRIVERS = f"\x00{PROFILER_FOLDER}/drivers/"
 
 
 class CalledInterval(NamedTuple):
-    """An interval of a thread with a leaf of its own; *caller* and *outer_caller*: of its statement, if it is one's."""
+    """An interval of a thread with its own leaf, and the call sites of its statement, if it has one."""
 
     started: float
     ended: float
@@ -95,9 +95,9 @@ class ExternalFlameGraph:
         self._cpu_s = 0.0
 
     def add(self, started: float, ended: float, label: Callable[[], str], kind: str, _statement: object = None) -> None:
-        """Something from *started* to *ended* in the running thread, unless the flame graph is full.
+        """Add an interval of the running thread, unless the flame graph is full.
 
-        label: its text, called when the flame graph ends; of a statement it is a method of the statement's.
+        label: returns its text, and is called when the flame graph ends; for a statement, a method of the statement.
         """
         thread = threading.get_ident()
         if thread not in self._roots:
@@ -106,14 +106,14 @@ class ExternalFlameGraph:
             self._noted.append((thread, started, ended, label, kind))
 
     def end(self, started: float, ended: float) -> None:
-        """The record was from *started* to *ended*."""
+        """Note that the record ran from *started* to *ended*."""
         self._span = started, ended
         self._cpu_s = time.process_time() - self._cpu_started
         if len(self._roots) > 1:
             self.notes = (*self.notes, f"the flame graph adds up the time of {len(self._roots)} threads")
 
     def stop(self, started: float, ended: float) -> Session:
-        """The session from *started* to *ended*; waits for the samples."""
+        """Return the session from *started* to *ended*; waits for the samples."""
         self.end(started, ended)
         external_sampler().end(self, wait=True)
         session = self._session()
@@ -131,7 +131,7 @@ class ExternalFlameGraph:
         external_sampler().end(self, wait=False)
 
     def take(self, changes: StackChanges, *, is_last: bool) -> None:
-        """What was seen in one segment; *is_last*: nothing else will come."""
+        """Add the stacks of one segment; *is_last* says that no other segment will come."""
         self._segments.append(changes)
         if is_last and self._use is not None:
             try:
@@ -140,9 +140,14 @@ class ExternalFlameGraph:
                 self._report_failure(error)
 
     def _session(self) -> Session:
-        """What each thread did, one after the other."""
+        """The time lines of all threads, one after the other."""
         lines = [self._line(thread) for thread in self._roots]
-        records = [(_without_profiler(stack), seconds) for line in lines for stack, seconds in line.records()]
+        records = []
+        for sampled, seconds in (record for line in lines for record in line.records()):
+            stack = sampled
+            while stack and _DRIVERS in stack[-1]:  # a timed cursor calls its driver: the time is its caller's
+                stack = stack[:-1]
+            records.append((without_profiler(stack), seconds))
         return make_session(
             records,
             self._above,
@@ -153,7 +158,7 @@ class ExternalFlameGraph:
         )
 
     def _line(self, thread: int) -> "TimeLine":
-        """What a thread did, as far as it belongs to the record."""
+        """The part of a thread's time that belongs to the record."""
         changes = [change for segment in self._segments for change in segment.get(thread, ())]
         intervals = []
         for noted, began, ended, label, kind in list(self._noted):
@@ -172,9 +177,9 @@ class ExternalFlameGraph:
 
 
 class TimeLine:
-    """What one thread did from *started* to *ended*; *above*: where its stacks begin.
+    """The time of one thread from *started* to *ended*.
 
-    samples: each stack when it begins and when it ends.
+    above: the frames above all of its stacks. samples: each stack when it begins and when it ends.
     """
 
     def __init__(
@@ -191,25 +196,29 @@ class TimeLine:
         self._above = above
         self._intervals = intervals
         self._interval_s = interval_s
-        self.samples: list[tuple[float, list[str]]] = [
-            (at, rooted([above[0], *stack], above)) for at, stack in _edges(changes, started, ended, interval_s)
-        ]
+        self.samples: list[tuple[float, list[str]]] = []
+        for (at, stack), (until, _) in pairwise([*changes, StackChange(ended + interval_s, ())]):
+            # A change was seen half of the time between two samples after it, on average.
+            begin, end = nextafter(max(started, at - interval_s / 2), ended), min(ended, until - interval_s / 2)
+            if stack and begin < end and not any(_SAMPLER in frame for frame in stack):
+                whole = rooted([above[0], *stack], above)
+                self.samples += [(begin, whole), (end, whole)]
         self._known: dict[tuple[Caller | None, Caller | None], list[str]] = {}
 
     @property
     def sample_count(self) -> int:
-        """How many samples the changes stand for."""
+        """The number of samples that the changes stand for."""
         return round((sum(self._times[1::2]) - sum(self._times[::2])) / self._interval_s)
 
     @property
     def matched_count(self) -> int:
-        """How many call sites of the intervals were sampled in this thread."""
+        """The number of the intervals' call sites that were sampled in this thread."""
         callers = {(each.caller, each.outer_caller) for each in self._intervals}
         found = (_cut(stack, caller, outer) for caller, outer in callers if caller for stack in self._stacks)
         return sum(each is not None for each in found)
 
     def records(self) -> list[StackTime]:
-        """Its stacks with seconds, in order of time."""
+        """Return the stacks of this thread with their seconds, in order of time."""
         placed = [
             StackInterval(each.started, each.ended, [*self._stack_of(each), each.leaf]) for each in self._intervals
         ]
@@ -217,7 +226,7 @@ class TimeLine:
         return timeline(self.samples, innermost(placed), whole, holds=True)
 
     def _stack_of(self, interval: CalledInterval) -> list[str]:
-        """Where an interval belongs: its call site in the stack that was sampled in it, beside it, or elsewhere."""
+        """The call site of an interval in the stack that was sampled inside of it, next to it, or elsewhere."""
         after = bisect_right(self._times, interval.started)
         inside = [stack for taken, stack in self.samples[after : after + 1] if taken <= interval.ended]
         beside = [stack for _, stack in self.samples[max(0, after - 1) : after + 1]]
@@ -245,19 +254,6 @@ class TimeLine:
         return [list(stack) for stack in dict.fromkeys(tuple(stack) for _, stack in self.samples)]
 
 
-def _edges(
-    changes: Sequence[StackChange], started: float, ended: float, interval_s: float
-) -> Iterator[tuple[float, list[str]]]:
-    """The stacks from *started* to *ended*, each where it begins and where it ends; those of the sampler left out.
-
-    A change was seen half of the time between two samples after it, on average.
-    """
-    for (at, stack), (until, _) in pairwise([*changes, StackChange(ended + interval_s, ())]):
-        begin, end = nextafter(max(started, at - interval_s / 2), ended), min(ended, until - interval_s / 2)
-        if stack and begin < end and not any(_SAMPLER in frame for frame in stack):
-            yield from ((begin, list(stack)), (end, list(stack)))
-
-
 def _cut(stack: list[str], caller: Caller, outer: Caller | None) -> list[str] | None:
     """*stack* down to the call site; None if that is not in it."""
     depth = _depth(stack, caller)
@@ -267,13 +263,6 @@ def _cut(stack: list[str], caller: Caller, outer: Caller | None) -> list[str] | 
 
 
 def _depth(stack: list[str], place: Caller) -> int:
-    """How deep the innermost frame of that function is; 0 if there is none."""
+    """The depth of the innermost frame of that function; 0 if there is none."""
     start = f"{place.function.rpartition('.')[2]}\x00{CELL_FILES.get(place.file, place.file)}\x00"
     return next((depth for depth in range(len(stack), 0, -1) if stack[depth - 1].startswith(start)), 0)
-
-
-def _without_profiler(stack: Sequence[str]) -> list[str]:
-    """The stack without the profiler's frames; where a timed cursor calls its driver, the time is its caller's."""
-    while stack and _DRIVERS in stack[-1]:
-        stack = stack[:-1]
-    return without_profiler(stack)

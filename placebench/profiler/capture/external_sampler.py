@@ -1,10 +1,10 @@
-"""Samples of every thread's stack that another process takes: py-spy, which reads this one's memory while it runs.
+"""Samples of every thread's stack that another process takes: py-spy, which reads this process's memory.
 
-The main class is `ExternalSampler`, one for a process: a thread of it runs py-spy while flame graphs need samples, and
-hands them what py-spy has seen (`capture.external_flame_graph`). py-spy's Chrome trace is its only format with times,
-and it writes it when it ends: so it runs in segments. Its times count from a moment that it keeps to itself, so each
-segment begins with marks: calls of known depth at known times, of which the one that was seen soonest gives the
-difference of the clocks.
+The main class is `ExternalSampler`, one per process. Its thread runs py-spy while flame graphs need samples, and gives
+them the stacks (`capture.external_flame_graph`). The Chrome trace is py-spy's only format with times, and is written
+when py-spy ends: so py-spy runs in segments. Its times count from a moment that it does not tell. Each segment
+therefore begins with marks, calls of known depth at known times: the one seen soonest gives the difference of the
+clocks.
 
 With `--nonblocking`, py-spy never pauses the process: the sampled threads run at full speed.
 """
@@ -31,11 +31,11 @@ from placebench.errors import ProfilerError
 INTERVAL_S = 0.005
 _START_S = 10.0
 _SEGMENT_S = 2.0
-"""How long flame graphs that nobody waits for are collected before they get their samples."""
+"""The time after which flame graphs that nobody waits for get their samples."""
 _MAX_SEGMENT_S = 30.0
 _MARKS = 10
 _MARK_S = INTERVAL_S + 0.0007
-"""Longer than the time between two samples: each mark is seen, and each at another distance from its beginning."""
+"""Longer than the time between two samples: each mark is seen, each at a different time after its beginning."""
 _YAMA = Path("/proc/sys/kernel/yama/ptrace_scope")
 _PR_SET_PTRACER = 0x59616D61
 
@@ -47,29 +47,29 @@ Stack = tuple[str, ...]
 
 
 class StackChange(NamedTuple):
-    """From this reading of time.perf_counter on, a thread has this stack; of a thread that has ended it is empty."""
+    """The stack of a thread from this reading of time.perf_counter on; empty once the thread has ended."""
 
     at: float
     stack: Stack
 
 
 StackChanges = dict[int, list[StackChange]]
-"""By the identifier of the thread (`threading.get_ident`): its stacks in order of time."""
+"""The stacks of each thread (`threading.get_ident`) in order of time."""
 
 
 class _NeedsSamples(Protocol):
     """A flame graph that gets samples; it must not raise."""
 
     def take(self, changes: StackChanges, *, is_last: bool) -> None:
-        """What was seen in one segment; *is_last*: nothing else will come."""
+        """Take the stacks of one segment; *is_last* says that no other segment will come."""
 
 
 class _PySpy:
-    """py-spy on this process until `stop`. Raises ProfilerError if it is not there, or may or can not read it."""
+    """py-spy on this process until `stop`. Raises ProfilerError if it is not installed or cannot read the process."""
 
     def __init__(self) -> None:
         program = find_py_spy()
-        self._trace = tempfile.TemporaryFile()  # noqa: SIM115  without a name: nothing is left of it
+        self._trace = tempfile.TemporaryFile()  # noqa: SIM115  it has no name: no file stays
         try:
             self._process = self._start(program)
         except BaseException:
@@ -77,12 +77,12 @@ class _PySpy:
             raise
 
     def _start(self, program: str) -> "subprocess.Popen[bytes]":
-        """Py-spy, which takes samples already."""
+        """Start py-spy, and return when it takes samples."""
         output = f"/proc/self/fd/{self._trace.fileno()}"
         command = [program, "record", "--pid", str(os.getpid()), "--format", "chrometrace", "--output", output]
         options = ["--rate", f"{1 / INTERVAL_S:g}", "--nonblocking", "--idle", "--function", "--full-filenames"]
         process = subprocess.Popen(
-            # It waits for a line: by then this process has permitted it to read its memory.
+            # It waits for a line, which comes after this process has permitted it to read its memory.
             ["/bin/sh", "-c", 'read -r _ && exec "$0" "$@"', *command, *options],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -102,9 +102,9 @@ class _PySpy:
         return process
 
     def stop(self, marks: list[float]) -> StackChanges:
-        """End it; what it has seen, which is nothing if it was killed.
+        """End py-spy, and return the stacks that it has seen; none if it was killed.
 
-        marks: when they were made by the thread that calls this.
+        marks: when the calling thread made its marks.
         """
         self._process.send_signal(signal.SIGINT)
         self._process.communicate()
@@ -112,14 +112,19 @@ class _PySpy:
         with self._trace:
             self._trace.seek(0)
             changes = read_chrome_trace(self._trace.read().decode()) if self._process.returncode == 0 else {}
-        offset = _clock_difference(changes.pop(threading.get_ident(), []), marks)
+        name = f"{_mark.__name__}\x00{__file__}\x00"
+        seen: dict[int, float] = {}
+        for at, stack in changes.pop(threading.get_ident(), []):
+            seen.setdefault(sum(frame.startswith(name) for frame in stack), at)
+        # The mark that was seen soonest after its beginning gives the difference of the clocks.
+        offset = min((seen[depth] - began for depth, began in enumerate(marks, 1) if depth in seen), default=None)
         if offset is None:
             return {}
         return {thread: [StackChange(at - offset, stack) for at, stack in every] for thread, every in changes.items()}
 
 
 def find_py_spy() -> str:
-    """The program of this environment, or else of the PATH. Raises ProfilerError if there is none."""
+    """Return py-spy of this environment, or else of the PATH. Raises ProfilerError if there is none."""
     beside = Path(sysconfig.get_path("scripts")) / "py-spy"
     found = str(beside) if beside.exists() else which("py-spy")
     if found is None:
@@ -128,32 +133,23 @@ def find_py_spy() -> str:
 
 
 def _permit_reading(pid: int) -> None:
-    """Let that process read this one's memory where only a parent may (Yama's ptrace_scope 1); 0: nobody any more."""
+    """Let that process read this one's memory if only a parent may (Yama's ptrace_scope 1); 0 ends the permission."""
     if _YAMA.exists():
         ctypes.CDLL(None).prctl(_PR_SET_PTRACER, ctypes.c_ulong(pid), 0, 0, 0)
 
 
 _REFUSALS = ("ermission", "not permitted", "process executable name")
-"""What py-spy says where /proc hides a process that runs."""
+"""Parts of py-spy's message if it may not read the process, or if /proc hides it."""
 
 
 def _refusal(said: str) -> str:
-    """Why py-spy does not sample this process, from what it wrote."""
+    """Return why py-spy does not sample this process, by its output."""
     lines = [line.strip() for line in said.splitlines() if line.strip()]
     if not any(words in said for words in _REFUSALS):
         return f"py-spy cannot sample this Python: {lines[0] if lines else 'it ended at once'}"
     scope = _YAMA.read_text(encoding="ascii").strip() if _YAMA.exists() else "0"
     what = f"kernel.yama.ptrace_scope is {scope}" if scope in "23" else "in a container, add the capability SYS_PTRACE"
     return f"py-spy may not read this process's memory (ptrace is refused): {what}"
-
-
-def _make_marks() -> list[float]:
-    """Calls of depth 1, 2, …, each longer than the time between two samples; when each began."""
-    made = []
-    for depth in range(1, _MARKS + 1):
-        made.append(time.perf_counter())
-        _mark(depth)
-    return made
 
 
 def _mark(depth: int) -> None:
@@ -163,19 +159,10 @@ def _mark(depth: int) -> None:
         time.sleep(_MARK_S)
 
 
-def _clock_difference(own: list[StackChange], marks: list[float]) -> float | None:
-    """py-spy's clock less ours, by the mark that it saw soonest after it had begun; None if it saw none."""
-    name = f"{_mark.__name__}\x00{__file__}\x00"
-    seen: dict[int, float] = {}
-    for at, stack in own:
-        seen.setdefault(sum(frame.startswith(name) for frame in stack), at)
-    return min((seen[depth] - began for depth, began in enumerate(marks, 1) if depth in seen), default=None)
-
-
 def read_chrome_trace(trace: str) -> StackChanges:
-    """The stacks in a Chrome trace that `py-spy record --format chrometrace --function` wrote, by its own clock.
+    """Return the stacks in a Chrome trace of `py-spy record --format chrometrace --function`, by py-spy's clock.
 
-    Raises ProfilerError if it is none.
+    Raises ProfilerError if *trace* is no such trace.
     """
     changes: StackChanges = {}
     running: dict[int, list[str]] = {}
@@ -196,7 +183,7 @@ def read_chrome_trace(trace: str) -> StackChanges:
 
 
 def _events(trace: str) -> Iterator[dict[str, Any]]:
-    """The events, some hundred at a time: to read all at once would hold Python's lock for as long."""
+    """The events, some hundred at a time: parsing all at once would hold Python's lock for that long."""
     start, last = trace.index("[") + 1, trace.rindex("]")
     while start < last:
         end = trace.find(_NEXT_EVENT, start + _PART_SIZE) + 1 or last
@@ -206,7 +193,7 @@ def _events(trace: str) -> Iterator[dict[str, Any]]:
 
 @lru_cache(maxsize=20_000)
 def frame_name(qualified_name: str, file: str, first_line: int) -> str:
-    """A frame in pyinstrument's form, as `capture.stack.name_frame` writes it."""
+    """Return a frame in pyinstrument's form, as `capture.stack.name_frame` writes it."""
     *_, function = qualified_name.rpartition(".")
     owner = qualified_name.rpartition("<locals>.")[2].rpartition(".")[0]
     return f"{function}\x00{file}\x00{first_line}" + (f"\x01c{owner}" if owner else "")
@@ -226,9 +213,9 @@ class ExternalSampler:
         self._process = os.getpid()
 
     def add(self, graph: _NeedsSamples) -> None:
-        """Sample for it from now on; some 100 ms where py-spy is not running yet.
+        """Sample for *graph* from now on; takes some 100 ms if py-spy is not running yet.
 
-        Raises ProfilerError if py-spy is not there, or may or can not read this process.
+        Raises ProfilerError if py-spy is not installed or cannot read this process.
         """
         with self._condition:
             self._running.add(graph)
@@ -242,7 +229,7 @@ class ExternalSampler:
                 raise ProfilerError(self._failure)
 
     def end(self, graph: _NeedsSamples, *, wait: bool) -> None:
-        """It needs no more samples, and gets those that it has not got yet: now, or within some seconds."""
+        """Stop sampling for *graph*, and give it its last samples: now if *wait*, else within some seconds."""
         with self._condition:
             self._running.discard(graph)
             self._ended.append(graph)
@@ -252,7 +239,7 @@ class ExternalSampler:
                 self._condition.wait_for(lambda: graph not in self._ended, _START_S)
 
     def close(self) -> None:
-        """End py-spy, and hand out samples to what has ended: for the end of the process."""
+        """End py-spy at the end of the process, and give all ended flame graphs their samples."""
         if os.getpid() != self._process:
             return
         with self._condition:
@@ -271,9 +258,12 @@ class ExternalSampler:
                 self._hand_out({})
 
     def _run_segment(self) -> bool:
-        """Run py-spy until somebody needs what it has seen; whether it is needed any more."""
+        """Run py-spy until somebody needs its samples; return whether it is still needed afterwards."""
         spy = _PySpy()
-        marks = _make_marks()
+        marks = []
+        for depth in range(1, _MARKS + 1):
+            marks.append(time.perf_counter())
+            _mark(depth)
         with self._condition:
             self._samples = True
             self._condition.notify_all()
@@ -281,7 +271,7 @@ class ExternalSampler:
                 self._condition.wait_for(lambda: self._hurry or not self._running or self._ended, _MAX_SEGMENT_S)
         changes = spy.stop(marks)
         with self._condition:
-            # Where nobody waits, it is a server: another request is likely to come.
+            # If nobody waits, this is a server: another request is likely to come.
             is_needed = bool(self._running or (self._ended and not self._hurry))
             if not is_needed:
                 self._thread = None
@@ -289,7 +279,7 @@ class ExternalSampler:
         return is_needed
 
     def _hand_out(self, changes: StackChanges) -> None:
-        """Give what was seen to all flame graphs."""
+        """Give the stacks to all flame graphs."""
         ended, self._ended, self._hurry = self._ended, [], False
         for graph in self._running:
             graph.take(changes, is_last=False)
@@ -302,7 +292,7 @@ _SAMPLERS: dict[int, ExternalSampler] = {}
 
 
 def external_sampler() -> ExternalSampler:
-    """This process's sampler; a forked process has not that of its parent."""
+    """Return the sampler of this process: a forked process has none of its parent's threads."""
     known = _SAMPLERS.get(os.getpid())
     if known is None:
         known = _SAMPLERS[os.getpid()] = ExternalSampler()

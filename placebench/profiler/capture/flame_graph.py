@@ -1,14 +1,14 @@
 """A flame graph of Python and SQL: samples of Python's stacks, with each statement as a leaf on the frame that ran it.
 
 The main class is `FlameGraphRecorder`: the samples of one record, by a profile function or by a sampling thread
-(`_start_sampler`), and the SQL intervals beside them. The intervals have their own stacks and are exact; `timeline`
-gives the time between them to the samples. The profiler's frames are taken out; what they took is a leaf of its own.
+(`_start_sampler`), and its SQL intervals. The intervals have their own stacks and are exact; `timeline` gives the time
+between them to the samples. The profiler's frames are removed; their time is a leaf of its own.
 
-`Sampler` is pyinstrument's with samples that cost a fiftieth, so that it takes them four times as often. pyinstrument
-names each frame when it takes a sample, class and all, which takes 0.5 ms for the sixty frames of an ORM below a web
-framework: as long as a statement. Here a sample keeps code and instruction, and names come at the end. The sampling is
-private to pyinstrument (`StackSampler._sample`); where another profiler runs on the same thread too, the samples are
-pyinstrument's own.
+`Sampler` is pyinstrument's, with samples that cost a fiftieth, so that it takes them four times as often. pyinstrument
+names each frame and its class when it takes a sample, which takes 0.5 ms for the sixty frames of an ORM below a web
+framework: as long as a statement. Here a sample keeps code and instruction, and frames are named at the end. The
+sampling is private to pyinstrument (`StackSampler._sample`); if another profiler runs on the same thread too, the
+samples are pyinstrument's own.
 """
 
 import sys
@@ -21,7 +21,7 @@ from itertools import takewhile
 from operator import eq
 from pathlib import Path
 from types import FrameType
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, cast
 
 import pyinstrument
 from pyinstrument import stack_sampler
@@ -62,15 +62,15 @@ class _Planned(Protocol):
     """A statement that the server may have sent a plan for."""
 
     def plan(self) -> PlanNode | None:
-        """The plan, if there is one."""
+        """Return the plan; None if there is none."""
 
 
 @dataclass(frozen=True, slots=True)
 class StackInterval:
-    """An interval of the clock with a leaf of its own: a statement, a fetch, a COMMIT, a garbage collection.
+    """An interval with its own leaf: a statement, a fetch, a COMMIT, a garbage collection.
 
-    statement: what the server worked on, whose plan belongs below. leaves: how many frames at the end of the stack are
-    no Python: the statement's leaf and the nodes of its plan. owner: the statement that an execute or a fetch is of.
+    statement: the statement whose plan belongs below. owner: the statement of an execute or a fetch.
+    leaves: how many frames at the end of the stack are not Python: the statement's leaf and the nodes of its plan.
     """
 
     started: float
@@ -82,52 +82,48 @@ class StackInterval:
 
     @property
     def frames(self) -> list[str]:
-        """The Python frames that the interval ran below."""
+        """The Python frames above the interval's leaves."""
         return self.stack[: len(self.stack) - self.leaves]
 
 
 _NotedInterval = tuple[float, float, Frames, Callable[[], str], str, _Planned | None]
-"""An interval as it was noted: start, end, frames, text and kind of its leaf, statement. Named when it all ends."""
+"""An interval as it was noted: start, end, frames, text and kind of its leaf, statement. Frames are named later."""
 
 
 class _SampleSource(Protocol):
-    """Samples a thread's stack from its making on.
+    """Samples the stack of the thread that makes it.
 
-    interval_s: how often, if Python lets it. holds: whether a sample describes what ran after it too; one that is taken
-    when a function returns does not.
+    interval_s: the time between samples, if Python allows it. holds: whether a sample also describes the time after it;
+    one that is taken when a function returns does not.
     """
 
     interval_s: float
     holds: bool
 
     def samples(self) -> list[_Sample]:
-        """End; the samples in order of time."""
+        """Stop, and return the samples in order of time."""
 
 
 def _start_sampler(mode: str, clock: Clock, report_failure: Callable[[Exception], None]) -> _SampleSource:
-    """What samples this thread in a mode with a flame graph: never a profile function where Python can crash of one.
+    """Start the sampler of this thread for a mode with a flame graph.
 
-    Nor a second one in an event loop: each of them would take a sample whenever a task is continued.
+    It is no profile function if Python can crash of one. Nor is it a second profile function in an event loop: each of
+    them would take a sample whenever a task is continued.
     """
     interval_s = thread_interval_s(mode)
-    # The thread that samples would be a greenlet itself, and see this one only while it waits.
+    known = getattr(stack_sampler.thread_locals, "stack_sampler", None)
+    # A sampling thread would be a greenlet itself, and see this greenlet only while it waits.
     if inside_greenlets() and not profile_function_defect():
         interval_s = None
-    elif interval_s is None and inside_event_loop() and _is_sampled():
+    elif interval_s is None and inside_event_loop() and known is not None and known.subscribers:
         return ThreadSamples(clock, _SHARED_INTERVAL_S, report_failure)
     if interval_s is None:
         return Sampler(clock, report_failure)
     return ThreadSamples(clock, interval_s, report_failure)
 
 
-def _is_sampled() -> bool:
-    """Whether a profile function samples this thread already."""
-    known = getattr(stack_sampler.thread_locals, "stack_sampler", None)
-    return known is not None and bool(known.subscribers)
-
-
 class FlameGraphRecorder:
-    """Samples this thread from its making until `stop`."""
+    """Samples the thread that makes it until `stop`."""
 
     is_external: Literal[False] = False
 
@@ -144,9 +140,9 @@ class FlameGraphRecorder:
     def add(
         self, started: float, ended: float, label: Callable[[], str], kind: str, statement: _Planned | None = None
     ) -> None:
-        """Something from *started* to *ended* in the running frame, unless the flame graph is full.
+        """Add an interval of the running frame, unless the flame graph is full.
 
-        The profiler's own frames are in the stack too: `without_profiler` takes them out at the end.
+        Its stack includes the profiler's own frames, which `without_profiler` removes at the end.
         """
         if len(self._noted) < _MAX_INTERVALS:
             frames = frames_of(sys._getframe(2))
@@ -154,7 +150,7 @@ class FlameGraphRecorder:
             self._noted.append((started, ended, frames, label, kind, statement))
 
     def stop(self, started: float, ended: float) -> Session:
-        """The session from *started* to *ended* with its leaves; for the thread that made it."""
+        """Return the session from *started* to *ended*; must be called by the thread that made the recorder."""
         samples = [(taken, rooted(stack, self._above)) for taken, stack in self._source.samples()]
         intervals = innermost(with_plans(self._intervals()))
         whole = StackInterval(started, ended, self._above, leaves=0)
@@ -171,7 +167,6 @@ class FlameGraphRecorder:
         )
 
     def _intervals(self) -> list[StackInterval]:
-        """The intervals with their stacks."""
         return [
             StackInterval(
                 started,
@@ -187,7 +182,7 @@ class FlameGraphRecorder:
 def make_session(
     records: list[StackTime], above: list[str], duration_s: float, *, samples: int, interval_s: float, cpu_s: float
 ) -> Session:
-    """The session of one record that ends now; *above*: the stack that it began at."""
+    """Return the session of a record that ends now; *above* is the stack that the record began at."""
     return Session(
         frame_records=records,
         start_time=time.time() - duration_s,
@@ -204,7 +199,7 @@ def make_session(
 
 
 def _notes(mode: str, source: _SampleSource) -> tuple[str, ...]:
-    """Notes on a flame graph whose samples another thread takes, or would take without greenlets."""
+    """Notes on a flame graph whose samples a sampling thread takes, or would take without greenlets."""
     if isinstance(source, Sampler):
         instead = "greenlets share a thread: a profile function takes the samples"
         return (instead,) if mode == "sampled" else ()
@@ -222,10 +217,10 @@ def _notes(mode: str, source: _SampleSource) -> tuple[str, ...]:
 
 
 def notes_on_waits(records: Sequence[StackTime], *, holds: bool) -> list[str]:
-    """Notes on event loops whose waits are a twentieth of the time or more, and not at the lines that await.
+    """Return notes on event loops whose waits take 5 % of the time or more, and are not at the lines that await.
 
-    The samples of a profile function are there for asyncio's own loop (`IdleEventLoop`), so that its selector waits for
-    no task; those that hold until the next one (*holds*) are not.
+    A profile function puts the waits of asyncio's own loop at the lines that await (`IdleEventLoop`); samples that hold
+    until the next one (*holds*) stay below the selector.
     """
     waits_s: dict[str, float] = {}
     for stack, seconds in records:
@@ -236,7 +231,7 @@ def notes_on_waits(records: Sequence[StackTime], *, holds: bool) -> list[str]:
         elif name == "get_events" and "/trio/_core/_io_" in file:
             loop = "trio"
         elif name == "run" and file.endswith("/asyncio/runners.py") and "uvloop" in sys.modules:
-            loop = "uvloop"  # which has no frames of its own
+            loop = "uvloop"  # it has no frames of its own
         else:
             continue
         waits_s[loop] = waits_s.get(loop, 0.0) + seconds
@@ -249,19 +244,19 @@ def notes_on_waits(records: Sequence[StackTime], *, holds: bool) -> list[str]:
 
 
 def rooted(stack: list[str], above: list[str]) -> list[str]:
-    """*stack*, below *above* if it begins elsewhere: seen by another thread, a greenlet has none of who awaits it."""
+    """Return *stack*, below *above* if it begins elsewhere: a sampled greenlet lacks the frames that await it."""
     return stack if len(common_frames(stack[:2], above[:2])) == 2 else [*above, *stack[1:]]
 
 
 def timeline(
     samples: Sequence[_Sample], intervals: Iterator[StackInterval], whole: StackInterval, *, holds: bool
 ) -> list[StackTime]:
-    """The time of *whole* as stacks with seconds, in order: of each interval its own stack, between them the samples'.
+    """Return the time of *whole* as stacks with seconds, in order: those of the intervals, with samples in between.
 
-    samples: in order of time; those inside of an interval are left out. intervals: disjoint, in order of time. A sample
-    stands for the time since the sample or interval before it, and if it *holds* for the time after it too. What is
-    left before an interval goes to Python frames that ran on both sides of the gap, or to the stack that was sampled on
-    both sides; never to a leaf: what a statement has in the time line is its own execute and fetch.
+    samples: in order of time; samples inside of an interval are left out. intervals: disjoint, in order of time.
+    A sample stands for the time since the sample or interval before it, and if it *holds*, for the time after it too.
+    The rest of the time before an interval goes to the Python frames that ran on both sides of the gap, or to the stack
+    that was sampled on both sides. It never goes to a leaf: a statement has only its own execute and fetch.
     """
     records: list[StackTime] = []
     at, before = whole.started, whole.stack
@@ -276,7 +271,7 @@ def timeline(
             if taken > at:
                 records.append((stack, taken - at))
                 at, before, sampled = taken, stack, holds and not _in_profiler(stack)
-                # A sample inside of the profiler's call of the driver says nothing of what runs after that call.
+                # A sample inside of the profiler's call of the driver says nothing about the time after that call.
                 left = StackInterval(taken, taken, stack, leaves=0) if holds and not sampled else None
             seen = stack
             taken, stack = next(waiting)
@@ -317,9 +312,9 @@ def _is_application(frame: str) -> bool:
 
 
 def with_plans(intervals: Sequence[StackInterval]) -> list[StackInterval]:
-    """The intervals, those of a statement with a plan cut into its nodes, each below the node that gets its rows.
+    """Return the intervals, with those of a planned statement cut into plan nodes below the node that reads their rows.
 
-    A node gets its self time; what the plan does not explain (parsing, planning, the network) stays on the statement.
+    A node gets its self time; time that the plan does not explain (parsing, planning, network) stays on the statement.
     Parallel workers may make a plan longer than its statement: it is then shortened to fit.
     """
     by_statement: dict[int, list[StackInterval]] = {}
@@ -335,7 +330,7 @@ def with_plans(intervals: Sequence[StackInterval]) -> list[StackInterval]:
 
 
 def _nodes(interval: StackInterval, plan: PlanNode, length: float) -> Iterator[StackInterval]:
-    """One interval of a statement whose intervals are *length* seconds together, cut into its plan's nodes."""
+    """Cut one interval of a statement into its plan's nodes; all intervals of the statement take *length* seconds."""
     stacks: list[tuple[list[str], float]] = []
     path: list[str] = []
     for depth, node in plan.walk():
@@ -358,7 +353,7 @@ _OVERHEAD = leaf("profiler overhead", "profiler")
 
 
 def without_profiler(stack: Sequence[str]) -> list[str]:
-    """The stack without the profiler's and pyinstrument's frames; one leaf replaces them if they were working.
+    """Return the stack without the profiler's and pyinstrument's frames; a leaf replaces them if they were on top.
 
     A built-in called by a timed cursor is the driver, one called by pyinstrument is profiler overhead.
     """
@@ -371,7 +366,7 @@ def without_profiler(stack: Sequence[str]) -> list[str]:
 
 
 def common_frames(one: Sequence[str], other: Sequence[str]) -> list[str]:
-    """The frames that both stacks begin with, down to the first one that is at another line: it called other frames."""
+    """Return the frames that both stacks begin with, down to the first one that is at different lines."""
     common: list[str] = []
     for frame, of_other in zip(one, other, strict=False):
         if frame_info_get_identifier(frame) != frame_info_get_identifier(of_other):
@@ -389,7 +384,7 @@ def _is_below(stack: Sequence[str], above: Sequence[str]) -> bool:
 
 
 def innermost(intervals: Sequence[StackInterval]) -> Iterator[StackInterval]:
-    """The intervals as disjoint intervals in order of time: where one lies inside of another, the inner one counts."""
+    """Yield disjoint intervals in order of time: where one lies inside of another, the inner one counts."""
     open_intervals: list[StackInterval] = []
     at = float("-inf")
     for interval in [*sorted(intervals, key=lambda interval: (interval.started, -interval.ended)), None]:
@@ -408,14 +403,14 @@ def innermost(intervals: Sequence[StackInterval]) -> Iterator[StackInterval]:
 
 
 class Sampler(pyinstrument.Profiler):
-    """Samples the thread or task that makes it; *report_failure* is called for a sample that fails."""
+    """Samples the thread or task that makes it; failures go to *report_failure*."""
 
     holds = False
 
     def __init__(
         self, clock: Clock, report_failure: Callable[[Exception], None], *, interval_s: float = _SAMPLE_INTERVAL_S
     ) -> None:
-        # "disabled": any number of profilers may run, each on its thread. A task shares its thread with others.
+        # "disabled" allows any number of profilers, each on its thread. A task shares its thread with others.
         mode: Literal["enabled", "disabled"] = "enabled" if shares_thread() else "disabled"
         super().__init__(interval=interval_s, async_mode=mode)
         self._in_greenlets = inside_greenlets()
@@ -424,27 +419,31 @@ class Sampler(pyinstrument.Profiler):
         self._stacks = Stacks(root_of_thread())
         known = getattr(stack_sampler.thread_locals, "stack_sampler", None)
         if known is None or (type(known) is stack_sampler.StackSampler and not known.subscribers):
-            made = _StackSampler()
-            if self._in_greenlets:  # a thread has one profile function, but thread_locals may be of one greenlet
-                made = _SHARED_BY_GREENLETS.setdefault(threading.get_native_id(), made)
-            stack_sampler.thread_locals.stack_sampler = made
+            shared = _StackSampler()
+            if self._in_greenlets:  # a thread has one profile function, but each greenlet may have its thread_locals
+                shared = _SHARED_BY_GREENLETS.setdefault(threading.get_native_id(), shared)
+            stack_sampler.thread_locals.stack_sampler = shared
         self.sampled_from: float = time.perf_counter()
         self.start()
         self._started = clock()
 
     def samples(self) -> list[_Sample]:
-        """End; each sample's reading of the clock and its stack, in order of time. For the thread that made it."""
+        """Stop, and return each sample's time and stack, in order of time; for the thread that made the sampler."""
         taken, found = self._started, []
-        for sample, seconds in self.stop().frame_records:
+        for sample, seconds in cast("list[tuple[Any, float]]", self.stop().frame_records):
             taken += seconds
-            found.append((taken, self._named(sample)))
+            stack = sample
+            if not isinstance(sample, list):  # ours; else pyinstrument's own
+                frames, last = sample
+                stack = [*self._stacks(frames), *(() if last is None else (last,))]
+            found.append((taken, stack))
         return found
 
     def add(self, frames: Frames, last: str | None, seconds: float, async_state: Any) -> None:
-        """A sample, *seconds* after the one before; *last*: a frame below these that is not Python's."""
+        """Add a sample, *seconds* after the one before; *last* is a frame below *frames* that is not Python."""
         # The session's own list: the first sample may come while `start` is still running.
         records: list[Any] = self._active_session.frame_records if self._active_session else []
-        if len(records) >= _MAX_SAMPLES:  # of a long record only every other sample is kept, with the time of both
+        if len(records) >= _MAX_SAMPLES:  # a long record keeps every other sample, with the time of both
             pairs = zip(records[::2], records[1::2], strict=True)
             records[:] = [(sample, before + seconds) for (_, before), (sample, seconds) in pairs]
         state = None if async_state is None else async_state.state
@@ -453,17 +452,9 @@ class Sampler(pyinstrument.Profiler):
         else:
             records.append(((frames, last), seconds))
 
-    def _named(self, sample: Any) -> list[str]:
-        """The stack of a sample of ours, or of pyinstrument's own."""
-        if isinstance(sample, list):
-            return sample
-        frames, last = sample
-        stack = self._stacks(frames)
-        return stack if last is None else [*stack, last]
-
 
 _SHARED_BY_GREENLETS: dict[int, "_StackSampler"] = {}
-"""What takes the samples for all greenlets of a thread, by the system's number of the thread."""
+"""The sampler that all greenlets of a thread share, by the system's number of the thread."""
 
 
 class _StackSampler(stack_sampler.StackSampler):
@@ -474,7 +465,7 @@ class _StackSampler(stack_sampler.StackSampler):
         self._idle_loop = IdleEventLoop()
 
     def _start_sampling(self, interval: float, use_timing_thread: bool) -> None:
-        """The same without the look at the context in each call and return, which only samplers of tasks need."""
+        """Sample without reading the context in each call and return, which only samplers of tasks need."""
         if use_timing_thread or any(each.bound_to_async_context for each in self.subscribers):
             super()._start_sampling(interval, use_timing_thread)
             return
@@ -483,20 +474,20 @@ class _StackSampler(stack_sampler.StackSampler):
         setstatprofile(self._sample, interval, timer_type="walltime")
 
     def _update(self) -> None:
-        """A profiler comes or goes: one of a task needs the context from here on."""
+        """Note that a profiler comes or goes; one of a task needs the context from now on."""
         if self.subscribers and self.subscribers[-1].bound_to_async_context:
             self.current_sampling_interval = None
         super()._update()  # type: ignore[no-untyped-call]  # pyinstrument has not typed it
 
     def _sample(self, frame: FrameType, event: str, arg: Any) -> None:
-        """Called between two steps of the program, once an interval."""
+        """Take a sample for all samplers of the thread; pyinstrument calls it once per interval."""
         samplers: list[Any] = [getattr(each.target, "__self__", None) for each in self.subscribers]
         if event == "context_changed" or not all(isinstance(each, Sampler) for each in samplers):
             super()._sample(frame, event, arg)
             return
         try:
             now = time.perf_counter()
-            # A function that is being called has done nothing yet; the built-in one that returned has.
+            # A function that is being called has not run yet; a built-in function that returned has.
             frames = frames_of(frame.f_back if event == "call" else frame)
             frames += awaiting_frames()
             seconds = now - self.last_profile_time

@@ -18,12 +18,12 @@ Clock = Callable[[], float]
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What a recording records; raises ProfilerError for an unknown mode.
+    """The options of a recording; raises ProfilerError for an unknown mode.
 
     mode: "light" (times, rows, fingerprints), "full" (call sites and bytes too), "flame" (Python's stacks too) or
         "plans" (PostgreSQL's plans too). Estimated flame graphs: "sampled" is full with one by a thread, "external"
         is full without bytes, with one by py-spy.
-    explain: in mode "plans", have EXPLAIN estimate the plan where the server does not send the actual one.
+    explain: in mode "plans", have EXPLAIN estimate the plan if the server does not send the actual one.
     parameters: keep bound values, literals and messages of errors; they may be secrets.
     max_statements: how many statements, and how many transaction steps, are kept; the others are counted.
     """
@@ -45,13 +45,13 @@ class Options:
 
 @dataclass(frozen=True, slots=True)
 class Clocks:
-    """Where time comes from: elapsed time, and the CPU time of the running thread; seconds."""
+    """The clocks of elapsed time and of the running thread's CPU time, in seconds."""
 
     elapsed: Clock = time.perf_counter
     cpu: Clock = time.thread_time
 
     def elapsed_safely(self, report_failure: Callable[[Exception], None]) -> Clock:
-        """The clock of elapsed time without its failures: it then repeats its last reading, and reports it."""
+        """Return the clock of elapsed time; if it fails, it reports the failure and repeats its last reading."""
         clock, last = self.elapsed, 0.0
         if clock is time.perf_counter:
             return clock

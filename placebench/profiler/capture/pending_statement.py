@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from placebench.profiler.capture.external_flame_graph import ExternalFlameGraph
     from placebench.profiler.capture.flame_graph import FlameGraphRecorder
 
-# What is shorter is left to the flame graph's sampler: a fetch of one row costs less than noting its stack.
+# Shorter intervals are left to the flame graph's sampler: a fetch of one row costs less than noting its stack.
 _MIN_LEAF_S = 20e-6
 _MAX_SQL_LENGTH = 4000
 _MAX_SINGLE_ROWS = 1000
@@ -49,7 +49,7 @@ _T = TypeVar("_T")
 
 
 def guarded(method: Callable[Concatenate[_Part, _P], _T]) -> Callable[Concatenate[_Part, _P], _T | None]:
-    """*method* with its failures kept from the application: they are reported, and None is returned."""
+    """Keep failures of *method* from the application: report them, and return None."""
 
     def call(self: _Part, /, *args: _P.args, **kwargs: _P.kwargs) -> _T | None:
         try:
@@ -80,7 +80,7 @@ class _DuplicateDetector:
         self._writes: dict[str, int] = {}
 
     def add_write(self, table: str | None) -> None:
-        """A statement changed *table*, or something unknown (None): what was read of it may be read anew."""
+        """Forget what was read of *table*, which a statement has changed; of everything if that is unknown (None)."""
         if table == "":
             return
         if table is None:
@@ -94,7 +94,7 @@ class _DuplicateDetector:
     def is_repeated(self, sql: str, values: bytes | str | None, database: Hashable) -> bool | None:
         """Whether this read ran with these values since its tables were written; None if that is not known.
 
-        values: in a form that is equal for equal values. database: where it reads; another one has other rows.
+        values: in a form that is equal for equal values. database: where it reads; another database has other rows.
         """
         if values is None:
             return None
@@ -110,9 +110,9 @@ class _DuplicateDetector:
         return repeated
 
     def count_redundant(self, column: KeyColumn, rows: Sequence[Any], statement: int) -> int:
-        """How many distinct keys of these rows another statement had fetched before; 50 to 100 ns per row.
+        """Count the distinct keys of these rows that another statement had fetched before; 50 to 100 ns per row.
 
-        statement: a number of the one that fetched them now.
+        statement: a number of the statement that fetched them now.
         """
         firsts = self._rows.setdefault(column.table, {})
         try:
@@ -131,17 +131,17 @@ class _SendingCursor(Protocol):
     """A cursor that knows what it has sent."""
 
     def will_be_asked(self) -> None:
-        """Get ready for `sent` before the next execute."""
+        """Prepare for a call of `sent` after the next execute."""
 
     def sent(self) -> bytes | str | None:
-        """What the driver sent last, values included; None if the driver does not tell."""
+        """Return what the driver sent last, values included; None if the driver does not tell."""
 
 
 class RecordingContext:
-    """What the pending statements of one recording share.
+    """The state that the pending statements of one recording share.
 
-    overhead_s: profiler overhead, by its own clock.
-    application: folders and packages that are the application's own, even where they are installed.
+    overhead_s: profiler overhead, by the profiler's own clock.
+    application: folders and packages that are the application's own, even if they are installed.
     """
 
     application: tuple[str, ...] = ()
@@ -162,7 +162,7 @@ class RecordingContext:
         self.notes: list[str] = []
 
     def note(self, *remarks: str) -> None:
-        """Note, once each, what this recording could not measure."""
+        """Note what this recording could not measure, each remark once."""
         self.notes.extend(remark for remark in remarks if remark not in self.notes)
 
     def add_leaf(
@@ -173,9 +173,9 @@ class RecordingContext:
         kind: str,
         pending: "PendingStatement | None" = None,
     ) -> None:
-        """Put an interval on the frame that runs now, if there is a flame graph; below it the plan of *pending*.
+        """Put an interval on the frame that runs now, if there is a flame graph, with the plan of *pending* below it.
 
-        label: its text, called when the flame graph ends.
+        label: returns the text of the interval, and is called when the flame graph ends.
         """
         try:
             if self.flame_graph is not None:
@@ -210,13 +210,13 @@ class PendingStatement:
     cache_hit: bool | None = None
     engine: int | None = None
     unsent: tuple[str, _SendingCursor] | None = None
-    """The text and the cursor of a read whose values can be compared only once they have been sent."""
+    """Text and cursor of a read whose values can only be compared after they were sent."""
     executions = 1
     value_count: int | None = None
     total_rows: int | None = None
-    """Rows of all results of a text that holds several statements, or of a pipeline."""
+    """Rows in all results, if the text holds several statements or runs in a pipeline."""
     iterated = 0
-    """Rows that came by iteration."""
+    """Rows fetched by iteration."""
     clock: Clock
     started: float
     entered: float
@@ -225,7 +225,7 @@ class PendingStatement:
     plan_text: str | None = None
     awaits_plan = False
     dbapi_connection: object = None
-    """Of a CONNECT: the driver's connection."""
+    """The driver's connection that a CONNECT has made."""
     error: str | None = None
 
     def __init__(self, recording: RecordingContext, connection: ConnectionState, sql: str, step: str | None) -> None:
@@ -246,20 +246,20 @@ class PendingStatement:
         self.started = self.entered = clock()
 
     def driver_called(self) -> None:
-        """The driver is about to be called."""
+        """Start the driver clock: the driver is about to be called."""
         self.entered = self.recording.clock()
 
     def first_driver_call(self) -> None:
-        """The same for the first time: the time since the statement was made is profiler overhead."""
+        """Start the driver clock for the first time; charge the time since creation to the profiler."""
         self.driver_called()
         if self.execute_s is None:
             self.recording.overhead_s += self.entered - self.started
 
     def execute_returned(self, round_trips: int | None, rows: int | None = None) -> None:
-        """The driver's execute has ended, well or not.
+        """Record that the driver's execute has returned or raised.
 
-        round_trips: None if the driver does not report them. rows: the driver's own count; negative or None if it has
-        none, or the largest of 64 bits.
+        round_trips: None if the driver does not report them. rows: the driver's own count; negative, None or
+            ROW_COUNT_UNKNOWN if it has none.
         """
         recording, connection = self.recording, self.connection
         now = recording.clock()
@@ -280,7 +280,7 @@ class PendingStatement:
             self._add_round_trips(round_trips)
 
     def fetch_returned(self, rows: Sequence[Any], round_trips: int | None) -> None:
-        """The driver's fetch has ended with these rows; what is done with them takes none of the statement's time."""
+        """Record that the driver's fetch has returned these rows; counting them is not charged to the statement."""
         recording = self.recording
         now = recording.clock()
         seconds = now - self.entered
@@ -296,12 +296,12 @@ class PendingStatement:
             self._count_redundant(self.key, rows)
 
     def first_row_returned(self, row: Any, round_trips: int | None) -> None:
-        """The driver's fetchone has ended, as the first of its statement or with a round trip."""
+        """Record a row fetched by itself, the first of its statement or one that took a round trip."""
         self.fetch_returned(() if row is None else (row,), round_trips)
         self.rows_come_alone = not round_trips and row is not None
 
     def row_returned(self, row: Any, seconds: float) -> None:
-        """The same for each row after it, in one short call."""
+        """Record one further row fetched by itself (hot path)."""
         self.connection.measured_s += seconds
         if seconds >= _MIN_LEAF_S and self.recording.flame_graph is not None:
             now = self.clock()
@@ -319,31 +319,34 @@ class PendingStatement:
                 self.count_redundant_rows()
 
     def count_redundant_rows(self) -> None:
-        """Count the rows that came one by one and that another statement had fetched."""
+        """Count the rows fetched one by one that another statement had fetched before."""
         if self.key is not None and self.single_rows:
             rows, self.single_rows = self.single_rows, None
             self._count_redundant(self.key, rows)
 
     def set_row_count(self, rows: int | None) -> None:
-        """The driver's own count of rows, where it comes later than the end of the execute."""
+        """Set the driver's own count of rows, if it is known only after the execute has returned."""
         if rows is not None and 0 <= rows < ROW_COUNT_UNKNOWN:
             self.row_count = rows
 
     def add_results(self, rows: int) -> None:
-        """The rows of one more result of a text with several statements, or of a pipeline."""
+        """Add the rows of one more result of a text with several statements, or of a pipeline."""
         self.total_rows = (self.total_rows or 0) + rows
 
     def set_error(self, error: BaseException) -> None:
-        """The driver raised; in a pipeline perhaps what an earlier statement led to."""
+        """Record the driver's error, unless an earlier statement of a pipeline caused it."""
         if getattr(error, "placebench_statement", self) is not self:
             return
         self.error = type(error).__name__
-        # A message may quote values: it is kept only where values are.
-        if self.recording.options.parameters:
-            self.error = f"{self.error}: {_message(error)}"
+        if not self.recording.options.parameters:  # a message may quote values
+            return
+        try:
+            self.error += f": {str(error).strip()}"
+        except Exception as broken:  # noqa: BLE001  the __str__ of an application's error may fail
+            self.error += f": (its message cannot be shown: {type(broken).__name__})"
 
     def compare(self, sql: str, values: object, cursor: _SendingCursor | None = None) -> None:
-        """Note whether this read ran before with equal values; *cursor* tells those that cannot be compared yet."""
+        """Note whether this read ran before with equal values; *cursor* later returns values of unknown classes."""
         shown, self.value_count = comparable(values), count_values(values)
         if shown is None and cursor is not None:
             self.unsent = sql, cursor
@@ -351,14 +354,14 @@ class PendingStatement:
         self.repeated = self.recording.duplicates.is_repeated(sql, shown, self.connection.identity)
 
     def note_write(self, sql: str, table: str | None) -> None:
-        """Note what may change what was read: *table*, or something unknown (None)."""
+        """Note that this statement changed *table*, or something unknown (None)."""
         harmless = _NO_WRITE.match(sql) if table is None and not _SECOND_STATEMENT.search(sql) else None
         self.recording.duplicates.add_write(table if harmless is None else (harmless[1] or "").lower())
         self.repeated = False
 
     def _compare_sent(self, sql: str, cursor: _SendingCursor) -> None:
-        """Note whether this read ran before, by what the driver sent; of an executemany that is the last part only."""
-        self.unsent = None  # the cursor's life is the application's
+        """Note whether this read ran before, by what the driver sent; an executemany has sent its last part last."""
+        self.unsent = None  # or the cursor would live longer than in the application
         try:
             sent, identity = cursor.sent(), self.connection.identity
             if self.error is None and self.executions == 1:
@@ -367,13 +370,13 @@ class PendingStatement:
             self.recording.report_failure(error)
 
     def add_plan(self, text: str, milliseconds: float) -> None:
-        """The server sent a plan for it; of an executemany the most expensive one is kept."""
+        """Keep a plan that the server sent; of the plans of an executemany, the most expensive one."""
         self.plans += 1
         if milliseconds > self.plan_ms:
             self.plan_text, self.plan_ms = text, milliseconds
 
     def plan(self) -> PlanNode | None:
-        """The plan that the server sent for it, if it did."""
+        """Return the plan that the server sent for this statement; None if it sent none."""
         return None if self.plan_text is None else read_plan(self.plan_text, values=self.recording.options.parameters)
 
     def _count_redundant(self, key: KeyColumn, rows: Sequence[Any]) -> None:
@@ -381,7 +384,7 @@ class PendingStatement:
         self.redundant_rows = (self.redundant_rows or 0) + redundant
 
     def _add_round_trips(self, round_trips: int) -> None:
-        """Add round trips and, where they are measured, their bytes and their plan."""
+        """Add round trips, with their bytes and their plan if these are measured."""
         self.round_trips = (self.round_trips or 0) + round_trips
         carried = self.connection.read_bytes()
         if carried is not None:
@@ -391,15 +394,14 @@ class PendingStatement:
             self.connection.plans.assign(self)
 
     def _shown(self) -> str:
-        """The text without literals, unless values are kept."""
+        """Return the text, without literals unless values are kept."""
         return self.sql if self.recording.options.parameters else redacted(self.sql, self.dialect)
 
     def _shown_fetch(self) -> str:
-        """The same of a fetch."""
         return f"fetch {self._shown()}"
 
     def to_statement(self, origin: float) -> Statement:
-        """What the recording that started at *origin* holds of a statement."""
+        """Return the statement as the recording that started at *origin* holds it."""
         self.count_redundant_rows()
         return Statement(
             sql=self._shown(),
@@ -421,7 +423,7 @@ class PendingStatement:
             plan=self.plan(),
             transaction=self.number,
             redundant_rows=self.redundant_rows,
-            # A result that may change is asked for again on purpose.
+            # A result that may change is requested again on purpose.
             repeated=None if self.repeated and statement_facts(self.sql, self.dialect).volatile else self.repeated,
             relationship=self.relationship,
             batch=self.batch,
@@ -432,7 +434,7 @@ class PendingStatement:
         )
 
     def to_transaction(self, origin: float) -> Transaction:
-        """What the recording that started at *origin* holds of a transaction step."""
+        """Return the transaction step as the recording that started at *origin* holds it."""
         parts = [part for part in (self.compile_s, self.execute_s, self.fetch_s) if part is not None]
         return Transaction(
             kind=self.step or "",
@@ -450,9 +452,9 @@ class PendingStatement:
         return ";" in self.sql and _SECOND_STATEMENT.search(redacted(self.sql, self.dialect)) is not None
 
     def rows(self) -> int | None:
-        """Rows by the driver's own count, or as fetched where it gives none (SQLite, server-side cursors).
+        """Return the driver's own count of rows, or the fetched rows if it has none (SQLite, server-side cursors).
 
-        Of several statements in one text most drivers tell those of the last one only: the sum is not known then.
+        None if one text holds several statements and the driver counts the rows of the last one only.
         """
         if self.total_rows is not None and self.error is None:
             return max(self.total_rows, self.fetched_rows or 0)
@@ -460,11 +462,3 @@ class PendingStatement:
             return None
         known = [count for count in (self.row_count, self.fetched_rows) if count is not None]
         return max(known) if known and (self.error is None or any(known)) else None
-
-
-def _message(error: BaseException) -> str:
-    """The message of an error of any driver's, or of an application's whose __str__ fails."""
-    try:
-        return str(error).strip()
-    except Exception as broken:  # noqa: BLE001  it is not ours, and its text is not worth a failure
-        return f"(its message cannot be shown: {type(broken).__name__})"

@@ -1,9 +1,9 @@
 """Samples in a file of another profiler, joined with a recording afterwards: `join_samples`.
 
-The format is what Python 3.15's `profiling.sampling` writes with `--gecko`: a processed profile of the Firefox
-Profiler, whose samples have times. `meta.startTime` is the monotonic clock there, and Unix time by the format's own
-description: both are read. Its files are named without their folders. Which thread a recording was made in is seen by
-the call sites of its statements.
+The format is that of Python 3.15's `profiling.sampling --gecko`: a processed profile of the Firefox Profiler, whose
+samples have times. Python writes the monotonic clock as `meta.startTime`, the format's description says Unix time: both
+are read. Source files are named without their folders. The thread of a recording is found by the call sites of its
+statements.
 """
 
 import json
@@ -23,19 +23,24 @@ from placebench.profiler.model.recording_data import RecordingData
 from placebench.profiler.model.statement import Caller, Statement, Transaction
 
 _UNIX_MS = 1e11
-"""A clock that has counted so many milliseconds counts from 1970: no machine has run for three years."""
+"""A clock above this value counts from 1970: no machine has run for three years."""
 
 
 def join_samples(recording: RecordingData, path: Path) -> tuple[Session, str]:
-    """The flame graph of a recording by the samples in a file, and a note on it.
+    """Return the flame graph of a recording by the samples in a file, and a note on it.
 
-    Raises ProfilerError if the file is of another format, or holds no sample of the recording.
+    Raises ProfilerError if the file has another format, or no sample of the recording.
     """
     if len(recording.timeline) != 1:
         raise ProfilerError(f"{recording.name}: expected one recorded request, not {recording.requests} merged ones")
     started = recording.timeline[0].started_unix_s
     ended = started + recording.elapsed_s
-    threads, interval_s = _read(path)
+    try:
+        threads, interval_s = read_gecko_profile(json.loads(path.read_bytes()))
+    except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
+        raise ProfilerError(
+            f"{path} is no file of `python -m profiling.sampling … --gecko`: {type(error).__name__}: {error}"
+        ) from error
     lines = [
         TimeLine(started, ended, [_root(thread)], list(_intervals(recording, started)), changes, interval_s)
         for thread, changes in threads.items()
@@ -57,20 +62,10 @@ def join_samples(recording: RecordingData, path: Path) -> tuple[Session, str]:
     )
 
 
-def _read(path: Path) -> tuple[StackChanges, float]:
-    """The stacks of each thread by Unix time, and the seconds between two samples."""
-    try:
-        return read_gecko_profile(json.loads(path.read_bytes()))
-    except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
-        raise ProfilerError(
-            f"{path} is no file of `python -m profiling.sampling … --gecko`: {type(error).__name__}: {error}"
-        ) from error
-
-
 def read_gecko_profile(profile: dict[str, Any]) -> tuple[StackChanges, float]:
-    """The stacks of each thread, by its native identifier and by Unix time, and the seconds between two samples.
+    """Return the stacks of each thread, by its native identifier and by Unix time, and the seconds between samples.
 
-    Raises LookupError, TypeError or AttributeError where it is no such profile.
+    Raises LookupError, TypeError or AttributeError if *profile* is no such profile.
     """
     start_ms, interval_s = float(profile["meta"]["startTime"]), float(profile["meta"]["interval"]) / 1e3
     if start_ms < _UNIX_MS:
@@ -90,7 +85,7 @@ def read_gecko_profile(profile: dict[str, Any]) -> tuple[StackChanges, float]:
 
 
 def _stacks(thread: dict[str, Any], texts: list[str]) -> list[Stack]:
-    """The stacks of its table: each is a frame below another stack."""
+    """The stacks in a thread's table: each is a frame below another stack."""
     functions, frames, table = thread["funcTable"], thread["frameTable"], thread["stackTable"]
     names = [
         frame_name(texts[name], "" if file is None else texts[file], line or 0)
@@ -107,33 +102,24 @@ def _root(thread: int) -> str:
 
 
 def _intervals(recording: RecordingData, started: float) -> Iterator[CalledInterval]:
-    """The statements and transaction steps, each fetch at once after its execute, as far as the next one."""
+    """The statements and transaction steps up to the next one, with each fetch directly after its execute."""
     steps: list[Statement | Transaction] = [*recording.statements, *recording.transactions]
     steps.sort(key=lambda each: each.started_s)
     ends = [each.started_s for each in steps[1:]] + [recording.elapsed_s]
-    for each, latest in zip(steps, ends, strict=True):
-        at = each.started_s
-        callers = _callers(each)
-        for label, seconds in _parts(each):
+    for step, latest in zip(steps, ends, strict=True):
+        at = step.started_s
+        callers: tuple[Caller | None, Caller | None] = None, None
+        parts = [(step.kind, step.elapsed_s)] if isinstance(step, Transaction) else []
+        if isinstance(step, Statement):
+            callers = _without_folder(step.caller), _without_folder(step.outer_caller)
+            parts = [(step.sql, step.execute_s), (f"fetch {step.sql}", step.fetch_s)]
+        for label, seconds in parts:
             until = min(at + (seconds or 0.0), latest)
             if until > at:
                 yield CalledInterval(started + at, started + until, leaf(label, "sql"), *callers)
             at = max(at, until)
 
 
-def _parts(step: Statement | Transaction) -> tuple[tuple[str, float | None], ...]:
-    """The labels of what it did, with seconds."""
-    if isinstance(step, Transaction):
-        return ((step.kind, step.elapsed_s),)
-    return (step.sql, step.execute_s), (f"fetch {step.sql}", step.fetch_s)
-
-
-def _callers(step: Statement | Transaction) -> tuple[Caller | None, Caller | None]:
-    """Its call sites with their files named as in the samples."""
-    if isinstance(step, Transaction):
-        return None, None
-    return _without_folder(step.caller), _without_folder(step.outer_caller)
-
-
 def _without_folder(caller: Caller | None) -> Caller | None:
+    """A call site with its file named as in the samples."""
     return None if caller is None else caller._replace(file=Path(caller.file).name)

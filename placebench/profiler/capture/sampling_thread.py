@@ -1,9 +1,9 @@
-"""Samples of a thread's stack that another thread takes: for servers under load, and where no profile function may run.
+"""Samples of a thread's stack that another thread takes: for servers under load, and if no profile function may run.
 
 The main class is `ThreadSamples`. One sampling thread serves all flame graphs of a process, so that many requests at
 once cost as little as one, and a request shorter than the interval is as likely to be sampled as any other stretch of
-time. A sample is taken when Python's lock lets the thread run: where Python computes later than the interval says, and
-more often where a call into C gives the lock away.
+time. A sample is taken when Python's lock lets the thread run: later than the interval says while Python computes, and
+more often during a call into C that releases the lock.
 """
 
 import gc
@@ -20,15 +20,15 @@ from placebench.profiler.capture.stack import Frames, Stacks, frames_of, root_of
 
 _MAX_SAMPLES = 20_000
 _IDLE_S = 1.0
-"""The thread ends after so many seconds without a flame graph: starting one takes longer than a fast request."""
+"""The thread ends after this time without a flame graph: starting one takes longer than a fast request."""
 
 
 def profile_function_defect(version: tuple[int, ...] = sys.version_info[:3]) -> str | None:
-    """Why no profile function may be installed on a Python of this version; None where it may.
+    """Return why a profile function is unsafe on this version of Python; None if it is safe.
 
     Up to 3.11.2 a generator that resumes under any profile function, even an empty one, leaves the height of its stack
-    set, and the garbage collector then visits objects that are freed (gh-101975): the process dies by SIGSEGV, mostly
-    with several threads.
+    set. The garbage collector then visits freed objects, and the process dies by SIGSEGV, mostly with several threads:
+    https://github.com/python/cpython/issues/101975
     """
     if version >= (3, 11, 3):
         return None
@@ -36,14 +36,14 @@ def profile_function_defect(version: tuple[int, ...] = sys.version_info[:3]) -> 
 
 
 def thread_interval_s(mode: str, version: tuple[int, ...] = sys.version_info[:3]) -> float | None:
-    """How often a sampling thread samples in a mode that has a flame graph; None where a profile function samples."""
+    """Return the interval of the sampling thread in a mode with a flame graph; None if a profile function samples."""
     if mode == "sampled":
         return 0.020
     return 0.005 if profile_function_defect(version) else None
 
 
 class ThreadSamples:
-    """Samples the thread that makes it, until `samples`; *report_failure* is called for a failure."""
+    """Samples the thread that makes it until `samples` is called; failures go to *report_failure*."""
 
     holds = True
 
@@ -58,19 +58,19 @@ class ThreadSamples:
         self._thread.add(self)
 
     def add(self, frames: Frames) -> None:
-        """A sample; called by the sampling thread. Of a long record only every other sample is kept."""
+        """Add a sample; called by the sampling thread. Only every other sample of a long record is kept."""
         if len(self._samples) >= _MAX_SAMPLES:
             self._samples[:] = self._samples[1::2]
         self._samples.append((self._clock(), frames))
 
     def samples(self) -> list[tuple[float, list[str]]]:
-        """End; each sample's reading of the clock and its stack, in order of time. For any thread."""
+        """Stop, and return each sample's time and stack, in order of time; any thread may call it."""
         self._thread.remove(self)
         return [(taken, self._stacks(frames)) for taken, frames in list(self._samples)]
 
 
 class _SamplingThread:
-    """Samples the threads of all flame graphs that were added to it, while there are any; nothing waits for a lock."""
+    """Samples the threads of all flame graphs that were added to it; nothing waits for a lock."""
 
     def __init__(self) -> None:
         # Weakly: a request that never ends is not sampled for ever.
@@ -78,12 +78,12 @@ class _SamplingThread:
         self._running = threading.Lock()
 
     def add(self, samples: ThreadSamples) -> None:
-        """Begin to sample its thread."""
+        """Start sampling the thread of *samples*."""
         self._sampled[id(samples)] = samples
         self._start(samples.interval_s)
 
     def remove(self, samples: ThreadSamples) -> None:
-        """End it."""
+        """Stop sampling the thread of *samples*."""
         self._sampled.pop(id(samples), None)
 
     def _start(self, interval_s: float) -> None:
@@ -101,14 +101,14 @@ class _SamplingThread:
             self._start(interval_s)
 
     def _sample(self) -> float | None:
-        """Take a sample of each thread; the shortest interval that one wants, None where there is none."""
+        """Take a sample of each thread; return the shortest interval requested, None if no thread is sampled."""
         sampled = [samples for reference in self._sampled.valuerefs() if (samples := reference()) is not None]
         try:
             stacks = read_stacks({each.thread_id for each in sampled}) if sampled else {}
             for each in sampled:
                 if stacks[each.thread_id]:
                     each.add(stacks[each.thread_id])
-        except Exception as error:  # noqa: BLE001  the thread goes on for the flame graphs of other profilers
+        except Exception as error:  # noqa: BLE001  flame graphs of other profilers need the thread
             for each in sampled:
                 each.report_failure(error)
         return min((each.interval_s for each in sampled), default=None)
@@ -118,18 +118,18 @@ _THREADS: dict[int, _SamplingThread] = {}
 
 
 def _thread() -> _SamplingThread:
-    """This process's sampling thread; a forked process has not that of its parent."""
+    """The sampling thread of this process: a forked process has none of its parent's threads."""
     return _THREADS.setdefault(os.getpid(), _SamplingThread())
 
 
 def read_stacks(thread_ids: Iterable[int]) -> dict[int, Frames]:
-    """The stack of each of these threads, read while the garbage collector is off; empty for a thread that has ended.
+    """Return the stack of each of these threads, empty for one that has ended; the garbage collector is off meanwhile.
 
     On Python 3.11 a collection may begin wherever an object is made. Inside of `sys._current_frames` it can deadlock
-    the process (gh-106883). While `f_back` makes the frame object of another thread's frame, a collection can let that
-    thread go on, and what is in the frame's place by then is taken for it, or overwritten. The garbage collector is
-    switched on again only where it was on; one instruction reads its state and switches it off, so that no thread gets
-    between.
+    the process (https://github.com/python/cpython/issues/106883). While `f_back` makes the frame object of another
+    thread's frame, a collection can let that thread go on: the frame's place then holds something else, which is read
+    or overwritten. The collector is switched on again only if it was on. One instruction reads its state and switches
+    it off, so that no other thread runs in between.
     """
     was_enabled, _ = map(call, (gc.isenabled, gc.disable))
     try:

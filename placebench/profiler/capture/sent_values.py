@@ -1,7 +1,7 @@
 """Values of statements in a form that is equal for equal values: `comparable`.
 
-The `repr` of a value does not do for that. The default one holds an address, which the next object gets again; that of
-psycopg's Jsonb holds 35 characters. Values of a class that is not known here are compared by what the driver has sent
+The `repr` of a value is no such form. The default one holds an address, which the next object may get again; that of
+psycopg's Jsonb is cut after 35 characters. Values of unknown classes are compared by what the driver has sent
 (`TimedCursor.sent`), or not at all.
 """
 
@@ -13,7 +13,7 @@ from typing import Any
 UNKNOWN = object()
 """Values that cannot be compared, such as those of an executemany, which are sent one after the other."""
 
-# Classes of these modules show all that they hold.
+# The repr of these modules' classes is complete.
 _SHOWN = frozenset(
     {"datetime", "decimal", "fractions", "ipaddress", "uuid", "asyncpg.pgproto.pgproto", "asyncpg.pgproto.types"}
 )
@@ -22,7 +22,7 @@ _RANGE = ("lower", "upper", "lower_inc", "upper_inc", "isempty")
 
 
 def comparable(values: Any) -> bytes | None:
-    """Bytes that are equal for equal values of one statement; None if one of them is of a class that is not known.
+    """Return bytes that are equal for equal values of one statement; None if a value is of an unknown class.
 
     values: by position or by name.
     """
@@ -30,7 +30,7 @@ def comparable(values: Any) -> bytes | None:
         named = isinstance(values, Mapping)
         given = sorted(values.items()) if named else tuple(values) if isinstance(values, list) else values
         try:
-            # Version 2 is the last one without marks of what is in memory only once.
+            # From version 3 on, marshal marks objects that occur twice: equal values would give other bytes.
             return marshal.dumps(given, 2)
         except ValueError:
             return marshal.dumps(_plain(given), 2)
@@ -39,13 +39,13 @@ def comparable(values: Any) -> bytes | None:
 
 
 def count_values(values: Any) -> int:
-    """How many values a statement was given, those in a list one by one."""
+    """Count the values of a statement; each element of a list counts."""
     given = values.values() if isinstance(values, Mapping) else values if isinstance(values, tuple | list) else ()
     return sum(len(each) if isinstance(each, list | tuple | set | frozenset) else 1 for each in given)
 
 
 def _plain(value: Any) -> Any:
-    """A value as tuples of plain ones, each with the name of its class; raises ValueError for an unknown class."""
+    """Return a value as tuples of plain values with the names of their classes; ValueError for an unknown class."""
     kind = type(value)
     if kind in _PLAIN:
         return value
@@ -63,7 +63,7 @@ def _plain(value: Any) -> Any:
     elif isinstance(value, int):
         parts = (int.__int__(value),)
     elif kind.__module__ in _SHOWN:
-        # A time zone may show nothing of itself: what it says of this time counts.
+        # The repr of a time zone may be incomplete: its offset at this time counts.
         parts = (repr(value), repr(value.utcoffset()) if hasattr(value, "utcoffset") else "")
     elif kind.__module__ == "asyncpg.types":
         parts = (_plain(getattr(value, name)) for name in _RANGE)

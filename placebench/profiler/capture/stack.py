@@ -27,7 +27,7 @@ Frames = list[Any]
 
 
 def frames_of(frame: FrameType | None) -> Frames:
-    """*frame* and those that called it; some 60 ns per frame."""
+    """Return *frame* and the frames that called it; some 60 ns per frame."""
     frames: Frames = []
     while frame is not None:
         frames += (frame.f_code, frame.f_lasti)
@@ -36,53 +36,52 @@ def frames_of(frame: FrameType | None) -> Frames:
 
 
 def awaiting_frames() -> Frames:
-    """The frames that entered the greenlet in which SQLAlchemy works under asyncio; none outside of one."""
+    """Return the frames that entered the greenlet in which SQLAlchemy works under asyncio; none outside of one."""
     current = _running_greenlet()
-    # Others, such as gevent's, are entered by their hub, which called nobody. Old releases have the class only.
+    # Greenlets of gevent are entered by their hub, which called nobody. Old releases of SQLAlchemy only have the class.
     if current is None or not type(current).__module__.startswith("sqlalchemy."):
         return []
     return frames_of(current.parent.gr_frame)
 
 
 def _running_greenlet() -> Any:
-    """The greenlet that runs; None where greenlet is not loaded, or is being loaded at this moment."""
+    """The greenlet that runs; None if greenlet is not loaded, or is being loaded at this moment."""
     getcurrent = getattr(sys.modules.get("greenlet"), "getcurrent", None)
     return None if getcurrent is None else getcurrent()
 
 
 def root_of_thread() -> str:
-    """The frame that pyinstrument puts above all others: the running thread."""
+    """Return the frame that pyinstrument puts above all others: the running thread."""
     thread = threading.current_thread()
     return f"{thread.name}\x00<thread>\x00{thread.ident}"
 
 
-# A name with its code, which keeps its id from being another's; finding a line walks through the code's table.
+# Names of frames, since finding a line walks through the code's table. The code is kept so that its id stays its own.
 _NAMES: dict[tuple[int, int], tuple[CodeType, str]] = {}
 _MAX_NAMES = 20_000
 
 
 class Stacks:
-    """Names frames as pyinstrument writes them: each place once in a process."""
+    """Names frames as pyinstrument writes them; each place in the code is named once per process."""
 
     def __init__(self, root: str) -> None:
         self._root = root
 
     def __call__(self, frames: Frames) -> list[str]:
-        """The stack from the root to the innermost of *frames*."""
-        stack = list(map(self._name, frames[::2], frames[1::2]))
+        """Return the stack from the root to the innermost of *frames*."""
+        stack = []
+        for code, instruction in zip(frames[::2], frames[1::2], strict=True):
+            known = _NAMES.get((id(code), instruction))
+            if known is None:
+                if len(_NAMES) >= _MAX_NAMES:
+                    _NAMES.clear()
+                known = _NAMES[id(code), instruction] = code, name_frame(code, instruction)
+            stack.append(known[1])
         return [self._root, *reversed(stack)]
-
-    def _name(self, code: CodeType, instruction: int) -> str:
-        known = _NAMES.get((id(code), instruction))
-        if known is None:
-            if len(_NAMES) >= _MAX_NAMES:
-                _NAMES.clear()
-            known = _NAMES[id(code), instruction] = code, name_frame(code, instruction)
-        return known[1]
 
 
 def name_frame(code: CodeType, instruction: int) -> str:
-    """A frame in pyinstrument's form, its class taken from the code's own name: view, in /app.py, of class Shop."""
+    """Return a frame in pyinstrument's form, with its class taken from the code's qualified name."""
     owner = code.co_qualname.rpartition("<locals>.")[2].rpartition(".")[0]
     class_name = f"\x01c{owner}" if owner else ""
     lines = (line for start, end, line in code.co_lines() if start <= instruction < end and line is not None)
@@ -92,7 +91,7 @@ def name_frame(code: CodeType, instruction: int) -> str:
 
 @lru_cache(maxsize=256)
 def leaf(label: str, kind: str) -> str:
-    """A frame that is no Python, as pyinstrument names frames: one line of text, and *kind* instead of a file."""
+    """Return a frame that is not Python in pyinstrument's form: one line of text, and *kind* instead of a file."""
     text = " ".join(label.replace("\x00", " ").replace("\x01", " ").split())
     shown = text if len(text) <= _MAX_LEAF_LENGTH else f"{text[:_MAX_LEAF_LENGTH]}…"
     return f"{shown}\x00{kind}\x000"
@@ -103,9 +102,9 @@ _MAX_FILES = 4096
 PROFILER_FOLDER = str(Path(__file__).parents[1])
 
 
-# Found, not imported: the timed drivers work without it.
+# SQLAlchemy is found, not imported: the timed drivers work without it.
 def _places(package: str) -> tuple[str, ...]:
-    """Where the files of a package are, or the one file of a module; nothing if it is not installed."""
+    """The folders of a package, or the file of a module; nothing if it is not installed."""
     try:
         spec = object.__getattribute__(sys.modules[package], "__spec__")  # `find_spec` would load a deferred module
     except AttributeError:
@@ -118,12 +117,12 @@ def _places(package: str) -> tuple[str, ...]:
 
 
 _LIBRARIES = (PROFILER_FOLDER, *_places("sqlalchemy"), "<sqlalchemy generated", "<string>")
-# By folders: whether each file that was met lies in one of them.
+# Whether each known file lies in one of these folders, by the folders.
 _INSIDE: dict[tuple[str, ...], dict[str, bool]] = {}
 
 
 def add_libraries(*packages: str) -> None:
-    """Look for the callers of statements outside of these packages too."""
+    """Take no line of these packages for the caller of a statement."""
     global _LIBRARIES
     new = (place for package in packages for place in _places(package))
     _LIBRARIES = tuple(dict.fromkeys((*_LIBRARIES, *new)))
@@ -131,8 +130,7 @@ def add_libraries(*packages: str) -> None:
 
 
 _MAX_FRAMES_TO_OUTER_CALLER = 12
-"""So many frames above the call site the next line of the application is looked for."""
-# With the scripts that packages install, such as uvicorn.
+# The scripts that packages install, such as uvicorn, are no application either.
 _SCHEMES = ("stdlib", "platstdlib", "scripts")
 _PLACEBENCH = f"{Path(__file__).parents[2]}/"
 _INSTALLED = (*(f"{sysconfig.get_path(name)}/" for name in _SCHEMES), _PLACEBENCH)
@@ -140,26 +138,26 @@ _COMMAND_LINE = f"{_PLACEBENCH}commands/"
 _SQL, _LIBRARY, _APPLICATION, _OUTSIDE, _TEMPLATES, _THREADS = range(6)
 _PASSED = (_SQL, _LIBRARY)
 _NOWHERE = Caller("", 0, "")
-"""Instead of a line: the application has none here or above."""
+"""Stands for a line where the application has none at this frame or above it."""
 _ASGIREF_THREADS = "/asgiref/sync.py"
 _DJANGO_TEMPLATES, _RENDERS = "/django/template/base.py", "render_annotated"
-# By the application's folders and packages: what each file that was met belongs to.
+# What each known file belongs to, by the application's folders and packages.
 _KINDS: dict[tuple[str, ...], dict[str, int]] = {}
 
 
 Callers = tuple[Caller | None, Caller | None]
 awaiting_callers: ContextVar[Callers | None] = ContextVar("placebench_awaiting_callers", default=None)
-"""The lines that wait for what a thread of a library's runs, in that thread's context: its stack does not hold them."""
+"""The lines that wait for the work of a library's thread, in that thread's context: its stack does not hold them."""
 
 
 def find_callers(frame: FrameType | None, application: tuple[str, ...] = ()) -> Callers:
-    """The nearest line of the application at or above *frame*, and the next one above it; None where there is none.
+    """Return the nearest line of the application at or above *frame* and the next one above it; None for no line.
 
-    What is installed (site-packages, Python's own modules) is not the application, unless it lies in one of the folders
-    or packages of *application*. In a thread of a library's, the lines that wait for it come next (`awaiting_callers`).
-    A program that is all installed has the nearest lines outside of SQLAlchemy instead.
-    Under asyncio SQLAlchemy works in a greenlet of its own whose stack holds none of the application's frames: the
-    walk goes on where that greenlet was entered. At most 80 frames of a stack are read, some 50 ns each.
+    Installed files (site-packages, Python's own modules) are not the application, unless they lie in one of the folders
+    or packages of *application*. In a thread of a library, the lines that wait for it come next (`awaiting_callers`).
+    If the whole program is installed, the nearest lines outside of SQLAlchemy are returned instead.
+    Under asyncio SQLAlchemy works in its own greenlet, whose stack holds none of the application's frames: the walk
+    goes on where that greenlet was entered. At most 80 frames of a stack are read, some 50 ns each.
     """
     kinds = _KINDS.get(application)
     if kinds is None:
@@ -188,11 +186,16 @@ def find_callers(frame: FrameType | None, application: tuple[str, ...] = ()) -> 
             elif caller[:2] != first[:2]:
                 return first, caller
         here, most = here.f_back, most - 1
-    return _callers_instead(first, frame, kinds, application)
+    awaiting = awaiting_callers.get() or ()
+    found = [each for each in awaiting if each and _kind(each.file, kinds, application) == _APPLICATION]
+    if first is not None:
+        found = [first, *found]
+    found = found or [_caller(each) for each in _frames_of_libraries(frame, kinds, application)]
+    return found[0] if found else None, found[1] if len(found) > 1 else None
 
 
 def _caller_unless_passed(frame: FrameType, kinds: dict[str, int], application: tuple[str, ...]) -> Caller | None:
-    """The line of a frame of the application's or of its template; _NOWHERE where the application ends."""
+    """The line of a frame of the application or of its template; _NOWHERE if the application ends at this frame."""
     file = frame.f_code.co_filename
     kind = kinds.get(file)
     if kind is None:
@@ -205,22 +208,10 @@ def _caller_unless_passed(frame: FrameType, kinds: dict[str, int], application: 
     return _caller(frame) if kind == _APPLICATION else None
 
 
-def _callers_instead(
-    first: Caller | None, frame: FrameType | None, kinds: dict[str, int], application: tuple[str, ...]
-) -> Callers:
-    """The lines that wait for a library's thread, after those of its stack; else the nearest ones of libraries."""
-    awaiting = awaiting_callers.get() or ()
-    found = [each for each in awaiting if each and _kind(each.file, kinds, application) == _APPLICATION]
-    if first is not None:
-        found = [first, *found]
-    found = found or [_caller(each) for each in _frames_of_libraries(frame, kinds, application)]
-    return found[0] if found else None, found[1] if len(found) > 1 else None
-
-
 def _frames_of_libraries(
     frame: FrameType | None, kinds: dict[str, int], application: tuple[str, ...]
 ) -> list[FrameType]:
-    """The nearest two frames of what is installed, in two files."""
+    """The nearest two frames of installed code, in two files."""
     found: list[FrameType] = []
     for here in (frame, _frame_before_greenlet()):
         for _ in range(_MAX_DEPTH):
@@ -239,7 +230,7 @@ def _frames_of_libraries(
 
 
 def _kind(file: str, kinds: dict[str, int], application: tuple[str, ...]) -> int:
-    """What a file belongs to, which is remembered."""
+    """Return what a file belongs to, and remember it in *kinds*."""
     if len(kinds) > _MAX_FILES:
         kinds.clear()
     own = any(f"/{each.strip('/')}/" in file for each in application)
@@ -263,13 +254,13 @@ def is_application_file(file: str) -> bool:
 
 
 CELL_FILES: dict[str, str] = {}
-"""What IPython calls the code of a notebook's cell, by the name of the cell."""
-# Likewise the place that a frame is at.
+"""The file names that IPython gives to the code of a notebook's cells, by the name of the cell."""
+# The lines that frames are at; the code is kept so that its id stays its own.
 _CALLERS: dict[tuple[int, int], tuple[CodeType, Caller]] = {}
 
 
 def _caller(frame: FrameType) -> Caller:
-    """The line that a frame is at, found once in a process, or that of the template which it renders."""
+    """The line that a frame is at, found once per process, or the line of the template that it renders."""
     code = frame.f_code
     if code.co_name == _RENDERS:
         return _django_template(frame) or _find_caller(frame)
@@ -283,7 +274,7 @@ def _caller(frame: FrameType) -> Caller:
 
 
 def _find_caller(frame: FrameType) -> Caller:
-    """The line that a frame is at; of a template of Jinja's, whose frame is at a line of generated code, its own.
+    """The line that a frame is at; in a Jinja template, the template's line and not that of the generated code.
 
     The code of a notebook's cell is named after the cell.
     """
@@ -313,7 +304,7 @@ def _cell_name(file: str) -> str:
 
 
 def _django_template(frame: FrameType) -> Caller | None:
-    """The line of a template that a frame of Django's renders: it interprets templates, all in the same code."""
+    """The template's line that a frame of Django renders: Django interprets all templates in the same code."""
     if frame.f_code.co_name != _RENDERS:
         return None
     node = frame.f_locals.get("self")
@@ -322,7 +313,7 @@ def _django_template(frame: FrameType) -> Caller | None:
 
 
 def application_frame(frame: FrameType | None) -> FrameType | None:
-    """The nearest frame at or above *frame* that is not the profiler's own."""
+    """Return the nearest frame at or above *frame* that is not the profiler's own."""
     return _nearest(frame, (PROFILER_FOLDER,))
 
 
@@ -360,7 +351,7 @@ _MAX_COST_SHARE = 0.05
 class IdleEventLoop:
     """Finds the stacks of waits in the event loops of one thread: at the lines that await, not in the selector.
 
-    A profile function sees an idle loop of asyncio in its selector, and no task. All tasks are suspended then, so that
+    A profile function sees an idle loop of asyncio in its selector, and no task. All tasks are suspended then, and
     their coroutines tell what they wait for.
     """
 
@@ -368,17 +359,22 @@ class IdleEventLoop:
         self._counting_s = 0.0
 
     def stack(self, frame: FrameType, frames: Frames, wait_s: float) -> tuple[Frames, str | None] | None:
-        """The frames of a wait that has just ended in *frame*, and a leaf below them; None if no loop was idle.
+        """Return the frames of a wait that has just ended in *frame*, and a leaf below them; None if no loop was idle.
 
-        frames: the stack of *frame*. The main task is the one that `asyncio.run` or `run_until_complete` was called
-        with. Its frames are where they are while they run, below `Handle._run`. If it waits for one other task, that
-        task's frames are below. The leaf has the number of all other tasks; it is left out where counting them
-        would take more than 5 % of the wait, since a server may have ten thousand.
+        frames: the stack of *frame*.
+        The main task is the one that `asyncio.run` or `run_until_complete` was called with. Its frames are shown where
+        they are while they run, below `Handle._run`. If it waits for one other task, that task's frames are below. The
+        leaf has the number of all other tasks; it is left out if counting them would take more than 5 % of the wait,
+        since a server may have ten thousand.
         """
         if len(frames) < 4 or frames[2] is not _RUN_ONCE or frames[0] is _RUN_HANDLE:
             return None
         loop = asyncio.get_running_loop()
-        tasks = list(_awaited_tasks(_main_task(frame)))
+        running: FrameType | None = frame
+        while running is not None and running.f_code is not _RUN_UNTIL_COMPLETE:
+            running = running.f_back
+        # A loop that runs until it is stopped has no main task.
+        tasks = list(_awaited_tasks(None if running is None else running.f_locals.get("future")))
         count = 0
         if self._counting_s <= wait_s * _MAX_COST_SHARE:
             started = time.perf_counter()
@@ -398,15 +394,8 @@ class IdleEventLoop:
         return stack, leaf(f"waiting: {count} {what}{'s' * (count != 1)}", "wait") if count else None
 
 
-def _main_task(frame: FrameType | None) -> Any:
-    """The task that the innermost running event loop runs for; None if it runs until it is stopped."""
-    while frame is not None and frame.f_code is not _RUN_UNTIL_COMPLETE:
-        frame = frame.f_back
-    return None if frame is None else frame.f_locals.get("future")
-
-
 def _awaited_tasks(task: Any) -> Iterator[Any]:
-    """*task*, the only task that it awaits, directly or by `gather`, the only one which that awaits, and so on."""
+    """Follow *task* to the only task that it awaits, directly or by `gather`, and from there on in the same way."""
     known: list[Any] = []
     while isinstance(task, asyncio.Task) and task not in known and not task.done():
         known.append(task)

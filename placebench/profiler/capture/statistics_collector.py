@@ -1,7 +1,7 @@
 """Statistics of every statement of a process, without recordings: `StatisticsCollector`.
 
-Where nothing is recorded, the timed cursors get a `_MeasuredStatement` instead of a pending one. It counts when it is
-forgotten, with its cursor or at the cursor's next statement, or when it fails. No listener of SQLAlchemy's is needed.
+If nothing is recorded, the timed cursors get a `_MeasuredStatement` instead of a pending one. It is counted when it is
+deleted, with its cursor or at the cursor's next statement, or when it fails. No listener of SQLAlchemy is needed.
 """
 
 import os
@@ -21,10 +21,10 @@ _COUNTED_STEPS = ("COMMIT", "ROLLBACK")
 
 
 class StatisticsCollector:
-    """Counts by fingerprint, in bounded memory; threads may share it, and a forked process counts from nothing.
+    """Counts by fingerprint, in bounded memory; threads may share it, and a forked process starts from zero.
 
-    max_fingerprints: how many are kept apart, the first ones; the others are counted together as "other".
-    report_failure: called with what failed, instead of raising it.
+    max_fingerprints: how many fingerprints are kept apart, the first ones; all others are counted together as "other".
+    report_failure: called with an error instead of raising it.
     """
 
     def __init__(self, max_fingerprints: int, clock: Clock, report_failure: Callable[[Exception], None]) -> None:
@@ -34,11 +34,11 @@ class StatisticsCollector:
         self._start_anew()
 
     def measure(self, sql: str, dialect: str | None = None) -> PendingStatement:
-        """A statement that runs from now on, and that is no part of a recording."""
+        """Start a statement that is not part of a recording."""
         return _MeasuredStatement(self, sql, dialect)
 
     def add_measured(self, measured: "_MeasuredStatement") -> None:
-        """Count a statement that has ended, which was measured alone."""
+        """Count a statement that has ended and is not part of a recording."""
         measured.counted = True
         rows, failed = measured.rows(), measured.error is not None
         try:
@@ -60,7 +60,7 @@ class StatisticsCollector:
 
     @guarded
     def add_recorded(self, statements: Iterable[PendingStatement], steps: Iterable[PendingStatement]) -> None:
-        """Count the statements and transaction steps of a recording that has ended, each of them once."""
+        """Count the statements and transaction steps of a recording that has ended, each once."""
         if os.getpid() != self._pid:
             self._start_anew()
         ended = [(each, each.fingerprint, each.sql) for each in statements if not each.step]
@@ -73,7 +73,7 @@ class StatisticsCollector:
                     statistics.add(seconds, each.rows(), failed=each.error is not None)
 
     def statistics(self) -> Sequence[StatementStatistics]:
-        """What was counted so far in this process, the most expensive first; "other" is the last, if there are any."""
+        """Return the statistics of this process so far, the most expensive first and "other" last."""
         if os.getpid() != self._pid:
             self._start_anew()
         with self._lock:
@@ -81,15 +81,15 @@ class StatisticsCollector:
         return sorted(every, key=lambda each: (each.fingerprint == OTHER, -each.total_s))
 
     def _start_anew(self) -> None:
-        """Begin with nothing; another process may hold the lock that was inherited."""
-        # Reentrant: the garbage collector may forget a statement while another one is counted.
+        """Start from zero, with a new lock: another process may hold an inherited one."""
+        # Reentrant: the garbage collector may delete a statement while another one is counted.
         self._lock = threading.RLock()
         self._by_text: dict[int, StatementStatistics | None] = {}
         self._by_fingerprint: dict[str, StatementStatistics] = {}
         self._pid = os.getpid()
 
     def _find(self, text: str, dialect: str | None) -> StatementStatistics | None:
-        """Where a text is counted; None of a transaction step other than COMMIT and ROLLBACK."""
+        """Return the counter for *text*, or None for transaction steps other than COMMIT and ROLLBACK."""
         facts = statement_facts(text, dialect)
         step = facts.step if text else "PING"  # psycopg's pool tests a connection with no text
         if step is None:
@@ -108,7 +108,7 @@ class StatisticsCollector:
 
 
 class _MeasuredStatement(PendingStatement):
-    """A statement of which nothing is kept but its seconds, its rows and whether it failed."""
+    """A statement that is only counted: its seconds, its rows and whether it failed."""
 
     executing = False
     rows_come_alone = False
@@ -130,11 +130,11 @@ class _MeasuredStatement(PendingStatement):
             self._collector.add_measured(self)
 
     def driver_called(self) -> None:
-        """The driver is about to be called."""
+        """Start the driver clock: the driver is about to be called."""
         self.entered = self.clock()
 
     def execute_returned(self, _round_trips: int | None, rows: int | None = None) -> None:
-        """The driver's execute has ended."""
+        """Record that the driver's execute has returned or raised."""
         self.seconds += self.clock() - self.entered
         self._executed = True
         if rows is not None and 0 <= rows < ROW_COUNT_UNKNOWN:
@@ -143,28 +143,28 @@ class _MeasuredStatement(PendingStatement):
             self._collector.add_measured(self)
 
     def fetch_returned(self, rows: Sequence[Any], _round_trips: int | None) -> None:
-        """A fetch has ended."""
+        """Record that the driver's fetch has returned these rows."""
         self.seconds += self.clock() - self.entered
         self.fetched_rows = len(rows) + (self.fetched_rows or 0)
 
     def row_returned(self, row: Any, seconds: float) -> None:
-        """The fetch of one more row has ended."""
+        """Record one further row fetched by itself."""
         self.seconds += seconds
         if row is not None:
             self.fetched_rows = 1 + (self.fetched_rows or 0)
 
     def set_error(self, error: BaseException) -> None:
-        """The driver raised; in a pipeline perhaps what an earlier statement led to."""
+        """Record the driver's error, unless an earlier statement of a pipeline caused it."""
         if getattr(error, "placebench_statement", self) is not self:
             return
         self.error = type(error).__name__
-        # The traceback keeps the cursor, and with it this statement, for as long as the error is kept.
+        # The traceback keeps the cursor, and with it this statement, as long as the error lives.
         if self._executed and not self.counted:
             self._collector.add_measured(self)
 
 
 def as_text(sql: Any, cursor: object) -> str:
-    """What a driver takes as a statement, as text; a `Composed` of psycopg's needs the *cursor* to quote its names."""
+    """Return a statement as text; a `Composed` of psycopg needs the *cursor* to quote its names."""
     if isinstance(sql, str):
         return sql
     if isinstance(sql, bytes):

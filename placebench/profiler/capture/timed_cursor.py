@@ -1,4 +1,4 @@
-"""Timed cursors and connections: classes that are mixed in before a driver's own and report how long its calls took.
+"""Timed cursors and connections: classes that are mixed in before a driver's and report how long its calls took.
 
 The main classes are `TimedCursor` (and `NetworkCursor`, which counts round trips) and `TimedConnection`; `timed_class`
 makes a driver's timed class. They need no SQLAlchemy: whoever implements `CallRecorder` gets each call.
@@ -18,54 +18,54 @@ from placebench.profiler.capture.statistics_collector import StatisticsCollector
 
 _T = TypeVar("_T")
 _OFTEN_CALLED = ("cursor", "execute", "fetchone", "fetchall", "close")
-"""The driver's own methods, as `placebench_execute` and so on, of a timed class."""
+"""The driver's methods that a timed class also has as `placebench_execute` and so on."""
 _END = object()
 _COPY_IN = re.compile(r"\bfrom\s+stdin\b", re.IGNORECASE)
 
 
 class CallRecorder(Protocol):
-    """What the timed classes need of the profiler; none of these raises."""
+    """The part of the profiler that the timed classes call; no method raises."""
 
     current: CurrentRecording
     collector: StatisticsCollector | None
     timed_classes: dict[tuple[type, type], type]
 
     def change(self, how: Callable[..., object], *args: Any, **kwargs: Any) -> None:
-        """Have *how* change a connection, or the arguments of a connect, so that it is timed."""
+        """Let *how* change a connection, or the arguments of a connect, so that it is timed."""
 
     def connecting_step(self) -> AbstractContextManager[None]:
-        """Around a driver's connect, which is a CONNECT of the recording."""
+        """Record a driver's connect as a CONNECT."""
 
     def waiting_for_pool(self) -> AbstractContextManager[Callable[[object], object]]:
-        """Around a pool's way to give a connection out, which is handed to what this gives."""
+        """Measure a wait for the connection of a pool; the caller passes the connection to the yielded function."""
 
     running: set[ActiveRecording]
     unprofiled: ContextVar[bool | str]
     is_second: bool
 
     def count_missed(self) -> None:
-        """A statement runs that no recording sees."""
+        """Count a statement that no recording sees."""
 
     def driver_call(self, cursor: "TimedCursor", sql: object, values: object = None) -> PendingStatement | None:
-        """The statement that this execute with these values belongs to; None if nothing is being recorded."""
+        """Return the statement that this execute belongs to; None if nothing is being recorded."""
 
     def measure(self, sql: object, cursor: object = None) -> PendingStatement | None:
-        """A statement outside of recordings that is counted; None if it is not."""
+        """Start a statement that is only counted; None if none is counted."""
 
     def driver_values(self, pending: PendingStatement, sql: str, values: object) -> None:
-        """Compare a statement with those before, by the values that are known only now."""
+        """Compare a statement with earlier ones, by the values that are known only now."""
 
     def forget_reads(self) -> None:
-        """What was read before is not compared with what is read from now on, of another database perhaps."""
+        """Compare no later read with the reads so far: the connection may use another database now."""
 
     def driver_step(self, connection: "TimedConnection", step: str) -> PendingStatement | None:
-        """A new statement for a COMMIT, ROLLBACK or PING; None if nothing is being recorded."""
+        """Start a COMMIT, ROLLBACK or PING; None if nothing is being recorded."""
 
 
 class TimedCall:
-    """A call of the driver's, awaited or opened by `with`: its time, round trips and error go to the pending statement.
+    """A call of the driver, awaited or inside of `with`: its time, round trips and error go to the pending statement.
 
-    A class of its own: the frames of contextlib would be in the flame graph.
+    A class instead of a generator, because the frames of contextlib would be in the flame graph.
     """
 
     def __init__(self, pending: PendingStatement | None, trips: int | None) -> None:
@@ -73,7 +73,7 @@ class TimedCall:
         self.trips = trips
 
     def __enter__(self) -> None:
-        """The statement's clock runs already."""
+        """Do nothing: the statement's clock runs already."""
 
     def __exit__(self, _kind: object, error: BaseException | None, _traceback: object) -> None:
         if self._pending is not None:
@@ -85,7 +85,7 @@ class TimedCall:
 Replace = Callable[[Any, str, Callable[[Any], Any]], None]
 """Puts a wrapper around a driver's function until the profiler is removed: `replace(owner, name, make_wrapper)`.
 
-The wrapper has to call its own `__wrapped__`, and not what it was made of: another's may be taken away from below it.
+The wrapper must call its own `__wrapped__`, not the function that it was made of: a wrapper below may be removed.
 """
 
 
@@ -109,34 +109,34 @@ class TimedFetch:
                 self._pending.set_error(error)
 
     def row(self, row: Any) -> Any:
-        """The same *row*, which a fetchone returned; None if there was none."""
+        """Note the *row* that a fetchone returned (None for no row), and return it."""
         self._rows = () if row is None else (row,)
         return row
 
     def rows(self, rows: Any) -> Any:
-        """The same *rows*, which a fetchmany or fetchall returned."""
+        """Note the *rows* that a fetchmany or fetchall returned, and return them."""
         self._rows = _sized(rows)
         return rows
 
 
 def timed_class(mixin: type, base: Any, recorder: CallRecorder) -> Any:
-    """*base* with *mixin* before it, made once for each recorder; a function or a timed class comes back as it is."""
+    """Return *base* with *mixin* before it, made once per recorder; return a function or a timed class unchanged."""
     if not isinstance(base, type) or issubclass(base, mixin):
         recorder.is_second |= getattr(base, "placebench_recorder", recorder) is not recorder
         return base
-    base = vars(base).get("placebench_driver_class", base)  # one that is timed by another mixin
+    base = vars(base).get("placebench_driver_class", base)  # *base* may be timed by another mixin
     key = (mixin, base)
     if key not in recorder.timed_classes:
         name = f"Timed{base.__name__[:1].upper()}{base.__name__[1:]}"
         body: dict[str, Any] = {"placebench_recorder": recorder, "placebench_driver_class": base}
-        # What super() would look up anew in each call, which takes as long as a short call itself.
+        # super() would look them up anew in each call, which takes as long as a short call itself.
         body |= {f"placebench_{call}": getattr(base, call) for call in _OFTEN_CALLED if hasattr(base, call)}
-        for step in ("__next__", "__anext__"):  # only of a cursor that is an iterator without the profiler too
+        for step in ("__next__", "__anext__"):  # only if the driver's cursor is an iterator
             timed = getattr(mixin, f"placebench_timed{step}", None)
             if timed is not None and hasattr(base, step):
                 body |= {step: timed, f"placebench{step}": getattr(base, step)}
         if base.__dictoffset__ or "__slots__" in vars(mixin):
-            body["__slots__"] = ()  # the same layout: an object's class can be replaced by the timed one
+            body["__slots__"] = ()  # the same layout, so that the class of an object can be replaced
         recorder.timed_classes[key] = type(name, (mixin, base), body)
     return recorder.timed_classes[key]
 
@@ -146,7 +146,7 @@ class TimedCursor:
 
     placebench_recorder: ClassVar[CallRecorder]
     placebench_dialect: ClassVar[str | None] = None
-    """SQLAlchemy's name of the database, by whose rules its statements are read."""
+    """SQLAlchemy's name of the database whose SQL its statements are in."""
     placebench_pending: PendingStatement | None = None
     placebench_execute: Callable[..., Any]
     placebench_fetchone: Callable[[], Any]
@@ -158,7 +158,7 @@ class TimedCursor:
     rowcount: int
 
     def execute(self, sql: Any, *args: Any, **kwargs: Any) -> Any:
-        """The driver's execute, timed; written out, for it runs for every statement."""
+        """The driver's execute, timed; written out because it runs for every statement."""
         pending = self.placebench_pending
         if pending is not None and pending.executing:
             trips = self.trips_of_execute()
@@ -198,7 +198,7 @@ class TimedCursor:
 
     def fetchone(self) -> Any:
         """The driver's fetchone, timed."""
-        if self.placebench_pending is None:  # called for every row: an idle profiler must not cost a call more
+        if self.placebench_pending is None:  # called for every row: an idle profiler must not cost another call
             return self.placebench_fetchone()
         pending = self.placebench_pending
         clock = pending.clock
@@ -222,12 +222,12 @@ class TimedCursor:
         pending = self.placebench_pending
         if rows is self and pending is None:  # an idle profiler must not cost a call per row
             return iter(self.placebench__next__, _END)
-        if pending is None or hasattr(self, "__next__"):  # which is timed, and where the rows come from
+        if pending is None or hasattr(self, "__next__"):  # a timed `__next__`, which gives the rows
             return rows  # type: ignore[no-any-return]
         return self._timed_rows(rows, pending)
 
     def _timed_rows(self, rows: Iterator[Any], pending: PendingStatement) -> Iterator[Any]:
-        """The same *rows*, each of them a fetch."""
+        """Yield *rows*, timing each as a fetch."""
         with suppress(StopIteration):
             while True:
                 yield self._timed_row(rows.__next__, pending)
@@ -238,7 +238,7 @@ class TimedCursor:
         return self.placebench__next__() if pending is None else self._timed_row(self.placebench__next__, pending)
 
     def _timed_row(self, fetch: Callable[[], Any], pending: PendingStatement) -> Any:
-        """The next row of an iteration, which *fetch* gets; raises StopIteration after the last one."""
+        """Call *fetch* for the next row of an iteration, timed; raises StopIteration after the last row."""
         trips = self.trips_of_row(pending.iterated)
         began = pending.clock()
         try:
@@ -281,19 +281,19 @@ class TimedCursor:
         return fetched
 
     def will_be_asked(self) -> None:
-        """Get ready for `sent` before the next execute."""
+        """Prepare for a call of `sent` after the next execute."""
 
     def sent(self) -> bytes | str | None:
-        """What the driver sent last, values included; None if it does not tell."""
+        """Return what the driver sent last, values included; None if the driver does not tell."""
         return None
 
     def rewind(self, rows: int) -> None:
-        """Rows that were fetched are fetched again, after a scroll backwards: a statement returns each of them once."""
+        """Count *rows* only once that are fetched again after a scroll backwards."""
         if self.placebench_pending is not None and self.placebench_pending.fetched_rows is not None:
             self.placebench_pending.fetched_rows -= max(0, rows)
 
     def timing_fetch(self) -> TimedFetch:
-        """Around a fetch that is not written out."""
+        """Time a fetch that is not written out."""
         return TimedFetch(self.placebench_pending, self.trips_of_fetch)
 
     def _run(
@@ -305,7 +305,7 @@ class TimedCursor:
         trips: int | None,
         executions: int = 1,
     ) -> Any:
-        """Run the driver's *call*, with its time and error in the statement that it belongs to."""
+        """Run the driver's *call*, and record its time and error in the statement that it belongs to."""
         pending = self.placebench_recorder.driver_call(self, sql, args[0] if args else kwargs or None)
         if pending is None:
             return call(sql, *args, **kwargs)
@@ -319,7 +319,7 @@ class TimedCursor:
             pending.execute_returned(trips, self.rowcount)
 
     def timing(self, sql: Any, trips: int | None, *values: Any, executions: int = 1) -> TimedCall:
-        """Around a call of the driver's that is no plain function: its time and error go to its statement."""
+        """Time a call of the driver that is awaited or a context manager; its time and error go to its statement."""
         recorder = self.placebench_recorder
         idle = recorder.current.get() is None and not recorder.running and recorder.collector is None
         pending = None if idle else recorder.driver_call(self, sql, values or None)
@@ -336,7 +336,7 @@ class TimedCursor:
         return None
 
     def trips_of_copy(self, statement: Any) -> int:
-        """Round trips of a COPY: one into the server waits for its leave, and then for its end."""
+        """Round trips of a COPY: into the server, the driver waits for its permission and then for its end."""
         return (self.trips_of_execute() or 0) + bool(_COPY_IN.search(str(statement)))
 
     def trips_of_fetch(self) -> int | None:
@@ -344,16 +344,16 @@ class TimedCursor:
         return None
 
     def trips_of_row(self, count: int) -> int | None:  # noqa: ARG002  server-side cursors need it
-        """Round trips of the next row of an iteration, after so many."""
+        """Round trips of the next row of an iteration, after *count* rows."""
         return self.trips_of_fetch()
 
     def trips_of_end(self, trips: int | None) -> int | None:
-        """Round trips after the last row of an iteration, which would have been *trips* for one more row."""
+        """Round trips at the end of an iteration, where one more row would have taken *trips*."""
         return trips
 
 
 class NetworkCursor(TimedCursor):
-    """A cursor that may live on a server: each of its fetches, and its end, is a round trip."""
+    """A cursor that may be server-side: each of its fetches, and its end, is a round trip then."""
 
     fetches_remotely = True
 
@@ -377,18 +377,18 @@ class NetworkCursor(TimedCursor):
             return self.placebench_close()
 
     def timing_close(self) -> TimedFetch:
-        """Around the driver's close: a server-side cursor's plan comes only then."""
+        """Time the driver's close: the plan of a server-side cursor comes only then."""
         pending, self.placebench_pending = self.placebench_pending, None
         return TimedFetch(pending if self.is_server_side() else None, lambda: 1)
 
 
 def count_sets(parameters: Any) -> int:
-    """How many sets of parameters an executemany gets; 0 of an iterator, which cannot be counted."""
+    """Count the parameter sets of an executemany; 0 for an iterator, which cannot be counted."""
     return len(parameters) if hasattr(parameters, "__len__") else 0
 
 
 def has_no_sets(parameters: Any) -> bool:
-    """Whether an executemany gets no set of parameters; what an iterator has is not known."""
+    """Whether an executemany gets no parameter set; False for an iterator, which cannot be counted."""
     return hasattr(parameters, "__len__") and len(parameters) == 0
 
 
@@ -398,12 +398,12 @@ def _sized(rows: Any) -> Sequence[Any]:
 
 
 class TimedConnection:
-    """What the profiler needs of any connection that it has given a class of its own."""
+    """The part of a timed connection that is the same for all drivers."""
 
     __slots__ = ()
     placebench_recorder: ClassVar[CallRecorder]
     placebench_adopted = False
-    """Whether SQLAlchemy made it, whose events tell the beginning of its transactions."""
+    """Whether SQLAlchemy made the connection; its events then tell the beginning of transactions."""
 
     def placebench_step(self, step: str, call: Callable[[], None]) -> None:
         """Run the driver's *call* as a transaction step."""
@@ -420,13 +420,13 @@ class TimedConnection:
             pending.execute_returned(trips)
 
     def timing_step(self, step: str, trips: int | None = None) -> TimedCall:
-        """Around a step that is awaited, or is neither COMMIT nor ROLLBACK."""
+        """Time a step that is awaited, or is neither COMMIT nor ROLLBACK."""
         trips = self.trips_of_step(step) if trips is None else trips
         return TimedCall(self.placebench_recorder.driver_step(self, step), trips)
 
     @property
     def placebench_plans(self) -> PlanFeed | None:
-        """Where the server's plans arrive; None for a server that sends none."""
+        """The feed of the server's plans; None for a server that sends none."""
         return None
 
     def in_a_transaction(self) -> bool:
@@ -434,7 +434,7 @@ class TimedConnection:
         raise NotImplementedError
 
     def begins(self, sql: str) -> bool:  # noqa: ARG002  sqlite3 begins before writes only
-        """Whether this statement will run in a transaction, which the driver begins by itself if none is open."""
+        """Whether this statement will run in a transaction, one that the driver begins by itself included."""
         return self.in_a_transaction() or getattr(self, "autocommit", True) is False
 
     def trips_of_step(self, step: str) -> int | None:  # noqa: ARG002  psycopg 3's rollback takes more
@@ -443,9 +443,9 @@ class TimedConnection:
 
 
 class AdaptedConnection(TimedConnection):
-    """SQLAlchemy's adapter of an async driver's connection; mixed in before it.
+    """Mixed in before SQLAlchemy's adapter of an async driver's connection.
 
-    Without a dict, as the adapters are, so that an object can change its class.
+    It has no dict, as the adapters have none, so that an object can change its class.
     """
 
     __slots__ = ()
@@ -468,9 +468,9 @@ class AdaptedConnection(TimedConnection):
 
 
 def time_adapter(recorder: CallRecorder, connection: Any, driver: str, mixins: tuple[type, type, type]) -> None:
-    """Give SQLAlchemy's adapter of a connection, just made, its timed classes.
+    """Give SQLAlchemy's adapter of a new connection its timed classes.
 
-    mixins: those of the connection, its cursors and its server-side cursors.
+    mixins: for the connection, for its cursors and for its server-side cursors.
     """
     adapter = type(connection)
     module = sys.modules[adapter.__module__]
@@ -482,9 +482,9 @@ def time_adapter(recorder: CallRecorder, connection: Any, driver: str, mixins: t
 
 
 class DriverConnection(Generic[_T], TimedConnection):
-    """One that is mixed in before the driver's own class, and has a dict for what it keeps.
+    """A timed connection that is mixed in before the driver's class, and has a dict.
 
-    Generic, because psycopg 3's connections are: only so have both the same layout, and an object can change its class.
+    Generic because psycopg 3's connections are: an object can only change its class if both have the same layout.
     """
 
     def commit(self) -> None:

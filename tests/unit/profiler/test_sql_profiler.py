@@ -42,7 +42,7 @@ from sqlalchemy_version import since_2_0
 
 from placebench.errors import ProfilerError
 from placebench.profiler import Clocks, Recording, SqlProfiler
-from placebench.profiler.drivers import hooks
+from placebench.profiler.drivers import statement_hooks
 from placebench.profiler.drivers.engine import raw_connection
 from placebench.profiler.model.fingerprint import fingerprint
 
@@ -697,7 +697,7 @@ def test_a_hook_that_fails_costs_its_own_figure_and_is_named(
 ) -> None:
     """Times, rows and fingerprints are there; the next recording is whole again."""
     with monkeypatch.context() as patched:
-        patched.setattr(hooks, "find_callers", lambda *_frame: 1 / 0)
+        patched.setattr(statement_hooks, "find_callers", lambda *_frame: 1 / 0)
         with profiler.record("broken") as broken, engine.connect() as connection:
             for number in range(3):
                 connection.execute(text("select :n"), {"n": number}).all()
