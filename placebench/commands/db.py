@@ -67,12 +67,11 @@ def _stop(arguments: Namespace) -> int:
 
 
 def _clean(arguments: Namespace) -> int:
-    from placebench.runtime.postgres import normalise_url, open_connection
-    from placebench.runtime.postgres.scratch import drop_leftovers, scratch_databases
+    from placebench.runtime.postgres import normalise_url
+    from placebench.runtime.postgres.scratch import drop_leftovers, find_leftovers
 
     url = normalise_url(options.database_url(arguments.server, what="server"))
-    with open_connection(url) as connection:
-        found = scratch_databases(connection)
+    found = find_leftovers(url)
     problems = drop_leftovers(url, found) if arguments.yes else {}
     dropped = {each.name for each in found if arguments.yes and each.state == "left"} - problems.keys()
     if arguments.json or found:
