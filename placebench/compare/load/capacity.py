@@ -15,21 +15,21 @@ from placebench.compare.what.validity import LOAD_RULES, LoadRules, load_problem
 from placebench.stats import percentile
 
 _RESOLUTION = 0.05
-"""The highest rate that holds and the lowest that does not lie so close at the end."""
-_BEHIND_AT_MOST = 0.05
-"""So far the rate of the responses may lie below that of the arrivals; beyond it a queue grows, which a longer step
-would show. Few arrivals lie further apart by chance: twice the root of their number is always allowed."""
-_MOST_STEPS = 30
+"""The search ends when the highest rate that holds and the lowest that does not are this close."""
+_MAX_BEHIND = 0.05
+"""How far the rate of the responses may lie below that of the arrivals. Beyond it a queue grows, which a longer step
+would show. With few arrivals the rates differ by chance, so twice the root of their number is always allowed."""
+_MAX_STEPS = 30
 
 
 def highest_rate(measure: Callable[[float], LoadStep], start: float) -> Iterator[LoadStep]:
-    """Steps by doubling until one does not hold, then between the two, until they lie 5 % apart; 30 loads at the most.
+    """Yield steps of doubled rates until one does not hold, then between the two until they are 5 % apart; at most 30.
 
     A step in which the generator was the limit is made once more; if it was again, the search goes on below it.
     """
     held, above = 0.0, math.inf
     load = start
-    for _ in range(_MOST_STEPS):
+    for _ in range(_MAX_STEPS):
         step = yield from _step_twice(measure, load)
         if step.outcome == "held":
             held = load
@@ -37,13 +37,14 @@ def highest_rate(measure: Callable[[float], LoadStep], start: float) -> Iterator
             above = load
         if above <= held * (1 + _RESOLUTION):
             return
-        load = _three_digits(2 * held if above == math.inf else above / 2 if not held else math.sqrt(held * above))
+        load = 2 * held if above == math.inf else above / 2 if not held else math.sqrt(held * above)
+        load = float(f"{load:.3g}")
         if load in (held, above):
             return
 
 
 def until_errors(measure: Callable[[float], LoadStep], start: int, most: int) -> Iterator[LoadStep]:
-    """Steps of twice as many users each, from *start*, until requests fail or the next would have more than *most*.
+    """Yield steps of twice as many users each, from *start*, until requests fail or the next would exceed *most*.
 
     A step in which the generator was the limit is made once more; if it was again, the search ends.
     """
@@ -55,7 +56,7 @@ def until_errors(measure: Callable[[float], LoadStep], start: int, most: int) ->
 
 
 def _step_twice(measure: Callable[[float], LoadStep], load: float) -> Generator[LoadStep, None, LoadStep]:
-    """One step, and once more where the generator was its limit; returns the last."""
+    """Yield one step, and a second one if the generator was its limit; returns the last."""
     step = measure(load)
     yield step
     if step.outcome == "generator":
@@ -67,7 +68,7 @@ def _step_twice(measure: Callable[[float], LoadStep], load: float) -> Generator[
 def judge_load(
     load: float, result: LoadResult, objective: Objective | None, *, at_once: int, rules: LoadRules = LOAD_RULES
 ) -> LoadStep:
-    """What a load run says about the service: held, broken, or nothing because the generator was the limit."""
+    """Judge a load run: the service held or broke the objective, or the generator was the limit."""
     ordered = sorted(result.latency_s)
     percentiles = {name: percentile(ordered, share) for name, share in PERCENTILES.items()}
     outcome, why = _outcome(result, ordered, objective, at_once, rules)
@@ -99,24 +100,20 @@ def _outcome(
     seen_s = ordered[max(0, place)]
     if seen_s > objective.limit_s:
         return "broken", f"{objective.name} is {units.duration(seen_s)}"
-    came, done = _middle_rates(result)
-    behind_at_most = max(_BEHIND_AT_MOST, 2 / math.sqrt(result.requests))
-    if done < (1 - behind_at_most) * came:
+    # Arrivals that were due, not the nominal rate: by chance more or fewer come.
+    ends_s = (started + latency for started, latency in zip(result.started_s, result.latency_s, strict=True))
+    came, done = _middle_rate(result.started_s), _middle_rate(ends_s)
+    max_behind = max(_MAX_BEHIND, 2 / math.sqrt(result.requests))
+    if done < (1 - max_behind) * came:
         return "broken", f"a queue grows: {units.rate(came)} arrived, {units.rate(done)} were served"
     return "held", ""
 
 
-def _middle_rates(result: LoadResult) -> tuple[float, float]:
-    """Arrivals and responses per second, without the first and the last tenth of each.
-
-    Arrivals that were due, and not the nominal rate: by chance more or fewer come. Without their ends neither a slow
-    last response counts nor a latency that stays the same. Infinite where one moment was the whole middle.
-    """
-    ends_s = (started + latency for started, latency in zip(result.started_s, result.latency_s, strict=True))
-    return _middle_rate(result.started_s), _middle_rate(ends_s)
-
-
 def _middle_rate(moments_s: Iterable[float]) -> float:
+    """Return the events per second without their first and last tenth; infinite if the rest is one moment.
+
+    Without the ends, neither a slow last response nor a constant latency lowers the rate.
+    """
     ordered = sorted(moments_s)
     edge = len(ordered) // 10
     middle = ordered[edge : len(ordered) - edge]
@@ -124,21 +121,17 @@ def _middle_rate(moments_s: Iterable[float]) -> float:
     return (len(middle) - 1) / took_s if took_s else math.inf
 
 
-def _three_digits(load: float) -> float:
-    return float(f"{load:.3g}")
-
-
 _Report = Callable[[LoadStep], None]
 _FIRST_REQUESTS = 10
-_LONGEST_RESPONSE = 10.0
-"""How many times the objective's limit a response may take before it is given up, and counts as failed."""
+_MAX_RESPONSE_S = _MAX_RESPONSE_TIMES_LIMIT = 10.0
+"""A response that takes longer than both 10 s and this multiple of the objective's limit has failed."""
 
 
 class CapacitySearch:
     """One search in one folder."""
 
     def __init__(self, spec: LoadSpec, folder: Path, *, step_s: float, report: _Report) -> None:
-        """spec: what each step has of url, request, seed and response_timeout_s. report: is called with each step."""
+        """spec: gives each step its url, request, seed and response_timeout_s. report: called with each step."""
         self._spec = spec
         self._folder = folder
         self._step_s = step_s
@@ -154,19 +147,34 @@ class CapacitySearch:
         )
 
     def rate(self, objective: Objective, start: float | None) -> Saturation:
-        """The highest rate of arrivals under *objective*; from half of what a single user gets, unless from *start*."""
-        timeout_s = min(self._spec.response_timeout_s, max(_LONGEST_RESPONSE, _LONGEST_RESPONSE * objective.limit_s))
+        """Search the highest rate of arrivals under *objective*, from *start* or half of what a single user gets."""
+        max_response_s = max(_MAX_RESPONSE_S, _MAX_RESPONSE_TIMES_LIMIT * objective.limit_s)
+        timeout_s = min(self._spec.response_timeout_s, max_response_s)
         self._spec = replace(self._spec, kind="open", response_timeout_s=timeout_s)
         self.result = replace(self.result, kind="rate", objective=str(objective))
-        return self._search(self._rates(objective, start))
+
+        def measure(rate: float) -> LoadStep:
+            time_s = max(self._step_s, 1.2 * objective.samples / rate)
+            return self._step(rate, replace(self._spec, rate_per_s=rate, time_s=time_s), objective)
+
+        def steps() -> Iterator[LoadStep]:
+            first_rate = start
+            if not first_rate:  # half of what one user gets from the warm service is well below what it takes
+                first = replace(self._spec, kind="closed", users=1, requests=_FIRST_REQUESTS, warmup=2, time_s=None)
+                throughput_per_s = run_load(first, folder=self._folder / "log").throughput_per_s
+                first_rate = float(f"{throughput_per_s / 2:.3g}")
+            yield from highest_rate(measure, first_rate)
+
+        return self._search(steps())
 
     def users(self, start: int, most: int) -> Saturation:
-        """Users doubled from *start* until errors or timeouts begin."""
+        """Double the users from *start* up to *most*, until errors or timeouts begin."""
         self._spec = replace(self._spec, kind="closed")
-        return self._search(until_errors(self._with_users, start, most))
 
-    def _rates(self, objective: Objective, start: float | None) -> Iterator[LoadStep]:
-        yield from highest_rate(lambda rate: self._at_rate(rate, objective), start or self._start())
+        def measure(users: float) -> LoadStep:
+            return self._step(users, replace(self._spec, users=int(users), time_s=self._step_s), None)
+
+        return self._search(until_errors(measure, start, most))
 
     def _search(self, steps: Iterator[LoadStep]) -> Saturation:
         status = "failed"
@@ -185,19 +193,6 @@ class CapacitySearch:
     def _save(self, **changes: Any) -> None:
         self.result = replace(self.result, **changes)
         self.result.save(self._folder / "saturation.json")
-
-    def _start(self) -> float:
-        """Half of what one user gets from the warm service: well below what it takes."""
-        first = replace(self._spec, kind="closed", users=1, requests=_FIRST_REQUESTS, warmup=2, time_s=None)
-        result = run_load(first, folder=self._folder / "log")
-        return float(f"{result.throughput_per_s / 2:.3g}")
-
-    def _at_rate(self, rate: float, objective: Objective) -> LoadStep:
-        time_s = max(self._step_s, 1.2 * objective.samples / rate)
-        return self._step(rate, replace(self._spec, rate_per_s=rate, time_s=time_s), objective)
-
-    def _with_users(self, users: float) -> LoadStep:
-        return self._step(users, replace(self._spec, users=int(users), time_s=self._step_s), None)
 
     def _step(self, load: float, spec: LoadSpec, objective: Objective | None) -> LoadStep:
         result = run_load(spec, folder=self._folder / "log")

@@ -1,7 +1,7 @@
-"""Another machine than that of the servers, which requests are sent from: `find_client` logs in to it by SSH.
+"""A machine other than that of the servers that sends the requests: `find_client` logs in to it by SSH.
 
-A client process (`client_process`) runs there and connects to the servers directly. Durations are
-taken there and CPU of the servers here, so that no clocks are compared.
+A client process (`client_process`) runs there and connects to the servers directly. Durations are measured there and
+CPU of the servers here, so that no clocks are compared.
 """
 
 import socket
@@ -27,24 +27,24 @@ class ClientMachine:
     name: str
     host: RemoteHost
     address: str
-    """Of this machine, as that one sees it: servers listen there."""
+    """This machine's address as the client machine sees it, at which servers listen."""
     round_trip_s: float
-    """How long a TCP connection took that was opened and closed, the shortest of some."""
+    """The time to open and close a TCP connection, the shortest of several."""
 
     def process(self, log: Path) -> AbstractContextManager[LineProcess]:
-        """A client process there for the `with` block; raises HostError where it cannot be started."""
+        """Run a client process there for the `with` block; raises HostError if it cannot be started."""
         return _client_process(self.name, self.host, log)
 
     def to_json(self) -> dict[str, Any]:
-        """For the manifest of a run."""
+        """Return the machine for the manifest of a run."""
         return {"host": self.name, "address": self.address, "round_trip_ms": round(1000 * self.round_trip_s, 3)}
 
 
 def find_client(name: str, host: RemoteHost) -> ClientMachine:
     """Log in to *host*, called *name*, and open a connection from there to here.
 
-    Raises HostError where that fails: no login, no placebench or another one there, an address that is not of this
-    machine (an address translation lies between), or one that is not reached.
+    Raises HostError if the login fails, the host has no placebench or another version, or it does not reach this
+    machine at the address that it sees, as behind an address translation.
     """
     scratch = new_scratch_path("placebench-client-")
     with _client_process(name, host, scratch / "client.log", remove=scratch) as process:
@@ -70,7 +70,7 @@ def _client_process(
 
 @contextmanager
 def _listening(name: str, address: str) -> Iterator[int]:
-    """A port of this machine at *address*, which takes connections; raises HostError where it is another's address."""
+    """Listen at *address* and yield the port; raises HostError if it is not an address of this machine."""
     try:
         taken = socket.create_server((address, 0), family=socket.AF_INET6 if ":" in address else socket.AF_INET)
     except OSError as error:

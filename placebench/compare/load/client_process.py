@@ -1,7 +1,7 @@
 """The process that sends requests: by one user or several at once, or to an application that lives in it.
 
-`http_client` starts one that sends over HTTP, `app_client` one that calls a WSGI application; `drive` of either returns
-`Driven`. It is a process of its own, so that what it reads and digests shares no interpreter with the one that meters
+`http_client` starts a process that sends over HTTP, `app_client` one that calls a WSGI application; `drive` of either
+returns `Driven`. It is its own process, so that reading and digesting share no interpreter with the process that meters
 the server. Run as `python -m placebench.compare.load.client_process FOLDER`; `main` runs on another machine
 (`placebench.compare.load.client_machine`), where nothing is written and responses come back with the times.
 """
@@ -49,32 +49,32 @@ _IN_PROCESS = Path(__file__).parents[2] / "runtime" / "standalone" / "in_process
 
 @dataclass
 class Driven:
-    """What the users of one `drive` saw, together."""
+    """Results of one `drive`, of all its users together."""
 
     wall_s: list[float] = field(default_factory=list)
-    """One entry a request that got a response, or failed."""
+    """One entry per request that got a response or failed."""
     failures: list[str] = field(default_factory=list)
     error_responses: int = 0
-    """How many of the failures are responses, or checks of a script, and not lost connections."""
+    """The number of failures that are responses or checks of a script, not lost connections."""
     body_bytes: int = 0
     elapsed_s: float = 0.0
-    """From the first request to the last response."""
+    """Time from the first request to the last response."""
     client_cpu_s: float = 0.0
-    """What sending and reading took."""
+    """CPU that sending and reading took."""
     responses: dict[str, list[str]] = field(default_factory=dict)
-    """By request: the canonical digest of each distinct response."""
+    """Canonical digests of the distinct responses, by request."""
     cycle: int = 1
-    """After how many requests the same ones begin again; of a script whose iterations differ, all of them."""
+    """The number of requests after which the same ones begin again; all, if the iterations of a script differ."""
     calls: list[str] = field(default_factory=list)
     """The requests of a script, in their order."""
     redirects: int = 0
-    """How many responses had a status from 300 to 399."""
+    """The number of responses with a status from 300 to 399."""
     names: list[str] = field(default_factory=list)
-    """Method and path, without the query, of what was sent, as the profiler calls its recordings."""
+    """Request names in order of first use: method and path without the query, as the profiler names recordings."""
 
     @property
     def digests(self) -> list[str]:
-        """Those of all requests."""
+        """The canonical digests of the responses to all requests."""
         return sorted({digest for digests in self.responses.values() for digest in digests})
 
     def check(self) -> Self:
@@ -90,13 +90,13 @@ class HttpClient:
     def __init__(self, process: LineProcess, responses: Path) -> None:
         self._process, self._responses = process, responses
         self._sent: Workload | None = None
-        """The workload that the process has."""
+        """The workload that was sent to the process last."""
 
     def drive(self, url: str, workload: Workload, *, times: int = 1, users: int = 1, login: bool = False) -> Driven:
-        """Let *users* send the requests of the workload's cycle, *times* over, each the next one after its response.
+        """Let *users* send the workload's cycle of requests *times* times; a user waits for each response.
 
-        login: whether a session begins, with the requests of the workload's login before, which are not counted: after
-        each start of a server. Raises LoadError when the process is gone or a login fails.
+        login: begin a session with the requests of the workload's login, which are not counted; needed after each start
+        of a server. Raises LoadError when the process is gone or a login fails.
         """
         order: dict[str, Any] = {"url": url, "times": times, "users": users, "login": login}
         if workload is not self._sent:
@@ -111,13 +111,13 @@ class HttpClient:
 
 
 class AppClient:
-    """A process that calls the application in it, without a server: there is no URL, and no connection."""
+    """A process that calls an application inside itself, without server, URL or connection."""
 
     def __init__(self, process: LineProcess, folder: Path) -> None:
         self._process, self._folder = process, folder
         self.pid = process.pid
         self._digests: dict[str, str] = {}
-        """Of the canonical form, by that of the bytes."""
+        """Canonical digest by the digest of the bytes."""
 
     def drive(self, requests: Sequence[str]) -> Driven:
         """Call the application with one request after the other; raises LoadError when the process is gone."""
@@ -127,7 +127,7 @@ class AppClient:
         return Driven(**made, elapsed_s=sum(made["wall_s"]), responses=responses)
 
     def body(self, request: str) -> bytes:
-        """Return the whole response to one request; raises LoadError unless it is 200."""
+        """Return the body of the response to one request; raises LoadError unless its status is 200."""
         made = self.drive([request])
         if made.failures:
             raise LoadError(f"{request} in process: {made.failures[0]} where 200 was expected")
@@ -144,7 +144,7 @@ class AppClient:
 
 @contextmanager
 def http_client(folder: Path, machine: ClientMachine | None = None) -> Iterator[HttpClient]:
-    """A client process for the `with` block, here or on *machine*; bodies lie in `responses` of the run's *folder*."""
+    """Run a client process for the `with` block, here or on *machine*; bodies go into *folder*'s `responses`."""
     responses = responses_folder(folder)
     if machine is not None:
         with machine.process(folder / "log" / "client.log") as process:
@@ -157,7 +157,7 @@ def http_client(folder: Path, machine: ClientMachine | None = None) -> Iterator[
 
 @contextmanager
 def app_client(python: str, module: str, variables: Mapping[str, str], folder: Path) -> Iterator[AppClient]:
-    """The application *module* of the environment of *python*, loaded into a process for the `with` block."""
+    """Load the application *module* into a process of the Python *python* for the `with` block."""
     responses = responses_folder(folder)
     argv = [python, "-P", str(_IN_PROCESS), module, str(responses)]
     with line_process(_spec(argv, folder, variables), gone=_GONE) as process:
@@ -165,19 +165,18 @@ def app_client(python: str, module: str, variables: Mapping[str, str], folder: P
 
 
 def responses_folder(folder: Path) -> Path:
-    """Return where the bodies of the run in *folder* lie, one of each digest."""
+    """Return the folder of the response bodies of the run in *folder*, one per digest; it is made if missing."""
     responses = folder / "responses"
     responses.mkdir(mode=0o700, exist_ok=True)
     return responses
 
 
 def body_file(folder: Path, digest: str) -> Path:
-    """Return where the body with this canonical digest lies."""
+    """Return the path of the body with this canonical digest."""
     return folder / f"{digest}.body"
 
 
 def _write_response(folder: Path, digest: str, body: bytes, head: Mapping[str, Any]) -> None:
-    """Keep one response of this canonical digest."""
     path = body_file(folder, digest)
     if not path.exists():
         path.write_bytes(body)
@@ -200,21 +199,21 @@ class Client:
     """Sends requests, and remembers the responses; runs in the client process."""
 
     def __init__(self, folder: Path | None, *, clock: Callable[[], float] = time.perf_counter) -> None:
-        """folder: where each distinct response is written; None: it is kept in `distinct`."""
+        """folder: gets each distinct response; None: they are kept in `distinct`."""
         self._folder = folder
         self.distinct: list[tuple[str, bytes, Mapping[str, Any]]] = []
-        """Canonical digest, body and head, until they are taken away."""
+        """Canonical digest, body and head of each response that was not yet sent to the other side."""
         self._clock = clock
         self._canonical: dict[_Seen, str] = {}
-        """The digest of the canonical form, by that of the bytes with what is compared of the head."""
+        """Canonical digest by the digest of the bytes and the compared part of the head."""
         self._sessions: dict[str, Session] = {}
-        """By URL."""
+        """Sessions by URL."""
         self._scripts: dict[str, Script] = {}
         self._iterations: dict[str, int] = {}
-        """How often the script has been run since the login, by URL."""
+        """The number of runs of the script since the login, by URL."""
 
     def drive(self, url: str, workload: Workload, *, times: int = 1, users: int = 1, login: bool = False) -> Driven:
-        """Send the requests as `HttpClient.drive` says; canonical digests are taken after the time that counts."""
+        """Send the requests as `HttpClient.drive` says; canonical digests are computed after the time that counts."""
         if login:
             self._sessions[url] = self._logged_in(url, workload)
             self._iterations[url] = 0
@@ -245,7 +244,7 @@ class Client:
         return self._driven(sender, workload, times)
 
     def _run_script(self, url: str, workload: Workload, sender: "_Sender", *, times: int, login: bool) -> None:
-        """Run the script so many times; what its beginning sends is not counted."""
+        """Run the script *times* times; the requests of its start are not counted."""
         script = self._scripts.get(workload.script)
         if script is None:
             script = self._scripts[workload.script] = load_script(workload.script, Path(workload.folder))
@@ -266,7 +265,7 @@ class Client:
             raise LoadError(f"workload {workload.script!r} sent no request")
 
     def _driven(self, sender: "_Sender", workload: Workload, times: int) -> Driven:
-        """What was seen, with the canonical digests of the responses."""
+        """Return the results with the canonical digests of the responses."""
         seen, requests = sender.driven, len(sender.driven.wall_s)
         seen.names, seen.cycle = list(sender.names), requests if requests % times else requests // times
         digests: dict[str, set[str]] = {}
@@ -276,7 +275,7 @@ class Client:
         return seen
 
     def _logged_in(self, url: str, workload: Workload) -> Session:
-        """A session after the login. Raises LoadError for a login that fails, or whose token is not there."""
+        """Log in and return the session. Raises LoadError for a login that fails or has no token."""
         session = Session()
         for call in workload.login:
             try:
@@ -304,7 +303,7 @@ class Client:
 
 
 def _unexpected(call: SentRequest, reply: Reply) -> str:
-    """What is wrong with the status of a response, and what its body says, unless that is a page, in markup."""
+    """Say what is wrong with the status of a response, and what its body says unless it is a page in markup."""
     said = " ".join(reply.body[:200].decode(errors="replace").split())
     wrong = f"status {reply.status}, expected {call.expected}"
     return wrong if not said or said.startswith("<") else f"{wrong}: {said}"
@@ -314,22 +313,22 @@ _Seen = tuple[bytes, tuple[Any, ...]]
 
 
 class _Sender:
-    """Sends the requests of one `drive`, and keeps what came."""
+    """Sends the requests of one `drive`, and keeps the responses."""
 
     def __init__(self, url: str, workload: Workload, session: Session, clock: Callable[[], float]) -> None:
         self.driven = Driven()
         self.bodies: dict[tuple[str, _Seen], tuple[bytes, dict[str, Any]]] = {}
-        """Each distinct response, by the request's label and its bytes."""
+        """Distinct responses by the request's label and their bytes."""
         self._url = url
         self._rules = workload.rules
         self._session = session
         self._clock = clock
         self._lock = threading.Lock()
         self.names: dict[str, None] = {}
-        """Of `Driven`."""
+        """Request names in order of first use (see `Driven.names`)."""
 
     def send(self, call: SentRequest) -> Reply | None:
-        """Send one request; None where no response came."""
+        """Send one request; returns None if no response came."""
         cpu_before, started, reply = time.thread_time(), self._clock(), None
         try:
             reply = send(
@@ -365,7 +364,7 @@ class _Sender:
         return reply
 
     def judged(self, call: SentRequest) -> tuple[Reply, Callable[[str], None]]:
-        """Send a request of a script, and return its response with what judges it; raises LoadError for none."""
+        """Send a request of a script; return its response and a function that judges it. Raises LoadError for none."""
         self.driven.calls.append(call.label)
         failures = self.driven.failures
         before, errors_before = len(failures), self.driven.error_responses
@@ -383,7 +382,7 @@ class _Sender:
 
 
 def _attempt(script: str, sender: _Sender, run: Callable[[], None]) -> None:
-    """Run a part of a script; what it raises is a failure, if no request has failed."""
+    """Run a part of a script; an exception counts as a failure unless a request has failed."""
     before = len(sender.driven.failures)
     try:
         run()
@@ -394,7 +393,7 @@ def _attempt(script: str, sender: _Sender, run: Callable[[], None]) -> None:
 
 
 def _headers(url: str, call: SentRequest, session: Session) -> dict[str, str]:
-    """The headers of a request. Host is without the port, and so the same for all variants: URLs in responses are."""
+    """Return the headers of a request; Host has no port, so that URLs in responses are the same for all variants."""
     headers = {"Accept-Encoding": "identity", **session.headers(call.method), **call.headers}
     if not any(name.lower() == "host" for name in headers):
         headers["Host"] = urlsplit(url).netloc.rpartition(":")[0]
@@ -402,7 +401,7 @@ def _headers(url: str, call: SentRequest, session: Session) -> dict[str, str]:
 
 
 def _token(call: LoginRequest, reply: Reply) -> str:
-    """The token that the login names; raises LoadError where it is not there. Empty: the login names none."""
+    """Return the token that the login names, empty if it names none; raises LoadError if it is missing."""
     if call.token_header:
         found = [value for name, value in reply.headers if name.lower() == call.token_header.lower()]
         seen = f"no header {call.token_header}, only {', '.join(name for name, _ in reply.headers)}"
@@ -424,7 +423,7 @@ def _token(call: LoginRequest, reply: Reply) -> str:
 def main(folder: Path | None = None) -> None:
     """Serve orders of `HttpClient` until the other side is gone.
 
-    folder: of the responses; None: on another machine, where the process ends with the connection, or silence on it.
+    folder: gets the responses. None on another machine, where the process ends with the connection, or with silence.
     """
     client, workloads = Client(folder), [Workload()]
 
@@ -447,8 +446,15 @@ def main(folder: Path | None = None) -> None:
 
 
 def _watched(respond: Callable[..., dict[str, Any]]) -> Callable[..., dict[str, Any]]:
-    """The same, in a process that ends with its standard input, or after a long silence, as of a cable that is cut."""
-    threading.Thread(target=_end_with_input, daemon=True).start()
+    """Let the process end with its standard input, or after a long silence, as when a cable is cut."""
+
+    def end_with_input() -> None:  # also while a request is under way
+        poller = select.poll()
+        poller.register(0, select.POLLRDHUP)
+        poller.poll()
+        os._exit(1)
+
+    threading.Thread(target=end_with_input, daemon=True).start()
     signal.alarm(_SILENCE_S)
 
     def respond_in_time(**order: Any) -> dict[str, Any]:
@@ -461,16 +467,8 @@ def _watched(respond: Callable[..., dict[str, Any]]) -> Callable[..., dict[str, 
     return respond_in_time
 
 
-def _end_with_input() -> None:
-    """End the process as soon as nobody writes to its standard input any more, also while a request is under way."""
-    poller = select.poll()
-    poller.register(0, select.POLLRDHUP)
-    poller.poll()
-    os._exit(1)
-
-
 def _connect(address: str, port: int) -> dict[str, Any]:
-    """How long connections to a port take, or why there is none."""
+    """Return how long connections to a port take, or why it cannot be connected to."""
     connected_s = []
     for _ in range(_CONNECTIONS):
         started = time.perf_counter()

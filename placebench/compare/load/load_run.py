@@ -1,6 +1,6 @@
-"""Load: headless locust as a process of its own (`run_load`), and jobs of exactly so many requests (`http_job`).
+"""Load: headless locust in its own process (`run_load`), and jobs of a fixed number of requests (`http_job`).
 
-locust leaves the exact samples that our locustfiles took. A job is done by one client process, or by locust's users.
+locust leaves the exact samples that our locustfiles took. A job is done by one client process or by locust's users.
 """
 
 import math
@@ -22,7 +22,7 @@ from typing import Self
 import msgspec
 
 from placebench.addresses import service_address
-from placebench.compare.keep.records import LoadResult, WriteCheck
+from placebench.compare.keep.records import LoadResult
 from placebench.compare.load.client_process import Driven, HttpClient
 from placebench.compare.load.write_check import check_writes, read_holdings
 from placebench.compare.what.http_request import get
@@ -58,49 +58,49 @@ _ERROR_LINE = re.compile(r"[\w.]+(Error|Exception|Exit|Interrupt|Timeout|Stop\w*
 
 @dataclass(frozen=True)
 class LoadSpec:
-    """A load; it ends after *time_s* or *requests*, whichever comes first; one of them is needed."""
+    """A load that ends after *time_s* or *requests*, whichever comes first; one of them is needed."""
 
     url: str
     request: str | None = None
-    """Path and query of a request to Placement's API; None: the locustfile's own."""
+    """Path and query of a request to Placement's API; by default the locustfile's own."""
     workload: tuple[Request, ...] = ()
     """Requests of any service, sent in turn instead; a status of 400 or more is a failure."""
     kind: str = "closed"
-    """A name in LOCUSTFILES, or the path of an ordinary locustfile, which says itself what is sent and how often."""
+    """A name in LOCUSTFILES, or the path of an ordinary locustfile, which decides what is sent and how often."""
     users: int = 1
-    """How many users of a closed-loop load."""
+    """The number of users of a closed-loop load."""
     rate_per_s: float | None = None
     """Arrivals per second of an open-loop load."""
     time_s: float | None = None
-    """No request is started later; the ones under way are waited for."""
+    """No request is started later; those under way are waited for."""
     requests: int | None = None
-    """Exactly so many."""
+    """The exact number of requests."""
     warmup: int = 0
-    """Requests before these, in neither the time nor the result."""
+    """The number of requests before these, in neither the time nor the result."""
     seed: int = 1
-    """Of the open-loop load's schedule."""
+    """Seed of the open-loop load's schedule."""
     at_once: int = 400
-    """How many requests of an open-loop load may be in flight."""
+    """The number of requests of an open-loop load that may be in flight."""
     response_timeout_s: float = 300.0
-    """A request fails whose response is not complete by then."""
+    """A request fails if its response is not complete by then."""
     insecure: bool = False
     """Whether a certificate that is not valid is accepted."""
     processes: int = 1
-    """How many processes of this machine make the load; more than one are locust workers."""
+    """The number of processes of this machine that make the load; several are locust workers."""
     expect_workers: int | None = None
-    """Wait for so many locust workers, of any machine, and let them make the load instead."""
+    """Wait for this many locust workers, of any machine, and let them make the load instead."""
     wait_for_workers_s: float | None = None
-    """For how long; None: until they are there."""
+    """The time to wait for them; by default until they are there."""
     bind: str = "127.0.0.1:5557"
-    """Where the master listens for them."""
+    """The address at which the master listens for them."""
     database_url: str | None = None
-    """Where the writes of the run are looked for; None: in the responses of the service."""
+    """The database in which the run's writes are looked for; by default the service is asked."""
     telemetry: Path | None = None
-    """Where the client writes its telemetry; None: it writes none."""
+    """The folder for the client's telemetry; None: it writes none."""
 
 
 class LoadInterrupted(KeyboardInterrupt):
-    """Ctrl-C during a load run; `result` is what was measured until then, None when that was nothing."""
+    """Ctrl-C during a load run; `result` holds what was measured until then, or None if nothing was."""
 
     def __init__(self, result: LoadResult | None) -> None:
         super().__init__()
@@ -110,11 +110,11 @@ class LoadInterrupted(KeyboardInterrupt):
 def run_load(spec: LoadSpec, *, folder: Path, progress: _Progress | None = None) -> LoadResult:
     """Run locust as *spec* says, and return what it saw; failed requests are in the result.
 
-    folder: is made when it is missing; locust.log is appended to there, and a scratch folder comes and goes.
+    folder: made if it is missing; locust.log in it is appended to, and a scratch folder comes and goes.
     progress: called with requests done and wanted, or with seconds, twice a second.
-    The writes of a run are checked at its end (`LoadResult.write_check`). Costs about a second of start. Raises
-    LoadError when nothing responds at spec.url or no request ended, DatabaseError when spec.database_url
-    does not respond, MissingExtraError without locust, LoadInterrupted on Ctrl-C.
+    The writes of a run are checked at its end (`LoadResult.write_check`). The start costs about a second. Raises
+    LoadError if nothing responds at spec.url or no request ended, DatabaseError if spec.database_url does not respond,
+    MissingExtraError without locust, LoadInterrupted on Ctrl-C.
     """
     _check(spec)
     log = ChildLog(folder / "locust.log")
@@ -129,17 +129,11 @@ def run_load(spec: LoadSpec, *, folder: Path, progress: _Progress | None = None)
             raise LoadInterrupted(_read(samples_file, spec)) from None
         result = _read(samples_file, spec)
     if result is None:
-        raise LoadError(f"no request ended: {_reason(log, exit_code)}")
+        # The log ends with tables: an exception or error stands before them.
+        errors = [line for line in map(str.strip, log.text().splitlines()) if _ERROR_LINE.match(line)]
+        reason = mask(errors[-1]) if errors else f"locust ended with exit code {exit_code}; {log.end()}"
+        raise LoadError(f"no request ended: {reason}")
     return result
-
-
-def _reason(log: ChildLog, exit_code: int) -> str:
-    """Why locust has no samples: the last exception or error in its log, which ends with tables, or the log's end."""
-    lines = [line.strip() for line in log.text().splitlines()]
-    errors = [line for line in lines if _ERROR_LINE.match(line)]
-    if errors:
-        return mask(errors[-1])
-    return f"locust ended with exit code {exit_code}; {log.end()}"
 
 
 def _child(spec: LoadSpec, scratch: Path, samples_file: Path, log: ChildLog) -> ChildSpec:
@@ -155,10 +149,14 @@ def _child(spec: LoadSpec, scratch: Path, samples_file: Path, log: ChildLog) -> 
 
 
 def _command(spec: LoadSpec, samples_file: Path) -> list[str]:
-    # Even an empty one: our own environment may name another folder.
+    requests_file = None
+    if spec.workload:
+        requests_file = samples_file.with_name("requests.json")
+        requests_file.write_bytes(msgspec.json.encode(spec.workload))
+    # Given even if it is empty: our own environment may name another folder.
     telemetry = "" if spec.telemetry is None else spec.telemetry.absolute()
     own_options = {
-        "--requests-file": _requests_file(spec, samples_file.parent),
+        "--requests-file": requests_file,
         "--rate": spec.rate_per_s,
         "--max-concurrent": spec.at_once,
         "--measure-s": spec.time_s,
@@ -186,7 +184,7 @@ def _command(spec: LoadSpec, samples_file: Path) -> list[str]:
 
 
 def _distribution(spec: LoadSpec) -> list[str]:
-    """The options of locust's master, where there is one."""
+    """Return the options of locust's master, if the load needs one."""
     if spec.expect_workers is None and spec.processes == 1:
         return []
     host, _, port = spec.bind.rpartition(":")
@@ -198,18 +196,10 @@ def _distribution(spec: LoadSpec) -> list[str]:
     return [*master, f"--master-bind-host={host}", f"--master-bind-port={port}", f"--master-port={port}"]
 
 
-def _requests_file(spec: LoadSpec, folder: Path) -> Path | None:
-    if not spec.workload:
-        return None
-    path = folder / "requests.json"
-    path.write_bytes(msgspec.json.encode(spec.workload))
-    return path
-
-
 def _environment(spec: LoadSpec) -> dict[str, str]:
-    """Ours, with the URL and the request, which may have a token that no other user is to see in a command line.
+    """Return our environment without variables that locust reads as options, with the URL and the request.
 
-    What locust itself would read as other options is left out.
+    They may hold a token, which other users would see in a command line.
     """
     environment = {name: value for name, value in os.environ.items() if not name.startswith("LOCUST_")}
     environment["LOCUST_HOST"] = spec.url.rstrip("/")
@@ -223,39 +213,32 @@ def _environment(spec: LoadSpec) -> dict[str, str]:
 
 
 def _wait(child: Child, spec: LoadSpec, samples_file: Path, progress: _Progress | None) -> int:
-    """Until locust ends by itself; returns its exit code."""
+    """Wait until locust ends by itself, and report the progress; returns the exit code."""
     started = time.monotonic()
     while True:
         with suppress(TimeoutError):
             return child.wait(_PROGRESS_EVERY_S)
         if progress and spec.requests is not None:
-            progress(_requests_so_far(samples_file), spec.requests)
+            count_file = samples_file.with_suffix(".count")
+            progress(int(count_file.read_text() or 0) if count_file.exists() else 0, spec.requests)
         elif progress and spec.time_s is not None:
             progress(min(round(time.monotonic() - started), round(spec.time_s)), round(spec.time_s))
 
 
-def _requests_so_far(samples_file: Path) -> int:
-    try:
-        return int(samples_file.with_suffix(".count").read_text() or 0)
-    except FileNotFoundError:
-        return 0
-
-
 def _read(samples_file: Path, spec: LoadSpec) -> LoadResult | None:
-    """What locust left, with each write checked; None when not one request ended."""
+    """Return the result that locust left, with each write checked; None if no request ended."""
     if not samples_file.exists():
         return None
     result = LoadResult.load(samples_file)
     if not result.requests:
         return None
     write_log = write_log_path(samples_file)
-    return replace(result, write_check=_check_writes(write_log, spec)) if write_log.exists() else result
-
-
-def _check_writes(write_log: Path, spec: LoadSpec) -> WriteCheck:
+    if not write_log.exists():
+        return result
     writes = read_write_log(write_log)
     consumers = {write.consumer: None for write in writes}
-    return check_writes(writes, read_holdings(consumers, url=spec.url, database_url=spec.database_url))
+    held = read_holdings(consumers, url=spec.url, database_url=spec.database_url)
+    return replace(result, write_check=check_writes(writes, held))
 
 
 def _check(spec: LoadSpec) -> None:
@@ -273,7 +256,7 @@ def _check(spec: LoadSpec) -> None:
         raise LoadError(f"{spec.users} users for {workers} load generators: each needs a user at least (--users)")
     if spec.database_url:
         with open_connection(spec.database_url):
-            pass  # said now, and not after the load
+            pass  # so that a database which does not respond is reported before the load
     _check_service(spec)
 
 
@@ -295,7 +278,7 @@ def _check_service(spec: LoadSpec) -> None:
 
 
 def _locustfile(kind: str) -> str:
-    """What locust is given: one of ours, or an ordinary one after the hooks that take its samples."""
+    """Return locust's option: one of our locustfiles, or an ordinary one after the hooks that take its samples."""
     if kind in LOCUSTFILES:
         return str(resource_folder("locustfiles") / LOCUSTFILES[kind])
     path = Path(kind)
@@ -306,29 +289,29 @@ def _locustfile(kind: str) -> str:
 
 @dataclass(frozen=True)
 class JobResult:
-    """A job that was done, every response of it 200."""
+    """A job that was done, with a status of 200 in every response."""
 
     duration_s: float
-    """From the first request to the last response; of one client the sum of its latencies."""
+    """Time from the first request to the last response; for one client the sum of its latencies."""
     cpu_s: float | None
-    """Of the service and PostgreSQL's backends; None where not all of theirs could be read."""
+    """CPU of the service and PostgreSQL's backends; None if not all of the backends could be read."""
     client_cpu_s: float
-    """Of sending and reading, all users together."""
+    """CPU that sending and reading took, for all users together."""
     body_bytes: int
     latency_s: tuple[float, ...]
     digests: tuple[str, ...] = ()
-    """Canonical digest of each distinct response; under locust they are not read."""
+    """Canonical digests of the distinct responses; under locust they are not computed."""
 
     @classmethod
     def of_client(cls, driven: Driven, meters: Meters) -> Self:
-        """Of what one user of a client process saw; raises LoadError with the first request that failed."""
+        """Return the result of one user of a client process; raises LoadError with the first request that failed."""
         driven.check()
         latency_s, digests = tuple(driven.wall_s), tuple(driven.digests)
         return cls(sum(latency_s), meters.cpu_s, driven.client_cpu_s, driven.body_bytes, latency_s, digests)
 
     @classmethod
     def of_locust(cls, result: LoadResult, meters: Meters, *, requests: int) -> Self:
-        """Of what locust saw; raises LoadError where requests failed or are missing."""
+        """Return the result of locust's users; raises LoadError if requests failed or are missing."""
         if result.failures or result.requests != requests:
             said = result.failure_messages[0] if result.failure_messages else "the rest never ended"
             raise LoadError(f"{result.requests - result.failures} of {requests} requests got a response of 200: {said}")
@@ -349,7 +332,7 @@ def http_job(
 ) -> JobResult:
     """Warm the server's *slots* (its threads in all its processes) up, then send *requests* requests by *users*.
 
-    One user is *client*, more are locust's. Raises LoadError for a request that fails.
+    A single user is *client*, several are locust's. Raises LoadError for a request that fails.
     """
     warm_up(server, request, slots)
     if users > 1:
@@ -369,14 +352,14 @@ def locust_job(
 
 
 def warm_up(server: RunningServer, request: str, slots: int) -> None:
-    """Two requests for each thread of the service, one a thread at a time, so that all have compiled and connected."""
+    """Send two requests per thread of the service, one per thread at a time, so that all compile and connect."""
     with responses_of(server), ThreadPoolExecutor(slots) as pool:
         list(pool.map(lambda _: get(server.url, request), range(WARM_UPS_A_THREAD * slots)))
 
 
 @contextmanager
 def responses_of(server: RunningServer) -> Iterator[None]:
-    """Around requests: one without a response is ServerError with the log if a worker died, else LoadError."""
+    """Turn a request without response in the `with` block into a ServerError if a worker died, else a LoadError."""
     try:
         yield
     except OSError as error:

@@ -18,14 +18,14 @@ PERCENTILES = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99}
 
 @dataclass(frozen=True)
 class Objective:
-    """A percentile of the latency that has to be within a limit."""
+    """A percentile of the latency that must be within a limit."""
 
     name: str
     limit_s: float
 
     @property
     def samples(self) -> int:
-        """How many requests a step takes for the percentile."""
+        """The number of requests that a step needs for the percentile."""
         return samples_needed(PERCENTILES[self.name])
 
     def __str__(self) -> str:
@@ -45,24 +45,24 @@ class LoadStep:
     """One load of the search."""
 
     load: Positive
-    """Arrivals a second, or users."""
+    """Arrivals per second, or users."""
     requests: Count
     failures: Count
     throughput_per_s: Amount
     latency_s: dict[str, Amount | None]
-    """Percentiles by name; None where too few requests were slower."""
+    """Percentiles by name; None if too few requests were slower."""
     client_cpu: Amount
     """Share of a core that the generator used."""
     missed: Count
     outcome: Outcome
     why: str
-    """What broke the objective, or the generator; empty for a step that held."""
+    """The reason for "broken" or "generator"; empty for a step that held."""
     repeats: Count = 0
-    """How often a request was sent again, because the server had closed a kept connection."""
+    """The number of requests that were sent again, because the server had closed a kept connection."""
 
 
 def highest_held(steps: Iterable[LoadStep]) -> LoadStep | None:
-    """Return the step with the highest load below everything that was broken; None where there is none."""
+    """Return the step with the highest load below everything that was broken; None if none held."""
     steps = list(steps)
     limit = min((each.load for each in steps if each.outcome == "broken"), default=math.inf)
     held = (each for each in steps if each.outcome == "held" and each.load < limit)
@@ -79,13 +79,13 @@ class Saturation(Record):
     request: str | None
     kind: Literal["rate", "users"]
     objective: str | None
-    """As `parse_objective` reads it; None for a search of users."""
+    """The text of an objective that `parse_objective` reads; None for a search of users."""
     seed: Seed
     status: str = "running"
     steps: list[LoadStep] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        """Raise ValueError for an objective that is none, which the reader of a file names with the file."""
+        """Raise ValueError for an invalid objective, which the reader of a file reports with the file's name."""
         try:
             if self.objective is not None:
                 parse_objective(self.objective)
@@ -104,7 +104,7 @@ class Saturation(Record):
 
     @property
     def unclear(self) -> LoadStep | None:
-        """The step at which the generator was the limit, where that hides what the service could do."""
+        """The step at which the generator was the limit, if that hides what the service could do."""
         failed = [each for each in self.steps if each.outcome == "generator"]
         lowest = min(failed, key=lambda each: each.load, default=None)
         held, broken = self.held, self.broken
@@ -113,7 +113,7 @@ class Saturation(Record):
         return lowest
 
     def to_json(self) -> dict[str, Any]:
-        """Everything, and what it comes to."""
+        """Return all fields, and the loads that held and broke."""
         found = {name: (step.load if step else None) for name, step in (("held", self.held), ("broken", self.broken))}
         limited_by = "generator" if self.unclear else "service" if self.broken else "nothing"
         return {**asdict(self), **found, "limited_by": limited_by}

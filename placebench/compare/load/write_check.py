@@ -1,8 +1,8 @@
-"""What became of the writes of a load run: acknowledged, refused or in doubt, and what the database holds of them."""
+"""Lost-write check of a load run: its acknowledged, refused and doubtful writes against what the database holds."""
 
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -22,15 +22,18 @@ _NO_RESPONSE = "no response"
 
 @dataclass(frozen=True)
 class Holding:
-    """What a consumer has in the end."""
+    """The allocations that a consumer has in the end."""
 
     allocations: Allocations
     generation: int | None
-    """1 after one write; None where it has nothing."""
+    """The consumer's generation: 1 after one write, None if it has nothing."""
 
 
 def check_writes(writes: Iterable[LoggedWrite], held: Mapping[str, Holding] | str) -> WriteCheck:
-    """Return what became of the writes. held: by consumer, none for nothing; or why that could not be read."""
+    """Compare the writes with what is held.
+
+    held: the holdings of each consumer that has any; or why they could not be read.
+    """
     writes = list(writes)
     sorts = Counter(_sort(write.status) for write in writes)
     answers = {
@@ -42,9 +45,12 @@ def check_writes(writes: Iterable[LoggedWrite], held: Mapping[str, Holding] | st
     }
     if isinstance(held, str):
         return WriteCheck(**answers, reason=held)  # type: ignore[arg-type]  # each is of its field's type
+    histories: dict[str, list[LoggedWrite]] = {}
+    for write in writes:
+        histories.setdefault(write.consumer, []).append(write)
     seen = Counter[str]()
-    for history in _by_consumer(writes):
-        seen.update(_verdicts(history, held.get(history[0].consumer)))
+    for consumer, history in histories.items():
+        seen.update(_verdicts(history, held.get(consumer)))
     return WriteCheck(
         **answers,  # type: ignore[arg-type]
         found=sorts["acknowledged"] - seen["lost"],
@@ -60,18 +66,11 @@ def _sort(status: str | None) -> str:
     return kinds.get((status or "")[:1], "in_doubt")
 
 
-def _by_consumer(writes: Iterable[LoggedWrite]) -> Iterable[list[LoggedWrite]]:
-    histories: dict[str, list[LoggedWrite]] = {}
-    for write in writes:
-        histories.setdefault(write.consumer, []).append(write)
-    return histories.values()
-
-
 def _verdicts(history: list[LoggedWrite], holding: Holding | None) -> Iterable[str]:
-    """What is to be said of a claim and its release, if there was one."""
+    """Yield what is wrong with the outcome of a claim and its release, if there was one."""
     claim, release = history[0], history[1] if len(history) > 1 else None
     last = release if release is not None and _sort(release.status) != "refused" else claim
-    if holding is not None and not _once(claim, holding):
+    if holding is not None and (holding.generation, holding.allocations) != (1, claim.claimed):
         yield "doubled"
     if _sort(last.status) == "in_doubt":
         if (holding is None) == (last is release):
@@ -81,10 +80,6 @@ def _verdicts(history: list[LoggedWrite], holding: Holding | None) -> Iterable[s
             yield "refused_and_found"
     elif (holding is None) != (last is release):
         yield "lost"
-
-
-def _once(claim: LoggedWrite, holding: Holding) -> bool:
-    return holding.generation == 1 and holding.allocations == claim.claimed
 
 
 _T = TypeVar("_T")
@@ -111,20 +106,27 @@ class _Held(TypedDict):
 
 
 def read_holdings(consumers: Collection[str], *, url: str, database_url: str | None) -> dict[str, Holding] | str:
-    """By consumer, those with nothing left out; the reason where service or database do not respond for 30 s.
+    """Return the holdings of each consumer that has any, or why service or database do not respond for 30 s.
 
-    database_url: read from there, 1000 consumers a round trip; None: GET /allocations/{consumer} for each at *url*.
+    database_url: the database to read, 1000 consumers per round trip; by default GET /allocations/{consumer} is sent to
+    *url* for each consumer.
     """
+
+    def read(consumer: str) -> Holding | None:
+        return _patiently(lambda: holding_of(get(url, f"/allocations/{consumer}"), consumer))
+
     try:
-        if database_url is None:
-            return _at_the_service(consumers, url)
-        return _patiently(lambda: _in_the_database(consumers, database_url))
+        if database_url is not None:
+            return _patiently(lambda: _in_the_database(consumers, database_url))
+        with ThreadPoolExecutor(_AT_ONCE) as pool:
+            found = zip(consumers, pool.map(read, consumers), strict=True)
+            return {consumer: holding for consumer, holding in found if holding is not None}
     except _NOT_NOW as error:
         return " ".join(str(error).split())
 
 
 def _patiently(read: Callable[[], _T]) -> _T:
-    """Try again for 30 s where it is just coming back."""
+    """Try again for 30 s, in which a service or database may come back."""
     give_up_at = time.monotonic() + _PATIENCE_S
     while True:
         try:
@@ -136,35 +138,22 @@ def _patiently(read: Callable[[], _T]) -> _T:
 
 
 def _in_the_database(consumers: Collection[str], database_url: str) -> dict[str, Holding]:
-    """Amounts of rows that are there twice are added up, so that they differ from what was claimed."""
+    """Read the holdings; amounts of duplicate rows are added up, so that they differ from what was claimed."""
     found: dict[str, Holding] = {}
+    ordered = list(consumers)
     with open_connection(database_url) as connection:
-        for part in _parts(consumers):
+        for start in range(0, len(ordered), _BATCH):
+            part = ordered[start : start + _BATCH]
             for consumer, provider, name, used, generation in connection.execute(_QUERY, {"consumers": part}):
                 amounts = found.setdefault(consumer, Holding({}, generation)).allocations.setdefault(provider, {})
                 amounts[name] = amounts.get(name, 0) + used
     return found
 
 
-def _at_the_service(consumers: Collection[str], url: str) -> dict[str, Holding]:
-    def read(consumer: str) -> Holding | None:
-        return holding_of(get(url, f"/allocations/{consumer}"), consumer)
-
-    with ThreadPoolExecutor(_AT_ONCE) as pool:
-        found = zip(consumers, pool.map(lambda each: _patiently(lambda: read(each)), consumers), strict=True)
-        return {consumer: holding for consumer, holding in found if holding is not None}
-
-
 def holding_of(reply: Reply, consumer: str) -> Holding | None:
-    """What the reply to GET /allocations/{consumer} says; None for nothing. Raises LoadError unless it is a 200."""
+    """Read a reply to GET /allocations/{consumer}; None if it holds nothing. Raises LoadError unless it is a 200."""
     if reply.status != HTTPStatus.OK:
         raise LoadError(f"GET /allocations/{consumer} has status {reply.status}, expected 200")
     document = decode_json(reply.body, _Held, f"GET /allocations/{consumer}", error=LoadError)
     allocations = {provider: entry["resources"] for provider, entry in document["allocations"].items()}
     return Holding(allocations, document.get("consumer_generation")) if allocations else None
-
-
-def _parts(consumers: Collection[str]) -> Iterator[list[str]]:
-    ordered = list(consumers)
-    for start in range(0, len(ordered), _BATCH):
-        yield ordered[start : start + _BATCH]

@@ -27,12 +27,12 @@ _RESERVED = {
     "port",
     "unix_socket_directories",
 }
-"""By these we find and reach the server."""
+"""Settings by which placebench finds and reaches the server."""
 _MAINTENANCE = "postgres"
 
 
 def database_name(folder: Path) -> str:
-    """Return how the databases of the run in *folder* are called; each but the first has something appended."""
+    """Return the name of the first database of the run in *folder*, with which those of its others begin."""
     return f"placebench_{folder.name.lower().replace('-', '_')}"
 
 
@@ -42,7 +42,7 @@ class ScratchData:
     def __init__(self, server: Server, data: DataSetup, folder: Path) -> None:
         self.server = server
         self.receipt: dict[str, Any] = {}
-        """Of the filled database, once it is made."""
+        """The receipt of the filled database, once it is made."""
         self._data = data
         self._folder = folder
         self.prefix = database_name(folder)
@@ -76,15 +76,15 @@ class VariantServers:
     """The servers of a comparison; a context manager that ends those it started."""
 
     def __init__(self, shared: Server) -> None:
-        """shared: of the variants that name no settings; it stays."""
+        """shared: the server of the variants that name no settings; it is not ended."""
         self._shared = shared
         self._own: dict[frozenset[tuple[str, str]], Server] = {}
         self._started = ExitStack()
 
     def of(self, variant: Variant) -> Server:
-        """Return the variant's server, started at the first call in 0.5 to 0.7 s; the same settings share one.
+        """Return the variant's server, started at the first call in 0.5 to 0.7 s; variants of equal settings share one.
 
-        Raises DatabaseError with what PostgreSQL said when it does not start with the settings.
+        Raises DatabaseError with PostgreSQL's message if it does not start with the settings.
         """
         if not variant.postgres:
             return self._shared
@@ -120,7 +120,7 @@ class VariantDatabases(ABC):
         """Return the URL of a copy for *variant*."""
 
     def of(self, variant: Variant) -> str:
-        """Return the URL of the variant's copy, migrated as it wants; empty where it has no database."""
+        """Return the URL of the variant's copy, with its migrations; empty if it has no database."""
         if variant.name not in self._urls:
             self._urls[variant.name] = url = self._copy(variant)
             if variant.migrate:
@@ -131,7 +131,7 @@ class VariantDatabases(ABC):
         return self._urls[variant.name]
 
     def server_of(self, variant: Variant) -> Server | None:  # noqa: ARG002
-        """The PostgreSQL that the variant's database is on."""
+        """Return the PostgreSQL server of the variant's database; None if it is in no PostgreSQL."""
         return None
 
     def __enter__(self) -> Self:
@@ -168,7 +168,7 @@ class _OnPostgres(VariantDatabases):
 
 
 class _InFiles(VariantDatabases):
-    """SQLite files in the run's folder, which go away when the run is left."""
+    """SQLite files in the run's folder, which are deleted at the end of the `with` block."""
 
     def template(self) -> tuple[str, dict[str, Any]]:
         return sqlite_url(self._template), self._receipt
@@ -192,7 +192,7 @@ class _InFiles(VariantDatabases):
 
 
 class _OnMariaDb(VariantDatabases):
-    """Databases on a server of our own, which ends with the run; each is filled by itself, for MariaDB copies none."""
+    """Databases on a server of our own, which ends with the run; MariaDB copies none, so that each is filled."""
 
     def __enter__(self) -> Self:
         self._started = ExitStack()
@@ -222,7 +222,7 @@ class _Without(VariantDatabases):
 
 
 def variant_databases(data: DataSetup, folder: Path, server: Server | None) -> VariantDatabases:
-    """Return the databases of a comparison of such data; *server* is needed for PostgreSQL."""
+    """Return the databases of a comparison on *data*; *server* is needed for PostgreSQL."""
     if data.database == "postgresql":
         assert server is not None
         return _OnPostgres(data, folder, server)
@@ -231,9 +231,10 @@ def variant_databases(data: DataSetup, folder: Path, server: Server | None) -> V
 
 
 def check_settings(variants: Iterable[Variant], server: Server | None) -> None:
-    """Read from PostgreSQL every setting that a variant names; one that it does not take is a DatabaseError.
+    """Let PostgreSQL check every setting that a variant names; raises DatabaseError for one that it refuses.
 
-    Raises PlacebenchError for a server that the user named: we do not restart it. None: there is no PostgreSQL.
+    server: None for a comparison without PostgreSQL. Raises PlacebenchError for settings without PostgreSQL or on a
+    server that the user named, which placebench does not restart.
     """
     for variant in variants:
         if not variant.postgres:

@@ -21,7 +21,7 @@ from placebench.runtime.running_server import RunningServer, ServerSpec
 
 @dataclass(frozen=True)
 class PassSetup:
-    """What every pass of a run shares."""
+    """The settings that every pass of a run shares."""
 
     database_url: str
     request: str
@@ -34,12 +34,12 @@ class PassSetup:
     telemetry: bool = False
     """Whether workers, client and backends write telemetry, below the run's folder."""
     placement_python: str | None = None
-    """Of the environment that the variant placement is in."""
+    """The Python of the environment that holds openstack-placement."""
 
     def part(self, name: str) -> Path | None:
-        """Where the telemetry of the pass *name* goes; None: there is none.
+        """Return the folder for the telemetry of the pass *name*, or None without telemetry.
 
-        What a first attempt, which failed, has left there is moved to <name>-failed.
+        Files of a first attempt that failed are moved to <name>-failed.
         """
         if not self.telemetry:
             return None
@@ -65,18 +65,18 @@ class PassSetup:
                 server=chosen.server,
                 cache_server=chosen.cache_server,
             )
-        else:  # it knows nothing of our telemetry, nor of our environment
+        else:  # an application of its own knows neither our telemetry nor our environment
             spec = chosen.spec(self.database_url, hash_seed=self.seed, log=log)
         return serve(replace(spec, processes=self.processes, threads=self.threads))
 
     @property
     def slots(self) -> int:
-        """The threads of the service in all its processes."""
+        """The number of threads of the service in all its processes."""
         return self.processes * self.threads
 
     @property
     def warm_up_requests(self) -> int:
-        """How many requests `warm_up` sends."""
+        """The number of requests that `warm_up` sends."""
         return WARM_UPS_A_THREAD * self.slots
 
     def warm_up(self, server: RunningServer) -> None:
@@ -85,9 +85,9 @@ class PassSetup:
 
 
 def load_closed(setup: PassSetup, variant: str, *, time_s: float, same: SameResponses) -> LoadPass:
-    """Load in a closed loop for *time_s*; before that its response is compared.
+    """Compare the variant's response, then load it in a closed loop for *time_s*.
 
-    Saved as locust-<variant>-closed.json.
+    The pass is saved as locust-<variant>-closed.json.
     """
     part = setup.part(f"{variant}-closed")
     with setup.serve(variant, part) as server:
@@ -112,9 +112,9 @@ def load_open(
     rate_per_s: float,
     rules: LoadRules = LOAD_RULES,
 ) -> LoadPass:
-    """Load in an open loop, on a seeded schedule, whatever the service does; saved as locust-<variant>-open.json.
+    """Load the variant in an open loop, on a seeded schedule; the pass is saved as locust-<variant>-open.json.
 
-    Raises UndecidedError for a pass in which the generator itself was late: it is discarded, and kept beside.
+    Raises UndecidedError for a pass in which the generator itself was late: it is discarded, and kept in another file.
     """
     part = setup.part(f"{variant}-open")
     with setup.serve(variant, part) as server:
@@ -136,9 +136,9 @@ def load_open(
 def _loaded(
     setup: PassSetup, variant: str, server: RunningServer, load: LoadSpec, *, rules: LoadRules | None = None
 ) -> LoadPass:
-    """Load the warmed-up server with its meters read; a pass that is interrupted is saved as far as it got.
+    """Warm up and load the server, and read its meters; an interrupted pass is saved as far as it got.
 
-    A pass in which a worker died is not saved: its figures are of another server.
+    A pass in which a worker died is not saved, since its figures are of two servers.
     """
     interrupted: LoadInterrupted | None = None
     setup.warm_up(server)
@@ -155,14 +155,10 @@ def _loaded(
     server.check()
     invalid = load_problem(result, at_once=load.at_once, rules=rules) if rules else None
     loaded = LoadPass(variant=variant, result=result, meters=meter.read(), invalid=invalid)
-    loaded.save(_pass_file(setup.folder, f"locust-{variant}-{load.kind}", invalid))
+    name = f"locust-{variant}-{load.kind}"
+    if invalid is not None:
+        name += f"-invalid-{1 + len(list(setup.folder.glob(f'{name}-invalid-*.json')))}"
+    loaded.save(setup.folder / f"{name}.json")
     if interrupted:
         raise interrupted
     return loaded
-
-
-def _pass_file(folder: Path, name: str, invalid: str | None) -> Path:
-    """Where a pass is kept; each that is discarded has a file of its own."""
-    if invalid is None:
-        return folder / f"{name}.json"
-    return folder / f"{name}-invalid-{1 + len(list(folder.glob(f'{name}-invalid-*.json')))}.json"

@@ -1,9 +1,9 @@
 """The profiled passes: a variant under the profiler, apart from what is timed, for its flame graph.
 
-`profile_variants` profiles those of a comparison in replicates, request by request, to tell where they differ: one of
-another environment where placebench is installed there too; where it is not, the pass says so and the comparison goes
-on. `profile_under_load` profiles a variant of the reference service under closed-loop load. What is profiled is slower,
-so nothing of it is timed.
+`profile_variants` profiles the variants of a comparison in replicates, request by request, to tell where they differ. A
+variant of another environment can be profiled if placebench is installed there too; otherwise the pass says so and the
+comparison goes on. `profile_under_load` profiles a variant under closed-loop load. A profiled variant is slower, so
+none of these passes is timed.
 """
 
 import json
@@ -30,12 +30,11 @@ from placebench.compare.keep.records import (
     rewrite_lines,
 )
 from placebench.compare.keep.run_folder import FAILURES, RunFolder, error_text
-from placebench.compare.load.client_process import Client, Driven, HttpClient
+from placebench.compare.load.client_process import Driven
 from placebench.compare.load.load_run import LoadSpec, run_load
 from placebench.compare.measure.passes import PassSetup
 from placebench.compare.measure.replicate import PreparedVariants
 from placebench.compare.what.variants import Variant
-from placebench.compare.what.workload import Workload
 from placebench.errors import ServerError
 from placebench.profiler.analysis.difference import Frame, self_times
 from placebench.profiler.analysis.merging import load_session, merge_sessions
@@ -49,13 +48,13 @@ from placebench.runtime.running_server import ServerSpec
 _WSGI_ENTRY = "placebench.profiler.integrations.wsgi_entry"
 _NEEDED = "placebench.profiler.sql_profiler, placebench.profiler.capture.flame_graph"
 _WARM_UP_REQUESTS = 2
-_FEWEST, _MOST = 3, 40
+_MIN_REQUESTS, _MAX_REQUESTS = 3, 40
 _ENOUGH_S = 4.0
-"""Of requests to one variant, in all replicates."""
-_SMALLEST_SHARE = 0.0002
-"""Of a request, that a frame needs to be kept."""
-_LONGEST = 2.0
-"""Times the median, of a request that counts."""
+"""Time for the requests to one variant, in all replicates."""
+_MIN_SHARE = 0.0002
+"""Share of a request that a frame needs to be kept."""
+_MAX_TIMES_MEDIAN = 2.0
+"""A request that took longer than this multiple of the median waited for something, and does not count."""
 _WRITTEN_WITHIN_S = 10.0
 
 
@@ -63,8 +62,8 @@ def profile_variants(run: RunFolder, prepared: PreparedVariants, replicates: int
     """Profile the variants in *replicates* replicates: fresh processes of each, one after the other, in a random order.
 
     Each replicate is appended to profiled.jsonl, where a later session goes on. A variant that fails twice is left out.
-    In the end profiled-<name>.json says how many requests of a variant were profiled, or why none; with a flame graph
-    come profile-<name>.html, .speedscope.json and .pyisession, the mean of the requests.
+    In the end profiled-<name>.json says how many requests of a variant were profiled, or why none. The mean of the
+    requests is saved as flame graphs: profile-<name>.html, .speedscope.json and .pyisession.
     """
     if not replicates:
         return
@@ -95,63 +94,62 @@ def profile_variants(run: RunFolder, prepared: PreparedVariants, replicates: int
 
 
 def why_not_profiled(variant: Variant) -> str:
-    """Return why this variant cannot be profiled; empty where it can."""
+    """Return why this variant cannot be profiled; empty if it can. May cost the start of a Python."""
     if variant.request is not None:
         return "it has a request of its own"
     if variant.command:
         return "a command of its own serves it"
-    if variant.ours:
+    if variant.ours or variant.python is None:
         return ""
-    if variant.python is None or _holds_placebench(variant):
+    code = f"import sys, importlib.util, {_NEEDED}; sys.exit(importlib.util.find_spec({_WSGI_ENTRY!r}) is None)"
+    environment = {**os.environ, **variant.variables}
+    ended = subprocess.run([variant.python, "-c", code], env=environment, capture_output=True, check=False)
+    if ended.returncode == 0:
         return ""
     return f"placebench is not installed beside {variant.python}: {variant.python} -m pip install placebench"
 
 
-def _holds_placebench(variant: Variant) -> bool:
-    """Whether its environment has the profiler with all that a flame graph needs; costs the start of a Python."""
-    code = f"import sys, importlib.util, {_NEEDED}; sys.exit(importlib.util.find_spec({_WSGI_ENTRY!r}) is None)"
-    environment = {**os.environ, **variant.variables}
-    ended = subprocess.run([str(variant.python), "-c", code], env=environment, capture_output=True, check=False)
-    return ended.returncode == 0
-
-
 def _profile(prepared: PreparedVariants, variant: Variant, number: int, *, enough_s: float) -> ProfiledReplicate:
-    """Serve it once more with the profiler, for *enough_s* seconds; its mean request stays beside the logs."""
+    """Serve the variant with the profiler and send it requests for *enough_s* seconds.
+
+    The mean request is saved beside the logs. If requests write, each variant is sent the same number.
+    """
     folder = fresh_log_folder(prepared.folder / "log" / f"profiled-{variant.name}")
     log = prepared.folder / "log" / f"server-{variant.name}.log"
     spec = with_profiler(variant, variant.spec(prepared.databases[variant.name], hash_seed=1 + number, log=log), folder)
     workload = prepared.workload
     with prepared.client() as client, serve(spec) as server:
         warm = client.drive(server.url, workload, times=_WARM_UP_REQUESTS, login=True).check()
-        driven = _send_for_a_while(client, server.url, workload, enough_s)
+        driven, sent, began = list[Driven](), 0, time.monotonic()
+        while sent < _MIN_REQUESTS or (
+            not workload.writes and sent < _MAX_REQUESTS and time.monotonic() - began < enough_s
+        ):
+            driven.append(client.drive(server.url, workload).check())
+            sent += len(driven[-1].wall_s)
         names = set(chain(warm.names, *(each.names for each in driven)))
         labels = [label for each in driven for label in each.calls or workload.cycle_labels]
         recorded = wait_for_recordings(folder, names, len(warm.wall_s) + len(labels))[-len(labels) :]
     flames = [flame for flame, _ in recorded]
     notes = list(notes_of(recording for _, recording in recorded))
     made = ProfiledReplicate(number, variant.name, len(labels), _mean_times(flames, labels), notes)
-    mean_request = json.dumps(merge_sessions(flames).to_json())
-    write_whole(_mean_request(prepared.folder, variant.name, number), mean_request)
+    write_whole(_mean_request(prepared.folder, variant.name, number), json.dumps(merge_sessions(flames).to_json()))
     shutil.rmtree(folder)
     return made
 
 
 def _mean_times(sessions: Sequence[Path], labels: Sequence[str]) -> list[FrameTime]:
-    """Each frame's self time in the mean of the requests.
-
-    labels: by what requests are alike. One that took twice the median of those waited, and does not count.
-    """
+    """Return each frame's self time in the mean of the requests; those of one label are compared with their median."""
     alike: dict[str, list[Mapping[Frame, float]]] = {}
     for path, label in zip(sessions, labels, strict=True):
         alike.setdefault(label, []).append(self_times(load_session(path)))
     times: defaultdict[Frame, float] = defaultdict(float)
     for requests in alike.values():
-        most = _LONGEST * median(sum(request.values()) for request in requests)
-        kept = [request for request in requests if sum(request.values()) <= most]
+        max_s = _MAX_TIMES_MEDIAN * median(sum(request.values()) for request in requests)
+        kept = [request for request in requests if sum(request.values()) <= max_s]
         for frame, self_s in chain.from_iterable(request.items() for request in kept):
             times[frame] += self_s / len(kept) * len(requests) / len(sessions)
-    least = _SMALLEST_SHARE * sum(times.values())
-    return [FrameTime(*frame, self_s) for frame, self_s in times.items() if self_s > least]
+    min_s = _MIN_SHARE * sum(times.values())
+    return [FrameTime(*frame, self_s) for frame, self_s in times.items() if self_s > min_s]
 
 
 def _mean_request(folder: Path, variant: str, number: int | str) -> Path:
@@ -159,7 +157,7 @@ def _mean_request(folder: Path, variant: str, number: int | str) -> Path:
 
 
 def with_profiler(variant: Variant, spec: ServerSpec, folder: Path, mode: str = "flame") -> ServerSpec:
-    """The same service, with the profiler in this mode around it, whose recordings go into *folder*."""
+    """Return *spec* with the profiler in this mode around the service, and its recordings in *folder*."""
     if variant.ours:
         variables = {"PLACEBENCH_PROFILE": mode, "PLACEBENCH_PROFILE_DIR": str(folder)}
         return replace(spec, environment={**spec.environment, **variables})
@@ -171,20 +169,10 @@ def with_profiler(variant: Variant, spec: ServerSpec, folder: Path, mode: str = 
     return replace(spec, module=f"{_WSGI_ENTRY}:application", environment={**spec.environment, **variables})
 
 
-def _send_for_a_while(client: Client | HttpClient, url: str, workload: Workload, enough_s: float) -> list[Driven]:
-    """Send some cycles of requests, and return what came of each; as many to each variant where they write."""
-    began, sent = time.monotonic(), 0
-    made = []
-    while sent < _FEWEST or (not workload.writes and sent < _MOST and time.monotonic() - began < enough_s):
-        made.append(client.drive(url, workload).check())
-        sent += len(made[-1].wall_s)
-    return made
-
-
 def profile_under_load(setup: PassSetup, variant: str, *, requests: int) -> None:
-    """*requests* requests under the closed-loop load with the profiler on, merged into one page.
+    """Send *requests* requests in a closed loop with the profiler on, and merge them into one page.
 
-    Saved as profile-<variant>.html, profile-<variant>.speedscope.json and profiled-<variant>.json.
+    The pass is saved as profile-<variant>.html, profile-<variant>.speedscope.json and profiled-<variant>.json.
     """
     sessions = fresh_log_folder(setup.folder / "log" / f"profiled-{variant}")
     names = recording_names(setup.request)
@@ -214,19 +202,23 @@ def fresh_log_folder(folder: Path) -> Path:
 
 
 def recording_names(request: str) -> list[str]:
-    """How recordings of the laboratory's request are called."""
+    """Return the names of the recordings of a GET request."""
     return [f"GET {urlsplit(request).path}"]
 
 
 def wait_for_recordings(folder: Path, names: Collection[str], expected: int = 0) -> list[tuple[Path, Recording]]:
-    """Return the flame graph's file and the recording of each request, as they came; in mode light there is no file.
+    """Return the flame graph's file and the recording of each request, in their order; in mode light there is no file.
 
-    The last one is written after its response was read: raises ServerError where fewer than *expected* come in 10 s.
-    What else the service was sent, such as whether it is ready, is left out.
+    The last one is written after its response was read, so it is waited for: raises ServerError if fewer than
+    *expected* appear in 10 s. Recordings of other names, such as the check that the service is ready, are left out.
     """
+
+    def counter(path: Path) -> int:  # of <pid>-<counter>.recording.json
+        return int(path.name.partition("-")[2].partition(".")[0])
+
     deadline = time.monotonic() + _WRITTEN_WITHIN_S
     while True:
-        paths = sorted(folder.glob("*.recording.json"), key=_number)
+        paths = sorted(folder.glob("*.recording.json"), key=counter)
         recorded = [(flame_graph_beside(path), Recording.load(path)) for path in paths]
         found = [(flame, recording) for flame, recording in recorded if recording.name in names]
         if len(found) >= expected:
@@ -237,19 +229,14 @@ def wait_for_recordings(folder: Path, names: Collection[str], expected: int = 0)
 
 
 def discard_recordings(folder: Path, names: Collection[str], expected: int) -> None:
-    """Delete what the *expected* requests of the warm-up left, once all of it is there."""
+    """Delete the recordings of the *expected* requests of a warm-up, once all are there."""
     wait_for_recordings(folder, names, expected)
     for path in folder.iterdir():
         path.unlink()
 
 
-def _number(path: Path) -> int:
-    """Of `<pid>-<counter>.recording.json`, the counter."""
-    return int(path.name.partition("-")[2].partition(".")[0])
-
-
 def _keep_flame_graph(folder: Path, variant: Variant, made: ProfiledPass) -> None:
-    """The mean request of all replicates as flame graphs; those of the replicates go."""
+    """Save the mean request of all replicates as flame graphs, and delete the mean requests of the replicates."""
     sessions = sorted(folder.glob(f"log/{_mean_request(folder, variant.name, '*').name}"))
     if not sessions:
         return

@@ -38,14 +38,14 @@ from placebench.meters.table_contents import TableContents, read_tables
 from placebench.runtime.application_servers import serve
 from placebench.runtime.running_server import RunningServer
 
-_ROUNDS_OF_A_START = 8
-"""At most. Two processes of the same code differ by some 1.5 % as long as they live, two rounds by 7 %, and a start
-takes as long as two or three rounds: that many rounds a start say most in a given time."""
+_MAX_ROUNDS_PER_START = 8
+"""Two processes of the same code differ by some 1.5 % as long as they live, two rounds by 7 %, and a start takes as
+long as two or three rounds: this many rounds per start tell most in a given time."""
 
 
 @dataclass(frozen=True)
 class _StartPlan:
-    """What happens to one set of server processes, a fresh one for each variant."""
+    """The orders of one set of fresh server processes, one for each variant."""
 
     start_order: tuple[str, ...]
     warmup_order: tuple[str, ...]
@@ -56,14 +56,14 @@ class _StartPlan:
 
 @dataclass(frozen=True)
 class ReplicatePlan:
-    """What happens in one replicate: sets of fresh server processes, one after the other."""
+    """The plan of one replicate: sets of fresh server processes, one after the other."""
 
     number: int
     starts: tuple[_StartPlan, ...]
 
     @property
     def rounds(self) -> tuple[tuple[str, ...], ...]:
-        """Those of all starts, in order."""
+        """The rounds of all starts, in order."""
         return tuple(chain.from_iterable(start.rounds for start in self.starts))
 
 
@@ -71,11 +71,11 @@ def plan_replicate(variants: Sequence[str], number: int, *, rounds: int, seed: i
     """Return the plan of the replicate with this number, from 0; its *rounds* are spread evenly over its starts.
 
     The same arguments give the same plan everywhere, whatever the number of replicates: a longer run begins like a
-    shorter one. An odd one has the orders of the even one before it, backwards.
+    shorter one. A replicate with an odd number has the orders of the one before it, backwards.
     """
     pair, is_second = divmod(number, 2)
     chance = random.Random(f"{seed} {pair}")
-    starts = -(-rounds // _ROUNDS_OF_A_START)
+    starts = -(-rounds // _MAX_ROUNDS_PER_START)
     shares = [rounds * (place + 1) // starts - rounds * place // starts for place in range(starts)]
     planned = (_plan_start(variants, chance, rounds=share, backwards=bool(is_second)) for share in shares)
     return ReplicatePlan(number, tuple(planned))
@@ -91,21 +91,17 @@ def _plan_start(variants: Sequence[str], chance: random.Random, *, rounds: int, 
         start_order=order(),
         warmup_order=order(),
         hash_seed=hash_seeds[backwards],
-        rounds=tuple(_there_and_back(order()) for _ in range(rounds)),
+        rounds=tuple(drawn + drawn[::-1] for drawn in (order() for _ in range(rounds))),
     )
 
 
-def _there_and_back(order: tuple[str, ...]) -> tuple[str, ...]:
-    return (*order, *reversed(order))
-
-
 _WARM_UP_REQUESTS = 3
-_REST_STEP_S, _REST_SHARE, _REST_WITHIN_S = 0.1, 0.05, 1.0
-"""A service rests that takes less than so large a share of a CPU for so long; one that never does is not waited for."""
-_MOST_IN_A_BLOCK = 50
-"""Requests, unless one cycle has more."""
+_IDLE_STEP_S, _IDLE_CPU_SHARE, _MAX_WAIT_FOR_IDLE_S = 0.1, 0.05, 1.0
+"""The services count as idle once they use less than 5 % of a CPU for 0.1 s; wait at most 1 s for that."""
+_MAX_REQUESTS_PER_BLOCK = 50
+"""The maximum of a block, unless one cycle has more requests."""
 REPLICATE_FAILURES = (ServerError, LoadError, DatabaseError, SQLAlchemyError, OSError)
-"""What ends a replicate and nothing else: a server, a client or a database that is gone."""
+"""Errors that end only the replicate: a server, a client or a database is gone."""
 
 
 @dataclass
@@ -113,7 +109,7 @@ class TimedStatements:
     """Counts the statements on tables that each variant sends between the warm-up of a start and its end."""
 
     read: dict[str, Callable[[], float]] = field(default_factory=dict)
-    """How often statements on tables were called so far in the database of each variant; empty: nothing is counted."""
+    """Functions that read how often statements on tables were called, by variant; empty if nothing is counted."""
     sent: dict[str, float] = field(default_factory=lambda: defaultdict(float))
     requests: dict[str, int] = field(default_factory=lambda: defaultdict(int))
 
@@ -122,7 +118,7 @@ class TimedStatements:
         return {name: self.read[owner]() for name, owner in owners.items() if owner in self.read}
 
     def add(self, before: Mapping[str, float], after: Mapping[str, float], blocks: Sequence[Block]) -> None:
-        """Add what the variants sent during these blocks."""
+        """Add the statements that the variants sent during these blocks."""
         for name, calls in after.items():
             self.sent[name] += calls - before[name]
             self.requests[name] += sum(block.requests for block in blocks if block.variant == name)
@@ -139,22 +135,22 @@ class PreparedVariants:
 
     variants: tuple[Variant, ...]
     databases: Mapping[str, str]
-    """URL by the variant's name."""
+    """The URL of each variant's database, by the variant's name."""
     workload: Workload
-    """What they are sent, where one has no request of its own."""
+    """The requests to each variant that has no request of its own."""
     folder: Path
     block_s: float
-    """How long a block should take."""
+    """The time that a block should take."""
     machine: ClientMachine | None = None
-    """Where timed requests are sent from; None: from here."""
+    """The machine that sends the timed requests, unless this one does."""
     timer: PhaseTimer = field(default_factory=PhaseTimer)
-    """Where the time of its replicates goes."""
+    """Measures what the time of the replicates goes to."""
     statements: TimedStatements = field(default_factory=TimedStatements)
-    """What the variants send while they are timed."""
+    """Counts the statements that the variants send while they are timed."""
     contents: Callable[[str], TableContents] = read_tables
     """Digests the data in the database at a URL."""
     before: Mapping[str, TableContents] = field(default_factory=dict)
-    """What the databases held before any request, by variant; empty: read before the first replicate."""
+    """The contents of each variant's database before any request; empty: read before the first replicate."""
 
     @cached_property
     def named(self) -> dict[str, Variant]:
@@ -163,7 +159,7 @@ class PreparedVariants:
 
     @contextmanager
     def client(self) -> Iterator[Client | HttpClient]:
-        """What sends requests where nothing is timed; a script runs in a process of its own all the same."""
+        """Yield a client for requests that are not timed; a script runs in its own process even so."""
         if not self.workload.script:
             yield Client(responses_folder(self.folder))
             return
@@ -171,7 +167,7 @@ class PreparedVariants:
             yield client
 
     def alike(self, name: str) -> list[str]:
-        """The variants whose databases are unchanged copies of one, as this one's is; itself among them."""
+        """Return the variants whose databases are unchanged copies of the same one, *name* among them."""
 
         def kind(each: Variant) -> tuple[object, ...]:
             own = each.name if each.migrate or self.workload.writes else ""
@@ -181,22 +177,32 @@ class PreparedVariants:
         return [each.name for each in self.variants if kind(each) == mine]
 
     def owner(self, name: str, replicate: int) -> str:
-        """The variant whose database the variant of this name uses in a replicate: those that are alike, by turns."""
+        """Return whose database the variant *name* uses in a replicate: those of its `alike` variants take turns."""
         alike = self.alike(name)
         return alike[(alike.index(name) + replicate) % len(alike)]
 
     def workload_of(self, name: str) -> Workload:
-        """What the variant of this name is sent."""
+        """Return the requests to the variant *name*."""
         request = self.named[name].request
         return self.workload if request is None else placement_workload(request)
 
 
 def make_replicate(prepared: PreparedVariants, plan: ReplicatePlan) -> list[Block]:
-    """The blocks of one replicate, at least one; where it is discarded, its last block says why."""
+    """Measure one replicate; return its blocks, of which the last says why the replicate is discarded, if it is."""
     made: list[Block] = []
     before = MachineSample.now()
+    round_ = 0
     try:
-        _drive(prepared, plan, made)
+        with ExitStack() as stack:
+            with prepared.timer.measure("start"):
+                client = stack.enter_context(http_client(prepared.folder, prepared.machine))
+            try:
+                for start in plan.starts:
+                    _run_blocks(prepared, start, client, made, replicate=plan.number, first_round=round_)
+                    round_ += len(start.rounds)
+            finally:
+                with prepared.timer.measure("stop"):
+                    stack.close()
     except REPLICATE_FAILURES as error:
         return invalidated(made, plan, error_text(error))
     reason = machine_problem(before, MachineSample.now(), cores=os.cpu_count() or 1)
@@ -204,7 +210,7 @@ def make_replicate(prepared: PreparedVariants, plan: ReplicatePlan) -> list[Bloc
 
 
 def invalidated(made: list[Block], plan: ReplicatePlan, reason: str) -> list[Block]:
-    """The blocks of a discarded replicate, *reason* on the last one; a bare one where none was made."""
+    """Return the blocks of a discarded replicate with *reason* on the last one, or an empty block if none was made."""
     if not made:
         variant = plan.starts[0].start_order[0]
         nothing = Block(plan.number, round=0, position=0, variant=variant, requests=0, wall_s=[], cpu_s=None)
@@ -212,16 +218,7 @@ def invalidated(made: list[Block], plan: ReplicatePlan, reason: str) -> list[Blo
     return [*made[:-1], replace(made[-1], invalid=made[-1].invalid or reason)]
 
 
-def _drive(prepared: PreparedVariants, plan: ReplicatePlan, made: list[Block]) -> None:
-    """Fill *made* with the blocks as they come."""
-    round_ = 0
-    with _client(prepared) as client:
-        for start in plan.starts:
-            _drive_start(prepared, start, client, made, replicate=plan.number, first_round=round_)
-            round_ += len(start.rounds)
-
-
-def _drive_start(
+def _run_blocks(
     prepared: PreparedVariants,
     plan: _StartPlan,
     client: HttpClient,
@@ -230,64 +227,56 @@ def _drive_start(
     replicate: int,
     first_round: int,
 ) -> None:
+    """Start the servers of all variants, drive the blocks of the plan's rounds, and append them to *made*."""
     first = len(made)
     with ExitStack() as stack:
-        started = _start_servers(stack, prepared, plan, replicate)
+
+        def start(name: str) -> _RunningVariant:
+            database_url = prepared.databases[prepared.owner(name, replicate)]
+            return stack.enter_context(_RunningVariant.started(prepared, name, database_url, plan.hash_seed))
+
+        # One per core at a time: nothing is measured yet.
+        with prepared.timer.measure("start"), ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
+            started = dict(zip(plan.start_order, pool.map(start, plan.start_order), strict=True))
         for name in plan.warmup_order:
             with prepared.timer.measure("start"):
                 started[name].warm_up(client)
         if prepared.workload.writes:  # so that the data of all variants is the same
-            fewest = min(served.cycles_a_block for served in started.values())
+            min_cycles = min(served.cycles_a_block for served in started.values())
             for served in started.values():
-                served.cycles_a_block = fewest
+                served.cycles_a_block = min_cycles
         owners = {name: prepared.owner(name, replicate) for name in started}
         calls = prepared.statements.calls(owners)
         for round_, order in enumerate(plan.rounds, first_round):
             for position, name in enumerate(order):
                 made.append(started[name].block(client, replicate=replicate, round_=round_, position=position))
                 prepared.timer.add("requests", sum(made[-1].wall_s))
-        _wait_for_rest(started.values())
+        _wait_until_idle(started.values())
         prepared.statements.add(calls, prepared.statements.calls(owners), made[first:])
         for served in started.values():
             served.server.check()
             served.end_block()
-        strangers = {name for name, served in started.items() if not served.kept_its_backends()}
+        with_changed_backends = {name for name, served in started.items() if not served.kept_its_backends()}
         after = {name: iter(served.after_s) for name, served in started.items()}
-        made[first:] = [_with_cpu_after(each, next(after[each.variant])) for each in made[first:]]
-        made[first:] = [replace(each, cpu_s=None) if each.variant in strangers else each for each in made[first:]]
+        for place, block in enumerate(made[first:], first):
+            # A block is charged the CPU that its service takes between its responses and the variant's next block.
+            after_s = next(after[block.variant])
+            cpu_s = None if block.cpu_s is None or block.variant in with_changed_backends else block.cpu_s + after_s
+            made[place] = replace(block, cpu_s=cpu_s, counters={**block.counters, "after_cpu_s": after_s})
 
 
-def _start_servers(
-    stack: ExitStack, prepared: PreparedVariants, plan: _StartPlan, replicate: int
-) -> dict[str, "_Served"]:
-    """Start the servers of all variants, one per core at a time: nothing is measured yet. *stack* stops them."""
-
-    def start(name: str) -> _Served:
-        database_url = prepared.databases[prepared.owner(name, replicate)]
-        return stack.enter_context(_Served.started(prepared, name, database_url, plan.hash_seed))
-
-    with prepared.timer.measure("start"), ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
-        return dict(zip(plan.start_order, pool.map(start, plan.start_order), strict=True))
-
-
-def _with_cpu_after(block: Block, after_s: float) -> Block:
-    """The block with the CPU that its service took between its responses and the variant's next block."""
-    cpu_s = None if block.cpu_s is None else block.cpu_s + after_s
-    return replace(block, cpu_s=cpu_s, counters={**block.counters, "after_cpu_s": after_s})
-
-
-def _wait_for_rest(served: Collection["_Served"]) -> None:
-    """Wait until no service works any more, for a second at most: what it does after its responses is seen then."""
-    give_up_at, before = time.monotonic() + _REST_WITHIN_S, None
+def _wait_until_idle(served: Collection["_RunningVariant"]) -> None:
+    """Wait until no service works any more, so that the work after its last responses is measured too."""
+    give_up_at, before = time.monotonic() + _MAX_WAIT_FOR_IDLE_S, None
     while time.monotonic() < give_up_at:
         now = [each.spent_since_block() for each in served]
-        if before is not None and sum(now) - sum(before) < _REST_SHARE * _REST_STEP_S:
+        if before is not None and sum(now) - sum(before) < _IDLE_CPU_SHARE * _IDLE_STEP_S:
             return
         before = now
-        time.sleep(_REST_STEP_S)
+        time.sleep(_IDLE_STEP_S)
 
 
-class _Served:
+class _RunningVariant:
     """One variant's server from one start to its stop."""
 
     def __init__(self, prepared: PreparedVariants, name: str, database_url: str, server: RunningServer) -> None:
@@ -300,7 +289,7 @@ class _Served:
         self._has_round_trips = _has_round_trips(prepared.folder / f"wire-{name}.json")
         self.cycles_a_block = 1
         self.after_s: list[float] = []
-        """CPU seconds after each block, until the next one began."""
+        """CPU seconds between each block and the next."""
         self._backends: Backends | None = None
         self._ended: tuple[float, dict[int, float]] | None = None
         """CPU at the end of the last block."""
@@ -308,8 +297,10 @@ class _Served:
 
     @classmethod
     @contextmanager
-    def started(cls, prepared: PreparedVariants, name: str, database_url: str, hash_seed: int) -> Iterator["_Served"]:
-        """The variant, its hash seed shared with the other variants."""
+    def started(
+        cls, prepared: PreparedVariants, name: str, database_url: str, hash_seed: int
+    ) -> Iterator["_RunningVariant"]:
+        """Serve the variant for the `with` block, with the hash seed that all variants share."""
         log = prepared.folder / "log" / f"server-{name}.log"
         spec = prepared.named[name].spec(database_url, hash_seed=hash_seed, log=log)
         server = serve(replace(spec, host=prepared.machine.address) if prepared.machine else spec)
@@ -320,12 +311,14 @@ class _Served:
                 server.stop()
 
     def warm_up(self, client: HttpClient) -> None:
-        """Log in, compile, connect, and see how many cycles of requests fill a block."""
-        cycles = max(1, min(_WARM_UP_REQUESTS, _MOST_IN_A_BLOCK // max(1, len(self._workload.cycle))))
+        """Log in, let the service compile and connect, and find how many cycles of requests fill a block."""
+        cycles = max(1, min(_WARM_UP_REQUESTS, _MAX_REQUESTS_PER_BLOCK // max(1, len(self._workload.cycle))))
         driven = client.drive(self.server.url, self._workload, times=cycles, login=True)
         walls, each = driven.wall_s, driven.cycle
         cycle_s = min(sum(walls[at : at + each]) for at in range(0, len(walls), each))
-        self.cycles_a_block = block_size(cycle_s, block_s=self._block_s, at_most=max(1, _MOST_IN_A_BLOCK // each))
+        self.cycles_a_block = block_size(
+            cycle_s, block_s=self._block_s, at_most=max(1, _MAX_REQUESTS_PER_BLOCK // each)
+        )
         self._backends = read_backends(self._database_url)
 
     def block(self, client: HttpClient, *, replicate: int, round_: int, position: int) -> Block:
@@ -351,7 +344,7 @@ class _Served:
         )
 
     def end_block(self) -> tuple[float, dict[int, float]]:
-        """Keep what the service took since its last block ended; return what it took so far."""
+        """Record the CPU that the service took since its last block ended; return its CPU so far."""
         now = self._cpu()
         if self._ended is not None:
             self.after_s.append(_spent(self._ended, now))
@@ -363,9 +356,9 @@ class _Served:
         return 0.0 if self._ended is None else _spent(self._ended, self._cpu())
 
     def kept_its_backends(self) -> bool:
-        """Whether the database was served by the same backends all the while; CPU of one that came or left is not seen.
+        """Whether the same backends served the database all the while; CPU of one that came or left is not measured.
 
-        A variant that connects anew for each request has none when it rests (and PostgreSQL 14 does not report them).
+        A variant that connects anew for each request has none when it is idle (and PostgreSQL 14 does not report them).
         """
         now = None if self._backends is None else read_backends(self._database_url)
         if self._backends is None or now is None or not now.unchanged_since(self._backends):
@@ -393,42 +386,30 @@ def _spent(before: tuple[float, dict[int, float]], after: tuple[float, dict[int,
 
 
 def _has_round_trips(wire: Path) -> bool:
-    """Whether the counted pass saw round trips to the database; where none was made, its backends are what we see."""
+    """Whether the counted pass saw round trips to the database; without any, the variant needs no backends."""
     return wire.is_file() and any(WirePass.load(wire).round_trips)
 
 
-@contextmanager
-def _client(prepared: PreparedVariants) -> Iterator[HttpClient]:
-    with ExitStack() as stack:
-        with prepared.timer.measure("start"):
-            client = stack.enter_context(http_client(prepared.folder, prepared.machine))
-        try:
-            yield client
-        finally:
-            with prepared.timer.measure("stop"):
-                stack.close()
-
-
-def block_size(request_s: float, *, block_s: float, at_most: int = _MOST_IN_A_BLOCK) -> int:
-    """How many requests or cycles of *request_s* seconds fill *block_s*; at least one, so that slow ones have few."""
+def block_size(request_s: float, *, block_s: float, at_most: int = _MAX_REQUESTS_PER_BLOCK) -> int:
+    """Return how many requests or cycles of *request_s* seconds fill *block_s*, at least one."""
     return max(1, min(at_most, round(block_s / request_s)))
 
 
 def keep_whole_replicates(path: Path, *, rounds: int) -> list[Block]:
-    """Take out of blocks.jsonl what a kill left of a replicate under way; returns the blocks that stay.
+    """Remove the blocks of an unfinished replicate, which a kill has left, from blocks.jsonl; returns those that stay.
 
-    Whole is a replicate in which each variant has both blocks of each of its *rounds*, or one that says why it is
+    A replicate is complete if every variant has both blocks of each of its *rounds*, or if one block says why it is
     discarded.
     """
     blocks = read_blocks(path)
     made: dict[int, list[Block]] = defaultdict(list)
     for block in blocks:
         made[block.replicate].append(block)
-    whole = {number for number, each in made.items() if _is_whole(each, rounds)}
+    whole = set()
+    for number, own in made.items():
+        expected = 2 * rounds * len({block.variant for block in own})
+        if len(own) == expected or any(block.invalid for block in own):
+            whole.add(number)
     kept = [block for block in blocks if block.replicate in whole]
     rewrite_lines(path, kept)
     return kept
-
-
-def _is_whole(blocks: list[Block], rounds: int) -> bool:
-    return len(blocks) == 2 * rounds * len({each.variant for each in blocks}) or any(each.invalid for each in blocks)

@@ -1,7 +1,7 @@
 """The replicates of an interleaved comparison until enough of them are valid, for `compare` and `perfload`.
 
 The main class is `ReplicateSeries`. Each replicate is on the disk before the next one is made, so that a run that was
-killed loses one at the most. An invalid one has another in its place; three in a row end the comparison.
+killed loses at most one. An invalid one is replaced by another; three invalid ones in a row end the comparison.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -21,15 +21,15 @@ from placebench.compare.measure.same_responses import SameResponses
 from placebench.errors import UndecidedError
 from placebench.meters.table_contents import TableContents
 
-_SOON_READ_S = 2.0
-"""With more to read than this, the data is read before the first replicate and after the last one only."""
+_MAX_READ_S = 2.0
+"""Data that takes longer to read is read only before the first replicate and after the last one."""
 
 
 class ReplicateSeries:
-    """The replicates in the folder of a run, those of earlier sessions too."""
+    """The replicates in the folder of a run, including those of earlier sessions."""
 
     def __init__(self, run: RunFolder, same: SameResponses, *, rounds: int) -> None:
-        """rounds: of one replicate."""
+        """rounds: number of rounds per replicate."""
         self._run = run
         self._same = same
         self._rounds = rounds
@@ -41,22 +41,22 @@ class ReplicateSeries:
         return sorted({block.replicate for block in self.blocks} - set(self.invalid()))
 
     def invalid(self) -> list[int]:
-        """The numbers of the others."""
+        """The numbers of the invalid replicates."""
         return sorted({block.replicate for block in self.blocks if block.invalid is not None})
 
     def measure(
         self, prepared: PreparedVariants, wanted: int, *, needed: Callable[[], Sequence[str]] | None = None
     ) -> None:
-        """Make replicates until *wanted* of them are valid, or no variant is needed in another.
+        """Make replicates until *wanted* of them are valid, or *needed* names no variant for another one.
 
-        needed: names the variants of the next replicate; without it all take part in each. Raises GateFailedError when
-        responses or data differ, or a variant failed requests that the first one did not; UndecidedError when three in
-        a row are invalid.
+        needed: returns the variants of the next replicate; by default all. Raises GateFailedError when responses or
+        data differ, or a variant failed requests that the first one did not; UndecidedError when three replicates in a
+        row are invalid.
         """
         before = prepared.before or self._read_data(prepared)
         if prepared.workload.writes:
             before = {}
-        is_soon_read = sum(each.elapsed_s for each in before.values()) < _SOON_READ_S
+        is_read_each_time = sum(each.elapsed_s for each in before.values()) < _MAX_READ_S
 
         def missing() -> Iterator[Sequence[str]]:
             while (valid := len(self.valid())) < wanted:
@@ -72,18 +72,18 @@ class ReplicateSeries:
             counts = f"{len(self.valid())} of {wanted} replicates count"
             raise UndecidedError(f"{counts}: 3 in a row do not, the last because {reason}")
 
-        kept = before if is_soon_read else {}
+        kept = before if is_read_each_time else {}
         measure_each(missing(), lambda names: self._make_one(prepared, names, kept), give_up)
         self._check_failures(prepared)
-        if not is_soon_read:
+        if not is_read_each_time:
             users = {name: " or ".join(prepared.alike(name)) for name in before}
             self._check_data(before, self._read_data(prepared), users)
 
     def _check_failures(self, prepared: PreparedVariants) -> None:
         """Raise GateFailedError for a variant that failed requests while the first one failed none.
 
-        Replicates with failed requests are discarded, so that the others show nothing of a variant that fails at times.
-        Lost connections are not counted: a process may have been killed.
+        Replicates with failed requests are discarded, so the others do not show that a variant fails at times. Lost
+        connections are not counted, since a process may have been killed.
         """
         first, *others = [name for name, variant in prepared.named.items() if variant.request is None] or [""]
         if any(block.error_responses for block in self.blocks if block.variant == first):
@@ -105,16 +105,15 @@ class ReplicateSeries:
     def check_data(self, prepared: PreparedVariants, *, same_requests: bool = True) -> None:
         """Raise GateFailedError for a variant whose requests so far have changed data that they should only read.
 
-        Where requests may write, for one that has added other numbers of rows than the first one.
-        same_requests: whether each variant was sent the same number of them.
+        If requests may write, each variant must have changed the number of rows of each table as the first one did.
+        same_requests: whether each variant was sent the same number of requests; otherwise rows are not compared.
         """
-        if prepared.before and not prepared.workload.writes:
-            self._check_data(prepared.before, self._read_data(prepared))
-        elif prepared.before and same_requests:
-            self._check_growth(prepared)
-
-    def _check_growth(self, prepared: PreparedVariants) -> None:
+        if not prepared.before or (prepared.workload.writes and not same_requests):
+            return
         now = self._read_data(prepared)
+        if not prepared.workload.writes:
+            self._check_data(prepared.before, now)
+            return
         grown = {
             name: prepared.before[name].growth(now[name])
             for name, variant in prepared.named.items()
@@ -133,12 +132,12 @@ class ReplicateSeries:
     def _make_one(
         self, prepared: PreparedVariants, names: Sequence[str], before: Mapping[str, TableContents]
     ) -> str | None:
-        """Make a replicate of these variants, check the data and its responses, and keep it; return why it is invalid.
+        """Make a replicate of these variants, check the data and its responses, and save it; return why it is invalid.
 
-        In this order: other data explains other responses, and a replicate that is on the disk was checked, or its run
-        is known to have failed.
+        The order matters: other data explains other responses, and a replicate on the disk was checked, unless its run
+        has failed.
         """
-        number = max((block.replicate for block in self.blocks), default=-1) + 1  # one that was used is not used again
+        number = max((block.replicate for block in self.blocks), default=-1) + 1  # a number is never used twice
         plan = plan_replicate(names, number, rounds=self._rounds, seed=self._run.head.seed)
         with prepared.timer.measure("replicates"):
             blocks = make_replicate(prepared, plan)
@@ -173,7 +172,7 @@ class ReplicateSeries:
     ) -> None:
         """Raise GateFailedError for the first database whose data is not what it was before the requests.
 
-        users: by database, where others than its own variant may have used it.
+        users: the variants that may have used each database, if not only its own.
         """
         for name, contents in now.items():
             if found := before[name].difference(contents):

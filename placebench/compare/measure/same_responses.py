@@ -31,21 +31,21 @@ _PATH = re.compile(r"\$(?:\.\w+|\[[^\]]+\])+")
 
 @dataclass
 class _Expected:
-    """What one request may be responded to."""
+    """The responses accepted for one request."""
 
     whole_request: str
     """The request without its limit."""
     limit: int | None
     variant: str = ""
-    """Whose response was the first."""
+    """The variant that responded first."""
     first: Response | None = None
     whole: Response | None = None
-    """The first variant's response to `whole_request`, where there is a limit."""
+    """The first variant's response to `whole_request`, if the request has a limit."""
     accepted: set[str] = field(default_factory=set)
     """Canonical digests, and digests of bytes."""
 
     def difference(self, response: Response, tolerance: float) -> str | None:
-        """Return how *response* differs from what is legal; None where it does not."""
+        """Return how *response* differs from what is legal, or None."""
         assert self.first is not None
         if self.limit is None:
             return difference(self.first, response, tolerance)
@@ -55,14 +55,14 @@ class _Expected:
 
 
 class SameResponses:
-    """What the variants of one run may respond to its requests: what the first one did, by the rules.
+    """Compares the responses of a run's variants with those of the first one, by the rules.
 
-    Under those of Placement, a request with a limit leaves open which candidates come back: a response is legal when it
-    is a part of the first variant's whole one (`limit_violation`), and any is where that was not requested.
+    Under Placement's rules a request with a limit leaves open which candidates come back: a response is legal when it
+    is a part of the first variant's whole one (`limit_violation`), or when the whole one was never requested.
     """
 
     def __init__(self, save: Callable[..., object] = lambda **_: None, rules: ResponseRules = PLACEMENT_RULES) -> None:
-        """save: is called with `same_responses=`, for the head of the run, whenever a new response was compared."""
+        """save: called with `same_responses=`, for the head of the run, whenever a new response was compared."""
         self.rules = rules
         self._save = save
         self._unmatched = [*rules.ignore, *rules.unordered]
@@ -75,13 +75,13 @@ class SameResponses:
     def request(self, name: str, request: str, url: str) -> int:
         """Send *request* once to the variant *name* at *url*, before any load, and compare its response.
 
-        Returns how many requests were sent: another one where that without its limit is not known yet.
+        Returns how many requests were sent: two if the response without the request's limit is not known yet.
         """
         return self.request_by(name, request, lambda each: fetch(url, each).body)
 
     def request_by(self, name: str, request: str, send: Callable[[str], bytes]) -> int:
-        """Do the same with *send*, which returns the body of the response to a request."""
-        expected = self._of(request)
+        """Do what `request` does with *send*, which returns the body of the response to a request."""
+        expected = self._expectation(request)
         needs_whole = expected.limit is not None and expected.whole is None
         if needs_whole:
             expected.whole = parse_response(send(expected.whole_request))
@@ -89,26 +89,26 @@ class SameResponses:
         return 1 + needs_whole
 
     def check(self, name: str, request: str, body: bytes) -> None:
-        """Compare one response; bytes that were seen before cost a digest. Raises GateFailedError where it differs."""
+        """Compare one response; bytes that were seen before cost a digest. Raises GateFailedError if it differs."""
         bytes_digest = hashlib.sha256(body).hexdigest()
-        if name not in self._checked or bytes_digest not in self._of(request).accepted:
+        if name not in self._checked or bytes_digest not in self._expectation(request).accepted:
             self._check(name, request, parse_response(body, self.rules))
-            self._of(request).accepted.add(bytes_digest)
+            self._expectation(request).accepted.add(bytes_digest)
 
     def check_bodies(self, name: str, request: str, digests: Iterable[str], folder: Path) -> None:
-        """Compare the responses with these canonical digests, whose bodies lie in *folder*."""
+        """Compare the responses to one request, given by their canonical digests; their bodies lie in *folder*."""
         for digest in digests:
-            if name not in self._checked or digest not in self._of(request).accepted:
-                self._look_for_paths(body_file(folder, digest))
+            if name not in self._checked or digest not in self._expectation(request).accepted:
+                self._mark_paths_seen(body_file(folder, digest))
                 self._check(name, request, read_response(folder, digest, self.rules))
 
     def check_all(self, name: str, responses: Mapping[str, Iterable[str]], folder: Path) -> None:
-        """Do the same for the responses to several requests, by their labels."""
+        """Compare the responses to several requests, as `check_bodies` does; their digests by the requests' labels."""
         for request, digests in responses.items():
             self.check_bodies(name, request, digests, folder)
 
     def check_calls(self, name: str, calls: Sequence[str]) -> None:
-        """Raise GateFailedError where the script sent other requests to this variant than to the first one."""
+        """Raise GateFailedError if the script sent other requests to this variant than to the first one."""
         if not self._calls:
             self._calls = (name, list(calls))
         first, expected = self._calls
@@ -125,18 +125,18 @@ class SameResponses:
 
     def first_difference(self, name: str, request: str, response: Response) -> str | None:
         """Return how *response* differs from the first to *request*; the first one differs from nothing."""
-        expected = self._of(request)
+        expected = self._expectation(request)
         if expected.first is None:
             expected.variant, expected.first = name, response
         return expected.difference(response, self.rules.tolerance)
 
     def candidates(self, request: str) -> int:
-        """How many candidates a response holds; 0 before the first, and for what is no response with candidates."""
-        first = self._of(request).first
+        """Return the number of candidates in the first response to *request*; 0 if there is none."""
+        first = self._expectation(request).first
         return first.candidate_count if isinstance(first, CandidatesResponse) else 0
 
     def save_equal(self) -> None:
-        """Save that nothing differs; nothing was compared where each variant has a request of its own."""
+        """Save that nothing differs, also if nothing was compared since each variant has its own request."""
         if (document := self._document(None)) != self._saved:
             self._save(same_responses=document)
             self._saved = document
@@ -146,14 +146,14 @@ class SameResponses:
         self._save(same_responses=self._document(what))
         return GateFailedError(f"{what}; no speed is printed")
 
-    def _look_for_paths(self, path: Path) -> None:
-        """Forget the paths of the rules at which the body in a file has something."""
+    def _mark_paths_seen(self, path: Path) -> None:
+        """Take the paths of the rules that the body in a file matches out of the unmatched ones."""
         if self._unmatched:
             with suppress(ValueError, RecursionError):
                 document = json.loads(path.read_bytes())
                 self._unmatched = [each for each in self._unmatched if next(find_values(each, document), None) is None]
 
-    def _of(self, request: str) -> _Expected:
+    def _expectation(self, request: str) -> _Expected:
         if request not in self._expected:
             limited = _without_limit(request) if self.rules.candidates else (request, None)
             self._expected[request] = _Expected(*limited)
@@ -164,14 +164,14 @@ class SameResponses:
             self._checked.append(name)
         if found := self.first_difference(name, request, response):
             which = f" to {request}" if len(self._expected) > 1 else ""
-            first = self._of(request).variant
+            first = self._expectation(request).variant
             than = "each time" if first == name else f"from {first}"
             raise self.error(f"{name} responds{which} differently {than}: {found}{self._remedy(found)}")
-        self._of(request).accepted.add(response.digest)
+        self._expectation(request).accepted.add(response.digest)
         self.save_equal()
 
     def _remedy(self, found: str) -> str:
-        """How to allow a difference at a JSON path, in a header or in a text."""
+        """Return how the plan can allow a difference at a JSON path, in a header or in a text."""
         if self.rules.candidates:
             return ""
         if path := _PATH.match(found):
@@ -199,7 +199,7 @@ class SameResponses:
 
 
 def _without_limit(request: str) -> tuple[str, int | None]:
-    """Return the request without its limit, and the limit; None for one that has none or is no number."""
+    """Return the request without its limit, and the limit; None if it is missing or no number."""
     parts = urlsplit(request)
     given = parse_qsl(parts.query, keep_blank_values=True)
     limits = [value for name, value in given if name == "limit"]

@@ -127,7 +127,7 @@ def test_the_client_there_ends_with_the_connection(
 
 def test_the_client_ends_by_itself_when_nothing_comes(tmp_path: Path) -> None:
     """As after a cut without an end; no request under way is cut short."""
-    code = "from placebench.compare import client_process as p; p._SILENCE_S = 1; p.main()"
+    code = "from placebench.compare.load import client_process as p; p._SILENCE_S = 1; p.main()"
     with (
         _serving(b"HTTP/1.0 200 OK\r\n\r\n", after_s=1.2) as url,
         line_process(ChildSpec("client", [sys.executable, "-c", code], pipes=True), gone="gone") as process,
