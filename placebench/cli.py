@@ -11,6 +11,7 @@ import signal
 import sys
 import traceback
 from collections.abc import Sequence
+from functools import partial
 from importlib import import_module
 from typing import Any, NoReturn
 
@@ -57,11 +58,11 @@ def main(argv: Sequence[str] | None = None) -> int:
                 parser_of(" ".join(words)).print_help(sys.stderr)
                 return UsageError.exit_code
             try:
-                arguments = parser_of(" ".join(words)).parse_args(_check_text(given)[len(words) :])
+                parsed = parser_of(" ".join(words)).parse_args(_check_text(given)[len(words) :])
             except UsageError as error:
                 return _fail(_one_line(error), error.exit_code)
-            output.set_verbosity(arguments)
-            return _run(_command(arguments.command), arguments)
+            output.set_verbosity(quiet=getattr(parsed, "quiet", False), verbose=getattr(parsed, "verbose", False))
+            return _run(_command(parsed.command), parsed)
     except (PlacebenchError, ImportError, OSError) as error:
         if (explained := _explain(error)) is None:
             return _bug()
@@ -85,13 +86,25 @@ def _escape_what_cannot_be_printed() -> None:
             stream.reconfigure(errors="backslashreplace")
 
 
-def _run(command: Command, arguments: argparse.Namespace) -> int:
+def _run(command: Command[Any], parsed: argparse.Namespace) -> int:
     """Run a command here, or on the machine of --host."""
-    if not (command.run_name and arguments.host):
-        return command.run(arguments)
+    from placebench.commands import options
+
+    if command.options is None:
+        if not (command.run_name and parsed.host):
+            return command.run(parsed)
+        from placebench.commands.runs import ParsedOptions, run_parsed, run_there
+
+        run_there(
+            options.read(ParsedOptions, parsed, parsed=parsed), command.run_name, partial(run_parsed, command.run)
+        )
+        return 0
+    given = options.read(command.options, parsed)
+    if not (command.run_name and given.run.host):
+        return command.run(given)
     from placebench.commands.runs import run_there
 
-    run_there(arguments, command.run_name, command.run)
+    run_there(given, command.run_name, command.run)
     return 0
 
 
@@ -209,9 +222,9 @@ def _fill(made: argparse.ArgumentParser, words: str, *, deep: bool) -> None:
                 _fill(below, name, deep=True)
 
 
-def _command(words: str) -> Command:
+def _command(words: str) -> Command[Any]:
     module = import_module(_entry(words).module)
-    command: Command = module.COMMANDS[words]
+    command: Command[Any] = module.COMMANDS[words]
     return command
 
 

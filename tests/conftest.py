@@ -102,7 +102,7 @@ def in_foreground() -> Iterator[None]:
 @pytest.fixture
 def without_placement(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """As in a checkout in which `tox -e oracle` was never run."""
-    monkeypatch.setattr("placebench.compare.what.variants.profiles_folder", lambda: tmp_path / "profiles")
+    monkeypatch.setattr("placebench.lab.variants.profiles_folder", lambda: tmp_path / "profiles")
 
 
 @pytest.fixture

@@ -1,26 +1,30 @@
 """The command line: `COMMANDS` knows every command with its line of help; each command is in a module of its own.
 
-A module defines its commands in `COMMANDS: dict[str, Command]`, keyed by the words that call them. It is imported when
+A module defines its commands in `COMMANDS`, a `Command` each, keyed by the words that call them. It is imported when
 one of its commands is called, and imports what a command needs inside the function that runs it, so that
 `placebench --help` is fast and works without the extras.
 """
 
-from argparse import ArgumentParser, Namespace
+from argparse import ArgumentParser
 from collections.abc import Callable, Mapping
-from typing import NamedTuple
+from typing import Generic, NamedTuple, TypeVar
 
 from placebench.registries import Registry
 
+_Options = TypeVar("_Options")
 
-class Command(NamedTuple):
+
+class Command(NamedTuple, Generic[_Options]):
     """What a command's module defines for it."""
 
     configure: Callable[[ArgumentParser], None]
     """Adds the command's options to its parser."""
-    run: Callable[[Namespace], int]
+    run: Callable[[_Options], int]
     """Runs the command; returns its exit code."""
     run_name: str = ""
     """What its run folder is called after, if the whole command can run on another machine by --host."""
+    options: type[_Options] | None = None
+    """The frozen dataclass that the command gets, as `placebench.commands.options.read` makes it; None: a Namespace."""
 
 
 class Entry(NamedTuple):

@@ -1,7 +1,7 @@
 """`placebench calibrate`: what this machine can resolve, by comparing a variant with itself."""
 
-from argparse import ArgumentParser, Namespace
-from dataclasses import replace
+from argparse import ArgumentParser
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from placebench.commands import Command, options
@@ -16,7 +16,19 @@ _REPLICATES = {"quick": 12, "default": 60}
 _QUICK_TREES, _QUICK_ROUNDS = 20, 2
 _ROUNDS = 64
 """So many that a replicate of `tuned` takes as long as one of `naive` and `tuned` by default."""
-_FEWEST = 6
+_MIN_REPLICATES = 6
+
+
+@dataclass(frozen=True)
+class CalibrateOptions(options.RunCommandOptions):
+    """The options of `placebench calibrate`."""
+
+    data: options.DataOptions
+    variant: str
+    request: str | None
+    replicates: int | None
+    preset: str | None
+    rounds: int | None
 
 
 def _configure(parser: ArgumentParser) -> None:
@@ -24,7 +36,7 @@ def _configure(parser: ArgumentParser) -> None:
         "--variant", default="tuned", metavar="V", help="variant that is compared with itself (default: %(default)s)"
     )
     options.add_data(parser)
-    options.add_replicates(parser, "60, or the preset's", at_least=_FEWEST)
+    options.add_replicates(parser, "60, or the preset's", at_least=_MIN_REPLICATES)
     options.add_preset(
         parser,
         quick=f"{_REPLICATES['quick']} short replicates on {_QUICK_TREES} trees, a minute",
@@ -35,7 +47,7 @@ def _configure(parser: ArgumentParser) -> None:
     options.add_output(parser, page=True)
 
 
-def _run(arguments: Namespace) -> int:
+def _run(given: CalibrateOptions) -> int:
     """Make the replicates, calibrate each metric, and keep the result for the reports of this machine."""
     from placebench import results
     from placebench.compare.compare_run import CompareSettings
@@ -49,19 +61,19 @@ def _run(arguments: Namespace) -> int:
     from placebench.stats import METRICS
     from placebench.stats.calibration import calibrate
 
-    is_quick = arguments.preset == "quick"
-    trees = _QUICK_TREES if is_quick and arguments.trees is None else arguments.trees
-    data, request = find_data(arguments.topology, trees=trees, seed=arguments.seed, utilization=arguments.utilization)
+    is_quick, seed = given.preset == "quick", given.data.seed
+    trees = _QUICK_TREES if is_quick and given.data.trees is None else given.data.trees
+    data, request = find_data(given.data.topology, trees=trees, seed=seed, utilization=given.data.utilization)
     settings = CompareSettings(
-        variants=read_variants([arguments.variant, arguments.variant]),
-        workload=placement_workload(arguments.request or request),
-        replicates=_REPLICATES[arguments.preset or "default"] if arguments.replicates is None else arguments.replicates,
-        rounds=arguments.rounds or (_QUICK_ROUNDS if is_quick else _ROUNDS),
+        variants=read_variants([given.variant, given.variant]),
+        workload=placement_workload(given.request or request),
+        replicates=_REPLICATES[given.preset or "default"] if given.replicates is None else given.replicates,
+        rounds=given.rounds or (_QUICK_ROUNDS if is_quick else _ROUNDS),
     )
-    folder = run_comparison(arguments, data, settings, name="calibrate")
+    folder = run_comparison(given.run, data, settings, name="calibrate")
     loaded = results.load(folder)
     calibrations = [
-        calibrate(each.log_ratios, each.metric, margin=each.margin, seed=arguments.seed)
+        calibrate(each.log_ratios, each.metric, margin=each.margin, seed=seed)
         for each in comparisons_of(loaded)
         if each.metric in METRICS and each.measured
     ]
@@ -72,7 +84,7 @@ def _run(arguments: Namespace) -> int:
     if not keep_calibration(document):
         say(f"not kept for other reports: the calibration in {calibration_file()} has more replicates")
     emit(
-        arguments,
+        given.output,
         text=lambda: "\n".join(metric_sentences(each.to_json()) for each in calibrations),
         document=lambda: _document(loaded, calibrations),
         page=page,
@@ -92,4 +104,4 @@ def _document(run: "Run", calibrations: "list[MetricCalibration]") -> dict[str, 
     }
 
 
-COMMANDS = {"calibrate": Command(_configure, _run)}
+COMMANDS = {"calibrate": Command(_configure, _run, options=CalibrateOptions)}

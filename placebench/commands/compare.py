@@ -1,13 +1,34 @@
 """`placebench compare`: versions of a service, measured in interleaved blocks, with an interval and a verdict each."""
 
-from argparse import ArgumentParser, Namespace
-from dataclasses import replace
+from argparse import ArgumentParser
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from placebench.commands import Command, options
 from placebench.commands.runs import compare_plan
 from placebench.errors import UsageError
 
+if TYPE_CHECKING:
+    from placebench.compare.what.data_setup import DatabaseKind
+
 _REPLICATES = {"quick": 6, "default": 12, "publish": 30}
+
+
+@dataclass(frozen=True)
+class CompareOptions:
+    """The options of `placebench compare`."""
+
+    comparison: options.ComparisonOptions
+    requests: options.RequestOptions
+    base: str | None
+    variants: tuple[str, ...]
+    plan: Path | None
+    preset: str | None
+    setup: str | None
+    template_db: str | None
+    database: "DatabaseKind | None"
+    gate: tuple[str, ...]
 
 
 def _configure(parser: ArgumentParser) -> None:
@@ -64,38 +85,35 @@ def _configure(parser: ArgumentParser) -> None:
     )
 
 
-def _run(arguments: Namespace) -> int:
+def _run(given: CompareOptions) -> int:
     """Compare; what was measured is reported even when the run is interrupted or fails."""
     from placebench.compare.what.trials import read_plan
-    from placebench.http_session import Request
     from placebench.report import parse_gates
 
-    gates = parse_gates(arguments.gate)
-    plan = read_plan(arguments.plan)
-    if arguments.base is not None:
-        plan = replace(plan, variants=(arguments.base, *arguments.variants), trials=())
+    gates = parse_gates(given.gate)
+    plan = read_plan(given.plan)
+    if given.base is not None:
+        plan = replace(plan, variants=(given.base, *given.variants), trials=())
     if len(plan.variants) < 2:
-        where = arguments.plan or "[tool.placebench] of ./pyproject.toml"
-        again = "; to resume a run, repeat its command with --resume" if arguments.resume else ""
+        where = given.plan or "[tool.placebench] of ./pyproject.toml"
+        again = "; to resume a run, repeat its command with --resume" if given.comparison.run.resume else ""
         raise UsageError(f"two variants are needed, the base first: name them, or describe them in {where}{again}")
-    own = {"setup": arguments.setup, "template_db": arguments.template_db, "database": arguments.database}
-    plan = replace(plan, **{name: given for name, given in own.items() if given})
+    plan = replace(
+        plan,
+        setup=given.setup or plan.setup,
+        template_db=given.template_db or plan.template_db,
+        database=given.database or plan.database,
+    )
     if plan.database == "none" and plan.template_db:
         raise UsageError(
             f'template_db {plan.template_db!r} with database = "none": no database is copied; leave one of them away'
         )
-    if arguments.preset and arguments.sequential:
+    if given.preset and given.comparison.sequential:
         raise UsageError("--preset is a number of replicates, and --sequential decides it: give one of the two")
-    if arguments.preset and arguments.replicates is None:
-        plan = replace(plan, replicates=_REPLICATES[arguments.preset])
-    compare_plan(
-        arguments,
-        plan,
-        gates=gates,
-        requests=options.read_requests(arguments),
-        login=[Request.read(each) for each in arguments.login],
-    )
+    if given.preset and given.comparison.replicates is None:
+        plan = replace(plan, replicates=_REPLICATES[given.preset])
+    compare_plan(given.comparison, plan, gates=gates, requests=given.requests.requests(), login=given.requests.logins())
     return 0
 
 
-COMMANDS = {"compare": Command(_configure, _run)}
+COMMANDS = {"compare": Command(_configure, _run, options=CompareOptions)}

@@ -1,7 +1,8 @@
 """`placebench db`: an embedded PostgreSQL that outlives the command, and the scratch databases that runs left."""
 
-from argparse import ArgumentParser, Namespace
-from dataclasses import asdict
+from argparse import ArgumentParser
+from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from placebench.commands import Command, options
@@ -11,6 +12,24 @@ from placebench.errors import DatabaseError
 if TYPE_CHECKING:
     from placebench.runtime.postgres.persistent_server import PersistentServer
     from placebench.runtime.postgres.scratch import ScratchDatabase
+
+
+@dataclass(frozen=True)
+class ServerOptions:
+    """The options of `placebench db start`, `stop` and `url`."""
+
+    output: options.OutputOptions
+    dir: Path | None
+    remove: bool = False
+
+
+@dataclass(frozen=True)
+class CleanOptions:
+    """The options of `placebench db clean`."""
+
+    output: options.OutputOptions
+    server: str | None
+    yes: bool
 
 
 def _configure(parser: ArgumentParser) -> None:
@@ -36,47 +55,47 @@ def _configure_clean(parser: ArgumentParser) -> None:
     options.add_output(parser)
 
 
-def _server(arguments: Namespace) -> "PersistentServer":
+def _server(given: ServerOptions) -> "PersistentServer":
     from placebench.runtime.postgres.persistent_server import PersistentServer, state_folder
 
-    return PersistentServer((arguments.dir or state_folder()).resolve())
+    return PersistentServer((given.dir or state_folder()).resolve())
 
 
-def _start(arguments: Namespace) -> int:
-    server = _server(arguments)
+def _start(given: ServerOptions) -> int:
+    server = _server(given)
     started = server.start()
     say(f"PostgreSQL {'started' if started else 'is running already'} in {server.folder}")
-    _emit(arguments, server, url=server.url(), started=started)
+    _emit(given.output, server, url=server.url(), started=started)
     return 0
 
 
-def _url(arguments: Namespace) -> int:
-    server = _server(arguments)
-    _emit(arguments, server, url=server.url())
+def _url(given: ServerOptions) -> int:
+    server = _server(given)
+    _emit(given.output, server, url=server.url())
     return 0
 
 
-def _stop(arguments: Namespace) -> int:
-    server = _server(arguments)
+def _stop(given: ServerOptions) -> int:
+    server = _server(given)
     stopped = server.stop()
-    removed = arguments.remove and server.remove()
+    removed = given.remove and server.remove()
     fate = "; its data is removed" if removed else ""
     say(f"PostgreSQL {'stopped' if stopped else 'was not running'} in {server.folder}{fate}")
-    _emit(arguments, server, stopped=stopped, removed=removed)
+    _emit(given.output, server, stopped=stopped, removed=removed)
     return 0
 
 
-def _clean(arguments: Namespace) -> int:
+def _clean(given: CleanOptions) -> int:
     from placebench.runtime.postgres import normalise_url
     from placebench.runtime.postgres.scratch import drop_leftovers, find_leftovers
 
-    url = normalise_url(options.database_url(arguments.server, what="server"))
+    url = normalise_url(options.database_url(given.server, what="server"))
     found = find_leftovers(url)
-    problems = drop_leftovers(url, found) if arguments.yes else {}
-    dropped = {each.name for each in found if arguments.yes and each.state == "left"} - problems.keys()
-    if arguments.json or found:
+    problems = drop_leftovers(url, found) if given.yes else {}
+    dropped = {each.name for each in found if given.yes and each.state == "left"} - problems.keys()
+    if given.output.json or found:
         emit(
-            arguments,
+            given.output,
             text=lambda: "\n".join(_line(each, dropped=each.name in dropped) for each in found),
             document=lambda: {"databases": [{**asdict(each), "dropped": each.name in dropped} for each in found]},
         )
@@ -93,17 +112,17 @@ def _line(found: "ScratchDatabase", *, dropped: bool) -> str:
     return f"{'dropped' if dropped else found.state:<9}{found.name}  {made}"
 
 
-def _emit(arguments: Namespace, server: "PersistentServer", **result: Any) -> None:
+def _emit(output: options.OutputOptions, server: "PersistentServer", **result: Any) -> None:
     """The result: all of it as JSON, or the URL alone, so that `URL=$(placebench db start)` works."""
-    if arguments.json:
+    if output.json:
         print_json({"directory": str(server.folder), **result})
     elif "url" in result:
         print_result(result["url"])
 
 
 COMMANDS = {
-    "db start": Command(_configure, _start),
-    "db stop": Command(_configure_stop, _stop),
-    "db url": Command(_configure, _url),
-    "db clean": Command(_configure_clean, _clean),
+    "db start": Command(_configure, _start, options=ServerOptions),
+    "db stop": Command(_configure_stop, _stop, options=ServerOptions),
+    "db url": Command(_configure, _url, options=ServerOptions),
+    "db clean": Command(_configure_clean, _clean, options=CleanOptions),
 }

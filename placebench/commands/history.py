@@ -1,9 +1,9 @@
 """`placebench history`: the ratio of each commit to a pinned reference, followed over time."""
 
 import csv
-from argparse import ArgumentParser, Namespace
+from argparse import ArgumentParser
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -33,6 +33,71 @@ _FILE = Path("placebench-history.jsonl")
 _METRICS = ("cpu_s", "statements")
 _OF_THE_COMMIT = (ServerError, LoadError, GateFailedError, VariantError)
 """What ends the measurement of one commit, and no other."""
+
+
+@dataclass(frozen=True)
+class MeasurementOptions:
+    """What `placebench history add` and `backfill` measure commits with."""
+
+    comparison: options.ComparisonOptions
+    requests: options.RequestOptions
+    plan: Path | None
+    reference: str | None
+    file: Path
+
+
+@dataclass(frozen=True)
+class AddOptions:
+    """The options of `placebench history add`."""
+
+    measurement: MeasurementOptions
+    revision: str
+
+
+@dataclass(frozen=True)
+class BackfillOptions:
+    """The options of `placebench history backfill`."""
+
+    measurement: MeasurementOptions
+    revisions: str
+    every: int
+    retry: bool
+
+
+@dataclass(frozen=True)
+class SeriesOptions:
+    """The history and the metrics that a command reads."""
+
+    file: Path
+    metric: tuple[str, ...] | None
+
+
+@dataclass(frozen=True)
+class HistoryShowOptions:
+    """The options of `placebench history show`."""
+
+    output: options.OutputOptions
+    series: SeriesOptions
+    csv: Path | None
+    out: Path | None
+
+
+@dataclass(frozen=True)
+class CheckOptions:
+    """The options of `placebench history check`."""
+
+    output: options.OutputOptions
+    series: SeriesOptions
+
+
+@dataclass(frozen=True)
+class BlessOptions:
+    """The options of `placebench history bless`."""
+
+    output: options.OutputOptions
+    series: SeriesOptions
+    revision: str
+    reason: str
 
 
 def _configure_add(parser: ArgumentParser) -> None:
@@ -104,7 +169,6 @@ def _add_measurement(parser: ArgumentParser) -> None:
     options.add_host(parser)
     _add_file(parser)
     options.add_output(parser)
-    parser.set_defaults(placement_python=None, out=None)
 
 
 def _add_metrics(parser: ArgumentParser) -> None:
@@ -124,64 +188,66 @@ def _add_file(parser: ArgumentParser) -> None:
     )
 
 
-def _add(arguments: Namespace) -> int:
+def _add(given: AddOptions) -> int:
     """Measure one commit against the reference, and append it."""
     from placebench.history import History, append_lines
     from placebench.history.commits import find_commit
 
-    plan, history = _plan(arguments), History.read(arguments.file)
-    commit = find_commit(plan.tables.folder, arguments.revision)
-    name, reference = _reference(arguments, history, plan)
+    measurement = given.measurement
+    plan, history = _plan(measurement), History.read(measurement.file)
+    commit = find_commit(plan.tables.folder, given.revision)
+    name, reference = _reference(measurement, history, plan)
     earlier = history.reference.reference if history.reference else reference.hash
     linked = [find_commit(plan.tables.folder, earlier)] if earlier != reference.hash else []
-    entries = _measure(arguments, plan, name, [reference, *linked, commit])
-    append_lines(arguments.file, entries)
-    _emit_entries(arguments, entries)
+    entries = _measure(measurement, plan, name, [reference, *linked, commit])
+    append_lines(measurement.file, entries)
+    _emit_entries(measurement.comparison.output, entries)
     return 0
 
 
-def _backfill(arguments: Namespace) -> int:
+def _backfill(given: BackfillOptions) -> int:
     """Measure the commits of a range that the history does not hold; one that cannot be measured is noted."""
     from placebench.history import History, append_lines
     from placebench.history.commits import commits_between
 
-    plan, history = _plan(arguments), History.read(arguments.file)
-    name, reference = _reference(arguments, history, plan)
-    wanted = commits_between(plan.tables.folder, arguments.revisions)[:: -arguments.every][::-1]
+    measurement = given.measurement
+    plan, history = _plan(measurement), History.read(measurement.file)
+    name, reference = _reference(measurement, history, plan)
+    wanted = commits_between(plan.tables.folder, given.revisions)[:: -given.every][::-1]
     known = {reference.hash, *(each.commit for each in history.entries), *(each.commit for each in history.failures)}
-    if arguments.retry:
+    if given.retry:
         known = known.difference(each.commit for each in history.failures)
     missing = [each for each in wanted if each.hash not in known]
     made: list[HistoryEntry | Failure] = []
     for number, commit in enumerate(missing, start=1):
         say(f"commit {number} of {len(missing)}: {commit.short} {commit.subject}")
         try:
-            lines: Sequence[HistoryEntry | Failure] = _measure(arguments, plan, name, [reference, commit])
+            lines: Sequence[HistoryEntry | Failure] = _measure(measurement, plan, name, [reference, commit])
         except _OF_THE_COMMIT as error:
             say(f"{commit.short} cannot be measured: {error}")
             lines = [_failure(commit, reference, error)]
-        append_lines(arguments.file, lines)
+        append_lines(measurement.file, lines)
         made.extend(lines)
-    _emit_entries(arguments, made)
+    _emit_entries(measurement.comparison.output, made)
     return 0
 
 
-def _show(arguments: Namespace) -> int:
+def _show(given: HistoryShowOptions) -> int:
     """Show the series with their steps, and write the page."""
     from placebench.page import description_of
     from placebench.report.history import history_report
     from placebench.report.renderers import render_html, render_markdown, render_text, write_page
 
-    history, _, series = _series(arguments)
-    report = history_report(arguments.file.resolve(), history, series)
-    page = arguments.out or arguments.file.with_suffix(".html")
-    if not arguments.out and page.exists() and description_of(page) is None:
+    history, _, series = _series(given.series)
+    report = history_report(given.series.file.resolve(), history, series)
+    page = given.out or given.series.file.with_suffix(".html")
+    if not given.out and page.exists() and description_of(page) is None:
         raise PlacebenchError(f"{page} is there and was not written by placebench: name another page with --out")
     write_page(page, render_html(report))
-    if arguments.csv:
-        _write_csv(arguments.csv, history, series)
+    if given.csv:
+        _write_csv(given.csv, history, series)
     emit(
-        arguments,
+        given.output,
         text=lambda: render_text(report, width=terminal_width()),
         document=lambda: report.document,
         markdown=lambda: render_markdown(report),
@@ -190,7 +256,7 @@ def _show(arguments: Namespace) -> int:
     return 0
 
 
-def _check(arguments: Namespace) -> int:
+def _check(given: CheckOptions) -> int:
     """Say whether there is a regression that nobody has accepted; exit code 1 where there is one.
 
     Measurements of commits that the history of HEAD does not have are named and left out. Raises UndecidedError if none
@@ -201,17 +267,17 @@ def _check(arguments: Namespace) -> int:
     from placebench.report.history import history_report, left_out_sentences, step_sentence
     from placebench.report.renderers import render_markdown
 
-    history, _, series = _series(arguments)
+    history, _, series = _series(given.series)
     left_out = {entry.commit for each in series for entry in each.left_out}
-    if left_out and is_shallow(arguments.file.resolve().parent):
+    if left_out and is_shallow(given.series.file.resolve().parent):
         raise HistoryError(
-            f"HEAD does not have {units.numbered(len(left_out), 'commit')} that {arguments.file} has measured, "
+            f"HEAD does not have {units.numbered(len(left_out), 'commit')} that {given.series.file} has measured, "
             "for this clone is shallow: `git fetch --unshallow` (actions/checkout: fetch-depth: 0)"
         )
-    report = history_report(arguments.file.resolve(), history, series)
+    report = history_report(given.series.file.resolve(), history, series)
     found = [step_sentence(each, step) for each in series for step in each.regressions]
     emit(
-        arguments,
+        given.output,
         text=lambda: "\n".join([report.headline, *found, *left_out_sentences(series)]),
         document=lambda: report.document,
         markdown=lambda: render_markdown(report),
@@ -227,58 +293,57 @@ def _check(arguments: Namespace) -> int:
     return 0
 
 
-def _bless(arguments: Namespace) -> int:
+def _bless(given: BlessOptions) -> int:
     """Accept the steps that a commit may have brought."""
     from placebench.history import Blessing, append_lines
     from placebench.history.commits import find_commit
     from placebench.report.history import step_sentence
 
-    _, order, series = _series(arguments)
-    repository = Path() if order is None else arguments.file.resolve().parent
-    commit = find_commit(repository, arguments.revision).hash
+    _, order, series = _series(given.series)
+    repository = Path() if order is None else given.series.file.resolve().parent
+    commit = find_commit(repository, given.revision).hash
     accepted = [(each, step) for each in series for step in each.steps if commit in step.commits]
     if not accepted:
         steps = "; ".join(step_sentence(each, step) for each in series for step in each.steps) or "none"
         raise UsageError(f"{commit[:12]} brings no step; the steps are: {steps}")
     now = _now()
-    lines = [
-        Blessing(commit=commit, metric=each.metric, reason=arguments.reason, blessed_at=now) for each, _ in accepted
-    ]
-    append_lines(arguments.file, lines)
+    lines = [Blessing(commit=commit, metric=each.metric, reason=given.reason, blessed_at=now) for each, _ in accepted]
+    append_lines(given.series.file, lines)
     emit(
-        arguments,
+        given.output,
         text=lambda: "\n".join(f"accepted: {step_sentence(*each)}" for each in accepted),
         document=lambda: {"accepted": [{"metric": each.metric, "until": step.until} for each, step in accepted]},
     )
     return 0
 
 
-def _plan(arguments: Namespace) -> "Experiment":
+def _plan(given: MeasurementOptions) -> "Experiment":
     from placebench.compare.what.trials import read_plan
 
-    plan = read_plan(arguments.plan)
+    plan = read_plan(given.plan)
     if plan.tables.app is None:
-        where = arguments.plan or "[tool.placebench] of ./pyproject.toml"
+        where = given.plan or "[tool.placebench] of ./pyproject.toml"
         raise UsageError(f"a history needs the application: no table app in {where}, see docs/howto/history.md")
     return plan
 
 
-def _reference(arguments: Namespace, history: "History", plan: "Experiment") -> "tuple[str, Commit]":
+def _reference(given: MeasurementOptions, history: "History", plan: "Experiment") -> "tuple[str, Commit]":
     """The name of the reference, and its commit."""
     from placebench.history.commits import Commit, find_commit
 
-    if arguments.reference:
-        return arguments.reference, find_commit(plan.tables.folder, arguments.reference)
+    if given.reference:
+        return given.reference, find_commit(plan.tables.folder, given.reference)
     if history.reference is None:
-        raise UsageError(f"{arguments.file} has no reference yet: pin one with --reference, such as a tag")
+        raise UsageError(f"{given.file} has no reference yet: pin one with --reference, such as a tag")
     return history.reference.reference_name, Commit(history.reference.reference, "")
 
 
-def _measure(arguments: Namespace, plan: "Experiment", name: str, commits: "Sequence[Commit]") -> "list[HistoryEntry]":
+def _measure(
+    given: MeasurementOptions, plan: "Experiment", name: str, commits: "Sequence[Commit]"
+) -> "list[HistoryEntry]":
     """Compare the first of *commits*, the reference, with each of the others in one run."""
     from placebench import results
     from placebench.commands.runs import compare_plan
-    from placebench.http_session import Request
     from placebench.report import comparisons_of
 
     reference, *others = dict.fromkeys(commits)
@@ -286,10 +351,10 @@ def _measure(arguments: Namespace, plan: "Experiment", name: str, commits: "Sequ
         raise UsageError(f"{reference.short} is the reference itself: name another revision")
     measured = replace(plan, name="history", variants=tuple(each.short for each in (reference, *others)), trials=())
     folder = compare_plan(
-        arguments,
+        given.comparison,
         measured,
-        requests=options.read_requests(arguments),
-        login=[Request.read(each) for each in arguments.login],
+        requests=given.requests.requests(),
+        login=given.requests.logins(),
         emit=lambda _: None,
     )
     run = results.load(folder)
@@ -347,16 +412,16 @@ def _failure(commit: "Commit", reference: "Commit", error: PlacebenchError) -> "
     )
 
 
-def _series(arguments: Namespace) -> "tuple[History, list[str] | None, list[Series]]":
+def _series(given: SeriesOptions) -> "tuple[History, list[str] | None, list[Series]]":
     """The history, the commits of HEAD around its file (None outside a repository), and a series of each metric."""
     from placebench.history import History, series_of
     from placebench.history.commits import ancestors
 
-    if not arguments.file.is_file():
-        raise HistoryError(f"no history {arguments.file}: `placebench history add --reference TAG` begins one")
-    history = History.read(arguments.file)
-    order = ancestors(arguments.file.resolve().parent)
-    return history, order, [series_of(history, metric, order=order) for metric in arguments.metric or _METRICS]
+    if not given.file.is_file():
+        raise HistoryError(f"no history {given.file}: `placebench history add --reference TAG` begins one")
+    history = History.read(given.file)
+    order = ancestors(given.file.resolve().parent)
+    return history, order, [series_of(history, metric, order=order) for metric in given.metric or _METRICS]
 
 
 def _write_csv(path: Path, history: "History", series: "Sequence[Series]") -> None:
@@ -372,7 +437,7 @@ def _write_csv(path: Path, history: "History", series: "Sequence[Series]") -> No
             writer.writerow([dates[point.commit], point.commit, *(each.get(point.commit, "") for each in ratios)])
 
 
-def _emit_entries(arguments: Namespace, made: "Sequence[HistoryEntry | Failure]") -> None:
+def _emit_entries(output: options.OutputOptions, made: "Sequence[HistoryEntry | Failure]") -> None:
     from msgspec import to_builtins
 
     from placebench import units
@@ -402,7 +467,7 @@ def _emit_entries(arguments: Namespace, made: "Sequence[HistoryEntry | Failure]"
         return f"{each.commit[:12]}  {effect} against {each.reference_name}  {each.subject}"
 
     emit(
-        arguments,
+        output,
         text=lambda: "\n".join(map(line, made)) or "nothing is missing",
         document=lambda: {"entries": [to_builtins(each) for each in made]},
     )
@@ -413,9 +478,9 @@ def _now() -> str:
 
 
 COMMANDS = {
-    "history add": Command(_configure_add, _add),
-    "history show": Command(_configure_show, _show),
-    "history check": Command(_configure_check, _check),
-    "history bless": Command(_configure_bless, _bless),
-    "history backfill": Command(_configure_backfill, _backfill),
+    "history add": Command(_configure_add, _add, options=AddOptions),
+    "history show": Command(_configure_show, _show, options=HistoryShowOptions),
+    "history check": Command(_configure_check, _check, options=CheckOptions),
+    "history bless": Command(_configure_bless, _bless, options=BlessOptions),
+    "history backfill": Command(_configure_backfill, _backfill, options=BackfillOptions),
 }

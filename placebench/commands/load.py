@@ -2,10 +2,10 @@
 
 import os
 import re
-from argparse import ArgumentParser, Namespace
+from argparse import ArgumentParser
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from itertools import count, takewhile
 from pathlib import Path
 from statistics import fmean
@@ -30,12 +30,40 @@ _EXIT_FAILURES = 1
 _EXIT_INCONCLUSIVE = 3
 _RESPONSE_TIMEOUT_S = 300.0
 _SEARCH_TIMEOUT_S = 10.0
-_MOST_USERS = 1024
+_MAX_USERS = 1024
 _RESULT = "load.json"
 _BIND = "127.0.0.1:5557"
-_CONNECT_LIMIT_S = 60.0
+_MAX_CONNECT_S = 60.0
 """How long the workers of --hosts may take to connect."""
-_LAST_PORT = 65_535
+_MAX_PORT = 65_535
+
+
+@dataclass(frozen=True)
+class LoadCommandOptions:
+    """The options of `placebench load`."""
+
+    output: options.OutputOptions
+    workload: options.RequestOptions
+    url: str
+    users: int
+    rate: float | None
+    processes: int
+    expect_workers: int | None
+    bind: str | None
+    hosts: Path | None
+    check_writes: bool
+    locustfile: Path | None
+    db: str | None
+    time: float | None
+    requests: int | None
+    warmup: int
+    response_timeout: float | None
+    insecure: bool
+    seed: int
+    slo: str | None
+    until_errors: bool
+    telemetry: Path | None
+    out: Path | None
 
 
 def _configure(parser: ArgumentParser) -> None:
@@ -67,7 +95,7 @@ def _configure(parser: ArgumentParser) -> None:
         help="find the highest arrival rate at which this holds, as 'p95 <= 500ms': from --rate on, in steps of --time",
     )
     search.add_argument(
-        "--until-errors", action="store_true", help=f"double --users up to {_MOST_USERS} until requests fail"
+        "--until-errors", action="store_true", help=f"double --users up to {_MAX_USERS} until requests fail"
     )
     options.add_telemetry(parser, "folder for the client's durations, beside those of the service")
     options.add_out(parser, f"folder for every sample, in {_RESULT}; of a search: of its run")
@@ -132,28 +160,28 @@ def _configure_kind(parser: ArgumentParser) -> None:
     )
 
 
-def _run(arguments: Namespace) -> int:
+def _run(given: LoadCommandOptions) -> int:
     """Make the run; exit code 1 when requests failed or a write was lost, 3 when nobody could look for the writes."""
     from placebench.compare.load.load_run import LoadInterrupted
     from placebench.runtime.supervisor import Supervisor, new_scratch_path
 
-    if arguments.db and not (arguments.check_writes or arguments.locustfile):
+    if given.db and not (given.check_writes or given.locustfile):
         raise LoadError("--db without --check-writes: nothing is looked for there")
-    if arguments.telemetry:
-        make_folder(arguments.telemetry)
-    if arguments.slo or arguments.until_errors:
-        return _search(arguments)
-    if arguments.out:
-        _check_result(make_folder(arguments.out) / _RESULT)
-    with Supervisor(folder := new_scratch_path("placebench-load-")), _on_hosts(arguments, _spec(arguments)) as spec:
+    if given.telemetry:
+        make_folder(given.telemetry)
+    if given.slo or given.until_errors:
+        return _search(given)
+    if given.out:
+        _check_result(make_folder(given.out) / _RESULT)
+    with Supervisor(folder := new_scratch_path("placebench-load-")), _on_hosts(given, _spec(given)) as spec:
         try:
             result = _load(spec, folder)
         except LoadInterrupted as interrupted:
             say("interrupted" if interrupted.result else "interrupted before any request had ended")
             if interrupted.result:
-                _emit(interrupted.result, arguments)
+                _emit(interrupted.result, given)
             return EXIT_INTERRUPTED
-    _emit(result, arguments)
+    _emit(result, given)
     writes = result.write_check
     if result.failures or result.lost_workers or (writes and writes.passed is False):
         return _EXIT_FAILURES
@@ -172,81 +200,81 @@ def _check_result(path: Path) -> None:
     check_writable(path)
 
 
-def _kind(arguments: Namespace) -> str:
-    """The load session of these options."""
-    if arguments.check_writes:
-        return "claims"
-    return "closed" if arguments.rate is None else "open"
-
-
-def _spec(arguments: Namespace) -> "LoadSpec":
+def _spec(given: LoadCommandOptions) -> "LoadSpec":
     from placebench.compare.load.load_run import LoadSpec
     from placebench.runtime.postgres.connection import normalise_url
 
-    if arguments.locustfile:
-        return _locustfile_spec(arguments)
-    time_s = DEFAULT_TIME_S if arguments.time is None and arguments.requests is None else arguments.time
-    workload = _workload(arguments)
-    if arguments.check_writes and workload:
+    if given.locustfile:
+        return _locustfile_spec(given)
+    time_s = DEFAULT_TIME_S if given.time is None and given.requests is None else given.time
+    workload = _workload(given)
+    if given.check_writes and workload:
         raise LoadError(
             "--request with --check-writes: its users request candidates of Placement's API, and claim them"
         )
     return LoadSpec(
-        url=arguments.url,
+        url=given.url,
         workload=workload,
-        kind=_kind(arguments),
-        users=arguments.users,
-        rate_per_s=arguments.rate,
+        kind="claims" if given.check_writes else "closed" if given.rate is None else "open",
+        users=given.users,
+        rate_per_s=given.rate,
         time_s=time_s,
-        requests=arguments.requests,
-        warmup=arguments.warmup,
-        seed=arguments.seed,
-        response_timeout_s=_RESPONSE_TIMEOUT_S if arguments.response_timeout is None else arguments.response_timeout,
-        insecure=arguments.insecure,
-        database_url=normalise_url(arguments.db) if arguments.db else None,
-        telemetry=arguments.telemetry,
-        processes=arguments.processes,
-        expect_workers=arguments.expect_workers,
-        bind=_bind(arguments),
+        requests=given.requests,
+        warmup=given.warmup,
+        seed=given.seed,
+        response_timeout_s=_RESPONSE_TIMEOUT_S if given.response_timeout is None else given.response_timeout,
+        insecure=given.insecure,
+        database_url=normalise_url(given.db) if given.db else None,
+        telemetry=given.telemetry,
+        processes=given.processes,
+        expect_workers=given.expect_workers,
+        bind=_bind(given),
     )
 
 
-def _workload(arguments: Namespace) -> "tuple[Request, ...]":
+def _workload(given: LoadCommandOptions) -> "tuple[Request, ...]":
     """The requests of the command line, or GET /; none where the laboratory's locustfile says what it requests."""
     from placebench.http_session import Request
 
-    given = tuple(options.read_requests(arguments))
-    has_own = arguments.check_writes or os.environ.get("PLACEBENCH_REQUEST")
-    return given or (() if has_own else (Request("GET", "/"),))
+    has_own = given.check_writes or os.environ.get("PLACEBENCH_REQUEST")
+    return tuple(given.workload.requests()) or (() if has_own else (Request("GET", "/"),))
 
 
-def _locustfile_spec(arguments: Namespace) -> "LoadSpec":
+def _locustfile_spec(given: LoadCommandOptions) -> "LoadSpec":
     """The load that an ordinary locustfile makes; raises LoadError for an option that it decides itself."""
     from placebench.compare.load.load_run import LoadSpec
 
-    for name in ("requests_given", "rate", "requests", "warmup", "response_timeout", "insecure", "db"):
-        if getattr(arguments, name):
-            option = "request" if name == "requests_given" else name.replace("_", "-")
+    decided = {
+        "request": given.workload.requests_given,
+        "rate": given.rate,
+        "requests": given.requests,
+        "warmup": given.warmup,
+        "response-timeout": given.response_timeout,
+        "insecure": given.insecure,
+        "db": given.db,
+    }
+    for option, value in decided.items():
+        if value:
             raise LoadError(
                 f"--{option} with --locustfile: the locustfile says what is sent, when, and what is a failure; give "
                 "--users and --time, or write a LoadTestShape in it"
             )
     return LoadSpec(
-        url=arguments.url,
-        kind=str(arguments.locustfile),
-        users=arguments.users,
-        time_s=arguments.time,
-        telemetry=arguments.telemetry,
-        processes=arguments.processes,
-        expect_workers=arguments.expect_workers,
-        bind=_bind(arguments),
+        url=given.url,
+        kind=str(given.locustfile),
+        users=given.users,
+        time_s=given.time,
+        telemetry=given.telemetry,
+        processes=given.processes,
+        expect_workers=given.expect_workers,
+        bind=_bind(given),
     )
 
 
 @contextmanager
-def _on_hosts(arguments: Namespace, spec: "LoadSpec") -> "Iterator[LoadSpec]":
+def _on_hosts(given: LoadCommandOptions, spec: "LoadSpec") -> "Iterator[LoadSpec]":
     """The spec with the workers that --hosts starts; those of --expect-workers are started by others."""
-    if arguments.hosts is None:
+    if given.hosts is None:
         if spec.expect_workers:
             host, _, port = spec.bind.rpartition(":")
             say(
@@ -255,28 +283,28 @@ def _on_hosts(arguments: Namespace, spec: "LoadSpec") -> "Iterator[LoadSpec]":
             )
         yield spec
         return
-    if arguments.expect_workers:
+    if given.expect_workers:
         raise LoadError("--expect-workers with --hosts: the file says which machines have workers")
     from placebench.meters.remote_hosts import read_hosts
     from placebench.remote.machines import load_workers
 
-    bind = _bind(arguments) if arguments.bind else ""
-    with load_workers(read_hosts(arguments.hosts), processes=arguments.processes, bind=bind) as workers:
+    bind = _bind(given) if given.bind else ""
+    with load_workers(read_hosts(given.hosts), processes=given.processes, bind=bind) as workers:
         say(f"{units.numbered(workers.count, 'worker')} on other machines, to connect to {workers.bind}")
         yield replace(
-            spec, processes=1, expect_workers=workers.count, wait_for_workers_s=_CONNECT_LIMIT_S, bind=workers.bind
+            spec, processes=1, expect_workers=workers.count, wait_for_workers_s=_MAX_CONNECT_S, bind=workers.bind
         )
 
 
-def _bind(arguments: Namespace) -> str:
-    if arguments.bind is None:
+def _bind(given: LoadCommandOptions) -> str:
+    if given.bind is None:
         return _BIND
-    if arguments.expect_workers is None and arguments.hosts is None:
+    if given.expect_workers is None and given.hosts is None:
         raise LoadError("--bind without --expect-workers or --hosts: nothing listens there")
-    host, _, port = arguments.bind.rpartition(":")
-    if not host or not re.fullmatch("[0-9]{1,5}", port) or not 0 < int(port) <= _LAST_PORT:
-        raise LoadError(f"--bind {arguments.bind!r}: expected an address of this machine and a port, as 10.0.0.5:5557")
-    return str(arguments.bind)
+    host, _, port = given.bind.rpartition(":")
+    if not host or not re.fullmatch("[0-9]{1,5}", port) or not 0 < int(port) <= _MAX_PORT:
+        raise LoadError(f"--bind {given.bind!r}: expected an address of this machine and a port, as 10.0.0.5:5557")
+    return given.bind
 
 
 def _load(spec: "LoadSpec", folder: Path) -> "LoadResult":
@@ -287,10 +315,10 @@ def _load(spec: "LoadSpec", folder: Path) -> "LoadResult":
         return run_load(spec, folder=folder, progress=lambda done, _: advance(done))
 
 
-def _emit(result: "LoadResult", arguments: Namespace) -> None:
-    if arguments.out:
-        result.save(arguments.out / _RESULT)
-    emit(arguments, text=lambda: "\n".join(_lines(result)), document=lambda: _document(result))
+def _emit(result: "LoadResult", given: LoadCommandOptions) -> None:
+    if given.out:
+        result.save(given.out / _RESULT)
+    emit(given.output, text=lambda: "\n".join(_lines(result)), document=lambda: _document(result))
 
 
 def _document(result: "LoadResult") -> dict[str, Any]:
@@ -392,72 +420,75 @@ def write_check_lines(made: "WriteCheck") -> Iterator[str]:
         yield f"inconclusive whether one was lost: {made.reason}"
 
 
-def _search(arguments: Namespace) -> int:
+def _search(given: LoadCommandOptions) -> int:
     """Find the capacity; each step is printed as it ends."""
     from placebench import paths
     from placebench.compare.keep.run_folder import claim_folder, new_folder
     from placebench.compare.load.capacity import CapacitySearch
     from placebench.compare.load.load_steps import parse_objective
 
-    objective = parse_objective(arguments.slo) if arguments.slo else None
-    spec = _search_spec(arguments)
-    is_users = arguments.out is not None and arguments.out.exists()
-    folder = (
-        claim_folder(arguments.out.resolve()) if arguments.out else new_folder("saturation", paths.profiles_folder())
-    )
-    step_s = arguments.time or DEFAULT_TIME_S
+    objective = parse_objective(given.slo) if given.slo else None
+    spec = _search_spec(given)
+    is_users = given.out is not None and given.out.exists()
+    folder = claim_folder(given.out.resolve()) if given.out else new_folder("saturation", paths.profiles_folder())
+    step_s = given.time or DEFAULT_TIME_S
     search = CapacitySearch(spec, folder, step_s=step_s, report=lambda step: say(_step_line(step)))
     try:
         if objective:
-            search.rate(objective, arguments.rate)
+            search.rate(objective, given.rate)
         else:
-            search.users(arguments.users, _MOST_USERS)
+            search.users(given.users, _MAX_USERS)
     except PlacebenchError:
         if not search.result.steps:
             (folder / "saturation.json").unlink(missing_ok=True)
             leave_folder(folder, is_users=is_users)
             raise
-        _emit_search(folder, arguments)
+        _emit_search(folder, given.output)
         raise
     except KeyboardInterrupt:
         say("interrupted")
-        _emit_search(folder, arguments)
+        _emit_search(folder, given.output)
         return EXIT_INTERRUPTED
-    _emit_search(folder, arguments)
+    _emit_search(folder, given.output)
     if search.result.held is None and search.result.broken is None:
         raise UndecidedError(f"inconclusive: {search.result.steps[-1].why}")
     return 0
 
 
-def _search_spec(arguments: Namespace) -> "LoadSpec":
+def _search_spec(given: LoadCommandOptions) -> "LoadSpec":
     from placebench.compare.load.load_run import LoadSpec
 
-    option = "--slo" if arguments.slo else "--until-errors"
-    for name in ("requests", "locustfile", "check_writes", "expect_workers", "hosts"):
-        if getattr(arguments, name):
-            raise LoadError(
-                f"--{name.replace('_', '-')} with {option}: a search makes a load of its own, in steps of --time"
-            )
-    timeout_s = _RESPONSE_TIMEOUT_S if arguments.slo else _SEARCH_TIMEOUT_S
+    search = "--slo" if given.slo else "--until-errors"
+    of_other_loads = {
+        "requests": given.requests,
+        "locustfile": given.locustfile,
+        "check-writes": given.check_writes,
+        "expect-workers": given.expect_workers,
+        "hosts": given.hosts,
+    }
+    for option, value in of_other_loads.items():
+        if value:
+            raise LoadError(f"--{option} with {search}: a search makes a load of its own, in steps of --time")
+    timeout_s = _RESPONSE_TIMEOUT_S if given.slo else _SEARCH_TIMEOUT_S
     return LoadSpec(
-        url=arguments.url,
-        workload=_workload(arguments),
-        insecure=arguments.insecure,
-        kind="open" if arguments.slo else "closed",
-        warmup=arguments.warmup,
-        seed=arguments.seed,
-        response_timeout_s=arguments.response_timeout or timeout_s,
-        processes=arguments.processes,
+        url=given.url,
+        workload=_workload(given),
+        insecure=given.insecure,
+        kind="open" if given.slo else "closed",
+        warmup=given.warmup,
+        seed=given.seed,
+        response_timeout_s=given.response_timeout or timeout_s,
+        processes=given.processes,
     )
 
 
-def _emit_search(folder: Path, arguments: Namespace) -> None:
+def _emit_search(folder: Path, output: options.OutputOptions) -> None:
     from placebench.report import build_report, write_report
 
     report = build_report(folder)
     write_report(report)
     list_run(folder)
-    emit_report(arguments, report)
+    emit_report(output, report)
 
 
 def _step_line(step: "LoadStep") -> str:
@@ -468,4 +499,4 @@ def _step_line(step: "LoadStep") -> str:
     return f"{line}: {step.why}" if step.why else line
 
 
-COMMANDS = {"load": Command(_configure, _run)}
+COMMANDS = {"load": Command(_configure, _run, options=LoadCommandOptions)}

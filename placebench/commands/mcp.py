@@ -1,17 +1,23 @@
 """`placebench mcp`: results and comparisons for agents, by the Model Context Protocol on stdin and stdout."""
 
-from argparse import ArgumentParser, Namespace
+from argparse import ArgumentParser
+from dataclasses import dataclass
 from pathlib import Path
 
 from placebench.commands import Command
 from placebench.errors import MissingExtraError
 
 
+@dataclass(frozen=True)
+class McpOptions:
+    """The options of `placebench mcp`, which has none."""
+
+
 def _configure(_: ArgumentParser) -> None:
-    """It has no options."""
+    pass
 
 
-def _run(_: Namespace) -> int:
+def _run(_: McpOptions) -> int:
     """Serve until stdin is closed."""
     try:
         from placebench.commands.mcp_server import make_server
@@ -21,4 +27,4 @@ def _run(_: Namespace) -> int:
     return 0
 
 
-COMMANDS = {"mcp": Command(_configure, _run)}
+COMMANDS = {"mcp": Command(_configure, _run, options=McpOptions)}

@@ -1,28 +1,183 @@
-"""The options that several commands have, and the types of their values.
+"""The options that several commands have: how a parser gets them, as what a command gets them, and their types.
 
 An option has the same name, metavar and meaning in every command that has it: each `add_…` function adds some to a
-command's parser. The types (`whole`, `number`, `path` …) refuse a value with what was expected and what was seen.
+command's parser. `read` makes a command's frozen dataclass of what was parsed; shared parts of it, such as
+`OutputOptions`, are dataclasses here. The types (`whole`, `number`, `path` …) refuse a value with what was expected and
+what was seen.
 """
 
 import os
 import re
-from argparse import Action, ArgumentParser, ArgumentTypeError, Namespace
+from argparse import SUPPRESS, Action, ArgumentParser, ArgumentTypeError, Namespace
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from placebench import addresses, limits
 from placebench.errors import DatabaseError, PlacebenchError
+from placebench.paths import is_file
 
 if TYPE_CHECKING:
     from argparse import _ActionsContainer
 
-    from placebench.http_session import Request
+    from _typeshed import DataclassInstance
 
+    from placebench.http_session import Request
+    from placebench.meters.remote_hosts import RemoteHost
+
+_Options = TypeVar("_Options")
+_Dataclass = TypeVar("_Dataclass", bound="DataclassInstance")
 TOPOLOGY, SEED = "nested-perfload", 1
 DATABASE_VARIABLE = "PLACEBENCH_DATABASE_URL"
-_SHOWN_AT_MOST = 60
+_MAX_SHOWN = 60
+MAY_BE_FILE = {"may_be_file": True}
+"""Marks the field of an option that takes a name or a file, which goes along to the machine of --host."""
+
+
+@dataclass(frozen=True)
+class OutputOptions:
+    """What is printed, and how; an option that a command does not have is False."""
+
+    json: bool = False
+    markdown: bool = False
+    open: bool = False
+    quiet: bool = False
+    verbose: bool = False
+
+
+@dataclass(frozen=True)
+class RunOptions:
+    """Where a run is made and kept."""
+
+    command: str = ""
+    """The words that call the command, which label its progress."""
+    out: Path | None = None
+    resume: bool | None = None
+    """None: the command has no --resume."""
+    server: str | None = None
+    host: str | None = None
+    client_host: str | None = None
+    hosts: Path | None = None
+    has_client_host: bool = False
+    """Whether the command has --client-host."""
+    client: "RemoteHost | None" = None
+    """The machine of --client-host, once it was found: the machine of --host has no hosts file to find it in."""
+
+
+@dataclass(frozen=True)
+class RunCommandOptions:
+    """The options of every command that makes a run folder: the base of their own."""
+
+    run: RunOptions
+    output: OutputOptions
+
+
+@dataclass(frozen=True)
+class DataOptions:
+    """The inventory data set of a command that has defaults for it."""
+
+    topology: str = field(default=TOPOLOGY, metadata=MAY_BE_FILE)
+    trees: int | None = None
+    seed: int = SEED
+    utilization: float | None = None
+
+
+@dataclass(frozen=True)
+class PlanDataOptions:
+    """The inventory data set of a command whose plan may describe one; None: as the plan says."""
+
+    topology: str | None = field(default=None, metadata=MAY_BE_FILE)
+    trees: int | None = None
+    seed: int | None = None
+    utilization: float | None = None
+
+
+@dataclass(frozen=True)
+class ComparisonOptions(RunCommandOptions):
+    """The options of every comparison of a plan; None: as the plan says."""
+
+    data: PlanDataOptions = PlanDataOptions()
+    replicates: int | None = None
+    rounds: int | None = None
+    sequential: bool = False
+    width: float | None = None
+    python: Path | None = None
+    placement_python: Path | None = None
+
+
+@dataclass(frozen=True)
+class RequestOptions:
+    """The requests of the command line, as texts."""
+
+    requests_given: tuple[tuple[str, str], ...] = ()
+    """Each --request, --header and --body with its value, in their order."""
+    login: tuple[str, ...] = ()
+
+    def logins(self) -> "list[Request]":
+        """Read the requests of --login."""
+        from placebench.http_session import Request
+
+        return [Request.read(each) for each in self.login]
+
+    def requests(self) -> "list[Request]":
+        """Read the requests, with the headers and bodies that follow each of them, or that come before all."""
+        from placebench.http_session import Request, parse_header, read_body, read_text
+
+        requests: list[Request] = []
+        common: dict[str, str] = {}
+        body: bytes | None = None
+        for option, text in self.requests_given:
+            if option == "--request":
+                requests.append(Request.read(text))
+            elif option == "--header":
+                header = parse_header(read_text(text))
+                if requests:
+                    requests[-1] = replace(requests[-1], headers={**requests[-1].headers, **header})
+                else:
+                    common |= header
+            elif requests:
+                requests[-1] = replace(requests[-1], body=read_body(f"@{text}"))
+            else:
+                body = read_body(f"@{text}")
+        if not requests and (common or body):
+            requests = [Request("GET", "/")]
+        return [
+            replace(each, headers={**each.headers, **_without(common, each.headers)}, body=each.body or body or b"")
+            for each in requests
+        ]
+
+
+def read(kind: type[_Options], parsed: Namespace, /, **more: object) -> _Options:
+    """Return the options of a command as its dataclass, whose fields are called as argparse calls the options.
+
+    A field that is a dataclass has options of the command in it; a list becomes a tuple. A field whose option the
+    command does not have keeps its default.
+    """
+    assert is_dataclass(kind)
+    values: dict[str, Any] = dict(more)
+    for each in fields(kind):
+        if isinstance(each.type, type) and is_dataclass(each.type):
+            values[each.name] = read(each.type, parsed)
+        elif each.name in parsed:
+            value = getattr(parsed, each.name)
+            values[each.name] = tuple(value) if isinstance(value, list) else value
+    return kind(**values)
+
+
+def take_files(given: _Dataclass) -> tuple[_Dataclass, tuple[Path, ...]]:
+    """Return the options with the names alone of the files that they take in place of a name, and those files."""
+    changed: dict[str, Any] = {}
+    found: list[Path] = []
+    for each in fields(given):
+        value = getattr(given, each.name)
+        if is_dataclass(value) and not isinstance(value, type):
+            changed[each.name], below = take_files(value)
+            found.extend(below)
+        elif each.metadata.get("may_be_file") and value and is_file(path := Path(value)):
+            changed[each.name] = path.name
+            found.append(path)
+    return replace(given, **changed), tuple(found)
 
 
 def add_output(parser: ArgumentParser, *, markdown: bool = False, page: bool = False) -> None:
@@ -51,6 +206,7 @@ def add_run(parser: ArgumentParser, *, resume: bool = True) -> None:
 
 def add_host(parser: ArgumentParser, *, client: bool = True) -> None:
     """--host, --client-host and --hosts: where a run is made."""
+    parser.set_defaults(has_client_host=client)
     parser.add_argument(
         "--host",
         type=text,
@@ -252,11 +408,12 @@ class _ReadRequest(Action):
 
 
 def add_requests(parser: ArgumentParser, *, default: str) -> None:
-    """--request, --header and --body, which `read_requests` reads."""
+    """--request, --header and --body, as `RequestOptions` reads them."""
     parser.set_defaults(requests_given=[])
     parser.add_argument(
         "--request",
         action=_ReadRequest,
+        default=SUPPRESS,
         metavar="'GET /x'",
         help="method, path with its query, and body, as in 'POST /x {\"a\": 1}' or 'POST /x @FILE' "
         f"(default: {default}); may be repeated",
@@ -264,14 +421,17 @@ def add_requests(parser: ArgumentParser, *, default: str) -> None:
     parser.add_argument(
         "--header",
         action=_ReadRequest,
+        default=SUPPRESS,
         metavar="'NAME: VALUE'",
         help="header of the request before it, or of all requests where none is before it; may be repeated",
     )
-    parser.add_argument("--body", action=_ReadRequest, metavar="FILE", help="body of the request before it")
+    parser.add_argument(
+        "--body", action=_ReadRequest, default=SUPPRESS, metavar="FILE", help="body of the request before it"
+    )
 
 
 def add_login(parser: ArgumentParser) -> None:
-    """--login, which `Request.read` reads."""
+    """--login."""
     parser.add_argument(
         "--login",
         action="append",
@@ -280,34 +440,6 @@ def add_login(parser: ArgumentParser) -> None:
         help="request that is sent first and not measured; its cookies, or its access token, are kept; @FILE or "
         "env:NAME reads it from a file or a variable, so that no list of processes shows a password; may be repeated",
     )
-
-
-def read_requests(arguments: Namespace) -> "list[Request]":
-    """The requests, with the headers and bodies that follow each of them, or that come before all."""
-    from placebench.http_session import Request, parse_header, read_body, read_text
-
-    requests: list[Request] = []
-    common: dict[str, str] = {}
-    body: bytes | None = None
-    for option, text in arguments.requests_given:
-        if option == "--request":
-            requests.append(Request.read(text))
-        elif option == "--header":
-            header = parse_header(read_text(text))
-            if requests:
-                requests[-1] = replace(requests[-1], headers={**requests[-1].headers, **header})
-            else:
-                common |= header
-        elif requests:
-            requests[-1] = replace(requests[-1], body=read_body(f"@{text}"))
-        else:
-            body = read_body(f"@{text}")
-    if not requests and (common or body):
-        requests = [Request("GET", "/")]
-    return [
-        replace(each, headers={**each.headers, **_without(common, each.headers)}, body=each.body or body or b"")
-        for each in requests
-    ]
 
 
 def _without(common: dict[str, str], own: "Mapping[str, str]") -> dict[str, str]:
@@ -404,4 +536,4 @@ def service_url(text: str) -> str:
 
 
 def _shown(text: str) -> str:
-    return repr(text if len(text) <= _SHOWN_AT_MOST else f"{text[:_SHOWN_AT_MOST]} …")
+    return repr(text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]} …")

@@ -10,7 +10,6 @@ import os
 import shutil
 import sys
 import time
-from argparse import Namespace
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,6 +19,7 @@ from placebench.commands.interrupts import ReaderGone, leave_closed_streams
 from placebench.plain_text import escaped, printable
 
 if TYPE_CHECKING:
+    from placebench.commands.options import OutputOptions
     from placebench.report import Report
 
 Advance = Callable[[int], None]
@@ -28,9 +28,9 @@ _BEGAN_S = time.monotonic()
 _verbosity = {"quiet": False, "verbose": False}
 
 
-def set_verbosity(arguments: Namespace) -> None:
+def set_verbosity(*, quiet: bool = False, verbose: bool = False) -> None:
     """Print as much from now on as --quiet and --verbose say."""
-    _verbosity.update({name: getattr(arguments, name, False) for name in _verbosity})
+    _verbosity.update(quiet=quiet, verbose=verbose)
 
 
 def is_verbose() -> bool:
@@ -39,36 +39,35 @@ def is_verbose() -> bool:
 
 
 def emit(
-    arguments: Namespace,
+    output: "OutputOptions",
     *,
     text: Callable[[], str],
     document: Callable[[], Mapping[str, Any]],
     markdown: Callable[[], str] | None = None,
     page: Path | None = None,
 ) -> None:
-    """Print the result in the format that *arguments* name; only that one is rendered.
+    """Print the result in the format that *output* names; only that one is rendered.
 
     The address of *page* is the last line: of stdout below text, of stderr else. With --open a browser opens it.
     """
-    is_markdown = markdown is not None and getattr(arguments, "markdown", False)
-    if arguments.json:
+    if output.json:
         print_json(document())
-    elif markdown is not None and is_markdown:
+    elif markdown is not None and output.markdown:
         print_result(markdown().rstrip())
     else:
         print_result(text())
     if page is not None:
-        (say if arguments.json or is_markdown else print_result)(page.resolve().as_uri())
-        if getattr(arguments, "open", False) and not open_page(page):
+        (say if output.json or output.markdown else print_result)(page.resolve().as_uri())
+        if output.open and not open_page(page):
             say("no browser on this machine: open the address above on another one")
 
 
-def emit_report(arguments: Namespace, report: "Report") -> None:
+def emit_report(output: "OutputOptions", report: "Report") -> None:
     """Print a report, and the address of its page."""
     from placebench.report import render_markdown, render_text
 
     emit(
-        arguments,
+        output,
         text=lambda: render_text(report, width=terminal_width()),
         document=lambda: report.document,
         markdown=lambda: render_markdown(report),

@@ -2,9 +2,9 @@
 
 import json
 import sys
-from argparse import ArgumentParser, Namespace
+from argparse import ArgumentParser
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +14,51 @@ from placebench.commands.runs import compare_plan, list_run
 from placebench.errors import PlacebenchError, RunFolderError, TooFewReplicatesError, UsageError
 
 
+@dataclass(frozen=True)
+class OpenOptions:
+    """The options of `placebench report open`."""
+
+    output: options.OutputOptions
+    run: Path | None
+
+
+@dataclass(frozen=True)
+class ListOptions:
+    """The options of `placebench report list`."""
+
+    output: options.OutputOptions
+    folder: Path | None
+
+
+@dataclass(frozen=True)
+class DiffOptions:
+    """The options of `placebench report diff`."""
+
+    output: options.OutputOptions
+    before: Path
+    after: Path
+
+
+@dataclass(frozen=True)
+class ExportOptions:
+    """The options of `placebench report export`."""
+
+    run: Path | None
+    out: Path | None
+
+
+@dataclass(frozen=True)
+class ReproduceOptions:
+    """The options of `placebench report reproduce`."""
+
+    comparison: options.ComparisonOptions
+    result: Path
+    folder: Path
+
+
 def _configure_open(parser: ArgumentParser) -> None:
     _add_run(parser)
     options.add_output(parser, markdown=True)
-    parser.set_defaults(open=False)
 
 
 def _configure_list(parser: ArgumentParser) -> None:
@@ -55,7 +96,6 @@ def _configure_reproduce(parser: ArgumentParser) -> None:
     options.add_run(parser)
     options.add_host(parser)
     options.add_output(parser, markdown=True, page=True)
-    parser.set_defaults(topology=None, trees=None, seed=None, utilization=None, rounds=None)
 
 
 def _add_run(parser: ArgumentParser) -> None:
@@ -64,31 +104,31 @@ def _add_run(parser: ArgumentParser) -> None:
     )
 
 
-def _open(arguments: Namespace) -> int:
+def _open(given: OpenOptions) -> int:
     """Build the page again, print the result, and open the page where the command runs on a terminal."""
     from placebench.report.building import build_report, write_report
 
-    report = build_report(_folder(arguments))
+    report = build_report(_folder(given.run))
     write_report(report)
     list_run(report.folder)
-    emit_report(arguments, report)
-    if sys.stdout.isatty() and not (arguments.json or arguments.markdown):
+    emit_report(given.output, report)
+    if sys.stdout.isatty() and not (given.output.json or given.output.markdown):
         open_page(report.page)
     return 0
 
 
-def _list(arguments: Namespace) -> int:
+def _list(given: ListOptions) -> int:
     """List the runs of a folder, newest first, and write the page that lists them."""
     from placebench import paths
     from placebench.report.run_list import listed_runs, write_index
 
-    if arguments.folder and not arguments.folder.is_dir():
-        raise RunFolderError(f"no folder {arguments.folder}: name one that runs are in")
-    folder = (arguments.folder or paths.profiles_folder()).resolve()
+    if given.folder and not given.folder.is_dir():
+        raise RunFolderError(f"no folder {given.folder}: name one that runs are in")
+    folder = (given.folder or paths.profiles_folder()).resolve()
     runs = listed_runs(folder)
     page = write_index(folder) if runs else None
     emit(
-        arguments,
+        given.output,
         text=lambda: "\n".join(f"{each.name}  {each.status:<11}  {each.headline}" for each in runs) or "no runs yet",
         document=lambda: {"runs": [asdict(each) for each in runs]},
         page=page,
@@ -96,26 +136,26 @@ def _list(arguments: Namespace) -> int:
     return 0
 
 
-def _diff(arguments: Namespace) -> int:
+def _diff(given: DiffOptions) -> int:
     """Show what both runs measured."""
     from placebench import results
     from placebench.report.renderers import render_text
     from placebench.report.run_difference import difference_report
 
-    report = difference_report(results.load(arguments.before), results.load(arguments.after))
-    emit(arguments, text=lambda: render_text(report, width=terminal_width()), document=lambda: report.document)
+    report = difference_report(results.load(given.before), results.load(given.after))
+    emit(given.output, text=lambda: render_text(report, width=terminal_width()), document=lambda: report.document)
     return 0
 
 
-def _export(arguments: Namespace) -> int:
+def _export(given: ExportOptions) -> int:
     """Write the figures of a run alone, a line each."""
     from placebench.report.building import export_figures
 
-    folder = _folder(arguments)
+    folder = _folder(given.run)
     figures = export_figures(folder)
-    if arguments.out:
-        arguments.out.write_text(f"{figures}\n", encoding="utf-8")
-        say(f"figures of {folder} in {arguments.out}")
+    if given.out:
+        given.out.write_text(f"{figures}\n", encoding="utf-8")
+        say(f"figures of {folder} in {given.out}")
     else:
         print_result(figures)
     if hidden := _hidden(json.loads(figures).get("plan", {})):
@@ -123,28 +163,28 @@ def _export(arguments: Namespace) -> int:
     return 0
 
 
-def _reproduce(arguments: Namespace) -> int:
+def _reproduce(given: ReproduceOptions) -> int:
     """Run a published plan here, and say of each claim whether it is reproduced; too few replicates decide none."""
     from placebench import results
     from placebench.compare.what.trials import parse_plan
     from placebench.report.reproduction import raise_for_claims, read_published, reproduction_report
 
-    published = read_published(arguments.result)
+    published = read_published(given.result)
     if hidden := _hidden(published.plan):
-        raise UsageError(f"{arguments.result}: not published: {hidden}: write values of your own into a copy of it")
+        raise UsageError(f"{given.result}: not published: {hidden}: write values of your own into a copy of it")
     folders: list[Path] = []
     try:
-        plan = parse_plan(published.plan, source=arguments.result, folder=arguments.folder)
-        compare_plan(arguments, plan, emit=lambda report: folders.append(report.folder))
+        plan = parse_plan(published.plan, source=given.result, folder=given.folder)
+        compare_plan(given.comparison, plan, emit=lambda report: folders.append(report.folder))
     except TooFewReplicatesError as error:
         say(str(error))
     except PlacebenchError as error:
         if folders or error.exit_code != PlacebenchError.exit_code:
             raise
-        raise PlacebenchError(f"{arguments.result} cannot be reproduced here: {error}") from error
+        raise PlacebenchError(f"{given.result} cannot be reproduced here: {error}") from error
     report = reproduction_report(published, results.load(folders[-1]))
     (report.folder / "reproduction.json").write_text(json.dumps(report.document, ensure_ascii=False), encoding="utf-8")
-    emit_report(arguments, report)
+    emit_report(given.comparison.output, report)
     raise_for_claims(report)
     return 0
 
@@ -156,17 +196,16 @@ def _hidden(plan: Mapping[str, Any]) -> str:
     return ", ".join(hidden_places(plan))
 
 
-def _folder(arguments: Namespace) -> Path:
+def _folder(run: Path | None) -> Path:
     from placebench import paths
 
-    folder: Path = arguments.run or paths.profiles_folder() / "latest"
-    return folder
+    return run or paths.profiles_folder() / "latest"
 
 
 COMMANDS = {
-    "report open": Command(_configure_open, _open),
-    "report list": Command(_configure_list, _list),
-    "report diff": Command(_configure_diff, _diff),
-    "report export": Command(_configure_export, _export),
-    "report reproduce": Command(_configure_reproduce, _reproduce),
+    "report open": Command(_configure_open, _open, options=OpenOptions),
+    "report list": Command(_configure_list, _list, options=ListOptions),
+    "report diff": Command(_configure_diff, _diff, options=DiffOptions),
+    "report export": Command(_configure_export, _export, options=ExportOptions),
+    "report reproduce": Command(_configure_reproduce, _reproduce, options=ReproduceOptions),
 }

@@ -9,7 +9,7 @@ import shutil
 from argparse import Namespace
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, redirect_stdout, suppress
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -19,13 +19,12 @@ from placebench.commands import options
 from placebench.commands.interrupts import interrupted_once
 from placebench.commands.output import emit_report, say, set_verbosity, steps, warn
 from placebench.errors import PlacebenchError, RunFolderError, TooFewReplicatesError, UsageError
-from placebench.paths import is_file
 
 if TYPE_CHECKING:
     from placebench.compare.compare_run import CompareSettings
     from placebench.compare.load.client_machine import ClientMachine
     from placebench.compare.what.data_setup import DataSetup
-    from placebench.compare.what.trials import Experiment, Trial
+    from placebench.compare.what.trials import Experiment
     from placebench.compare.what.variants import Variant, VariantTable
     from placebench.gates import Gate
     from placebench.http_session import Request
@@ -33,9 +32,23 @@ if TYPE_CHECKING:
     from placebench.report import Report
 
 _T = TypeVar("_T")
+_Options = TypeVar("_Options", bound=options.RunCommandOptions)
 _NEEDED = 6
-_FILES = ("topology", "matrix")
-"""Options that may name a file, which goes to the machine of --host."""
+
+
+@dataclass(frozen=True)
+class ParsedOptions(options.RunCommandOptions):
+    """Options of a command without a dataclass of its own, for `run_there`."""
+
+    parsed: Namespace
+    topology: str | None = field(default=None, metadata=options.MAY_BE_FILE)
+    matrix: str | None = field(default=None, metadata=options.MAY_BE_FILE)
+
+
+def run_parsed(run: Callable[[Namespace], int], given: ParsedOptions) -> int:
+    """Run a command without a dataclass of its own."""
+    names = {name: value for name in ("topology", "matrix") if (value := getattr(given, name)) is not None}
+    return run(Namespace(**{**vars(given.parsed), **vars(given.run), **vars(given.output), **names}))
 
 
 def _with_python(plan: "Experiment", python: Path) -> "Experiment":
@@ -57,7 +70,7 @@ def _with_python(plan: "Experiment", python: Path) -> "Experiment":
 
 
 def compare_plan(
-    arguments: Namespace,
+    given: options.ComparisonOptions,
     plan: "Experiment",
     *,
     postgres: Mapping[str, str] = {},
@@ -71,10 +84,6 @@ def compare_plan(
     postgres: settings of PostgreSQL that every variant has too. requests, login: of the command line.
     emit: as that of `run_comparison`; None: the report is printed.
     """
-    emit = emit or partial(emit_report, arguments)
-    if getattr(arguments, "host", None):
-        more = {"postgres": postgres, "requests": requests, "login": login}
-        return _compare_on_host(arguments, plan, more, gates=gates, emit=emit)
     from placebench.compare.compare_run import (
         DEFAULT_REPLICATES,
         MAX_SEQUENTIAL_REPLICATES,
@@ -86,13 +95,18 @@ def compare_plan(
     from placebench.compare.what.variants import read_variants
     from placebench.compare.what.workload import read_workload
 
-    if python := getattr(arguments, "python", None):
-        plan = _with_python(plan, python)
-    variants = read_variants(plan.variants, plan.tables, placement_python=arguments.placement_python)
-    data, request = _data(arguments, plan, variants)
-    sequential, width = getattr(arguments, "sequential", False), getattr(arguments, "width", None)
+    emit = emit or partial(emit_report, given.output)
+    if given.run.host:
+        more = {"postgres": postgres, "requests": requests, "login": login}
+        return _compare_on_host(given, plan, more, gates=gates, emit=emit)
+    if given.python:
+        plan = _with_python(plan, given.python)
+    variants = read_variants(plan.variants, plan.tables, placement_python=given.placement_python)
+    data, request = _data(given.data, plan, variants)
+    sequential, width = given.sequential, given.width
     if width is not None and not sequential:
         raise UsageError("--width is for --sequential: without it the number of replicates decides")
+    names = dict(zip(plan.variants, [each.name for each in variants], strict=True)) if plan.trials else {}
     settings = CompareSettings(
         variants=tuple(replace(each, postgres={**each.postgres, **postgres}) for each in variants),
         workload=read_workload(
@@ -105,24 +119,34 @@ def compare_plan(
             placement=request if any(each.data_kind for each in variants) else None,
         ),
         replicates=first_given(
-            arguments.replicates, plan.replicates, MAX_SEQUENTIAL_REPLICATES if sequential else DEFAULT_REPLICATES
+            given.replicates,
+            plan.replicates,
+            default=MAX_SEQUENTIAL_REPLICATES if sequential else DEFAULT_REPLICATES,
         ),
         sequential=sequential,
         width=None if width is None else width / 100,
-        rounds=first_given(arguments.rounds, plan.rounds, SEQUENTIAL_ROUNDS if sequential else ROUNDS),
-        trials=_trials(plan, [each.name for each in variants]),
-        machine=_client(arguments, plan, variants),
+        rounds=first_given(given.rounds, plan.rounds, default=SEQUENTIAL_ROUNDS if sequential else ROUNDS),
+        trials=tuple(  # by the names that the variants have once they are read
+            replace(
+                each,
+                name=names.get(each.name, each.name),
+                baseline=names[each.baseline],
+                variant=names[each.variant],
+            )
+            for each in plan.trials
+        ),
+        machine=_client(given.run, plan, variants),
     )
-    settings = replace(settings, plan=plan_document(_filled_in(arguments, plan, data), settings))
-    return run_comparison(arguments, data, settings, name=plan.name, gates=gates, emit=emit)
+    settings = replace(settings, plan=plan_document(_filled_in(given.data, plan, data), settings))
+    return run_comparison(given.run, data, settings, name=plan.name, gates=gates, emit=emit)
 
 
-def _client(arguments: Namespace, plan: "Experiment", variants: "Sequence[Variant]") -> "ClientMachine | None":
+def _client(run: options.RunOptions, plan: "Experiment", variants: "Sequence[Variant]") -> "ClientMachine | None":
     """The machine of --client-host; it is found from where the servers run, and described where the command runs."""
     from placebench.compare.load.client_machine import find_client
     from placebench.meters.remote_hosts import find_host
 
-    name = getattr(arguments, "client_host", None)
+    name = run.client_host
     if not name:
         return None
     if plan.workload.workload or plan.workload.locustfile:
@@ -132,22 +156,13 @@ def _client(arguments: Namespace, plan: "Experiment", variants: "Sequence[Varian
             f"the command of {deaf[0]} has no {{host}}, the address to listen at for --client-host, as in: uvicorn "
             "shop:app --host {host} --port {port}"
         )
-    client = find_client(name, getattr(arguments, "client", None) or find_host(name, arguments.hosts))
+    client = find_client(name, run.client or find_host(name, run.hosts))
     say(f"requests come from {name}, {1000 * client.round_trip_s:.2f} ms away, to servers at {client.address}")
     return client
 
 
-def _trials(plan: "Experiment", variants: Sequence[str]) -> "tuple[Trial, ...]":
-    """Those of the plan, by the names that its variants have once they are read."""
-    names = dict(zip(plan.variants, variants, strict=True)) if plan.trials else {}
-    return tuple(
-        replace(each, name=names.get(each.name, each.name), baseline=names[each.baseline], variant=names[each.variant])
-        for each in plan.trials
-    )
-
-
 def _compare_on_host(
-    arguments: Namespace,
+    given: options.ComparisonOptions,
     plan: "Experiment",
     more: Mapping[str, Any],
     *,
@@ -163,13 +178,13 @@ def _compare_on_host(
         folder = project.from_here(plan.folder)
         plan = replace(plan, folder=folder, tables=replace(plan.tables, folder=folder))
     compare = partial(compare_plan, plan=plan, **more)
-    return run_there(arguments, plan.name, compare, project, gates=gates, emit=emit)
+    return run_there(given, plan.name, compare, project, gates=gates, emit=emit)
 
 
 def run_there(
-    arguments: Namespace,
+    given: _Options,
     name: str,
-    work: Callable[[Namespace], object],
+    work: Callable[[_Options], object],
     project: "Project | None" = None,
     *,
     gates: "Sequence[Gate]" = (),
@@ -177,7 +192,7 @@ def run_there(
 ) -> Path:
     """Do on the machine of --host what makes a run, in a folder here called after *name*; return the folder.
 
-    work: is called there with the arguments, whose --out is the run's folder there; it can be pickled.
+    work: is called there with the options, whose --out is the run's folder there; it can be pickled.
     emit: is called with the report at the end, as by `run_comparison`; None: the report is printed.
     """
     from placebench.meters.remote_hosts import find_host
@@ -186,18 +201,24 @@ def run_there(
     from placebench.report import raise_for_gates
 
     too_few: TooFewReplicatesError | None = None
-    host = find_host(arguments.host, arguments.hosts)
-    emit = emit or partial(emit_report, arguments)
-    if client_host := getattr(arguments, "client_host", None):
-        arguments = Namespace(**vars(arguments), client=find_host(client_host, arguments.hosts))
-    files = {name: path for name in _FILES if is_file(path := Path(getattr(arguments, name, None) or ""))}
-    arguments = Namespace(**{**vars(arguments), **{name: path.name for name, path in files.items()}})
-    project = replace(project or Project(), given=tuple(files.values()))
+    run = given.run
+    assert run.host is not None
+    host = find_host(run.host, run.hosts)
+    emit = emit or partial(emit_report, given.output)
+    sent, files = options.take_files(given)
+    sent = replace(
+        sent,
+        run=replace(
+            run, host=None, hosts=None, client=find_host(run.client_host, run.hosts) if run.client_host else None
+        ),
+        output=replace(given.output, open=False, json=False, markdown=False),
+    )
+    project = replace(project or Project(), given=files)
 
-    with run_folder(arguments, name) as folder, reported(folder, emit, gates) as reports:
-        there = partial(_work_there, work, arguments)
+    with run_folder(run, name) as folder, reported(folder, emit, gates) as reports:
+        there = partial(_work_there, work, sent)
         try:
-            run_on_host(arguments.host, host, there, project, folder, say=say, show=warn)
+            run_on_host(run.host, host, there, project, folder, say=say, show=warn)
         except TooFewReplicatesError as error:
             too_few = error
     raise_for_gates(reports[-1])
@@ -206,37 +227,36 @@ def run_there(
     return folder
 
 
-def _work_there(work: Callable[[Namespace], object], arguments: Namespace, folder: Path) -> None:
+def _work_there(work: Callable[[_Options], object], given: _Options, folder: Path) -> None:
     """Do *work* on the machine of --host, into *folder* there; what it prints as its result is not shown."""
-    set_verbosity(arguments)
-    there = {"host": None, "hosts": None, "out": folder, "open": False, "json": False, "markdown": False}
+    set_verbosity(quiet=given.output.quiet, verbose=given.output.verbose)
     with interrupted_once(), Path(os.devnull).open("w") as nowhere, redirect_stdout(nowhere):
-        work(Namespace(**{**vars(arguments), **there}))
+        work(replace(given, run=replace(given.run, out=folder)))
 
 
-def _data(arguments: Namespace, plan: "Experiment", variants: "Sequence[Variant]") -> "tuple[DataSetup, str]":
+def _data(given: options.PlanDataOptions, plan: "Experiment", variants: "Sequence[Variant]") -> "tuple[DataSetup, str]":
     """The data of a comparison, with the request that it comes with; raises UsageError for two kinds of it.
 
     An inventory data set where an option or the plan asks for one, or a variant is of the reference service.
     """
     from placebench.compare.what.data_setup import DatabaseKind, OwnData, find_data, kind_of_template
 
-    size = {name: first_given(getattr(arguments, name), getattr(plan, name)) for name in ("trees", "utilization")}
-    topology, seed = (
-        first_given(arguments.topology, plan.topology),
-        first_given(arguments.seed, plan.seed, options.SEED),
-    )
+    topology = first_given(given.topology, plan.topology, default=None)
+    seed = first_given(given.seed, plan.seed, default=options.SEED)
+    trees = first_given(given.trees, plan.trees, default=None)
+    utilization = first_given(given.utilization, plan.utilization, default=None)
     on_mariadb = plan.database == "mariadb"
     own = [name for name in ("setup", "template_db", "may_change", "superuser") if getattr(plan, name)]
     own += ["database"] if plan.database in ("sqlite", "none") else []
-    given = [name for name, value in {"topology": topology, **size}.items() if value is not None]
+    inventory = {"topology": topology, "trees": trees, "utilization": utilization}
+    asked = [name for name, value in inventory.items() if value is not None]
     of_reference = [each.name for each in variants if each.data_kind]
-    if own and (given or of_reference):
-        other = given[0] if given else f"the variant {of_reference[0]}, which needs an inventory data set"
+    if own and (asked or of_reference):
+        other = asked[0] if asked else f"the variant {of_reference[0]}, which needs an inventory data set"
         raise UsageError(f"{own[0]} is for data of your own, and there is {other}: leave one of them away")
     if on_mariadb and (own or not of_reference):
         raise UsageError('database = "mariadb" is for inventory data sets and variants of the reference service')
-    if own or not (given or of_reference):
+    if own or not (asked or of_reference):
         kind = kind_of_template(plan.template_db) if plan.template_db else "postgresql"
         app, folder = plan.tables.app, plan.tables.folder
         data = OwnData(
@@ -252,32 +272,32 @@ def _data(arguments: Namespace, plan: "Experiment", variants: "Sequence[Variant]
         )
         return data, ""
     database: DatabaseKind = "mariadb" if on_mariadb else "postgresql"
-    found = find_data(topology or options.TOPOLOGY, seed=seed, database=database, **size)
+    found = find_data(topology or options.TOPOLOGY, seed=seed, database=database, trees=trees, utilization=utilization)
     if on_mariadb and (lacking := [each.name for each in variants if not each.portable]):
         raise PlacebenchError(f'the variant {lacking[0]} runs on PostgreSQL alone: leave database = "mariadb" away')
     return found
 
 
-def _filled_in(arguments: Namespace, plan: "Experiment", data: "DataSetup") -> "Experiment":
+def _filled_in(given: options.PlanDataOptions, plan: "Experiment", data: "DataSetup") -> "Experiment":
     """The plan with the data that is used."""
     if not data.trees:
         return replace(plan, topology=None, seed=data.seed)
     return replace(
         plan,
-        topology=first_given(arguments.topology, plan.topology, options.TOPOLOGY),
+        topology=first_given(given.topology, plan.topology, default=options.TOPOLOGY),
         trees=data.trees,
-        utilization=first_given(arguments.utilization, plan.utilization),
+        utilization=first_given(given.utilization, plan.utilization, default=None),
         seed=data.seed,
     )
 
 
-def first_given(*values: _T) -> _T:
-    """Return the first value that is not None; the last where all are."""
-    return next((value for value in values if value is not None), values[-1])
+def first_given(*values: _T | None, default: _T) -> _T:
+    """Return the first value that is not None, or the default."""
+    return next((value for value in values if value is not None), default)
 
 
 def run_comparison(
-    arguments: Namespace,
+    run: options.RunOptions,
     data: "DataSetup",
     settings: "CompareSettings",
     *,
@@ -296,11 +316,11 @@ def run_comparison(
     from placebench.runtime.postgres import open_server
 
     with ExitStack() as stack:
-        folder = stack.enter_context(run_folder(arguments, name))
-        server = stack.enter_context(open_server(arguments.server)) if data.database == "postgresql" else None
+        folder = stack.enter_context(run_folder(run, name))
+        server = stack.enter_context(open_server(run.server)) if data.database == "postgresql" else None
         check_settings(settings.variants, server)
         comparing = CompareRun(data, settings, folder, server)
-        with steps(arguments.command, comparing.steps) as announce, reported(folder, emit, gates) as reports:
+        with steps(run.command, comparing.steps) as announce, reported(folder, emit, gates) as reports:
             comparing.run(announce, note=say)
     raise_for_gates(reports[-1])
     valid, invalid = len(comparing.replicates.valid()), len(comparing.replicates.invalid())
@@ -311,7 +331,7 @@ def run_comparison(
 
 
 @contextmanager
-def run_folder(arguments: Namespace, name: str) -> Iterator[Path]:
+def run_folder(run: options.RunOptions, name: str) -> Iterator[Path]:
     """A new folder for a run of this name (--out, or in profiles/), or with --resume that of the run to go on with.
 
     No other process works in it inside the `with` block; it is removed afterwards where the run did not even begin,
@@ -320,11 +340,11 @@ def run_folder(arguments: Namespace, name: str) -> Iterator[Path]:
     """
     from placebench.compare.keep.run_folder import lock
 
-    if getattr(arguments, "hosts", None) and not (arguments.host or getattr(arguments, "client_host", None)):
-        named = "--host or --client-host" if "client_host" in arguments else "--host"
+    if run.hosts and not (run.host or run.client_host):
+        named = "--host or --client-host" if run.has_client_host else "--host"
         raise UsageError(f"--hosts describes machines, and none is used: name one with {named}")
-    is_users = arguments.out is not None and arguments.out.exists()
-    folder = _claimed(arguments, name)
+    is_users = run.out is not None and run.out.exists()
+    folder = _claimed(run, name)
     try:
         with lock(folder):
             yield folder
@@ -341,18 +361,18 @@ def leave_folder(folder: Path, *, is_users: bool) -> None:
             folder.rmdir()
 
 
-def _claimed(arguments: Namespace, name: str) -> Path:
+def _claimed(run: options.RunOptions, name: str) -> Path:
     from placebench import paths
     from placebench.compare.keep.records import RunHead
     from placebench.compare.keep.run_folder import claim_folder, new_folder
 
-    if not getattr(arguments, "resume", False):
-        if arguments.out is None:
+    if not run.resume:
+        if run.out is None:
             return new_folder(name, paths.profiles_folder())
-        return claim_folder(arguments.out.resolve(), can_resume=hasattr(arguments, "resume"))
-    made = sorted(paths.profiles_folder().glob(f"*-{name}")) if arguments.out is None else [arguments.out.resolve()]
+        return claim_folder(run.out.resolve(), can_resume=run.resume is not None)
+    made = sorted(paths.profiles_folder().glob(f"*-{name}")) if run.out is None else [run.out.resolve()]
     if not made or not (made[-1] / "run.json").is_file():
-        where = arguments.out or paths.profiles_folder()
+        where = run.out or paths.profiles_folder()
         raise RunFolderError(f"no run to resume in {where}: name its folder with --out, or leave --resume out")
     RunHead.load(made[-1] / "run.json")  # before anything is started for a run that cannot be read
     return made[-1]

@@ -10,9 +10,10 @@ import pytest
 from sqlalchemy import create_engine, text
 from werkzeug.test import Client
 
+from placebench.commands import options
 from placebench.compare.what.http_request import HEADERS
 from placebench.errors import ExportError, PlacebenchError
-from placebench.lab.commands.export import COMMANDS
+from placebench.lab.commands.export import COMMANDS, InventoryExportOptions
 from placebench.lab.inventory.export.exporter import export
 from placebench.lab.inventory.export.live_placement import PlacementData, read_api, read_database
 from placebench.lab.inventory.seeding import find_topology, migrate, seed
@@ -28,7 +29,7 @@ def placebench_export() -> Export:
     """`placebench lab export` with these arguments; returns its exit code."""
     parser, command = ArgumentParser(), COMMANDS["lab export"]
     command.configure(parser)
-    return lambda *arguments: command.run(parser.parse_args(arguments))
+    return lambda *arguments: command.run(options.read(InventoryExportOptions, parser.parse_args(arguments)))
 
 
 @pytest.fixture

@@ -10,9 +10,10 @@ import pytest
 from sqlalchemy import make_url
 from statements import run
 
+from placebench.commands import options
 from placebench.commands.output import set_verbosity
 from placebench.errors import DatabaseError, PlacebenchError, SeedError, UsageError
-from placebench.lab.commands.seed import COMMANDS
+from placebench.lab.commands.seed import COMMANDS, SeedOptions
 from placebench.lab.inventory.seeding import data_digest
 
 Seed = Callable[..., int]
@@ -25,9 +26,9 @@ def placebench_seed() -> Seed:
     command.configure(parser)
 
     def run(*arguments: str) -> int:
-        parsed = parser.parse_args(arguments)
-        set_verbosity(parsed)
-        return command.run(parsed)
+        given = options.read(SeedOptions, parser.parse_args(arguments))
+        set_verbosity(quiet=given.output.quiet, verbose=given.output.verbose)
+        return command.run(given)
 
     return run
 

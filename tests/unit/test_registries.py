@@ -44,15 +44,24 @@ COMMANDS = {
 }
 """
 COMMANDS = """
+from dataclasses import dataclass
+
 from placebench.commands import Command
 
 
-def _run(arguments):
-    print(f"the shop is open until {arguments.hour}")
+@dataclass(frozen=True)
+class ShopOptions:
+    hour: int
+
+
+def _run(given):
+    print(f"the shop is open until {given.hour}")
     return 0
 
 
-COMMANDS = {"shop open": Command(lambda parser: parser.add_argument("hour", type=int), _run)}
+COMMANDS = {
+    "shop open": Command(lambda parser: parser.add_argument("hour", type=int), _run, options=ShopOptions)
+}
 """
 ENTRY_POINTS = """[placebench.commands]
 shop = shop_benchmark:COMMANDS

@@ -1,16 +1,23 @@
 """`placebench profile attach`: the requests of a running process, recorded for a while without a restart."""
 
 import time
-from argparse import ArgumentParser, Namespace
+from argparse import ArgumentParser
 from collections import defaultdict
 from collections.abc import Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from placebench import units
 from placebench.commands import Command, options
 from placebench.commands.output import say
-from placebench.commands.profile.recording import add_recording, check_replaceable, emit_recording, write_recording
+from placebench.commands.profile.recording import (
+    RecordingOptions,
+    add_recording,
+    check_replaceable,
+    emit_recording,
+    write_recording,
+)
 from placebench.errors import ProfilerError
 from placebench.paths import make_folder
 
@@ -19,7 +26,16 @@ if TYPE_CHECKING:
     from placebench.profiler.requests.attachment import Attachment
 
 _READ_EVERY_S = 0.1
-_LONGEST_S = 3600.0
+_MAX_S = 3600.0
+
+
+@dataclass(frozen=True)
+class AttachOptions:
+    """The options of `placebench profile attach`."""
+
+    recording: RecordingOptions
+    pid: int
+    seconds: float
 
 
 def _configure(parser: ArgumentParser) -> None:
@@ -31,7 +47,7 @@ def _configure(parser: ArgumentParser) -> None:
     )
     parser.add_argument(
         "--seconds",
-        type=options.number(0.1, _LONGEST_S),
+        type=options.number(0.1, _MAX_S),
         default=30.0,
         metavar="S",
         help="how long requests that begin are recorded (default: 30)",
@@ -45,15 +61,15 @@ def _configure(parser: ArgumentParser) -> None:
     )
 
 
-def _run(arguments: Namespace) -> int:
+def _run(given: AttachOptions) -> int:
     """Record, and write what came as one recording."""
     from placebench.profiler import Recording
 
-    check_replaceable(arguments.out)
-    arguments.out = make_folder(arguments.out).resolve()
+    check_replaceable(given.recording.out)
+    out = make_folder(given.recording.out).resolve()
     with ExitStack() as stack:
-        attachments = _attach(arguments.pid, stack)
-        came, interrupted = _recorded(attachments, arguments)
+        attachments = _attach(given.pid, stack)
+        came, interrupted = _recorded(attachments, given)
     dropped = sum(each.dropped for each in attachments)
     if dropped:
         say(f"{units.numbered(dropped, 'request')} left out: too fast to be read")
@@ -61,14 +77,14 @@ def _run(arguments: Namespace) -> int:
         if interrupted:
             raise KeyboardInterrupt
         raise ProfilerError(
-            f"no request of process {arguments.pid} began and ended within {arguments.seconds:g} s: "
+            f"no request of process {given.pid} began and ended within {given.seconds:g} s: "
             "expected at least one; send some, or give more --seconds"
         )
     processes = {pid for pid, _ in came}
     _say_names([recording for _, recording in came])
-    merged = Recording.merge((recording for _, recording in came), name=f"process {arguments.pid}")
+    merged = Recording.merge((recording for _, recording in came), name=f"process {given.pid}")
     say(f"{units.numbered(len(came), 'request')} of {len(processes)} process{'' if len(processes) == 1 else 'es'}")
-    emit_recording(arguments, merged, write_recording(merged, arguments.out, ()))
+    emit_recording(given.recording.output, merged, write_recording(merged, out, ()))
     if interrupted:
         raise KeyboardInterrupt
     return 0
@@ -97,22 +113,22 @@ def _attach(pid: int, stack: ExitStack) -> "list[Attachment]":
     return attachments
 
 
-def _recorded(attachments: "list[Attachment]", arguments: Namespace) -> "tuple[list[tuple[int, Recording]], bool]":
+def _recorded(attachments: "list[Attachment]", given: AttachOptions) -> "tuple[list[tuple[int, Recording]], bool]":
     """What came until the time or the number of requests is reached, with its processes; and whether it was ended."""
     from placebench.profiler.requests.attachment import process_tree
 
     came: list[tuple[int, Recording]] = []
     interrupted = False
-    ends = time.monotonic() + arguments.seconds
-    say(f"recording process {arguments.pid} for {arguments.seconds:g} s; Ctrl-C ends it earlier")
+    ends = time.monotonic() + given.seconds
+    say(f"recording process {given.pid} for {given.seconds:g} s; Ctrl-C ends it earlier")
     try:
         for each in attachments:
-            each.start(arguments.mode, arguments.seconds)
-        while time.monotonic() < ends and len(came) < arguments.requests:
+            each.start(given.recording.mode, given.seconds)
+        while time.monotonic() < ends and len(came) < given.recording.requests:
             time.sleep(min(_READ_EVERY_S, max(0.0, ends - time.monotonic())))
             came += [received for each in attachments for received in each.read()]
-            if not process_tree(arguments.pid):
-                say(f"process {arguments.pid} has ended")
+            if not process_tree(given.pid):
+                say(f"process {given.pid} has ended")
                 break
     except KeyboardInterrupt:
         interrupted = True
@@ -131,4 +147,4 @@ def _say_names(recordings: "Sequence[Recording]") -> None:
         say(f"{name}: {units.numbered(count, 'request')}, {units.duration(total / count)} on average")
 
 
-COMMANDS = {"profile attach": Command(_configure, _run)}
+COMMANDS = {"profile attach": Command(_configure, _run, options=AttachOptions)}

@@ -1,9 +1,9 @@
 """How the commands of `placebench profile` record, and what they write and print of a recording."""
 
-from argparse import ArgumentParser, Namespace
+from argparse import ArgumentParser
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +13,8 @@ from placebench.errors import GateFailedError, ProfilerError
 
 if TYPE_CHECKING:
     from placebench.profiler import Clocks, Recording, SqlProfiler
+    from placebench.profiler.analysis.budget import Budget
+    from placebench.profiler.integrations.application import Interface
 
 OUT = Path("profile")
 _FORMATS = {
@@ -22,6 +24,39 @@ _FORMATS = {
     "speedscope": (".speedscope.json",),
 }
 """What a recording is written as with --format, and how the names of the files end."""
+
+
+@dataclass(frozen=True)
+class RecordingOptions:
+    """How much is recorded, and where the recording goes."""
+
+    output: options.OutputOptions
+    requests: int
+    mode: str
+    out: Path
+
+
+@dataclass(frozen=True)
+class ProfileOptions:
+    """The options of `placebench profile run` and `check`."""
+
+    recording: RecordingOptions
+    workload: options.RequestOptions
+    command: str
+    """The words that call it."""
+    target: str | None
+    arguments: tuple[str, ...]
+    """Those of the script that the target is."""
+    module: tuple[str, ...] | None
+    """A module with its arguments."""
+    expect_status: int | None
+    interface: "Interface | None"
+    warmup: int
+    drivers: tuple[str, ...]
+    parameters: bool
+    explain: bool
+    format: tuple[str, ...]
+    gate: tuple[str, ...] = ()
 
 
 def add_recording(parser: ArgumentParser, *, modes: Sequence[str], mode: str, requests: int, per: str) -> None:
@@ -49,20 +84,22 @@ def add_format(parser: ArgumentParser) -> None:
     )
 
 
-def make_profiler(arguments: Namespace, folders: tuple[str, ...], clocks: "Clocks | None" = None) -> "SqlProfiler":
-    """Of the whole process, or of the drivers that were named. folders: of the application."""
+def make_profiler(drivers: Sequence[str], folders: tuple[str, ...], clocks: "Clocks | None" = None) -> "SqlProfiler":
+    """Make the profiler of the whole process, or of the drivers that were named. folders: of the application."""
     from placebench.profiler import SqlProfiler
     from placebench.profiler.integrations.process_profiler import share_profiler
 
-    made = SqlProfiler.for_drivers if arguments.drivers else SqlProfiler
-    profiler = made(*arguments.drivers, clocks=clocks, application=folders)
+    if drivers:
+        profiler = SqlProfiler.for_drivers(*drivers, clocks=clocks, application=folders)
+    else:
+        profiler = SqlProfiler(clocks=clocks, application=folders)
     share_profiler(profiler)
     return profiler
 
 
-def record(profiler: "SqlProfiler", name: str, arguments: Namespace) -> "AbstractContextManager[Recording]":
+def record(profiler: "SqlProfiler", name: str, given: ProfileOptions) -> "AbstractContextManager[Recording]":
     """Record what runs inside, as the options say."""
-    return profiler.record(name, arguments.mode, parameters=arguments.parameters, explain=arguments.explain)
+    return profiler.record(name, given.recording.mode, parameters=given.parameters, explain=given.explain)
 
 
 def note_nothing_seen(profiler: "SqlProfiler", recordings: "Sequence[Recording]") -> None:
@@ -72,11 +109,11 @@ def note_nothing_seen(profiler: "SqlProfiler", recordings: "Sequence[Recording]"
             each.notes = (*each.notes, profiler.nothing_seen)
 
 
-def hold_gates(arguments: Namespace, recordings: "Sequence[Recording]") -> None:
+def hold_gates(budget: "Budget | None", recordings: "Sequence[Recording]") -> None:
     """Raise GateFailedError if one of the recordings breaks the budget, with the statements on stderr."""
-    if "budget" not in arguments:
+    if budget is None:
         return
-    broken = [text for recording in recordings if (text := arguments.budget.broken_by(recording))]
+    broken = [text for recording in recordings if (text := budget.broken_by(recording))]
     if broken:
         warn("\n".join(broken))
         raise GateFailedError("a gate does not hold: see the statements above")
@@ -168,10 +205,12 @@ def write_pages(recording: "Recording", folder: Path, name: str, *, flame: str |
     return files
 
 
-def emit_recording(arguments: Namespace, recording: "Recording", files: dict[str, Path], **more: object) -> None:
+def emit_recording(
+    output: options.OutputOptions, recording: "Recording", files: dict[str, Path], **more: object
+) -> None:
     """Print the recording as text, Markdown or JSON. more: what the JSON document has beside it."""
     emit(
-        arguments,
+        output,
         text=lambda: recording_text(recording),
         markdown=recording.to_markdown,
         document=lambda: {**recording_document(recording, files), **more},

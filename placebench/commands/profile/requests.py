@@ -2,7 +2,6 @@
 
 import re
 import sys
-from argparse import Namespace
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -10,9 +9,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from placebench.commands import options
 from placebench.commands.output import emit, progress, say, warn
 from placebench.commands.profile.recording import (
+    ProfileOptions,
     check_replaceable,
     hold_gates,
     make_profiler,
@@ -29,30 +28,32 @@ from placebench.paths import make_folder
 if TYPE_CHECKING:
     from placebench.http_session import Request
     from placebench.profiler import Recording, SqlProfiler
+    from placebench.profiler.analysis.budget import Budget
     from placebench.profiler.integrations.in_process_client import InProcessClient, Response
 
 
-def run_requests(arguments: Namespace) -> int:
+def run_requests(given: ProfileOptions, budget: "Budget | None") -> int:
     """Record requests to an application; exit code 1 if one of them failed or a gate does not hold."""
     from placebench.http_session import Request
     from placebench.profiler import Recording
 
-    requests = options.read_requests(arguments) or [Request("GET", "/")]
+    out = given.recording.out
+    requests = given.workload.requests() or [Request("GET", "/")]
     if len(requests) > 1:
         for number, request in enumerate(requests, 1):
-            check_replaceable(arguments.out / _folder_name(number, request))
-    recorded = _recorded(arguments, requests)
+            check_replaceable(out / _folder_name(number, request))
+    recorded = _recorded(given, requests)
     done = [each for each in recorded if each.recordings]
-    folders = [arguments.out] if len(done) == 1 else [make_folder(arguments.out / each.folder) for each in done]
+    folders = [out] if len(done) == 1 else [make_folder(out / each.folder) for each in done]
     for each, folder in zip(done, folders, strict=True):
-        each.files = write_recording(each.merged, folder, arguments.format)
+        each.files = write_recording(each.merged, folder, given.format)
         say(f"{each.name}: status {', '.join(map(each.status_text, sorted(set(each.statuses))))}")
     merged, files = done[0].merged, done[0].files
     if len(done) > 1:
         merged = Recording.merge([each.merged for each in done], name=", ".join(each.name for each in done))
-        files = write_recording(merged, arguments.out, arguments.format)
+        files = write_recording(merged, out, given.format)
     emit(
-        arguments,
+        given.recording.output,
         text=lambda: "\n\n".join(recording_text(each.merged) for each in done),
         markdown=lambda: "\n".join(each.merged.to_markdown() for each in done),
         document=lambda: {
@@ -66,12 +67,12 @@ def run_requests(arguments: Namespace) -> int:
         page=files["page"],
     )
     count = sum(len(each.statuses) for each in recorded)
-    if count < (expected := arguments.requests * len(requests)):
+    if count < (expected := given.recording.requests * len(requests)):
         say(f"{count} of {expected} requests were made")
         raise KeyboardInterrupt
     for each in done:
-        _check_statuses(each, arguments.expect_status)
-    hold_gates(arguments, [each.merged for each in done])
+        _check_statuses(each, given.expect_status)
+    hold_gates(budget, [each.merged for each in done])
     return 0
 
 
@@ -119,25 +120,24 @@ class _Recorded:
         return Recording.merge(self.recordings)
 
 
-def _recorded(arguments: Namespace, requests: "Sequence[Request]") -> list[_Recorded]:
+def _recorded(given: ProfileOptions, requests: "Sequence[Request]") -> list[_Recorded]:
     """What was recorded of each request; an interrupt ends it, and what was recorded by then is returned."""
-    from placebench.http_session import Request
     from placebench.profiler.integrations.application import package_folders
     from placebench.profiler.integrations.in_process_client import in_process_client
 
-    logins = [Request.read(text) for text in arguments.login]
+    logins = given.workload.logins()
     recorded = [_Recorded(request, _folder_name(number, request)) for number, request in enumerate(requests, 1)]
     # Before the application is imported: connections that it makes at once are timed too.
-    name = _application_name(arguments)
-    profiler = make_profiler(arguments, package_folders(name))
+    name = _application_name(given.target)
+    profiler = make_profiler(given.drivers, package_folders(name))
     try:
-        with in_process_client(_load_application(name), arguments.interface) as client:
+        with in_process_client(_load_application(name), given.interface) as client:
             for login in logins:
                 _log_in(client, login)
-            for each in recorded * arguments.warmup:
+            for each in recorded * given.warmup:
                 with suppress(Exception):  # the recorded requests report it
                     client.send(each.request)
-            _record_all(profiler, client, recorded, arguments)
+            _record_all(profiler, client, recorded, given)
     finally:
         profiler.remove()
     note_nothing_seen(profiler, [recording for each in recorded for recording in each.recordings])
@@ -159,13 +159,13 @@ def _log_in(client: "InProcessClient", login: "Request") -> None:
 
 
 def _record_all(
-    profiler: "SqlProfiler", client: "InProcessClient", recorded: list[_Recorded], arguments: Namespace
+    profiler: "SqlProfiler", client: "InProcessClient", recorded: list[_Recorded], given: ProfileOptions
 ) -> None:
     """Send the requests in their order, as often as requested."""
-    rounds = recorded * arguments.requests
+    rounds = recorded * given.recording.requests
     with progress("requests", len(rounds)) as advance, _until_interrupted(recorded):
         for number, each in enumerate(rounds):
-            _send(profiler, client, each, arguments)
+            _send(profiler, client, each, given)
             advance(number + 1)
 
 
@@ -179,13 +179,13 @@ def _until_interrupted(recorded: list[_Recorded]) -> Iterator[None]:
             raise
 
 
-def _send(profiler: "SqlProfiler", client: "InProcessClient", each: _Recorded, arguments: Namespace) -> None:
+def _send(profiler: "SqlProfiler", client: "InProcessClient", each: _Recorded, given: ProfileOptions) -> None:
     """One recorded request; one that raises is recorded all the same, and counts as 500, which a server makes of it."""
     from placebench.profiler.integrations.program import traceback_of
 
     status = 500
     try:
-        with record(profiler, each.name, arguments) as recording:
+        with record(profiler, each.name, given) as recording:
             response = client.send(each.request)
         status = response.status
         each.responses.setdefault(status, response)
@@ -204,11 +204,11 @@ def _folder_name(number: int, request: "Request") -> str:
     return f"{number}-{re.sub('[^A-Za-z0-9]+', '-', str(request)).strip('-')}"[:60]
 
 
-def _application_name(arguments: Namespace) -> str:
+def _application_name(target: str | None) -> str:
     from placebench.profiler.integrations.application import detect_application
 
-    if arguments.target is not None:
-        return str(arguments.target)
+    if target is not None:
+        return target
     name, reason = detect_application(Path())
     say(f"application {name} ({reason})")
     return name

@@ -6,6 +6,7 @@ import time
 from argparse import REMAINDER, Action, ArgumentParser, Namespace
 from collections.abc import Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -13,6 +14,7 @@ from placebench.commands import Command, options
 from placebench.commands.interrupts import ProgramInterrupted, signals_of_program
 from placebench.commands.output import warn
 from placebench.commands.profile.recording import (
+    ProfileOptions,
     add_format,
     add_recording,
     check_replaceable,
@@ -29,6 +31,7 @@ from placebench.paths import make_folder
 
 if TYPE_CHECKING:
     from placebench.profiler import Recording, SqlProfiler
+    from placebench.profiler.analysis.budget import Budget
     from placebench.profiler.integrations.program import Program
 
 _MODES = ("light", "full", "sampled", "external", "flame", "plans")
@@ -123,47 +126,47 @@ def _names(text: str) -> tuple[str, ...]:
     return tuple(filter(None, (name.strip() for name in text.split(","))))
 
 
-def _run(arguments: Namespace) -> int:
+def _run(given: ProfileOptions, budget: "Budget | None" = None) -> int:
     """Run the program, or send the requests, and write what was recorded."""
-    program = _program(arguments)
-    check_replaceable(arguments.out)
-    arguments.out = make_folder(arguments.out).resolve()
-    return run_requests(arguments) if program is None else _run_program(arguments, program)
+    program = _program(given)
+    check_replaceable(given.recording.out)
+    given = replace(given, recording=replace(given.recording, out=make_folder(given.recording.out).resolve()))
+    return run_requests(given, budget) if program is None else _run_program(given, program, budget)
 
 
-def _check(arguments: Namespace) -> int:
+def _check(given: ProfileOptions) -> int:
     """Do as `profile run` does, with gates; exit code 1 if one does not hold."""
     from placebench.profiler.analysis.budget import Budget
 
-    if not arguments.gate:
+    if not given.gate:
         raise UsageError("the following arguments are required: --gate")
-    arguments.budget = Budget.parse(arguments.gate)
-    arguments.budget.check(arguments.mode)
-    return _run(arguments)
+    budget = Budget.parse(given.gate)
+    budget.check(given.recording.mode)
+    return _run(given, budget)
 
 
-def _program(arguments: Namespace) -> "Program | None":
+def _program(given: ProfileOptions) -> "Program | None":
     """The script or module to run; None if it is an application that requests are sent to."""
     from placebench.profiler.integrations.program import Program, is_script
 
-    if arguments.module is not None:
-        if not arguments.module or arguments.target is not None:
+    if given.module is not None:
+        if not given.module or given.target is not None:
             raise UsageError("expected one program: -m MODULE, or APP, or a script")
-        name, *rest = arguments.module
+        name, *rest = given.module
         program = Program(name, tuple(rest[rest[:1] == ["--"] :]), is_module=True)
-    elif arguments.target is not None and is_script(arguments.target):
-        program = Program(arguments.target, tuple(arguments.arguments))
-    elif arguments.arguments:
-        raise UsageError(f"{arguments.target!r} is no script: expected its options before --")
+    elif given.target is not None and is_script(given.target):
+        program = Program(given.target, given.arguments)
+    elif given.arguments:
+        raise UsageError(f"{given.target!r} is no script: expected its options before --")
     else:
         return None
-    if arguments.requests_given or arguments.login:
+    if given.workload.requests_given or given.workload.login:
         raise UsageError(f"{program} is a program: requests are sent to an application only")
     program.check()
     return program
 
 
-def _run_program(arguments: Namespace, program: "Program") -> int:
+def _run_program(given: ProfileOptions, program: "Program", budget: "Budget | None") -> int:
     """Record a program; its exit code is ours, unless it is 0 and a gate does not hold.
 
     Raises ProgramInterrupted, with the record written, if the program would have been ended by a signal.
@@ -174,7 +177,7 @@ def _run_program(arguments: Namespace, program: "Program") -> int:
 
     begun, code, notes, received = False, 0, list[str](), list[int]()
     folders = package_folders(program.name) if program.is_module else ()
-    profiler = make_profiler(arguments, folders, Clocks(cpu=time.process_time))  # of all its threads
+    profiler = make_profiler(given.drivers, folders, Clocks(cpu=time.process_time))  # of all its threads
     profiler.record_program()
 
     def leave(code: int) -> int:
@@ -182,9 +185,9 @@ def _run_program(arguments: Namespace, program: "Program") -> int:
         notes.append("the program ended by os._exit: what it would have done at its end is not in this recording")
         running.close()
         try:
-            return _finish(arguments, program, profiler, recording, notes, code)
+            return _finish(given, budget, program, profiler, recording, notes, code)
         except GateFailedError as error:
-            warn(f"placebench {arguments.command}: {error}")
+            warn(f"placebench {given.command}: {error}")
             return 1
         finally:
             sys.stdout.flush()
@@ -192,9 +195,9 @@ def _run_program(arguments: Namespace, program: "Program") -> int:
 
     try:
         with ExitStack() as running:
-            if arguments.json or arguments.markdown:
+            if given.recording.output.json or given.recording.output.markdown:
                 running.enter_context(stdout_to_stderr())
-            recording = running.enter_context(record(profiler, str(program), arguments))
+            recording = running.enter_context(record(profiler, str(program), given))
             begun = True
             with signals_of_program() as received:
                 code = program.run(leave, notes.append)
@@ -212,13 +215,14 @@ def _run_program(arguments: Namespace, program: "Program") -> int:
     finally:
         profiler.remove()
     if received:  # whatever the program did then: without us it would have ended at once
-        _finish(arguments, program, profiler, recording, notes, None)
+        _finish(given, budget, program, profiler, recording, notes, None)
         raise ProgramInterrupted(received[0])
-    return _finish(arguments, program, profiler, recording, notes, code)
+    return _finish(given, budget, program, profiler, recording, notes, code)
 
 
 def _finish(
-    arguments: Namespace,
+    given: ProfileOptions,
+    budget: "Budget | None",
     program: "Program",
     profiler: "SqlProfiler",
     recording: "Recording",
@@ -237,11 +241,14 @@ def _finish(
         warn(
             f"{program} has an application, {found.reason}: `placebench profile run {found.name}` sends requests to it"
         )
-    files = write_recording(recording, arguments.out, arguments.format)
-    emit_recording(arguments, recording, files, exit_code=code)
+    files = write_recording(recording, given.recording.out, given.format)
+    emit_recording(given.recording.output, recording, files, exit_code=code)
     if code == 0:
-        hold_gates(arguments, [recording])
+        hold_gates(budget, [recording])
     return code or 0
 
 
-COMMANDS = {"profile run": Command(_configure_run, _run), "profile check": Command(_configure_check, _check)}
+COMMANDS = {
+    "profile run": Command(_configure_run, _run, options=ProfileOptions),
+    "profile check": Command(_configure_check, _check, options=ProfileOptions),
+}

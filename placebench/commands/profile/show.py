@@ -1,6 +1,7 @@
 """`placebench profile show` and `diff`: the pages of recordings that were saved."""
 
-from argparse import ArgumentParser, Namespace
+from argparse import ArgumentParser
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,6 +19,27 @@ from placebench.paths import make_folder
 
 if TYPE_CHECKING:
     from placebench.profiler import Recording
+
+
+@dataclass(frozen=True)
+class ShowOptions:
+    """The options of `placebench profile show`."""
+
+    output: options.OutputOptions
+    path: Path
+    samples: Path | None
+    out: Path | None
+    format: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class RecordingDiffOptions:
+    """The options of `placebench profile diff`."""
+
+    output: options.OutputOptions
+    before: Path
+    after: Path
+    out: Path
 
 
 def _configure_show(parser: ArgumentParser) -> None:
@@ -47,32 +69,32 @@ def _add_recording(parser: ArgumentParser, name: str, metavar: str) -> None:
     )
 
 
-def _show(arguments: Namespace) -> int:
+def _show(given: ShowOptions) -> int:
     """Write the page of a saved recording, and print its figures."""
-    path = _recording_file(arguments.path)
+    path = _recording_file(given.path)
     recording = _load(path)
-    if arguments.samples is not None:
-        recording.join_samples(arguments.samples)
-    folder = make_folder(arguments.out) if arguments.out else path.parent
+    if given.samples is not None:
+        recording.join_samples(given.samples)
+    folder = make_folder(given.out) if given.out else path.parent
     name = path.name.removesuffix(".json")
     check_page(folder / f"{name}.html")
-    files = {**write_pages(recording, folder, name), **write_formats(recording, folder, name, arguments.format)}
-    emit_recording(arguments, recording, files)
+    files = {**write_pages(recording, folder, name), **write_formats(recording, folder, name, given.format)}
+    emit_recording(given.output, recording, files)
     return 0
 
 
-def _diff(arguments: Namespace) -> int:
+def _diff(given: RecordingDiffOptions) -> int:
     """Write the page of what changed between two recordings, and print it."""
     from placebench.profiler import write_difference_page
     from placebench.profiler.output.markdown import difference_markdown
 
-    difference = _load(_recording_file(arguments.before)).diff(_load(_recording_file(arguments.after)))
-    page = arguments.out / "difference.html"
+    difference = _load(_recording_file(given.before)).diff(_load(_recording_file(given.after)))
+    page = given.out / "difference.html"
     check_page(page)
-    make_folder(arguments.out)
+    make_folder(given.out)
     write_difference_page(difference, page)
     emit(
-        arguments,
+        given.output,
         text=lambda: str(difference),
         markdown=lambda: difference_markdown(difference),
         document=difference.to_json,
@@ -91,4 +113,7 @@ def _load(path: Path) -> "Recording":
     return Recording.load(path)
 
 
-COMMANDS = {"profile show": Command(_configure_show, _show), "profile diff": Command(_configure_diff, _diff)}
+COMMANDS = {
+    "profile show": Command(_configure_show, _show, options=ShowOptions),
+    "profile diff": Command(_configure_diff, _diff, options=RecordingDiffOptions),
+}

@@ -1,7 +1,8 @@
 """`placebench lab export`: the inventory of a running Placement as a file that `lab seed --topology FILE` reads."""
 
 import secrets
-from argparse import ArgumentParser, Namespace
+from argparse import ArgumentParser
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,19 @@ if TYPE_CHECKING:
     from placebench.lab.inventory.topology import TreeType
 
 _SALT_BYTES = 16
+
+
+@dataclass(frozen=True)
+class InventoryExportOptions:
+    """The options of `placebench lab export`."""
+
+    output: options.OutputOptions
+    db: str | None
+    api: str | None
+    token: str
+    out: Path | None
+    salt: str | None
+    request: str | None
 
 
 def _configure(parser: ArgumentParser) -> None:
@@ -36,19 +50,23 @@ def _configure(parser: ArgumentParser) -> None:
     options.add_output(parser)
 
 
-def _run(arguments: Namespace) -> int:
+def _run(given: InventoryExportOptions) -> int:
     """Export; prints the file, or with --out what is in it."""
     from placebench.lab.inventory.export.exporter import export
     from placebench.lab.inventory.topology import render_toml
 
-    _check(arguments.out)
-    exported = export(
-        _read(arguments), salt=arguments.salt or secrets.token_hex(_SALT_BYTES), request=arguments.request
-    )
+    _check(given.out)
+    exported = export(_read(given), salt=given.salt or secrets.token_hex(_SALT_BYTES), request=given.request)
     text = render_toml(exported.topology, comments=[_headline(exported), *exported.losses])
-    if arguments.out:
-        arguments.out.write_text(text, encoding="utf-8")
-    _emit(arguments, exported, text)
+    if given.out:
+        given.out.write_text(text, encoding="utf-8")
+    emit(
+        given.output,
+        text=lambda: f"{given.out}: {_headline(exported)}" if given.out else text.rstrip(),
+        document=lambda: _document(given.out, exported, text),
+    )
+    for loss in exported.losses:
+        say(loss)
     return 0
 
 
@@ -60,13 +78,14 @@ def _check(out: Path | None) -> None:
         check_writable(out)
 
 
-def _read(arguments: Namespace) -> "PlacementData":
+def _read(given: InventoryExportOptions) -> "PlacementData":
     from placebench.lab.inventory.export.live_placement import read_api, read_database
 
-    if arguments.db:
-        return read_database(arguments.db)
+    if given.db:
+        return read_database(given.db)
+    assert given.api is not None  # argparse requires one of the two
     with progress("percent of the providers", 100) as advance:
-        return read_api(arguments.api, arguments.token, lambda done, total: advance(done * 100 // total))
+        return read_api(given.api, given.token, lambda done, total: advance(done * 100 // total))
 
 
 def _headline(exported: "Exported") -> str:
@@ -78,17 +97,7 @@ def _headline(exported: "Exported") -> str:
     )
 
 
-def _emit(arguments: Namespace, exported: "Exported", text: str) -> None:
-    emit(
-        arguments,
-        text=lambda: f"{arguments.out}: {_headline(exported)}" if arguments.out else text.rstrip(),
-        document=lambda: _document(arguments, exported, text),
-    )
-    for loss in exported.losses:
-        say(loss)
-
-
-def _document(arguments: Namespace, exported: "Exported", text: str) -> dict[str, Any]:
+def _document(out: Path | None, exported: "Exported", text: str) -> dict[str, Any]:
     topology = exported.topology
     return {
         "rows": [_row(each) for each in topology.tree_types],
@@ -97,7 +106,7 @@ def _document(arguments: Namespace, exported: "Exported", text: str) -> dict[str
         "consumers": exported.consumers,
         "request": topology.request,
         "losses": list(exported.losses),
-        **({"out": str(arguments.out)} if arguments.out else {"toml": text}),
+        **({"out": str(out)} if out else {"toml": text}),
     }
 
 
@@ -112,4 +121,4 @@ def _row(tree_type: "TreeType") -> dict[str, Any]:
     }
 
 
-COMMANDS = {"lab export": Command(_configure, _run)}
+COMMANDS = {"lab export": Command(_configure, _run, options=InventoryExportOptions)}

@@ -1,7 +1,7 @@
 """`placebench lab perfload`: the whole benchmark, from an empty database to the page with the profiles."""
 
-from argparse import ArgumentParser, Namespace
-from dataclasses import replace
+from argparse import ArgumentParser
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -11,6 +11,16 @@ from placebench.commands.runs import reported, run_folder
 from placebench.errors import PlacebenchError
 
 _QUICK_TREES = 50
+
+
+@dataclass(frozen=True)
+class PerfloadOptions(options.RunCommandOptions):
+    """The options of `placebench lab perfload`."""
+
+    data: options.DataOptions
+    preset: str | None
+    record_telemetry: bool
+    placement_python: Path | None
 
 
 def _configure(parser: ArgumentParser) -> None:
@@ -30,31 +40,31 @@ def _configure(parser: ArgumentParser) -> None:
     options.add_output(parser, markdown=True, page=True)
 
 
-def _run(arguments: Namespace) -> int:
+def _run(given: PerfloadOptions) -> int:
     """Make the run and its report; what was measured is reported even when it is interrupted or fails."""
     from placebench.lab.inventory.seeding import find_topology
     from placebench.lab.perfload.run import PerfloadRun, PerfloadSettings
     from placebench.runtime.postgres import open_server
 
-    is_quick = arguments.preset == "quick"
-    trees = arguments.trees if arguments.trees is not None else (_QUICK_TREES if is_quick else None)
-    topology = find_topology(arguments.topology, trees=trees, seed=arguments.seed, utilization=arguments.utilization)
+    is_quick, data = given.preset == "quick", given.data
+    trees = _QUICK_TREES if is_quick and data.trees is None else data.trees
+    topology = find_topology(data.topology, trees=trees, seed=data.seed, utilization=data.utilization)
     if not topology.trees:
         raise PlacebenchError("--trees 0 leaves nothing to request: give 1 or more")
     settings = replace(
-        PerfloadSettings.quick() if is_quick else PerfloadSettings.default(), telemetry=arguments.record_telemetry
+        PerfloadSettings.quick() if is_quick else PerfloadSettings.default(), telemetry=given.record_telemetry
     )
-    placement = _placement(arguments.placement_python)
+    placement = _placement(given.placement_python)
     if placement is not None:
         settings = settings.with_placement(placement)
     with (
-        run_folder(arguments, "perfload") as folder,
-        open_server(arguments.server) as server,
-        steps(arguments.command, settings.steps) as announce,
+        run_folder(given.run, "perfload") as folder,
+        open_server(given.run.server) as server,
+        steps(given.run.command, settings.steps) as announce,
     ):
         if placement is None:
             say("the real Placement takes no part: `tox -e oracle` installs it, or --placement-python names it")
-        with reported(folder, partial(emit_report, arguments)):
+        with reported(folder, partial(emit_report, given.output)):
             PerfloadRun(topology, settings, folder, server).run(announce, note=say)
     return 0
 
@@ -74,4 +84,4 @@ def _placement(python: Path | None) -> str | None:
     return variant.python
 
 
-COMMANDS = {"lab perfload": Command(_configure, _run, "perfload")}
+COMMANDS = {"lab perfload": Command(_configure, _run, "perfload", PerfloadOptions)}

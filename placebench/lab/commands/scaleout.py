@@ -5,10 +5,10 @@ With a hosts file the parts are on its machines, by SSH; with --write they are f
 
 import json
 import time
-from argparse import ArgumentParser, Namespace
+from argparse import ArgumentParser
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,11 +24,12 @@ if TYPE_CHECKING:
     from placebench.lab.reference.variants import ReferenceVariant
     from placebench.lab.scaleout.check import ScaleOutCheck
     from placebench.lab.scaleout.cluster import ScaleOut
+    from placebench.lab.scaleout.files import Format
     from placebench.lab.scaleout.history_check import HistoryCheck
     from placebench.lab.scaleout.remote import MachineScaleOut
     from placebench.meters.remote_hosts import RemoteHost
 
-_HOSTS, _REPLICAS, _MOST, _LOAD_WORKERS = 2, 1, 16, 3
+_HOSTS, _REPLICAS, _MAX_HOSTS, _LOAD_WORKERS = 2, 1, 16, 3
 _CHECK_EVERY_S = 0.5
 _STEPS = 5
 _FAULTS = {
@@ -42,6 +43,30 @@ _FAULTS = {
 }
 
 
+@dataclass(frozen=True)
+class ServingOptions:
+    """The options of `placebench lab scaleout`."""
+
+    output: options.OutputOptions
+    data: options.DataOptions
+    hosts: int | Path
+    replicas: int | None
+    synchronous: bool
+    namespaces: bool
+    variant: str | None
+    port: int
+    processes: int | None
+    threads: int | None
+    check: int | None
+    fault: str | None
+    history: Path | None
+    no_position: bool
+    write: "Format | None"
+    out: Path | None
+    image: str | None
+    load_workers: int
+
+
 def _configure(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--hosts",
@@ -53,7 +78,7 @@ def _configure(parser: ArgumentParser) -> None:
     )
     parser.add_argument(
         "--replicas",
-        type=options.whole(0, _MOST),
+        type=options.whole(0, _MAX_HOSTS),
         metavar="N",
         help="number of replicas of the primary, which requests that only read go to "
         f"(default: {_REPLICAS}; with a hosts file all databases but the first)",
@@ -91,7 +116,7 @@ def _configure(parser: ArgumentParser) -> None:
 
 def _count_or_file(text: str) -> int | Path:
     """A number, or the path of a hosts file."""
-    return options.path(text) if text.endswith(".toml") else options.whole(1, _MOST)(text)
+    return options.path(text) if text.endswith(".toml") else options.whole(1, _MAX_HOSTS)(text)
 
 
 def _configure_check(parser: ArgumentParser) -> None:
@@ -130,111 +155,119 @@ def _configure_files(parser: ArgumentParser) -> None:
     files.add_argument("--image", metavar="NAME", help="with --write: image of placebench, built by its Dockerfile")
     files.add_argument(
         "--load-workers",
-        type=options.whole(0, _MOST),
+        type=options.whole(0, _MAX_HOSTS),
         default=_LOAD_WORKERS,
         metavar="N",
         help=f"with --write: number of locust workers of the load; 0: no load (default: {_LOAD_WORKERS})",
     )
 
 
-def _run(arguments: Namespace) -> int:
+def _run(given: ServingOptions) -> int:
     """Serve until a signal stops it; nginx that ends, ends it."""
-    machines = _machines(arguments)
-    if arguments.replicas is None:
-        arguments.replicas = sum("database" in each.roles for each in machines.values()) - 1 if machines else _REPLICAS
-    chosen = _variant(arguments)
-    if arguments.write:
-        return _write(arguments, chosen)
-    with _stand_up(arguments, chosen, machines) as scaled:
-        if arguments.check:
-            return _check(arguments, scaled)
+    machines, replicas = _machines(given), given.replicas
+    if replicas is None:
+        replicas = sum("database" in each.roles for each in machines.values()) - 1 if machines else _REPLICAS
+    chosen = _variant(given, replicas)
+    if given.write:
+        return _write(given, given.write, chosen, replicas)
+    with _stand_up(given, chosen, machines, replicas) as scaled:
+        if given.check:
+            return _check(given, given.check, scaled)
         stopped = stop_event()
         say(f"{chosen.name} is served at {scaled.url}; Ctrl-C stops it")
-        if arguments.json:
+        if given.output.json:
             print_result(json.dumps(_document(scaled, chosen.name)))
         _watch(scaled, stopped.wait)
     return 0
 
 
-def _machines(arguments: Namespace) -> "dict[str, RemoteHost]":
-    """Those of the hosts file; none where everything is on this machine."""
-    if not isinstance(arguments.hosts, Path):
+def _machines(given: ServingOptions) -> "dict[str, RemoteHost]":
+    """Return the machines of the hosts file; none if everything is on this machine."""
+    if not isinstance(given.hosts, Path):
         return {}
     from placebench.lab.scaleout.remote import check_roles
     from placebench.meters.remote_hosts import read_hosts
 
-    for option in ("replicas", "write", "fault", "namespaces"):
-        if getattr(arguments, option):
+    of_this_machine = {
+        "replicas": given.replicas,
+        "write": given.write,
+        "fault": given.fault,
+        "namespaces": given.namespaces,
+    }
+    for option, value in of_this_machine.items():
+        if value:
             raise ServerError(
                 f"--{option} with a hosts file: leave it out, or give a number of --hosts on this machine"
             )
-    return check_roles(read_hosts(arguments.hosts))
+    return check_roles(read_hosts(given.hosts))
 
 
-def _variant(arguments: Namespace) -> "ReferenceVariant":
+def _variant(given: ServingOptions, replicas: int) -> "ReferenceVariant":
     from placebench.lab.reference.variants import variant
     from placebench.lab.scaleout.check import FAULTS
 
-    chosen = variant(arguments.variant or ("dedup" if arguments.replicas else "cached"))
-    if arguments.synchronous and not arguments.replicas:
+    chosen = variant(given.variant or ("dedup" if replicas else "cached"))
+    if given.synchronous and not replicas:
         raise ServerError("--synchronous with --replicas 0: there is no replica to wait for")
-    if bool(arguments.write) != bool(arguments.out):
+    if bool(given.write) != bool(given.out):
         raise ServerError("--write and --out go together: what to write, and into which folder")
-    if arguments.write and arguments.check:
+    if given.write and given.check:
         raise ServerError("--check with --write: nothing is started that could be checked")
-    if (arguments.fault or arguments.no_position or arguments.history) and not arguments.check:
+    if (given.fault or given.no_position or given.history) and not given.check:
         raise ServerError(
             "--fault, --no-position and --history are of a check: give its number of claims with --check N"
         )
-    if arguments.fault and FAULTS[arguments.fault].of_database and not arguments.replicas:
-        raise ServerError(f"--fault {arguments.fault} with --replicas 0: there is no replica")
-    if arguments.namespaces and arguments.fault and FAULTS[arguments.fault].of_network:
-        raise ServerError(f"--namespaces with --fault {arguments.fault}: its proxies are on this machine's network")
-    if arguments.namespaces and arguments.write:
+    if given.fault and FAULTS[given.fault].of_database and not replicas:
+        raise ServerError(f"--fault {given.fault} with --replicas 0: there is no replica")
+    if given.namespaces and given.fault and FAULTS[given.fault].of_network:
+        raise ServerError(f"--namespaces with --fault {given.fault}: its proxies are on this machine's network")
+    if given.namespaces and given.write:
         raise ServerError("--namespaces with --write: each container has a network namespace already")
     return chosen
 
 
-def _write(arguments: Namespace, chosen: "ReferenceVariant") -> int:
+def _write(given: ServingOptions, write: "Format", chosen: "ReferenceVariant", replicas: int) -> int:
     """Write the plan, and say what to do with it and where the password is."""
     from placebench.lab.inventory.seeding import find_topology
     from placebench.lab.scaleout.files import ScaleOutPlan
 
-    find_topology(arguments.topology, trees=arguments.trees, utilization=arguments.utilization)  # said now
-    if Path(arguments.topology).suffix:
+    assert given.out is not None  # _variant and _machines have checked both
+    assert isinstance(given.hosts, int)
+    out, data = given.out, given.data
+    find_topology(data.topology, trees=data.trees, utilization=data.utilization)  # said now
+    if Path(data.topology).suffix:
         raise ServerError("--write with a data set of a file: the containers do not have it; name one of placebench's")
-    data = {name: getattr(arguments, name) for name in ("topology", "trees", "seed", "utilization")}
-    processes, threads = _workers(arguments, chosen)
+    processes, threads = _workers(given, chosen)
     plan = ScaleOutPlan(
         variant=chosen.name,
         revisions=chosen.revisions,
-        data=[part for name, value in data.items() if value is not None for part in (f"--{name}", str(value))],
-        hosts=arguments.hosts,
-        replicas=arguments.replicas,
+        data=[part for name, value in asdict(data).items() if value is not None for part in (f"--{name}", str(value))],
+        hosts=given.hosts,
+        replicas=replicas,
         processes=processes,
         threads=threads,
-        synchronous=arguments.synchronous,
-        port=arguments.port,
-        load_workers=arguments.load_workers,
-        **({"image": arguments.image} if arguments.image else {}),
+        synchronous=given.synchronous,
+        port=given.port,
+        load_workers=given.load_workers,
+        **({"image": given.image} if given.image else {}),
     )
-    files = plan.write(arguments.write, arguments.out)
-    secret = ".env" if arguments.write == "compose" else "secret.yaml"
-    say(f"the password of PostgreSQL was drawn; it is in clear in {arguments.out / secret}, which only you can read")
+    files = plan.write(write, out)
+    secret = ".env" if write == "compose" else "secret.yaml"
+    say(f"the password of PostgreSQL was drawn; it is in clear in {out / secret}, which only you can read")
     emit(
-        arguments,
-        text=lambda: f"{', '.join(path.name for path in files)} in {arguments.out}",
+        given.output,
+        text=lambda: f"{', '.join(path.name for path in files)} in {out}",
         document=lambda: {"files": [str(path) for path in files]},
     )
     return 0
 
 
-def _workers(arguments: Namespace, chosen: "ReferenceVariant") -> tuple[int, int]:
+def _workers(given: ServingOptions, chosen: "ReferenceVariant") -> tuple[int, int]:
     processes, threads = chosen.worker.workers
-    return arguments.processes or processes, arguments.threads or threads
+    return given.processes or processes, given.threads or threads
 
 
-def _check(arguments: Namespace, scaled: "ScaleOut | MachineScaleOut") -> int:
+def _check(given: ServingOptions, claims: int, scaled: "ScaleOut | MachineScaleOut") -> int:
     """Exit code 1 for a stale read, a lost or doubled write; 3 where nobody could look for the writes."""
     from placebench.lab.inventory.seeding import find_topology
     from placebench.lab.scaleout.check import FAULTS, INTERRUPTED, check_scale_out
@@ -242,22 +275,22 @@ def _check(arguments: Namespace, scaled: "ScaleOut | MachineScaleOut") -> int:
     from placebench.runtime.supervisor import Supervisor, new_scratch_path
 
     disturb = None
-    if arguments.fault and isinstance(scaled, ScaleOut):  # on other machines there are none
-        disturb = partial(FAULTS[arguments.fault].inflict, scaled)
-    with Supervisor(folder := new_scratch_path("placebench-check-")), progress("claims", arguments.check) as advance:
+    if given.fault and isinstance(scaled, ScaleOut):  # on other machines there are none
+        disturb = partial(FAULTS[given.fault].inflict, scaled)
+    with Supervisor(folder := new_scratch_path("placebench-check-")), progress("claims", claims) as advance:
         made = check_scale_out(
             scaled.url,
             scaled.writer_url,
-            find_topology(arguments.topology).request,
-            arguments.history or folder / "history.jsonl",
-            claims=arguments.check,
-            with_position=not arguments.no_position,
+            find_topology(given.data.topology).request,
+            given.history or folder / "history.jsonl",
+            claims=claims,
+            with_position=not given.no_position,
             disturb=disturb,
             progress=advance,
         )
     passed = made.history.passed
     document = {**asdict(made), "passed": passed, "isolation": scaled.isolation()}
-    emit(arguments, text=lambda: "\n".join(_lines(made)), document=lambda: document)
+    emit(given.output, text=lambda: "\n".join(_lines(made)), document=lambda: document)
     if made.events and made.events[-1][1] == INTERRUPTED:
         return EXIT_INTERRUPTED
     return 3 if passed is None else int(not passed)
@@ -285,55 +318,50 @@ def _anomaly_lines(history: "HistoryCheck") -> Iterator[str]:
 
 @contextmanager
 def _stand_up(
-    arguments: Namespace, chosen: "ReferenceVariant", machines: "Mapping[str, RemoteHost]"
+    given: ServingOptions, chosen: "ReferenceVariant", machines: "Mapping[str, RemoteHost]", replicas: int
 ) -> "Iterator[ScaleOut | MachineScaleOut]":
     from placebench.lab.inventory.seeding import find_topology, migrate_options, seed
+    from placebench.lab.scaleout.check import FAULTS
+    from placebench.lab.scaleout.cluster import ScaleOut
+    from placebench.lab.scaleout.remote import MachineScaleOut
     from placebench.runtime.running_server import ServerSpec
 
-    topology = find_topology(
-        arguments.topology, trees=arguments.trees, seed=arguments.seed, utilization=arguments.utilization
-    )
+    data = given.data
+    topology = find_topology(data.topology, trees=data.trees, seed=data.seed, utilization=data.utilization)
 
     def fill(url: str) -> None:
         seed(topology, url)
         migrate_options(url, chosen.revisions)
 
-    processes, threads = _workers(arguments, chosen)
+    processes, threads = _workers(given, chosen)
     spec = ServerSpec(
         database_url="",
         variant=chosen.name,
-        port=arguments.port,
+        port=given.port,
         processes=processes,
         threads=threads,
         grace_s=5.0,
     )
     began_s = time.monotonic()
-    start = partial(_on_machines, machines) if machines else partial(_on_this_machine, arguments)
     with steps("scale-out", _STEPS + bool(machines)) as announce:
-        scaled = start(spec, fill, synchronous=arguments.synchronous, announce=announce)
+        scaled: ScaleOut | MachineScaleOut
+        if machines:
+            scaled = MachineScaleOut(machines, spec, fill, synchronous=given.synchronous, announce=announce)
+        else:
+            assert isinstance(given.hosts, int)
+            scaled = ScaleOut(
+                spec,
+                fill,
+                hosts=given.hosts,
+                replicas=replicas,
+                synchronous=given.synchronous,
+                cuttable=given.fault is not None and FAULTS[given.fault].of_network,
+                namespaces=given.namespaces,
+                announce=announce,
+            )
     with scaled:
         say(f"the first response came after {units.duration(time.monotonic() - began_s)}")
         yield scaled
-
-
-def _on_machines(machines: "Mapping[str, RemoteHost]", *given: Any, **more: Any) -> "MachineScaleOut":
-    from placebench.lab.scaleout.remote import MachineScaleOut
-
-    return MachineScaleOut(machines, *given, **more)
-
-
-def _on_this_machine(arguments: Namespace, *given: Any, **more: Any) -> "ScaleOut":
-    from placebench.lab.scaleout.check import FAULTS
-    from placebench.lab.scaleout.cluster import ScaleOut
-
-    return ScaleOut(
-        *given,
-        hosts=arguments.hosts,
-        replicas=arguments.replicas,
-        cuttable=bool(arguments.fault) and FAULTS[arguments.fault].of_network,
-        namespaces=arguments.namespaces,
-        **more,
-    )
 
 
 def _document(scaled: "ScaleOut | MachineScaleOut", variant_name: str) -> dict[str, Any]:
@@ -358,4 +386,4 @@ def _watch(scaled: "ScaleOut | MachineScaleOut", wait: Callable[[float], bool]) 
         running = now
 
 
-COMMANDS = {"lab scaleout": Command(_configure, _run)}
+COMMANDS = {"lab scaleout": Command(_configure, _run, options=ServingOptions)}

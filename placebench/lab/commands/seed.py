@@ -1,9 +1,10 @@
 """`placebench lab seed`: create the schema in the database that --db names, and fill it with an inventory data set."""
 
 import sys
-from argparse import ArgumentParser, Namespace
+from argparse import ArgumentParser
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from placebench import units
@@ -14,6 +15,20 @@ from placebench.paths import resource_folder
 
 if TYPE_CHECKING:
     from placebench.lab.inventory.seeding import SeedReceipt
+
+
+@dataclass(frozen=True)
+class SeedOptions:
+    """The options of `placebench lab seed`."""
+
+    output: options.OutputOptions
+    data: options.DataOptions
+    loader: str | None
+    db: str | None
+    reset: bool
+    yes: bool
+    option: tuple[str, ...]
+    api_url: str | None
 
 
 def _configure(parser: ArgumentParser) -> None:
@@ -48,35 +63,34 @@ def _configure(parser: ArgumentParser) -> None:
     options.add_output(parser)
 
 
-def _run(arguments: Namespace) -> int:
+def _run(given: SeedOptions) -> int:
     """Seed; prints the receipt."""
     from placebench.lab.inventory.seeding import count_consumers_and_allocations, find_topology, migrate_options, seed
     from placebench.runtime.mariadb import mariadb_url
     from placebench.runtime.postgres import check_database, normalise_url
 
-    topology = find_topology(
-        arguments.topology, trees=arguments.trees, seed=arguments.seed, utilization=arguments.utilization
-    )
-    named = options.database_url(arguments.db)
+    data = given.data
+    topology = find_topology(data.topology, trees=data.trees, seed=data.seed, utilization=data.utilization)
+    named = options.database_url(given.db)
     on_mariadb = mariadb_url(named)
     url = on_mariadb or normalise_url(named)
     if on_mariadb is None:
         check_database(url)
-    if arguments.reset and not arguments.yes:
+    if given.reset and not given.yes:
         _confirm_reset(url)
-    with _api(arguments, url) as api_url, progress("providers", topology.providers) as advance:
+    with _api(given, url) as api_url, progress("providers", topology.providers) as advance:
         receipt = seed(
             topology,
             url,
-            loader=arguments.loader or ("copy" if on_mariadb is None else "sql"),
-            reset=arguments.reset,
+            loader=given.loader or ("copy" if on_mariadb is None else "sql"),
+            reset=given.reset,
             api_url=api_url,
             progress=lambda done, _: advance(done),
             notice=say,
         )
-    migrate_options(url, arguments.option)
+    migrate_options(url, given.option)
     used = count_consumers_and_allocations(url) if topology.trees and topology.is_used else (0, 0)
-    _emit(arguments, receipt, *used)
+    _emit(given.output, receipt, *used)
     return 0
 
 
@@ -97,10 +111,10 @@ def _confirm_reset(url: str) -> None:
 
 
 @contextmanager
-def _api(arguments: Namespace, url: str) -> Iterator[str | None]:
+def _api(given: SeedOptions, url: str) -> Iterator[str | None]:
     """The address of the API that by_http uses: the named one, or our own service for as long as it takes."""
-    if arguments.loader != "http" or arguments.api_url or arguments.trees == 0:
-        yield arguments.api_url
+    if given.loader != "http" or given.api_url or given.data.trees == 0:
+        yield given.api_url
         return
     from placebench.lab.inventory.seeding import migrate
     from placebench.runtime.application_servers import serve
@@ -112,10 +126,10 @@ def _api(arguments: Namespace, url: str) -> Iterator[str | None]:
         yield server.url
 
 
-def _emit(arguments: Namespace, receipt: "SeedReceipt", consumers: int, allocations: int) -> None:
+def _emit(output: options.OutputOptions, receipt: "SeedReceipt", consumers: int, allocations: int) -> None:
     used = f", {units.count(consumers)} consumers with {units.count(allocations)} allocations" if consumers else ""
     emit(
-        arguments,
+        output,
         text=lambda: (
             f"{receipt.topology}, {units.numbered(receipt.trees, 'tree')}, seed {receipt.seed}, by_{receipt.loader}:"
             f" {units.count(receipt.providers)} providers, {units.count(receipt.inventories)} inventories,"
@@ -126,4 +140,4 @@ def _emit(arguments: Namespace, receipt: "SeedReceipt", consumers: int, allocati
     )
 
 
-COMMANDS = {"lab seed": Command(_configure, _run)}
+COMMANDS = {"lab seed": Command(_configure, _run, options=SeedOptions)}

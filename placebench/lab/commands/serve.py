@@ -2,7 +2,9 @@
 
 import json
 import threading
-from argparse import ArgumentParser, Namespace
+from argparse import ArgumentParser
+from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from placebench.commands import Command, options
@@ -16,6 +18,22 @@ if TYPE_CHECKING:
     from placebench.runtime.running_server import RunningServer
 
 _CHECK_EVERY_S = 0.5
+
+
+@dataclass(frozen=True)
+class ServeOptions:
+    """The options of `placebench lab serve`."""
+
+    output: options.OutputOptions
+    db: str | None
+    variant: str | None
+    host: str
+    port: int
+    processes: int | None
+    threads: int | None
+    log: Path | None
+    telemetry: Path | None
+    statements: bool
 
 
 def _configure(parser: ArgumentParser) -> None:
@@ -45,39 +63,39 @@ def _configure(parser: ArgumentParser) -> None:
     options.add_output(parser)
 
 
-def _run(arguments: Namespace) -> int:
+def _run(given: ServeOptions) -> int:
     """Serve until a signal stops it; a server or worker that dies ends it with the end of uWSGI's log."""
     from placebench.lab.reference.variants import variant
     from placebench.meters.wait_events import sample_wait_events
     from placebench.runtime.application_servers import serve
     from placebench.runtime.running_server import ServerSpec
 
-    if arguments.statements and not arguments.telemetry:
+    if given.statements and not given.telemetry:
         raise ServerError("--statements without --telemetry: name the folder that they go to with --telemetry DIR")
-    if arguments.telemetry:
-        make_folder(arguments.telemetry)
-    if arguments.log:
-        check_writable(arguments.log)
-    url = _normalised(options.database_url(arguments.db))
-    chosen = variant(arguments.variant or _default(url))
+    if given.telemetry:
+        make_folder(given.telemetry)
+    if given.log:
+        check_writable(given.log)
+    url = _normalised(options.database_url(given.db))
+    chosen = variant(given.variant or _default(url))
     processes, threads = chosen.worker.workers
     spec = ServerSpec(
         database_url=_seeded(url, chosen),
         variant=chosen.name,
         **chosen.serving,
-        host=arguments.host,
-        port=arguments.port,
-        processes=processes if arguments.processes is None else arguments.processes,
-        threads=threads if arguments.threads is None else arguments.threads,
-        log=arguments.log,
-        telemetry=arguments.telemetry,
-        environment={"PLACEBENCH_PROFILE": "light"} if arguments.statements else {},
+        host=given.host,
+        port=given.port,
+        processes=processes if given.processes is None else given.processes,
+        threads=threads if given.threads is None else given.threads,
+        log=given.log,
+        telemetry=given.telemetry,
+        environment={"PLACEBENCH_PROFILE": "light"} if given.statements else {},
     )
     _complete(spec.database_url)
-    with serve(spec) as server, sample_wait_events(spec.database_url, arguments.telemetry):
+    with serve(spec) as server, sample_wait_events(spec.database_url, given.telemetry):
         stopped = stop_event()
         say(f"{spec.variant} is served at {server.url}; Ctrl-C stops it")
-        if arguments.json:
+        if given.output.json:
             print_result(json.dumps({"url": server.url, "pid": server.pid, "variant": spec.variant}))
         _watch(server, stopped)
     return 0
@@ -151,4 +169,4 @@ def _seeded(url: str, chosen: "ReferenceVariant") -> str:
     return url
 
 
-COMMANDS = {"lab serve": Command(_configure, _run)}
+COMMANDS = {"lab serve": Command(_configure, _run, options=ServeOptions)}

@@ -1,10 +1,23 @@
 """`placebench lab steps`: what each optimization brings, in the same replicates, with a table of what to keep."""
 
-from argparse import ArgumentParser, Namespace
+from argparse import ArgumentParser
+from dataclasses import dataclass
 
 from placebench.commands import Command, options
 from placebench.commands.runs import compare_plan
 from placebench.errors import UsageError
+
+
+@dataclass(frozen=True)
+class StepsOptions:
+    """The options of `placebench lab steps`."""
+
+    comparison: options.ComparisonOptions
+    leave_one_out: bool
+    only: str | None
+    add: tuple[str, ...]
+    pg: tuple[str, ...]
+    request: str | None
 
 
 def _configure(parser: ArgumentParser) -> None:
@@ -34,15 +47,15 @@ def _configure(parser: ArgumentParser) -> None:
     options.add_host(parser)
 
 
-def _run(arguments: Namespace) -> int:
+def _run(given: StepsOptions) -> int:
     """Compare the steps; what was measured is reported even when the run is interrupted or fails."""
     from placebench.http_session import Request
     from placebench.lab.perfload.catalogue import experiment_named
 
-    name = arguments.only or ("leave-one-out" if arguments.leave_one_out else "cumulative")
-    plan = experiment_named(name, everywhere="".join(f"+{each}" for each in arguments.add))
-    requests = [Request("GET", arguments.request)] if arguments.request else []
-    compare_plan(arguments, plan, postgres=dict(map(_setting, arguments.pg)), requests=requests)
+    name = given.only or ("leave-one-out" if given.leave_one_out else "cumulative")
+    plan = experiment_named(name, everywhere="".join(f"+{each}" for each in given.add))
+    requests = [Request("GET", given.request)] if given.request else []
+    compare_plan(given.comparison, plan, postgres=dict(map(_setting, given.pg)), requests=requests)
     return 0
 
 
@@ -53,4 +66,4 @@ def _setting(text: str) -> tuple[str, str]:
     return name.lower(), value
 
 
-COMMANDS = {"lab steps": Command(_configure, _run)}
+COMMANDS = {"lab steps": Command(_configure, _run, options=StepsOptions)}

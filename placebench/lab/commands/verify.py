@@ -1,9 +1,9 @@
 """`placebench lab verify`: is the data what was seeded, and does every variant send the same responses?"""
 
-from argparse import ArgumentParser, Namespace
+from argparse import ArgumentParser
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
 from placebench import units
@@ -19,6 +19,16 @@ _OWN_TOPOLOGY = "nested-perfload"
 _OWN_TREES = 20
 
 
+@dataclass(frozen=True)
+class VerifyOptions:
+    """The options of `placebench lab verify`."""
+
+    output: options.OutputOptions
+    db: str | None
+    topology: str | None
+    variants: tuple[str, ...] | None
+
+
 def _configure(parser: ArgumentParser) -> None:
     options.add_database(
         parser, f"seeded database, which is only read (default: {_OWN_TREES} trees in a server of its own)"
@@ -32,7 +42,7 @@ def _configure(parser: ArgumentParser) -> None:
     options.add_output(parser)
 
 
-def _run(arguments: Namespace) -> int:
+def _run(given: VerifyOptions) -> int:
     """Request the same of every variant; raises GateFailedError when data or responses differ."""
     from placebench.lab.inventory.seeding import data_digest, find_topology
     from placebench.lab.reference.variants import (
@@ -46,11 +56,11 @@ def _run(arguments: Namespace) -> int:
     from placebench.lab.verification import verify_variants
 
     every = [*cumulative(), *leave_one_out(), *further_alternatives(), *ALGORITHMS, *algorithms_leave_one_out()]
-    named = arguments.variants or every
-    with _seeded(arguments.db) as (url, receipt):
-        variants = list(_available(named, url, must=bool(arguments.variants)))
+    named = given.variants or every
+    with _seeded(given.db) as (url, receipt):
+        variants = list(_available(named, url, must=bool(given.variants)))
         digest = data_digest(url)
-        requests = [find_topology(arguments.topology or receipt.topology, trees=0).request]
+        requests = [find_topology(given.topology or receipt.topology, trees=0).request]
         if receipt.topology == _OWN_TOPOLOGY:
             # With a limit any of the candidates may come back, so those requests are sent without one.
             own = (each.request for each in CATALOGUE if each.request.startswith("/allocation_candidates"))
@@ -62,9 +72,9 @@ def _run(arguments: Namespace) -> int:
                 advance(len(verified))
     differing = [each for each in verified if each.difference]
     same_data = digest == receipt.digest
-    if arguments.json or (same_data and not differing):
+    if given.output.json or (same_data and not differing):
         emit(
-            arguments,
+            given.output,
             text=lambda: (
                 f"{len(variants)} variants send the same responses to {units.numbered(len(requests), 'request')}; "
                 f"data digest {digest}"
@@ -135,4 +145,4 @@ def _seeded(url: str | None) -> "Iterator[tuple[str, SeedReceipt]]":
         yield own, receipt
 
 
-COMMANDS = {"lab verify": Command(_configure, _run)}
+COMMANDS = {"lab verify": Command(_configure, _run, options=VerifyOptions)}

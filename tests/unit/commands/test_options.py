@@ -1,13 +1,16 @@
 """What the options take, and what they say of the rest."""
 
-from argparse import ArgumentTypeError
+from argparse import ArgumentTypeError, Namespace
 from collections.abc import Callable
+from dataclasses import MISSING, dataclass, fields, is_dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from placebench.commands import options
+from placebench.cli import parser_of
+from placebench.commands import COMMANDS, options
 
 
 @pytest.mark.parametrize(
@@ -75,3 +78,64 @@ def test_what_is_not_is_told_with_what_was_expected(read: Callable[[str], Any], 
         read(text)
 
     assert told == str(raised.value)
+
+
+@dataclass(frozen=True)
+class BreadOptions:
+    """The options of a baker."""
+
+    data: options.DataOptions
+    loaves: tuple[str, ...]
+    oven: str = "hot"
+
+
+def test_a_dataclass_is_made_of_what_was_parsed() -> None:
+    """Options of a shared dataclass are in it, lists are tuples, and what was not parsed keeps its default."""
+    parsed = Namespace(loaves=["rye", "rye"], topology="gpu-hosts", seed=7, trees=None, utilization=0.5, yeast=True)
+
+    assert options.read(BreadOptions, parsed) == BreadOptions(
+        data=options.DataOptions("gpu-hosts", None, 7, 0.5), loaves=("rye", "rye")
+    )
+
+
+def test_a_topology_that_is_a_file_goes_along(tmp_path: Path) -> None:
+    """The other machine gets the file, and its name alone in place of its path; what is no file stays as it is."""
+    (tmp_path / "mine.toml").write_text("")
+    of_file = BreadOptions(options.DataOptions(topology=str(tmp_path / "mine.toml")), ())
+    of_name = BreadOptions(options.DataOptions(), ())
+
+    assert options.take_files(of_file) == (
+        BreadOptions(options.DataOptions(topology="mine.toml"), ()),
+        (tmp_path / "mine.toml",),
+    )
+    assert options.take_files(of_name) == (of_name, ())
+
+
+def names_of(kind: type) -> tuple[set[str], set[str]]:
+    """The options that a dataclass and those in it read, and those of them without a default."""
+    every, needed = set[str](), set[str]()
+    for each in fields(kind):
+        if isinstance(each.type, type) and is_dataclass(each.type):
+            inside, needed_inside = names_of(each.type)
+            every |= inside
+            needed |= needed_inside
+        else:
+            every.add(each.name)
+            needed |= {each.name} if each.default is MISSING else set()
+    return every, needed
+
+
+@pytest.mark.parametrize("words", [name for name, entry in COMMANDS.own.items() if entry.module])
+def test_each_option_of_a_command_is_a_field(words: str) -> None:
+    """None is parsed and then ignored, and none is read that the parser does not have."""
+    command = import_module(COMMANDS.own[words].module).COMMANDS[words]
+    if command.options is None:
+        pytest.skip("it reads what was parsed")
+    names, needed = names_of(command.options)
+    parser = parser_of(words)
+    parsed = {action.dest for action in parser._actions if action.dest != "help"} | set(parser._defaults)
+
+    shared = {"command", "has_client_host", "quiet", "verbose"}
+    in_order = {"request", "header", "body"} if "requests_given" in parsed else set[str]()
+    assert parsed - names - shared - in_order == set()
+    assert needed - parsed == set()

@@ -4,7 +4,6 @@ import json
 import os
 import subprocess
 import sys
-from argparse import Namespace
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
@@ -12,6 +11,7 @@ from typing import IO
 import pytest
 
 from placebench.cli import main
+from placebench.commands.options import OutputOptions
 from placebench.commands.output import emit, progress, say, set_verbosity, steps
 from placebench.profiler import Recording
 
@@ -19,9 +19,9 @@ from placebench.profiler import Recording
 @pytest.fixture(autouse=True)
 def verbosity() -> Iterator[None]:
     """That of a command line without --quiet and --verbose, before and after."""
-    set_verbosity(Namespace())
+    set_verbosity()
     yield
-    set_verbosity(Namespace())
+    set_verbosity()
 
 
 @pytest.fixture
@@ -58,7 +58,7 @@ def test_one_format_is_alone_on_stdout(
         return value
 
     emit(
-        Namespace(**{"json": False, "markdown": False, **chosen}),
+        OutputOptions(**chosen),
         text=lambda: str(render("text", "text")),
         document=lambda: {"n": render("json", 1)},
         markdown=lambda: str(render("markdown", "# Markdown\n")),
@@ -78,7 +78,7 @@ def test_quiet_prints_the_result_alone(recording: Path, tmp_path: Path, capsys: 
         main(["profile", "show", "none.json", "--quiet"]),
     ]
     out, err = capsys.readouterr()
-    set_verbosity(Namespace(quiet=True))
+    set_verbosity(quiet=True)
     with progress("requests", 2) as advance, steps("compare", 1) as announce:
         advance(1)
         announce("seed")

@@ -1,13 +1,13 @@
 """A run's folder gets its page however the work in it ends."""
 
 import errno
-from argparse import Namespace
 from pathlib import Path
 
 import pytest
 from fake_run import FakeRun, write_run
 
 from placebench import paths
+from placebench.commands.options import RunOptions
 from placebench.commands.runs import reported, run_folder
 from placebench.errors import RunFolderError
 from placebench.report import Report
@@ -53,19 +53,16 @@ def test_a_run_that_did_not_begin_leaves_no_folder(tmp_path: Path) -> None:
     mine.mkdir()
     (mine / "notes.txt").write_text("")
 
-    def arguments(out: Path) -> Namespace:
-        return Namespace(out=out, resume=False)
-
-    with pytest.raises(ConnectionError), run_folder(arguments(tmp_path / "run"), "compare"):
+    with pytest.raises(ConnectionError), run_folder(RunOptions(out=tmp_path / "run", resume=False), "compare"):
         raise ConnectionError
-    with pytest.raises(RunFolderError, match="is not empty"), run_folder(arguments(mine), "compare"):
+    with pytest.raises(RunFolderError, match="is not empty"), run_folder(RunOptions(out=mine, resume=False), "compare"):
         pass
     assert [path.name for path in tmp_path.rglob("*")] == ["mine", "notes.txt"]
 
 
 def test_a_run_that_began_stays(tmp_path: Path) -> None:
     """It has its head, whatever came after it."""
-    with run_folder(Namespace(out=tmp_path / "run", resume=False), "compare") as folder:
+    with run_folder(RunOptions(out=tmp_path / "run", resume=False), "compare") as folder:
         (folder / "run.json").write_text("{}")
 
     assert (tmp_path / "run" / "run.json").is_file()
@@ -73,7 +70,7 @@ def test_a_run_that_began_stays(tmp_path: Path) -> None:
 
 def test_a_folder_of_the_user_stays_where_a_run_did_not_begin(tmp_path: Path) -> None:
     """Empty as it was; only what this process made is removed."""
-    with pytest.raises(ConnectionError), run_folder(Namespace(out=tmp_path, resume=False), "compare"):
+    with pytest.raises(ConnectionError), run_folder(RunOptions(out=tmp_path, resume=False), "compare"):
         raise ConnectionError
 
     assert list(tmp_path.iterdir()) == []

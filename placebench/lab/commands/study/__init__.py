@@ -65,11 +65,12 @@ def run_study(arguments: Namespace, topology: "Topology", spec: "StudySpec") -> 
     if spec.repeats < 1 or not spec.points or not topology.trees:
         seen = f"{spec.repeats} replicates of {len(spec.points)} points on {topology.trees} trees"
         raise PlacebenchError(f"{seen}: at least one of each is needed")
-    with run_folder(arguments, spec.command) as folder, open_server(arguments.server) as server:
+    run, output = options.read(options.RunOptions, arguments), options.read(options.OutputOptions, arguments)
+    with run_folder(run, spec.command) as folder, open_server(run.server) as server:
         study = StudyRun(spec, topology, folder, server)
         with (
-            steps(arguments.command, study.steps) as announce,
-            reported(folder, partial(emit_report, arguments)),
+            steps(run.command, study.steps) as announce,
+            reported(folder, partial(emit_report, output)),
         ):
             study.run(announce, note=say)
     return 0

@@ -29,15 +29,15 @@ def _run(arguments: Namespace) -> int:
 
     matrix = matrix_named(arguments.matrix, quick=is_quick(arguments)).scaled(trees_of(arguments))
     topology = find_topology(
-        first_given(arguments.topology, matrix.topology, options.TOPOLOGY),
+        first_given(arguments.topology, matrix.topology, default=options.TOPOLOGY),
         trees=max(job.trees for job in matrix.jobs),
-        seed=first_given(arguments.seed, matrix.seed, options.SEED),
+        seed=first_given(arguments.seed, matrix.seed, default=options.SEED),
     )
     spec = matrix_study(
         matrix,
         combine(matrix, placement_python=arguments.placement_python),
-        request=first_given(arguments.request, matrix.request, topology.request),
-        repeats=first_given(arguments.replicates, matrix.repeats, REPLICATES),
+        request=first_given(arguments.request, matrix.request, default=topology.request),
+        repeats=first_given(arguments.replicates, matrix.repeats, default=REPLICATES),
     )
     return run_study(arguments, topology, spec)
 
