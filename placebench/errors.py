@@ -1,4 +1,4 @@
-"""What can go wrong for a user, each with the exit code that the command line ends with.
+"""The errors that a user can meet, each with the exit code that the command line ends with.
 
 A message says what was seen, what was expected and what to do next, on one line.
 Anything that is not a `PlacebenchError` is a bug and leaves with its traceback and exit code 70.
@@ -8,7 +8,7 @@ from collections.abc import Iterable
 
 
 def did_you_mean(word: str, words: Iterable[str]) -> str:
-    """Return a question that names the one of *words* most like *word*, for a message; empty where none is like it."""
+    """Return a question that names the one of *words* most like *word*, for a message; empty if none is like it."""
     from difflib import get_close_matches
 
     found = get_close_matches(word, words, n=1, cutoff=0.8)
@@ -16,7 +16,7 @@ def did_you_mean(word: str, words: Iterable[str]) -> str:
 
 
 class PlacebenchError(Exception):
-    """The user's mistake, or something in the environment: exit code 2."""
+    """A mistake of the user, or a problem of the environment: exit code 2."""
 
     exit_code = 2
 
@@ -32,7 +32,7 @@ class GateFailedError(PlacebenchError):
 
 
 class UndecidedError(PlacebenchError):
-    """A gate that cannot be decided, or a run that was invalidated or ended early: exit code 3."""
+    """An inconclusive gate, or a run that was invalidated or ended early: exit code 3."""
 
     exit_code = 3
 
@@ -42,7 +42,7 @@ class MissingExtraError(PlacebenchError):
 
 
 class DatabaseError(PlacebenchError):
-    """A database that does not respond, is too old, lacks rights, or holds what is not ours."""
+    """A database that does not respond, is too old, lacks rights, or holds data that is not ours."""
 
 
 class TopologyError(PlacebenchError):
@@ -58,7 +58,7 @@ class ExportError(PlacebenchError):
 
 
 class SeedError(PlacebenchError):
-    """Seeding stopped, or did not write what it should have written."""
+    """Seeding stopped, or wrote other data than it should have."""
 
 
 class VariantError(PlacebenchError):

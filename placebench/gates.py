@@ -1,9 +1,9 @@
-"""Gates: what must hold, stated before a run: `parse_gate` reads one, and `Gate.outcome` says whether it holds.
+"""Gates, conditions that are stated before a run: `parse_gate` reads one, and `Gate.outcome` decides it.
 
     statements <= 10    a value, in the unit of the metric
     p95 <= 500ms        a value with its unit: us, ms, s; B, KiB, MiB
     cpu_s < 1.03x       the ratio of a variant to the base that it is compared with
-    cpu_s < +3%         the same as a change: at most 3 % more
+    cpu_s < +3%         that ratio as a change: at most 3 % more
 
 Gates of `compare`, budgets of `profile check` and the objective of `load --slo` are written in this grammar.
 """
@@ -21,7 +21,7 @@ Outcome = Literal["passed", "failed", "inconclusive"]
 SECONDS: Final = {"us": 1e-6, "ms": 1e-3, "s": 1.0}
 BYTES: Final = {"B": 1.0, "KiB": 1024.0, "MiB": 1024.0**2}
 COUNT: Final[Mapping[str, float]] = {}
-"""The units of a metric, by what one of them is in the metric's own; a count has none."""
+"""The units of a metric with their factors to the metric's own unit; a count has none."""
 _GATE = re.compile(r"(\w+)\s*(<=|>=|<|>)\s*([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*([A-Za-z]*|%)")
 _OPERATORS: dict[str, Callable[[float, float], bool]] = {
     "<": operator.lt,
@@ -34,15 +34,15 @@ _MAX_SHOWN_LENGTH = 60
 
 @dataclass(frozen=True)
 class Gate:
-    """One thing that must hold."""
+    """One condition that must hold."""
 
     metric: str
     operator: str
-    """<, <=, > or >=."""
+    """One of <, <=, > and >=."""
     value: float
-    """In the metric's own unit, such as seconds; of a ratio, the ratio."""
+    """The limit in the metric's own unit, such as seconds, or as a ratio."""
     unit: str
-    """As it was written; "x" or "%" for a ratio."""
+    """The unit as it was written; "x" or "%" for a ratio."""
     is_ratio: bool
     """Whether the ratio of a variant to its base is meant, rather than the variant's own value."""
     text: str
@@ -52,7 +52,7 @@ class Gate:
         return _OPERATORS[self.operator](value, self.value)
 
     def outcome(self, low: float | None, high: float | None) -> Outcome:
-        """Whether it holds for a whole confidence interval, for none of it, or for a part; None: not measured."""
+        """Return whether it holds for all of a confidence interval, none of it, or a part; None if not measured."""
         if low is None or high is None:
             return "inconclusive"
         held = {self.holds(low), self.holds(high)}
@@ -62,7 +62,7 @@ class Gate:
 def parse_gate(text: str, metrics: Mapping[str, Mapping[str, float]], *, ratios: bool = False) -> Gate:
     """Return the gate that *text* states.
 
-    metrics: those that the command knows, each with its units. ratios: whether there is a base to compare with. A value
+    metrics: the metrics of the command, each with its units. ratios: whether there is a base to compare with. A value
     without a unit is in the metric's own, if its name ends in it, as in cpu_s. Raises UsageError for any other text.
     """
     found = _GATE.fullmatch(text.strip())
@@ -81,18 +81,14 @@ def parse_gate(text: str, metrics: Mapping[str, Mapping[str, float]], *, ratios:
     if unit == "%":
         value = 1 + value / 100
     elif not is_ratio:
-        value *= _factor(text, metric, unit, metrics[metric])
+        units = metrics[metric]
+        own_is_known = not units or metric.endswith("_s") or "bytes" in metric
+        if unit not in units and (unit or not own_is_known):
+            raise _error(text, f"{metric} is in one of {', '.join(units)}" if units else f"{metric} has no unit")
+        value *= units.get(unit, 1.0)
     if not math.isfinite(value) or (is_ratio and value <= 0) or value < 0:
         raise _error(text, "its number is out of range")
     return Gate(metric, relation, value, unit, is_ratio, text)
-
-
-def _factor(text: str, metric: str, unit: str, units: Mapping[str, float]) -> float:
-    """What one *unit* is in the metric's own."""
-    own_is_known = not units or metric.endswith("_s") or "bytes" in metric
-    if unit in units or (not unit and own_is_known):
-        return units.get(unit, 1.0)
-    raise _error(text, f"{metric} is in one of {', '.join(units)}" if units else f"{metric} has no unit")
 
 
 def _error(text: str, problem: str) -> UsageError:

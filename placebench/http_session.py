@@ -1,7 +1,6 @@
-"""A request as a user writes it, and what a client keeps from one request to the next, as a browser does.
+"""A request as a user writes it (`Request`), and the cookies and the token that a client keeps (`Session`).
 
-The main classes are `Request` and `Session`: the profiler sends to an application in its own process with them, the
-comparison over HTTP.
+The profiler uses them for an application in its own process, the comparison for one behind HTTP.
 """
 
 import json
@@ -19,12 +18,12 @@ from placebench.masking import mask_request
 
 SAFE_METHODS = ("GET", "HEAD", "OPTIONS", "TRACE")
 _CSRF_HEADERS = {"csrftoken": "X-CSRFToken", "XSRF-TOKEN": "X-XSRF-TOKEN"}
-"""The cookies with which Django and others protect forms, and the headers that they want them back in."""
+"""The cookies with which Django and others protect forms, and the headers in which they expect them back."""
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One request. path: with its query. Header names as they are written in HTTP."""
+    """One request; its path includes the query, and header names are written as in HTTP."""
 
     method: str
     path: str
@@ -33,7 +32,7 @@ class Request:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """A request from "GET /x?y=1", "/x", or 'POST /x BODY'; "@FILE" is the body in a file.
+        """Return the request in "GET /x?y=1", "/x", or 'POST /x BODY'; "@FILE" is the body in a file.
 
         A body that begins as JSON or as a form is sent as that. Raises PlacebenchError for anything else.
         """
@@ -49,9 +48,9 @@ class Request:
 
     @classmethod
     def read(cls, text: str, folder: Path = Path()) -> Self:
-        """A request as `parse` reads it from what `read_text` returns.
+        """Return the request in the text, the file or the variable that `read_text` reads.
 
-        A password in a file or a variable is in no list of processes. Raises PlacebenchError as `parse` does.
+        A password in a file or a variable is in no list of processes. Raises PlacebenchError like `parse`.
         """
         return cls.parse(read_text(text, folder))
 
@@ -64,11 +63,11 @@ class Session:
 
     def __init__(self) -> None:
         self.token_headers: dict[str, str] = {}
-        """Of every request, once there was a login with a token."""
+        """The headers of every request after a login with a token."""
         self._cookies: dict[str, str] = {}
 
     def headers(self, method: str) -> dict[str, str]:
-        """The headers of the next request, with that of a CSRF protection where it may change something."""
+        """Return the headers of the next request, with that of a CSRF protection if it may change something."""
         headers = dict(self.token_headers)
         if self._cookies:
             headers["Cookie"] = "; ".join(f"{name}={value}" for name, value in self._cookies.items())
@@ -93,7 +92,7 @@ class Session:
                 self._cookies[name] = value
 
     def keep_access_token(self, body: bytes) -> None:
-        """Keep the access token of an OAuth2 login, where the response to it has one."""
+        """Keep the access token of an OAuth2 login, if the response has one."""
         try:
             token = json.loads(body).get("access_token")
         except (ValueError, AttributeError, RecursionError):
@@ -103,7 +102,7 @@ class Session:
 
 
 def _has_expired(attributes: Iterable[str]) -> bool:
-    """Whether the attributes of a cookie delete it: Max-Age, else Expires; what cannot be read counts as not given."""
+    """Whether the attributes of a cookie delete it: Max-Age, else Expires; unreadable values are ignored."""
     split = (each.partition("=") for each in attributes)
     given = {name.strip(" \t").lower(): value.strip(" \t") for name, _, value in split}
     if re.fullmatch(r"-?[0-9]+", given.get("max-age", "")):
@@ -116,7 +115,7 @@ def _has_expired(attributes: Iterable[str]) -> bool:
 
 
 def parse_header(text: str) -> dict[str, str]:
-    """The header in 'NAME: VALUE'. Raises PlacebenchError for anything else."""
+    """Return the header in 'NAME: VALUE'. Raises PlacebenchError for anything else."""
     name, colon, value = text.partition(":")
     if not colon:
         raise PlacebenchError(f"header {text!r}: expected 'NAME: VALUE'")
@@ -124,9 +123,9 @@ def parse_header(text: str) -> dict[str, str]:
 
 
 def read_text(text: str, folder: Path = Path()) -> str:
-    """The text, or the content of the file in "@FILE", below *folder*, or of the variable in "env:NAME".
+    """Return the text, the content of the file in "@FILE" (below *folder*), or the variable in "env:NAME".
 
-    Raises PlacebenchError if there is none.
+    Raises PlacebenchError if there is no such file or variable.
     """
     if text.startswith("@"):
         return read_body(f"@{folder / text[1:]}").decode(errors="replace").strip()
@@ -139,7 +138,7 @@ def read_text(text: str, folder: Path = Path()) -> str:
 
 
 def read_body(text: str) -> bytes:
-    """The text, or the content of the file that "@FILE" names. Raises PlacebenchError if it cannot be read."""
+    """Return the text, or the content of the file that "@FILE" names. Raises PlacebenchError if it cannot be read."""
     if not text.startswith("@"):
         return text.encode()
     try:
@@ -149,7 +148,7 @@ def read_body(text: str) -> bytes:
 
 
 def content_type(body: bytes) -> str:
-    """How a body is sent by default; nothing for one that is neither JSON nor a form."""
+    """Return the default content type of a body; empty if it is neither JSON nor a form."""
     if body[:1] in (b"{", b"["):
         return "application/json"
     return "application/x-www-form-urlencoded" if b"=" in body and not body[:1].isspace() else ""

@@ -11,7 +11,7 @@ def load_on_use(
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
     """Return the functions `__getattr__` and `__dir__` of *package*.
 
-    names: public names by the module, relative to the package, that each is loaded from.
+    names: the public names of each module, whose name is relative to the package.
     """
     homes = {name: module for module, its_names in names.items() for name in its_names}
 

@@ -1,6 +1,6 @@
 """The largest values that options accept, on the command line and in files alike.
 
-What is larger cannot be measured in a lifetime: a number like that is a slip of the finger.
+A larger number is a slip of the finger: it could not be measured in a lifetime.
 """
 
 from typing import Final
@@ -17,11 +17,11 @@ WORKERS: Final = 1024
 OPERATIONS: Final = 1_000_000
 PROXIES: Final = 8
 CLIENTS: Final = 64
-"""Of an emulated network, each with a worker and a connection to PostgreSQL of its own."""
+"""Clients of an emulated network; each needs its own worker and its own connection to PostgreSQL."""
 LATENCY_MS: Final = 370.0
-"""Of a round trip."""
+"""Latency of one round trip of an emulated network."""
 SECONDS: Final = 7 * 24 * 3600.0
 BANDWIDTH_MBIT: Final = 1e6
 MIN_SEED: Final = -(2**63)
 MAX_SEED: Final = 2**63 - 1
-"""What a signed number of 64 bits holds."""
+"""Seeds are signed numbers of 64 bits."""

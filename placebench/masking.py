@@ -1,7 +1,7 @@
 """Hides secrets in text that goes into a record, a page or a message, in time linear in its length.
 
 `mask` takes a text, `mask_arguments` a command line, `mask_document` a document of plain values, `mask_request` a
-request whose body is a password. What has no sign of a secret stays as it is, and masked text masks to itself.
+request whose body is a password. Text without a sign of a secret stays as it is, and masked text masks to itself.
 """
 
 import json
@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 HIDDEN: Final = "***"
-"""What stands where a secret was."""
+"""The text in place of a secret."""
 
 # Case decides where a word ends: max_tokens and tokenizer are no secrets, accessToken and TOKEN are.
 _SECRET_WORD = (
@@ -35,7 +35,7 @@ _TABLE_NAME = re.compile(
     r"secret|token|key|passw|passphrase|pass(?![a-z])|pwd|jwt|salt|credential|auth|cookie|dsn|csrf|xsrf|sess(?:ion)?_?id",
     re.IGNORECASE,
 )
-"""Names whose values are hidden in tables of variables and of headers, where a short name says enough."""
+"""Names whose values are hidden in tables of variables and headers, in which short names suffice."""
 _TABLES = ("env", "variables", "headers")
 _NO_SECRET_NAME = re.compile(
     r"[_.-](?:file|path|header|type|stdin|env|count|age|name|length|size|limit|url|uri|endpoint|expiry|expires|expires_in"
@@ -43,7 +43,7 @@ _NO_SECRET_NAME = re.compile(
     r"|(?:^|[_.-])(?:page|next|next_?page|continuation|sync)[_-]?token$",
     re.IGNORECASE,
 )
-"""Names about a secret, of settings mostly, and of the token that stands for the next page."""
+"""Names that mention a secret but hold none: mostly settings, and the token of the next page."""
 _HEADER = re.compile(r"(?i)(?:proxy-)?authorization|(?:set-)?cookie2?|x-[\w-]+")
 _LINE_HEADER = re.compile(r"(?i)(?:proxy-)?authorization|(?:set-)?cookie2?")
 _SEPARATOR = re.compile(r"(?P<closed>\\*[\"']\]?)?(?P<sign>\s{0,8}(?:=>?|:=?)\s{0,8}|,\s{0,8}|\s{1,8})")
@@ -62,7 +62,7 @@ _TRAILING = "\"'>)]},;`"
 _NO_PASSWORD = re.compile(r"(?:[\d.]{1,15}:){0,2}\d{1,5}(?:/(?:tcp|udp))?(?![^\s;|&)])|no:\w")
 _TAKES_PASSWORD = re.compile(r"(?<![\w-])(?:mysql|mariadb|sshpass)[^\n;|&]*\Z")
 _TAKES_ANOTHER = re.compile(r"(?:mkdir|cp|install) \Z|(?<![\w-])(?:pytest|py\.test|tox)\s[^\n;|&]*\Z")
-"""Before a -p that is no password: mkdir and cp take a folder, pytest a plug-in."""
+"""Commands whose -p is not a password: mkdir and cp take a folder, pytest a plug-in."""
 _IDS = re.compile(r"\d+:\d+(?!\S)")
 _SAME_NAME = re.compile(r"[:@$]?(?:\w{1,40}\.){0,3}(\w{1,40})")
 _LINE_START = re.compile(r"(?:\A|[\r\n])[ \t]{0,80}(?:- )?\Z")
@@ -101,9 +101,9 @@ def _mask_once(text: str) -> str:
 
 
 def _secret_span(text: str, found: re.Match[str], shown_from: int) -> tuple[int, int] | None:
-    """Where the secret lies that this place in *text* announces; None if it announces none.
+    """Return the span of the secret that this place in *text* announces; None if it announces none.
 
-    shown_from: where the secret before it ends: what is hidden says nothing about what follows.
+    shown_from: end of the secret before it, because hidden text announces nothing.
     """
     kind, end = found.lastgroup or "", found.end()
     if kind in ("bearer", "token"):
@@ -135,7 +135,7 @@ def _secret_span(text: str, found: re.Match[str], shown_from: int) -> tuple[int,
 
 
 def _value_form(text: str, found: re.Match[str], separator: re.Match[str], *, is_quoted: bool) -> str | None:
-    """How a value without quotes ends that stands behind a name and this separator; None if it is no value."""
+    """Return the kind of end of an unquoted value behind a name and this separator; None if it is not a value."""
     name, sign = found[found.lastgroup or ""], separator["sign"].strip()
     is_header = _HEADER.fullmatch(name) is not None
     if not sign:
@@ -162,9 +162,9 @@ def _value_form(text: str, found: re.Match[str], separator: re.Match[str], *, is
 
 
 def _quoted_span(text: str, opening: re.Match[str]) -> tuple[int, int] | None:
-    """The inside of a quoted value, which ends at a quote with as many backslashes before it, else with the line.
+    """Return the inside of a quoted value; it ends at a quote with as many backslashes before it, else with the line.
 
-    One whose quotes are escaped is inside of another text and ends with its line in any case.
+    A value whose quotes are escaped is inside another text and always ends with its line.
     """
     start = opening.end()
     escapes, quote = len(opening[1]), opening[2]
@@ -184,7 +184,7 @@ def _quoted_span(text: str, opening: re.Match[str]) -> tuple[int, int] | None:
 
 
 def _bare_span(text: str, start: int, kind: str) -> tuple[int, int] | None:
-    """A value without quotes, up to the end of its word, its part of a query, or the line."""
+    """Return the span of an unquoted value, up to the end of its word, its part of a query, or the line."""
     found = _BARE[kind].match(text, start)
     if found is None:
         return None
@@ -201,7 +201,7 @@ def _bare_span(text: str, start: int, kind: str) -> tuple[int, int] | None:
 
 
 def _mask_urls(word: str) -> str:
-    """Return a word with the password of each URL in it hidden, up to the last @: one in a password is not escaped."""
+    """Return a word with the password of each URL in it hidden, up to the last @: a password may hold an @."""
     first, *rest = word.split("://")
     before, shown = first, [first]
     for part in rest:
@@ -214,7 +214,7 @@ def _mask_urls(word: str) -> str:
 
 
 def _mask_user(scheme: str, url: str) -> str:
-    """Return the part of a URL behind :// without a password; of http, where a token may be the user, without both."""
+    """Return the part of a URL behind :// without its password, and without its user if that may be a token."""
     query = _QUERY.search(url)
     at = url.rfind("@", 0, query.start() if query else len(url))
     at = url.rfind("@") if at < 0 else at
@@ -260,7 +260,7 @@ def _is_secret_option(name: str) -> bool:
 def mask_request(text: str) -> str:
     """Return 'POST /login {"name": "***"}' for a request as a user writes it: all texts and numbers of its body hidden.
 
-    The name of a file or of a variable that holds the request or its body stays.
+    The name of a file or variable with the request or its body stays.
     """
     method, _, rest = text.strip().partition(" ")
     if not rest and (method.startswith("@") or ":" in method):
@@ -288,8 +288,8 @@ def _without_values(value: Any) -> Any:
 def mask_document(value: Any, table: str = "") -> Any:
     """Return a document of plain values with every text in it masked, its keys too.
 
-    table: the key that it stands under: in tables of variables and headers the names decide. SQL is left as it is:
-    whoever records it leaves its literals out.
+    table: the key of the value: in tables of variables and headers the names decide. SQL is left as it is, because it
+    is recorded without its literals.
     """
     if isinstance(value, str):
         return value if table == "sql" else mask(value)

@@ -1,4 +1,4 @@
-"""Text of others, such as names, SQL and responses, where it must not be obeyed.
+"""Text of others, such as names, SQL and responses, made safe for terminals and Markdown.
 
 The main functions are `printable`, for terminals, and `markdown`.
 """
@@ -7,7 +7,7 @@ import html
 import re
 
 _CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
-"""All but line breaks and tabs: escape sequences of terminals, and what turns the direction of writing."""
+"""All control characters except line breaks and tabs, including those that change the direction of writing."""
 _BREAK = re.compile(r"(?<!\s)\s*[\r\n\t]\s*")
 _CODE = re.compile(r"`([^`]+)`")
 _TAG = re.compile(r"<(?=[A-Za-z/!?])")
@@ -25,9 +25,9 @@ def escaped(json_text: str) -> str:
 
 
 def markdown(text: str) -> str:
-    """Return *text* on one line of Markdown; what stands between backticks is code, and nothing is a tag or a link.
+    """Return *text* on one line of Markdown; text between backticks is code, and nothing is a tag or a link.
 
-    Nobody is mentioned: behind an @ comes a space without width.
+    A zero-width space behind each @ prevents mentions.
     """
     parts = _CODE.split(printable(_BREAK.sub(" ", text)))
     return "".join(

@@ -1,4 +1,4 @@
-"""What placebench's parts and other packages add to it by name: `Registry`.
+"""Registries of entries that parts of placebench and other packages add by name: `Registry`.
 
 A registration is a mapping from names to entries. placebench's own mappings are named as text, "module:attribute", and
 imported when a registry is first read, so that no part has to import those that add to it. Another package names its
@@ -49,5 +49,5 @@ class Registry(Generic[_Entry]):
         return entries
 
     def get(self, name: str) -> _Entry | None:
-        """Return the entry of this name, None if there is none; other packages are asked last."""
+        """Return the entry of this name, or None; other packages are read last."""
         return self.own[name] if name in self.own else self.all.get(name)

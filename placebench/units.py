@@ -1,4 +1,4 @@
-"""Numbers as people read them: the only place where a number is rounded."""
+"""Numbers as text for people: the only module that rounds them."""
 
 import math
 
@@ -8,24 +8,24 @@ _HALF_A_NANOSECOND = 0.5e-9
 
 
 def count(value: float | None) -> str:
-    """A count with thin thousands: 2583049 → '2 583 049'; None → 'not measured'."""
+    """Return a count with thin thousands: 2583049 → '2 583 049'; None → 'not measured'."""
     return NOT_MEASURED if value is None else f"{value:,.0f}".replace(",", "\u202f")
 
 
 def numbered(value: float, noun: str) -> str:
-    """A count of things, or a mean of counts: (1, 'test') → '1 test', (2, 'test') → '2 tests'."""
+    """Return a count of things, or a mean of counts: (1, 'test') → '1 test', (2, 'test') → '2 tests'."""
     return f"{average(value)} {noun}{'' if value == 1 else 's'}"
 
 
 def average(value: float | None) -> str:
-    """A mean of counts: 29.0 → '29', 29.333 → '29.3', 7000.2 → '7 000'; None → 'not measured'."""
+    """Return a mean of counts: 29.0 → '29', 29.333 → '29.3', 7000.2 → '7 000'; None → 'not measured'."""
     if value is None or value == round(value) or abs(value) >= 1000:
         return count(value)
     return significant(value)
 
 
 def duration(seconds: float | None) -> str:
-    """A duration in its natural unit, three significant digits: 0.0123 → '12.3 ms'; no clock sees half a nanosecond."""
+    """Return a duration with three significant digits: 0.0123 → '12.3 ms'; below half a nanosecond '0 s'."""
     if seconds is None:
         return NOT_MEASURED
     if abs(seconds) < _HALF_A_NANOSECOND:
@@ -38,12 +38,12 @@ def duration(seconds: float | None) -> str:
 
 
 def signed_duration(seconds: float) -> str:
-    """A change of a duration, signed: −0.0123 → '−12.3 ms'."""
+    """Return a change of a duration, signed: −0.0123 → '−12.3 ms'."""
     return ("−" if seconds <= -_HALF_A_NANOSECOND else "+") + duration(abs(seconds))
 
 
 def size(byte_count: float | None) -> str:
-    """A size in binary units, three significant digits: 2583049 → '2.46 MiB'."""
+    """Return a size in binary units, three significant digits: 2583049 → '2.46 MiB'."""
     if byte_count is None:
         return NOT_MEASURED
     value = float(byte_count)
@@ -56,51 +56,51 @@ def size(byte_count: float | None) -> str:
 
 
 def rate(per_second: float | None) -> str:
-    """A rate: 12.345 → '12.3 /s'."""
+    """Return a rate: 12.345 → '12.3 /s'."""
     return NOT_MEASURED if per_second is None else f"{significant(per_second)} /s"
 
 
 def percent(share: float | None, *, digits: int = 3) -> str:
-    """A share of one as percent: 0.3217 → '32.2 %'."""
+    """Return a share of one as percent: 0.3217 → '32.2 %'."""
     return NOT_MEASURED if share is None else f"{significant(share * 100, digits=digits)} %"
 
 
 def round_percent(share: float) -> str:
-    """A share that somebody chose, without digits to fill up: 0.95 → '95 %', 0.9779 → '97.79 %'."""
+    """Return a chosen share without trailing zeros: 0.95 → '95 %', 0.9779 → '97.79 %'."""
     return f"{share * 100:.4g} %"
 
 
-def signed_percent(of: float, *, digits: int = 2) -> str:
-    """A ratio (variant over baseline) as signed change: 0.9 → '−10 %', 1.021 → '+2.1 %'."""
-    difference = (of - 1) * 100
+def signed_percent(ratio: float, *, digits: int = 2) -> str:
+    """Return a ratio (variant over baseline) as signed change: 0.9 → '−10 %', 1.021 → '+2.1 %'."""
+    difference = (ratio - 1) * 100
     sign = "−" if difference < 0 else "+"
     return f"{sign}{significant(abs(difference), digits=digits)} %"
 
 
 def unbroken(text: str) -> str:
-    """*text* without line breaks within '95 % CI' and 'n = 30': their spaces are no-break spaces."""
+    """Return *text* without line breaks within '95 % CI' and 'n = 30', by no-break spaces."""
     return text.replace(" %", "\u00a0%").replace("% CI", "%\u00a0CI").replace("n = ", "n\u00a0=\u00a0")
 
 
 def ratio(value: float | None) -> str:
-    """A ratio as it is, four significant digits: 0.32168 → '0.3217'; None → 'none'."""
+    """Return a ratio as it is, four significant digits: 0.32168 → '0.3217'; None → 'none'."""
     return "none" if value is None else significant(value, digits=4)
 
 
 def probability(value: float | None) -> str:
-    """A p value, two significant digits: 0.0006836 → '0.00068'; below 0.0001 it is '< 0.0001'; None → 'none'."""
+    """Return a p value, two significant digits: 0.0006836 → '0.00068'; below 0.0001 it is '< 0.0001'; None → 'none'."""
     if value is None:
         return "none"
     return "< 0.0001" if value < 1e-4 else significant(value, digits=2)
 
 
 def times(factor: float) -> str:
-    """A ratio as a factor: 3.141 → '3.14 ×'."""
+    """Return a ratio as a factor: 3.141 → '3.14 ×'."""
     return f"{significant(factor)} ×"
 
 
 def distinct_digits(*values: float) -> list[str]:
-    """Numbers rounded to the same 2 to 5 significant digits, as few as tell them apart: 0.97, 0.96 → '0.97', '0.96'."""
+    """Return numbers with as few common significant digits (2 to 5) as tell them apart: 0.97, 0.96 → '0.97', '0.96'."""
     for digits in range(2, 5):
         texts = [significant(value, digits=digits) for value in values]
         if len(set(texts)) == len(set(values)):
@@ -109,13 +109,13 @@ def distinct_digits(*values: float) -> list[str]:
 
 
 def brief(text: str) -> str:
-    """The text of a number without zeros that only fill up, for round numbers such as ticks: '1.50 s' → '1.5 s'."""
+    """Return the text of a round number, such as a tick, without trailing zeros: '1.50 s' → '1.5 s'."""
     number, _, unit = text.partition(" ")
     return f"{number.rstrip('0').rstrip('.') if '.' in number else number} {unit}"
 
 
 def significant(value: float, *, digits: int = 3) -> str:
-    """*value* with so many significant digits, never in exponents, whole digits kept: 1234.5 → '1234'."""
+    """Return *value* with *digits* significant digits, never with an exponent, whole digits kept: 1234.5 → '1234'."""
     if value == 0:
         return "0"
     if not math.isfinite(value):

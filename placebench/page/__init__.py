@@ -6,8 +6,8 @@
 
 A page opens from a disk without a network, reads well on a phone and on paper, and runs no script. Charts are pure
 functions from numbers to markup, as wide as their box, read out by their title. Their colours are CSS variables by role
-(`baseline`, `variant`, `between`) that work light, dark and for the colour-blind; what a colour says is also said by a
-label or a shape.
+(`baseline`, `variant`, `between`) that work light, dark and for the colour-blind; a label or a shape always says the
+same as the colour.
 """
 
 from placebench.page.shell import description_of, environment, shell

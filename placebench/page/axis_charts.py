@@ -30,13 +30,13 @@ _VIEW = 1000
 _APART = 15
 _LINES_END = 0.86
 _POINTS_BEGIN, _POINTS_END = 0.14, 0.94
-_FITS_BESIDE = 8
-"""So many letters fit between the end of the lines and that of a screen of 360 pixels."""
+_MAX_LETTERS_BESIDE = 8
+"""Maximum label length to the right of the lines on a 360-pixel screen."""
 
 
 @dataclass(frozen=True)
 class Line:
-    """One series: (where, value), ascending in the first."""
+    """One series of `lines`: (where, value), ascending in the first."""
 
     label: str
     points: Sequence[tuple[float, float]]
@@ -81,7 +81,7 @@ def _grid(across: Scale, up: Scale, show: _Show, show_where: _Show) -> list[Mark
 
 
 def _line(series: Line, across: Scale, up: Scale) -> Markup:
-    """The line in an SVG of its own that is stretched to the width, and a dot at each point."""
+    """Draw the line in its own SVG, stretched to the width, and a dot at each point."""
     path = "L".join(f"{across.place(where) * _VIEW:.1f} {_height(value, up):.1f}" for where, value in series.points)
     stretched = _stretched(
         f"M{path}", "curve", height=_TOP + _HEIGHT, width=percent(_LINES_END), vector_effect="non-scaling-stroke"
@@ -94,14 +94,14 @@ def _line(series: Line, across: Scale, up: Scale) -> Markup:
 
 
 def _line_names(series: Sequence[Line], up: Scale) -> list[Markup]:
-    """Each at the end of its line, moved down where another one is; a long one reaches back over the lines."""
-    short, drawn, free = shorten_labels(each.label for each in series), [], 0.0
-    for each in sorted(series, key=lambda each: -each.points[-1][1]):
-        y = max(_height(each.points[-1][1], up) + 4, free)
+    """Write each name at the end of its line, below any other one; a long name reaches back over the lines."""
+    short, drawn, free = shorten_labels(one.label for one in series), [], 0.0
+    for one in sorted(series, key=lambda one: -one.points[-1][1]):
+        y = max(_height(one.points[-1][1], up) + 4, free)
         free = y + _APART
-        x, anchor = (_LINES_END + 0.015, "start") if len(each.label) <= _FITS_BESIDE else (1.0, "end")
-        name = text(short[each.label], x=x, y=y, class_="label named", anchor=anchor)
-        drawn.append(element("g", element("title", each.label), name, class_=f"role-{each.role}"))
+        x, anchor = (_LINES_END + 0.015, "start") if len(one.label) <= _MAX_LETTERS_BESIDE else (1.0, "end")
+        name = text(short[one.label], x=x, y=y, class_="label named", anchor=anchor)
+        drawn.append(element("g", element("title", one.label), name, class_=f"role-{one.role}"))
     return drawn
 
 
@@ -118,7 +118,7 @@ def _stretched(
     width: str = "100%",
     vector_effect: str | None = None,
 ) -> Markup:
-    """A path in an SVG of its own that is stretched to the width, its line as thick as everywhere."""
+    """Draw a path in its own SVG that is stretched to the width, while its line stays as thick as elsewhere."""
     return element(
         "svg",
         element("path", d=path, class_=style, vector_effect=vector_effect),
@@ -140,7 +140,7 @@ class PointSeries:
     role: Role = "between"
     is_ring: bool = False
     level: float | None = None
-    """Where a line is drawn across, such as the estimate of the series."""
+    """The value at which a line is drawn across, such as the estimate of the series."""
 
 
 def points(
@@ -163,10 +163,10 @@ def points(
     up = linear_scale([0.0, *(values or [1.0])]) if show else log_scale(values or [0.9, 1.1], padding=0.12)
     drawn = _point_grid(across, up, show, show_where)
     written: list[tuple[float, float]] = []
-    for each in sorted((each for each in series if each.points), key=lambda each: -each.points[0][1]):
-        where, value = each.points[0]
-        shown = f"{each.label}: {show(value)} at {show_where(where)}" if show and len(each.points) == 1 else each.label
-        drawn.append(_points(each, across, up, written, shown))
+    for one in sorted((each for each in series if each.points), key=lambda each: -each.points[0][1]):
+        where, value = one.points[0]
+        shown = f"{one.label}: {show(value)} at {show_where(where)}" if show and len(one.points) == 1 else one.label
+        drawn.append(_points(one, across, up, written, shown))
     named = [each for each in series if len(each.points) > 1]
     keys = keys or [(f"{'ring' if each.is_ring else 'disc'} role-{each.role}", each.label) for each in named]
     return chart(image(*drawn, title=title, description=description, height=_TOP + _HEIGHT + _AXIS), keys=keys)
@@ -185,7 +185,7 @@ def _point_grid(across: Scale, up: Scale, show: _Show | None, show_where: _Show)
 
 
 def _points(series: PointSeries, across: Scale, up: Scale, written: list[tuple[float, float]], title: str) -> Markup:
-    """The points of a series; the name of a single one to its right, moved down where another one is."""
+    """Draw the points of a series; a single one has its name to its right, below any other name."""
     style = "point ring" if series.is_ring else "point disc"
     places = [(_across(where, across), _height(value, up)) for where, value in series.points]
     drawn = [element("circle", cx=percent(x), cy=y, r=4.5, class_=style) for x, y in places]
@@ -212,7 +212,7 @@ _LOGARITHMIC_FROM = 4.0
 
 @dataclass(frozen=True)
 class Curve:
-    """One cumulative curve: (value, share of the samples up to it), ascending in both."""
+    """One curve of `distribution`: (value, share of the samples up to it), ascending in both."""
 
     label: str
     points: Sequence[tuple[float, float]]
@@ -230,31 +230,31 @@ def distribution(
     limit: tuple[float, str] | None = None,
     longest: float | None = None,
 ) -> Markup:
-    """Draw the curves on one axis, logarithmic where the slowest takes 4 times the fastest.
+    """Draw the curves on one axis, logarithmic if the slowest takes at least 4 times the fastest.
 
     show: writes the ticks.
     limit: a value to compare with, and its name.
-    longest: where the axis ends; None for the largest value.
+    longest: the end of the axis; None for the largest value.
     """
     drawn_last = sorted((curve for curve in curves if curve.points), key=lambda curve: curve.role != "between")
-    scale = _curve_scale(
-        [value for curve in drawn_last for value, _ in curve.points if not longest or value <= longest]
-    )
+    values = [value for curve in drawn_last for value, _ in curve.points if not longest or value <= longest]
+    if not values:
+        scale = linear_scale([0.0, 1.0])
+    elif min(values) > 0 and max(values) / min(values) >= _LOGARITHMIC_FROM:
+        scale = log_scale(values, padding=0.06)
+    else:
+        scale = linear_scale(values, padding=0.06)
     shares = sorted({0.0, 0.9, 1.0, *(curve.marked for curve in curves)})
     drawn = [*_curve_grid(scale, show, shares), *(_curve(curve, scale) for curve in drawn_last)]
-    keys = _curve_keys(curves)
+    keys = [(f"line role-{curve.role}", curve.label) for curve in curves if curve.role != "between"]
+    if between := [curve.label for curve in curves if curve.role == "between"]:
+        label = between[0] if len(between) == 1 else f"{len(between)} variants between them"
+        keys.append(("line role-between", label))
     if limit:
         place = scale.place(limit[0])
         drawn.append(line(x1=place, x2=place, y1=_TOP, y2=_TOP + _CURVE_HEIGHT, class_="no-change"))
         keys.append(("no-change", limit[1]))
     return chart(image(*drawn, title=title, description=description, height=_TOP + _CURVE_HEIGHT + _AXIS), keys=keys)
-
-
-def _curve_scale(values: Sequence[float]) -> Scale:
-    if not values:
-        return linear_scale([0.0, 1.0])
-    is_wide = min(values) > 0 and max(values) / min(values) >= _LOGARITHMIC_FROM
-    return log_scale(values, padding=0.06) if is_wide else linear_scale(values, padding=0.06)
 
 
 def _curve_grid(scale: Scale, show: _Show, shares: Sequence[float]) -> list[Markup]:
@@ -272,7 +272,7 @@ def _curve_grid(scale: Scale, show: _Show, shares: Sequence[float]) -> list[Mark
 
 
 def _curve(curve: Curve, scale: Scale) -> Markup:
-    """The curve as steps, with a pattern of dashes by its role, and its mark."""
+    """Draw the curve as steps, with a pattern of dashes by its role, and its mark."""
     start = f"M{scale.place(curve.points[0][0]) * _VIEW:.1f} {_CURVE_HEIGHT}"
     steps = (f"H{scale.place(value) * _VIEW:.1f}V{_CURVE_HEIGHT * (1 - share):.1f}" for value, share in curve.points)
     stretched = _stretched(
@@ -286,25 +286,17 @@ def _curve(curve: Curve, scale: Scale) -> Markup:
     return element("g", element("title", curve.label), stretched, *mark, class_=f"role-{curve.role}")
 
 
-def _curve_keys(curves: Sequence[Curve]) -> list[tuple[str, str]]:
-    """Baseline and variant by name; what lies between them by name if it is one, else in one key."""
-    named = [(f"line role-{curve.role}", curve.label) for curve in curves if curve.role != "between"]
-    between = [curve.label for curve in curves if curve.role == "between"]
-    label = between[0] if len(between) == 1 else f"{len(between)} variants between them"
-    return [*named, ("line role-between", label)] if between else named
-
-
 _FLOW_TOP, _FLOW_UP, _FLOW_DOWN = 20, 56, 30
 _FLOW_ROW = _FLOW_TOP + _FLOW_UP + _FLOW_DOWN + 14
 
 
 @dataclass(frozen=True)
 class TrafficSeries:
-    """One row: amounts in both directions, in bins of *bin_s* seconds from 0 on."""
+    """One row of `flows`: amounts in both directions, in bins of *bin_s* seconds from 0 on."""
 
     label: str
     value: str
-    """What is written at the end of its first line."""
+    """The text at the end of its first line."""
     bin_s: float
     came: Sequence[float]
     went: Sequence[float]
@@ -312,34 +304,34 @@ class TrafficSeries:
 
     @property
     def end_s(self) -> float:
-        """Where the last bin ends."""
+        """The end of the last bin in seconds."""
         return max(len(self.came), len(self.went)) * self.bin_s
 
 
 def flows(
     series: Sequence[TrafficSeries], *, title: str, description: str, names: tuple[str, str], show: _Show
 ) -> Markup:
-    """Draw a row for each series; each direction has one scale for all. *names*: what came, what went."""
+    """Draw a row for each series; each direction has one scale for all. *names*: the keys of both directions."""
     across = linear_scale([0.0, *(each.end_s for each in series)] if series else [0.0, 1.0])
     most_came = max((amount for each in series for amount in each.came), default=0.0) or 1.0
     most_went = max((amount for each in series for amount in each.went), default=0.0) or 1.0
     drawn = []
-    for number, each in enumerate(series):
+    for number, row in enumerate(series):
         top = number * _FLOW_ROW
         middle = top + _FLOW_TOP + _FLOW_UP
-        came, went = _columns(each, each.came, across), _columns(each, each.went, across)
+        came, went = _columns(row, row.came, across), _columns(row, row.went, across)
         up = "".join(_column(*column, most_came, _FLOW_UP, _FLOW_UP, -1) for column in came)
         down = "".join(_column(*column, most_went, 0, _FLOW_DOWN, 1) for column in went)
         drawn.append(
             element(
                 "g",
-                element("title", f"{each.label}: {each.value}"),
-                text(each.label, x=0, y=top + 14, class_="label"),
-                text(each.value, x=1, y=top + 14, class_="value"),
+                element("title", f"{row.label}: {row.value}"),
+                text(row.label, x=0, y=top + 14, class_="label"),
+                text(row.value, x=1, y=top + 14, class_="value"),
                 _stretched(up, "flow-came", y=middle - _FLOW_UP, height=_FLOW_UP),
                 _stretched(down, "flow-went", y=middle, height=_FLOW_DOWN),
                 line(x1=0, x2=1, y1=middle, y2=middle, class_="axis"),
-                class_=f"role-{each.role}",
+                class_=f"role-{row.role}",
             )
         )
     height = _FLOW_ROW * len(series)
@@ -349,7 +341,7 @@ def flows(
 
 
 def _columns(series: TrafficSeries, bins: Sequence[float], across: Scale) -> list[tuple[float, float, float]]:
-    """Left, right and amount of each bin that has any."""
+    """Return left edge, right edge and amount of each bin that has any."""
     edges = [across.place(number * series.bin_s) * _VIEW for number in range(len(bins) + 1)]
     return [(edges[number], edges[number + 1], amount) for number, amount in enumerate(bins) if amount]
 

@@ -16,20 +16,20 @@ _BAR_HEIGHT = 10
 _WHOLE_ROW = 58
 _WHOLE_HEIGHT = 20
 _SHOWN_FROM = 0.07
-"""A part of a whole is written from this share on."""
+"""Minimum share of a whole at which a part is labelled."""
 
 
 @dataclass(frozen=True)
 class Bar:
-    """One row: its length is the sum of its parts, which are drawn one after the other."""
+    """One row of `bars`: its length is the sum of its parts, which are drawn one after the other."""
 
     label: str
     parts: tuple[float, ...]
     role: Role = "between"
     value: str = ""
-    """What is written at the end of the row; empty for the total."""
+    """The text at the end of the row; empty for the total."""
     title: str = ""
-    """What a reader who points at it reads; empty for label, value and parts."""
+    """The tooltip; empty for label, value and parts."""
 
     @property
     def total(self) -> float:
@@ -51,7 +51,7 @@ def bars(
 
     part_names: the keys of the parts.
     is_whole: whether every bar has the full length and its parts are shares of it.
-    is_signed: whether zero is in the middle, more has the colour of a baseline and less that of a variant.
+    is_signed: whether zero is in the middle; positive bars have the colour of a baseline, negative ones a variant's.
     """
     longest = max((abs(row.total) for row in rows), default=0.0) or 1.0
     height = _WHOLE_ROW if is_whole else _BAR_ROW
@@ -59,14 +59,22 @@ def bars(
     drawn = []
     for number, row in enumerate(rows):
         top, value, role = number * height, row.value or show(row.total), row.role
+        y = top + _BAR_TOP
         if is_whole:
-            parts = _shares(row, top + _BAR_TOP)
+            parts = _shares(row, y)
         elif is_signed:
-            parts, role = [_signed_part(row, top + _BAR_TOP, longest)], "baseline" if row.total > 0 else "variant"
+            width = abs(row.total) / longest / 2
+            x, role = (0.5, "baseline") if row.total > 0 else (0.5 - width, "variant")
+            parts = [element("rect", x=percent(x), y=y, width=percent(width), height=_BAR_HEIGHT, rx=1, class_="bar")]
         else:
-            parts = _parts(row, top + _BAR_TOP, longest)
-        title_ = row.title or f"{row.label}: {value}{_parts_text(row, show, part_names, is_whole=is_whole)}"
-        heading = _row_heading(short[row.label], value, top, title_)
+            track = element("rect", x=0, y=y, width="100%", height=_BAR_HEIGHT, rx=2, class_="track")
+            parts = [track, *_stacked(row.parts, longest, y, _BAR_HEIGHT, "bar part")]
+        tooltip = row.title
+        if not tooltip:
+            amounts = [units.percent(part / (row.total or 1.0)) if is_whole else show(part) for part in row.parts]
+            named = ", ".join(f"{name} {amount}" for name, amount in zip(part_names, amounts, strict=False))
+            tooltip = f"{row.label}: {value}" + (f" ({named})" if named else "")
+        heading = _row_heading(short[row.label], value, top, tooltip)
         drawn.append(element("g", *heading, *parts, class_=f"role-{role}"))
     kind = "share" if is_whole else "part"
     keys = [(f"{kind}-{number}", name) for number, name in enumerate(part_names)]
@@ -84,21 +92,8 @@ def _row_heading(name: str, value: str, top: float, title: str) -> list[Markup]:
     ]
 
 
-def _parts_text(bar: Bar, show: Callable[[float], str], part_names: Sequence[str], *, is_whole: bool) -> str:
-    """The parts in brackets, those of a whole as shares of it."""
-    whole = bar.total or 1.0
-    named = zip(part_names, bar.parts, strict=False)
-    parts = ", ".join(f"{name} {units.percent(part / whole) if is_whole else show(part)}" for name, part in named)
-    return f" ({parts})" if parts else ""
-
-
-def _parts(bar: Bar, top: float, longest: float) -> list[Markup]:
-    track = element("rect", x=0, y=top, width="100%", height=_BAR_HEIGHT, rx=2, class_="track")
-    return [track, *_stacked(bar.parts, longest, top, _BAR_HEIGHT, "bar part")]
-
-
 def _shares(bar: Bar, top: float) -> list[Markup]:
-    """The parts of a whole, each with its share where it fits."""
+    """Draw the parts of a whole, each with its share if that fits."""
     whole, start = bar.total or 1.0, 0.0
     drawn = _stacked(bar.parts, whole, top, _WHOLE_HEIGHT, "share share")
     for number, part in enumerate(bar.parts):
@@ -125,36 +120,30 @@ def _stacked(parts: Sequence[float], longest: float, top: float, height: float, 
     ]
 
 
-def _signed_part(bar: Bar, top: float, longest: float) -> Markup:
-    width = abs(bar.total) / longest / 2
-    left = 0.5 if bar.total > 0 else 0.5 - width
-    return element("rect", x=percent(left), y=top, width=percent(width), height=_BAR_HEIGHT, rx=1, class_="bar")
-
-
 _FIELD = 22
 _FIELD_HEIGHT = 28
 _PLAIN_HEIGHT = 8
 _REACH = 7
 _CLEARLY_A_FACTOR = 1.5
 _NOTHING = 1e-9
-"""What a tick may miss the line of no change by."""
+"""Distance from 1 within which a tick is the line of no change."""
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """One row: a value above 0 with its interval, where it has any."""
+    """One row of `forest`: a value above 0 with its interval, if it has any."""
 
     label: str
     text: str
-    """What is written at the end of the row."""
+    """The text at the end of the row."""
     value: float
     low: float | None = None
     high: float | None = None
     role: Role = "between"
     margin: float | None = None
-    """Of a ratio: the margin (in log ratio) fixed before the run."""
+    """The margin of a ratio (in log ratio), fixed before the run."""
     points: Sequence[float] = ()
-    """The values that it was made of, in the order they came: small dots from the top of the row to its bottom."""
+    """The values behind the estimate, in their order: small dots from the top of the row to its bottom."""
 
 
 def forest(
@@ -165,7 +154,12 @@ def forest(
     show: writes the ticks; None for ratios, which have a line of no change and bands for their margins.
     """
     is_ratio = show is None
-    scale = log_scale([place for row in rows for place in _places(row)] or [0.9, 1.1], padding=0.06)
+    values: list[float] = []
+    for row in rows:
+        limits = [limit for limit in (row.low, row.high) if limit is not None]
+        margins = [] if row.margin is None else [math.exp(-row.margin), math.exp(row.margin)]
+        values += [row.value, *row.points, *limits, *margins]
+    scale = log_scale(values or [0.9, 1.1], padding=0.06)
     field = _FIELD_HEIGHT if is_ratio else _PLAIN_HEIGHT
     height = _FIELD + field + (10 if is_ratio else 6)
     ticks = [(tick, units.brief(show(tick))) for tick in scale.ticks] if show else ratio_ticks(scale)
@@ -194,14 +188,8 @@ def ratio_ticks(scale: Scale) -> list[tuple[float, str]]:
     ]
 
 
-def _places(row: Estimate) -> list[float]:
-    limits = [limit for limit in (row.low, row.high) if limit is not None]
-    margins = [] if row.margin is None else [math.exp(-row.margin), math.exp(row.margin)]
-    return [row.value, *row.points, *limits, *margins]
-
-
 def _estimate(row: Estimate, name: str, top: float, field: float, scale: Scale, ticks: Sequence[float]) -> list[Markup]:
-    """Name and value above, and below them grid, margin, interval and estimate, each over the one before."""
+    """Draw name and value, and below them grid, margin, interval and estimate, each on top of the one before."""
     upper, lower, middle = top + _FIELD, top + _FIELD + field, top + _FIELD + field / 2
 
     def upright(value: float, style: str) -> Markup:
@@ -215,20 +203,18 @@ def _estimate(row: Estimate, name: str, top: float, field: float, scale: Scale, 
     ]
     estimate = element("circle", cx=percent(scale.place(row.value)), cy=middle, r=4.5, class_="estimate")
     heading = _row_heading(name, row.text, top, f"{row.label}: {row.text}")
-    marks = [*heading, *motes, *_interval(row.low, row.high, middle, scale), estimate]
-    margin = [] if row.margin is None else [_margin(row.margin, upper, field, scale), upright(1, "no-change")]
+    whiskers, margin = [], []
+    if row.low is not None and row.high is not None:
+        left, right = scale.place(row.low), scale.place(row.high)
+        ends = [
+            line(x1=place, x2=place, y1=middle - _REACH, y2=middle + _REACH, class_="whisker")
+            for place in (left, right)
+        ]
+        whiskers = [line(x1=left, x2=right, y1=middle, y2=middle, class_="whisker"), *ends]
+    if row.margin is not None:
+        left, right = scale.place(math.exp(-row.margin)), scale.place(math.exp(row.margin))
+        width = percent(right - left)
+        band = element("rect", x=percent(left), y=upper, width=width, height=field, class_="margin-band")
+        margin = [band, upright(1, "no-change")]
+    marks = [*heading, *motes, *whiskers, estimate]
     return [*(upright(tick, "grid") for tick in ticks), *margin, element("g", *marks, class_=f"role-{row.role}")]
-
-
-def _interval(low: float | None, high: float | None, y: float, scale: Scale) -> list[Markup]:
-    """A line from limit to limit with upright ends; nothing without limits."""
-    if low is None or high is None:
-        return []
-    left, right = scale.place(low), scale.place(high)
-    ends = [line(x1=place, x2=place, y1=y - _REACH, y2=y + _REACH, class_="whisker") for place in (left, right)]
-    return [line(x1=left, x2=right, y1=y, y2=y, class_="whisker"), *ends]
-
-
-def _margin(margin: float, top: float, height: float, scale: Scale) -> Markup:
-    left, right = scale.place(math.exp(-margin)), scale.place(math.exp(margin))
-    return element("rect", x=percent(left), y=top, width=percent(right - left), height=height, class_="margin-band")

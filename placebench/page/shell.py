@@ -28,7 +28,7 @@ _FILTERS = (
 
 
 def shell(title: str, body: Markup, *, description: str = "") -> str:
-    """The whole document around *body*; *title* and *description* are escaped, *body* is markup already.
+    """Return the whole document around *body*; *title* and *description* are escaped, *body* is markup already.
 
     Its content security policy lets nothing be loaded or run, so that a name that slipped through stays text.
     """
@@ -38,7 +38,7 @@ def shell(title: str, body: Markup, *, description: str = "") -> str:
 
 
 def environment(folder: Path) -> jinja2.Environment:
-    """Templates of *folder* that escape what they are given and know the numbers of `units` as filters."""
+    """Return the templates of *folder*, which escape all values and have the functions of `units` as filters."""
     made = jinja2.Environment(
         loader=jinja2.FileSystemLoader(folder),
         autoescape=True,
@@ -54,7 +54,7 @@ _HEAD_CHARACTERS = 8192
 
 
 def description_of(path: Path) -> str | None:
-    """The description that `shell` was given for the page at *path*; None where the page is missing or not ours."""
+    """Return the description of the page at *path*, as given to `shell`; None if the page is missing or not ours."""
     try:
         with path.open(encoding="utf-8", errors="replace") as file:
             head = file.read(_HEAD_CHARACTERS)

@@ -3,8 +3,8 @@
     from placebench.stats import hodges_lehmann
     hodges_lehmann([-1.12, -1.15, -1.13, -1.14, -1.16, -1.11])
 
-The way of the numbers: `replicates` (blocks of requests → one log ratio a replicate) → `hodges_lehmann` (the interval)
-→ `verdict`; `compare_blocks` goes all of it.
+Data flow: `replicates` (blocks of requests → one log ratio per replicate) → `hodges_lehmann` (the interval) →
+`verdict`; `compare_blocks` does all of it.
 """
 
 from placebench.stats.attribution import PART_REPLICATES, PartChange, attribute

@@ -1,10 +1,10 @@
-"""Where a difference is: the parts of a request that changed, among many that did not.
+"""The parts of a request that changed, among many that did not: `attribute`.
 
-The main function is `attribute`. A part is a frame or a statement; each replicate gives one difference of it. The parts
-are tested together by the largest of their statistics over all sign flips of the replicates (Westfall and Young's
-max-T): the chance that any part is named although none changed is at most 1 − confidence, however many there are, and
-parts that move together cost nothing. Under no change a replicate's differences are as likely as their negatives, since
-its variants are served in mirrored order: no distribution is assumed.
+A part is a frame or a statement; each replicate gives one difference of it. The parts are tested together by the
+largest of their statistics over all sign flips of the replicates (Westfall and Young's max-T): the chance that any part
+is named although none changed is at most 1 − confidence, however many there are, and parts that move together cost
+nothing. Without a change a replicate's differences are as likely as their negatives, because its variants are served in
+mirrored order: no distribution is assumed.
 """
 
 import math
@@ -21,7 +21,7 @@ from placebench.stats.verdict import FASTER, INCONCLUSIVE, SLOWER, Verdict
 Key = TypeVar("Key", bound=Hashable)
 
 _ALL_FLIPS = 12
-"""Replicates up to which every sign flip is made: 2,048 of them, since a flip and its negative say the same."""
+"""Maximum number of replicates for all sign flips: 2,048, since a flip and its negative give the same statistic."""
 _DRAWN_FLIPS = 2048
 _ROUNDING = 1e-9
 
@@ -43,9 +43,9 @@ class PartChange(Generic[Key]):
     """The simultaneous interval of `change`; None below `PART_REPLICATES`."""
     high: float | None
     p: float
-    """Of no change, adjusted for all the parts."""
+    """The p of no change, adjusted for all the parts."""
     verdict: Verdict
-    """FASTER for less, SLOWER for more, INCONCLUSIVE where it cannot be told from no change."""
+    """FASTER for less, SLOWER for more, INCONCLUSIVE if no change is possible."""
 
     @property
     def is_decided(self) -> bool:
@@ -61,13 +61,13 @@ def attribute(
     smallest_share: float = 0.0005,
     seed: int = 1,
 ) -> list[PartChange[Key]]:
-    """The parts by the size of their change, the largest first.
+    """Return the parts by the size of their change, the largest first.
 
     before, after: the values of each replicate by part, such as self time per request in seconds; a part that is
         missing took nothing.
-    smallest_share: parts whose both means are below this share of a request are left out: the more parts, the larger a
-        change has to be to be told from chance.
-    seed: of the sign flips, where there are too many to make all.
+    smallest_share: parts whose means are both below this share of a request are left out, because with more parts a
+        change must be larger to be told from chance.
+    seed: seed of the sign flips if there are too many to make all.
     """
     pairs = list(zip(before, after, strict=True))
     sums: dict[Key, tuple[float, float]] = {}
@@ -86,7 +86,7 @@ def attribute(
 def _test_together(
     differences: Mapping[Key, Sequence[float]], *, confidence: float, seed: int
 ) -> dict[Key, tuple[float, float | None, float | None, float, Verdict]]:
-    """Change, interval, p and verdict of each part.
+    """Return change, interval, p and verdict of each part.
 
     The statistic is |Σ d| / √Σ d², which a sign flip changes in its numerator alone, and which rises with Student's t.
     """
@@ -105,13 +105,13 @@ def _test_together(
 
 
 def _normalised(values: Sequence[float]) -> list[float]:
-    """The values over the root of the sum of their squares; empty where all are 0."""
+    """Return the values over the root of the sum of their squares; an empty list if all are 0."""
     length = math.hypot(*values)
     return [value / length for value in values] if length else []
 
 
 def _largest_by_flip(rows: Sequence[Sequence[float]], number: int, seed: int) -> list[float]:
-    """The largest statistic of all parts for each sign flip of the replicates; no flip at all is among them."""
+    """Return the largest statistic of all parts for each sign flip of the replicates, the identity among them."""
     columns = [[row[place] for row in rows] for place in range(number)]
     if not rows:
         return []
@@ -137,7 +137,7 @@ def _largest_by_flip(rows: Sequence[Sequence[float]], number: int, seed: int) ->
 def _interval(
     values: Sequence[float], largest: Sequence[float], confidence: float
 ) -> tuple[float, float] | tuple[None, None]:
-    """The simultaneous interval: Student's with the critical value that the sign flips give; None where it is open."""
+    """Return the simultaneous interval: Student's with the sign flips' critical value; None if it is open."""
     number = len(values)
     if number < PART_REPLICATES or not largest:
         return None, None

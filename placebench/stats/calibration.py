@@ -1,8 +1,8 @@
-"""What a machine can resolve, from replicates of identical variants: false positives, power, detectable effects.
+"""The resolution of a machine from replicates of identical variants: false positives, power, detectable effects.
 
-`calibrate` does one metric. Effects are injected into the measured noise: replicates are drawn anew with replacement,
-as many as a run would make, and each draw is shifted by the effect. The interval moves with its values, so that one set
-of draws gives the power for every effect.
+`calibrate` does this for one metric. Effects are injected into the measured noise: replicates are drawn with
+replacement, as many as a run would make, and each draw is shifted by the effect. The interval moves with its values, so
+that one set of draws gives the power for every effect.
 """
 
 import math
@@ -16,15 +16,15 @@ from placebench.stats.hodges_lehmann import MIN_REPLICATES, hodges_lehmann
 from placebench.stats.verdict import POWER
 
 _EFFECTS = (0.01, 0.02, 0.05)
-"""Injected, as a share of the baseline."""
+"""Injected effects, as shares of the baseline."""
 _RUN_SIZES = (12, 30)
-"""Replicates of a run that screens, and of one that is published."""
+"""Replicates of a screening run, and of a published one."""
 _DRAWS = 400
 
 
 @dataclass(frozen=True)
 class MetricCalibration:
-    """What replicates of identical variants say about one metric; effects are log ratios."""
+    """The calibration of one metric by replicates of identical variants; effects are log ratios."""
 
     metric: str
     replicates: int
@@ -35,25 +35,25 @@ class MetricCalibration:
     passed: bool
     """Whether the A/A check passed: the interval of all of them lies within half the margin."""
     runs_of_six: int
-    """Disjoint runs of six replicates that they were cut into."""
+    """The number of disjoint runs of six replicates in them."""
     false_positives: int
-    """Runs of six whose interval excludes no change."""
+    """The number of runs of six whose interval excludes no change."""
     power: Mapping[str, Mapping[str, float]]
-    """By replicates of a run, by effect: how often it is found. '12' → '0.02' → 0.97."""
+    """The share of runs that find an effect, by replicates of the run and by effect: '12' → '0.02' → 0.97."""
     false_positive_rate: Mapping[str, float]
-    """By replicates of a run: how often noise alone looks like a change."""
+    """The share of runs in which noise alone looks like a change, by replicates of the run."""
     detectable: Mapping[str, float]
-    """By replicates of a run: the minimum detectable effect, found in 4 of 5."""
+    """The minimum detectable effect, found in 4 of 5 runs, by replicates of the run."""
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values."""
+        """Return the calibration as plain values."""
         return asdict(self)
 
 
 def calibrate(log_ratios: Sequence[float], metric: str, *, margin: float, seed: int) -> MetricCalibration:
     """Calibrate one metric; costs about a second.
 
-    log_ratios: one a replicate of identical variants. Raises TooFewReplicatesError for fewer than 6.
+    log_ratios: one per replicate of identical variants. Raises TooFewReplicatesError for fewer than 6.
     """
     whole = hodges_lehmann(log_ratios)
     runs_of_six = [hodges_lehmann(six) for six in _disjoint(log_ratios, MIN_REPLICATES)]
@@ -81,14 +81,14 @@ def calibrate(log_ratios: Sequence[float], metric: str, *, margin: float, seed: 
 
 
 def _limits(noise: Sequence[float], number: int, seed: int) -> list[tuple[float, float]]:
-    """The limits of the intervals of *number* replicates, drawn anew many times."""
+    """Return the limits of the intervals of many draws of *number* replicates."""
     chance = random.Random(f"{seed} {number}")
     intervals = [hodges_lehmann(chance.choices(noise, k=number)) for _ in range(_DRAWS)]
     return [(each.low, each.high) for each in intervals]
 
 
 def _detectable_shift(limits: Sequence[tuple[float, float]]) -> float:
-    """The shift that brings the lower limit of 4 in 5 draws above no change."""
+    """Return the shift that brings the lower limit of 4 in 5 draws above no change."""
     needed = sorted(-low for low, _ in limits)
     return max(0.0, needed[math.ceil(POWER * len(needed)) - 1])
 

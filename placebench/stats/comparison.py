@@ -54,39 +54,39 @@ _JSON_FIELDS = (
 
 @dataclass(frozen=True)
 class Comparison:
-    """One metric of *variant* compared with that of *baseline*; ratios are variant over baseline, below 1 is less."""
+    """The comparison of *variant* with *baseline* by one metric; ratios are variant over baseline, below 1 is less."""
 
     baseline: str
     variant: str
     metric: str
     ratio: float | None
-    """The best guess; without limits where the replicates are too few, None where the metric was not measured."""
+    """The estimate; it has no limits if the replicates are too few, and is None if the metric was not measured."""
     low: float | None
     high: float | None
     confidence: float
     replicates: int
-    """How many the interval rests on."""
+    """The number of replicates behind the interval."""
     invalidated: int
-    """How many were thrown away by a rule set before the run."""
+    """The number of replicates that a rule set before the run discarded."""
     verdict: Verdict
     detectable: float | None
     """Minimum detectable effect: the log ratio that this comparison would have found in 4 of 5 runs."""
     margin: float
     reason: str
-    """Why it is inconclusive, where it is: 'inconclusive: 3 replicates, 6 needed'."""
+    """The reason for an inconclusive verdict: 'inconclusive: 3 replicates, 6 needed'; else empty."""
     log_ratios: tuple[float, ...]
     p: float | None = None
-    """Of no change, exact; None without replicates."""
+    """The exact p of no change; None without replicates."""
     p_adjusted: float | None = None
-    """The same, adjusted for the other metrics where it is one of several (`placebench.stats.multiple_testing`)."""
+    """The p adjusted for the other metrics, if there are several (`placebench.stats.multiple_testing`)."""
     baseline_value: float | None = None
-    """The metric of the baseline, a request; the median of the replicates, of a count the mean of the requests."""
+    """The metric of the baseline per request: the median of the replicates, or for a count the mean of the requests."""
     variant_value: float | None = None
     variant_low: float | None = None
-    """The interval of the variant's own value; None for a count, and where the replicates are too few."""
+    """The interval of the variant's own value; None for a count, or if the replicates are too few."""
     variant_high: float | None = None
     is_sequential: bool = False
-    """Whether interval and p hold at any moment (`placebench.stats.sequential`), not for a fixed number alone."""
+    """Whether interval and p hold after any replicate (`placebench.stats.sequential`), not only for a fixed number."""
 
     @property
     def pair(self) -> tuple[str, str]:
@@ -100,16 +100,16 @@ class Comparison:
 
     @property
     def differs(self) -> bool:
-        """Whether both variants have a value, and not the same."""
+        """Whether both variants have a value, and the values differ."""
         return None not in (self.baseline_value, self.variant_value) and self.baseline_value != self.variant_value
 
     @property
     def ratios(self) -> tuple[float, ...]:
-        """Variant over baseline of each replicate, in the order they were made."""
+        """The ratio of variant to baseline for each replicate, in the order they were made."""
         return tuple(math.exp(each) for each in self.log_ratios)
 
     def to_json(self) -> dict[str, Any]:
-        """The figures that `--json` promises, with how many replicates they rest on."""
+        """Return the figures that `--json` promises, with the number of replicates behind them."""
         return {name: getattr(self, name) for name in _JSON_FIELDS}
 
 
@@ -124,8 +124,8 @@ def compare_blocks(
 ) -> Comparison:
     """Compare two variants by *metric* (cpu_s, wall_s or pss_bytes); too few replicates are a verdict, not an error.
 
-    sequential: for replicates that may have stopped at any moment, on account of what they showed.
-    confidence: above 0.5 and below 1. Raises KeyError for a metric that does not exist, ValueError for another
+    sequential: whether the run may have stopped after any replicate because of its results.
+    confidence: above 0.5 and below 1. Raises KeyError for a metric that does not exist, ValueError for any other
     confidence.
     """
     kept, rule = list(blocks), METRICS[metric]
@@ -150,10 +150,10 @@ def compare_counts(
     *,
     confidence: float = 0.95,
 ) -> Comparison:
-    """Compare what was counted of two variants, request by request; None: it was not.
+    """Compare the counts of two variants, request by request; None if a variant was not counted.
 
     Requests replace replicates here: a count is the same in every process. Two zeros are no change. A zero against
-    another number has no ratio, and so there is none for the whole: it is less or more by its values, unless the
+    another number has no ratio, so the comparison has none either: its verdict follows from the values, unless the
     requests contradict each other. Raises KeyError for a metric that does not exist.
     """
     pairs = tuple(zip(before or (), after or (), strict=False))
@@ -177,9 +177,9 @@ def compare_profiled(
     *,
     confidence: float = 0.95,
 ) -> Comparison:
-    """Compare the means of what was profiled in a few requests of one process each; empty: it was not.
+    """Compare the means of a few profiled requests of one process each; empty if a variant was not profiled.
 
-    Such requests are alike in ways that another process is not: there is a ratio, and never an interval or a verdict.
+    Requests of one process have more in common than processes have: there is a ratio, but no interval or verdict.
     Raises KeyError for a metric that does not exist.
     """
     then, now = (fmean(samples) if samples else None for samples in (before, after))
@@ -239,7 +239,7 @@ def _compare_reduced(
 
 
 def _judge_values(pairs: Sequence[tuple[float, float]]) -> tuple[Verdict, str]:
-    """Of counts some of which are zero on one side alone."""
+    """Return the verdict for counts of which some are zero on one side only."""
     if all(now <= then for then, now in pairs):
         return FASTER, ""
     if all(now >= then for then, now in pairs):

@@ -19,7 +19,7 @@ MIN_REPLICATES = 6
 
 @dataclass(frozen=True)
 class ConfidenceInterval:
-    """An estimate and the limits between which the truth lies with *confidence*; log ratios, negative is less."""
+    """An estimate, and limits around the true value with *confidence*; log ratios, negative is less."""
 
     estimate: float
     low: float
@@ -28,11 +28,11 @@ class ConfidenceInterval:
 
 
 def hodges_lehmann(log_ratios: Sequence[float], *, confidence: float = 0.95) -> ConfidenceInterval:
-    """Pseudo-median of the replicates' log ratios with its exact signed-rank interval; negative is faster.
+    """Return the pseudo-median of the log ratios with its exact signed-rank interval; negative is faster.
 
     log_ratios: one finite value per replicate, dimensionless, at least 6 (8 for 99 %). The interval holds the true
     value with at least *confidence* if the noise is symmetric, whatever its shape; no normal distribution is assumed.
-    Raises TooFewReplicatesError with both counts, ValueError for a value or a confidence that cannot be.
+    Raises TooFewReplicatesError with both counts, ValueError for a value or a confidence that is impossible.
     Source: Hodges & Lehmann 1963; Hollander & Wolfe 1999, ch. 3.
     """
     if not 0 < confidence < 1:
@@ -44,17 +44,17 @@ def hodges_lehmann(log_ratios: Sequence[float], *, confidence: float = 0.95) -> 
 
 
 def pseudo_median(log_ratios: Sequence[float]) -> float:
-    """The Hodges-Lehmann estimate alone, from one value on: the median of the Walsh averages."""
+    """Return the Hodges-Lehmann estimate alone, of one value or more: the median of the Walsh averages."""
     return _middle(*walsh_averages(finite_values(log_ratios), _middle_ranks(len(log_ratios))))
 
 
 def _replicates_needed(confidence: float) -> int:
-    """The fewest replicates whose widest interval, least to greatest value, reaches *confidence*; never below 6."""
+    """Return the minimum number of replicates whose range reaches *confidence* as an interval; never below 6."""
     return max(MIN_REPLICATES, math.ceil(1 - math.log2(1 - confidence)))
 
 
 def count_replicates(number: int) -> str:
-    """'1 replicate', '3 replicates'."""
+    """Return '1 replicate' or '3 replicates'."""
     return f"{number} replicate" if number == 1 else f"{number} replicates"
 
 
@@ -76,7 +76,7 @@ def _middle(lower: float, upper: float) -> float:
 
 
 def finite_values(log_ratios: Sequence[float]) -> list[float]:
-    """The same as floats; raises ValueError for one that is no finite number."""
+    """Return the values as floats; raises ValueError if one is not a finite number."""
     values = [float(each) for each in log_ratios]
     strange = [each for each in values if not math.isfinite(each)]
     if strange:
@@ -85,7 +85,7 @@ def finite_values(log_ratios: Sequence[float]) -> list[float]:
 
 
 def walsh_averages(values: Sequence[float], ranks: Sequence[int]) -> list[float]:
-    """The Walsh averages at *ranks* (1 is the smallest) of the n(n+1)/2 that *values* have; costs O(n² log n)."""
+    """Return the Walsh averages at *ranks* (1 is the smallest) of all n(n+1)/2; costs O(n² log n)."""
     ordered = sorted(values)
     averages = sorted((left + right) / 2 for i, left in enumerate(ordered) for right in ordered[i:])
     return [averages[rank - 1] for rank in ranks]
@@ -98,7 +98,7 @@ _EXACT_UP_TO = 200
 
 
 def critical_rank(n: int, tail: float) -> int:
-    """Least rank sum t of n values with P(T <= t) >= *tail*; 0 where no limit can have that small a tail.
+    """Return the least rank sum t of n values with P(T <= t) >= *tail*; 0 if no limit has that small a tail.
 
     The t-th smallest and t-th largest Walsh average are the limits of an interval that misses the true value on either
     side with a probability below *tail*. Costs n³/12 additions, once for each n, up to n = 200; nothing beyond.
@@ -107,10 +107,10 @@ def critical_rank(n: int, tail: float) -> int:
 
 
 def signed_rank_p(values: Sequence[float]) -> float:
-    """Two-sided p of no change, exact with ties too: how many sign patterns are at least as lopsided as this one.
+    """Return the two-sided p of no change, exact with ties: the share of sign patterns at least as lopsided.
 
-    Values of 0 say nothing and are left out (Wilcoxon 1945); without any other the p is 1. Costs n³ additions up to
-    n = 200 values; beyond, the normal distribution with the variance of the ranks as they are.
+    Values of 0 carry no information and are left out (Wilcoxon 1945); without any other the p is 1. Costs n³ additions
+    up to n = 200 values; beyond, the normal distribution with the variance of the ranks as they are.
     """
     nonzero = [each for each in values if each]
     doubled = _doubled_ranks([abs(each) for each in nonzero])
@@ -120,7 +120,10 @@ def signed_rank_p(values: Sequence[float]) -> float:
 
 
 def _normal_rank(n: int, tail: float) -> int:
-    """The same from the normal distribution with continuity and kurtosis correction (Cornish & Fisher 1938)."""
+    """Approximate `critical_rank` by the normal distribution, corrected for continuity and kurtosis.
+
+    Source: Cornish & Fisher 1938.
+    """
     ranks = range(1, n + 1)
     mean, variance = sum(ranks) / 2, sum(rank**2 for rank in ranks) / 4
     excess_kurtosis = -sum(rank**4 for rank in ranks) / 8 / variance**2
@@ -131,19 +134,19 @@ def _normal_rank(n: int, tail: float) -> int:
 
 @lru_cache(maxsize=32)
 def _cumulative(n: int) -> list[float]:
-    """P(T <= t) for t = 0 up to the middle, where T sums those of the ranks 1 … n that a fair coin picks."""
+    """Return P(T <= t) for t = 0 up to the middle, where T sums the ranks among 1 … n that a fair coin picks."""
     return list(accumulate(_chances(range(1, n + 1), n * (n + 1) // 4)))
 
 
 def _doubled_ranks(sizes: Sequence[float]) -> list[int]:
-    """Twice the rank of each size, equal sizes sharing the mean of theirs: whole numbers, ties or not."""
+    """Return twice the rank of each size, equal sizes sharing their mean rank: whole numbers, with ties too."""
     ordered = sorted(sizes)
     return [bisect_left(ordered, size) + bisect_right(ordered, size) + 1 for size in sizes]
 
 
 @lru_cache(maxsize=256)
 def _chance_up_to(ranks: tuple[int, ...], limit: int) -> float:
-    """How likely the sum of those *ranks* that a fair coin picks is at most *limit*."""
+    """Return the probability that the sum of the *ranks* that a fair coin picks is at most *limit*."""
     if len(ranks) > _EXACT_UP_TO:
         mean, variance = sum(ranks) / 2, sum(rank * rank for rank in ranks) / 4
         return NormalDist(mean, math.sqrt(variance)).cdf(limit + 1)
@@ -151,7 +154,7 @@ def _chance_up_to(ranks: tuple[int, ...], limit: int) -> float:
 
 
 def _chances(ranks: Iterable[int], most: int) -> list[float]:
-    """How likely the sum of those *ranks* that a fair coin picks is 0, 1, … *most*."""
+    """Return the probabilities that the sum of the *ranks* that a fair coin picks is 0, 1, … *most*."""
     chances = [1.0] + [0.0] * most
     for rank in ranks:
         shifted = ([0.0] * rank + chances)[: most + 1]

@@ -1,4 +1,4 @@
-"""Several metrics or several changes of one run: Benjamini-Hochberg adjustment, and whether effects add up."""
+"""Benjamini-Hochberg adjustment for several metrics of one run, and the interaction of several changes."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -10,7 +10,7 @@ from placebench.stats.verdict import EQUIVALENT, INCONCLUSIVE
 
 
 def adjust_for_multiple_testing(comparisons: Sequence[Comparison]) -> list[Comparison]:
-    """The same comparisons in the same order; metrics other than the primary one with p and verdict adjusted."""
+    """Return the comparisons in their order; p and verdict are adjusted for metrics other than the primary one."""
     others = [each.p for each in comparisons if each.metric != PRIMARY and each.p is not None]
     corrected = iter(benjamini_hochberg(others))
     return [
@@ -19,7 +19,7 @@ def adjust_for_multiple_testing(comparisons: Sequence[Comparison]) -> list[Compa
 
 
 def benjamini_hochberg(p_values: Iterable[float]) -> list[float]:
-    """Adjusted p values, in the order they came: p times how many there are over its rank, never falling with p."""
+    """Return adjusted p values in their order: p times the number of values over its rank, never falling with p."""
     values = list(p_values)
     number = len(values)
     largest_first = sorted(range(number), key=lambda place: values[place], reverse=True)
@@ -38,13 +38,13 @@ def _adjust(comparison: Comparison, p_adjusted: float) -> Comparison:
 
 
 Pair = tuple[str, str]
-"""Baseline and variant."""
+"""The names of baseline and variant."""
 
 
 def interaction_effects(
     blocks: Iterable[MeasuredBlock], whole: Pair, parts: Sequence[Pair], *, metric: str = PRIMARY
 ) -> list[float]:
-    """Log ratio of *whole* less those of *parts*, one a replicate; without interaction they lie about 0.
+    """Return the log ratio of *whole* minus those of *parts*, one per replicate; about 0 without interaction.
 
     A replicate in which one of the pairs was not measured is left out.
     """

@@ -13,10 +13,10 @@ _SAMPLES_ABOVE = 10
 
 
 def percentile(ordered: Sequence[float], share: float) -> float | None:
-    """The value below which *share* of the samples lie, between neighbours in proportion; None for too few samples.
+    """Return the value below which *share* of the samples lie, by linear interpolation; None for too few samples.
 
-    ordered: the samples in ascending order. At least 10 of them have to lie above the percentile (p99 needs 1000):
-    with fewer it says more about the slowest request than about the service.
+    ordered: the samples in ascending order. At least 10 of them must lie above the percentile (p99 needs 1000):
+    with fewer it describes the slowest request rather than the service.
     """
     if samples_needed(share) > len(ordered):
         return None
@@ -26,7 +26,7 @@ def percentile(ordered: Sequence[float], share: float) -> float | None:
 
 
 def cumulative_distribution(ordered: Sequence[float], *, points: int = 200) -> list[tuple[float, float]]:
-    """The distribution as (value, share of the samples up to it), thinned evenly to at most so many points.
+    """Return the distribution as (value, share of the samples up to it), thinned evenly to at most *points*.
 
     ordered: the samples in ascending order; the first and the last are always among the points.
     """
@@ -38,30 +38,30 @@ def cumulative_distribution(ordered: Sequence[float], *, points: int = 200) -> l
 
 
 def samples_needed(share: float) -> int:
-    """How many samples a percentile takes to be shown: 20 for p50, 1000 for p99."""
+    """Return the number of samples that a percentile needs: 20 for p50, 1000 for p99."""
     return round(_SAMPLES_ABOVE / (1 - share))
 
 
 _MIN_CONFIDENCE = 0.93
-"""Reached by the least and the greatest of five repeats, of which 15 in 16 enclose the median."""
+"""The range of five repeats reaches it: 15 in 16 such ranges enclose the median."""
 
 
 @dataclass(frozen=True)
 class MedianInterval:
-    """The median of *n* repeats, and the limits between which the true median lies with *confidence*."""
+    """The median of *n* repeats, and the limits around the true median with *confidence*."""
 
     median: float
     low: float | None
-    """None where there are fewer than five repeats, as are `high` and `confidence`."""
+    """None for fewer than five repeats, like `high` and `confidence`."""
     high: float | None
     confidence: float | None
     n: int
 
 
 def median_interval(values: Sequence[float]) -> MedianInterval:
-    """Median of *values* (at least one) with the narrowest symmetric interval of order statistics that holds 93 %.
+    """Return the median of *values* with the narrowest symmetric interval of order statistics that holds 93 %.
 
-    Five repeats give least to greatest, at 93.75 %. Source: the sign test; Hollander & Wolfe 1999, ch. 3.6.
+    Five repeats give their range, at 93.75 %. Source: the sign test; Hollander & Wolfe 1999, ch. 3.6.
     Raises ValueError without a value.
     """
     if not values:
@@ -75,5 +75,5 @@ def median_interval(values: Sequence[float]) -> MedianInterval:
 
 
 def _confidence(n: int, dropped: int) -> float:
-    """How often the values that are left, with *dropped* fewer on each side, enclose the median."""
+    """Return the probability that the range of the values without *dropped* on each side encloses the median."""
     return float(1 - 2 * sum(comb(n, k) for k in range(dropped + 1)) / 2**n)

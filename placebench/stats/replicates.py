@@ -4,8 +4,8 @@
     round      baseline, variant, variant, baseline or the reverse: a linear drift weighs on both variants alike
     replicate  a fresh pair of server processes: median (wall) or mean (CPU) of its rounds
 
-`reduce_blocks` does it, `valid_replicates` says which replicates count. Requests are never pooled: those of one process
-are alike in ways that another process of the same code is not, and a test on them has 32 to 44 % false positives.
+`reduce_blocks` reduces them, `valid_replicates` selects the replicates that count. Requests are never pooled: requests
+of one process have more in common than processes of the same code, and a test on them has 32 to 44 % false positives.
 """
 
 import math
@@ -16,7 +16,7 @@ from statistics import fmean, median
 from typing import Protocol
 
 _BLOCKS_PER_VARIANT = 2
-"""In a round; one with fewer was cut short and its drift does not cancel."""
+"""Blocks per variant of a round; with fewer, the round was cut short and its drift does not cancel."""
 
 
 class MeasuredBlock(Protocol):
@@ -36,7 +36,7 @@ class MeasuredBlock(Protocol):
 
     @property
     def requests(self) -> int:
-        """How many requests it is made of."""
+        """The number of its requests."""
 
     @property
     def wall_s(self) -> Sequence[float]:
@@ -44,11 +44,11 @@ class MeasuredBlock(Protocol):
 
     @property
     def cycle(self) -> int:
-        """After how many requests the same ones begin again; 1 where all are the same."""
+        """The number of requests after which they repeat; 1 if all are the same."""
 
     @property
     def cpu_s(self) -> float | None:
-        """CPU seconds of the service and its database; None where not all could be read."""
+        """CPU seconds of the service and its database; None if not all could be read."""
 
     @property
     def counters(self) -> Mapping[str, float]:
@@ -56,18 +56,18 @@ class MeasuredBlock(Protocol):
 
     @property
     def invalid(self) -> str | None:
-        """Why it is discarded; None where it is valid."""
+        """The reason why it is discarded; None if it is valid."""
 
 
 @dataclass(frozen=True)
 class MetricRule:
-    """How a metric is taken from blocks, and the change below which it does not matter."""
+    """The reduction of blocks to a metric, and the margin below which a change does not matter."""
 
     name: str
     margin: float
-    """In log ratio, fixed before any run."""
+    """The margin in log ratio, fixed before any run."""
     variant_level: Callable[[Sequence[MeasuredBlock]], float | None]
-    """The logarithm of what one variant's blocks of a round say; None where it was not measured."""
+    """Returns the logarithm of the metric over one variant's blocks of a round; None if it was not measured."""
     of_rounds: Callable[[Sequence[float]], float]
 
 
@@ -76,17 +76,17 @@ class ReducedReplicates:
     """The replicates of one comparison, reduced."""
 
     log_ratios: tuple[float, ...]
-    """Variant over baseline, one a replicate, in the order they were made."""
+    """The ratios of variant to baseline, one per replicate, in the order they were made."""
     levels: tuple[tuple[float, float], ...]
-    """Of the same replicates, the metric of baseline and of variant, a request."""
+    """The metric of baseline and of variant per request, for the same replicates."""
     invalidated: int
-    """Whole replicates that a rule set before the run discarded."""
+    """The number of replicates that a rule set before the run discarded."""
     numbers: tuple[int, ...] = ()
-    """Which replicates they are, so that two comparisons of one run can be lined up."""
+    """The numbers of the replicates, by which two comparisons of one run can be lined up."""
 
 
 def valid_replicates(blocks: Iterable[MeasuredBlock]) -> dict[int, list[MeasuredBlock]]:
-    """The blocks of each replicate that no rule threw away, by its number."""
+    """Return the blocks of each replicate that no rule discarded, by its number."""
     of_replicate: dict[int, list[MeasuredBlock]] = defaultdict(list)
     for block in blocks:
         of_replicate[block.replicate].append(block)
@@ -96,7 +96,7 @@ def valid_replicates(blocks: Iterable[MeasuredBlock]) -> dict[int, list[Measured
 def reduce_blocks(
     blocks: Iterable[MeasuredBlock], baseline: str, variant: str, metric: MetricRule
 ) -> ReducedReplicates:
-    """One log ratio, variant over baseline, for each replicate that counts and has a whole round of both variants."""
+    """Return one log ratio per replicate that counts and has a whole round of both variants."""
     kept = list(blocks)
     valid = valid_replicates(kept)
     made = {n: rounds for n, each in valid.items() if (rounds := _round_levels(each, baseline, variant, metric))}
@@ -115,7 +115,7 @@ def _level(rounds: Sequence[tuple[float, float]], variant: int) -> float:
 def _round_levels(
     blocks: Sequence[MeasuredBlock], baseline: str, variant: str, metric: MetricRule
 ) -> list[tuple[float, float]]:
-    """The logarithms of baseline and variant in each whole round."""
+    """Return the logarithms of baseline and variant in each whole round."""
     of_round: dict[int, dict[str, list[MeasuredBlock]]] = defaultdict(lambda: defaultdict(list))
     for block in blocks:
         of_round[block.round][block.variant].append(block)
@@ -133,9 +133,9 @@ def _log_levels(
 
 
 def _log_wall(blocks: Sequence[MeasuredBlock]) -> float | None:
-    """Mean logarithm of the blocks' medians: half as noisy as their means (3.2 against 6.2 % for 10 requests).
+    """Return the mean logarithm of the blocks' medians: half as noisy as means (3.2 against 6.2 % for 10 requests).
 
-    Of different requests that is the median of the cycles' means: the median request of them would hide the others.
+    If requests differ, the median is of the means of their cycles: a median request would hide the others.
     """
     if not all(block.wall_s for block in blocks):
         return None
@@ -149,7 +149,7 @@ def _cycle_means(block: MeasuredBlock) -> Sequence[float]:
 
 
 def _log_cpu(blocks: Sequence[MeasuredBlock]) -> float | None:
-    """Logarithm of the CPU seconds a request took, over all the variant's blocks of the round."""
+    """Return the logarithm of the CPU seconds per request over all the variant's blocks of the round."""
     taken = [block.cpu_s for block in blocks if block.cpu_s is not None]
     requests = sum(block.requests for block in blocks)
     if len(taken) < len(blocks) or not requests or sum(taken) <= 0:
@@ -158,7 +158,7 @@ def _log_cpu(blocks: Sequence[MeasuredBlock]) -> float | None:
 
 
 def _log_pss(blocks: Sequence[MeasuredBlock]) -> float | None:
-    """Logarithm of the memory after the variant's blocks of the round."""
+    """Return the logarithm of the memory after the variant's blocks of the round."""
     sizes = [block.counters.get("pss_bytes", 0.0) for block in blocks]
     return math.log(max(sizes)) if min(sizes) > 0 else None
 
@@ -167,9 +167,9 @@ _CPU = MetricRule("cpu_s", margin=0.01, variant_level=_log_cpu, of_rounds=fmean)
 _WALL = MetricRule("wall_s", margin=0.03, variant_level=_log_wall, of_rounds=median)
 _PSS = MetricRule("pss_bytes", margin=0.02, variant_level=_log_pss, of_rounds=median)
 METRICS = {metric.name: metric for metric in (_CPU, _WALL, _PSS)}
-"""Those that blocks are timed and weighed by."""
+"""The rules of the metrics that are measured in blocks."""
 COUNTED = {"statements": 0.001, "rows": 0.001, "round_trips": 0.001, "bytes_sent": 0.005, "bytes_received": 0.005}
-"""Margins of those that are counted apart, request by request; a count has no noise, bytes have a little."""
+"""Margins of the metrics that are counted apart, request by request; counts have no noise, bytes have a little."""
 PROFILED = {"gc_s": 0.01}
-"""Margins of those that the profiler sees in a few requests of one process: a value and a ratio, no interval."""
+"""Margins of the metrics from a few profiled requests of one process: a value and a ratio, no interval."""
 PRIMARY = _CPU.name

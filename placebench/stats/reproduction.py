@@ -1,4 +1,4 @@
-"""Whether a new run reproduces a published effect: `judge_reproduction`, by `difference_of_effects`.
+"""The test of a published effect by a new run: `judge_reproduction`, by `difference_of_effects`.
 
 A claim is reproduced if the new run's verdict has the same direction and both intervals allow one effect, apart from a
 difference within the margin. It is not reproduced if the new run's verdict excludes it, or the effects differ by
@@ -20,7 +20,7 @@ REPRODUCED: Final = "reproduced"
 NOT_REPRODUCED: Final = "not reproduced"
 UNDECIDED: Final = "inconclusive"
 _ROUNDING = 5e-4
-"""By how much the logarithm of a ratio that is published with four digits may be wrong."""
+"""The rounding error of the logarithm of a ratio that is published with four digits."""
 _BETWEEN_RUNS = 0.05
 """Share of a log effect by which two runs may differ, which the interval of neither contains.
 
@@ -34,26 +34,26 @@ class Claim:
 
     verdict: Verdict
     ratio: float | None
-    """None where one of the values was 0."""
+    """The published ratio; None if one of the values was 0."""
     low: float | None
     high: float | None
 
     @property
     def interval(self) -> ConfidenceInterval | None:
-        """The effect as log ratios; None where it has no interval."""
+        """The effect as log ratios; None if it has no interval."""
         return _interval(self.ratio, self.low, self.high)
 
 
 @dataclass(frozen=True)
 class Reproduction:
-    """What a new run says about a claim."""
+    """The outcome of a claim in a new run."""
 
     outcome: Outcome
     reason: str
     difference: ConfidenceInterval | None
-    """New effect minus published effect, as log ratios; None where one of them has no interval."""
+    """The new effect minus the published one, as log ratios; None if one of them has no interval."""
     replicates_needed: int | None = None
-    """How many would probably decide an inconclusive one; None where nobody can say."""
+    """The number of replicates that would probably decide an inconclusive claim; None if it is unknown."""
 
 
 def difference_of_effects(published: ConfidenceInterval, new: ConfidenceInterval) -> ConfidenceInterval:
@@ -109,7 +109,7 @@ def _interval(ratio: float | None, low: float | None, high: float | None) -> Con
 
 
 def _judge_verdicts(claim: Claim, new: Comparison) -> Reproduction:
-    """Where one of them has no interval: a count that became 0, or too few replicates."""
+    """Judge by the verdicts alone if one of them has no interval: a count that became 0, or too few replicates."""
     if new.verdict == INCONCLUSIVE:
         needed = MIN_REPLICATES if new.measured else None
         return Reproduction(UNDECIDED, new.reason.removeprefix("inconclusive: ") or "no interval", None, needed)
@@ -119,14 +119,14 @@ def _judge_verdicts(claim: Claim, new: Comparison) -> Reproduction:
 
 
 def _direction(new: Comparison) -> Verdict:
-    """The verdict; faster or slower below the margin too."""
+    """Return the verdict; 'faster' or 'slower' below the margin too."""
     if new.verdict == BELOW_MARGIN and new.ratio is not None:
         return FASTER if new.ratio < 1 else SLOWER
     return new.verdict
 
 
 def _supports(claim: Claim, new: Comparison) -> bool:
-    """Whether the new verdict agrees: the same direction, or no change beyond the margin where none was claimed."""
+    """Whether the new verdict agrees: in direction, or in no change beyond the margin if none was claimed."""
     if claim.verdict in (FASTER, SLOWER):
         return _direction(new) == claim.verdict
     return new.verdict not in (FASTER, SLOWER, INCONCLUSIVE)

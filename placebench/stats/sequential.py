@@ -29,7 +29,7 @@ from placebench.errors import TooFewReplicatesError
 from placebench.stats.hodges_lehmann import ConfidenceInterval, count_replicates, finite_values, pseudo_median
 
 _BETS = (0.2, 0.5, 1.2)
-"""λ, each with a third of the capital: for effects that are small, middling and large beside the noise.
+"""The bets λ, each with a third of the capital: for effects that are small, middling and large beside the noise.
 
 Larger ones would rest on the signs alone, and so on the median, which for skewed errors is not the pseudo-median."""
 _USUAL_NOISE = 0.01
@@ -40,12 +40,12 @@ _BISECTIONS = 60
 
 
 def sequential_interval(log_ratios: Sequence[float], *, confidence: float = 0.95) -> ConfidenceInterval:
-    """Hodges-Lehmann estimate with the confidence sequence's interval at this replicate; negative is faster.
+    """Return the Hodges-Lehmann estimate with the sequence's interval at this replicate; negative is faster.
 
     log_ratios: one finite value per replicate, in the order they were made. All intervals of a run, one after each
-    replicate, hold the true value together with at least *confidence*. Costs 0.2 ms a replicate.
-    Raises TooFewReplicatesError while one side is still open: with fewer than 6, or some more that are correlated;
-    ValueError for a value or a confidence that cannot be.
+    replicate, hold the true value together with at least *confidence*. Costs 0.2 ms per replicate.
+    Raises TooFewReplicatesError while one side is still open: with fewer than 6, or some more if they are correlated;
+    ValueError for a value or a confidence that is impossible.
     """
     if not 0 < confidence < 1:
         raise ValueError(f"confidence {confidence} is not between 0 and 1")
@@ -73,20 +73,20 @@ def sequential_p(log_ratios: Sequence[float]) -> float:
 
 
 def sequential_detectable(log_ratios: Sequence[float], interval: ConfidenceInterval) -> float:
-    """The log ratio whose interval, as wide as this one, would exclude no change in 4 of 5 runs."""
+    """Return the log ratio whose interval, as wide as this one, would exclude no change in 4 of 5 runs."""
     noise = stdev(log_ratios) / math.sqrt(len(log_ratios))
     return (interval.high - interval.low) / 2 + NormalDist().inv_cdf(0.8) * noise
 
 
 @dataclass(frozen=True)
 class Bets:
-    """Bets that each of *values* lies above what somebody claims; each is fixed by the values before its own."""
+    """Bets that each of *values* lies above a claimed value; each bet is fixed by the values before its own."""
 
     values: tuple[float, ...]
     scales: tuple[float, ...]
-    """Mean distance of the values before from their median."""
+    """For each value, the mean distance of the values before it from their median."""
     powers: tuple[float, ...]
-    """1 for independent values; (1-ρ)/(1+ρ) where each is correlated with the one before by ρ above 0."""
+    """For each value, (1-ρ)/(1+ρ) with the lag-1 correlation ρ of those before it; 1 if they are independent."""
 
     @classmethod
     def prepare(cls, values: Sequence[float]) -> "Bets":
@@ -96,16 +96,16 @@ class Bets:
 
     @property
     def most_capital(self) -> float:
-        """Logarithm of what all bets won would make."""
+        """The logarithm of the capital if all bets were won."""
         return math.log(2) * sum(self.powers)
 
     def capital(self, claimed: float) -> list[float]:
-        """Logarithm of the capital after each value, if *claimed* is the true value; falls as *claimed* rises."""
+        """Return the logarithm of the capital after each value if *claimed* is true; it falls as *claimed* rises."""
         shares = [list(accumulate(self._gain(bet, place, claimed) for place in self._places)) for bet in _BETS]
         return [_log_mean(each) for each in zip(*shares, strict=True)]
 
     def ruled_out_below(self, capital: float) -> float:
-        """The value below which every claim has lost this much; *capital* is below `most_capital`."""
+        """Return the value below which every claim has lost this *capital*, which is below `most_capital`."""
         low, high = min(self.values), max(self.values)
         step = max(high - low, max(self.scales))
         while self._last(low) < capital:
@@ -124,7 +124,7 @@ class Bets:
         return _log_mean([sum(self._gain(bet, place, claimed) for place in self._places) for bet in _BETS])
 
     def _gain(self, bet: float, place: int, claimed: float) -> float:
-        """Logarithm of what one bet multiplies the capital by."""
+        """Return the logarithm of the factor by which one bet multiplies the capital."""
         steep = 2 * bet * (self.values[place] - claimed) / self.scales[place]
         lost = math.log1p(math.exp(-steep)) if steep > 0 else math.log1p(math.exp(steep)) - steep
         return self.powers[place] * (math.log(2) - lost)
@@ -137,7 +137,7 @@ def _log_mean(logarithms: Sequence[float]) -> float:
 
 @dataclass(frozen=True)
 class _Before:
-    """What the values before a bet say about it."""
+    """The scale and the power of a bet, from the values before it."""
 
     scale: float
     power: float
@@ -154,7 +154,7 @@ class _Before:
 
 
 def _correlation(away: Sequence[float]) -> float:
-    """Of each with the one before, 0 where they alternate; 1/n is added, by which the estimate is too small."""
+    """Return the lag-1 autocorrelation, clipped at 0; 1/n corrects the small-sample bias."""
     squares = sum(each * each for each in away)
     together = sum(one * next_ for one, next_ in pairwise(away))
     correlation = (together / squares if squares else 0.0) + 1 / len(away)

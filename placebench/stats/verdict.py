@@ -1,4 +1,4 @@
-"""What an interval says about a change: faster, slower, equivalent, below the margin, or inconclusive.
+"""The verdict on a change by its interval: faster, slower, equivalent, below the margin, or inconclusive.
 
 The main function is `decide`; it is never "no difference".
 """
@@ -19,9 +19,9 @@ BELOW_MARGIN: Verdict = "below the margin"
 INCONCLUSIVE: Verdict = "inconclusive"
 
 _EFFICIENCY = math.sqrt(0.955)
-"""Of the signed-rank test, against one that knows the spread to be normal."""
+"""The efficiency of the signed-rank test relative to a test that assumes normal errors."""
 POWER = 0.8
-"""The share of runs that find an effect which counts as detectable."""
+"""The share of runs that find a detectable effect."""
 ROUGH_BELOW = 20
 """With fewer replicates the minimum detectable effect is a rough figure."""
 
@@ -30,7 +30,7 @@ class IntervalMethod(Protocol):
     """`hodges_lehmann` for a fixed number of replicates, `sequential_interval` for a run that stops when decided."""
 
     def __call__(self, log_ratios: Sequence[float], /, *, confidence: float = 0.95) -> ConfidenceInterval:
-        """The interval of log ratios."""
+        """Return the interval of log ratios."""
 
 
 def decide(
@@ -40,7 +40,7 @@ def decide(
     *,
     method: IntervalMethod = hodges_lehmann,
 ) -> Verdict:
-    """The verdict on *interval*, which *method* made of *log_ratios*.
+    """Return the verdict on *interval*, which *method* made of *log_ratios*.
 
     faster, slower    the interval excludes no change, and the estimate reaches the margin
     equivalent        both one-sided tests at the interval's level put the change inside ±margin
@@ -56,10 +56,10 @@ def decide(
 
 
 def minimum_detectable_effect(log_ratios: Sequence[float], *, confidence: float = 0.95) -> float | None:
-    """The smallest log ratio that so many replicates with this spread find in about 4 of 5 runs; None for one alone.
+    """Return the smallest log ratio that as many replicates find in about 4 of 5 runs; None for a single one.
 
-    2.87 σ/√n with intervals of 95 %. It holds from some twenty replicates on; six of them have to agree to the last and
-    find it half the time.
+    It is 2.87 σ/√n with intervals of 95 %, and accurate from some twenty replicates on: six replicates must all agree,
+    and find it half the time.
     """
     if len(log_ratios) < 2:
         return None
@@ -68,9 +68,9 @@ def minimum_detectable_effect(log_ratios: Sequence[float], *, confidence: float 
 
 
 def detection_probability(effect: float, log_ratios: Sequence[float], *, confidence: float = 0.95) -> float | None:
-    """In what share of runs so many replicates with this spread find a true log ratio of *effect*; None for one alone.
+    """Return the share of runs in which as many replicates find a log ratio of *effect*; None for a single one.
 
-    The line to which `minimum_detectable_effect` is the point at 4 in 5, and as rough as that with few replicates.
+    `minimum_detectable_effect` is the effect at which this is 0.8; with few replicates both are rough.
     """
     if len(log_ratios) < 2:
         return None
@@ -79,10 +79,10 @@ def detection_probability(effect: float, log_ratios: Sequence[float], *, confide
 
 
 def _beyond_noise(confidence: float) -> float:
-    """Normal deviates that noise alone exceeds, on either side, in the share of runs that *confidence* allows."""
+    """Return the normal deviate that noise alone exceeds, on either side, in 1 − *confidence* of all runs."""
     return NormalDist().inv_cdf((1 + confidence) / 2)
 
 
 def _equivalent(both_sides: ConfidenceInterval, margin: float) -> bool:
-    """Two one-sided tests, each with the whole error: the interval of twice that error lies inside ±margin."""
+    """Whether two one-sided tests, each with the whole error, put the change inside ±margin."""
     return -margin < both_sides.low and both_sides.high < margin
