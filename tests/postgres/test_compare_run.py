@@ -131,7 +131,7 @@ def test_each_variant_of_ours_was_profiled(finished: results.Run) -> None:
     page = write_report(finished.folder).read_text()
 
     assert naive is not None
-    assert any("answer_by_objects" in frame for stack, _ in naive.frame_records for frame in stack)
+    assert any("find_candidates_by_objects" in frame for stack, _ in naive.frame_records for frame in stack)
     assert (profiled["noop"].reason, finished.session("noop")) == ("it has a request of its own", None)
     assert sum(each.calls for each in finished.wire["naive"].by_statement) == finished.wire["naive"].statements[0]
     assert len(finished.counted["naive"].gc_s_each) == finished.counted["naive"].requests == 6

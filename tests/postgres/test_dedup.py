@@ -405,7 +405,7 @@ def test_a_range_of_sums_gives_the_candidates_of_the_exact_sums(cloud: Any, monk
         queries.append("&".join([*parameters, f"group_policy={chance.choice(['none', 'isolate'])}"]))
 
     exact = [cloud.candidates(query) for query in queries]
-    monkeypatch.setattr(relevance, "MOST_SUMS", 2)
+    monkeypatch.setattr(relevance, "MAX_SUMS", 2)
     ranges = [cloud.candidates(query) for query in queries]
 
     assert [cloud.candidates(query, "naive") for query in queries] == exact == ranges

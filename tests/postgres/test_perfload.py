@@ -136,10 +136,10 @@ def test_each_profile_is_one_page_with_the_frames_of_the_search(finished: result
 
         assert (finished.profiled[variant].requests, finished.profiled[variant].reason) == (4, "")
         assert page is not None
-        assert "answer_by_objects" in page.read_text()
+        assert "find_candidates_by_objects" in page.read_text()
         assert "fonts.googleapis" not in page.read_text()
         assert speedscope is not None
-        assert "answer_by_objects" in {
+        assert "find_candidates_by_objects" in {
             frame["name"] for frame in json.loads(speedscope.read_text())["shared"]["frames"]
         }
 

@@ -46,12 +46,21 @@ def make_application(environment: Mapping[str, str], engine: Engine | None = Non
 
     Raises the PlacebenchError of the first variable that cannot be used.
     """
-    chosen, engine, readers = _variant(environment), engine or make_engine(environment), _make_readers(environment)
+    chosen, engine, readers = _variant(environment), engine or make_engine(environment), None
+    if url := environment.get("PLACEBENCH_READER_URL"):
+        # Connections to replicas are renewed, so that one that came back is used again.
+        reading = {**environment, "PLACEBENCH_DATABASE_URL": url}
+        readers = make_engine(reading, pool_recycle=_RENEWED_EVERY_S)
     folder = environment.get("PLACEBENCH_TELEMETRY")
     telemeter = Telemeter(folder, engine=engine) if folder else None
     settings = read_settings(environment)
     if chosen.cache_server:
-        _check_cache_url(settings.cache_url)
+        from placebench.lab.reference.candidates.shared_responses import CacheService
+
+        try:
+            CacheService(settings.cache_url)
+        except ValueError as error:
+            raise ServerError("PLACEBENCH_CACHE_URL: expected redis://HOST:PORT of a Redis or Valkey") from error
     served = make_app(engine, chosen.name, settings, readers=readers)
     app = _with_profiler(served, engine, environment, telemeter)
     if read_choice(environment, "PLACEBENCH_COMPRESS", ("0", "1")) == "1":
@@ -64,21 +73,11 @@ def make_application(environment: Mapping[str, str], engine: Engine | None = Non
     return app if telemeter is None else telemeter.wsgi(app)
 
 
-def _check_cache_url(url: str) -> None:
-    from placebench.lab.reference.candidates.shared_responses import CacheService
-
-    try:
-        CacheService(url)
-    except ValueError as error:
-        raise ServerError("PLACEBENCH_CACHE_URL: expected redis://HOST:PORT of a Redis or Valkey") from error
-
-
-def _default_variant(environment: Mapping[str, str]) -> str:
-    return default_variant(_url(environment.get("PLACEBENCH_DATABASE_URL", "")).get_backend_name())
-
-
 def _variant(environment: Mapping[str, str]) -> ReferenceVariant:
-    return variant(environment.get("PLACEBENCH_VARIANT") or _default_variant(environment))
+    name = environment.get("PLACEBENCH_VARIANT")
+    if not name:
+        name = default_variant(_url(environment.get("PLACEBENCH_DATABASE_URL", "")).get_backend_name())
+    return variant(name)
 
 
 def make_engine(environment: Mapping[str, str], **more: Any) -> Engine:
@@ -98,14 +97,6 @@ def make_engine(environment: Mapping[str, str], **more: Any) -> Engine:
         raise DatabaseError(f"PLACEBENCH_DATABASE_URL: nobody knows {url.drivername}, try postgresql://") from error
     except ModuleNotFoundError as error:
         raise MissingExtraError(f"{error}: it comes with pip install 'placebench[bench]'") from error
-
-
-def _make_readers(environment: Mapping[str, str]) -> Engine | None:
-    """The engine of the replicas, whose connections are renewed so that one that came back is used again."""
-    url = environment.get("PLACEBENCH_READER_URL")
-    if not url:
-        return None
-    return make_engine({**environment, "PLACEBENCH_DATABASE_URL": url}, pool_recycle=_RENEWED_EVERY_S)
 
 
 def _url(text: str) -> URL:

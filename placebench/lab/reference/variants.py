@@ -13,11 +13,11 @@ from typing import Any, Literal, TypedDict
 from sqlalchemy import URL
 
 from placebench.errors import VariantError, did_you_mean
-from placebench.lab.reference.candidates import serialization
+from placebench.lab.reference.candidates import results
 from placebench.lab.reference.candidates.implementations import Implementations
 from placebench.lab.reference.candidates.objects import model
 from placebench.lab.reference.domain.optimization import OBJECTS, Implementation, Optimization
-from placebench.lab.reference.optimizations import responses, search, worker
+from placebench.lab.reference.optimizations import search, worker
 from placebench.lab.reference.store import queries
 
 
@@ -43,7 +43,7 @@ OPTIMIZATIONS: tuple[Optimization, ...] = (
     queries.ROWS,
     model.MODEL,
     model.COPYING,
-    serialization.SERIALIZATION,
+    results.SERIALIZATION,
     worker.COLLECTOR,
 )
 # Those whose alternatives are not better for everyone: naive and tuned take the baseline.
@@ -53,7 +53,7 @@ _TRADE_OFFS: tuple[Optimization, ...] = (
     queries.TOTALS,
     queries.TRANSACTION,
     queries.INDEXES,
-    responses.RESPONSES,
+    search.RESPONSES,
     worker.DRIVER,
     worker.POOL,
     worker.PING,
@@ -121,7 +121,7 @@ class ReferenceVariant:
 
     @property
     def interface(self) -> Interface:
-        """Of its application: ASGI where its driver waits in an event loop, else WSGI."""
+        """The interface of its application: ASGI if its driver waits in an event loop, else WSGI."""
         return "asgi" if self.worker.driver(_POSTGRESQL).get_dialect().is_async else "wsgi"
 
     @property

@@ -43,7 +43,7 @@ _MODULUS: Final = 2**31 - 1
 
 _DATABASE_WAIT_S: Final = 0.02
 _SLEEP: Final = text("SELECT pg_sleep(:seconds)")
-_LONGEST_LINE: Final = 64
+_MAX_LINE_BYTES: Final = 64
 
 _Compute = Callable[[int], object]
 
@@ -81,7 +81,9 @@ def _state(environment: Mapping[str, str]) -> _Compute:
     text = environment.get("PLACEBENCH_STATE_RECORDS") or _DEFAULT_RECORDS
     if not (text.isascii() and text.isdigit() and int(text) >= PARTS):
         raise ServerError(f"PLACEBENCH_STATE_RECORDS: expected a number from {PARTS}, got {text!r}")
-    records = [_record(number) for number in range(int(text))]
+    records: list[dict[str, Any]] = [
+        {"id": number, "name": f"record {number}", "tags": [str(number % 7)]} for number in range(int(text))
+    ]
     size = len(records) // PARTS
 
     def read(number: int) -> object:
@@ -91,10 +93,6 @@ def _state(environment: Mapping[str, str]) -> _Compute:
         return {"part": number % PARTS, "records": len(read), "digest": digest}
 
     return read
-
-
-def _record(number: int) -> dict[str, Any]:
-    return {"id": number, "name": f"record {number}", "tags": [str(number % 7)]}
 
 
 def _database(engine: Engine) -> _Compute:
@@ -118,19 +116,18 @@ def _network(environment: Mapping[str, str]) -> _Compute:
     address, in_event_loop = (host, int(port)), _is_asynchronous(environment)
 
     def wait(number: int) -> object:
-        line = await_only(_await_line(*address)) if in_event_loop else _read_line(address)
+        if in_event_loop:
+            line = await_only(_await_line(*address))
+        else:
+            with socket.create_connection(address) as connection, connection.makefile("rb") as lines:
+                line = lines.readline(_MAX_LINE_BYTES)
         return {"number": number, "upstream": line.decode()}
 
     return wait
 
 
-def _read_line(address: tuple[str, int]) -> bytes:
-    with socket.create_connection(address) as connection, connection.makefile("rb") as lines:
-        return lines.readline(_LONGEST_LINE)
-
-
 async def _await_line(host: str, port: int) -> bytes:
-    reader, writer = await asyncio.open_connection(host, port, limit=_LONGEST_LINE)
+    reader, writer = await asyncio.open_connection(host, port, limit=_MAX_LINE_BYTES)
     try:
         return await reader.readline()
     finally:
@@ -145,14 +142,13 @@ def _subprocess(in_event_loop: bool) -> _Compute:
             file.write(str(number).encode())
             file.flush()
             command = ("cat", file.name)
-            printed = await_only(_await_program(*command)) if in_event_loop else _run_program(*command)
+            if in_event_loop:
+                printed = await_only(_await_program(*command))
+            else:
+                printed = subprocess.run(command, stdout=subprocess.PIPE, check=True).stdout
         return {"number": number, "printed": printed.decode()}
 
     return run
-
-
-def _run_program(*command: str) -> bytes:
-    return subprocess.run(command, stdout=subprocess.PIPE, check=True).stdout
 
 
 async def _await_program(*command: str) -> bytes:

@@ -30,7 +30,7 @@ from placebench.runtime.postgres.cluster import Cluster, ClusterNode, Who
 
 Note = Callable[[str], None]
 INTERRUPTED: Final = "interrupted"
-_HELD_AT_MOST: Final = 4
+_MAX_HELD_CLAIMS: Final = 4
 _AWAY_S: Final = 1.0
 _CUT_S: Final = 3.0
 _POLL_S: Final = 0.05
@@ -159,7 +159,7 @@ class _Session:
             if self._write(consumer, claimed, json.dumps(body).encode()):
                 self._read(consumer)
                 held.append(consumer)
-            if len(held) > _HELD_AT_MOST and self._write(oldest := held.popleft(), None, b""):
+            if len(held) > _MAX_HELD_CLAIMS and self._write(oldest := held.popleft(), None, b""):
                 self._read(oldest)
 
     def _write(self, consumer: str, claimed: Allocations | None, body: bytes) -> bool:

@@ -25,29 +25,19 @@ def compress_responses(app: WSGIApplication) -> WSGIApplication:
 
         def start(status: str, headers: list[tuple[str, str]], error: _ExceptionInfo = None) -> Any:
             nonlocal worth
-            worth = _accepts_gzip(environ) and _length(headers) >= _MIN_BYTES
-            return start_response(status, _compressed_headers(headers) if worth else headers, error)
+            accepted = parse_accept_header(environ.get("HTTP_ACCEPT_ENCODING"), Accept)
+            # A body that is written while it is sent has no length yet.
+            length = next((float(value) for name, value in headers if name.lower() == "content-length"), float("inf"))
+            worth = accepted.quality("gzip") > 0 and environ["REQUEST_METHOD"] != "HEAD" and length >= _MIN_BYTES
+            if worth:
+                others = [(name, value) for name, value in headers if name.lower() != "content-length"]
+                headers = [*others, ("Content-Encoding", "gzip"), ("Vary", "Accept-Encoding")]
+            return start_response(status, headers, error)
 
         body = app(environ, start)
         return _GzipBody(body) if worth else body
 
     return zipped
-
-
-def _accepts_gzip(environ: WSGIEnvironment) -> bool:
-    accepted = parse_accept_header(environ.get("HTTP_ACCEPT_ENCODING"), Accept)
-    return accepted.quality("gzip") > 0 and environ["REQUEST_METHOD"] != "HEAD"
-
-
-def _length(headers: list[tuple[str, str]]) -> float:
-    """That of the body; infinite where it is written while it is sent."""
-    return next((float(value) for name, value in headers if name.lower() == "content-length"), float("inf"))
-
-
-def _compressed_headers(headers: list[tuple[str, str]]) -> list[tuple[str, str]]:
-    """The headers of the compressed body, whose length is not known before its end."""
-    others = [(name, value) for name, value in headers if name.lower() != "content-length"]
-    return [*others, ("Content-Encoding", "gzip"), ("Vary", "Accept-Encoding")]
 
 
 class _GzipBody:
@@ -80,7 +70,8 @@ def chunk_responses(app: WSGIApplication) -> WSGIApplication:
         def start(status: str, headers: list[tuple[str, str]], error: _ExceptionInfo = None) -> Any:
             nonlocal in_chunks
             length_known = any(name.lower() == "content-length" for name, _ in headers)
-            in_chunks = not length_known and not status.startswith(_BODILESS) and _accepts_chunks(environ)
+            takes_chunks = environ["SERVER_PROTOCOL"] == "HTTP/1.1" and environ["REQUEST_METHOD"] != "HEAD"
+            in_chunks = not length_known and not status.startswith(_BODILESS) and takes_chunks
             if in_chunks:
                 headers = [*headers, ("Transfer-Encoding", "chunked")]
             return start_response(status, headers, error)
@@ -89,10 +80,6 @@ def chunk_responses(app: WSGIApplication) -> WSGIApplication:
         return _ChunkedBody(body) if in_chunks else body
 
     return framed
-
-
-def _accepts_chunks(environ: WSGIEnvironment) -> bool:
-    return bool(environ["SERVER_PROTOCOL"] == "HTTP/1.1" and environ["REQUEST_METHOD"] != "HEAD")
 
 
 class _ChunkedBody:

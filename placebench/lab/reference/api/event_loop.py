@@ -33,17 +33,14 @@ class EventLoopApplication:
     async def __call__(self, scope: _Message, receive: _Receive, send: _Send) -> None:
         """Serve a request; or, from the server's start to its end, wait until the connections are to be closed."""
         if scope["type"] == "lifespan":
-            await self._live(receive, send)
+            while (await receive())["type"] != "lifespan.shutdown":
+                await send({"type": "lifespan.startup.complete"})
+            await greenlet_spawn(self._engine.dispose)
+            await send({"type": "lifespan.shutdown.complete"})
         elif scope["type"] == "http":
             body = await _read_body(receive)
             if body is not None:
                 await greenlet_spawn(self._serve, _environ(scope, body), send)
-
-    async def _live(self, receive: _Receive, send: _Send) -> None:
-        while (await receive())["type"] != "lifespan.shutdown":
-            await send({"type": "lifespan.startup.complete"})
-        await greenlet_spawn(self._engine.dispose)
-        await send({"type": "lifespan.shutdown.complete"})
 
     def _serve(self, environ: WSGIEnvironment, send: _Send) -> None:
         """Send the response part by part: a part is taken once the client had the one before it."""

@@ -120,7 +120,7 @@ def _check_uri_length(call: Call) -> None:
 
 
 def _authenticate(call: Call) -> None:
-    """As Placement's noauth2: any user is believed. Unauthorized without a token; `/` needs none."""
+    """Believe any user, as Placement's noauth2 does; raise Unauthorized without a token, which `/` does not need."""
     if (
         call.request.environ.get("PATH_INFO", "") not in _PATHS_WITHOUT_TOKEN
         and "X-Auth-Token" not in call.request.headers

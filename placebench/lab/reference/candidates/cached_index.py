@@ -1,6 +1,7 @@
-"""The candidates from an in-memory index that a worker keeps, validated before each response: `answer_from_cache`.
+"""The candidates from an in-memory index that a worker keeps, validated before each response.
 
-The main class is `CachedIndex`, which also keeps responses, as long as nothing changes.
+The main function is `find_candidates_from_cache`, the main class `CachedIndex`, which also keeps responses until
+something changes.
 """
 
 from collections.abc import Callable, Hashable, Iterator
@@ -17,9 +18,9 @@ from placebench.lab.reference.candidates.dedup.relevance import SAME_RELEVANCE, 
 from placebench.lab.reference.candidates.dedup.solver import solve
 from placebench.lab.reference.candidates.dedup.statements import Trees
 from placebench.lab.reference.candidates.dedup.tree_index import TreeIndex
-from placebench.lab.reference.candidates.dedup_service import answer_by_dedup
+from placebench.lab.reference.candidates.dedup_service import find_candidates_by_dedup
 from placebench.lab.reference.candidates.implementations import Implementations
-from placebench.lab.reference.candidates.per_pool import PerPool
+from placebench.lab.reference.candidates.memo import PerPool
 from placebench.lab.reference.candidates.results import Body
 from placebench.lab.reference.domain.candidates_query import CandidateRequest
 from placebench.lab.reference.domain.settings import ServiceSettings
@@ -39,7 +40,7 @@ _BYTES_PER_CHARACTER: Final = 10
 _SHARE_READ_BY_TREE: Final = 0.25
 
 
-def answer_from_cache(
+def find_candidates_from_cache(
     connection: Connection, request: CandidateRequest, implementations: Implementations, settings: ServiceSettings
 ) -> Body:
     """Return the JSON body as of the connection's snapshot; 1 round trip where nothing changed, 7 or 8 where it did.
@@ -50,7 +51,7 @@ def answer_from_cache(
     engine = connection.engine
     index = _INDEXES.of(engine, lambda: CachedIndex(engine.url))
     body = index.respond(connection, request, settings, implementations.equivalence)
-    return answer_by_dedup(connection, request, implementations, settings) if body is None else body
+    return find_candidates_by_dedup(connection, request, implementations, settings) if body is None else body
 
 
 class CachedIndex:

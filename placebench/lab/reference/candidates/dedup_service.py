@@ -1,4 +1,4 @@
-"""The candidates read from PostgreSQL, all that they come from: `answer_by_dedup`.
+"""The candidates read from PostgreSQL, all that they come from: `find_candidates_by_dedup`.
 
 Rows that a process has read it does not read again before a transaction ends that wrote anything, and what it has
 decoded it does not decode again before other rows are read (`KeptTrees`). PostgreSQL says so itself, so nothing can be
@@ -37,7 +37,7 @@ from placebench.lab.reference.candidates.dedup.statements import (
 )
 from placebench.lab.reference.candidates.dedup.tree_index import Names, TreeIndex
 from placebench.lab.reference.candidates.implementations import Implementations
-from placebench.lab.reference.candidates.per_pool import PerPool
+from placebench.lab.reference.candidates.memo import PerPool
 from placebench.lab.reference.candidates.results import Body
 from placebench.lab.reference.domain.candidates_query import CandidateRequest
 from placebench.lab.reference.domain.settings import DEFAULTS, ServiceSettings
@@ -50,7 +50,7 @@ _GROWTH: Final = 8
 _PROVIDERS_OF_A_FEW_READ: Final = 1_000  # to read all rows of so many costs about as much as to read a few trees
 
 
-def answer_by_dedup(
+def find_candidates_by_dedup(
     connection: Connection, request: CandidateRequest, implementations: Implementations, settings: ServiceSettings
 ) -> Body:
     """Return the JSON body; 5 to 10 round trips, 5 more for each further part of the trees.
@@ -232,7 +232,12 @@ class KeptTrees:
         """Return the JSON body that is written from the trees of these rows, with the names that exist."""
         with self._lock:
             before, self._decoded = self._decoded, None
-            decoded = _decode(before, rows)
+            if before is None or not rows.differ_in_usages_only(before.rows):
+                decoded = DecodedTrees(rows, TreeIndex())
+            else:
+                decoded = before
+                if rows.usages != before.rows.usages:
+                    before.use(rows)
             decoded.index.names = names
             if decoded.index.provider_count <= MAX_INDEXED_PROVIDERS:
                 self._decoded = decoded
@@ -240,15 +245,6 @@ class KeptTrees:
             if not isinstance(body, bytes):
                 self._decoded = None  # the body reads from it while it is sent
             return body
-
-
-def _decode(kept: DecodedTrees | None, rows: TreeRows) -> DecodedTrees:
-    """The trees of these rows: those that are kept, changed as far as is needed, or new ones."""
-    if kept is None or not rows.differ_in_usages_only(kept.rows):
-        return DecodedTrees(rows, TreeIndex())
-    if rows.usages != kept.rows.usages:
-        kept.use(rows)
-    return kept
 
 
 _KEPT_TREES: Final = PerPool[KeptTrees]()

@@ -1,7 +1,11 @@
-"""What a function returns for each key, called once: `Memo`."""
+"""What is made once and kept: per key of a function (`Memo`), and per connection pool (`PerPool`)."""
 
 from collections.abc import Callable
-from typing import TypeVar
+from threading import Lock
+from typing import Generic, TypeVar
+from weakref import WeakKeyDictionary
+
+from sqlalchemy import Engine, Pool
 
 _K = TypeVar("_K")
 _T = TypeVar("_T")
@@ -18,3 +22,19 @@ class Memo(dict[_K, _T]):
         """Call the function."""
         value = self[key] = self._call(key)
         return value
+
+
+class PerPool(Generic[_T]):
+    """What threads that use one pool share. A server renews its pool when it forks, so no process inherits a lock."""
+
+    def __init__(self) -> None:
+        self._made: WeakKeyDictionary[Pool, _T] = WeakKeyDictionary()
+        self._lock = Lock()
+
+    def of(self, engine: Engine, make: Callable[[], _T]) -> _T:
+        """Return the object of the engine's pool, made at the first call."""
+        with self._lock:
+            found = self._made.get(engine.pool)
+            if found is None:
+                found = self._made[engine.pool] = make()
+            return found

@@ -9,15 +9,14 @@ from sqlalchemy import Connection
 
 from placebench.lab.reference.candidates.implementations import Implementations
 from placebench.lab.reference.candidates.objects.combinations import CandidateCombinations
-from placebench.lab.reference.candidates.objects.groups import Solved, solve
+from placebench.lab.reference.candidates.objects.groups import solve
 from placebench.lab.reference.candidates.objects.model import Candidate, ProviderNode, ProviderSummary
 from placebench.lab.reference.candidates.objects.search import BrokenTreeError, Forest, NothingFitsError, Search
 from placebench.lab.reference.candidates.results import Body, hold
-from placebench.lab.reference.domain.candidates_query import CandidateRequest, RequestGroup
+from placebench.lab.reference.domain.candidates_query import CandidateRequest
 from placebench.lab.reference.domain.settings import ServiceSettings
 from placebench.lab.reference.store.candidate_queries import (
     SHARING_TRAIT,
-    Catalog,
     Reader,
     read_all_roots,
     read_catalog,
@@ -35,7 +34,7 @@ _PART_SIZE: Final = 2_000
 _FEW_CANDIDATES: Final = 10_000  # candidates that are not worth parting
 
 
-def answer_by_objects(
+def find_candidates_by_objects(
     connection: Connection, request: CandidateRequest, implementations: Implementations, settings: ServiceSettings
 ) -> Body:
     """Return the JSON body.
@@ -44,12 +43,12 @@ def answer_by_objects(
     Placement's costs are 18 and 40 400. Where a tree turns out to be broken, all is read again, from the roots down.
     """
     try:
-        return _answer(connection, request, implementations, settings)
+        return _respond(connection, request, implementations, settings)
     except BrokenTreeError:
-        return _answer(connection, request, replace(implementations, roots=RECURSIVE_ROOTS), settings)
+        return _respond(connection, request, replace(implementations, roots=RECURSIVE_ROOTS), settings)
 
 
-def _answer(
+def _respond(
     connection: Connection, request: CandidateRequest, implementations: Implementations, settings: ServiceSettings
 ) -> Body:
     try:
@@ -70,6 +69,9 @@ def _open_search(
     use, model = implementations, implementations.model
     reader = Reader(connection, use.rows, use.binding, use.roots, use.totals)
     catalog = read_catalog(reader)
+    sharing: Mapping[int, list[int]] = {}
+    if (trait_id := catalog.trait_ids.get(SHARING_TRAIT)) is not None:
+        sharing = read_sharing_anchors(reader, read_trait_holders(reader, [trait_id])[trait_id])
     search = Search(
         request=request,
         settings=settings,
@@ -79,18 +81,11 @@ def _open_search(
         reader=reader,
         catalog=catalog,
         forest=Forest(reader, catalog, model, use.trees),
-        sharing=_anchors_of_sharing(reader, catalog),
+        sharing=sharing,
     )
     if request.root_required or request.root_forbidden:
         search.allowed_roots = _find_allowed_roots(search)
     return search
-
-
-def _anchors_of_sharing(reader: Reader, catalog: Catalog) -> Mapping[int, list[int]]:
-    trait_id = catalog.trait_ids.get(SHARING_TRAIT)
-    if trait_id is None:
-        return {}
-    return read_sharing_anchors(reader, read_trait_holders(reader, [trait_id])[trait_id])
 
 
 def _find_allowed_roots(search: Search) -> Collection[int]:
@@ -111,29 +106,20 @@ def _find_allowed_roots(search: Search) -> Collection[int]:
 
 
 def _find_candidates(search: Search, implementations: Implementations) -> list[Candidate]:
-    contended = _contended_classes(search)
+    requested = Counter(name for group in search.request.groups for name, _ in group.resources)
+    known = search.catalog.class_ids
+    contended = {name: known[name] for name, count in requested.items() if count > 1 and name in known}
     class_ids = frozenset(contended.values())
-    solved = [_solve_group(search, group, class_ids, implementations) for group in search.request.groups]
+    solved = []
+    for group in search.request.groups:
+        found = solve(search, group)
+        # What the variant reads of the group's trees right afterwards.
+        search.inventories.update(implementations.usages(search.forest, found, class_ids))
+        implementations.summaries(search.forest, found)
+        solved.append(found)
     if search.request.same_subtrees:
         search.forest.ensure_providers({root_id for each in solved for root_id in each.root_ids()})
     return implementations.search(CandidateCombinations(search, [each.solutions for each in solved], contended))
-
-
-def _contended_classes(search: Search) -> dict[str, int]:
-    """The classes that more than one group requests, with their ids."""
-    requested = Counter(name for group in search.request.groups for name, _ in group.resources)
-    known = search.catalog.class_ids
-    return {name: known[name] for name, count in requested.items() if count > 1 and name in known}
-
-
-def _solve_group(
-    search: Search, group: RequestGroup, contended: Collection[int], implementations: Implementations
-) -> Solved:
-    """The group, solved, and what the variant reads of its trees right afterwards."""
-    solved = solve(search, group)
-    search.inventories.update(implementations.usages(search.forest, solved, contended))
-    implementations.summaries(search.forest, solved)
-    return solved
 
 
 def _body(search: Search, candidates: Sequence[Candidate], serialise: _Serialise) -> Body:
@@ -144,21 +130,18 @@ def _body(search: Search, candidates: Sequence[Candidate], serialise: _Serialise
     """
     if len(candidates) <= _FEW_CANDIDATES:
         _ensure_trees(search, candidates)
-        return serialise(_document(search, candidates))
+        document = {
+            "allocation_requests": _allocation_requests(search, candidates),
+            "provider_summaries": _provider_summaries(search, search.forest.summaries_of(_giving(search, candidates))),
+        }
+        return serialise(document)
     for _, some in _slices(candidates):
         _ensure_trees(search, some)
     return hold(_parts(search, candidates, serialise))
 
 
-def _document(search: Search, candidates: Sequence[Candidate]) -> _Document:
-    return {
-        "allocation_requests": _allocation_requests(search, candidates),
-        "provider_summaries": _provider_summaries(search, search.forest.summaries_of(_giving(search, candidates))),
-    }
-
-
 def _parts(search: Search, candidates: Sequence[Candidate], serialise: _Serialise) -> Iterator[bytes]:
-    """The same document; up to 4 round trips a part. What was read for a part of the summaries is then forgotten."""
+    """Write the document in parts, up to 4 round trips each; what was read for the summaries is then forgotten."""
     forest = search.forest
     yield b'{"allocation_requests": ['
     for comma, some in _slices(candidates):

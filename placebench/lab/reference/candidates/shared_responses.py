@@ -20,7 +20,7 @@ from redis.retry import Retry
 from sqlalchemy import URL, Connection, text
 
 import placebench
-from placebench.lab.reference.candidates.per_pool import PerPool
+from placebench.lab.reference.candidates.memo import PerPool
 from placebench.lab.reference.candidates.results import Body
 from placebench.lab.reference.store.change_log import PgSnapshot, ReaderLease, read_revision
 
@@ -29,7 +29,7 @@ log = logging.getLogger(__name__)
 _TIMEOUT_S: Final = 1.0
 _DOWN_FOR_S: Final = 5.0
 _LIFETIME_S: Final = 3600
-"""Of a response that nobody evicts."""
+"""A response that nobody evicts is kept for this long."""
 
 
 def respond_from_redis(compute: Callable[[], Body], connection: Connection, key: Any, cache_url: str) -> Body:
@@ -139,7 +139,7 @@ class SharedResponses:
         return body
 
     def _name(self, connection: Connection, key: Any) -> str | None:
-        """Of the response in the service; None where it cannot be kept there."""
+        """Return the key of the response in the service; None if it cannot be kept there."""
         if not self._service.is_up:
             return None
         with self._lock:

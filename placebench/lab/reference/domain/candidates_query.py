@@ -73,9 +73,13 @@ def parse_query(query_string: bytes | str, minor: int = 39) -> CandidateRequest:
     limits = _values(pairs, "limit")
     policies = _values(pairs, "group_policy")
     root_required, root_forbidden = _root_traits(_values(pairs, "root_required"))
+    parameters: dict[str, dict[str, list[str]]] = {}
+    for key, value in pairs:
+        if match := _GROUP_KEY.fullmatch(key):
+            parameters.setdefault(match[2] or "", {}).setdefault(match[1], []).append(value)
     request = CandidateRequest(
         same_subtrees=tuple(_subtree(value) for value in _values(pairs, "same_subtree")),
-        groups=tuple(_groups(pairs)),
+        groups=tuple(_group(suffix, values) for suffix, values in parameters.items()),
         isolate=policies[:1] == ["isolate"],
         limit=_whole_number("limit", limits[0]) if limits else None,
         root_required=root_required,
@@ -100,19 +104,14 @@ def parse_group(values: Mapping[str, Sequence[str]]) -> RequestGroup:
 
 def _pairs(query_string: bytes | str) -> Iterator[_Pair]:
     """Decoded keys and values; a semicolon parts them too, as in WebOb, which Placement reads its queries with."""
-    for piece in _as_bytes(query_string).replace(b";", b"&").split(b"&"):
+    try:
+        encoded = query_string if isinstance(query_string, bytes) else query_string.encode("latin-1")
+    except UnicodeEncodeError as error:
+        raise BadRequest("the query string must be percent-encoded UTF-8") from error
+    for piece in encoded.replace(b";", b"&").split(b"&"):
         if piece:
             key, _, value = piece.partition(b"=")
             yield _Pair(_decoded(key), _decoded(value))
-
-
-def _as_bytes(query_string: bytes | str) -> bytes:
-    if isinstance(query_string, bytes):
-        return query_string
-    try:
-        return query_string.encode("latin-1")
-    except UnicodeEncodeError as error:
-        raise BadRequest("the query string must be percent-encoded UTF-8") from error
 
 
 def _decoded(quoted: bytes) -> str:
@@ -155,17 +154,10 @@ def _subtree(value: str) -> frozenset[str]:
     return suffixes
 
 
-def _groups(pairs: Sequence[_Pair]) -> Iterator[RequestGroup]:
-    parameters: dict[str, dict[str, list[str]]] = {}
-    for key, value in pairs:
-        if match := _GROUP_KEY.fullmatch(key):
-            parameters.setdefault(match[2] or "", {}).setdefault(match[1], []).append(value)
-    return (_group(suffix, values) for suffix, values in parameters.items())
-
-
 def _group(suffix: str, values: Mapping[str, Sequence[str]]) -> RequestGroup:
     """The group that its parameters make: of resources and in_tree every value is checked and the last one counts."""
-    resources = [_resources(value) for value in values.get("resources", ())]
+    # `VCPU:1,DISK_GB:10` as amounts by class; of a class given twice the last amount counts.
+    resources = [dict(map(_amount, value.split(","))) for value in values.get("resources", ())]
     required, forbidden = _traits(f"required{suffix}", values.get("required", ()))
     member_of, not_member_of = _aggregates(f"member_of{suffix}", values.get("member_of", ()))
     in_trees = [_uuid(f"in_tree{suffix}", value.strip()) for value in values.get("in_tree", ())]
@@ -178,11 +170,6 @@ def _group(suffix: str, values: Mapping[str, Sequence[str]]) -> RequestGroup:
         not_member_of=not_member_of,
         in_tree=in_trees[-1] if in_trees else None,
     )
-
-
-def _resources(value: str) -> dict[str, int]:
-    """`VCPU:1,DISK_GB:10` as amounts by class; of a class given twice the last amount counts."""
-    return dict(_amount(item) for item in value.split(","))
 
 
 def _amount(item: str) -> tuple[str, int]:
@@ -204,16 +191,17 @@ def _whole_number(what: str, text: str) -> int:
 
 def _traits(key: str, values: Sequence[str]) -> tuple[tuple[frozenset[str], ...], frozenset[str]]:
     """The any-sets and the forbidden traits of a group; a trait by itself is an any-set of one."""
-    alternatives = [_alternatives(key, value) for value in values if value.startswith("in:")]
+    alternatives = []
+    for value in values:
+        if value.startswith("in:"):
+            names = frozenset(name.strip() for name in value.removeprefix("in:").split(","))
+            if any(not name or name.startswith("!") for name in names):
+                raise BadRequest(
+                    f"{key} must be in: and trait names with commas between, none forbidden, not {value!r}"
+                )
+            alternatives.append(names)
     wanted, forbidden = _signed_traits(key, [value for value in values if not value.startswith("in:")])
     return (*(frozenset({trait}) for trait in sorted(wanted)), *alternatives), forbidden
-
-
-def _alternatives(key: str, value: str) -> frozenset[str]:
-    names = frozenset(name.strip() for name in value.removeprefix("in:").split(","))
-    if any(not name or name.startswith("!") for name in names):
-        raise BadRequest(f"{key} must be in: and trait names with commas between, none forbidden, not {value!r}")
-    return names
 
 
 def _signed_traits(key: str, values: Sequence[str]) -> tuple[frozenset[str], frozenset[str]]:
@@ -252,29 +240,20 @@ def _uuid(key: str, value: str) -> str:
 
 
 def _check_request(request: CandidateRequest, *, policy_given: bool) -> None:
-    """What only all groups together can tell."""
+    """Check what only all groups together can tell."""
     if not any(group.resources for group in request.groups):
         raise BadRequest("no group requests resources", code=_MISSING_VALUE)
-    _check_subtrees(request)
-    for group in request.groups:
-        _check_contradictions(group)
-    if not policy_given and sum(not group.spreads for group in request.groups) > 1:
-        raise BadRequest("group_policy must be given when more than one group has a suffix", code=UNDEFINED)
-
-
-def _check_subtrees(request: CandidateRequest) -> None:
     named = frozenset[str]().union(*request.same_subtrees)
-    idle = {group.suffix for group in request.groups if not group.resources} - named
-    if idle:
+    if idle := {group.suffix for group in request.groups if not group.resources} - named:
         raise BadRequest(f"no resources, and in no same_subtree: {_listed(idle)}", code=_BAD_VALUE)
     if unknown := named - {group.suffix for group in request.groups}:
         raise BadRequest(f"same_subtree names no group: {_listed(unknown)}", code=_BAD_VALUE)
-
-
-def _check_contradictions(group: RequestGroup) -> None:
-    for alternatives in group.required:
-        if alternatives <= group.forbidden:
-            raise BadRequest(f"required{group.suffix} both requires and forbids {_listed(alternatives)}")
+    for group in request.groups:
+        for alternatives in group.required:
+            if alternatives <= group.forbidden:
+                raise BadRequest(f"required{group.suffix} both requires and forbids {_listed(alternatives)}")
+    if not policy_given and sum(not group.spreads for group in request.groups) > 1:
+        raise BadRequest("group_policy must be given when more than one group has a suffix", code=UNDEFINED)
 
 
 def _listed(names: Iterable[str]) -> str:

@@ -12,7 +12,7 @@ _AT_ONCE: Final = "at_once"
 _STEP_BY_STEP: Final = "step_by_step"
 
 _ALL: Final = "-1"
-_LARGEST: Final = 2**31 - 1
+_MAX_CANDIDATES: Final = 2**31 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,9 +31,14 @@ DEFAULTS: Final = ServiceSettings()
 
 def read_settings(environment: Mapping[str, str]) -> ServiceSettings:
     """The settings that these variables make; ServerError with the first that cannot be used."""
+    randomize = read_choice(environment, "PLACEBENCH_RANDOMIZE_CANDIDATES", ("0", "1")) == "1"
+    maximum = environment.get("PLACEBENCH_MAX_CANDIDATES") or _ALL
+    if maximum != _ALL and not (maximum.isascii() and maximum.isdigit() and 0 < int(maximum) <= _MAX_CANDIDATES):
+        expected = f"a number from 1 to {_MAX_CANDIDATES}, or {_ALL} for all"
+        raise ServerError(f"PLACEBENCH_MAX_CANDIDATES: expected {expected}, got {maximum!r}")
     return ServiceSettings(
-        randomize=read_choice(environment, "PLACEBENCH_RANDOMIZE_CANDIDATES", ("0", "1")) == "1",
-        maximum=_maximum(environment, "PLACEBENCH_MAX_CANDIDATES"),
+        randomize=randomize,
+        maximum=None if maximum == _ALL else int(maximum),
         strategy=read_choice(environment, "PLACEBENCH_CANDIDATES_STRATEGY", (DEPTH_FIRST, BREADTH_FIRST)),
         claims=read_choice(environment, "PLACEBENCH_CLAIMS", (_AT_ONCE, _STEP_BY_STEP)),
         cache_url=environment.get("PLACEBENCH_CACHE_URL", ""),
@@ -46,12 +51,3 @@ def read_choice(environment: Mapping[str, str], name: str, choices: tuple[str, .
     if value not in choices:
         raise ServerError(f"{name}: expected {' or '.join(choices)}, got {value!r}")
     return value
-
-
-def _maximum(environment: Mapping[str, str], name: str) -> int | None:
-    value = environment.get(name) or _ALL
-    if value == _ALL:
-        return None
-    if not (value.isascii() and value.isdigit() and 0 < int(value) <= _LARGEST):
-        raise ServerError(f"{name}: expected a number from 1 to {_LARGEST}, or {_ALL} for all, got {value!r}")
-    return int(value)

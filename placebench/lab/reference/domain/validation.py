@@ -156,7 +156,7 @@ def _shown(value: Any) -> str:
     return shown if len(shown) <= _SHOWN else f"{shown[:_SHOWN]}…"
 
 
-LONGEST: Final = 255
+MAX_NAME_LENGTH: Final = 255
 ANY_CLASS: Final = "[A-Z0-9_]+"
 
 _CUSTOM: Final = re.compile(r"CUSTOM_[A-Z0-9_]+", re.ASCII)
@@ -164,8 +164,11 @@ _CUSTOM: Final = re.compile(r"CUSTOM_[A-Z0-9_]+", re.ASCII)
 
 def check_custom(kind: str, name: str) -> str:
     """The name, if a user may make a thing of this kind ("trait", "resource class") with it; BadRequest if not."""
-    if len(name) > LONGEST or not _CUSTOM.fullmatch(name):
-        raise BadRequest(f"{kind} {name[:LONGEST]!r}: expected CUSTOM_ and A-Z, 0-9 or _, at most {LONGEST} characters")
+    if len(name) > MAX_NAME_LENGTH or not _CUSTOM.fullmatch(name):
+        raise BadRequest(
+            f"{kind} {name[:MAX_NAME_LENGTH]!r}: expected CUSTOM_ and A-Z, 0-9 or _,"
+            f" at most {MAX_NAME_LENGTH} characters"
+        )
     return name
 
 

@@ -1,21 +1,27 @@
-"""The steps of the search for candidates.
+"""The steps of the search for candidates that have several implementations.
 
-Of `naive` and `tuned`: trees, sets of ids, usages, summaries and combinations. Of `dedup` and `cached`: how many trees
-are read, what of them, and which are solved once for all.
+In `naive` and `tuned` these are trees, sets of ids, usages, summaries and combinations; in `dedup` and `cached` how
+many trees are read, what of them, and which are solved once for all. Last, whether responses are computed each time or
+kept in a cache service for all workers of one database.
 """
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from itertools import product
+from typing import Any
+
+from sqlalchemy import Connection
 
 from placebench.lab.reference.candidates.combinations import InventoryKey
 from placebench.lab.reference.candidates.dedup.relevance import SAME_AMOUNTS, SAME_RELEVANCE
 from placebench.lab.reference.candidates.dedup.selection import Selection
+from placebench.lab.reference.candidates.implementations import ResponseSource
 from placebench.lab.reference.candidates.objects.combinations import CandidateCombinations
 from placebench.lab.reference.candidates.objects.groups import Solved
 from placebench.lab.reference.candidates.objects.model import Candidate, ProviderInventory
 from placebench.lab.reference.candidates.objects.search import Forest
+from placebench.lab.reference.candidates.results import Body
 from placebench.lab.reference.domain.candidates_query import CandidateRequest
-from placebench.lab.reference.domain.optimization import REFERENCE_REQUEST, Implementation, Optimization
+from placebench.lab.reference.domain.optimization import OBJECTS, REFERENCE_REQUEST, Extra, Implementation, Optimization
 from placebench.lab.reference.store.candidate_queries import AMOUNTS
 
 _Inventories = dict[InventoryKey, ProviderInventory]
@@ -209,4 +215,31 @@ LIKENESS = Optimization(
     "3.5× on trees that differ.",
     metric="cpu_s",
     data="nested-perfload with disks that differ",
+)
+
+
+def _compute_each(compute: Callable[[], Body], _connection: Connection, _key: Any, _cache_url: str) -> Body:
+    """Keep none."""
+    return compute()
+
+
+def _from_redis() -> ResponseSource:
+    from placebench.lab.reference.candidates.shared_responses import respond_from_redis
+
+    return respond_from_redis
+
+
+RESPONSES = Optimization(
+    name="responses",
+    field="responses",
+    algorithms=(OBJECTS, "dedup"),
+    baseline=Implementation("computed", _compute_each),
+    further=(
+        Implementation("redis", _from_redis, extra=Extra("redis", "redis"), postgresql_only=True, cache_server=True),
+    ),
+    why="Workers that share a cache service compute a response once for all of them; a hit costs one statement, which "
+    "reads the revision of the data, and the transfer of the body.",
+    source="A cache service beside the database is what web applications add first; `cached` keeps responses in the "
+    "worker instead.",
+    metric="cpu_s",
 )

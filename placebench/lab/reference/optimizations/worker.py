@@ -2,7 +2,6 @@
 
 import ctypes
 import gc
-from collections.abc import Callable
 from typing import Any, Final
 
 from sqlalchemy import URL, NullPool
@@ -54,19 +53,15 @@ def _use_url_driver(url: URL) -> URL:
     return url.set(drivername="postgresql+psycopg2") if url.drivername in ("postgres", "postgresql") else url
 
 
-def _use(drivername: str, name: str) -> Callable[[URL], URL]:
-    """Return what puts this driver into a URL, whatever driver is there."""
+def _driver(name: str, drivername: str, extra: Extra) -> Implementation:
+    """Return the implementation that puts this driver into a URL, whatever driver is there."""
 
     def use(url: URL) -> URL:
         if url.get_backend_name() not in ("postgres", "postgresql"):
             raise DatabaseError(f"driver:{name} is for PostgreSQL, but the database is of {url.get_backend_name()}")
         return url.set(drivername=f"postgresql+{drivername}")
 
-    return use
-
-
-def _driver(name: str, drivername: str, extra: Extra) -> Implementation:
-    return Implementation(name, lambda: _use(drivername, name), extra=extra, postgresql_only=True)
+    return Implementation(name, lambda: use, extra=extra, postgresql_only=True)
 
 
 DRIVER = Optimization(
@@ -169,7 +164,7 @@ _MMAP_THRESHOLD: Final = -3
 _ARENA_MAX: Final = -8
 """Names of options in <malloc.h>."""
 _AS_MUCH_AS_GOES: Final = 2**31 - 1
-_LARGEST_ON_THE_HEAP: Final = 32 * 2**20
+_MAX_HEAP_BLOCK_BYTES: Final = 32 * 2**20
 """Bytes; a body over 50 MB is sent in parts, and never in memory at once."""
 
 
@@ -184,7 +179,7 @@ def keep_freed_memory() -> None:
     for the same CPU (two runs of 200 requests).
     """
     if mallopt := getattr(ctypes.CDLL(None), "mallopt", None):
-        mallopt(_MMAP_THRESHOLD, _LARGEST_ON_THE_HEAP)
+        mallopt(_MMAP_THRESHOLD, _MAX_HEAP_BLOCK_BYTES)
         mallopt(_TRIM_THRESHOLD, _AS_MUCH_AS_GOES)
         mallopt(_ARENA_MAX, 1)
 

@@ -1,6 +1,5 @@
 """Allocations read and deleted, and sums of them: usages. `claims.py` writes them."""
 
-from collections.abc import Iterable
 from typing import Any, Final
 
 from sqlalchemy import (
@@ -95,7 +94,11 @@ def read_provider_allocations(connection: Connection, provider_id: int) -> dict[
     )
     query = select(consumers.c.uuid, consumers.c.generation, resource_classes.c.name, own.used).select_from(joined)
     rows = connection.execute(query.where(own.resource_provider_id == provider_id).order_by(own.id))
-    return _by_consumer(rows)
+    found: dict[str, Any] = {}
+    for consumer, generation, resource_class, used in rows:
+        entry = found.setdefault(consumer, {"consumer_generation": generation, "resources": {}})
+        entry["resources"][resource_class] = used
+    return found
 
 
 def delete_allocations(database: Database, consumer: str) -> None:
@@ -103,29 +106,26 @@ def delete_allocations(database: Database, consumer: str) -> None:
 
     The providers' generations stay, as in Placement. One message where the database takes it.
     """
+    nothing = NotFound(f"no allocations for consumer {consumer}")
+
+    def delete_at_once(connection: Connection) -> None:
+        if connection.exec_driver_sql(_DELETE, {"consumer": consumer}).scalar_one() == 0:
+            raise nothing
+
+    def delete_step_by_step(connection: Connection) -> None:
+        connection.execute(select(consumers.c.id).where(consumers.c.uuid == consumer).with_for_update())
+        if connection.execute(delete(allocations).where(allocations.c.consumer_id == consumer)).rowcount == 0:
+            raise nothing
+        connection.execute(delete(consumers).where(consumers.c.uuid == consumer))
+
     if database.takes_messages:
-        database.write_at_once(lambda connection: _delete_at_once(connection, consumer))
+        database.write_at_once(delete_at_once)
     else:
-        database.write(lambda connection: _delete_step_by_step(connection, consumer))
+        database.write(delete_step_by_step)
 
 
-def _delete_step_by_step(connection: Connection, consumer: str) -> None:
-    """Three statements."""
-    connection.execute(select(consumers.c.id).where(consumers.c.uuid == consumer).with_for_update())
-    if connection.execute(delete(allocations).where(allocations.c.consumer_id == consumer)).rowcount == 0:
-        raise _has_nothing(consumer)
-    connection.execute(delete(consumers).where(consumers.c.uuid == consumer))
-
-
-def _delete_at_once(connection: Connection, consumer: str) -> None:
-    """One message: the lock, and a statement that sees what was written before it.
-
-    One statement deletes both, for a claim that is committed between two of them would lose its allocations alone.
-    """
-    if connection.exec_driver_sql(_DELETE, {"consumer": consumer}).scalar_one() == 0:
-        raise _has_nothing(consumer)
-
-
+# The lock, and a statement that sees what was written before it. One statement deletes both, since a claim that is
+# committed between two of them would lose its allocations alone.
 _DELETE: Final = """
 SELECT FROM consumers WHERE uuid = %(consumer)s FOR UPDATE;
 WITH given_back AS (
@@ -135,18 +135,6 @@ WITH given_back AS (
 )
 SELECT count(*) FROM given_back
 """
-
-
-def _has_nothing(consumer: str) -> NotFound:
-    return NotFound(f"no allocations for consumer {consumer}")
-
-
-def _by_consumer(rows: Iterable[Any]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for consumer, generation, resource_class, used in rows:
-        entry = found.setdefault(consumer, {"consumer_generation": generation, "resources": {}})
-        entry["resources"][resource_class] = used
-    return found
 
 
 ALL_TYPES: Final = "all"

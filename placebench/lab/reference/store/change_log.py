@@ -113,7 +113,7 @@ class DataRevision:
     registered: bool
     holds: bool
     revision: str | None
-    """The same text is the same state, for all who use the reader's entry; None without an entry."""
+    """Equal texts mean equal states for all who use the reader's entry; None without an entry."""
 
 
 def read_revision(connection: Connection, reader: str) -> DataRevision:

@@ -95,7 +95,7 @@ class Database:
         return _connect(self._reading)
 
     def primary_snapshot(self) -> AbstractContextManager[Connection]:
-        """The same, of the database that is written to."""
+        """Return a snapshot of the database that is written to."""
         return _connect(self._reading)
 
     def one_statement(self) -> AbstractContextManager[Connection]:
@@ -118,7 +118,7 @@ class Database:
         return self._attempt(self._transaction, work)
 
     def write_at_once(self, work: Callable[[Connection], _T]) -> _T:
-        """The same for *work* that changes the database in one message; for databases that take messages.
+        """Run *work*, which changes the database in one message, as `write` does; for databases that take messages.
 
         It is not run again if the connection is lost: the message may have been carried out.
         """
@@ -203,7 +203,7 @@ class ReplicatedDatabase(Database):
 
     @contextmanager
     def one_statement(self) -> Iterator[Connection]:
-        """The same for one statement."""
+        """A connection for one statement, to a replica if it has applied the log that far, else to the primary."""
         with self._replicas.one_statement() as connection:
             if self._is_applied(connection):
                 yield connection
@@ -216,7 +216,7 @@ class ReplicatedDatabase(Database):
         return self._with_position(super().write(work))
 
     def write_at_once(self, work: Callable[[Connection], _T]) -> _T:
-        """The same in one message."""
+        """Write on the primary in one message, and keep the position; one round trip more."""
         return self._with_position(super().write_at_once(work))
 
     def _with_position(self, result: _T) -> _T:

@@ -51,7 +51,11 @@ def replace_inventories(connection: Connection, provider: LockedProvider, wanted
     ids = RESOURCE_CLASSES.ids(connection, wanted, lock=True)
     by_class = {ids[name]: inventory for name, inventory in wanted.items()}
     present = _read_class_ids(connection, provider)
-    _drop(connection, provider, present - set(by_class))
+    if gone := present - set(by_class):
+        if used := _read_used_classes(connection, provider, gone):
+            names = ", ".join(used)
+            raise Conflict(f"inventory of {names} on {provider.uuid} has allocations: delete them first", code=_IN_USE)
+        _delete(connection, provider, gone)
     for class_id in sorted(present & set(by_class)):
         _change(connection, provider, class_id, by_class[class_id])
     _insert(connection, provider, {class_id: by_class[class_id] for class_id in sorted(set(by_class) - present)})
@@ -109,15 +113,6 @@ def _read_class_ids(connection: Connection, provider: LockedProvider) -> set[int
     """SELECT resource_class_id FROM inventories WHERE resource_provider_id = :provider."""
     own = inventories.c
     return set(connection.scalars(select(own.resource_class_id).where(own.resource_provider_id == provider.id)))
-
-
-def _drop(connection: Connection, provider: LockedProvider, class_ids: Collection[int]) -> None:
-    if not class_ids:
-        return
-    if used := _read_used_classes(connection, provider, class_ids):
-        names = ", ".join(used)
-        raise Conflict(f"inventory of {names} on {provider.uuid} has allocations: delete them first", code=_IN_USE)
-    _delete(connection, provider, class_ids)
 
 
 def _read_used_classes(connection: Connection, provider: LockedProvider, class_ids: Collection[int]) -> list[str]:
@@ -182,30 +177,24 @@ def reshape(connection: Connection, new: Mapping[str, NewInventories], several: 
     generation moves on at each of these. Raises what `claims.write` and `inventories.replace` raise, and BadRequest
     with a code of its own for an unknown provider among these.
     """
-    _check_providers(connection, new)
+    # The first provider that is missing or has another generation is reported before any other fault, in the order of
+    # the request, as in Placement. Nothing is locked yet, so that generations are looked at again later.
+    present = {each.uuid: each for each in find_providers(connection, [resource_providers.c.uuid.in_(new)])}
+    for uuid, each in new.items():
+        if uuid not in present:
+            raise BadRequest(f"inventories: no resource provider {uuid}", code=_NOT_FOUND)
+        check_generation(present[uuid], each.generation)
     known = consumers.lock_consumers(connection, several)
     locked = claims.lock_providers(connection, several, new)
     consumers.write_consumers(connection, several, known)
     for uuid, each in new.items():
         check_generation(locked[uuid], each.generation)
         if each.inventories:
-            _, present = read_inventories(connection, uuid)
-            locked[uuid] = _replace_locked(connection, locked[uuid], {**present, **each.inventories})
+            _, old = read_inventories(connection, uuid)
+            locked[uuid] = _replace_locked(connection, locked[uuid], {**old, **each.inventories})
     locked |= claims.allocate(connection, several, locked)
     for uuid, each in new.items():
         _replace_locked(connection, locked[uuid], each.inventories)
-
-
-def _check_providers(connection: Connection, new: Mapping[str, NewInventories]) -> None:
-    """The first provider that is missing or has another generation is reported before any other fault.
-
-    In the order of the request, as in Placement. Nothing is locked yet, so that generations are looked at again later.
-    """
-    known = {each.uuid: each for each in find_providers(connection, [resource_providers.c.uuid.in_(new)])}
-    for uuid, each in new.items():
-        if uuid not in known:
-            raise BadRequest(f"inventories: no resource provider {uuid}", code=_NOT_FOUND)
-        check_generation(known[uuid], each.generation)
 
 
 def _replace_locked(

@@ -5,11 +5,11 @@ sharing, and no root that spans its tree.
 """
 
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from sqlalchemy import ColumnElement, Connection, ScalarSelect, Select, false, func, select
+from sqlalchemy import ColumnElement, Connection, Select, false, func, select
 
 from placebench.lab.inventory.tables import (
     allocations,
@@ -67,8 +67,17 @@ def conditions(connection: Connection, chosen: ProviderFilters) -> list[ColumnEl
     if _nobody_is_left(connection, required) or _nobody_is_left(connection, members):
         return [false()]
     class_ids = RESOURCE_CLASSES.ids(connection, [name for name, _ in group.resources])
+    own: list[ColumnElement[bool]] = []
+    if chosen.name:
+        own.append(_OWN.name == chosen.name)
+    if chosen.uuid:
+        own.append(_OWN.uuid == chosen.uuid)
+    if chosen.in_tree:
+        member = resource_providers.alias("member")
+        root = select(member.c.root_provider_id).where(member.c.uuid == chosen.in_tree).scalar_subquery()
+        own.append(_OWN.root_provider_id == root)
     return [
-        *_own_conditions(chosen),
+        *own,
         *required,
         *members,
         *(_has_capacity(class_ids[name], amount) for name, amount in group.resources),
@@ -80,21 +89,6 @@ def conditions(connection: Connection, chosen: ProviderFilters) -> list[ColumnEl
 def _nobody_is_left(connection: Connection, wanted: Sequence[ColumnElement[bool]]) -> bool:
     """Whether there are conditions, and no provider meets them: SELECT id FROM resource_providers ... LIMIT 1."""
     return bool(wanted) and connection.scalar(select(_OWN.id).where(*wanted).limit(1)) is None
-
-
-def _own_conditions(chosen: ProviderFilters) -> Iterator[ColumnElement[bool]]:
-    if chosen.name:
-        yield _OWN.name == chosen.name
-    if chosen.uuid:
-        yield _OWN.uuid == chosen.uuid
-    if chosen.in_tree:
-        yield _OWN.root_provider_id == _root_of(chosen.in_tree)
-
-
-def _root_of(uuid: str) -> ScalarSelect[int]:
-    """(SELECT root_provider_id FROM resource_providers WHERE uuid = :uuid)."""
-    member = resource_providers.alias("member")
-    return select(member.c.root_provider_id).where(member.c.uuid == uuid).scalar_subquery()
 
 
 def _has_capacity(class_id: int, amount: int) -> ColumnElement[bool]:

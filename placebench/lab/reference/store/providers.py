@@ -8,7 +8,7 @@ the whole table against other writers (readers go on): rows alone, in whatever o
 requests of six clients that moved two trees below each other, and moves are rare.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, TypeVar
 
@@ -252,16 +252,12 @@ def _subtree(connection: Connection, provider: _TreePosition) -> set[int]:
     children: dict[int, list[int]] = {}
     for child, parent in rows:
         children.setdefault(parent, []).append(child)
-    return set(_below(provider.id, children))
-
-
-def _below(provider_id: int, children: dict[int, list[int]]) -> Iterable[int]:
-    """The provider, its children and theirs, without recursion: a tree may be deep."""
-    waiting = [provider_id]
-    while waiting:
+    below, waiting = set(), [provider.id]
+    while waiting:  # no recursion: a tree may be deep
         current = waiting.pop()
-        yield current
+        below.add(current)
         waiting += children.get(current, ())
+    return below
 
 
 def _lock_parent(connection: Connection, uuid: str | None) -> _TreePosition | None:

@@ -1,6 +1,6 @@
 """The implementations that write the document."""
 
-from placebench.lab.reference.candidates.serialization import by_json, by_orjson
+from placebench.lab.reference.candidates.results import by_json, by_orjson
 
 
 def test_a_capacity_beyond_64_bits_is_written_by_both() -> None:

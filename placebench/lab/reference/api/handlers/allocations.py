@@ -11,17 +11,19 @@ from placebench.lab.reference.api.handlers.inventories import ALL_INVENTORIES, c
 from placebench.lab.reference.api.microversion import NEWEST
 from placebench.lab.reference.domain import validation
 from placebench.lab.reference.domain.problems import BadRequest, Forbidden
-from placebench.lab.reference.domain.validation import ANY_CLASS, LONGEST, Check
+from placebench.lab.reference.domain.validation import ANY_CLASS, MAX_NAME_LENGTH, Check
 from placebench.lab.reference.store import allocations, claims, inventories, providers
 from placebench.lab.reference.store.consumers import ConsumerClaim
 from placebench.lab.reference.store.inventories import NewInventories
 
 _UUID_TEXT = validation.text(36, pattern="[0-9a-fA-F-]{36}")
-_NAME = validation.text(LONGEST, minimum=1)
-_CLASS = validation.text(LONGEST, minimum=1, pattern=ANY_CLASS)
+_NAME = validation.text(MAX_NAME_LENGTH, minimum=1)
+_CLASS = validation.text(MAX_NAME_LENGTH, minimum=1, pattern=ANY_CLASS)
 _RESOURCES = validation.mapping(_CLASS, validation.at_least(1), minimum=1)
 _ALLOCATION = validation.record({"resources": _RESOURCES}, {"generation": validation.any_integer})
-_MAPPINGS = validation.mapping(validation.text(LONGEST), validation.array(validation.uuid, minimum=1), minimum=1)
+_MAPPINGS = validation.mapping(
+    validation.text(MAX_NAME_LENGTH), validation.array(validation.uuid, minimum=1), minimum=1
+)
 _LISTED = validation.record(
     {"resource_provider": validation.record({"uuid": validation.uuid}), "resources": _RESOURCES}
 )
@@ -124,7 +126,7 @@ def _claim(consumer: str, content: dict[str, Any]) -> ConsumerClaim:
     )
 
 
-_TYPE = validation.text(LONGEST, minimum=1, pattern=f"{ANY_CLASS}|all|unknown")
+_TYPE = validation.text(MAX_NAME_LENGTH, minimum=1, pattern=f"{ANY_CLASS}|all|unknown")
 
 
 def show_provider_usages(call: Call, uuid: str) -> Response:
@@ -135,10 +137,17 @@ def show_provider_usages(call: Call, uuid: str) -> Response:
 
 
 def show_project_usages(call: Call) -> Response:
-    """GET /usages?project_id=P, with user_id and consumer_type if wanted: by type of consumer."""
+    """GET /usages?project_id=P, with user_id and consumer_type if wanted: by type of consumer.
+
+    A user who is a reader, and not more, may see his own project only.
+    """
     allowed = {"project_id", "user_id", *(["consumer_type"] if call.minor >= _SINCE_TYPE else [])}
     given = {name: values[-1] for name, values in call.parameters(allowed).items()}
-    _check_reader(call, given.get("project_id"))
+    headers = call.request.headers
+    token_user, _, own = headers.get("X-Auth-Token", "").partition(":")
+    own = headers.get("X-Project-Id", own or token_user)
+    if not ADMINISTRATION.intersection(call.held_roles) and given.get("project_id") != own:
+        raise Forbidden(f"a {READER} may see the usages of his own project only")
     if "project_id" not in given:
         raise BadRequest("project_id: expected as query parameter, got none")
     project = _NAME(given["project_id"], "project_id")
@@ -153,14 +162,6 @@ def show_project_usages(call: Call) -> Response:
         together = found.get(allocations.ALL_TYPES, {})
         return responses.document({"usages": {name: used for name, used in together.items() if name.isupper()}})
     return responses.document({"usages": found})
-
-
-def _check_reader(call: Call, project: str | None) -> None:
-    """Raise Forbidden if a user who is a reader, and not more, requests another project than his own."""
-    headers = call.request.headers
-    user, _, own = headers.get("X-Auth-Token", "").partition(":")
-    if not ADMINISTRATION.intersection(call.held_roles) and project != headers.get("X-Project-Id", own or user):
-        raise Forbidden(f"a {READER} may see the usages of his own project only")
 
 
 _RESHAPED: Final = [

@@ -1,7 +1,7 @@
 """Allocation candidates, the request that is measured: `find_candidates` searches by the algorithm of the variant."""
 
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import ExitStack
 from dataclasses import replace
 
 import orjson
@@ -10,17 +10,17 @@ from werkzeug import Response
 
 from placebench.lab.reference.api import responses
 from placebench.lab.reference.api.call import Call
-from placebench.lab.reference.api.microversion import NEWEST
-from placebench.lab.reference.api.older_versions import (
+from placebench.lab.reference.api.microversion import (
+    NEWEST,
     SINCE_MAPPINGS,
     SINCE_TREES,
     check_candidates_query,
     in_older_form,
 )
-from placebench.lab.reference.candidates.cached_index import answer_from_cache
-from placebench.lab.reference.candidates.dedup_service import answer_by_dedup
+from placebench.lab.reference.candidates.cached_index import find_candidates_from_cache
+from placebench.lab.reference.candidates.dedup_service import find_candidates_by_dedup
 from placebench.lab.reference.candidates.implementations import Implementations
-from placebench.lab.reference.candidates.objects_solver import answer_by_objects
+from placebench.lab.reference.candidates.objects_solver import find_candidates_by_objects
 from placebench.lab.reference.candidates.results import Body
 from placebench.lab.reference.domain.candidates_query import CandidateRequest, parse_query
 from placebench.lab.reference.domain.settings import DEFAULTS, ServiceSettings
@@ -29,9 +29,9 @@ from placebench.lab.reference.variants import ReferenceVariant
 _Algorithm = Callable[[Connection, CandidateRequest, Implementations, ServiceSettings], Body]
 
 _ALGORITHMS: Mapping[str, _Algorithm] = {
-    "objects": answer_by_objects,
-    "dedup": answer_by_dedup,
-    "cached": answer_from_cache,
+    "objects": find_candidates_by_objects,
+    "dedup": find_candidates_by_dedup,
+    "cached": find_candidates_from_cache,
 }
 
 
@@ -61,25 +61,17 @@ def list_candidates(call: Call) -> Response:
     """
     query = call.request.query_string
     request = parse_query(query if call.version == NEWEST else check_candidates_query(query, call.minor), call.minor)
-    if call.minor < SINCE_MAPPINGS:
-        return _list_in_older_form(call, request)
+    # A standby does not tell which transactions its snapshot leaves out, so a change log is read on the primary.
+    snapshot = call.database.primary_snapshot if call.variant.needs_change_log else call.database.snapshot
+    if call.minor < SINCE_MAPPINGS:  # the response is rewritten, which takes time and memory
+        bounded = request if call.minor >= SINCE_TREES else replace(request, limit=None)  # it counts what is left then
+        with snapshot() as connection:
+            content = find_candidates(connection, bounded, call.variant, call.settings)
+            found = orjson.loads(content if isinstance(content, bytes) else b"".join(content))
+        return responses.document(in_older_form(found, request, call.minor))
     with ExitStack() as stack:
-        connection = stack.enter_context(_snapshot(call))
+        connection = stack.enter_context(snapshot())
         content = find_candidates(connection, request, call.variant, call.settings)
         if isinstance(content, bytes):
             return responses.body(content)
         return responses.stream(content, stack.pop_all().close)
-
-
-def _snapshot(call: Call) -> AbstractContextManager[Connection]:
-    """Of a replica too, but for a change log: a standby does not tell which transactions its snapshot leaves out."""
-    return call.database.primary_snapshot() if call.variant.needs_change_log else call.database.snapshot()
-
-
-def _list_in_older_form(call: Call, request: CandidateRequest) -> Response:
-    """The response rewritten for a version before 1.34, which takes time and memory."""
-    bounded = request if call.minor >= SINCE_TREES else replace(request, limit=None)  # it counts what is left then
-    with _snapshot(call) as connection:
-        content = find_candidates(connection, bounded, call.variant, call.settings)
-        found = orjson.loads(content if isinstance(content, bytes) else b"".join(content))
-    return responses.document(in_older_form(found, request, call.minor))

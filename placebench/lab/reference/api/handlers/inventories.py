@@ -10,7 +10,7 @@ from placebench.lab.reference.api import responses
 from placebench.lab.reference.api.call import Call
 from placebench.lab.reference.domain import validation
 from placebench.lab.reference.domain.problems import BadRequest, MethodNotAllowed
-from placebench.lab.reference.domain.validation import ANY_CLASS, LONGEST
+from placebench.lab.reference.domain.validation import ANY_CLASS, MAX_NAME_LENGTH
 from placebench.lab.reference.store import inventories, providers
 from placebench.lab.reference.store.inventories import Inventory
 
@@ -25,7 +25,7 @@ _SINCE_ALL_RESERVED: Final = 26  # all of an inventory may be reserved
 _SINCE_CLEARED: Final = 5
 _MAX_RATIO: Final = 3.40282e38
 
-_CLASS = validation.text(LONGEST, pattern=ANY_CLASS)
+_CLASS = validation.text(MAX_NAME_LENGTH, pattern=ANY_CLASS)
 _TOTAL = {"total": validation.integer(1)}
 _GENERATION = {"resource_provider_generation": validation.any_integer}
 _REST = {

@@ -1,6 +1,5 @@
 """Traits and resource classes: what a provider can be, and what it can have."""
 
-from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Any, Final
 
@@ -12,7 +11,7 @@ from placebench.lab.reference.api import responses
 from placebench.lab.reference.api.call import Call
 from placebench.lab.reference.domain import validation
 from placebench.lab.reference.domain.problems import BadRequest, Conflict
-from placebench.lab.reference.domain.validation import LONGEST, check_custom
+from placebench.lab.reference.domain.validation import MAX_NAME_LENGTH, check_custom
 from placebench.lab.reference.store.name_tables import (
     RESOURCE_CLASSES,
     TRAITS,
@@ -23,12 +22,30 @@ from placebench.lab.reference.store.name_tables import (
 )
 
 _SINCE_ENSURED: Final = 7
-_NEW_CLASS = validation.record({"name": validation.text(LONGEST)})
+_NEW_CLASS = validation.record({"name": validation.text(MAX_NAME_LENGTH)})
 
 
 def list_traits(call: Call) -> Response:
-    """GET /traits: all of them, or those that ?name=in:A,B, ?name=startswith:P and ?associated=true|false leave."""
-    conditions = _trait_conditions(call.parameters({"name", "associated"}))
+    """GET /traits: all of them, or those that ?name=in:A,B, ?name=startswith:P and ?associated=true|false leave.
+
+    A name with another operation leaves all traits, as in Placement.
+    """
+    parameters = call.parameters({"name", "associated"})
+    conditions: list[ColumnElement[bool]] = []
+    if "name" in parameters:
+        value = parameters["name"][-1]
+        operation, colon, operand = value.partition(":")
+        if not colon:
+            raise BadRequest(f"name: expected in:NAME,NAME or startswith:PREFIX, got {value!r}")
+        if operation == "in":
+            conditions.append(traits.c.name.in_(operand.split(",")))
+        elif operation == "startswith":
+            conditions.append(traits.c.name.startswith(operand, autoescape=True))
+    if "associated" in parameters:
+        value = parameters["associated"][-1]
+        if value.lower() not in ("true", "false"):
+            raise BadRequest(f"associated: expected true or false, got {value!r}")
+        conditions.append(is_associated(wanted=value.lower() == "true"))
     with call.database.one_statement() as connection:
         return responses.document({"traits": read_traits(connection, conditions)})
 
@@ -94,31 +111,6 @@ def _ensure(call: Call, names: NameTable, name: str, location: str) -> Response:
     check_custom(names.noun, name)
     made = call.database.write(lambda connection: names.ensure(connection, name))
     return responses.empty(status=HTTPStatus.CREATED if made else HTTPStatus.NO_CONTENT, location=location)
-
-
-def _trait_conditions(parameters: Mapping[str, list[str]]) -> list[ColumnElement[bool]]:
-    conditions = []
-    if "name" in parameters:
-        conditions += _name_conditions(parameters["name"][-1])
-    if "associated" in parameters:
-        conditions.append(is_associated(wanted=_parse_boolean(parameters["associated"][-1])))
-    return conditions
-
-
-def _name_conditions(value: str) -> list[ColumnElement[bool]]:
-    """An operation that is neither `in` nor `startswith` leaves all traits, as in Placement."""
-    operation, colon, operand = value.partition(":")
-    if not colon:
-        raise BadRequest(f"name: expected in:NAME,NAME or startswith:PREFIX, got {value!r}")
-    if operation == "in":
-        return [traits.c.name.in_(operand.split(","))]
-    return [traits.c.name.startswith(operand, autoescape=True)] if operation == "startswith" else []
-
-
-def _parse_boolean(value: str) -> bool:
-    if value.lower() not in ("true", "false"):
-        raise BadRequest(f"associated: expected true or false, got {value!r}")
-    return value.lower() == "true"
 
 
 def _document(call: Call, name: str) -> dict[str, Any]:

@@ -7,11 +7,11 @@ from uuid import uuid4
 from sqlalchemy import Connection
 from werkzeug import Response
 
-from placebench.lab.reference.api import older_versions, responses
+from placebench.lab.reference.api import microversion, responses
 from placebench.lab.reference.api.call import Call
 from placebench.lab.reference.domain import validation
 from placebench.lab.reference.domain.problems import BadRequest
-from placebench.lab.reference.domain.validation import LONGEST
+from placebench.lab.reference.domain.validation import MAX_NAME_LENGTH
 from placebench.lab.reference.store import name_tables, provider_filters, providers
 from placebench.lab.reference.store.providers import StoredProvider
 
@@ -32,7 +32,7 @@ _CHANGED_PROVIDER = validation.record({"name": _ANY_NAME}, {"parent_provider_uui
 def list_providers(call: Call) -> Response:
     """GET /resource_providers: those that meet every filter in the query string."""
     parameters = call.parameters(provider_filters.NAMES)
-    older_versions.check_filters(parameters, call.minor)
+    microversion.check_filters(parameters, call.minor)
     chosen = provider_filters.parse_filters(parameters)
     with call.database.snapshot() as connection:
         found = providers.find_providers(connection, provider_filters.conditions(connection, chosen))
@@ -66,20 +66,18 @@ def update_provider(call: Call, uuid: str) -> Response:
         providers.read_id_and_generation(connection, uuid)
         content = (_CHANGED_PROVIDER if call.minor >= _SINCE_TREES else _RENAMED)(body, "body")
         if "parent_provider_uuid" in content:
-            if call.minor < _SINCE_MOVES:
-                _check_stays(connection, uuid, content["parent_provider_uuid"])
-            providers.move_provider(connection, uuid, content["parent_provider_uuid"])
+            wanted = content["parent_provider_uuid"]
+            if call.minor < _SINCE_MOVES:  # then only a root may get a parent
+                present = providers.read_provider(connection, uuid).parent_uuid
+                if present not in (None, wanted):
+                    raise BadRequest(
+                        f"parent_provider_uuid: {uuid} has the parent {present}, which 1.37 and later can change"
+                    )
+            providers.move_provider(connection, uuid, wanted)
         providers.rename_provider(connection, uuid, content["name"])
         return providers.read_provider(connection, uuid)
 
     return responses.document(_document(call, call.database.write(work)))
-
-
-def _check_stays(connection: Connection, uuid: str, parent_uuid: str | None) -> None:
-    """Raise BadRequest if the provider has another parent: before 1.37 only a root may get one."""
-    present = providers.read_provider(connection, uuid).parent_uuid
-    if present not in (None, parent_uuid):
-        raise BadRequest(f"parent_provider_uuid: {uuid} has the parent {present}, which 1.37 and later can change")
 
 
 def delete_provider(call: Call, uuid: str) -> Response:
@@ -144,7 +142,7 @@ def _aggregates_response(call: Call, uuids: list[str], generation: int) -> Respo
 _NEW_TRAITS = validation.record(
     {
         "resource_provider_generation": validation.any_integer,
-        "traits": validation.array(validation.text(LONGEST, minimum=1)),
+        "traits": validation.array(validation.text(MAX_NAME_LENGTH, minimum=1)),
     }
 )
 

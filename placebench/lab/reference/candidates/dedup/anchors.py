@@ -92,14 +92,6 @@ def _lineage(layout: TreeLayout, place: int) -> tuple[int, ...]:
 _Option = tuple[int, ...]  # positions: of the one provider, or of the provider of each class
 
 
-def _options(anchor: Anchor, assessor: Assessor) -> list[list[_Option]]:
-    """The options of each group, in the groups' order."""
-    return [
-        _spread_options(anchor, number, group) if group.spreads else _single_options(anchor, number)
-        for number, group in enumerate(assessor.request.groups)
-    ]
-
-
 def _single_options(anchor: Anchor, number: int) -> list[_Option]:
     """One provider for everything."""
     own, bit = len(anchor.relevances), 1 << number
@@ -114,7 +106,14 @@ def _spread_options(anchor: Anchor, number: int, group: RequestGroup) -> list[_O
     wanted = (1 << len(group.required)) - 1
     if not wanted:
         return list(product(*choices))
-    return [option for option in product(*choices) if _met_traits(anchor, option) == wanted]
+    found = []
+    for option in product(*choices):
+        met = 0
+        for position in option:
+            met |= anchor.relevance(position).meets
+        if met == wanted:
+            found.append(option)
+    return found
 
 
 def _givers(anchor: Anchor, number: int, group: RequestGroup, nth: int) -> list[int]:
@@ -130,13 +129,6 @@ def _givers(anchor: Anchor, number: int, group: RequestGroup, nth: int) -> list[
         shared = enumerate((each.relevance for each in anchor.sharing), own)
         found += [n for n, each in shared if each.gives & bit and each.member]
     return found
-
-
-def _met_traits(anchor: Anchor, option: _Option) -> int:
-    met = 0
-    for position in option:
-        met |= anchor.relevance(position).meets
-    return met
 
 
 Combination = tuple[_Option, ...]  # an option of each group
@@ -158,7 +150,12 @@ class AnchorCombinations(Combinations[_Option]):
 
     def __iter__(self) -> Iterator[Combination]:
         """Yield each."""
-        return self.combine(_options(self._anchor, self._assessor))
+        return self.combine(
+            [
+                _spread_options(self._anchor, number, group) if group.spreads else _single_options(self._anchor, number)
+                for number, group in enumerate(self._assessor.request.groups)
+            ]
+        )
 
     def _providers(self, solution: _Option) -> _Option:
         return solution

@@ -26,7 +26,7 @@ from placebench.lab.reference.candidates.dedup.tree_index import (
     TreeLayout,
 )
 from placebench.lab.reference.candidates.memo import Memo
-from placebench.lab.reference.candidates.serialization import by_orjson
+from placebench.lab.reference.candidates.results import by_orjson
 
 _CLASS_ID: Final = itemgetter(0)
 
@@ -80,7 +80,7 @@ class DecodedTrees:
         """What is used of each class, for each provider."""
         return {
             self._class_names[class_id]: _column(
-                dict(zip(decode_ids(holders), _decode_amounts(amounts), strict=True)), self._ids
+                dict(zip(decode_ids(holders), unpack(f">{len(amounts) // 8}q", amounts), strict=True)), self._ids
             )
             for class_id, holders, amounts in usages
             if class_id in self._class_names
@@ -120,10 +120,6 @@ def decode_ids(encoded: bytes) -> tuple[int, ...]:
     return unpack(f">{len(encoded) // 4}i", encoded)
 
 
-def _decode_amounts(encoded: bytes) -> tuple[int, ...]:
-    return unpack(f">{len(encoded) // 8}q", encoded)
-
-
 def _quote_uuids(uuids: str, count: int) -> list[str]:
     """The uuids, which have `","` between them, as JSON text each."""
     if not count:
@@ -152,7 +148,7 @@ def _roots_and_distances(ids: Sequence[int], parents: Sequence[int]) -> tuple[li
 def _drop_unrooted(
     ids: Sequence[int], parents: Sequence[int], uuids: Sequence[str]
 ) -> tuple[tuple[int, ...], tuple[int, ...], list[str]]:
-    """The same without the providers below one that is not there, because it has no root."""
+    """Leave out the providers below one that is not there, because it has no root."""
     rows, there = list(zip(ids, parents, uuids, strict=True)), {ROOT, *ids}
     while lost := {own for own, parent, _ in rows if parent not in there}:
         rows = [row for row in rows if row[0] not in lost]

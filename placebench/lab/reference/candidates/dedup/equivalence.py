@@ -26,7 +26,7 @@ from placebench.lab.reference.candidates.memo import Memo
 _UNNAMED: Final = -1  # as the id of a root: of the trees that no in_tree names
 _FIRST_CLASSES: Final = 16  # that are compared at once: under a limit few are needed
 _GROWTH: Final = 8
-_MOST_KEPT: Final = 8  # ways to group the trees of a layout
+_MAX_KEPT_GROUPINGS: Final = 8  # ways to group the trees of a layout
 
 _Aggregates = tuple[frozenset[str], ...]  # of each provider of a tree
 
@@ -147,7 +147,7 @@ class _Grouping:
         ]
         key = self._key, *ranks
         if key not in layout.alike:
-            if len(layout.alike) == _MOST_KEPT:
+            if len(layout.alike) == _MAX_KEPT_GROUPINGS:
                 layout.alike.clear()
             layout.alike[key] = list(self._of_layout(layout, {each: each.trees for each in layout.classes.values()}))
         return layout.alike[key]
@@ -187,7 +187,7 @@ class _Grouping:
         return [tree for each in classes for tree in found[each].values()]
 
     def _columns(self, layout: TreeLayout, classes: Collection[TreeClass]) -> Iterator[list[Hashable]]:
-        """Of each class: the level of each amount that the request may need, and what is around its providers."""
+        """Yield the level in each class of each amount that the request may need, and what is around its providers."""
         level = self._assessor.equivalence.level
         for number, (_, inventory) in enumerate(layout.inventories):
             if amounts := self._assessor.amounts.get(inventory.class_name):
@@ -222,12 +222,12 @@ class _Grouping:
         return number
 
     def _find_usable(self, tree: tuple[_Aggregates, int]) -> _Usable:
-        """Those that a tree in these aggregates can use, but its own; few trees differ in the aggregates that count."""
+        """Find what a tree in these aggregates can use of others; few trees differ in the aggregates that count."""
         aggregates, root_id = tree
         return self._usable_in[self._with_sharing.intersection(chain.from_iterable(aggregates)), root_id]
 
     def _find_usable_in(self, tree: tuple[frozenset[str], int]) -> _Usable:
-        """The same for aggregates that each have a sharing provider."""
+        """Find what a tree can use by these aggregates, each of which has a sharing provider."""
         aggregates, root_id = tree
         found = {n for uuid in aggregates for n in self._sharing_in[uuid]}
         numbers = tuple([n for n in sorted(found) if self._sharing[n].root_id != root_id])

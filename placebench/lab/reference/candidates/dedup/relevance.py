@@ -14,11 +14,11 @@ from itertools import islice
 from math import gcd
 from typing import Final, NamedTuple
 
-from placebench.lab.reference.candidates.dedup.tree_index import InventoryType, ProviderType, TreeClass
+from placebench.lab.reference.candidates.dedup.tree_index import ProviderType, TreeClass
 from placebench.lab.reference.domain.candidates_query import CandidateRequest, RequestGroup
 from placebench.lab.reference.domain.validation import MAX_INTEGER
 
-MOST_SUMS: Final = 256
+MAX_SUMS: Final = 256
 """The number of possible sums of one class that are told apart; each distinct provider is compared with them."""
 
 
@@ -91,7 +91,12 @@ class Assessor:
         """equivalence: says which providers are searched once for all of them."""
         self.request = request
         self.equivalence = equivalence
-        self.contended = _contended_sums(request)
+        amounts_of: dict[str, list[int]] = defaultdict(list)
+        for group in request.groups:
+            for name, amount in group.resources:
+                amounts_of[name].append(amount)
+        self.contended = {name: possible_sums(amounts) for name, amounts in amounts_of.items() if len(amounts) > 1}
+        """The classes that more than one group requests, each with the sums that some of the groups can come to."""
         self._spreading = next((group for group in request.groups if group.spreads), RequestGroup(""))
         self._demands: dict[str, list[tuple[int, int]]] = {}  # the demands of each class, as bits, with their amounts
         self._spread = self._demanded(self._spreading)
@@ -135,7 +140,7 @@ class Assessor:
         satisfiable, demands = 0, self._demands
         for inventory, most in zip(provider.type.inventories, provider.most, strict=True):
             for bit, amount in demands.get(inventory.class_name, ()):
-                if amount <= most and _allows(inventory, amount):
+                if inventory.min_unit <= amount <= most and amount % inventory.step_size == 0:
                     satisfiable |= bit
         return satisfiable
 
@@ -165,13 +170,8 @@ class Assessor:
         )
 
 
-def _allows(inventory: InventoryType, amount: int) -> bool:
-    """Whether so much can be given at once, if it is there."""
-    return inventory.min_unit <= amount and amount % inventory.step_size == 0
-
-
 def _admits(group: RequestGroup, provider: Provider) -> bool:
-    """As in Placement, a group without resources needs a positive filter to have a provider at all."""
+    """Whether the provider meets all filters; a group without resources needs a positive one, as in Placement."""
     return (
         bool(group.resources or group.required or group.member_of)
         and not _refuses(group, provider)
@@ -189,25 +189,16 @@ def _is_member(group: RequestGroup, provider: Provider) -> bool:
     return all(not uuids.isdisjoint(provider.aggregates) for uuids in group.member_of)
 
 
-def _contended_sums(request: CandidateRequest) -> Mapping[str, Sequence[int]]:
-    """The classes that more than one group requests, each with the sums that some of the groups can come to."""
-    amounts_of: dict[str, list[int]] = defaultdict(list)
-    for group in request.groups:
-        for name, amount in group.resources:
-            amounts_of[name].append(amount)
-    return {name: possible_sums(amounts) for name, amounts in amounts_of.items() if len(amounts) > 1}
-
-
 def possible_sums(amounts: Sequence[int]) -> Sequence[int]:
     """Return every sum of some of the amounts that an inventory can give, in ascending order, beginning with 0.
 
-    Different amounts can have 2ⁿ sums. If there are more than `MOST_SUMS`, the result is a range that has all of them
+    Different amounts can have 2ⁿ sums. If there are more than `MAX_SUMS`, the result is a range that has all of them
     and others: providers that are equal for a request may then be searched twice, with the same candidates.
     """
     sums = {0}
     for amount in amounts:
         sums |= {total for before in sums if (total := before + amount) <= MAX_INTEGER}
-        if len(sums) > MOST_SUMS:
+        if len(sums) > MAX_SUMS:
             return range(0, min(sum(amounts), MAX_INTEGER) + 1, gcd(*amounts))
     return sorted(sums)
 

@@ -78,7 +78,7 @@ class Selection:
                     return
 
     def _select_some(self, selected: Selected, classes: Iterable[EquivalenceClass]) -> None:
-        """Those that come first in the order of the strategy, and of them any, if the operator wants it so."""
+        """Select what comes first in the order of the strategy, or any of it if the operator wants it so."""
         anchors = (self._of_tree(each, tree) for each in classes for tree in each.trees)
         found = list(islice(in_order(anchors, self._settings), self.left))
         by_tree: dict[str, list[_TreeCandidate]] = {}
@@ -120,31 +120,27 @@ def write_summaries(selected: Selected, index: TreeIndex) -> Iterator[list[str]]
     """Yield the provider summaries in pieces, of the trees that give something, each with a comma before it."""
     for layout, trees in _trees_to_summarise(selected, index).items():
         if index.provider_count <= MAX_KEPT_PROVIDERS:
-            yield _kept_summaries(layout, trees)
+            # One text for each tree, written once as long as the tree stays as it is.
+            if new := [tree for tree in trees if tree[0] not in layout.written]:
+                texts = "".join(fill_pieces((*layout.summaries, "\n"), new)).split("\n")
+                # Behind the last end is nothing.
+                layout.written.update(zip([tree[0] for tree in new], texts, strict=False))
+            yield [layout.written[tree[0]] for tree in trees]
             continue
         for some in _slices(trees, max(1, _PIECE_SIZE // len(layout.providers))):
             yield fill_pieces(layout.summaries, some)
 
 
-def _kept_summaries(layout: TreeLayout, trees: Sequence[TreeTexts]) -> list[str]:
-    """One text for each tree, written once as long as the tree stays as it is."""
-    if new := [tree for tree in trees if tree[0] not in layout.written]:
-        texts = "".join(fill_pieces((*layout.summaries, "\n"), new)).split("\n")
-        layout.written.update(zip([tree[0] for tree in new], texts, strict=False))  # behind the last end is nothing
-    return [layout.written[tree[0]] for tree in trees]
-
-
 def write_document(requests: Iterator[list[str]], summaries: Iterator[list[str]]) -> Body:
     """Return the body that these make, in parts if it is long."""
-    return hold("".join(pieces).encode() for pieces in _document(requests, summaries))
-
-
-def _document(requests: Iterator[list[str]], summaries: Iterator[list[str]]) -> Iterator[list[str]]:
-    yield ['{"allocation_requests":[']
-    yield from _without_first_comma(requests)
-    yield ['],"provider_summaries":{']
-    yield from _without_first_comma(summaries)
-    yield ["}}"]
+    document = chain(
+        (['{"allocation_requests":['],),
+        _without_first_comma(requests),
+        (['],"provider_summaries":{'],),
+        _without_first_comma(summaries),
+        (["}}"],),
+    )
+    return hold("".join(pieces).encode() for pieces in document)
 
 
 def _without_first_comma(texts: Iterator[list[str]]) -> Iterator[list[str]]:

@@ -1,6 +1,5 @@
 """From a tree index and a request to the body of the response: `solve`, which reads nothing and changes nothing."""
 
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Final
 
@@ -13,7 +12,7 @@ from placebench.lab.reference.candidates.dedup.selection import (
     write_requests,
     write_summaries,
 )
-from placebench.lab.reference.candidates.dedup.tree_index import Names, TreeClass, TreeIndex
+from placebench.lab.reference.candidates.dedup.tree_index import Names, TreeIndex
 from placebench.lab.reference.candidates.results import Body
 from placebench.lab.reference.domain.candidates_query import CandidateRequest, RequestGroup
 from placebench.lab.reference.domain.problems import BadRequest
@@ -59,7 +58,7 @@ def has_all_names(names: Names, request: CandidateRequest) -> bool:
 def _check_names(index: TreeIndex, request: CandidateRequest) -> bool:
     """Whether all names exist; BadRequest for the first group with one that does not, if all before have a solution.
 
-    As in Placement: once no candidate can come any more, nothing is looked at.
+    As in Placement, nothing is looked at once no candidate can come any more.
     """
     if has_all_names(index.names, request):
         return True
@@ -67,11 +66,22 @@ def _check_names(index: TreeIndex, request: CandidateRequest) -> bool:
     for number, group in enumerate(request.groups):
         if _has_names(index.names, group):
             continue
-        before = (replace(request, groups=(each,), same_subtrees=(), limit=1) for each in request.groups[:number])
-        if not all(_has_candidate(index, each) for each in before) or not _has_anchor(index, request):
+        for before in request.groups[:number]:
+            alone = Assessor(replace(request, groups=(before,), same_subtrees=(), limit=1))
+            if all(found.candidates.is_empty() for found in equivalence_classes(index, alone)):
+                return False
+        assessor = Assessor(request)
+        tree_classes = [each for layout in index.layouts.values() for each in layout.classes.values()]
+        names_root = request.root_required or request.root_forbidden
+        if names_root and not any(assessor.ruling(providers_of(each)[0]).allowed for each in tree_classes):
             return False
-        _check_classes(index, group)
-        if _has_members(index, group):
+        for name, _ in group.resources:
+            if name not in index.names.resource_classes:
+                raise BadRequest(f"no such resource class: {name}")
+        around = (aggregates for each in tree_classes for aggregates in each.aggregates)
+        if not group.member_of or any(
+            all(not uuids.isdisjoint(aggregates) for uuids in group.member_of) for aggregates in around
+        ):
             _check_traits(index, group.forbidden.union(*group.required))
         return False
     return False
@@ -81,34 +91,6 @@ def _has_names(names: Names, group: RequestGroup) -> bool:
     return names.traits >= group.forbidden.union(*group.required) and all(
         name in names.resource_classes for name, _ in group.resources
     )
-
-
-def _has_candidate(index: TreeIndex, request: CandidateRequest) -> bool:
-    return any(not each.candidates.is_empty() for each in equivalence_classes(index, Assessor(request)))
-
-
-def _has_anchor(index: TreeIndex, request: CandidateRequest) -> bool:
-    if not (request.root_required or request.root_forbidden):
-        return True
-    assessor = Assessor(request)
-    return any(assessor.ruling(providers_of(each)[0]).allowed for each in _tree_classes(index))
-
-
-def _has_members(index: TreeIndex, group: RequestGroup) -> bool:
-    if not group.member_of:
-        return True
-    providers = (aggregates for each in _tree_classes(index) for aggregates in each.aggregates)
-    return any(all(not uuids.isdisjoint(each) for uuids in group.member_of) for each in providers)
-
-
-def _tree_classes(index: TreeIndex) -> Iterator[TreeClass]:
-    return (each for layout in index.layouts.values() for each in layout.classes.values())
-
-
-def _check_classes(index: TreeIndex, group: RequestGroup) -> None:
-    for name, _ in group.resources:
-        if name not in index.names.resource_classes:
-            raise BadRequest(f"no such resource class: {name}")
 
 
 def _check_traits(index: TreeIndex, names: frozenset[str]) -> None:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from placebench.lab.reference.candidates.dedup.anchors import Anchor, Combination
 from placebench.lab.reference.candidates.dedup.pieces import Pieces, TreeTexts, join_pieces
-from placebench.lab.reference.candidates.serialization import by_orjson
+from placebench.lab.reference.candidates.results import by_orjson
 from placebench.lab.reference.domain.candidates_query import CandidateRequest
 
 # The holes, classes and amounts of what is given; the holes of each group's mapping.

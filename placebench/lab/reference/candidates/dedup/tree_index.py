@@ -11,12 +11,12 @@ from typing import Final, NamedTuple
 from weakref import WeakValueDictionary
 
 from placebench.lab.reference.candidates.dedup.pieces import TreeTexts, join_pieces
-from placebench.lab.reference.candidates.serialization import by_orjson
+from placebench.lab.reference.candidates.results import by_orjson
 from placebench.lab.reference.store.candidate_queries import SHARING_TRAIT
 
 ROOT: Final = -1  # as the parent of a root
 MAX_KEPT_PROVIDERS: Final = 50_000
-"""Of an index: above, nothing is kept beside the trees. The summaries of so many are some 15 MB."""
+"""An index of more keeps nothing beside the trees. The summaries of that many take some 15 MB."""
 
 
 class InventoryType(NamedTuple):
@@ -123,7 +123,7 @@ class AlikeTrees(NamedTuple):
     example: TreeClass
     trees: Collection[TreeTexts]
     root_id: int
-    """Of the one tree, if it is named by in_tree or has sharing providers; else -1."""
+    """The id of the one tree's root, if in_tree names the tree or it has sharing providers; else -1."""
 
 
 @dataclass(slots=True)

@@ -27,7 +27,9 @@ class CandidateCombinations(Combinations[Candidate]):
         self._settings = search.settings
         self.maximum = search.settings.maximum
         self.bound = search_bound(search.request, search.settings)
-        self.anchors = _common_anchors(search, solved)
+        first, *others = solved
+        having = [search.collection(solutions) for solutions in others]
+        self.anchors = [anchor_id for anchor_id in first if all(anchor_id in anchors for anchors in having)]
 
     def options(self, anchor_id: int) -> list[list[Candidate]]:
         """Return the solutions of each group at the anchor, in the groups' order."""
@@ -68,7 +70,8 @@ class CandidateCombinations(Combinations[Candidate]):
         for combination in combinations:
             candidate = self._joined(combination)
             if self._shared:
-                identity = _identity(candidate)
+                allocations = frozenset((each.provider_id, each.class_id, each.amount) for each in candidate.resources)
+                identity = allocations, tuple(frozenset(providers) for providers in candidate.mappings.values())
                 if identity in seen:
                     continue
                 seen.add(identity)
@@ -89,15 +92,3 @@ class CandidateCombinations(Combinations[Candidate]):
                 else:
                     resources[key] = copy.copy(resource)
         return self._candidate(combination[0].anchor_id, list(resources.values()), mappings)
-
-
-def _common_anchors(search: Search, solved: Sequence[Solutions]) -> list[int]:
-    """The anchors at which every group has a solution."""
-    first, *others = solved
-    having = [search.collection(solutions) for solutions in others]
-    return [anchor_id for anchor_id in first if all(anchor_id in anchors for anchors in having)]
-
-
-def _identity(candidate: Candidate) -> object:
-    allocations = frozenset((each.provider_id, each.class_id, each.amount) for each in candidate.resources)
-    return allocations, tuple(frozenset(providers) for providers in candidate.mappings.values())

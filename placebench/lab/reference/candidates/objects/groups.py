@@ -66,7 +66,12 @@ def _read_filters(search: Search, group: RequestGroup) -> _GroupFilters:
     when in_tree names nobody. Unknown aggregates have no members and are no error.
     """
     members, excluded = _aggregates(search, group)
-    required, forbidden = _traits(search, group)
+    # The holders of each any-set, and of any forbidden trait: 1 round trip or none.
+    required_ids = [search.trait_ids(alternatives) for alternatives in group.required]
+    forbidden_ids = search.trait_ids(group.forbidden)
+    found = read_trait_holders(search.reader, {*forbidden_ids, *(key for keys in required_ids for key in keys)})
+    required = tuple(_any_of(search.collection, found, keys) for keys in required_ids)
+    forbidden = _any_of(search.collection, found, forbidden_ids)
     tree_root_id = None
     if group.in_tree is not None:
         tree_root_id = read_root(search.reader, group.in_tree)
@@ -87,15 +92,6 @@ def _aggregates(search: Search, group: RequestGroup) -> tuple[Collection[int] | 
     if not members:
         raise NothingFitsError
     return members, excluded
-
-
-def _traits(search: Search, group: RequestGroup) -> tuple[tuple[Collection[int], ...], Collection[int]]:
-    """The holders of each any-set, and of any forbidden trait; 1 round trip or none."""
-    required = [search.trait_ids(alternatives) for alternatives in group.required]
-    forbidden = search.trait_ids(group.forbidden)
-    found = read_trait_holders(search.reader, {*forbidden, *(key for keys in required for key in keys)})
-    collection = search.collection
-    return tuple(_any_of(collection, found, keys) for keys in required), _any_of(collection, found, forbidden)
 
 
 def _any_of(
@@ -126,13 +122,14 @@ class Solved:
 
     def root_ids(self) -> list[int]:
         """The roots of the trees of every provider in a solution."""
-        return list({self.root_of[provider_id]: None for provider_id in self._provider_ids()})
-
-    def _provider_ids(self) -> Iterator[int]:
-        for at_anchor in self.solutions.values():
-            for solution in at_anchor:
-                for providers in solution.mappings.values():
-                    yield from providers
+        roots = {
+            self.root_of[provider_id]: None
+            for at_anchor in self.solutions.values()
+            for solution in at_anchor
+            for providers in solution.mappings.values()
+            for provider_id in providers
+        }
+        return list(roots)
 
 
 def solve(search: Search, group: RequestGroup) -> Solved:
@@ -140,9 +137,18 @@ def solve(search: Search, group: RequestGroup) -> Solved:
 
     Raises BadRequest for unknown classes and traits, NothingFitsError when there is no solution.
     """
-    class_ids = _class_ids(search, group)
+    class_ids = search.catalog.class_ids
+    for name, _ in group.resources:
+        if name not in class_ids:
+            raise BadRequest(f"no such resource class: {name}")
     filters = _read_filters(search, group)
-    demands = tuple(_demand(search, class_ids[name], amount) for name, amount in group.resources)
+    demands = []
+    for name, amount in group.resources:
+        providers = read_providers_with_capacity(search.reader, class_ids[name], amount)
+        if not providers:
+            raise NothingFitsError
+        search.root_of.update((provider_id, row[1]) for provider_id, row in providers.items())
+        demands.append(ClassDemand(class_ids[name], amount, providers))
     placements = _solve_spread(search, filters, demands) if group.spreads else _solve_alone(search, filters, demands)
     solutions = _solutions(search, group, demands, placements)
     if not solutions:
@@ -150,52 +156,31 @@ def solve(search: Search, group: RequestGroup) -> Solved:
     return Solved(solutions, demands, search.root_of)
 
 
-def _class_ids(search: Search, group: RequestGroup) -> dict[str, int]:
-    known = search.catalog.class_ids
-    for name, _ in group.resources:
-        if name not in known:
-            raise BadRequest(f"no such resource class: {name}")
-    return {name: known[name] for name, _ in group.resources}
-
-
-def _demand(search: Search, class_id: int, amount: int) -> ClassDemand:
-    providers = read_providers_with_capacity(search.reader, class_id, amount)
-    if not providers:
-        raise NothingFitsError
-    search.root_of.update((provider_id, row[1]) for provider_id, row in providers.items())
-    return ClassDemand(class_id, amount, providers)
-
-
 _Placement = tuple[int, tuple[int, ...]]  # an anchor, and the provider of each class, or the one provider of all
 
 
 def _solve_alone(search: Search, filters: _GroupFilters, demands: Sequence[ClassDemand]) -> Iterator[_Placement]:
-    """One provider for everything, at each of its anchors."""
-    able = _able_providers(search, filters, demands) if demands else _providers_without_resources(search, filters)
+    """One provider for everything, at each of its anchors; 1 round trip for a group without resources.
+
+    For such a group in_tree does not count, and without a positive filter there is nobody, as in Placement.
+    """
+    able: Iterable[int]
+    if demands:
+        first, *others = (demand.providers for demand in demands)
+        having = [search.collection(providers) for providers in others]
+        able = (
+            provider_id
+            for provider_id in first
+            if all(provider_id in providers for providers in having) and filters.in_tree(search.root_of[provider_id])
+        )
+    else:
+        wanted = [*filters.required, *([] if filters.members is None else [filters.members])]
+        able = found = read_roots(search.reader, wanted[0]) if wanted else {}
+        search.root_of.update(found)
     for provider_id in able:
         if filters.admit(provider_id):
             for anchor_id in search.anchors(provider_id):
                 yield anchor_id, (provider_id,)
-
-
-def _able_providers(search: Search, filters: _GroupFilters, demands: Sequence[ClassDemand]) -> Iterator[int]:
-    """Providers of the named tree that have capacity for every class."""
-    first, *others = (demand.providers for demand in demands)
-    having = [search.collection(providers) for providers in others]
-    for provider_id in first:
-        if all(provider_id in providers for providers in having) and filters.in_tree(search.root_of[provider_id]):
-            yield provider_id
-
-
-def _providers_without_resources(search: Search, filters: _GroupFilters) -> Collection[int]:
-    """Providers that a group without resources may name; 1 round trip.
-
-    As in _Placement, in_tree does not count here, and without a positive filter there is nobody.
-    """
-    wanted = [*filters.required, *([] if filters.members is None else [filters.members])]
-    found = read_roots(search.reader, wanted[0]) if wanted else {}
-    search.root_of.update(found)
-    return found
 
 
 def _solve_spread(search: Search, filters: _GroupFilters, demands: Sequence[ClassDemand]) -> Iterator[_Placement]:

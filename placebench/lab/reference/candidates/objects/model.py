@@ -69,7 +69,7 @@ class Model:
 
 
 def _with_slots(plain: type[_T]) -> type[_T]:
-    """The same class once more, its fields in slots: what dataclass(slots=True) makes of it."""
+    """Return a copy of the class with its fields in slots, as dataclass(slots=True) would make it."""
     body = {name: value for name, value in vars(plain).items() if name not in {"__dict__", "__weakref__"}}
     return type(plain.__name__, (), {**body, "__slots__": tuple(plain.__annotations__)})
 
