@@ -22,7 +22,7 @@ from placebench.loadgen.session import PLACEMENT_HEADERS, LoadRequest, LoadSessi
 NESTED_PERFLOAD = Path(__file__).parents[1] / "loaders" / "topologies" / "nested-perfload.toml"
 
 _ATTEMPTS: Final = 3
-"""As nova's [scheduler]max_attempts."""
+"""How often an instance is tried, as nova's [scheduler]max_attempts has it."""
 _KEPT_SHARE: Final = 0.25
 _WHO: Final = {"project_id": "placebench", "user_id": "placebench", "consumer_type": "INSTANCE"}
 _DONE: Final = str(HTTPStatus.NO_CONTENT.value)

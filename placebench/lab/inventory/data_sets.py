@@ -24,21 +24,21 @@ class TopologyData:
 
     @property
     def title(self) -> str:
-        """The topology's own."""
+        """The title of the topology."""
         return self.topology.title
 
     @property
     def trees(self) -> int:
-        """The topology's own."""
+        """Number of provider trees in the topology."""
         return self.topology.trees
 
     @property
     def seed(self) -> int:
-        """The topology's own."""
+        """The seed of the topology's random choices."""
         return self.topology.seed
 
     def fill(self, url: str, folder: Path, admin_url: str = "") -> dict[str, Any]:  # noqa: ARG002
-        """Seed it."""
+        """Seed the topology into the database at *url*; return the receipt as JSON."""
         return seed(self.topology, url, loader="copy" if self.database == "postgresql" else "sql").to_json()
 
     def contents(self, url: str) -> TableContents:
@@ -51,7 +51,7 @@ class TopologyData:
 
 
 class SeededData(ScratchData):
-    """The same with an inventory data set, of which there may be others beside it."""
+    """Data of a study that is an inventory data set; databases of other topologies can be made beside it."""
 
     def __init__(self, server: Server, topology: Topology, folder: Path) -> None:
         super().__init__(server, TopologyData(topology), folder)

@@ -106,9 +106,11 @@ def check_scale_out(
     operations = read_history(path)
     ended_s = max((each.ended_s or 0.0 for each in operations), default=began_s)  # the repair may take longer
     held = read_holdings({each.consumer for each in operations}, url=url, database_url=database_url)
+    failed = (operation for operation in operations if not operation.is_acknowledged)
+    errors = Counter(f"{_method(each)} {each.status or 'interrupted'}" for each in failed)
     return ScaleOutCheck(
         check_history(operations, held),
-        _errors(operations),
+        dict(errors),
         ended_s - began_s,
         _longest_without("write", operations, began_s, ended_s),
         _longest_without("read", operations, began_s, ended_s),
@@ -132,7 +134,7 @@ class _Claims:
             return self._left >= 0
 
     def stop(self) -> None:
-        """No further ones."""
+        """Leave no further claims."""
         with self._lock:
             self._left = 0
 
@@ -198,12 +200,6 @@ class _Session:
         except OSError as error:
             return type(error).__name__, None
         return str(reply.status), reply
-
-
-def _errors(operations: Iterable[Operation]) -> dict[str, int]:
-    """How many requests failed, by method and status or exception."""
-    failed = (each for each in operations if not each.is_acknowledged)
-    return dict(Counter(f"{_method(each)} {each.status or 'interrupted'}" for each in failed))
 
 
 def _method(operation: Operation) -> str:

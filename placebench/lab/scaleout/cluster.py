@@ -102,7 +102,7 @@ class ScaleOut:
 
     @property
     def names(self) -> Set[str]:
-        """Those of all parts: nginx, host1, node0 (the first primary), node1."""
+        """Names of all parts: nginx, host1, node0 (the first primary), node1."""
         hosts = (f"host{number}" for number, _ in enumerate(self.hosts, 1))
         return {"nginx", *hosts, *(node.name for node in self.cluster.nodes)}
 
@@ -242,7 +242,12 @@ class LoadBalancer:
             self._log = ChildLog(folder / "nginx.log")
             command = [str(program), "-p", str(folder), "-c", str(configuration), "-e", "stderr"]
             self._child = start_child(ChildSpec("nginx", command, cwd=folder, log=self._log.path), self._supervisor)
-            self._wait_until_ready()
+            give_up_at = time.monotonic() + _LIMIT_S
+            while not _is_served(self.url):
+                self.check()
+                if time.monotonic() > give_up_at:
+                    raise ServerError(f"nginx did not serve `GET /` within {_LIMIT_S:g} s; {self._log.end()}")
+                time.sleep(_POLL_S)
         except BaseException:
             self._supervisor.close()
             raise
@@ -269,14 +274,6 @@ class LoadBalancer:
         """Raise ServerError if it has ended."""
         if (exit_code := self._child.poll()) is not None:
             raise ServerError(f"nginx ended with exit code {exit_code}; {self._log.end()}")
-
-    def _wait_until_ready(self) -> None:
-        give_up_at = time.monotonic() + _LIMIT_S
-        while not _is_served(self.url):
-            self.check()
-            if time.monotonic() > give_up_at:
-                raise ServerError(f"nginx did not serve `GET /` within {_LIMIT_S:g} s; {self._log.end()}")
-            time.sleep(_POLL_S)
 
 
 def nginx_program() -> Path:

@@ -50,7 +50,7 @@ class HistoryCheck:
 
     writes: WriteCheck
     reads: int
-    """Those that succeeded."""
+    """How many reads succeeded."""
     stale: int
     """Read-your-writes violated: older than what the session itself had written."""
     backwards: int
@@ -95,7 +95,7 @@ class HistoryLog:
 
 @dataclass(frozen=True)
 class _Line:
-    """Of a history; the last line with a number is what became of that operation."""
+    """A line of a history; the last line with a number is what became of that operation."""
 
     number: int
     operation: Operation
@@ -155,7 +155,7 @@ class _Register:
         return {name for name, floor in (("stale", written), ("backwards", seen)) if newest < floor}
 
     def _versions_of(self, read: Operation) -> list[int]:
-        """Those that the read may have seen by its value and its time; a refused write is none."""
+        """Return the versions that the read may have seen by its value and its time; a refused write is none."""
         ended_s = read.ended_s or read.began_s
         found = [0] if read.value is None else []
         for version, write in enumerate(self._writes, 1):

@@ -61,7 +61,8 @@ class MachineScaleOut:
         self._password = secrets.token_urlsafe(32)
         with ExitStack() as stack:
             announce(f"machines: {len(hosts)}")
-            database_first = dict(sorted(hosts.items(), key=_database_first))
+            # Databases are ended last; otherwise the order of the file stays.
+            database_first = dict(sorted(hosts.items(), key=lambda item: "database" not in item[1].roles))
             machines = open_machines(database_first, stack, "placebench.lab.scaleout.parts")
             databases, services, (balancer,) = (
                 [each for each in machines if role in each.host.roles] for role in _ROLES
@@ -100,7 +101,7 @@ class MachineScaleOut:
 
     @property
     def names(self) -> Set[str]:
-        """Those of all parts: nginx, host1, node0 (the first primary), node1."""
+        """Names of all parts: nginx, host1, node0 (the first primary), node1."""
         return self._machines.keys()
 
     def pids(self) -> dict[str, int]:
@@ -167,17 +168,12 @@ _ROLES: Final[tuple[Role, ...]] = ("database", "service", "balancer")
 
 
 def check_roles(hosts: Mapping[str, RemoteHost]) -> dict[str, RemoteHost]:
-    """Those hosts that have a part in a scale-out; raises UsageError where a part has none, or nginx several."""
+    """Return the hosts that have a part in a scale-out; UsageError if a part has no host, or nginx several."""
     counts = {role: sum(role in each.roles for each in hosts.values()) for role in get_args(Role)}
     if not counts["database"] or not counts["service"] or counts["balancer"] != 1:
         seen = ", ".join(f"{count} {role}" for role, count in counts.items())
         raise UsageError(f"roles of the hosts file: {seen}; expected a database or more, a service or more, 1 balancer")
     return {name: host for name, host in hosts.items() if set(host.roles) & set(_ROLES)}
-
-
-def _database_first(host: tuple[str, RemoteHost]) -> bool:
-    """To be ended last; otherwise the order of the file stays."""
-    return "database" not in host[1].roles
 
 
 def _make_node(number: int, machine: Machine) -> _Node:

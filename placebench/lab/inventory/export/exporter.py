@@ -8,18 +8,17 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import astuple, dataclass, replace
 from math import gcd
 from typing import Any
 from uuid import UUID, uuid5
 
 from placebench.errors import ExportError
-from placebench.lab.inventory.export.live_placement import LiveAllocation, LiveProvider, PlacementData
+from placebench.lab.inventory.export.live_placement import LiveProvider, PlacementData
 from placebench.lab.inventory.topology import (
     MAX_WEIGHT,
     ClaimPattern,
-    Inventory,
     Node,
     Take,
     Takes,
@@ -85,15 +84,11 @@ def _anonymise_provider(provider: LiveProvider, anonymiser: _Anonymiser) -> Live
         tuple(
             replace(each, resource_class=anonymiser.name(each.resource_class))
             for each in provider.inventories
-            if _fits(each)
+            if 0 <= each.reserved <= each.total and each.total > 0 and each.allocation_ratio > 0
         ),
         frozenset(map(anonymiser.name, provider.traits)),
         frozenset(map(anonymiser.aggregate, provider.aggregates)),
     )
-
-
-def _fits(inventory: Inventory) -> bool:
-    return 0 <= inventory.reserved <= inventory.total and inventory.total > 0 and inventory.allocation_ratio > 0
 
 
 def _tree_types(trees: Sequence[_Tree], use: _Usage) -> tuple[tuple[TreeType, ...], int]:
@@ -177,17 +172,14 @@ def _group_trees(data: PlacementData) -> list[_Tree]:
 def _branch(provider: LiveProvider, children: dict[str | None, list[LiveProvider]], used: Counter[str]) -> _Branch:
     below = [_branch(child, children, used) for child in children.get(provider.uuid, [])]
     below.sort(key=lambda branch: (branch.structure, -branch.used))
+    inventories = tuple(sorted(astuple(inventory) for inventory in provider.inventories))
+    own = inventories, tuple(sorted(provider.traits)), tuple(sorted(provider.aggregates))
     return _Branch(
         provider,
-        (*_own(provider), tuple(branch.structure for branch in below)),
+        (*own, tuple(branch.structure for branch in below)),
         used[provider.uuid] + sum(branch.used for branch in below),
         tuple(below),
     )
-
-
-def _own(provider: LiveProvider) -> _Structure:
-    inventories = tuple(sorted(astuple(inventory) for inventory in provider.inventories))
-    return inventories, tuple(sorted(provider.traits)), tuple(sorted(provider.aggregates))
 
 
 def _tree(root: _Branch) -> _Tree:
@@ -218,10 +210,13 @@ class _Usage:
         }
         self._takes: defaultdict[int, list[Takes]] = defaultdict(list)
         for allocations in data.consumers.values():
-            parts = list(self._parts(allocations))
-            self.split += len(parts) > 1
-            for number, takes in parts:
-                self._takes[number].append(takes)
+            by_tree: defaultdict[int, list[Take]] = defaultdict(list)
+            for uuid, name, amount in allocations:
+                number, place = self._homes[uuid]
+                by_tree[number].append(Take(place, name, amount))
+            self.split += len(by_tree) > 1
+            for number, takes in by_tree.items():
+                self._takes[number].append(tuple(sorted(takes)))
 
     def of(self, number: int, nodes: Sequence[Node]) -> _TreeUsage:
         """What is taken of the tree with this number, which has these nodes."""
@@ -241,14 +236,6 @@ class _Usage:
                 self.left_out += 1
         return used
 
-    def _parts(self, allocations: Sequence[LiveAllocation]) -> Iterator[tuple[int, Takes]]:
-        """What is taken of each tree."""
-        parts: defaultdict[int, list[Take]] = defaultdict(list)
-        for uuid, name, amount in allocations:
-            number, place = self._homes[uuid]
-            parts[number].append(Take(place, name, amount))
-        return ((number, tuple(sorted(takes))) for number, takes in parts.items())
-
 
 _NAMESPACE = UUID("0d6f3c54-8a0e-5a59-9f0e-3f6f4a1f7f21")
 _CUSTOM = re.compile(r"CUSTOM_[A-Z0-9_]+")
@@ -262,11 +249,11 @@ class _Anonymiser:
         self._salt = salt
 
     def name(self, name: str) -> str:
-        """That of a resource class or a trait: CUSTOM_ and twelve digits for one that is none of the standard's."""
+        """Return a new name for a resource class or a trait: CUSTOM_ and twelve digits unless it is a standard one."""
         return name if is_standard(name) else f"CUSTOM_{self._digits(name).upper()}"
 
     def aggregate(self, uuid: str) -> str:
-        """That of an aggregate."""
+        """Return a new name for an aggregate."""
         return f"aggregate-{self._digits(uuid)}"
 
     def request(self, request: str) -> str:

@@ -137,15 +137,14 @@ def read_api(url: str, token: str, progress: Callable[[int, int], None]) -> Plac
             progress(len(reads), len(listed))
     finally:
         threads.shutdown(cancel_futures=True)
-    return PlacementData(tuple(read.provider for read in reads), _by_consumer(reads))
-
-
-def _by_consumer(reads: list[_Read]) -> dict[str, tuple[LiveAllocation, ...]]:
-    found: defaultdict[str, list[LiveAllocation]] = defaultdict(list)
+    consumers: defaultdict[str, list[LiveAllocation]] = defaultdict(list)
     for read in reads:
         for consumer, allocations in read.allocations.items():
-            found[consumer] += allocations
-    return {consumer: tuple(allocations) for consumer, allocations in found.items()}
+            consumers[consumer] += allocations
+    return PlacementData(
+        tuple(read.provider for read in reads),
+        {consumer: tuple(allocations) for consumer, allocations in consumers.items()},
+    )
 
 
 def _read(api: _Api, listed: _ProviderDocument) -> _Read:

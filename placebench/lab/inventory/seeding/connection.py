@@ -54,10 +54,15 @@ def _open_engine(url: str) -> Iterator[Connection]:
         with engine.connect() as connection:
             yield connection
     except (DBAPIError, driver.Error) as error:
-        cause = _first(error, (DBAPIError, driver.Error))
-        if not isinstance(cause, refusals) and not _lacks_rights(cause):
+        cause: BaseException = error
+        # The trouble that the others came from: a connection that was lost cannot be rolled back either.
+        while isinstance(cause.__context__, (DBAPIError, driver.Error)):
+            cause = cause.__context__
+        if not isinstance(cause, refusals) and getattr(cause, "pgcode", None) not in _NO_RIGHTS:
             raise
-        raise DatabaseError(f"{_describe_url(engine)}: {_first_line(cause)}") from error
+        # What the driver said first, such as "server closed the connection unexpectedly".
+        said = next(iter(str(cause).strip().splitlines()), type(cause).__name__)
+        raise DatabaseError(f"{_describe_url(engine)}: {said}") from error
 
 
 def _describe_url(engine: Engine) -> str:
@@ -97,22 +102,6 @@ def _wait_for_others(connection: Connection) -> None:
         connection.commit()
 
 
-def _first(error: BaseException, kinds: tuple[type[BaseException], ...]) -> BaseException:
-    """The trouble that the others came from: a connection that was lost cannot be rolled back either."""
-    while isinstance(error.__context__, kinds):
-        error = error.__context__
-    return error
-
-
-def _lacks_rights(error: BaseException) -> bool:
-    return getattr(error, "pgcode", None) in _NO_RIGHTS
-
-
-def _first_line(error: BaseException) -> str:
-    """What the driver said: "server closed the connection unexpectedly"."""
-    return next(iter(str(error).strip().splitlines()), type(error).__name__)
-
-
 _OPTIONS_TABLE = "placebench_option_version"
 
 
@@ -126,7 +115,7 @@ def migrate(url: str, revision: str = "head") -> None:
 
 
 def migrate_connection(connection: Connection, revision: str = "head") -> None:
-    """The same, on a connection that is in no transaction."""
+    """Upgrade the database of a connection that is in no transaction, as `migrate` does."""
     _upgrade(connection, revision, versions="versions")
 
 

@@ -22,7 +22,7 @@ from sqlalchemy import (
 
 from placebench.lab.inventory import tables
 from placebench.lab.inventory.seeding.connection import exclusive_connection
-from placebench.lab.inventory.topology import CONSUMER_TYPE, OWNER, Consumer, Inventory, Node, Topology, TreeType
+from placebench.lab.inventory.topology import CONSUMER_TYPE, OWNER, Inventory, Node, Topology, TreeType
 
 _AMOUNTS = ("total", "reserved", "min_unit", "max_unit", "step_size", "allocation_ratio")
 
@@ -173,7 +173,12 @@ def expected_content(topology: Topology) -> Content:
     common = [_Common(topology, each) for each in topology.tree_types]
     for tree in range(topology.trees):
         uuids, shared = topology.uuids(tree), common[topology.type_index(tree)]
-        sums["providers"].add(_providers(shared.nodes, tree, uuids))
+        sums["providers"].add(
+            [
+                f"{uuid}|{node.name}-{tree}|{'' if node.parent is None else uuids[node.parent]}|{uuids[0]}"
+                for uuid, node in zip(uuids, shared.nodes, strict=True)
+            ]
+        )
         sums["inventories"].add([uuids[place] + ending for place, ending in shared.inventories])
         sums["provider_traits"].add([uuids[place] + ending for place, ending in shared.traits])
         sums["provider_aggregates"].add([uuids[place] + ending for place, ending in shared.aggregates])
@@ -184,7 +189,9 @@ def expected_content(topology: Topology) -> Content:
         if topology.is_used:
             consumers = topology.consumers(tree)
             sums["consumers"].add([f"{uuid}|{OWNER}|{OWNER}|{CONSUMER_TYPE}" for uuid, _ in consumers])
-            sums["allocations"].add(_allocations(uuids, consumers))
+            sums["allocations"].add(
+                [f"{uuids[place]}|{uuid}|{name}|{amount}" for uuid, takes in consumers for place, name, amount in takes]
+            )
     return Content(tuple((table, each.lines) for table, each in sums.items()))
 
 
@@ -201,18 +208,6 @@ class _Common:
 
     def _endings(self, of_node: Callable[[Node], list[str]]) -> list[tuple[int, str]]:
         return [(place, ending) for place, node in enumerate(self.nodes) for ending in of_node(node)]
-
-
-def _providers(nodes: Sequence[Node], tree: int, uuids: list[str]) -> list[str]:
-    root = uuids[0]
-    return [
-        f"{uuid}|{node.name}-{tree}|{'' if node.parent is None else uuids[node.parent]}|{root}"
-        for uuid, node in zip(uuids, nodes, strict=True)
-    ]
-
-
-def _allocations(uuids: list[str], consumers: Sequence[Consumer]) -> list[str]:
-    return [f"{uuids[place]}|{uuid}|{name}|{amount}" for uuid, takes in consumers for place, name, amount in takes]
 
 
 def _inventory(each: Inventory) -> str:

@@ -70,10 +70,7 @@ def find_loader(name: str) -> Loader:
     files = {path.stem.removeprefix("by_"): path for path in sorted(resource_folder("loaders").glob("by_*.py"))}
     if name not in files:
         raise SeedError(f"no loader {name!r}: there are {', '.join(files)}")
-    return _load(files[name])
-
-
-def _load(path: Path) -> Loader:
+    path = files[name]
     spec = spec_from_file_location(f"placebench_loader_{path.stem}", path)
     if spec is None or spec.loader is None:
         raise SeedError(f"{path} cannot be loaded as Python")

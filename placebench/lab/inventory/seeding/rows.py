@@ -160,8 +160,16 @@ def table_rows(topology: Topology, ids: Ids) -> tuple[Rows, ...]:
     return (
         Rows(tables.resource_providers, _PROVIDER, _providers(topology)),
         Rows(tables.inventories, _INVENTORY, _inventories(topology, ids)),
-        Rows(tables.resource_provider_traits, ("resource_provider_id", "trait_id"), _traits(topology, ids)),
-        Rows(tables.resource_provider_aggregates, ("resource_provider_id", "aggregate_id"), _aggregates(topology, ids)),
+        Rows(
+            tables.resource_provider_traits,
+            ("resource_provider_id", "trait_id"),
+            _links(topology, ids.traits, lambda node: node.traits, topology.chosen_traits),
+        ),
+        Rows(
+            tables.resource_provider_aggregates,
+            ("resource_provider_id", "aggregate_id"),
+            _links(topology, ids.aggregates, topology.common_aggregates, topology.chosen_aggregates),
+        ),
         *used,
     )
 
@@ -190,14 +198,6 @@ def _inventories(topology: Topology, ids: Ids) -> Iterator[list[_Row]]:
         parts = types[index]
         yield [(first + number, root + place, *amounts) for number, (place, amounts) in enumerate(parts)]
         first += len(parts)
-
-
-def _traits(topology: Topology, ids: Ids) -> Iterator[list[_Row]]:
-    return _links(topology, ids.traits, lambda node: node.traits, topology.chosen_traits)
-
-
-def _aggregates(topology: Topology, ids: Ids) -> Iterator[list[_Row]]:
-    return _links(topology, ids.aggregates, topology.common_aggregates, topology.chosen_aggregates)
 
 
 def _links(

@@ -96,12 +96,6 @@ def foreign_rows(url: str) -> dict[str, int]:
         return {}
 
 
-def _store_receipt(connection: Connection, receipt: SeedReceipt) -> None:
-    """Write the receipt into the database, in the place of an older one."""
-    connection.execute(placebench_receipts.delete())
-    connection.execute(placebench_receipts.insert(), {**receipt.to_json(), "seeded_at": utc_now()})
-
-
 _OCCUPIED = (
     tables.resource_providers,
     tables.inventories,
@@ -137,14 +131,11 @@ def _matching_receipt(connection: Connection, expected: Callable[[], Future[Cont
     digest, receipt = read_content(connection).digest, _load_receipt(connection)
     if receipt and digest == receipt.digest == expected().result().digest:
         return receipt
-    raise SeedError(f"the database holds {rows} {_owner(digest, receipt)}: give --reset to empty it, or another --db")
-
-
-def _owner(digest: str, receipt: SeedReceipt | None) -> str:
-    if receipt is None:
-        return "that no receipt of placebench names"
-    seeded = f"{receipt.topology}, {receipt.trees} trees, seed {receipt.seed}"
-    return f"of {seeded}" if digest == receipt.digest else f"that are no longer what was seeded ({seeded})"
+    owner = "that no receipt of placebench names"
+    if receipt is not None:
+        seeded = f"{receipt.topology}, {receipt.trees} trees, seed {receipt.seed}"
+        owner = f"of {seeded}" if digest == receipt.digest else f"that are no longer what was seeded ({seeded})"
+    raise SeedError(f"the database holds {rows} {owner}: give --reset to empty it, or another --db")
 
 
 def _empty(connection: Connection) -> str:
@@ -192,12 +183,18 @@ def seed(
         expected = cache(lambda: beside.submit(expected_content, topology))
         migrate_connection(connection)
         if reset:
-            _reset(connection, notice or _ignore)
+            with connection.begin():
+                removed = _empty(connection)
+            (notice or _ignore)(removed)
         if not topology.trees:
             with connection.begin():
                 add_standard_names(connection)
             return _receipt(topology, loader, expected().result(), elapsed_s=0.0)
-        if receipt := _existing_receipt(connection, topology, expected):
+        with connection.begin():
+            receipt = _matching_receipt(connection, expected)
+            # Users cannot make these, so that `by_http` needs them all, whether os-traits has them or not.
+            add_standard_names(connection, [name for name in topology.traits if not is_custom(name)])
+        if receipt:
             return receipt
         with connection.begin():
             started = perf_counter()
@@ -205,15 +202,12 @@ def seed(
             elapsed_s = perf_counter() - started
             _verify(read_content(connection), expected().result(), loader)
             receipt = _receipt(topology, loader, expected().result(), elapsed_s=elapsed_s)
-            _store_receipt(connection, receipt)
-        _tidy(connection)
+            connection.execute(placebench_receipts.delete())  # an older one
+            connection.execute(placebench_receipts.insert(), {**receipt.to_json(), "seeded_at": utc_now()})
+        # Statistics, hint bits and visibility map, so that the first measured query is like all others.
+        if connection.dialect.name == "postgresql":
+            connection.execution_options(isolation_level="AUTOCOMMIT").execute(text("VACUUM ANALYZE"))
     return receipt
-
-
-def _reset(connection: Connection, notice: Callable[[str], None]) -> None:
-    with connection.begin():
-        removed = _empty(connection)
-    notice(removed)
 
 
 def _and_then(progress: Progress, expected: Callable[[], Future[Content]]) -> Progress:
@@ -225,17 +219,6 @@ def _and_then(progress: Progress, expected: Callable[[], Future[Content]]) -> Pr
             expected()
 
     return tell
-
-
-def _existing_receipt(
-    connection: Connection, topology: Topology, expected: Callable[[], Future[Content]]
-) -> SeedReceipt | None:
-    """The receipt of what is there already, or None for a database that is ready for its providers."""
-    with connection.begin():
-        receipt = _matching_receipt(connection, expected)
-        # Users cannot make these, so that `by_http` needs them all, whether os-traits has them or not.
-        add_standard_names(connection, [name for name in topology.traits if not is_custom(name)])
-    return receipt
 
 
 def _verify(found: Content, expected: Content, loader: str) -> None:
@@ -263,12 +246,6 @@ def _receipt(topology: Topology, loader: str, content: Content, *, elapsed_s: fl
         elapsed_s=elapsed_s,
         digest=content.digest,
     )
-
-
-def _tidy(connection: Connection) -> None:
-    """Statistics, hint bits and visibility map, so that the first measured query is like all others."""
-    if connection.dialect.name == "postgresql":
-        connection.execution_options(isolation_level="AUTOCOMMIT").execute(text("VACUUM ANALYZE"))
 
 
 def _ignore(*_: object) -> None:

@@ -72,7 +72,7 @@ class Topology:
 
     @property
     def title(self) -> str:
-        """Its name, and its utilization where that was chosen."""
+        """Name of the data set, with its utilization if that was chosen."""
         return self.name if self.utilization is None else f"{self.name}, utilization {self.utilization:g}"
 
     @property
@@ -159,12 +159,12 @@ class Topology:
 
     @cached_property
     def _full(self) -> list[list[Takes]]:
-        """Of each type, the consumers of a tree that is full."""
+        """The consumers of a full tree of each type."""
         return [fill_tree(each.nodes, self.request) for each in self.tree_types]
 
     @cached_property
     def _paths(self) -> list[list[str]]:
-        """Of each type, what follows a tree's number in the paths of its providers."""
+        """What follows a tree's number in the paths of its providers, for each type."""
         return [[f"/{node.path}" for node in each.nodes] for each in self.tree_types]
 
     @cached_property
@@ -190,7 +190,11 @@ class _Rotation:
             ((2 * number + 1) / weight, index) for index, weight in enumerate(self._weights) for number in range(weight)
         ]
         self._cycle = [index for _, index in sorted(places)]
-        self._before = self._count_before()
+        seen: Counter[int] = Counter()
+        self._before = []  # how many trees of its type are before each in the cycle
+        for index in self._cycle:
+            self._before.append(seen[index])
+            seen[index] += 1
 
     def type_index(self, number: int) -> int:
         """The place of the type of tree *number* among the weights."""
@@ -206,14 +210,6 @@ class _Rotation:
         cycles, rest = divmod(trees, len(self._cycle))
         whole = sum(by_type[index] for index in self._cycle)
         return cycles * whole + sum(by_type[index] for index in self._cycle[:rest])
-
-    def _count_before(self) -> list[int]:
-        seen: Counter[int] = Counter()
-        before = []
-        for index in self._cycle:
-            before.append(seen[index])
-            seen[index] += 1
-        return before
 
 
 NAMESPACE = UUID("c6a3b1de-6d1f-5c0b-9a44-70d1aceb3ec4")
@@ -251,7 +247,9 @@ class _Membership:
     def __init__(self, nodes: Iterable[Node], trees: int, every: int | None, identity: Identity) -> None:
         self._every = every
         self._identity = identity
-        names = {name for node in nodes for name in (*node.aggregates, *_possible(node))}
+        names = set[str]()
+        for node in nodes:
+            names.update(node.aggregates, node.some_aggregates.names if node.some_aggregates else ())
         blocks = 1 if every is None else -(-trees // every)
         every_name = sorted(_number_name(name, block) for block in range(blocks) for name in names)
         self.uuids = {name: identity.uuid(f"aggregates/{name}") for name in every_name}
@@ -272,10 +270,6 @@ class _Membership:
     def varies(self, node: Node) -> bool:
         """Whether this provider may be in others in another tree."""
         return bool(node.some_aggregates) or (self._every is not None and bool(node.aggregates))
-
-
-def _possible(node: Node) -> tuple[str, ...]:
-    return node.some_aggregates.names if node.some_aggregates else ()
 
 
 def _number_name(name: str, block: int) -> str:

@@ -48,15 +48,11 @@ class RandomSubset:
     def choose(self, number: int) -> list[str]:
         """The names that the random *number* chooses: first how many, then which, each as likely as any other."""
         number, extra = divmod(number, self.at_most - self.at_least + 1)
-        left = list(self.names)
-        return [left.pop(place) for place in _draw_places(number, len(left), self.at_least + extra)]
-
-
-def _draw_places(number: int, among: int, count: int) -> Iterator[int]:
-    """Places in a list that is one shorter after each; *number* is read as digits of falling base."""
-    for size in range(among, among - count, -1):
-        number, place = divmod(number, size)
-        yield place
+        left, chosen = list(self.names), []
+        for _ in range(self.at_least + extra):  # the number is read as digits of falling base
+            number, place = divmod(number, len(left))
+            chosen.append(left.pop(place))
+        return chosen
 
 
 @dataclass(frozen=True)
@@ -262,7 +258,11 @@ class _FillingTree:
     def _choose(self, chosen: tuple[int, ...]) -> tuple[int, ...] | None:
         """A place for each group, the least visited first; what they take is booked."""
         if len(chosen) == len(self._wanted):
-            return chosen if self._is_in_subtrees(chosen) and self._is_allowed(chosen) else None
+            subtrees = self._demand.same_subtree
+            fits = all(self._have_common_root(chosen, suffixes) for suffixes in subtrees) and all(
+                self._allows(key, amount) for key, amount in self._taken(chosen).items()
+            )
+            return chosen if fits else None
         group, places = self._wanted[len(chosen)]
         for place in sorted(places, key=self._visits.__getitem__):
             self._attempts_left -= 1
@@ -290,9 +290,6 @@ class _FillingTree:
         others = [other for (each, _), other in zip(self._wanted, chosen, strict=False) if each.suffix]
         return group.suffix not in self._demand.isolated or place not in others
 
-    def _is_in_subtrees(self, chosen: tuple[int, ...]) -> bool:
-        return all(self._have_common_root(chosen, suffixes) for suffixes in self._demand.same_subtree)
-
     def _have_common_root(self, chosen: tuple[int, ...], suffixes: frozenset[str]) -> bool:
         """Whether one of the groups' providers is above all others of them."""
         named = {place for (group, _), place in zip(self._wanted, chosen, strict=True) if group.suffix in suffixes}
@@ -303,9 +300,6 @@ class _FillingTree:
         while above is not None and above != top:
             above = self._nodes[above].parent
         return above == top
-
-    def _is_allowed(self, chosen: tuple[int, ...]) -> bool:
-        return all(self._allows(key, amount) for key, amount in self._taken(chosen).items())
 
     def _taken(self, chosen: tuple[int, ...]) -> Counter[tuple[int, str]]:
         taken: Counter[tuple[int, str]] = Counter()
