@@ -9,6 +9,7 @@ import os
 import re
 import reprlib
 from collections.abc import Callable, Iterable
+from math import isfinite
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
@@ -39,7 +40,7 @@ _WORDS = {
     "bool": "true or false",
 }
 _KINDS: dict[str, type] = {"int": int, "float": float, "str": str, "bool": bool, "array": list, "object": dict}
-_NESTED_AT_MOST = 16
+_MAX_DEPTH = 16
 _TOO_DEEP = "nested deeper than anything that placebench writes"
 
 
@@ -99,15 +100,37 @@ def read_toml(path: Path, kind: type[_T], *, error: type[PlacebenchError]) -> _T
     return _decode(_content(path, error), kind, msgspec.toml.decode, str(path), error)
 
 
-def check(document: Any, kind: Any, source: str, *, at: str = "", error: type[PlacebenchError]) -> Any:
+def check(
+    document: Any,
+    kind: Any,
+    source: str,
+    *,
+    at: str = "",
+    error: type[PlacebenchError],
+    max_depth: int = _MAX_DEPTH,
+) -> Any:
     """The *document* as a *kind*; raises *error* where it does not fit.
 
     source: what the message begins with. at: the key of the document in there, such as "providers[2]".
+    max_depth: how deep lists and objects may be nested in it.
     """
-    if _is_deeper(document, _NESTED_AT_MOST):
+    # Level by level: a walk that calls itself would end at Python's limit before it has found out.
+    level = [document]
+    for _ in range(max_depth):
+        if any(isinstance(each, float) and not isfinite(each) for each in level):
+            raise error(f"{source}: cannot be read: it holds a number that is infinite or NaN")
+        level = [
+            inner
+            for each in level
+            if isinstance(each, dict | list)
+            for inner in (each.values() if isinstance(each, dict) else each)
+        ]
+    if level:
         raise error(f"{source}: cannot be read: {_TOO_DEEP}")
     try:
         return msgspec.convert(document, kind)
+    except RecursionError as found:
+        raise error(f"{source}: cannot be read: {_TOO_DEEP}") from found
     except msgspec.ValidationError as found:
         raise error(f"{source}: {_in_words_of(source, _describe_error(found, document, kind, at))}") from found
 
@@ -140,12 +163,6 @@ def _decode_unchecked(content: bytes, decode: Callable[..., Any]) -> Any:
         return decode(content)
     except (msgspec.MsgspecError, ValueError, RecursionError):
         return msgspec.UNSET
-
-
-def _is_deeper(document: Any, levels: int) -> bool:
-    """Whether lists and objects are nested in more levels: what walks through them later would not come to its end."""
-    inside = document.values() if isinstance(document, dict) else document if isinstance(document, list) else ()
-    return levels == 0 or any(_is_deeper(each, levels - 1) for each in inside)
 
 
 def _describe_error(found: msgspec.ValidationError, seen: Any, kind: Any, at: str = "") -> str:

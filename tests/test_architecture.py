@@ -57,7 +57,7 @@ MAY_IMPORT = {
     "runtime": {"decoding", "limits", "errors"},
     "meters": {"runtime", "telemetry", "decoding", "errors"},
     "page": {"units", "errors"},
-    "profiler": {"page", "units", "gates", "http_session", "lazy_names", "masking", "plain_text", "errors"},
+    "profiler": {"page", "decoding", "units", "gates", "http_session", "lazy_names", "masking", "plain_text", "errors"},
     "pytest_plugin": {"profiler"},
     "loadgen": {"telemetry", "http_session", "masking", "errors"},
     "remote": {"meters", "runtime", "paths", "errors"},

@@ -38,7 +38,7 @@ class LoadOptions:
     @classmethod
     def of(cls, parsed: argparse.Namespace) -> Self:
         """What `add_options` has read."""
-        import msgspec  # not at the top: the command line reads a default from here without the extra bench
+        import msgspec  # not at the top: the command line reads a default from here and starts faster without it
 
         return cls(
             path=parsed.candidates_path,

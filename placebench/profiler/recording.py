@@ -2,7 +2,7 @@
 
 import html
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -95,8 +95,8 @@ class Recording(RecordingData):
         from placebench.profiler.capture.sample_files import join_samples
 
         session, note = join_samples(self, Path(path))
-        self.session: Session | None = session
-        self.notes: Sequence[str] = (*self.notes, note)
+        self.session = session
+        self.notes = (*self.notes, note)
 
     def save(self, path: Path | str) -> None:
         """Write the recording as JSON, whole or not at all: under another name first, then renamed.

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Literal, Self, TypedDict
 
 from placebench import units
 from placebench.errors import ProfilerError
@@ -22,7 +22,6 @@ from placebench.profiler.model.fingerprint import shortened
 from placebench.profiler.model.recording_data import RecordingData
 from placebench.profiler.model.statement import Caller, Statement
 
-_FORMAT_VERSION = 1
 _KINDS = {"n+1": "n_plus_one", "duplicate": "duplicates"}
 _ORIGINS = ("application", "library", "tests")
 """Whose code ran a statement: below the root of the suite, installed, or the tests' own."""
@@ -111,18 +110,18 @@ class ProfiledTest:
 
     @classmethod
     def from_text(cls, text: str, *, has_passed: bool) -> Self:
-        """The test that `to_text` wrote, and how it ended."""
-        fields = json.loads(text)
-        uses = tuple(StatementUse(**{**use, "places": tuple(use["places"])}) for use in fields["statements"])
-        findings = tuple(SuiteFinding(**finding) for finding in fields["findings"])
-        return cls(**{**fields, "statements": uses, "findings": findings, "has_passed": has_passed})
+        """Return the test that `to_text` wrote, with how it ended."""
+        from placebench.decoding import check
+
+        test: Self = check({**json.loads(text), "has_passed": has_passed}, cls, "a profiled test", error=ProfilerError)
+        return test
 
 
 @dataclass(frozen=True, slots=True)
 class SqlCounts:
     """What a baseline has of one test. statements: executions by fingerprint. n_plus_one: lines with one."""
 
-    statements: Mapping[str, int]
+    statements: dict[str, int] = field(default_factory=dict)
     duplicates: int = 0
     n_plus_one: int = 0
 
@@ -134,12 +133,6 @@ class SqlCounts:
     def to_json(self) -> dict[str, Any]:
         """Plain data; what is 0 is left out."""
         return {name: value for name, value in asdict(self).items() if value}
-
-    @classmethod
-    def from_json(cls, fields: Mapping[str, Any]) -> Self:
-        """What `to_json` wrote. Raises TypeError or ValueError for anything else."""
-        statements = {str(key): int(calls) for key, calls in dict(fields.get("statements", {})).items()}
-        return cls(**{**fields, "statements": statements})
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,6 +258,11 @@ class SuiteProfile:
         )
 
 
+class _BaselineFile(TypedDict):
+    format_version: Literal[1]
+    tests: dict[str, SqlCounts | None]
+
+
 @dataclass(frozen=True, slots=True)
 class SuiteBaseline:
     """The counts of each test in an earlier run; None for a test that is not to be compared."""
@@ -273,26 +271,19 @@ class SuiteBaseline:
 
     @classmethod
     def load(cls, path: Path) -> Self:
-        """The baseline in a file. Raises ProfilerError if it cannot be read, or is none."""
+        """Read the baseline in a file; raises ProfilerError if it cannot be read, or is none."""
+        from placebench.decoding import read_json
+
         try:
-            document = json.loads(path.read_text(encoding="utf-8"))
-            if document["format_version"] != _FORMAT_VERSION:
-                raise ValueError(f"format_version is {document['format_version']!r}, expected {_FORMAT_VERSION}")
-            return cls(
-                {
-                    name: None if counts is None else SqlCounts.from_json(counts)
-                    for name, counts in document["tests"].items()
-                }
-            )
-        except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-            raise ProfilerError(
-                f"{path} cannot be read as an SQL baseline: {error}; --sql-update writes one"
-            ) from error
+            document = read_json(path, _BaselineFile, error=ProfilerError)
+        except ProfilerError as error:
+            raise ProfilerError(f"{error}; --sql-update writes an SQL baseline") from error
+        return cls(document["tests"])
 
     def save(self, path: Path) -> None:
         """Write it as JSON with sorted keys: the same counts are the same file."""
         tests = {name: None if counts is None else counts.to_json() for name, counts in self.tests.items()}
-        document = {"format_version": _FORMAT_VERSION, "tests": tests}
+        document = {"format_version": 1, "tests": tests}
         write_whole(path, json.dumps(document, indent=1, sort_keys=True, ensure_ascii=False) + "\n")
 
     def updated(self, profile: SuiteProfile, root: Path) -> Self:

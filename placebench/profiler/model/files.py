@@ -1,17 +1,12 @@
-"""Files of recordings: written whole or not at all, and checked field by field when they are read."""
+"""Files that are written whole or not at all, and the names of the files of a recording."""
 
 import gzip
 import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import cache
-from math import isfinite
 from pathlib import Path
-from types import UnionType
-from typing import Any, TextIO, TypeVar, cast
-
-_T = TypeVar("_T")
+from typing import TextIO, cast
 
 
 def write_whole(path: Path, text: str, *, private: bool = False) -> None:
@@ -56,24 +51,3 @@ def is_recording(path: Path) -> bool:
 def flame_graph_beside(path: Path) -> Path:
     """Where the flame graph of the recording at *path* is: 7-1.recording.json has 7-1.pyisession beside it."""
     return path.with_name(f"{path.name.removesuffix('.json').removesuffix('.recording')}.pyisession")
-
-
-def checked(record: _T) -> _T:
-    """The same *record*; raises TypeError for a field of a plain type with something else in it, or no finite number.
-
-    A whole number is a number, as in JSON. What a field of another type has in it (a sequence) is left to the caller.
-    """
-    for name, kind in _annotations(type(record)).items():  # type: ignore[arg-type]
-        value = getattr(record, name)
-        number = float(value) if isinstance(value, int | float) else value
-        if isinstance(number, float) and not isfinite(number):
-            raise TypeError(f"{name} is {value}")
-        if isinstance(kind, type | UnionType) and not (isinstance(value, kind) or isinstance(number, kind)):
-            raise TypeError(f"{name} is {repr(value)[:60]}")
-    return record
-
-
-@cache
-def _annotations(kind: type) -> dict[str, Any]:
-    """The types of its fields, inherited ones too."""
-    return {name: type_ for each in kind.__mro__ for name, type_ in getattr(each, "__annotations__", {}).items()}

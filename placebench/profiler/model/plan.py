@@ -6,9 +6,8 @@ The main class is `PlanNode`, read by `read_plan` from the JSON of auto_explain 
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any
 
-from placebench.profiler.model.files import checked
 from placebench.profiler.model.sql_tokens import redacted
 
 _CONDITIONS = ("Index Cond", "Recheck Cond", "Hash Cond", "Merge Cond", "Join Filter", "Filter", "One-Time Filter")
@@ -33,7 +32,7 @@ class PlanNode:
     index: str | None = None
     condition: str | None = None
     cost: float | None = None
-    rows_expected: float = 0.0
+    rows_expected: int | float = 0.0
     rows: float | None = None
     rows_removed: float | None = None
     loops: int | None = None
@@ -78,11 +77,6 @@ class PlanNode:
         yield depth, self
         for child in self.children:
             yield from child.walk(depth + 1)
-
-    @classmethod
-    def from_json(cls, fields: Mapping[str, Any]) -> Self:
-        """The node that `dataclasses.asdict` wrote."""
-        return checked(cls(**{**fields, "children": tuple(cls.from_json(child) for child in fields["children"])}))
 
 
 def read_plan(text: str, *, values: bool = False) -> PlanNode:

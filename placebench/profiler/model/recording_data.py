@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
 
 from placebench import units
 from placebench.errors import ProfilerError
-from placebench.profiler.model.files import checked
 from placebench.profiler.model.statement import (
     Checkout,
     RecordedRequest,
@@ -21,11 +20,14 @@ from placebench.profiler.model.statement import (
 
 if TYPE_CHECKING:
     from pyinstrument.session import Session
+else:
+    # The reader of recordings looks up every annotation; pyinstrument is loaded for flame graphs only.
+    Session = Any
 
 _FORMAT_VERSION = 2
-_TEXTS = ("notes", "failed_hooks")
-_OTHERS = ("format_version", "unkept", "open_transactions")
 _LISTS = ("statements", "transactions", "spans", "checkouts", "unkept_places", "timeline", "session")
+_MAX_DEPTH = 500
+"""How deep the JSON of a recording may be nested: two levels for each node of a plan below another."""
 
 _Number = TypeVar("_Number", int, float)
 _Numbered = TypeVar("_Numbered", Statement, Transaction, Checkout, UnkeptStatements)
@@ -95,8 +97,8 @@ class RecordingData:
     statements: Sequence[Statement] = ()
     transactions: Sequence[Transaction] = ()
     spans: Sequence[Span] = ()
-    checkouts: Sequence[Checkout] = ()
-    timeline: Sequence[RecordedRequest] = ()
+    checkouts: tuple[Checkout, ...] = ()
+    timeline: tuple[RecordedRequest, ...] = ()
     elapsed_s: float = 0.0
     cpu_s: float | None = None
     sql_s: float | None = None
@@ -106,14 +108,14 @@ class RecordingData:
     gc_collections: int | None = None
     dropped: int = 0
     unkept: Unkept = field(default_factory=Unkept)
-    unkept_places: Sequence[UnkeptStatements] = ()
+    unkept_places: tuple[UnkeptStatements, ...] = ()
     missed: int = 0
-    failed_hooks: Sequence[str] = ()
+    failed_hooks: tuple[str, ...] = ()
     requests: int = 1
     error: str | None = None
     overhead_s: float | None = None
-    notes: Sequence[str] = ()
-    open_transactions: Sequence[tuple[int, int]] = ()
+    notes: tuple[str, ...] = ()
+    open_transactions: tuple[tuple[int, int], ...] = ()
     session: "Session | None" = field(default=None, repr=False, compare=False)
 
     @property
@@ -181,40 +183,33 @@ class RecordingData:
 
     @classmethod
     def from_json(cls, document: dict[str, Any], *, source: str = "the document") -> Self:
-        """The recording that `to_json` wrote. Raises ProfilerError if it is none, or of another format version."""
+        """Return the recording that `to_json` wrote.
+
+        Raises ProfilerError, with the key and what was expected there, if it is none or of another format version.
+        """
+        # Loaded here: a program that only records needs no reader.
+        from placebench.decoding import check
+
         version = document.get("format_version")
         if version != _FORMAT_VERSION:
             raise ProfilerError(
                 f"{source} has format_version {version!r}, expected {_FORMAT_VERSION}: "
                 "it is no recording, or one of another version of placebench; record it again"
             )
-        plain = {
-            key: value
-            for key, value in document.items()
-            if key not in (*_LISTS, "format_version", "unkept", "open_transactions")
-        }
-        try:
-            made = cls(
-                **{**plain, **{name: tuple(map(str, plain.get(name, ()))) for name in _TEXTS}},
-                # An earlier version knew only their number.
-                unkept=checked(Unkept(**document.get("unkept", {"statements": plain.get("dropped", 0)}))),
-                open_transactions=tuple(map(_pair, document.get("open_transactions", ()))),
-                statements=[Statement.from_json(statement) for statement in document["statements"]],
-                transactions=[Transaction.from_json(transaction) for transaction in document["transactions"]],
-                unkept_places=tuple(map(UnkeptStatements.from_json, document.get("unkept_places", ()))),
-                spans=[checked(Span(**span)) for span in document["spans"]],
-                checkouts=tuple(checked(Checkout(**checkout)) for checkout in document.get("checkouts", ())),
-                timeline=tuple(checked(RecordedRequest(*request)) for request in document.get("timeline", ())),
-            )
-            if made.requests < 1:
-                raise TypeError(f"requests is {made.requests}")
-            numbers = {each.request for each in made.statements} | {each.request for each in made.transactions}
-            numbers |= {each.request for each in made.checkouts} | {each.request for each in made.unkept_places}
-            if unknown := [number for number in numbers if not 1 <= number <= made.requests]:
-                raise TypeError(f"request is {unknown[0]}, of {made.requests}")
-            return checked(made)
-        except (KeyError, TypeError, OverflowError, RecursionError) as error:
-            raise ProfilerError(f"{source} is no recording: {error}; record it again") from error
+        if missing := [name for name in ("statements", "transactions", "spans") if name not in document]:
+            raise ProfilerError(f"{source}: {missing[0]} is missing: it is no recording; record it again")
+        # An earlier version knew of the statements beyond the limit only their number.
+        unkept = document.get("unkept", {"statements": document.get("dropped", 0)})
+        plain = {**document, "unkept": unkept, "session": None}
+        recording: Self = check(plain, cls, source, error=ProfilerError, max_depth=_MAX_DEPTH)
+        if recording.requests < 1:
+            raise ProfilerError(f"{source}: requests: expected a whole number >= 1, saw {recording.requests}")
+        for name in ("statements", "transactions", "checkouts", "unkept_places"):
+            for index, each in enumerate(getattr(recording, name)):
+                if not 1 <= each.request <= recording.requests:
+                    expected = f"expected a whole number from 1 to {recording.requests}, saw {each.request}"
+                    raise ProfilerError(f"{source}: {name}[{index}].request: {expected}")
+        return recording
 
     @classmethod
     def merge(cls, recordings: Iterable[Self], *, name: str | None = None) -> Self:
@@ -270,13 +265,6 @@ def _sum_if_all_measured(values: Iterable[_Number | None]) -> Any:
     """The sum, or None if one of them was not measured."""
     every = list(values)
     return None if None in every else sum_of_measured(every)
-
-
-def _pair(value: Any) -> tuple[int, int]:
-    """A request and a transaction in it; raises TypeError for anything else."""
-    if not (isinstance(value, list | tuple) and [type(each) for each in value] == [int, int]):
-        raise TypeError(f"open_transactions has {repr(value)[:60]}")
-    return value[0], value[1]
 
 
 def _renumbered_pairs(parts: Iterable[RecordingData]) -> tuple[tuple[int, int], ...]:

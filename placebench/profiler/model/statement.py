@@ -4,13 +4,11 @@ The main class is `Statement`. A field that nothing could measure is None ("not 
 """
 
 import re
-from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import NamedTuple
 
-from placebench.profiler.model.files import checked
 from placebench.profiler.model.fingerprint import StatementFacts, query_summary, statement_facts
 from placebench.profiler.model.plan import PlanNode
 
@@ -188,22 +186,6 @@ class Statement:
         is_local = self.database is not None and self.database.system == "sqlite"
         return self.round_trips is None and self.execute_s is not None and self.error is None and not is_local
 
-    @classmethod
-    def from_json(cls, fields: Mapping[str, Any]) -> Self:
-        """The statement that `dataclasses.asdict` wrote."""
-        caller, outer, plan = fields["caller"], fields.get("outer_caller"), fields["plan"]
-        return checked(
-            cls(
-                **{
-                    **fields,
-                    "caller": None if caller is None else checked(Caller(*caller)),
-                    "outer_caller": None if outer is None else checked(Caller(*outer)),
-                    "plan": None if plan is None else PlanNode.from_json(plan),
-                    "database": _address(fields.get("database")),
-                }
-            )
-        )
-
 
 @dataclass(slots=True)
 class UnkeptStatements:
@@ -265,11 +247,6 @@ class UnkeptStatements:
         for name in ("repeated", "repeated_s", "different", "different_s", "unknown", "item_count", "others"):
             setattr(self, name, getattr(self, name) + getattr(later, name))
 
-    @classmethod
-    def from_json(cls, fields: Mapping[str, Any]) -> Self:
-        """The counts that `dataclasses.asdict` wrote."""
-        return checked(cls(**{**fields, "first": Statement.from_json(fields["first"])}))
-
 
 @dataclass(frozen=True, slots=True)
 class Transaction:
@@ -303,16 +280,6 @@ class Transaction:
         is_local = self.database is not None and self.database.system == "sqlite"
         is_apart = self.kind in ("CONNECT", "POOL TIMEOUT") or self.elapsed_s is None
         return self.round_trips is None and self.error is None and not is_local and not is_apart
-
-    @classmethod
-    def from_json(cls, fields: Mapping[str, Any]) -> Self:
-        """The step that `dataclasses.asdict` wrote."""
-        return checked(cls(**{**fields, "database": _address(fields.get("database"))}))
-
-
-def _address(fields: Sequence[Any] | None) -> DatabaseAddress | None:
-    """The address in a list of JSON's."""
-    return None if fields is None else checked(DatabaseAddress(*fields))
 
 
 @dataclass(frozen=True, slots=True)

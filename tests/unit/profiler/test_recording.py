@@ -7,13 +7,15 @@ from pathlib import Path
 
 import pytest
 from flame_graphs import session_of
-from hostile import VALUES, places, spoiled
+from hostile import GONE, NOT_A_NUMBER, VALUES, places, spoiled
 
 from placebench.errors import ProfilerError
 from placebench.profiler import Caller, Recording, Span, Statement, Transaction
 from placebench.profiler.model.files import write_whole
 from placebench.profiler.model.plan import PlanNode
-from placebench.profiler.model.statement import Checkout, DatabaseAddress
+from placebench.profiler.model.statement import Checkout, DatabaseAddress, RecordedRequest
+
+RECORDINGS = Path(__file__).parent / "recordings"
 
 
 def recording(name: str = "GET /", **changed: object) -> Recording:
@@ -77,7 +79,7 @@ def test_a_flame_is_saved_and_loaded_with_its_recording(tmp_path: Path) -> None:
         ("{", "cannot be read as a recording"),
         ("[]", "has format_version None, expected 2"),
         ('{"format_version": 1}', "has format_version 1, expected 2"),
-        ('{"format_version": 2, "name": "x", "mode": "full"}', "is no recording: 'statements'"),
+        ('{"format_version": 2, "name": "x", "mode": "full"}', "bad.json: statements is missing"),
     ],
 )
 def test_what_is_no_recording_is_an_error_of_the_user(tmp_path: Path, text: str, message: str) -> None:
@@ -88,6 +90,67 @@ def test_what_is_no_recording_is_an_error_of_the_user(tmp_path: Path, text: str,
         Recording.load(tmp_path / "bad.json")
 
 
+@pytest.mark.parametrize(
+    ("place", "value", "message"),
+    [
+        (("mode",), GONE, "mode is missing"),
+        (("elapsed_s",), "x", "elapsed_s: expected a number, saw 'x'"),
+        (("statements", 0, "row_count"), 1.5, r"statements\[0\].row_count: expected a whole number or null, saw 1.5"),
+        (
+            ("statements", 0, "caller"),
+            ["app.py"],
+            r"statements\[0\].caller: expected a list of length 3, saw \['app.py'\]",
+        ),
+        (("statements", 0, "plan", "children"), [{}], r"statements\[0\].plan.children\[0\]: kind is missing"),
+        (("transactions", 0, "request"), 2, r"transactions\[0\].request: expected a whole number from 1 to 1, saw 2"),
+        (("spans", 0, "elapsed_s"), NOT_A_NUMBER, "a number that is infinite or NaN"),
+    ],
+)
+def test_a_wrong_recording_is_refused_with_the_key(
+    tmp_path: Path, place: tuple[str | int, ...], value: object, message: str
+) -> None:
+    """What was expected and what was seen follow, on one line."""
+    whole = recording()
+    whole.statements = [replace(whole.statements[0], plan=PlanNode("Result"))]
+    path = tmp_path / "bad.json"
+    path.write_text(spoiled(whole.to_json(), place, value))
+
+    with pytest.raises(ProfilerError, match=f"bad.json: (cannot be read: it holds )?{message}"):
+        Recording.load(path)
+
+
+@pytest.mark.parametrize("name", ["plans", "merged"])
+def test_a_recording_of_version_0_2_is_written_back_as_it_was(name: str, tmp_path: Path) -> None:
+    """Every byte: with a plan, statements beyond the limit, checkouts, errors and open transactions."""
+    kept = RECORDINGS / f"{name}.recording.json"
+    loaded = Recording.load(kept)
+    loaded.save(tmp_path / "again.json")
+
+    assert kept.read_bytes() == (tmp_path / "again.json").read_bytes()
+    assert loaded == Recording.load(tmp_path / "again.json")
+    assert {type(each) for each in (loaded.timeline[0], loaded.checkouts[0], loaded.unkept_places[0].first.plan)} == {
+        RecordedRequest,
+        Checkout,
+        PlanNode,
+    }
+
+
+def test_a_recording_without_the_later_fields_is_read() -> None:
+    """Their values are those of a recording that had none; of what was dropped the number was known."""
+    loaded = Recording.load(RECORDINGS / "earlier.recording.json")
+
+    assert (loaded.unkept.statements, loaded.statement_count) == (3, 5)
+    assert (loaded.checkouts, loaded.timeline, loaded.open_transactions) == ((), (), ())
+    assert loaded.statements[0].database is None
+
+
+def test_text_that_is_no_unicode_is_read_again() -> None:
+    """Half a surrogate pair, as in a file name of other bytes than UTF-8."""
+    odd = recording(statements=[Statement("select '\udc80'", "f", 0.0)])
+
+    assert Recording.from_json(json.loads(json.dumps(odd.to_json()))) == odd
+
+
 def test_merging_adds_up() -> None:
     """Sums are totals, statements stand one after the other, and what one does not know the merged one does not."""
     merged = Recording.merge([recording("one"), recording("two", cpu_s=None)], name="both")
@@ -96,7 +159,7 @@ def test_merging_adds_up() -> None:
     assert (merged.elapsed_s, merged.sql_s, merged.cpu_s, merged.gc_collections) == (16.0, 7.0, None, 2)
     assert Recording.merge([recording("one"), recording("two")]).name == "one"
     assert Recording.from_json(json.loads(json.dumps(merged.to_json()))).to_json() == merged.to_json()
-    with pytest.raises(ProfilerError, match="requests is 0"):
+    with pytest.raises(ProfilerError, match="requests: expected a whole number >= 1, saw 0"):
         Recording.from_json({**merged.to_json(), "requests": 0})
 
 
