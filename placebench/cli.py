@@ -45,7 +45,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     given = list(sys.argv[1:] if argv is None else argv)
     words = _words(given)
     name = " ".join(("placebench", *words))
-    from placebench.commands import output
+    from placebench.commands import options, output
     from placebench.commands.interrupts import (
         ReaderGone,
         interrupted_once,
@@ -61,7 +61,8 @@ def main(argv: Sequence[str] | None = None) -> int:
                 parsed = parser_of(" ".join(words)).parse_args(_check_text(given)[len(words) :])
             except UsageError as error:
                 return _fail(_one_line(error), error.exit_code)
-            output.set_verbosity(quiet=getattr(parsed, "quiet", False), verbose=getattr(parsed, "verbose", False))
+            wanted = options.read(options.OutputOptions, parsed)
+            output.set_verbosity(quiet=wanted.quiet, verbose=wanted.verbose)
             return _run(_command(parsed.command), parsed)
     except (PlacebenchError, ImportError, OSError) as error:
         if (explained := _explain(error)) is None:
@@ -130,7 +131,7 @@ class _Parser(argparse.ArgumentParser):
         print_to(file or sys.stderr, message.rstrip("\n"))
 
     def _check_value(self, action: argparse.Action, value: object) -> None:
-        """Refuse what is none of the choices, and name the one that was probably meant."""
+        """Refuse a value that is not one of the choices, and name the choice that was probably meant."""
         if action.choices is not None and value not in action.choices:
             names = [str(each) for each in action.choices]
             question = did_you_mean(str(value), names)
@@ -162,7 +163,7 @@ class _PrintCompletion(argparse.Action):
 
 
 def _words(argv: Sequence[str]) -> list[str]:
-    """The words at the beginning of *argv* that name a command or a group."""
+    """Return the words at the beginning of *argv* that name a command or a group."""
     words: list[str] = []
     for word in argv:
         entry = None if word.startswith("-") else COMMANDS.get(" ".join((*words, word)))
@@ -175,14 +176,13 @@ def _words(argv: Sequence[str]) -> list[str]:
 
 
 def _entry(words: str) -> Entry:
-    """The entry of a command or group that exists."""
     entry = COMMANDS.get(words)
     assert entry is not None
     return entry
 
 
 def _build(words: str, *, deep: bool) -> argparse.ArgumentParser:
-    """The parser of the command or group that *words* name; deep: with the options of the commands below a group."""
+    """Make the parser of a command or group; deep: with the options of the commands below a group."""
     made = _Parser(
         prog=f"placebench {words}".rstrip(),
         description=_sentence(_entry(words).help) if words else _DESCRIPTION,
@@ -233,7 +233,7 @@ def _sentence(line: str) -> str:
 
 
 def _check_text(argv: list[str]) -> list[str]:
-    """The same arguments; raises UsageError for one that holds bytes that are not text: nothing could print it."""
+    """Return the arguments; raises UsageError for one with bytes that are not text, which nothing could print."""
     for each in argv:
         if not each.isprintable() and any("\ud800" <= letter <= "\udfff" for letter in each):
             raise UsageError(f"placebench: the argument {each!r} is no text in UTF-8")
@@ -241,7 +241,7 @@ def _check_text(argv: list[str]) -> list[str]:
 
 
 def _explain(error: PlacebenchError | ImportError | OSError) -> str | None:
-    """What went wrong, in one line; None for a bug."""
+    """Say in one line what went wrong; None for a bug."""
     if isinstance(error, PlacebenchError):
         return _one_line(error)
     if isinstance(error, ModuleNotFoundError):
@@ -258,7 +258,7 @@ def _explain(error: PlacebenchError | ImportError | OSError) -> str | None:
 
 
 def _explain_sqlalchemy() -> str | None:
-    """That a command met an old SQLAlchemy, which the profiler works with; None if it is recent enough."""
+    """Say that SQLAlchemy is too old for the command, if it is; the profiler works with older ones."""
     import sqlalchemy
 
     if sqlalchemy.__version__.startswith(("1.", "2.0.")):
@@ -299,7 +299,7 @@ def _bug() -> int:
 
 
 def _issues() -> str:
-    """Where, if the package names an address for issues."""
+    """Say where issues are reported, if the package names an address for them."""
     from importlib import metadata
 
     try:

@@ -15,20 +15,20 @@ _Options = TypeVar("_Options")
 
 
 class Command(NamedTuple, Generic[_Options]):
-    """What a command's module defines for it."""
+    """A command, as its module defines it."""
 
     configure: Callable[[ArgumentParser], None]
     """Adds the command's options to its parser."""
     run: Callable[[_Options], int]
     """Runs the command; returns its exit code."""
     run_name: str = ""
-    """What its run folder is called after, if the whole command can run on another machine by --host."""
+    """The name of its run folders, if the whole command can run on another machine by --host."""
     options: type[_Options] | None = None
     """The frozen dataclass that the command gets, as `placebench.commands.options.read` makes it; None: a Namespace."""
 
 
 class Entry(NamedTuple):
-    """What the command line knows of a command, or of a group of commands, before its module is imported."""
+    """A command or group of commands, as far as it is known before its module is imported."""
 
     help: str
     module: str = ""

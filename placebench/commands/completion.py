@@ -12,10 +12,10 @@ from typing import NamedTuple
 
 
 class _Level(NamedTuple):
-    """What may follow the words of a command or a group."""
+    """The words that may follow those of a command or a group."""
 
     words: str
-    """Of the command, with the program's name."""
+    """The command, with the program's name."""
     candidates: tuple[str, ...]
     """Subcommands and options."""
     choices: dict[str, tuple[str, ...]]
@@ -29,7 +29,7 @@ def completion_script(parser: argparse.ArgumentParser, shell: str) -> str:
 
 
 def _levels(parser: argparse.ArgumentParser) -> Iterator[_Level]:
-    """The parser and those of all its subcommands."""
+    """Yield a level for the parser and for each of its subcommands."""
     names: list[str] = []
     choices: dict[str, tuple[str, ...]] = {}
     below: list[argparse.ArgumentParser] = []
@@ -47,7 +47,7 @@ def _levels(parser: argparse.ArgumentParser) -> Iterator[_Level]:
 
 
 def _bash(levels: list[_Level], *, zsh: bool) -> str:
-    """A function that finds the longest command among the words, and a case for each command."""
+    """Write a function that finds the longest command among the words, with a case for each command."""
     cases = []
     for each in levels:
         for option, values in each.choices.items():
@@ -72,7 +72,7 @@ def _bash(levels: list[_Level], *, zsh: bool) -> str:
 
 
 def _fish(levels: list[_Level]) -> str:
-    """A line for each candidate, with the commands after which it is one."""
+    """Write a line for each candidate, with the commands after which it is one."""
     lines = []
     for each in levels:
         _, *subcommands = each.words.split()

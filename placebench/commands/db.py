@@ -113,7 +113,7 @@ def _line(found: "ScratchDatabase", *, dropped: bool) -> str:
 
 
 def _emit(output: options.OutputOptions, server: "PersistentServer", **result: Any) -> None:
-    """The result: all of it as JSON, or the URL alone, so that `URL=$(placebench db start)` works."""
+    """Print all of the result as JSON, or else the URL alone, so that `URL=$(placebench db start)` works."""
     if output.json:
         print_json({"directory": str(server.folder), **result})
     elif "url" in result:

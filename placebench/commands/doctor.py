@@ -87,7 +87,7 @@ def _python() -> _Diagnosis:
 
 
 def _profiler() -> _Diagnosis:
-    """How the modes `flame` and `plans` sample Python's stacks."""
+    """Say how the modes `flame` and `plans` sample Python's stacks."""
     from placebench.profiler.capture.sampling_thread import profile_function_defect
 
     defect = profile_function_defect()
@@ -101,7 +101,7 @@ def _profiler() -> _Diagnosis:
 
 
 def _sampler() -> _Diagnosis:
-    """What samples Python's stacks in the mode `external`, which nothing else needs."""
+    """Look for the sampler of the mode `external`, which nothing else needs."""
     from placebench.profiler.capture.external_sampler import find_py_spy
 
     try:
@@ -138,7 +138,7 @@ def _uwsgi() -> _Diagnosis:
 
 
 def _mod_wsgi() -> _Diagnosis:
-    """A server that the matrix can have, and nothing else needs."""
+    """Look for a server that the matrix can have, and nothing else needs."""
     from placebench.runtime.mod_wsgi import find_mod_wsgi
 
     try:
@@ -149,7 +149,7 @@ def _mod_wsgi() -> _Diagnosis:
 
 
 def _free_threaded() -> _Diagnosis:
-    """Pythons without a GIL, which the matrix can measure, and nothing else needs."""
+    """Look for Pythons without a GIL, which the matrix can measure, and nothing else needs."""
     from placebench.compare.what.pythons import find_free_threaded, free_threaded
 
     return _Diagnosis("no GIL", well=True, seen=free_threaded(), optional=not find_free_threaded())
@@ -162,7 +162,7 @@ def _postgresql() -> _Diagnosis:
 
 
 def _mariadb() -> _Diagnosis:
-    """What the matrix can start beside PostgreSQL, and nothing else needs."""
+    """Look for MariaDB, which the matrix and `compare` can have in place of PostgreSQL."""
     from placebench.runtime.mariadb import find_mariadbd
 
     try:
@@ -175,7 +175,7 @@ def _mariadb() -> _Diagnosis:
 
 
 def _cache_server() -> _Diagnosis:
-    """What variants with responses:redis are served beside, and nothing else needs."""
+    """Look for Redis, which variants with responses:redis need, and nothing else."""
     from placebench.runtime.cache_server import find_cache_server
 
     try:
@@ -188,7 +188,7 @@ def _cache_server() -> _Diagnosis:
 
 
 def _found(what: str, find: Callable[[], object]) -> _Diagnosis:
-    """What *find* finds, or the one line it fails with."""
+    """Report what *find* finds, or the one line that it fails with."""
     try:
         return _Diagnosis(what, well=True, seen=str(find()))
     except (PlacebenchError, ModuleNotFoundError) as error:
@@ -206,7 +206,7 @@ def _processes() -> _Diagnosis:
 
 
 def _hosts(path: Path) -> list[_Diagnosis]:
-    """What each machine of the hosts file has, all looked at side by side."""
+    """Look at all machines of the hosts file at once."""
     from placebench.meters.remote_hosts import read_hosts
 
     hosts = read_hosts(path)
@@ -218,6 +218,7 @@ def _hosts(path: Path) -> list[_Diagnosis]:
 
 
 def _host(host: "RemoteHost") -> list[_Diagnosis]:
+    """Look at one machine: what it lacks for its roles, and what uvx or placebench there would bring."""
     from placebench.meters.remote_hosts import inspect_host
 
     try:
@@ -225,63 +226,47 @@ def _host(host: "RemoteHost") -> list[_Diagnosis]:
     except ServerError as error:
         advice = f"`ssh {host.ssh} true` has to work without a question: use a key, and accept the host's once by hand"
         return [_Diagnosis("SSH", well=False, seen=str(error), advice=advice)]
-    found = [_remote_system(facts), _remote_python(facts), _remote_placebench(facts)]
-    for role, program in (("database", "postgresql"), ("balancer", "nginx")):
-        if role in host.roles:
-            found.append(_remote_part(facts, program))
-    if host.ports:
-        found.append(_remote_ports(facts, host))
-    return [*found, _remote_clock(facts)]
+    programs = facts.programs
 
+    def program(name: str, advice: str) -> _Diagnosis:
+        return _Diagnosis(name, name in programs, programs.get(name, "none"), "" if name in programs else advice)
 
-def _remote_system(facts: "HostFacts") -> _Diagnosis:
-    seen = facts.programs.get("system", "unknown")
+    seen = programs.get("system", "unknown")
     well = seen.startswith("Linux")
-    return _Diagnosis("system", well, seen, "" if well else "CPU and memory are read from Linux's /proc")
-
-
-def _remote_python(facts: "HostFacts") -> _Diagnosis:
-    """Without one, or with an older one, uv brings its own."""
-    seen = facts.programs.get("python", "none")
+    found = [_Diagnosis("system", well, seen, "" if well else "CPU and memory are read from Linux's /proc")]
+    seen = programs.get("python", "none")
     if seen != "none" and tuple(map(int, seen.split("."))) >= (3, 11):
-        return _Diagnosis("Python", well=True, seen=seen)
-    well = "uv" in facts.programs
-    advice = "uv brings one of its own" if well else "install Python 3.11 or later, or uv"
-    return _Diagnosis("Python", well, seen, advice)
+        found.append(_Diagnosis("Python", well=True, seen=seen))
+    elif "uv" in programs:
+        found.append(_Diagnosis("Python", well=True, seen=seen, advice="uv brings one of its own"))
+    else:
+        found.append(_Diagnosis("Python", well=False, seen=seen, advice="install Python 3.11 or later, or uv"))
+    if "placebench" in programs:  # commands with --host or --hosts refuse another version
+        well = programs["placebench"] == __version__
+        advice = "" if well else f"install {__version__} there, which is the one here"
+        found.append(_Diagnosis("placebench", well, programs["placebench"], advice))
+    else:
+        found.append(program("uv", _INSTALL_UV))
+    for role, name in (("database", "postgresql"), ("balancer", "nginx")):
+        if role not in host.roles:
+            continue
+        if name in programs or ("uv" not in programs and "placebench" not in programs):
+            found.append(program(name, f"apt install {name}, or install uv"))
+        else:
+            extra = " with its extra scaleout" if name == "nginx" else ""
+            seen = f"that of placebench{extra} there" if "placebench" in programs else "uvx brings one"
+            found.append(_Diagnosis(name, well=True, seen=seen))
+    if host.ports:
+        taken = [port for port in host.ports if port in facts.listening]
+        free = [port for port in host.ports if port not in facts.listening]
+        seen = f"free: {', '.join(map(str, free)) or 'none'}"
+        advice = f"taken: {', '.join(map(str, taken))}; stop what listens there, or name another" if taken else ""
+        found.append(_Diagnosis("ports", not taken, seen, advice))
+    return [*found, _clock(facts)]
 
 
-def _remote_placebench(facts: "HostFacts") -> _Diagnosis:
-    """Without one, uvx brings the same version; commands with --host or --hosts refuse another one."""
-    if (seen := facts.programs.get("placebench")) is None:
-        return _remote_program(facts, "uv", advice=_INSTALL_UV)
-    well = seen == __version__
-    return _Diagnosis("placebench", well, seen, "" if well else f"install {__version__} there, which is the one here")
-
-
-def _remote_program(facts: "HostFacts", name: str, *, advice: str) -> _Diagnosis:
-    seen = facts.programs.get(name)
-    return _Diagnosis(name, seen is not None, seen or "none", "" if seen else advice)
-
-
-def _remote_part(facts: "HostFacts", name: str) -> _Diagnosis:
-    """Without the machine's own, the packages of placebench have one: those that uvx brings, or its extra scaleout."""
-    if name in facts.programs or ("uv" not in facts.programs and "placebench" not in facts.programs):
-        return _remote_program(facts, name, advice=f"apt install {name}, or install uv")
-    extra = " with its extra scaleout" if name == "nginx" else ""
-    seen = f"that of placebench{extra} there" if "placebench" in facts.programs else "uvx brings one"
-    return _Diagnosis(name, well=True, seen=seen)
-
-
-def _remote_ports(facts: "HostFacts", host: "RemoteHost") -> _Diagnosis:
-    taken = [port for port in host.ports if port in facts.listening]
-    free = [port for port in host.ports if port not in facts.listening]
-    seen = f"free: {', '.join(map(str, free)) or 'none'}"
-    advice = f"taken: {', '.join(map(str, taken))}; stop what listens there, or name another" if taken else ""
-    return _Diagnosis("ports", not taken, seen, advice)
-
-
-def _remote_clock(facts: "HostFacts") -> _Diagnosis:
-    """Loads bound the offset by themselves; what reads the time of day, as logs and TLS, needs clocks that agree."""
+def _clock(facts: "HostFacts") -> _Diagnosis:
+    """Compare clocks: loads bound the offset by themselves, but logs and TLS need clocks that agree."""
     if facts.clock is None:
         return _Diagnosis("clock", well=True, seen="not measured: `date` there prints no fractions of a second")
     offset_s, error_s = facts.clock.offset_s, facts.clock.uncertainty_s

@@ -32,12 +32,12 @@ if TYPE_CHECKING:
 _FILE = Path("placebench-history.jsonl")
 _METRICS = ("cpu_s", "statements")
 _OF_THE_COMMIT = (ServerError, LoadError, GateFailedError, VariantError)
-"""What ends the measurement of one commit, and no other."""
+"""Errors that end the measurement of one commit, and of no other."""
 
 
 @dataclass(frozen=True)
 class MeasurementOptions:
-    """What `placebench history add` and `backfill` measure commits with."""
+    """The options that `placebench history add` and `backfill` measure commits with."""
 
     comparison: options.ComparisonOptions
     requests: options.RequestOptions
@@ -257,7 +257,7 @@ def _show(given: HistoryShowOptions) -> int:
 
 
 def _check(given: CheckOptions) -> int:
-    """Say whether there is a regression that nobody has accepted; exit code 1 where there is one.
+    """Say whether there is a regression that nobody has accepted; exit code 1 if there is.
 
     Measurements of commits that the history of HEAD does not have are named and left out. Raises UndecidedError if none
     of a metric is left, and HistoryError if some are left out because the clone is shallow.
@@ -328,7 +328,7 @@ def _plan(given: MeasurementOptions) -> "Experiment":
 
 
 def _reference(given: MeasurementOptions, history: "History", plan: "Experiment") -> "tuple[str, Commit]":
-    """The name of the reference, and its commit."""
+    """Return the name of the reference, and its commit."""
     from placebench.history.commits import Commit, find_commit
 
     if given.reference:
@@ -413,7 +413,7 @@ def _failure(commit: "Commit", reference: "Commit", error: PlacebenchError) -> "
 
 
 def _series(given: SeriesOptions) -> "tuple[History, list[str] | None, list[Series]]":
-    """The history, the commits of HEAD around its file (None outside a repository), and a series of each metric."""
+    """Return the history, the commits of HEAD around its file (None outside a repository), and a series per metric."""
     from placebench.history import History, series_of
     from placebench.history.commits import ancestors
 
@@ -425,7 +425,7 @@ def _series(given: SeriesOptions) -> "tuple[History, list[str] | None, list[Seri
 
 
 def _write_csv(path: Path, history: "History", series: "Sequence[Series]") -> None:
-    """A row a commit: when it was measured, its hash, and the ratio of each metric."""
+    """Write a row per commit: when it was measured, its hash, and the ratio of each metric."""
     from placebench.history import all_points
 
     dates = {each.commit: each.measured_at for each in history.entries}

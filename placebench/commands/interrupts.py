@@ -26,14 +26,14 @@ class ProgramInterrupted(KeyboardInterrupt):
 
 
 def interrupts() -> list[signal.Signals]:
-    """The signals that end a command: of Ctrl-C, SIGQUIT, kill, and the end of the terminal; not that under nohup."""
+    """Return the signals that end a command: Ctrl-C, SIGQUIT, kill, and the end of the terminal but under nohup."""
     closed = [] if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN else [signal.SIGHUP]
     return [signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, *closed]
 
 
 @contextmanager
 def interrupted_once() -> Iterator[None]:
-    """Each of `interrupts` interrupts once; further ones are ignored to the end, since tox repeats them."""
+    """Raise KeyboardInterrupt once, at the first of `interrupts`; further ones are ignored, since tox repeats them."""
     interrupted, numbers = False, interrupts()
 
     def interrupt(*_: object) -> None:
@@ -93,13 +93,13 @@ def signals_of_program() -> Iterator[list[int]]:
 
 
 def end_by(number: int) -> None:
-    """End this process by a signal, as the operating system does where nothing handles it."""
+    """End this process by a signal, as the operating system does if nothing handles it."""
     signal.signal(number, signal.SIG_DFL)
     os.kill(os.getpid(), number)
 
 
 def stop_event() -> threading.Event:
-    """An event that each of `interrupts` sets from now on; further ones change nothing while requests in flight end."""
+    """Return an event that each of `interrupts` sets from now on, while requests in flight come to their end."""
     stopped = threading.Event()
 
     def stop(*_: object) -> None:
@@ -112,7 +112,7 @@ def stop_event() -> threading.Event:
 
 
 def leave_closed_streams() -> None:
-    """Send what goes to a closed terminal or pipe to nowhere, instead of failing."""
+    """Discard what goes to a closed terminal or pipe, instead of failing."""
     poller = select.poll()
     for descriptor in (1, 2):
         poller.register(descriptor, 0)

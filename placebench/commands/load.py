@@ -103,7 +103,7 @@ def _configure(parser: ArgumentParser) -> None:
 
 
 def _configure_kind(parser: ArgumentParser) -> None:
-    """What the load is made of."""
+    """Add the options of how the load is made, and by which processes."""
     parser.add_argument(
         "--users",
         type=options.whole(1, limits.USERS),
@@ -233,7 +233,7 @@ def _spec(given: LoadCommandOptions) -> "LoadSpec":
 
 
 def _workload(given: LoadCommandOptions) -> "tuple[Request, ...]":
-    """The requests of the command line, or GET /; none where the laboratory's locustfile says what it requests."""
+    """Return the requests of the command line, or GET /; none if the laboratory's locustfile has its own."""
     from placebench.http_session import Request
 
     has_own = given.check_writes or os.environ.get("PLACEBENCH_REQUEST")
@@ -241,7 +241,7 @@ def _workload(given: LoadCommandOptions) -> "tuple[Request, ...]":
 
 
 def _locustfile_spec(given: LoadCommandOptions) -> "LoadSpec":
-    """The load that an ordinary locustfile makes; raises LoadError for an option that it decides itself."""
+    """Describe the load of an ordinary locustfile; raises LoadError for an option that it decides itself."""
     from placebench.compare.load.load_run import LoadSpec
 
     decided = {
@@ -273,7 +273,7 @@ def _locustfile_spec(given: LoadCommandOptions) -> "LoadSpec":
 
 @contextmanager
 def _on_hosts(given: LoadCommandOptions, spec: "LoadSpec") -> "Iterator[LoadSpec]":
-    """The spec with the workers that --hosts starts; those of --expect-workers are started by others."""
+    """Yield the spec with the workers that --hosts starts; those of --expect-workers are started by others."""
     if given.hosts is None:
         if spec.expect_workers:
             host, _, port = spec.bind.rpartition(":")
@@ -322,7 +322,7 @@ def _emit(result: "LoadResult", given: LoadCommandOptions) -> None:
 
 
 def _document(result: "LoadResult") -> dict[str, Any]:
-    """Everything but the samples themselves."""
+    """Return all figures of a load, without its samples."""
     return {
         "kind": result.kind,
         "users": result.users,
@@ -348,7 +348,7 @@ def _document(result: "LoadResult") -> dict[str, Any]:
 
 
 def _percentiles(samples: list[float]) -> dict[str, float | None]:
-    """By name; None where fewer than 10 samples lie above."""
+    """Return the percentiles by name; None if fewer than 10 samples lie above one."""
     from placebench.compare.load.load_steps import PERCENTILES
     from placebench.stats import percentile
 
@@ -357,7 +357,7 @@ def _percentiles(samples: list[float]) -> dict[str, float | None]:
 
 
 def _means(result: "LoadResult") -> dict[str, float]:
-    """The mean latency of the first 10, 100, 1000 and so on, and of all successes, by their number."""
+    """Return the mean latency of the first 10, 100, 1000 … and of all successes, by their number."""
     in_order = [latency_s for _, latency_s in sorted(zip(result.started_s, result.latency_s, strict=True))]
     numbers = takewhile(lambda number: number < len(in_order), (10**power for power in count(1)))
     return {str(number): fmean(in_order[:number]) for number in (*numbers, len(in_order)) if number}
@@ -373,7 +373,10 @@ def _lines(result: "LoadResult") -> Iterator[str]:
     yield f"bodies      {units.size(sum(result.body_bytes))}"
     yield f"generator   {units.duration(result.client_cpu_s / result.requests)} of CPU per request"
     if result.workers:
-        yield f"workers     {_worker_line(result)}"
+        errors_s = [each.clock_error_s for each in result.workers if each.clock_error_s is not None]
+        clocks = f"clocks within {units.duration(max(errors_s))}" if errors_s else "clocks not compared"
+        lost = f", of which lost {units.count(result.lost_workers)}: their requests are in no figure"
+        yield f"workers     {units.count(len(result.workers))}{lost if result.lost_workers else ''}; {clocks}"
     failed = f"; their latency {_latency_line(result.failed_latency_s)}" if result.failed_latency_s else ""
     yield f"failures    {units.count(result.failures)}{failed}"
     for message in result.failure_messages:
@@ -397,16 +400,8 @@ def _latency_line(latency_s: list[float]) -> str:
     return f"{percentiles or 'too few for a percentile'}; longest {units.duration(max(latency_s))}"
 
 
-def _worker_line(result: "LoadResult") -> str:
-    """How many there were, and how far their clocks may differ."""
-    errors_s = [each.clock_error_s for each in result.workers if each.clock_error_s is not None]
-    clocks = f"clocks within {units.duration(max(errors_s))}" if errors_s else "clocks not compared"
-    lost = f", of which lost {units.count(result.lost_workers)}: their requests are in no figure"
-    return f"{units.count(len(result.workers))}{lost if result.lost_workers else ''}; {clocks}"
-
-
 def write_check_lines(made: "WriteCheck") -> Iterator[str]:
-    """What became of the writes, such as "sent 10 000, acknowledged 9595, found 9595, lost 0, doubled 0"."""
+    """Yield lines on the fate of the writes, as "sent 10 000, acknowledged 9595, found 9595, lost 0, doubled 0"."""
     named = {name: getattr(made, name) for name in ("sent", "acknowledged", "found", "lost", "doubled")}
     yield ", ".join(f"{name} {units.count(count)}" for name, count in named.items() if count is not None)
     yield ", ".join(f"{status}: {units.count(count)}" for status, count in sorted(made.statuses.items()))
@@ -492,7 +487,6 @@ def _emit_search(folder: Path, output: options.OutputOptions) -> None:
 
 
 def _step_line(step: "LoadStep") -> str:
-    """One step as it ends."""
     p95 = step.latency_s["p95"] if step.latency_s["p95"] is not None else step.latency_s["p50"]
     outcome = {"held": "passed", "broken": "failed", "generator": "discarded"}[step.outcome]
     line = f"{step.load:g}: {units.rate(step.throughput_per_s)}, {units.duration(p95)}, {outcome}"

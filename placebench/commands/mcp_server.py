@@ -29,7 +29,7 @@ _COMPARED = (0, 1, 3)
 
 
 def make_server(workspace: Path) -> MCPServer:
-    """The server with its tools. workspace: the folder that it reads in and compares."""
+    """Make the server with its tools. workspace: the folder that it reads and compares in."""
     made, tools = MCPServer("placebench", instructions=_INSTRUCTIONS), _Tools(workspace.resolve())
     for read in (tools.list_runs, tools.read_run, tools.read_recording):
         made.tool(annotations=ToolAnnotations(read_only_hint=True, open_world_hint=False))(read)
@@ -40,7 +40,7 @@ def make_server(workspace: Path) -> MCPServer:
 
 
 class _Tools:
-    """What the docstrings say to the agent."""
+    """The tools; the agent reads their docstrings."""
 
     def __init__(self, workspace: Path) -> None:
         self._workspace = workspace
@@ -103,7 +103,7 @@ class _Tools:
         return _as_data(result or said)
 
     def _inside(self, path: str) -> Path:
-        """The path, if it is in the workspace."""
+        """Return the path if it is in the workspace."""
         found = (self._workspace / path).resolve()
         if not found.is_relative_to(self._workspace):
             raise ToolError(f"{path} is outside of the workspace {self._workspace}")
@@ -134,5 +134,5 @@ class _Tools:
 
 
 def _as_data(text: str) -> str:
-    """Text that was recorded, between marks that it cannot write itself."""
+    """Put text that was recorded between marks that it cannot contain."""
     return f"<recorded-data>\n{printable(text).replace('recorded-data>', 'recorded-data&gt;')}\n</recorded-data>"

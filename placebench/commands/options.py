@@ -9,7 +9,7 @@ what was seen.
 import os
 import re
 from argparse import SUPPRESS, Action, ArgumentParser, ArgumentTypeError, Namespace
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -37,7 +37,7 @@ MAY_BE_FILE = {"may_be_file": True}
 
 @dataclass(frozen=True)
 class OutputOptions:
-    """What is printed, and how; an option that a command does not have is False."""
+    """The format of the result, and how much is printed; an option that a command does not have is False."""
 
     json: bool = False
     markdown: bool = False
@@ -48,7 +48,7 @@ class OutputOptions:
 
 @dataclass(frozen=True)
 class RunOptions:
-    """Where a run is made and kept."""
+    """The place where a run is made and kept."""
 
     command: str = ""
     """The words that call the command, which label its progress."""
@@ -67,7 +67,7 @@ class RunOptions:
 
 @dataclass(frozen=True)
 class RunCommandOptions:
-    """The options of every command that makes a run folder: the base of their own."""
+    """The base of the options of every command that makes a run folder."""
 
     run: RunOptions
     output: OutputOptions
@@ -142,10 +142,14 @@ class RequestOptions:
                 body = read_body(f"@{text}")
         if not requests and (common or body):
             requests = [Request("GET", "/")]
-        return [
-            replace(each, headers={**each.headers, **_without(common, each.headers)}, body=each.body or body or b"")
-            for each in requests
-        ]
+
+        def complete(request: Request) -> Request:
+            """Add the headers and the body of all requests, unless the request has its own."""
+            own = {name.lower() for name in request.headers}
+            shared = {name: value for name, value in common.items() if name.lower() not in own}
+            return replace(request, headers={**request.headers, **shared}, body=request.body or body or b"")
+
+        return list(map(complete, requests))
 
 
 def read(kind: type[_Options], parsed: Namespace, /, **more: object) -> _Options:
@@ -181,7 +185,7 @@ def take_files(given: _Dataclass) -> tuple[_Dataclass, tuple[Path, ...]]:
 
 
 def add_output(parser: ArgumentParser, *, markdown: bool = False, page: bool = False) -> None:
-    """--json, --markdown and --open where the command has such a result, --quiet and --verbose."""
+    """Add --json, --quiet and --verbose, and --markdown and --open if the command has such a result."""
     group = parser.add_argument_group("output")
     formats = group.add_mutually_exclusive_group()
     formats.add_argument("--json", action="store_true", help="print the result as one JSON document")
@@ -197,7 +201,7 @@ def add_output(parser: ArgumentParser, *, markdown: bool = False, page: bool = F
 
 
 def add_run(parser: ArgumentParser, *, resume: bool = True) -> None:
-    """--server, --out and --resume, of every command that makes a run folder."""
+    """Add --server, --out and --resume, for a command that makes a run folder."""
     add_server(parser)
     add_out(parser, "folder of the run (default: a new one in profiles/)")
     if resume:
@@ -205,7 +209,7 @@ def add_run(parser: ArgumentParser, *, resume: bool = True) -> None:
 
 
 def add_host(parser: ArgumentParser, *, client: bool = True) -> None:
-    """--host, --client-host and --hosts: where a run is made."""
+    """Add --host, --client-host and --hosts: where a run is made."""
     parser.set_defaults(has_client_host=client)
     parser.add_argument(
         "--host",
@@ -226,7 +230,7 @@ def add_host(parser: ArgumentParser, *, client: bool = True) -> None:
 
 
 def add_server(parser: ArgumentParser) -> None:
-    """--server."""
+    """Add --server."""
     parser.add_argument(
         "--server",
         type=text,
@@ -236,17 +240,17 @@ def add_server(parser: ArgumentParser) -> None:
 
 
 def add_out(parser: ArgumentParser, help: str, *, metavar: str = "DIR", default: Path | None = None) -> None:  # noqa: A002
-    """--out: where files go."""
+    """Add --out: where files go."""
     parser.add_argument("-o", "--out", type=path, metavar=metavar, default=default, help=help)
 
 
 def add_database(parser: "_ActionsContainer", help: str) -> None:  # noqa: A002
-    """--db: the data that the command acts on."""
+    """Add --db: the data that the command acts on."""
     parser.add_argument("--db", type=text, metavar="URL", help=help)
 
 
 def database_url(given: str | None, *, what: str = "database") -> str:
-    """The URL that an option gave, or that of the environment; raises DatabaseError where there is neither."""
+    """Return the URL of the option, or else that of the environment; raises DatabaseError if there is neither."""
     if url := given or os.environ.get(DATABASE_VARIABLE):
         return url
     option = "--server" if what == "server" else "--db"
@@ -254,9 +258,9 @@ def database_url(given: str | None, *, what: str = "database") -> str:
 
 
 def add_data(parser: ArgumentParser, *, plan: str = "", utilization: bool = True, requests: bool = True) -> None:
-    """--topology, --utilization and --request (not where *requests* are read otherwise), and those of `add_size`.
+    """Add --topology, --utilization, --request (unless *requests* are read otherwise), --trees and --seed.
 
-    plan: what has a topology and a seed of its own, which these options override; they are None unless given then.
+    plan: what has a topology and a seed of its own; the options override them, and are None unless they are given.
     """
     add_topology(parser, plan=plan)
     if utilization:
@@ -269,7 +273,7 @@ def add_data(parser: ArgumentParser, *, plan: str = "", utilization: bool = True
 
 
 def add_topology(parser: ArgumentParser, *, plan: str = "") -> None:
-    """--topology."""
+    """Add --topology."""
     default = f"the {plan}'s, or {TOPOLOGY}" if plan else TOPOLOGY
     parser.add_argument(
         "--topology",
@@ -280,7 +284,7 @@ def add_topology(parser: ArgumentParser, *, plan: str = "") -> None:
 
 
 def add_utilization(parser: ArgumentParser) -> None:
-    """--utilization."""
+    """Add --utilization."""
     parser.add_argument(
         "--utilization",
         type=share,
@@ -290,7 +294,7 @@ def add_utilization(parser: ArgumentParser) -> None:
 
 
 def add_size(parser: ArgumentParser, *, plan: str = "", at_least: int = 1) -> None:
-    """--trees and --seed."""
+    """Add --trees and --seed."""
     parser.add_argument(
         "--trees",
         type=whole(at_least, limits.TREES),
@@ -301,7 +305,7 @@ def add_size(parser: ArgumentParser, *, plan: str = "", at_least: int = 1) -> No
 
 
 def add_seed(parser: ArgumentParser, help: str, *, plan: str = "") -> None:  # noqa: A002
-    """--seed."""
+    """Add --seed."""
     default = f"the {plan}'s, or {SEED}" if plan else SEED
     parser.add_argument(
         "--seed",
@@ -313,7 +317,7 @@ def add_seed(parser: ArgumentParser, help: str, *, plan: str = "") -> None:  # n
 
 
 def add_replicates(parser: "_ActionsContainer", default: int | str, *, at_least: int = 0) -> None:
-    """--replicates; the default is decided by the command, since a preset may have another."""
+    """Add --replicates; the command decides on the default, since a preset may have another."""
     parser.add_argument(
         "-n",
         "--replicates",
@@ -324,7 +328,7 @@ def add_replicates(parser: "_ActionsContainer", default: int | str, *, at_least:
 
 
 def add_sequential(parser: ArgumentParser) -> None:
-    """--sequential and --width."""
+    """Add --sequential and --width."""
     parser.add_argument(
         "--sequential",
         action="store_true",
@@ -339,7 +343,7 @@ def add_sequential(parser: ArgumentParser) -> None:
 
 
 def add_preset(parser: ArgumentParser, **presets: str) -> None:
-    """--preset with one of these names; each value says what the preset is."""
+    """Add --preset with these names; each value says what the preset is."""
     described = "; ".join(f"{name}: {meaning}" for name, meaning in presets.items())
     parser.add_argument(
         "--preset",
@@ -349,7 +353,7 @@ def add_preset(parser: ArgumentParser, **presets: str) -> None:
 
 
 def add_rounds(parser: ArgumentParser, default: int | str) -> None:
-    """--rounds."""
+    """Add --rounds."""
     parser.add_argument(
         "--rounds",
         type=whole(1, limits.ROUNDS),
@@ -359,7 +363,7 @@ def add_rounds(parser: ArgumentParser, default: int | str) -> None:
 
 
 def add_telemetry(parser: ArgumentParser, help: str) -> None:  # noqa: A002
-    """--telemetry, of the commands that have a variable for it too."""
+    """Add --telemetry, which an environment variable gives too."""
     parser.add_argument(
         "--telemetry",
         type=path,
@@ -370,7 +374,7 @@ def add_telemetry(parser: ArgumentParser, help: str) -> None:  # noqa: A002
 
 
 def add_comparison(parser: ArgumentParser, *, rounds: str, requests: bool = True) -> None:
-    """The options of every comparison of a plan but how many replicates it has."""
+    """Add the options of every comparison of a plan, except the number of replicates."""
     add_data(parser, plan="plan", requests=requests)
     add_rounds(parser, rounds)
     add_placement(parser)
@@ -379,7 +383,7 @@ def add_comparison(parser: ArgumentParser, *, rounds: str, requests: bool = True
 
 
 def add_plan(parser: "_ActionsContainer") -> None:
-    """--plan."""
+    """Add --plan."""
     parser.add_argument(
         "--plan",
         type=path,
@@ -389,7 +393,7 @@ def add_plan(parser: "_ActionsContainer") -> None:
 
 
 def add_placement(parser: ArgumentParser) -> None:
-    """--placement-python."""
+    """Add --placement-python."""
     parser.add_argument(
         "--placement-python",
         type=path,
@@ -399,7 +403,7 @@ def add_placement(parser: ArgumentParser) -> None:
 
 
 class _ReadRequest(Action):
-    """Reads --request, and what belongs to the request before it, or to all requests."""
+    """Keep --request, --header and --body in their order: a header belongs to the request before it, or to all."""
 
     def __call__(
         self, _parser: ArgumentParser, namespace: Namespace, values: object, option: str | None = None
@@ -408,7 +412,7 @@ class _ReadRequest(Action):
 
 
 def add_requests(parser: ArgumentParser, *, default: str) -> None:
-    """--request, --header and --body, as `RequestOptions` reads them."""
+    """Add --request, --header and --body, which `RequestOptions` reads."""
     parser.set_defaults(requests_given=[])
     parser.add_argument(
         "--request",
@@ -431,7 +435,7 @@ def add_requests(parser: ArgumentParser, *, default: str) -> None:
 
 
 def add_login(parser: ArgumentParser) -> None:
-    """--login."""
+    """Add --login."""
     parser.add_argument(
         "--login",
         action="append",
@@ -442,18 +446,12 @@ def add_login(parser: ArgumentParser) -> None:
     )
 
 
-def _without(common: dict[str, str], own: "Mapping[str, str]") -> dict[str, str]:
-    """The headers of all requests that a request has no header of its own for."""
-    names = {name.lower() for name in own}
-    return {name: value for name, value in common.items() if name.lower() not in names}
-
-
 _WHOLE = re.compile(r"-?[0-9]{1,20}")
 _NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 
 
 def whole(at_least: int, at_most: int) -> Callable[[str], int]:
-    """A whole number of this range."""
+    """Return a reader of whole numbers in this range."""
 
     def read(text: str) -> int:
         # int() takes "1_0", " 5" and the digits of every script, and no more than 4300 of them.
@@ -466,13 +464,13 @@ def whole(at_least: int, at_most: int) -> Callable[[str], int]:
 
 
 def wholes(at_least: int, at_most: int) -> Callable[[str], list[int]]:
-    """Whole numbers of this range with commas between, each once, in order."""
+    """Return a reader of whole numbers in this range with commas between, sorted, each once."""
     read = whole(at_least, at_most)
     return lambda text: sorted({read(each) for each in text.split(",")})
 
 
 def number(at_least: float, at_most: float, *, above: bool = False) -> Callable[[str], float]:
-    """A number of this range; above: not its lower end."""
+    """Return a reader of numbers in this range; above: without its lower end."""
 
     def read(text: str) -> float:
         value = float(text) if _NUMBER.fullmatch(text) else float("nan")
@@ -492,14 +490,14 @@ share = number(0, 1)
 
 
 def text(given: str) -> str:
-    """Any text but none at all: an empty variable of a shell is a mistake, not a default."""
+    """Read a text that is not empty: an empty variable of a shell is a mistake, not a default."""
     if not given:
         raise ArgumentTypeError("expected a text, saw ''")
     return given
 
 
 def names(text: str) -> list[str]:
-    """Names with commas between, each once."""
+    """Read different names with commas between."""
     found = text.split(",")
     if "" in found or len(set(found)) < len(found):
         raise ArgumentTypeError(f"expected different names with commas between, saw {_shown(text)}")
@@ -507,7 +505,7 @@ def names(text: str) -> list[str]:
 
 
 def path(text: str) -> Path:
-    """A path that may or may not be there; not one that no system takes, such as a name of 300 letters."""
+    """Read a path, of a file that may be missing; refuses one that no system takes, such as a name of 300 letters."""
     try:
         Path(text).stat()
     except (FileNotFoundError, NotADirectoryError):
@@ -520,7 +518,7 @@ def path(text: str) -> Path:
 
 
 def request(text: str) -> str:
-    """A path and query that can be sent as it is."""
+    """Read a path and query that can be sent as it is."""
     try:
         return addresses.check_request(text)
     except PlacebenchError as error:
@@ -528,7 +526,7 @@ def request(text: str) -> str:
 
 
 def service_url(text: str) -> str:
-    """The URL of a service."""
+    """Read the URL of a service."""
     try:
         return addresses.service_address(text).geturl()
     except PlacebenchError as error:

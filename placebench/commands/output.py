@@ -34,7 +34,7 @@ def set_verbosity(*, quiet: bool = False, verbose: bool = False) -> None:
 
 
 def is_verbose() -> bool:
-    """Whether --verbose was given."""
+    """Return whether --verbose was given."""
     return _verbosity["verbose"]
 
 
@@ -76,7 +76,7 @@ def emit_report(output: "OutputOptions", report: "Report") -> None:
 
 
 def terminal_width() -> int | None:
-    """Return how many characters fit in a line of stdout; None where it is no terminal."""
+    """Return how many characters fit in a line of stdout; None if it is not a terminal."""
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
 
@@ -108,7 +108,7 @@ def print_result(text: str) -> None:
 
 
 def print_to(stream: IO[str], text: str) -> None:
-    """Print lines without what a terminal would obey; raises ReaderGone where nobody reads them any more."""
+    """Print lines without control characters; raises ReaderGone if nobody reads them any more."""
     try:
         print(printable(text), file=stream, flush=True)
     except BrokenPipeError:
@@ -117,7 +117,7 @@ def print_to(stream: IO[str], text: str) -> None:
 
 
 def print_json(document: Mapping[str, Any]) -> None:
-    """Print the result of the command as one JSON document; in ASCII where stdout may not have all letters."""
+    """Print the result of the command as one JSON document; in ASCII if stdout may not have all letters."""
     encoding = getattr(sys.stdout, "encoding", None) or "utf-8"  # a closed stdout is None
     written = json.dumps(document, indent=2, ensure_ascii=encoding.lower() != "utf-8")
     print_result(escaped(written))
@@ -164,7 +164,6 @@ def _has_bar() -> bool:
 
 
 def _bar(*columns: Any) -> Any:
-    """A progress bar on stderr."""
     from rich.console import Console
     from rich.progress import Progress
 

@@ -148,7 +148,7 @@ def _diff(given: DiffOptions) -> int:
 
 
 def _export(given: ExportOptions) -> int:
-    """Write the figures of a run alone, a line each."""
+    """Write the figures of a run alone, one per line."""
     from placebench.report.building import export_figures
 
     folder = _folder(given.run)
@@ -190,7 +190,7 @@ def _reproduce(given: ReproduceOptions) -> int:
 
 
 def _hidden(plan: Mapping[str, Any]) -> str:
-    """The places of a published plan whose values were not published; empty where all were."""
+    """Return the places of a published plan whose values were not published; empty if all were."""
     from placebench.report.reproduction import hidden_places
 
     return ", ".join(hidden_places(plan))

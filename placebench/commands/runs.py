@@ -52,7 +52,7 @@ def run_parsed(run: Callable[[Namespace], int], given: ParsedOptions) -> int:
 
 
 def _with_python(plan: "Experiment", python: Path) -> "Experiment":
-    """The plan with applications in the environment of this Python, where it does not name another itself."""
+    """Return the plan with its applications in the environment of this Python, unless it names another itself."""
     from msgspec import structs
 
     def named(table: "VariantTable") -> "VariantTable":
@@ -142,7 +142,7 @@ def compare_plan(
 
 
 def _client(run: options.RunOptions, plan: "Experiment", variants: "Sequence[Variant]") -> "ClientMachine | None":
-    """The machine of --client-host; it is found from where the servers run, and described where the command runs."""
+    """Find the machine of --client-host from where the servers run; it is described where the command runs."""
     from placebench.compare.load.client_machine import find_client
     from placebench.meters.remote_hosts import find_host
 
@@ -235,9 +235,9 @@ def _work_there(work: Callable[[_Options], object], given: _Options, folder: Pat
 
 
 def _data(given: options.PlanDataOptions, plan: "Experiment", variants: "Sequence[Variant]") -> "tuple[DataSetup, str]":
-    """The data of a comparison, with the request that it comes with; raises UsageError for two kinds of it.
+    """Return the data of a comparison, with the request that it comes with; raises UsageError for two kinds of data.
 
-    An inventory data set where an option or the plan asks for one, or a variant is of the reference service.
+    It is an inventory data set if an option or the plan asks for one, or if a variant is of the reference service.
     """
     from placebench.compare.what.data_setup import DatabaseKind, OwnData, find_data, kind_of_template
 
@@ -279,7 +279,7 @@ def _data(given: options.PlanDataOptions, plan: "Experiment", variants: "Sequenc
 
 
 def _filled_in(given: options.PlanDataOptions, plan: "Experiment", data: "DataSetup") -> "Experiment":
-    """The plan with the data that is used."""
+    """Return the plan with the data that is used."""
     if not data.trees:
         return replace(plan, topology=None, seed=data.seed)
     return replace(
@@ -332,11 +332,11 @@ def run_comparison(
 
 @contextmanager
 def run_folder(run: options.RunOptions, name: str) -> Iterator[Path]:
-    """A new folder for a run of this name (--out, or in profiles/), or with --resume that of the run to go on with.
+    """Make a folder for a run of this name (--out, or in profiles/); with --resume yield that of the run to go on with.
 
-    No other process works in it inside the `with` block; it is removed afterwards where the run did not even begin,
+    No other process works in it inside the `with` block; it is removed afterwards if the run did not even begin,
     unless it was there before.
-    Raises RunFolderError where there is none to resume, or the named one is not empty.
+    Raises RunFolderError if there is none to resume, or the named one is not empty.
     """
     from placebench.compare.keep.run_folder import lock
 
@@ -354,7 +354,7 @@ def run_folder(run: options.RunOptions, name: str) -> Iterator[Path]:
 
 
 def leave_folder(folder: Path, *, is_users: bool) -> None:
-    """Remove the folder of a run that did not begin, or of one that was there before, is_users, the logs alone."""
+    """Remove the folder of a run that did not begin; of one that was there before (is_users) the logs alone."""
     shutil.rmtree(folder / "log", ignore_errors=True)
     if not is_users:
         with suppress(OSError):  # it holds something that is not ours

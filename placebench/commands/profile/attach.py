@@ -91,7 +91,7 @@ def _run(given: AttachOptions) -> int:
 
 
 def _attach(pid: int, stack: ExitStack) -> "list[Attachment]":
-    """Attach to the channels of a process and its descendants. Raises ProfilerError if that cannot be."""
+    """Attach to the channels of a process and its descendants. Raises ProfilerError if that is impossible."""
     from placebench.profiler.requests.attachment import Attachment, find_channels, process_tree
 
     processes = process_tree(pid)
@@ -114,7 +114,7 @@ def _attach(pid: int, stack: ExitStack) -> "list[Attachment]":
 
 
 def _recorded(attachments: "list[Attachment]", given: AttachOptions) -> "tuple[list[tuple[int, Recording]], bool]":
-    """What came until the time or the number of requests is reached, with its processes; and whether it was ended."""
+    """Record until the time or the number of requests is reached: recordings by process, and whether it was ended."""
     from placebench.profiler.requests.attachment import process_tree
 
     came: list[tuple[int, Recording]] = []
@@ -137,7 +137,7 @@ def _recorded(attachments: "list[Attachment]", given: AttachOptions) -> "tuple[l
 
 
 def _say_names(recordings: "Sequence[Recording]") -> None:
-    """What was requested how often, and how long it took, the most expensive first."""
+    """Say what was requested how often, and how long it took, the most expensive first."""
     by_name: dict[str, list[Recording]] = defaultdict(list)
     for recording in recordings:
         by_name[recording.name].append(recording)

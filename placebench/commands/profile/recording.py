@@ -23,12 +23,12 @@ _FORMATS = {
     "sarif": (".sarif",),
     "speedscope": (".speedscope.json",),
 }
-"""What a recording is written as with --format, and how the names of the files end."""
+"""The formats of --format, and how the names of their files end."""
 
 
 @dataclass(frozen=True)
 class RecordingOptions:
-    """How much is recorded, and where the recording goes."""
+    """The extent of a recording, and the folder that it goes to."""
 
     output: options.OutputOptions
     requests: int
@@ -46,7 +46,7 @@ class ProfileOptions:
     """The words that call it."""
     target: str | None
     arguments: tuple[str, ...]
-    """Those of the script that the target is."""
+    """The arguments of the script that the target is."""
     module: tuple[str, ...] | None
     """A module with its arguments."""
     expect_status: int | None
@@ -98,7 +98,7 @@ def make_profiler(drivers: Sequence[str], folders: tuple[str, ...], clocks: "Clo
 
 
 def record(profiler: "SqlProfiler", name: str, given: ProfileOptions) -> "AbstractContextManager[Recording]":
-    """Record what runs inside, as the options say."""
+    """Record what runs in the `with` block, as the options say."""
     return profiler.record(name, given.recording.mode, parameters=given.parameters, explain=given.explain)
 
 
@@ -190,7 +190,7 @@ def write_formats(recording: "Recording", folder: Path, name: str, formats: "Seq
 
 
 def write_pages(recording: "Recording", folder: Path, name: str, *, flame: str | None = None) -> dict[str, Path]:
-    """Write name.html, and the page of its flame graph where it has one."""
+    """Write name.html, and the page of its flame graph if it has one."""
     from placebench.profiler import write_flame_page
 
     files = {"page": folder / f"{name}.html"}
@@ -219,7 +219,7 @@ def emit_recording(
 
 
 def recording_document(recording: "Recording", files: dict[str, Path]) -> dict[str, Any]:
-    """Figures and findings of the recording, for --json, and where its files are."""
+    """Return the figures and findings of the recording for --json, and where its files are."""
     return {
         "summary": asdict(recording.summary()),
         "findings": [finding.to_json() for finding in recording.findings()],
@@ -229,5 +229,5 @@ def recording_document(recording: "Recording", files: dict[str, Path]) -> dict[s
 
 
 def recording_text(recording: "Recording") -> str:
-    """The same for a terminal, without the files."""
+    """Return the figures and findings of the recording for a terminal."""
     return "\n".join(map(str, (recording.summary(), *recording.notes, *recording.findings())))

@@ -2,8 +2,8 @@
 
 import re
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -104,11 +104,11 @@ class _Recorded:
 
     @property
     def name(self) -> str:
-        """With the query, without secrets: requests may differ in it alone."""
+        """The method, path and query without secrets: requests may differ in the query alone."""
         return mask(f"{self.request.method} {self.request.path}")
 
     def status_text(self, status: int) -> str:
-        """Return a status, with where it redirects to."""
+        """Return a status with the target of its redirect."""
         response = self.responses.get(status)
         target = response.header("location") if response and 300 <= status < 400 else ""
         return f"{status} to {target}" if target else str(status)
@@ -121,7 +121,7 @@ class _Recorded:
 
 
 def _recorded(given: ProfileOptions, requests: "Sequence[Request]") -> list[_Recorded]:
-    """What was recorded of each request; an interrupt ends it, and what was recorded by then is returned."""
+    """Record each request; an interrupt ends it, and what was recorded by then is returned."""
     from placebench.profiler.integrations.application import package_folders
     from placebench.profiler.integrations.in_process_client import in_process_client
 
@@ -137,7 +137,15 @@ def _recorded(given: ProfileOptions, requests: "Sequence[Request]") -> list[_Rec
             for each in recorded * given.warmup:
                 with suppress(Exception):  # the recorded requests report it
                     client.send(each.request)
-            _record_all(profiler, client, recorded, given)
+            rounds = recorded * given.recording.requests
+            with progress("requests", len(rounds)) as advance:
+                try:
+                    for number, each in enumerate(rounds):
+                        _send(profiler, client, each, given)
+                        advance(number + 1)
+                except KeyboardInterrupt:  # what was recorded by then is written all the same
+                    if not any(each.statuses for each in recorded):
+                        raise
     finally:
         profiler.remove()
     note_nothing_seen(profiler, [recording for each in recorded for recording in each.recordings])
@@ -158,29 +166,8 @@ def _log_in(client: "InProcessClient", login: "Request") -> None:
         raise ProfilerError(f"login {login}: {raised}; nothing was recorded") from error
 
 
-def _record_all(
-    profiler: "SqlProfiler", client: "InProcessClient", recorded: list[_Recorded], given: ProfileOptions
-) -> None:
-    """Send the requests in their order, as often as requested."""
-    rounds = recorded * given.recording.requests
-    with progress("requests", len(rounds)) as advance, _until_interrupted(recorded):
-        for number, each in enumerate(rounds):
-            _send(profiler, client, each, given)
-            advance(number + 1)
-
-
-@contextmanager
-def _until_interrupted(recorded: list[_Recorded]) -> Iterator[None]:
-    """An interrupt ends the requests, and what was recorded by then is written all the same."""
-    try:
-        yield
-    except KeyboardInterrupt:
-        if not any(each.statuses for each in recorded):
-            raise
-
-
 def _send(profiler: "SqlProfiler", client: "InProcessClient", each: _Recorded, given: ProfileOptions) -> None:
-    """One recorded request; one that raises is recorded all the same, and counts as 500, which a server makes of it."""
+    """Record one request; one that raises is recorded all the same, and counts as 500, which a server makes of it."""
     from placebench.profiler.integrations.program import traceback_of
 
     status = 500
@@ -200,7 +187,7 @@ def _send(profiler: "SqlProfiler", client: "InProcessClient", each: _Recorded, g
 
 
 def _folder_name(number: int, request: "Request") -> str:
-    """A name for the files of one of several requests, such as 2-GET-orders-7."""
+    """Name the folder of one of several requests, such as 2-GET-orders-7."""
     return f"{number}-{re.sub('[^A-Za-z0-9]+', '-', str(request)).strip('-')}"[:60]
 
 

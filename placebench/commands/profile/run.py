@@ -38,7 +38,7 @@ _MODES = ("light", "full", "sampled", "external", "flame", "plans")
 
 
 class _ReadTarget(Action):
-    """Reads APP, whose options may follow it, or a script, to which everything after it belongs."""
+    """Read APP, whose options may follow it, or a script, to which everything after it belongs."""
 
     def __call__(
         self, parser: ArgumentParser, namespace: Namespace, values: object, _option: str | None = None
@@ -146,7 +146,7 @@ def _check(given: ProfileOptions) -> int:
 
 
 def _program(given: ProfileOptions) -> "Program | None":
-    """The script or module to run; None if it is an application that requests are sent to."""
+    """Return the script or module to run; None if it is an application that requests are sent to."""
     from placebench.profiler.integrations.program import Program, is_script
 
     if given.module is not None:

@@ -70,7 +70,7 @@ def _run(given: PerfloadOptions) -> int:
 
 
 def _placement(python: Path | None) -> str | None:
-    """The Python of the real Placement: the one that is named, or the oracle's; None without either."""
+    """Return the Python of the real Placement: the one that is named, or the oracle's; None without either."""
     from placebench.compare.what.variants import read_variant, require_servers
     from placebench.lab.variants import PLACEMENT
 

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from placebench.lab.scaleout.check import ScaleOutCheck
     from placebench.lab.scaleout.cluster import ScaleOut
     from placebench.lab.scaleout.files import Format
-    from placebench.lab.scaleout.history_check import HistoryCheck
     from placebench.lab.scaleout.remote import MachineScaleOut
     from placebench.meters.remote_hosts import RemoteHost
 
@@ -115,7 +114,7 @@ def _configure(parser: ArgumentParser) -> None:
 
 
 def _count_or_file(text: str) -> int | Path:
-    """A number, or the path of a hosts file."""
+    """Read a number, or the path of a hosts file."""
     return options.path(text) if text.endswith(".toml") else options.whole(1, _MAX_HOSTS)(text)
 
 
@@ -268,7 +267,7 @@ def _workers(given: ServingOptions, chosen: "ReferenceVariant") -> tuple[int, in
 
 
 def _check(given: ServingOptions, claims: int, scaled: "ScaleOut | MachineScaleOut") -> int:
-    """Exit code 1 for a stale read, a lost or doubled write; 3 where nobody could look for the writes."""
+    """Check; exit code 1 for a stale read, a lost or doubled write, 3 if nobody could look for the writes."""
     from placebench.lab.inventory.seeding import find_topology
     from placebench.lab.scaleout.check import FAULTS, INTERRUPTED, check_scale_out
     from placebench.lab.scaleout.cluster import ScaleOut
@@ -297,7 +296,12 @@ def _check(given: ServingOptions, claims: int, scaled: "ScaleOut | MachineScaleO
 
 
 def _lines(made: "ScaleOutCheck") -> Iterator[str]:
-    yield from _anomaly_lines(made.history)
+    history = made.history
+    anomalies = {"stale": history.stale, "backwards": history.backwards, "of what nobody wrote": history.unwritten}
+    counts = ", ".join(f"{units.count(count)} {name}" for name, count in anomalies.items())
+    yield f"reads       {units.count(history.reads)}: {counts}"
+    for line in write_check_lines(history.writes):
+        yield f"writes      {line}"
     errors = ", ".join(f"{what}: {units.count(count)}" for what, count in sorted(made.errors.items()))
     yield f"errors      {errors or 'none'}"
     yield (
@@ -306,14 +310,6 @@ def _lines(made: "ScaleOutCheck") -> Iterator[str]:
     )
     for at_s, what in made.events:
         yield f"at {at_s:7.2f} s {what}"
-
-
-def _anomaly_lines(history: "HistoryCheck") -> Iterator[str]:
-    anomalies = {"stale": history.stale, "backwards": history.backwards, "of what nobody wrote": history.unwritten}
-    counts = ", ".join(f"{units.count(count)} {name}" for name, count in anomalies.items())
-    yield f"reads       {units.count(history.reads)}: {counts}"
-    for line in write_check_lines(history.writes):
-        yield f"writes      {line}"
 
 
 @contextmanager

@@ -95,7 +95,7 @@ def _run(given: SeedOptions) -> int:
 
 
 def _confirm_reset(url: str) -> None:
-    """Have it confirmed that rows go which placebench did not seed; raises UsageError without a yes."""
+    """Ask before rows are removed that placebench did not seed; raises UsageError without a yes."""
     from placebench.lab.inventory.seeding import foreign_rows
     from placebench.runtime.postgres.connection import describe
 
@@ -112,7 +112,7 @@ def _confirm_reset(url: str) -> None:
 
 @contextmanager
 def _api(given: SeedOptions, url: str) -> Iterator[str | None]:
-    """The address of the API that by_http uses: the named one, or our own service for as long as it takes."""
+    """Yield the address of the API that by_http uses: the named one, or that of a service started for it."""
     if given.loader != "http" or given.api_url or given.data.trees == 0:
         yield given.api_url
         return

@@ -130,7 +130,7 @@ def _complete(url: str) -> None:
 
 
 def _default(url: str) -> str:
-    """The fastest variant that this database can have, never stale for writers that fire the change log's triggers."""
+    """Return the fastest variant for this database, never stale for writers that fire the change log's triggers."""
     from placebench.lab.inventory.seeding import has_change_log
 
     if not url.startswith("postgresql"):
@@ -146,7 +146,7 @@ def _normalised(url: str) -> str:
 
 
 def _seeded(url: str, chosen: "ReferenceVariant") -> str:
-    """The *url* once all that the variant reads is found there: `serve` never migrates."""
+    """Return the *url* after a check that all that the variant reads is there: `serve` never migrates."""
     from sqlalchemy import inspect
 
     from placebench.lab.inventory.seeding import applied_options, has_change_log, read_only_connection

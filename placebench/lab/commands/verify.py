@@ -96,7 +96,7 @@ def _run(given: VerifyOptions) -> int:
 
 
 def _available(names: Sequence[str], url: str, *, must: bool) -> Iterator[str]:
-    """The variants that this environment and this database can have; reports what it leaves out, a line each.
+    """Yield the variants that this environment and this database can have; says what it leaves out, one per line.
 
     must: they were named, so that one which cannot be served is an error.
     """
@@ -113,7 +113,7 @@ def _available(names: Sequence[str], url: str, *, must: bool) -> Iterator[str]:
 
 
 def _problem(name: str, there: Collection[str], *, logged: bool) -> str:
-    """Why a variant cannot be served on a database with these revisions; empty where it can."""
+    """Say why a variant cannot be served on a database with these revisions; empty if it can."""
     from placebench.lab.reference.store.change_log import NO_CHANGE_LOG
     from placebench.lab.reference.variants import missing_extra, variant
 
@@ -127,7 +127,7 @@ def _problem(name: str, there: Collection[str], *, logged: bool) -> str:
 
 @contextmanager
 def _seeded(url: str | None) -> "Iterator[tuple[str, SeedReceipt]]":
-    """A seeded database and its receipt: the one that is named, or a small one made for this."""
+    """Yield a seeded database and its receipt: the one that is named, or a small one made for this."""
     from placebench.lab.inventory.seeding import find_topology, migrate_options, read_receipt, seed
     from placebench.lab.reference.variants import REVISIONS
     from placebench.runtime.postgres import open_server
