@@ -4,10 +4,12 @@ Inside a package no two modules import each other, and a class name exists once.
 """
 
 import ast
+import re
 import subprocess
 import sys
 import tomllib
 from collections import defaultdict
+from collections.abc import Iterator
 from graphlib import CycleError, TopologicalSorter
 from importlib import import_module
 from pathlib import Path
@@ -264,6 +266,47 @@ def test_statistics_and_analysis_are_mutated() -> None:
     assert computing <= set(modules)
     assert [name for name in modules if not (PACKAGE / name).is_file()] == []
     assert [name for name in tests if not (Path(__file__).parents[1] / name).is_file()] == []
+
+
+BORDER = {
+    "placebench.cli._run",
+    "placebench.commands.options.read",
+    "placebench.commands.options._ReadRequest.__call__",
+    "placebench.commands.profile.run._ReadTarget.__call__",
+    "placebench.commands.runs.run_parsed",
+    # locust's own command line, in the processes that make a load.
+    "placebench.loadgen.options.LoadOptions.of",
+    "placebench.loadgen.locustfile_hooks.LocustfileSession._read_options",
+    "placebench.loadgen.session.LoadSession._read_options",
+    "placebench.loadgen.session.LoadSession._new_samples",
+    "placebench.loadgen.session._give_each_worker_a_user",
+}
+"""The functions that get what argparse has parsed."""
+NOT_YET = ("placebench.lab.commands.study", "placebench.lab.studies")
+"""Modules whose commands still read what was parsed themselves."""
+
+
+def functions(name: str, body: list[ast.stmt]) -> Iterator[tuple[str, ast.FunctionDef | ast.AsyncFunctionDef]]:
+    """Each function below *name*, with its whole name."""
+    for node in body:
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            yield f"{name}.{node.name}", node
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            yield from functions(f"{name}.{node.name}", node.body)
+
+
+def test_what_was_parsed_ends_at_the_border() -> None:
+    """A command gets a frozen dataclass of its options: no other function takes a Namespace."""
+    taking = {
+        whole
+        for name, tree in TREES.items()
+        if not name.startswith(NOT_YET)
+        for whole, function in functions(name, tree.body)
+        for each in (*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs)
+        if each.annotation is not None and re.search(r"\bNamespace\b", ast.unparse(each.annotation))
+    }
+
+    assert taking == BORDER
 
 
 @pytest.mark.parametrize("package", ["placebench.profiler", "placebench.report", "placebench.telemetry"])
