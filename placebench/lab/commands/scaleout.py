@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from placebench.lab.scaleout.check import ScaleOutCheck
     from placebench.lab.scaleout.cluster import ScaleOut
     from placebench.lab.scaleout.files import Format
+    from placebench.lab.scaleout.history_check import HistoryCheck
     from placebench.lab.scaleout.remote import MachineScaleOut
     from placebench.meters.remote_hosts import RemoteHost
 
@@ -296,7 +297,7 @@ def _check(given: ServingOptions, claims: int, scaled: "ScaleOut | MachineScaleO
 
 
 def _lines(made: "ScaleOutCheck") -> Iterator[str]:
-    history = made.history
+    history: HistoryCheck = made.history
     anomalies = {"stale": history.stale, "backwards": history.backwards, "of what nobody wrote": history.unwritten}
     counts = ", ".join(f"{units.count(count)} {name}" for name, count in anomalies.items())
     yield f"reads       {units.count(history.reads)}: {counts}"
