@@ -11,12 +11,37 @@ import reprlib
 from collections.abc import Callable, Iterable
 from math import isfinite
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
-
-import msgspec
-from msgspec import Meta
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 from placebench.errors import PlacebenchError, did_you_mean
+
+if TYPE_CHECKING:
+    import msgspec
+    from msgspec import Meta as Meta
+    from msgspec import Struct as Struct
+else:
+    try:
+        import msgspec
+        from msgspec import Meta, Struct
+    except ModuleNotFoundError as error:
+        # In the base installation, the modules of commands are imported for --help: they may declare what files hold,
+        # and the first file that is read raises the error.
+
+        class Struct:
+            """Declare nothing."""
+
+            def __init_subclass__(cls, **_): ...
+
+        class _Missing:
+            error = error
+
+            def __getattr__(self, name):
+                raise self.error
+
+        def Meta(**_):  # noqa: N802
+            """Declare nothing."""
+
+        msgspec = _Missing()
 
 _T = TypeVar("_T")
 
@@ -25,6 +50,8 @@ Count = Annotated[int, Meta(ge=0, le=2**53)]
 Seed = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
 Amount = Annotated[float, Meta(ge=0, le=1e15)]
 """Seconds, bytes or counts that may be 0."""
+AtLeastOne = Annotated[int, Meta(ge=1, le=2**53)]
+Share = Annotated[float, Meta(ge=0, le=1)]
 Positive = Annotated[float, Meta(ge=1e-9, le=1e15)]
 """The same where nothing is impossible: a ratio of two of them is a number."""
 
@@ -165,7 +192,7 @@ def _decode_unchecked(content: bytes, decode: Callable[..., Any]) -> Any:
         return msgspec.UNSET
 
 
-def _describe_error(found: msgspec.ValidationError, seen: Any, kind: Any, at: str = "") -> str:
+def _describe_error(found: "msgspec.ValidationError", seen: Any, kind: Any, at: str = "") -> str:
     """'settings.proxies: expected a whole number >= 1, saw -1'; seen: the whole document."""
     placed = _PLACE.fullmatch(str(found))
     what, place = (placed[1], placed[2]) if placed else (str(found), "")

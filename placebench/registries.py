@@ -1,19 +1,43 @@
 """Registries of entries that parts of placebench and other packages add by name: `Registry`.
 
 A registration is a mapping from names to entries. placebench's own mappings are named as text, "module:attribute", and
-imported when a registry is first read, so that no part has to import those that add to it. Another package names its
-mapping as an entry point of the registry's group, in its pyproject.toml:
+imported when a registry is first read, so that no part has to import those that add to it. An entry may be text of the
+same form, which is imported on the first use of that entry. Another package names its mapping as an entry point of the
+registry's group, in its pyproject.toml:
 
     [project.entry-points."placebench.variants"]
     shop = "shop_benchmark:VARIANTS"
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import cached_property
 from importlib import import_module
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 _Entry = TypeVar("_Entry")
+
+
+class _Entries(Mapping[str, _Entry]):
+    """Entries by name, of which those given as text are imported when they are read."""
+
+    def __init__(self, given: dict[str, Any]) -> None:
+        self.given = given
+
+    def __getitem__(self, name: str) -> _Entry:
+        entry = self.given[name]
+        if isinstance(entry, str):
+            entry = self.given[name] = _load(entry)
+        made: _Entry = entry
+        return made
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.given)
+
+    def __len__(self) -> int:
+        return len(self.given)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.given
 
 
 class Registry(Generic[_Entry]):
@@ -32,22 +56,28 @@ class Registry(Generic[_Entry]):
     @cached_property
     def own(self) -> Mapping[str, _Entry]:
         """The entries of placebench itself."""
-        entries: dict[str, _Entry] = {}
-        for mapping in self._mappings:
-            module, _, attribute = mapping.partition(":")
-            entries.update(getattr(import_module(module), attribute))
-        return entries
+        return _Entries(_load_all(self._mappings))
 
     @cached_property
     def all(self) -> Mapping[str, _Entry]:
         """All entries; the metadata of installed packages is read once, which takes up to 0.1 s."""
         from importlib.metadata import entry_points
 
-        entries = dict(self.own)
+        given: dict[str, Any] = {}
         for point in entry_points(group=self._group):
-            entries.update({name: entry for name, entry in point.load().items() if name not in self.own})
-        return entries
+            given.update(point.load())
+        own = _load_all(self._mappings)
+        return _Entries({**own, **{name: entry for name, entry in given.items() if name not in own}})
 
     def get(self, name: str) -> _Entry | None:
         """Return the entry of this name, or None; other packages are read last."""
         return self.own[name] if name in self.own else self.all.get(name)
+
+
+def _load_all(mappings: tuple[str, ...]) -> dict[str, Any]:
+    return {name: entry for mapping in mappings for name, entry in _load(mapping).items()}
+
+
+def _load(place: str) -> Any:
+    module, _, attribute = place.partition(":")
+    return getattr(import_module(module), attribute)

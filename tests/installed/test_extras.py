@@ -329,10 +329,11 @@ def test_the_constraints_pin_all_of_the_extras(python: str) -> None:
 def test_what_needs_the_extra_bench_says_so(base: Environment, folder: Path, call: Call) -> None:
     """In one line, which says how to install it; exit code 2."""
     url = "postgresql://nobody@127.0.0.1:9/nothing"
+    made = write_run(folder / "made", FakeRun(requests=20, replicates=2))
 
     ended = base.run(
         "placebench",
-        *words(call, server=url, empty=url, seeded=url, service="http://127.0.0.1:9", run="made", runs="made"),
+        *words(call, server=url, empty=url, seeded=url, service="http://127.0.0.1:9", run=str(made), runs=str(folder)),
         folder=folder,
     )
 

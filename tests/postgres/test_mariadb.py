@@ -18,9 +18,8 @@ from placebench.compare.keep.run_folder import claim_folder
 from placebench.errors import DatabaseError, PlacebenchError
 from placebench.lab.inventory.seeding import data_digest, find_topology, seed
 from placebench.lab.reference.store.database import Database
-from placebench.lab.studies.combinations import combine
-from placebench.lab.studies.matrix import matrix_study
 from placebench.lab.studies.matrix_plan import Job, Matrix
+from placebench.lab.studies.matrix_run import combine, matrix_study
 from placebench.lab.studies.study import StudyRun
 from placebench.meters.meters import Backends, inspect_backends
 from placebench.profiler import Recording, SqlProfiler

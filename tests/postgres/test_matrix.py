@@ -14,9 +14,8 @@ from placebench.compare.keep.run_folder import claim_folder
 from placebench.compare.what.variants import VariantTable, VariantTables
 from placebench.errors import GateFailedError
 from placebench.lab.inventory.seeding import find_topology
-from placebench.lab.studies.combinations import combine
-from placebench.lab.studies.matrix import matrix_study
 from placebench.lab.studies.matrix_plan import Job, Matrix
+from placebench.lab.studies.matrix_run import combine, matrix_study
 from placebench.lab.studies.study import StudyRun
 from placebench.report import write_report
 from placebench.results import Run

@@ -16,7 +16,7 @@ from placebench.compare.what.variants import read_variant
 from placebench.errors import LoadError
 from placebench.lab.inventory.data_sets import SeededData
 from placebench.lab.inventory.seeding import find_topology
-from placebench.lab.studies.network import NetworkStudy
+from placebench.lab.studies.network_jobs import NetworkStudy
 from placebench.lab.studies.study import StudySetup
 from placebench.runtime.postgres import Server
 

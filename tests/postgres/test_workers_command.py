@@ -10,7 +10,7 @@ import pytest
 
 from placebench import results
 from placebench.cli import main
-from placebench.lab.commands.study.workers import default_mixes
+from placebench.lab.studies.workers import default_mixes
 from placebench.runtime.postgres import Server
 
 

@@ -16,8 +16,8 @@ from placebench.compare.what.trials import read_plan
 from placebench.compare.what.variants import read_variant
 from placebench.compare.what.workload import read_workload
 from placebench.lab.inventory.topology import read_topology
-from placebench.lab.studies.combinations import combine
 from placebench.lab.studies.matrix_plan import matrix_named
+from placebench.lab.studies.matrix_run import combine
 
 TOP = Path(__file__).parents[2]
 DOCS = TOP / "docs"

@@ -10,9 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Final, Generic, Literal, NotRequired, TypedDict, TypeVar
 
-from msgspec import Meta
-
-from placebench.decoding import Amount, Count
+from placebench.decoding import Amount, AtLeastOne, Count, Meta, Share
 from placebench.registries import Registry
 
 _P = TypeVar("_P")
@@ -25,8 +23,6 @@ _FileName = Annotated[str, Meta(pattern=r"^[A-Za-z0-9_.,+:=@~-]+$", max_length=L
 _Metric = Literal[
     "", "cpu_s", "wall_s", "pss_bytes", "statements", "rows", "round_trips", "bytes_sent", "bytes_received", "gc_s"
 ]
-_Share = Annotated[float, Meta(ge=0, le=1)]
-_AtLeastOne = Annotated[int, Meta(ge=1, le=2**53)]
 _LogRatio = Annotated[float, Meta(ge=-100, le=100)]
 
 
@@ -47,7 +43,7 @@ class _CalibratedMetric(TypedDict):
     """One metric of a calibration, as `placebench.stats.calibration.Calibration` has it."""
 
     metric: Literal["cpu_s", "wall_s", "pss_bytes"]
-    replicates: _AtLeastOne
+    replicates: AtLeastOne
     estimate: _LogRatio
     low: _LogRatio
     high: _LogRatio
@@ -55,7 +51,7 @@ class _CalibratedMetric(TypedDict):
     passed: bool
     runs_of_six: Count
     false_positives: Count
-    power: dict[str, dict[Annotated[str, Meta(pattern=r"^0?\.\d+$")], _Share]]
+    power: dict[str, dict[Annotated[str, Meta(pattern=r"^0?\.\d+$")], Share]]
     detectable: dict[str, _LogRatio]
 
 
@@ -124,7 +120,7 @@ class _Rules(TypedDict, total=False):
 
 class _WeightedRequest(TypedDict):
     request: str
-    weight: _AtLeastOne
+    weight: AtLeastOne
     expected: str
 
 
@@ -208,6 +204,6 @@ class RunKind:
 OWN: Final[Mapping[str, RunKind]] = {"compare": RunKind(_InterleavedHead), "perfload": RunKind(_InterleavedHead)}
 
 RUNS: Registry[RunKind] = Registry(
-    "placebench.runs", "placebench.compare.keep.documents:OWN", "placebench.lab.studies.kinds:KINDS"
+    "placebench.runs", "placebench.compare.keep.documents:OWN", "placebench.lab.studies:KINDS"
 )
 """The kinds of runs, by the command that makes them."""

@@ -23,11 +23,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple, Protocol, Self, TypedDict
 
-from msgspec import Meta
-
 from placebench import decoding
 from placebench.compare.keep.documents import RUNS, Head, SameResponsesDocument
-from placebench.decoding import Amount, Count, Positive, Seed, check, read_json, read_lines
+from placebench.decoding import Amount, Count, Meta, Positive, Seed, check, read_json, read_lines
 from placebench.errors import RunFolderError
 from placebench.masking import mask_document
 from placebench.meters.readings import Meters, RunCost

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 
 from placebench.commands import Entry
+from placebench.lab.studies import STUDIES
 
 OWN: Mapping[str, Entry] = {
     "lab": Entry("laboratory: the benchmark of allocation candidates, its reference service and studies"),
@@ -26,32 +27,6 @@ OWN: Mapping[str, Entry] = {
     ),
     "lab steps": Entry("measure what each optimization brings", "placebench.lab.commands.steps"),
     "lab study": Entry("run one of the laboratory's studies"),
-    "lab study network": Entry(
-        "what latency, bandwidth and proxies cost each variant", "placebench.lab.commands.study.network"
-    ),
-    "lab study workers": Entry(
-        "threads or processes: throughput, CPU and memory of every mix", "placebench.lab.commands.study.workers"
-    ),
-    "lab study matrix": Entry(
-        "what each part of the stack costs, against a control", "placebench.lab.commands.study.matrix"
-    ),
-    "lab study breakdown": Entry(
-        "what the latency of a request consists of", "placebench.lab.commands.study.breakdown"
-    ),
-    "lab study operators": Entry(
-        "what each setting of the real Placement is worth", "placebench.lab.commands.study.operators"
-    ),
-    "lab study herd": Entry(
-        "claims that schedulers lose to each other on the real Placement", "placebench.lab.commands.study.herd"
-    ),
-    "lab study saturation": Entry(
-        "how much load each variant takes, and how it breaks", "placebench.lab.commands.study.saturation"
-    ),
-    "lab study scaleout": Entry(
-        "throughput and CPU by the number of hosts and replicas", "placebench.lab.commands.study.scaleout"
-    ),
-    "lab study published": Entry(
-        "the published figures of Placement, measured again", "placebench.lab.commands.study.published"
-    ),
+    **{f"lab study {study.name}": Entry(study.help, study.module) for study in STUDIES},
 }
 """By the words that call them, in the order of the help."""

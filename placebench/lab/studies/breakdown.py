@@ -7,24 +7,130 @@ Claims change the data, so each of their loads has a copy of it.
 """
 
 import shutil
-from collections.abc import Iterator, Mapping
+from argparse import ArgumentParser, Namespace
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from statistics import fmean, median
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypedDict
 
-from placebench.compare.keep.records import LoadResult
-from placebench.compare.load.load_run import LoadSpec, run_load
-from placebench.errors import LoadError
-from placebench.lab.inventory.topology import Topology
-from placebench.lab.reference.variants import variant as reference_variant
-from placebench.lab.studies.study import Measure, Point, StudySetup, StudySpec
-from placebench.runtime.application_servers import serve
-from placebench.runtime.running_server import ServerSpec
-from placebench.telemetry import Telemetry, load
+from placebench import units
+from placebench.commands import Command, options
+from placebench.compare.keep.documents import MeasuredPoint, RunKind, StudyHead, StudySettings
+from placebench.compare.keep.records import LoadResult, Measurement
+from placebench.decoding import Amount, Count, Meta, Positive, Share
+from placebench.errors import LoadError, PlacebenchError
+from placebench.lab.studies.study import (
+    REPLICATES,
+    Measure,
+    Point,
+    StudySetup,
+    StudySpec,
+    add_study_options,
+    is_quick,
+    run_study,
+    topology_of,
+)
+from placebench.page.row_charts import Bar, bars
+from placebench.report.model import Chart
+from placebench.report.study_report import (
+    CLIENT_IS_BUSY,
+    StudyResults,
+    interval_columns,
+    interval_figures,
+    measured,
+    valid_points,
+)
+from placebench.results import Run
+from placebench.stats import median_interval
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    from placebench.lab.inventory.topology import Topology
+    from placebench.telemetry import Telemetry
+
+
+class _BreakdownPoint(TypedDict):
+    endpoint: str
+
+
+class _BreakdownValues(TypedDict):
+    path: str
+    requests: Count
+    throughput_per_s: Positive
+    client_cpu_share: Amount
+    shares: Annotated[list[Share], Meta(min_length=1)]
+    chi_square: Amount
+    client_s: float
+    way_in_s: float
+    way_out_s: float
+    framework_s: float
+    python_s: float
+    pool_s: float
+    database_s: float
+    statements: Amount
+
+
+# --- the command
+
+
+_TIME_S = 3.0
+_QUICK_TIME_S = 0.5
+_MOST_PROCESSES = 64
+
+
+def _configure(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "--variant", default="tuned", metavar="V", help="variant that serves the requests (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--processes",
+        type=options.whole(1, _MOST_PROCESSES),
+        default=2,
+        metavar="N",
+        help="number of worker processes, and of users (default: 2)",
+    )
+    parser.add_argument(
+        "--endpoints", metavar="E,E", help="endpoints beside the no-op (default: all; --preset quick: two)"
+    )
+    parser.add_argument(
+        "--time", type=options.seconds, metavar="S", help=f"seconds of each load (default: {_TIME_S:g})"
+    )
+    options.add_data(parser)
+    add_study_options(parser)
+
+
+def _run(arguments: Namespace) -> int:
+    """Measure every endpoint."""
+    from placebench.lab.reference.variants import variant
+
+    variant(arguments.variant)
+    topology = topology_of(arguments)
+    study = BreakdownStudy(
+        endpoints=_endpoints(arguments),
+        request=arguments.request or topology.request,
+        variant=arguments.variant,
+        processes=arguments.processes,
+        time_s=arguments.time or (_QUICK_TIME_S if is_quick(arguments) else _TIME_S),
+    )
+    return run_study(arguments, topology, study.spec(repeats=arguments.replicates or REPLICATES))
+
+
+def _endpoints(arguments: Namespace) -> tuple[str, ...]:
+    """The no-op, then those that are named, without their blanks and commas: `candidates-limit-10`."""
+    if arguments.endpoints is None:
+        return QUICK_ENDPOINTS if is_quick(arguments) else ENDPOINTS
+    known = {name.replace(",", "").replace(" ", "-"): name for name in ENDPOINTS}
+    names = arguments.endpoints.split(",")
+    if strange := [name for name in names if name not in known]:
+        raise PlacebenchError(f"--endpoints names {strange[0]!r}: expected {', '.join(known)}, with commas between")
+    return tuple(dict.fromkeys((NOOP, *(known[name] for name in names))))
+
+
+# --- the measurement
+
 
 NOOP: Final = "no-op"
 CLAIMS: Final = "claims"
@@ -94,13 +200,15 @@ class _Endpoint:
             return {"request": self.request}
         return {"kind": "claims", "request": self.request, "database_url": database_url}
 
-    def telemetry(self, load_name: str) -> Telemetry:
+    def telemetry(self, load_name: str) -> "Telemetry":
         """Of the requests that are taken apart."""
+        from placebench.telemetry import load
+
         telemetry = load(self.part / load_name)
         return replace(telemetry, durations=telemetry.durations[telemetry.durations["verb"] == self.verb])
 
 
-def _endpoint_requests(request: str, topology: Topology) -> dict[str, str]:
+def _endpoint_requests(request: str, topology: "Topology") -> dict[str, str]:
     """Path and query of each endpoint; a provider is the root of the first tree."""
     provider = f"/resource_providers/{topology.uuids(0)[0]}"
     return {
@@ -136,6 +244,11 @@ def _load(
     study: BreakdownStudy, setup: StudySetup, endpoint: _Endpoint, name: str, *, processes: int, **environment: str
 ) -> LoadResult:
     """Load a fresh server by as many users as it has workers; raises LoadError where a request failed."""
+    from placebench.compare.load.load_run import LoadSpec, run_load
+    from placebench.lab.reference.variants import variant as reference_variant
+    from placebench.runtime.application_servers import serve
+    from placebench.runtime.running_server import ServerSpec
+
     database_url = endpoint.database_url(setup, name)
     spec = ServerSpec(
         database_url=database_url,
@@ -167,7 +280,7 @@ def _load(
     return result
 
 
-def load_figures(result: LoadResult, telemetry: Telemetry) -> dict[str, Any]:
+def load_figures(result: LoadResult, telemetry: "Telemetry") -> dict[str, Any]:
     """Throughput of the requests of *telemetry*, and how they fell on the workers.
 
     shares: of the requests, a worker each, most first. chi_square: of their counts against equal ones, with
@@ -187,7 +300,7 @@ def load_figures(result: LoadResult, telemetry: Telemetry) -> dict[str, Any]:
     }
 
 
-def request_breakdown(telemetry: Telemetry) -> dict[str, Any]:
+def request_breakdown(telemetry: "Telemetry") -> dict[str, Any]:
     """The mean request in seconds: way_in + framework + python + pool + database + way_out is client, exactly.
 
     way_in: from sending to the call of the application. framework, handler: as in `Telemetry`. database: inside the
@@ -223,3 +336,182 @@ def _inside(durations: "pd.DataFrame", pairs: "pd.DataFrame") -> Mapping[str, fl
     sums = durations[durations["request"].isin(pairs["request"])].groupby("series", observed=True)["duration_s"].sum()
     names = ("framework", "handler", "statement", "transaction", "pool")
     return {name: float(sums.get(name, 0.0)) / len(pairs) for name in names}
+
+
+# --- the report
+
+
+_PARTS = {
+    "http_s": "connection and HTTP, as of a no-op",
+    "framework_s": "framework",
+    "python_s": "handler, in Python",
+    "pool_s": "connection-pool wait",
+    "database_s": "database (driver)",
+    "unexplained_s": "unexplained",
+}
+_UNEVEN = 1.1
+_ABOVE_NOOP = 1.05
+
+
+def results(run: Run) -> StudyResults:
+    """Return a row for each endpoint; charts of what its latency is made of, and of throughput beside the no-op's."""
+    endpoints = {point["endpoint"]: made for point, made in valid_points(run)}
+    rows = [_row(name, made, endpoints.get(NOOP, [])) for name, made in endpoints.items()]
+    return StudyResults(
+        headline=_headline(rows),
+        rows=rows,
+        columns=_COLUMNS,
+        charts=list(_charts(rows)),
+        summary=list(_summary(rows)),
+        notes=_NOTES,
+        limits=_LIMITS,
+    )
+
+
+def _row(name: str, made: Sequence[Measurement], noop: Sequence[Measurement]) -> dict[str, Any]:
+    values = [each.values for each in made]
+    throughput = median_interval([each["throughput_per_s"] for each in values])
+    ways_s = _mean(values, "way_in_s") + _mean(values, "way_out_s")
+    # Parts are means of means, which add up; a median of each part would not.
+    floor_s = fmean(each.values["way_in_s"] + each.values["way_out_s"] for each in noop) if noop else None
+    http_s = ways_s if floor_s is None else min(ways_s, floor_s)
+    parts = {part: _mean(values, part) for part in ("framework_s", "python_s", "pool_s", "database_s")}
+    handler_s = parts["python_s"] + parts["pool_s"] + parts["database_s"]
+    return {
+        "endpoint": name,
+        "path": values[0]["path"],
+        "n": throughput.n,
+        "requests": sum(each["requests"] for each in values),
+        **interval_figures("throughput", "_per_s", throughput),
+        "share_of_noop": _share_of(made, noop),
+        "client_s": _mean(values, "client_s"),
+        "http_s": http_s,
+        **parts,
+        "unexplained_s": ways_s - http_s,
+        "database_share": parts["database_s"] / handler_s if handler_s and parts["database_s"] else None,
+        "statements": _mean(values, "statements"),
+        "workers": len(values[0]["shares"]),
+        "busiest_share": median(max(each["shares"]) for each in values),
+        "chi_square": median(each["chi_square"] for each in values),
+        "client_cpu_share": median(each["client_cpu_share"] for each in values),
+    }
+
+
+def _mean(values: Sequence[Mapping[str, Any]], name: str) -> float:
+    return fmean(each[name] for each in values)
+
+
+def _share_of(made: Sequence[Measurement], noop: Sequence[Measurement]) -> float | None:
+    """The median of the repeats' ratios: both were measured within the same minutes."""
+    of_noop = {each.repeat: each.values["throughput_per_s"] for each in noop}
+    ratios = [each.values["throughput_per_s"] / of_noop[each.repeat] for each in made if each.repeat in of_noop]
+    return median(ratios) if ratios else None
+
+
+def _headline(rows: Sequence[Mapping[str, Any]]) -> str:
+    named = {row["endpoint"]: row for row in rows}
+    if NOOP not in named:
+        return "Latency breakdown: the no-op was not measured, so there is no ceiling to compare with."
+    noop = named[NOOP]
+    framework = units.duration(noop["framework_s"])
+    ceiling = f"Ceiling: {units.rate(noop['throughput_per_s'])} for a no-op ({framework} framework time per request)"
+    others = [row for row in rows if row["endpoint"] != NOOP]
+    if not others:
+        return f"{ceiling}."
+    row = others[0]
+    database = row["database_share"]
+    share = "" if database is None else f"; {units.percent(database)} of its handler time is spent in the database"
+    reached = units.percent(row["share_of_noop"], digits=2)
+    return f"{ceiling}. {row['endpoint']} reaches {reached} of it{share}."
+
+
+def _summary(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    busy = [row["endpoint"] for row in rows if row["client_cpu_share"] > CLIENT_IS_BUSY]
+    if busy:
+        yield (
+            f"The load generator took more than {units.round_percent(CLIENT_IS_BUSY)} of a core at {', '.join(busy)}: "
+            "it may have limited their throughput."
+        )
+    above = [row["endpoint"] for row in rows if (row["share_of_noop"] or 0.0) > _ABOVE_NOOP]
+    if above:
+        yield (
+            f"{', '.join(above)} had a higher throughput than the no-op, which is impossible: the machine was busy "
+            "with other work. Do not rely on throughputs; the parts of a bar still add up."
+        )
+    uneven = [row for row in rows if row["busiest_share"] * row["workers"] > _UNEVEN]
+    if uneven:
+        shares = (f"{row['endpoint']} {units.percent(row['busiest_share'])} by the busiest" for row in uneven)
+        yield f"The {uneven[0]['workers']} workers were not used evenly: {', '.join(shares)}."
+    elif rows and rows[0]["workers"] > 1:
+        most = max(row["busiest_share"] for row in rows)
+        yield f"The {rows[0]['workers']} workers were used evenly: the busiest served at most {units.percent(most)}."
+
+
+_COLUMNS = (
+    measured("endpoint", "endpoint"),
+    measured("n", "n", units.count),
+    *interval_columns("throughput", "_per_s", "throughput", units.rate),
+    measured("share_of_noop", "of the no-op", units.percent),
+    measured("client_s", "latency, one user", units.duration),
+    measured("http_s", "HTTP", units.duration),
+    measured("framework_s", "framework", units.duration),
+    measured("python_s", "Python", units.duration),
+    measured("pool_s", "pool", units.duration),
+    measured("database_s", "database", units.duration),
+    measured("unexplained_s", "unexplained", units.duration),
+    measured("database_share", "database of handler", units.percent),
+    measured("statements", "statements", units.average),
+    measured("busiest_share", "busiest worker", units.percent),
+)
+
+
+def _charts(rows: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, Chart]]:
+    if not rows:
+        return
+    latency = bars(
+        [
+            Bar(row["endpoint"], tuple(max(row[part], 0.0) for part in _PARTS), value=units.duration(row["client_s"]))
+            for row in rows
+        ],
+        part_names=list(_PARTS.values()),
+        title="Latency at the client by part",
+        description="A bar for each endpoint, whose parts add up to the mean latency at the client.",
+        show=units.duration,
+        is_whole=True,
+    )
+    caption = "One user, one worker, each statement recorded: the mean of all requests."
+    yield "Latency at the client by part", Chart(latency, caption)
+    throughput = bars(
+        [
+            Bar(row["endpoint"], (row["throughput_per_s"],), "baseline" if row["endpoint"] == NOOP else "variant")
+            for row in rows
+        ],
+        title="Throughput",
+        description="Requests per second of each endpoint, all workers busy; the no-op is the ceiling.",
+        show=units.rate,
+    )
+    yield "Throughput", Chart(throughput, "As many users as workers, the profiler off.")
+
+
+_NOTES = (
+    "The no-op is GET /: through uWSGI and the whole framework, without a database. No endpoint can be faster here.",
+    "A bar is of requests whose every statement was recorded; its parts add up to the client's mean latency.",
+    "Connection and HTTP: what a no-op needs outside of the application, from sending to the last byte read.",
+    "Framework: the application without its handler: routing, headers and checks.",
+    "Database: inside the driver, so network and PostgreSQL. SQLAlchemy's own work is part of Python.",
+    "Unexplained: time outside of the application beyond a no-op's, such as sending a large response.",
+    "Claims are PUT /allocations/<id> for a new consumer each; their rate contains the GET before every ten of them.",
+    "Busiest worker: its share of the requests; one over the number of workers is even.",
+)
+_LIMITS = (
+    "The profiler's overhead: it is in the bars, as part of Python, and not in the throughput.",
+    "Where the time inside the driver went: execution plans and the network study show that.",
+    "The wait for a busy worker: the bars are of one user.",
+    "How another machine would do: client, workers and database share this one.",
+)
+
+
+KIND = RunKind(
+    StudyHead[StudySettings[_BreakdownPoint]], MeasuredPoint[_BreakdownPoint, _BreakdownValues], f"{__name__}:results"
+)
+COMMANDS = {"lab study breakdown": Command(_configure, _run, "breakdown")}

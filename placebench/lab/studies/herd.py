@@ -7,6 +7,7 @@ claim is a real `PUT /allocations/{consumer}`. What is counted are requests, so 
 
 import json
 import threading
+from argparse import ArgumentParser, Namespace
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -14,21 +15,113 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from http import HTTPStatus
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypedDict
 from uuid import uuid4
 
-from sqlalchemy import text
-
-from placebench.compare.load.load_run import responses_of, warm_up
+from placebench import limits, units
+from placebench.commands import Command, options
+from placebench.compare.keep.documents import MeasuredPoint, RunKind, StudyHead, StudySettings
+from placebench.compare.keep.records import Measurement
 from placebench.compare.what.http_request import HEADERS, fetch, send
-from placebench.compare.what.variants import Variant
-from placebench.errors import LoadError
-from placebench.lab.inventory.topology import Topology
-from placebench.lab.studies.study import Measure, Point, Restartable, StudySetup, StudySpec
-from placebench.lab.variants import PLACEMENT
-from placebench.runtime.application_servers import serve
-from placebench.runtime.postgres import open_connection
-from placebench.runtime.running_server import RunningServer
+from placebench.decoding import AtLeastOne, Count
+from placebench.errors import LoadError, PlacebenchError
+from placebench.lab.studies.study import (
+    REPLICATES,
+    Measure,
+    Point,
+    Restartable,
+    StudySetup,
+    StudySpec,
+    add_study_options,
+    is_quick,
+    run_study,
+)
+from placebench.report.study_report import StudyResults, interval_columns, interval_figures, measured, valid_points
+from placebench.results import Run
+from placebench.stats import median_interval
+
+if TYPE_CHECKING:
+    from placebench.compare.what.variants import Variant
+    from placebench.lab.inventory.topology import Topology
+    from placebench.runtime.running_server import RunningServer
+
+
+class _HerdPoint(TypedDict):
+    topology: str
+    schedulers: AtLeastOne
+    randomized: bool
+
+
+class _HerdSettings(StudySettings[_HerdPoint]):
+    claims: AtLeastOne
+    processes: Count
+    threads: Count
+
+
+class _HerdValues(TypedDict):
+    claims: AtLeastOne
+    requests: Count
+    conflicts: Count
+    updates: Count
+    exhausted: Count
+    hosts: AtLeastOne
+    overcommitted: Count
+
+
+# --- the command
+
+
+_TOPOLOGIES = ("bare-metal", "flat-hosts")
+_SCHEDULERS, _QUICK_SCHEDULERS = [1, 2, 5, 10, 20, 40], [1, 10]
+_CLAIMS, _QUICK_CLAIMS = 80, 20
+_TREES, _QUICK_TREES = 200, 50
+_MOST_SCHEDULERS = 40
+
+
+def _listed(numbers: list[int]) -> str:
+    return ",".join(map(str, numbers))
+
+
+def _configure(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "--schedulers",
+        type=options.wholes(1, _MOST_SCHEDULERS),
+        metavar="N,N",
+        help=f"numbers of schedulers, up to {_MOST_SCHEDULERS} (default: {_listed(_SCHEDULERS)}; --preset quick: "
+        f"{_listed(_QUICK_SCHEDULERS)})",
+    )
+    parser.add_argument(
+        "--claims",
+        type=options.whole(1, limits.TREES),
+        metavar="N",
+        help=f"number of claims per measurement (default: {_CLAIMS}; --preset quick: {_QUICK_CLAIMS})",
+    )
+    options.add_placement(parser)
+    options.add_size(parser)
+    add_study_options(parser)
+
+
+def _run(arguments: Namespace) -> int:
+    """Measure every number of schedulers on both inventories."""
+    from placebench.compare.what.variants import read_variant, require_servers
+    from placebench.lab.inventory.seeding import find_topology
+    from placebench.lab.variants import PLACEMENT
+
+    quick = is_quick(arguments)
+    placement = read_variant(PLACEMENT, placement_python=arguments.placement_python)
+    require_servers([placement])
+    trees = arguments.trees or (_QUICK_TREES if quick else _TREES)
+    topologies = [find_topology(name, trees=trees, seed=arguments.seed) for name in _TOPOLOGIES]
+    claims = arguments.claims or (_QUICK_CLAIMS if quick else _CLAIMS)
+    if claims > trees:
+        raise PlacebenchError(f"{claims} claims on {trees} hosts for one instance each: give --trees {claims} or more")
+    schedulers = arguments.schedulers or (_QUICK_SCHEDULERS if quick else _SCHEDULERS)
+    study = HerdStudy(placement, topologies, schedulers, claims)
+    return run_study(arguments, topologies[0], study.spec(repeats=arguments.replicates or REPLICATES))
+
+
+# --- the measurement
+
 
 PROCESSES, THREADS = 4, 10
 REFUSALS = ("conflicts", "updates")
@@ -42,22 +135,22 @@ _CLAIM: Mapping[str, Any] = {
     "consumer_type": "INSTANCE",
     "consumer_generation": None,
 }
-_OVERCOMMITTED = text("""
+_OVERCOMMITTED = """
 SELECT count(DISTINCT resource_provider_id)
 FROM inventories
 JOIN (
     SELECT resource_provider_id, resource_class_id, sum(used) AS used FROM allocations GROUP BY 1, 2
 ) AS usages USING (resource_provider_id, resource_class_id)
 WHERE used > (total - reserved) * allocation_ratio
-""")
+"""
 
 
 @dataclass(frozen=True)
 class HerdStudy:
     """How many schedulers claim on which inventories, and how much."""
 
-    placement: Variant
-    topologies: Sequence[Topology]
+    placement: "Variant"
+    topologies: "Sequence[Topology]"
     """The first is the run's."""
     schedulers: Sequence[int]
     claims: int
@@ -89,7 +182,7 @@ class HerdStudy:
             self._prepare,
             self.topologies[0].request,
             settings=settings,
-            variants=(PLACEMENT,),
+            variants=(self.placement.name,),
         )
 
     @contextmanager
@@ -112,8 +205,11 @@ class HerdStudy:
             yield measure
 
     @contextmanager
-    def _serve(self, setup: StudySetup, topology: Topology, *, randomized: bool) -> Iterator[RunningServer]:
+    def _serve(self, setup: StudySetup, topology: "Topology", *, randomized: bool) -> "Iterator[RunningServer]":
         """Placement with or without randomization, warmed up."""
+        from placebench.compare.load.load_run import warm_up
+        from placebench.runtime.application_servers import serve
+
         variables = {**self.placement.variables, _RANDOMIZED: str(randomized)}
         log = setup.folder / "log" / "uwsgi-placement.log"
         spec = replace(self.placement, variables=variables).spec(setup.data.of(topology), hash_seed=_HASH_SEED, log=log)
@@ -121,7 +217,9 @@ class HerdStudy:
             warm_up(server, topology.request, PROCESSES)
             yield server
 
-    def _measure(self, server: RunningServer, topology: Topology, url: str, schedulers: int) -> dict[str, Any]:
+    def _measure(self, server: "RunningServer", topology: "Topology", url: str, schedulers: int) -> dict[str, Any]:
+        from placebench.compare.load.load_run import responses_of
+
         herd = _Herd(server.url, topology.request, self.claims)
         with responses_of(server):
             try:
@@ -135,8 +233,12 @@ class HerdStudy:
 
 def _count_overcommitted(url: str) -> int:
     """How many providers have more allocated than they have."""
+    from sqlalchemy import text
+
+    from placebench.runtime.postgres import open_connection
+
     with open_connection(url) as connection:
-        return int(connection.execute(_OVERCOMMITTED).scalar_one())
+        return int(connection.execute(text(_OVERCOMMITTED)).scalar_one())
 
 
 @dataclass
@@ -212,3 +314,93 @@ class _Herd:
                 self._count("conflicts")
                 return False
             self._count("updates")
+
+
+# --- the report
+
+
+def _number(value: float) -> str:
+    return f"{value:.2f}"
+
+
+_COLUMNS = (
+    measured("topology", "inventory"),
+    measured("schedulers", "schedulers", units.count),
+    measured("randomized", "randomized", lambda value: "yes" if value else "no"),
+    measured("n", "n", units.count),
+    measured("conflicts_per_claim", "409 per claim", _number),
+    measured("conflicts_low", "from", _number),
+    measured("conflicts_high", "to", _number),
+    measured("full_per_claim", "409: host full", _number),
+    measured("updates_per_claim", "409: changed by others", _number),
+    measured("requests_per_claim", "GET per claim", _number),
+    measured("hosts", "hosts claimed", _number),
+    *interval_columns("overcommitted", "", "hosts over capacity", _number),
+)
+
+
+def results(run: Run) -> StudyResults:
+    """Return a row for each inventory, number of schedulers and order of candidates."""
+    rows = [_row(point, made) for point, made in valid_points(run)]
+    settings = run.head.settings
+    return StudyResults(
+        headline=_headline(rows),
+        rows=rows,
+        columns=_COLUMNS,
+        notes=(
+            f"Each measurement is {settings['claims']} claims that succeed, shared by the schedulers.",
+            f"Placement has {settings['processes']} processes of {settings['threads']} threads.",
+            "A scheduler claims the candidates in the order of the response until one succeeds.",
+            "409: host full sends a scheduler to the next candidate; changed by others is tried again, as nova does.",
+            "Hosts over capacity have more allocated than they have, by claims that Placement accepted.",
+            "From and to: interval of the median over the repeats, 93.75 % with five.",
+        ),
+        limits=(
+            "Schedulers that weigh hosts by more than their order: equal weights are assumed.",
+            "A Placement of several machines: their processes have hash seeds, and so orders, of their own.",
+            "Schedulers that do other work between candidates and claim: more of it means more conflicts.",
+        ),
+    )
+
+
+def _row(point: Mapping[str, Any], made: Sequence[Measurement]) -> dict[str, Any]:
+    def per_claim(*names: str) -> list[float]:
+        return [sum(each.values[name] for name in names) / each.values["claims"] for each in made]
+
+    refused = median_interval(per_claim(*REFUSALS))
+    overcommitted = median_interval([each.values["overcommitted"] for each in made])
+    return {
+        **point,
+        "n": refused.n,
+        "conflicts_per_claim": refused.median,
+        "conflicts_low": refused.low,
+        "conflicts_high": refused.high,
+        "confidence": refused.confidence,
+        "full_per_claim": median_interval(per_claim("conflicts")).median,
+        "updates_per_claim": median_interval(per_claim("updates")).median,
+        "requests_per_claim": median_interval(per_claim("requests")).median,
+        "hosts": median_interval([each.values["hosts"] for each in made]).median,
+        **interval_figures("overcommitted", "", overcommitted),
+    }
+
+
+def _headline(rows: Sequence[Mapping[str, Any]]) -> str:
+    """The largest number of schedulers on the first inventory, without and with randomization."""
+    if not rows:
+        return "The herd: nothing was measured."
+    topology, most = rows[0]["topology"], max(row["schedulers"] for row in rows)
+    found = {
+        row["randomized"]: row["conflicts_per_claim"]
+        for row in rows
+        if (row["topology"], row["schedulers"]) == (topology, most)
+    }
+    said = ", ".join(
+        f"{_number(found[randomized])} {how} randomize_allocation_candidates"
+        for randomized, how in ((False, "without"), (True, "with"))
+        if randomized in found
+    )
+    return f"Claims refused per claim with {most} schedulers on {topology}: {said or 'not measured'}."
+
+
+KIND = RunKind(StudyHead[_HerdSettings], MeasuredPoint[_HerdPoint, _HerdValues], f"{__name__}:results")
+COMMANDS = {"lab study herd": Command(_configure, _run, "herd")}

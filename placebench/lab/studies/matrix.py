@@ -1,246 +1,452 @@
-"""The matrix: a job at each combination, against a server of its own; `matrix_study` is the study of a `Matrix`."""
+"""The matrix, the study of `placebench lab study matrix`: the duration of each combination's job, and its overhead.
 
-import shutil
-import sys
-from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
-from dataclasses import replace
-from pathlib import Path
-from typing import Any
+`matrix_plan` reads what is to be combined, and `matrix_run` measures it. An overhead is the median, over the repeats,
+of the difference from the control of the same repeat; so a machine that got slower between two repeats is in neither.
+"""
 
-from placebench.compare.load.client_process import HttpClient, app_client, http_client, responses_folder
-from placebench.compare.load.load_run import JobResult, http_job
-from placebench.compare.measure.same_responses import SameResponses
-from placebench.compare.what.variants import Variant, in_place
-from placebench.errors import PlacebenchError, ServerError
-from placebench.lab.inventory.seeding import seed
-from placebench.lab.studies.combinations import Combination
-from placebench.lab.studies.matrix_plan import AXES, Matrix, Point
-from placebench.lab.studies.study import Measure, Restartable, StudySetup, StudySpec
-from placebench.meters.meters import ServerMeter
-from placebench.runtime.application_servers import serve
-from placebench.runtime.mariadb import MariaDbServer, temporary_mariadb
-from placebench.runtime.network.delay_queue import LinkProfile
-from placebench.runtime.network.link import open_database_link
-from placebench.runtime.running_server import ServerSpec
-from placebench.runtime.supervisor import Supervisor, new_scratch_path
+import re
+from argparse import ArgumentParser, Namespace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, NotRequired, TypedDict
 
-_Key = tuple[tuple[str, Any], ...]
-_MODES = {"off": "", "light": "light", "full": "flame"}
+from placebench import units
+from placebench.commands import Command, options
+from placebench.commands.runs import first_given
+from placebench.compare.keep.documents import MeasuredPoint, RunKind, StudyHead, StudySettings
+from placebench.compare.keep.records import Measurement
+from placebench.decoding import Amount, AtLeastOne, Count, Positive
+from placebench.lab.studies.study import (
+    REPLICATES,
+    add_study_options,
+    is_quick,
+    run_study,
+    trees_of,
+)
+from placebench.page.row_charts import Bar, bars
+from placebench.report.model import Chart, Column, Table
+from placebench.report.study_report import (
+    StudyResults,
+    failed,
+    interval_columns,
+    interval_figures,
+    measured,
+    service_name,
+    signed_duration,
+    valid_points,
+)
+from placebench.results import Run
+from placebench.stats import median_interval
+
+if TYPE_CHECKING:
+    pass
 
 
-def matrix_study(
-    matrix: Matrix, combinations: list[tuple[Point, Combination]], *, request: str, repeats: int
-) -> StudySpec:
-    """Return the study that measures what of the matrix can be run.
+class _MatrixPoint(TypedDict, total=False):
+    service: str
+    server: str
+    client: str
+    database: str
+    python: str
+    version: str
+    sqlalchemy: str
+    driver: str
+    users: AtLeastOne
+    threads: AtLeastOne
+    processes: AtLeastOne
+    latency_ms: Amount
+    proxies: AtLeastOne
+    profiler: str
 
-    Raises PlacebenchError where nothing can, with the first reason.
-    """
-    wanted = matrix.combinations
-    reasons = [(point, each.reason) for point, each in combinations]
-    possible = tuple(point for point, reason in reasons if reason is None)
-    if not possible:
-        raise PlacebenchError(f"nothing in the matrix {matrix.name} can be run: {reasons[0][1]}")
-    variants = {_key(point): each for point, each in combinations}
 
-    @contextmanager
-    def prepare(setup: StudySetup) -> Iterator[Measure]:
-        scratch = new_scratch_path("placebench-matrix-")
-        with (
-            Supervisor(scratch),
-            ExitStack() as servers,
-            _put_in_place(variants, scratch / "sources") as placed,
-            Restartable(lambda: http_client(setup.folder)) as client,
-        ):
-            rig = _Rig(setup, request, scratch, client, servers)
-            yield lambda point, repeat: rig.measure(placed[_key(point)], repeat)
+class _MatrixJob(_MatrixPoint):
+    requests: AtLeastOne
+    trees: AtLeastOne
 
-    return StudySpec(
+
+class _MatrixVersions(TypedDict):
+    point: _MatrixJob
+    python: str | None
+    service: str | None
+    sqlalchemy: str | None
+    driver: str | None
+
+
+class _MatrixSettings(StudySettings[_MatrixJob]):
+    title: str
+    control: _MatrixPoint
+    usual: _MatrixPoint
+    versions: list[_MatrixVersions]
+
+
+class _MatrixValues(TypedDict):
+    duration_s: Positive
+    cpu_s: Amount | None
+    client_cpu_s: NotRequired[Amount | None]
+    body_bytes: Amount
+    results: Count
+
+
+# --- the command
+
+
+def _configure(parser: ArgumentParser) -> None:
+    parser.add_argument(
         "matrix",
-        possible,
-        repeats,
-        prepare,
-        request,
-        settings={
-            "matrix": matrix.name,
-            "title": matrix.title,
-            "control": dict(matrix.control),
-            "columns": matrix.columns,
-            "usual": dict(AXES),
-            "applications": {
-                point["service"]: each.variant.to_json()
-                for point, each in combinations
-                if each.variant is not None and point.get("service") in matrix.tables.variants
-            },
-            "versions": [{"point": point, **variants[_key(point)].versions} for point in possible],
-        },
-        variants=tuple(dict.fromkeys(variants[_key(point)]["service"] for point in possible)),
-        impossible=tuple((point, reason) for point, reason in reasons if reason and point in wanted),
+        nargs="?",
+        default="stack",
+        metavar="NAME|FILE",
+        help="latency, mariadb, profiler, pythons, sqlite, stack or a .toml file (default: stack)",
+    )
+    options.add_placement(parser)
+    options.add_data(parser, plan="matrix", utilization=False)
+    add_study_options(parser, replicates=f"the matrix's, or {REPLICATES}")
+
+
+def _run(arguments: Namespace) -> int:
+    """Measure every combination."""
+    from placebench.lab.inventory.seeding import find_topology
+    from placebench.lab.studies.matrix_plan import matrix_named
+    from placebench.lab.studies.matrix_run import combine, matrix_study
+
+    matrix = matrix_named(arguments.matrix, quick=is_quick(arguments)).scaled(trees_of(arguments))
+    topology = find_topology(
+        first_given(arguments.topology, matrix.topology, default=options.TOPOLOGY),
+        trees=max(job.trees for job in matrix.jobs),
+        seed=first_given(arguments.seed, matrix.seed, default=options.SEED),
+    )
+    spec = matrix_study(
+        matrix,
+        combine(matrix, placement_python=arguments.placement_python),
+        request=first_given(arguments.request, matrix.request, default=topology.request),
+        repeats=first_given(arguments.replicates, matrix.repeats, default=REPLICATES),
+    )
+    return run_study(arguments, topology, spec)
+
+
+# --- the report
+
+
+_FIGURES = (
+    measured("requests", "Requests", units.count),
+    measured("trees", "Trees", units.count),
+    measured("results", "Results", units.count),
+    *interval_columns("duration", "_s", "Duration", units.duration),
+    measured("n", "n", units.count),
+    *interval_columns("overhead", "_s", "Overhead", signed_duration),
+    measured("overhead_per_request_s", "per request", signed_duration),
+    measured("overhead_per_result_s", "per result", signed_duration),
+    measured("cpu_s", "Server CPU", units.duration),
+    measured("client_cpu_s", "Client CPU", units.duration),
+)
+_MOST_BARS = 24
+_HEADINGS = {"python": "Environment", "latency_ms": "Latency, ms"}
+_VERSIONS = {"python": "Python", "service": "Version", "sqlalchemy": "SQLAlchemy", "driver": "Driver"}
+_AXES_OF_VERSIONS = ("version", "sqlalchemy", "driver")
+"""What was requested; the column says what ran."""
+_NUMBERS = ("users", "threads", "processes", "latency_ms", "proxies")
+
+
+def results(run: Run) -> StudyResults:
+    """Return the rows in the order of the file; the chart is of the largest job."""
+    settings = run.head.settings
+    rows, axes = _rows(run), partial(_axes_of, settings)
+    return StudyResults(
+        headline=_headline(settings, rows),
+        rows=rows,
+        columns=[*_axes([*rows, *(axes(point) for point, _ in failed(run))], settings), *_FIGURES],
+        charts=_charts(rows, settings),
+        tables=_pivot(rows, settings),
+        summary=list(_summary(rows)),
+        notes=(
+            f"Control: the same combination with {_named_values(settings['control']) or 'nothing exchanged'}.",
+            "Duration is the median of the repeats; with five, the range is a 93.75 % confidence interval.",
+            "Overhead: the median of the differences from the control within each repeat.",
+            "Per request, per result: the overhead divided by the number of requests or results.",
+            "A result is one allocation candidate in a response.",
+        ),
+        limits=(
+            "A single client and locust's users are two programs: compare rows with the same users.",
+            "A job of few requests takes milliseconds: its interval is wide.",
+            "The first requests after a start: every server is new and warmed up.",
+        ),
+        axes=axes,
     )
 
 
-def _key(point: Mapping[str, Any]) -> _Key:
-    """The point as something to look up by."""
-    return tuple(sorted(point.items()))
+def _axes_of(settings: Mapping[str, Any], point: Mapping[str, Any]) -> dict[str, Any]:
+    from placebench.lab.studies.matrix_plan import AXES
+
+    none = dict.fromkeys(_VERSIONS)
+    versions = next((each for each in settings["versions"] if _key(each["point"]) == _key(point)), none)
+    axes = {**AXES, **settings["usual"], **point}
+    return {
+        **axes,
+        "profiler": _profiler(axes["profiler"], versions["python"]),
+        "is_control": all(point[axis] == value for axis, value in settings["control"].items()),
+        "versions": {name: value for name, value in versions.items() if name != "point"},
+    }
 
 
-@contextmanager
-def _put_in_place(combinations: Mapping[_Key, Combination], folder: Path) -> Iterator[Mapping[_Key, Combination]]:
-    """Those that can be run, their revisions and versions put in place, each once however many points have it.
-
-    One that could not be put in place says so in `missing`.
-    """
-    runs = {name: each for name, each in combinations.items() if each.reason is None}
-    variants = [each.variant for each in runs.values() if each.variant is not None]
-    each_once = [variant for number, variant in enumerate(variants) if variant not in variants[:number]]
-    with ExitStack() as stack:
-        placed = [_placed(variant, folder / str(number), stack) for number, variant in enumerate(each_once)]
-        yield {
-            name: replace(each, **placed[each_once.index(each.variant)]) for name, each in runs.items() if each.variant
-        }
+def _rows(run: Run) -> list[dict[str, Any]]:
+    measured = {_key(point): made for point, made in valid_points(run)}
+    return [_row(point, made, run.head.settings, measured) for point, made in valid_points(run)]
 
 
-def _placed(variant: Variant, folder: Path, stack: ExitStack) -> dict[str, Any]:
-    """What its combinations have then: the variant that can be served, or in `missing` why there is none."""
-    try:
-        (placed,) = stack.enter_context(in_place((variant,), folder))
-    except PlacebenchError as error:
-        return {"missing": str(error)}
-    return {"variant": placed}
+def _row(
+    point: Mapping[str, Any],
+    made: Sequence[Measurement],
+    settings: Mapping[str, Any],
+    measured: Mapping[str, Sequence[Measurement]],
+) -> dict[str, Any]:
+    duration = median_interval([each.values["duration_s"] for each in made])
+    return {
+        **_axes_of(settings, point),
+        "results": made[0].values["results"],
+        **interval_figures("duration", "_s", duration),
+        "confidence": duration.confidence,
+        "n": duration.n,
+        "cpu_s": _median([each.values["cpu_s"] for each in made]),
+        "client_cpu_s": _median([each.values.get("client_cpu_s") for each in made]),
+        "body_bytes": made[0].values["body_bytes"],
+        **_overhead(point, made, settings["control"], measured),
+    }
 
 
-class _Rig:
-    """What the measurements of one session share: the data, the client, and the first responses."""
+def _profiler(mode: str, python: str | None) -> str:
+    """The mode, and what it is on a Python on which "full" installs no profile function."""
+    from placebench.profiler.capture.sampling_thread import profile_function_defect
 
-    def __init__(
-        self, setup: StudySetup, request: str, scratch: Path, client: Restartable[HttpClient], servers: ExitStack
-    ) -> None:
-        self._setup, self._request, self._scratch, self._client = setup, request, scratch, client
-        self._servers = servers
-        self._mariadb: MariaDbServer | None = None
-        self._seeded: dict[tuple[str, int], str] = {}
-        self._same: dict[int, SameResponses] = {}
+    version = tuple(int(number) for number in re.findall(r"\d+", python or "")[:3])
+    return f"{mode}, by a sampling thread" if mode == "full" and version and profile_function_defect(version) else mode
 
-    def measure(self, combination: Combination, repeat: int) -> dict[str, Any]:
-        """Duration and CPU of the whole job, in seconds, and how many results came.
 
-        Raises GateFailedError for a response that differs, LoadError for a request that failed, ServerError for a
-        combination that could not be put in place or does not start.
-        """
-        if combination.missing:
-            raise ServerError(combination.missing)
-        assert combination.variant is not None
-        url = self._database(combination["database"], combination["trees"], combination.variant.revisions)
-        job = self._inside if combination["client"] == "in-process" else self._over_http
-        with self._far(combination, url) as far_url:
-            done = job(combination, self._spec(combination, combination.variant, far_url, repeat), url)
-        shutil.rmtree(self._profiles, ignore_errors=True)
-        return {
-            "duration_s": done.duration_s,
-            "cpu_s": done.cpu_s,
-            "client_cpu_s": None if combination["client"] == "in-process" else done.client_cpu_s,
-            "body_bytes": done.body_bytes,
-            "results": combination["requests"] * self._results(combination),
-        }
+def _overhead(
+    point: Mapping[str, Any],
+    made: Sequence[Measurement],
+    control: Mapping[str, Any],
+    measured: Mapping[str, Sequence[Measurement]],
+) -> dict[str, Any]:
+    """Over the control, by the repeats that both have; nothing for the control itself, or where it was not measured."""
+    against = {each.repeat: each.values["duration_s"] for each in measured.get(_key({**point, **control}), ())}
+    pairs = [(each, against[each.repeat]) for each in made if each.repeat in against]
+    if not pairs or all(point[axis] == value for axis, value in control.items()):
+        return dict.fromkeys(_OVERHEAD)
+    found = median_interval([each.values["duration_s"] - before for each, before in pairs])
+    results = made[0].values["results"]
+    return {
+        "control_s": median_interval([before for _, before in pairs]).median,
+        **interval_figures("overhead", "_s", found),
+        "overhead_per_request_s": found.median / point["requests"],
+        "overhead_per_result_s": found.median / results if results else None,
+        "times_the_control": median_interval([each.values["duration_s"] / before for each, before in pairs]).median,
+    }
 
-    @contextmanager
-    def _far(self, combination: Combination, url: str) -> Iterator[str]:
-        """The URL by which the service reaches its database: over the network of the point, where it has latency."""
-        if not combination["latency_ms"]:
-            yield url
-            return
-        log = self._setup.folder / "log" / "link.log"
-        with open_database_link(url, proxies=combination["proxies"], log=log) as link:
-            link.set_profile(LinkProfile(combination["latency_ms"] / 1e3))
-            yield link.url
 
-    def _over_http(self, combination: Combination, spec: ServerSpec, near_url: str) -> JobResult:
-        """near_url: of the database without latency, to read the CPU of its backends."""
-        request = self._request_of(combination)
-        with self._client.in_use() as client, serve(spec, combination["server"]) as server:
-            if same := self._same_responses(combination):
-                same.request(_name(combination), self._request, server.url)
-            done = http_job(
-                server,
-                request,
-                client=client,
-                requests=combination["requests"],
-                users=combination["users"],
-                slots=spec.processes * spec.threads,
-                meter=ServerMeter(server.metered_pids, near_url),
-                folder=self._setup.folder,
+_OVERHEAD = (
+    "control_s",
+    "overhead_s",
+    "overhead_low_s",
+    "overhead_high_s",
+    "overhead_per_request_s",
+    "overhead_per_result_s",
+    "times_the_control",
+)
+
+
+def _axes(rows: Sequence[dict[str, Any]], settings: Mapping[str, Any]) -> list[Column]:
+    """The axes on which the rows differ, at least the service; and the versions, where they do."""
+    from placebench.lab.studies.matrix_plan import THIS
+
+    axes = [axis for axis in settings["usual"] if axis not in _AXES_OF_VERSIONS]
+    varied = [axis for axis in axes if axis == "service" or _differ(row[axis] for row in rows)]
+    if all(row["python"] in (THIS, row["versions"]["python"]) for row in rows):
+        varied = [axis for axis in varied if axis != "python"]  # the versions say it
+    judged = [row for row in rows if not row["is_control"]] or rows
+    named = [name for name in _VERSIONS if _differ(row["versions"][name] for row in judged)]
+    return [
+        *(
+            measured(
+                axis,
+                _HEADINGS.get(axis, axis.capitalize()),
+                partial(_named, rows) if axis == "service" else str,
             )
-            server.check()
-        return self._check(combination, done)
+            for axis in varied
+        ),
+        *(measured("versions", _VERSIONS[name], partial(_version, name)) for name in named),
+    ]
 
-    def _inside(self, combination: Combination, spec: ServerSpec, near_url: str) -> JobResult:
-        request, python = self._request_of(combination), str(spec.python or sys.executable)
-        with app_client(python, spec.module, spec.variables(), self._setup.folder) as app:
-            if same := self._same_responses(combination):
-                same.request_by(_name(combination), self._request, app.body)
-            app.drive([request] * 2)
-            with ServerMeter(lambda: [app.pid], near_url) as meter:
-                driven = app.drive([request] * combination["requests"])
-        return self._check(combination, JobResult.of_client(driven, meter.read()))
 
-    def _check(self, combination: Combination, done: JobResult) -> JobResult:
-        if same := self._same_responses(combination):
-            bodies = responses_folder(self._setup.folder)
-            same.check_bodies(_name(combination), self._request, done.digests, bodies)
-        return done
+def _version(name: str, versions: Mapping[str, str | None]) -> str:
+    return versions[name] or "–"
 
-    def _same_responses(self, combination: Combination) -> SameResponses | None:
-        """Of those that get the same request on the same data; None for a variant with a request of its own."""
-        if combination.variant is None or combination.variant.request is not None:
-            return None
-        trees = combination["trees"]
-        if trees not in self._same:
-            self._same[trees] = self._setup.same_responses()
-        return self._same[trees]
 
-    def _request_of(self, combination: Combination) -> str:
-        assert combination.variant is not None
-        return combination.variant.request or self._request
+def _differ(values: Iterable[Any]) -> bool:
+    return len(set(map(str, values))) > 1
 
-    def _results(self, combination: Combination) -> int:
-        """How many candidates one response holds; 0 for what is no response with candidates."""
-        same = self._same_responses(combination)
-        return same.candidates(self._request) if same else 0
 
-    def _spec(self, combination: Combination, variant: Variant, url: str, repeat: int) -> ServerSpec:
-        log = self._setup.folder / "log" / f"{combination['server']}.log"
-        spec = variant.spec(url, hash_seed=repeat, log=log)
-        profile = _MODES[combination["profiler"]]
-        profiled = {"PLACEBENCH_PROFILE": profile, "PLACEBENCH_PROFILE_DIR": str(self._profiles)} if profile else {}
-        return replace(
-            spec,
-            processes=combination["processes"],
-            threads=combination["threads"],
-            environment={**spec.environment, **profiled},
+def _headline(settings: Mapping[str, Any], rows: Sequence[dict[str, Any]]) -> str:
+    judged = _judged(_largest(rows))
+    if not judged:
+        return f"{settings['title']} No combination was measured together with its control."
+    least, most = min(judged, key=_overhead_of), max(judged, key=_overhead_of)
+    job = f"{units.count(most['requests'])} requests × {units.count(most['trees'])} trees"
+    overhead = f"{signed_duration(least['overhead_s'])} ({_label(least, rows)})"
+    if least is not most:
+        overhead += f" to {signed_duration(most['overhead_s'])} ({_label(most, rows)})"
+    return f"{settings['title']} Overhead over the control, {job}: {overhead}."
+
+
+def _cost(row: Mapping[str, Any], rows: Sequence[dict[str, Any]]) -> str:
+    """'tuned, wsgiref: 12.3 ms [CI 11 ms, 13 ms; n = 5], 0.8 ms per request, 6.1 µs per result'."""
+    limits = _limits(row)
+    interval = f"CI {limits}" if limits else "no CI"
+    each = f", {signed_duration(row['overhead_per_request_s'])} per request"
+    each += f", {signed_duration(row['overhead_per_result_s'])} per result" if row["results"] else ""
+    return f"{_label(row, rows)}: {signed_duration(row['overhead_s'])} [{interval}; n = {row['n']}]{each}"
+
+
+def _summary(rows: Sequence[dict[str, Any]]) -> Iterator[str]:
+    judged = _judged(_largest(rows))
+    if judged:
+        least, most = min(judged, key=_overhead_of), max(judged, key=_overhead_of)
+        yield f"Smallest overhead: {_cost(least, rows)}."
+        if least is not most:
+            yield f"Largest: {_cost(most, rows)}."
+        yield from _directions([row for row in judged if row["overhead_low_s"] is not None])
+
+
+def _directions(judged: Sequence[dict[str, Any]]) -> Iterator[str]:
+    """How many are slower and faster than their control."""
+    if not judged:
+        return
+    more = sum(row["overhead_low_s"] > 0 for row in judged)
+    less = sum(row["overhead_high_s"] < 0 for row in judged)
+    counts = {"slower than their control": more, "faster": less, "inconclusive": len(judged) - more - less}
+    outcomes = ", ".join(f"{units.count(number)} {what}" for what, number in counts.items() if number)
+    yield f"Largest job, {units.count(len(judged))} combinations: {outcomes}."
+
+
+def _charts(rows: Sequence[dict[str, Any]], settings: Mapping[str, Any]) -> list[tuple[str, Chart]]:
+    drawn = sorted(_judged(_largest(rows)), key=lambda row: float(row["duration_s"]))[:_MOST_BARS]
+    if not drawn:
+        return []
+    faster = any(row["overhead_s"] < 0 for row in drawn)
+    labels = [
+        f"{_label(row, rows)}: {units.times(row['times_the_control'])}" if faster else _label(row, rows)
+        for row in drawn
+    ]
+    svg = bars(
+        [Bar(label, _parts(row)) for label, row in zip(labels, drawn, strict=True)],
+        title="Duration of the largest job: the control and the overhead",
+        description=", ".join(
+            f"{label} {units.duration(row['duration_s'])}" for label, row in zip(labels, drawn, strict=True)
+        ),
+        show=units.duration,
+        part_names=("control", "overhead"),
+    )
+    caption = f"The control is the same combination with {_named_values(settings['control'])}."
+    if faster:
+        caption += " × is the ratio to its control; below 1 it was faster, and has no second part."
+    return [("Largest job", Chart(svg, caption))]
+
+
+def _parts(row: Mapping[str, Any]) -> tuple[float, float]:
+    over = max(0.0, min(row["overhead_s"], row["duration_s"]))
+    return row["duration_s"] - over, over
+
+
+def _largest(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    most = max((row["requests"] * row["trees"] for row in rows), default=0)
+    return [row for row in rows if row["requests"] * row["trees"] == most]
+
+
+def _judged(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Those that were measured together with their control."""
+    return [row for row in rows if row["overhead_s"] is not None]
+
+
+def _pivot(rows: Sequence[dict[str, Any]], settings: Mapping[str, Any]) -> list[Table]:
+    """A row for each combination of the other axes and each job, a column for each value of the axis of columns.
+
+    Before them the control, where it is the same for all columns.
+    """
+    axis = settings.get("columns")
+    judged = _judged(rows)
+    if axis is None or not judged:
+        return []
+    others = [each for each in settings["usual"] if each != axis and _differ(row[each] for row in judged)]
+    together: dict[str, dict[str, Any]] = {}
+    for row in judged:
+        job = f"{units.count(row['requests'])} requests × {units.count(row['trees'])} trees"
+        name = ", ".join([*(f"{each} {row[each]}" for each in others), job])
+        cells = together.setdefault(name, {"name": name, "control": units.duration(row["control_s"])})
+        cells[str(row[axis])] = _cell(row)
+    values = dict.fromkeys(str(row[axis]) for row in judged)
+    return [
+        Table(
+            "Control and each " + axis,
+            [
+                measured("name", "Job"),
+                *([measured("control", "Control")] if axis in settings["control"] else []),
+                *(measured(value, value) for value in values),
+            ],
+            list(together.values()),
+            id="pivot",
         )
-
-    @property
-    def _profiles(self) -> Path:
-        return self._scratch / "profiles"
-
-    def _database(self, kind: str, trees: int, revisions: tuple[str, ...]) -> str:
-        """The URL of the database of this kind with so many trees; a file that is never opened for none."""
-        if kind == "none":
-            return f"sqlite:///{self._scratch}/none.db"
-        if kind == "postgresql":
-            return self._setup.data.with_trees(trees, revisions)
-        if (kind, trees) not in self._seeded:
-            url = self._on_mariadb(trees) if kind == "mariadb" else f"sqlite:///{self._scratch}/{trees}.db"
-            seed(replace(self._setup.data.topology, trees=trees), url, loader="sql")
-            self._seeded[kind, trees] = url
-        return self._seeded[kind, trees]
-
-    def _on_mariadb(self, trees: int) -> str:
-        """The URL of a new database on the session's MariaDB, which is started for the first."""
-        if self._mariadb is None:
-            self._mariadb = self._servers.enter_context(temporary_mariadb())
-        return self._mariadb.database(f"trees_{trees}")
+    ]
 
 
-def _name(combination: Combination) -> str:
-    return f"{combination['service']} ({combination['server']}, {combination['database']})"
+def _cell(row: Mapping[str, Any]) -> str:
+    """'1.24 s, overhead 1.1 s [1.0 s, 1.2 s]', the overhead with its interval where there is one."""
+    limits = _limits(row)
+    interval = f" [{limits}]" if limits else ""
+    return f"{units.duration(row['duration_s'])}, overhead {signed_duration(row['overhead_s'])}{interval}"
+
+
+def _limits(row: Mapping[str, Any]) -> str:
+    """The interval of the overhead; empty where there is none."""
+    limits = row["overhead_low_s"], row["overhead_high_s"]
+    return "" if None in limits else ", ".join(map(signed_duration, limits))
+
+
+def _label(row: Mapping[str, Any], rows: Sequence[dict[str, Any]]) -> str:
+    """The values by which the row differs from others, with their axis where they are numbers."""
+    return ", ".join(_values(row, rows)) or _named(rows, row["service"])
+
+
+def _values(row: Mapping[str, Any], rows: Sequence[dict[str, Any]]) -> Iterator[str]:
+    judged = [each for each in rows if not each["is_control"]]
+    for axis in ("service", "server", "client", "database", "python", "profiler", *_NUMBERS):
+        if _differ(each[axis] for each in judged):
+            value = _named(rows, row[axis]) if axis == "service" else row[axis]
+            if axis != "server" or value != "none":
+                yield f"{axis} {value}" if axis in _NUMBERS or axis == "profiler" else str(value)
+    for axis, name in zip(_AXES_OF_VERSIONS, ("service", "sqlalchemy", "driver"), strict=True):
+        if _differ(each[axis] for each in judged):
+            yield f"SQLAlchemy {row['versions'][name]}" if name == "sqlalchemy" else str(row["versions"][name])
+
+
+def _named(rows: Sequence[Mapping[str, Any]], service: str) -> str:
+    return service_name(service, [row["service"] for row in rows])
+
+
+def _named_values(control: Mapping[str, Any]) -> str:
+    return ", ".join(f"{axis} {value}" for axis, value in control.items())
+
+
+def _overhead_of(row: Mapping[str, Any]) -> float:
+    return float(row["overhead_s"])
+
+
+def _median(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return median_interval(known).median if known else None
+
+
+def _key(point: Mapping[str, Any]) -> str:
+    return repr(sorted(point.items()))
+
+
+KIND = RunKind(StudyHead[_MatrixSettings], MeasuredPoint[_MatrixJob, _MatrixValues], f"{__name__}:results")
+COMMANDS = {"lab study matrix": Command(_configure, _run, "matrix")}

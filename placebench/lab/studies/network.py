@@ -1,245 +1,626 @@
-"""Jobs over an emulated network: what each variant takes for the same work when its bytes have a way to go.
+"""The study of `placebench lab study network`: what the same work takes when its bytes have a way to go.
 
-The main class is `NetworkStudy`, the study of `placebench lab study network`. Each variant is one
-worker with one thread on a database of its own and stays up for the whole study, as its link does, unless a measurement
-fails; a point only changes the link's shape. A job begins when its first request is sent and ends when the body of its
-last one is read.
+`network_jobs` measures it; here are its options, and its report: medians of each variant at each latency, round trips
+and bytes, with their charts.
 """
 
-import threading
-import time
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, astuple, dataclass, replace
-from functools import partial
-from http import HTTPStatus
-from pathlib import Path
-from typing import Any, Final, Literal
+from argparse import ArgumentParser, Namespace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NotRequired, TypedDict
 
-from placebench.compare.measure.same_responses import SameResponses
-from placebench.compare.what.http_request import get
-from placebench.compare.what.variants import Variant
-from placebench.errors import LoadError
-from placebench.lab.inventory.topology import Topology
-from placebench.lab.studies.study import Measure, Point, Restartable, StudySetup, StudySpec
-from placebench.meters.meters import backend_cpu_between, read_backends
-from placebench.meters.processes import cpu_between, read_cpu_by_pid, read_starved_s
-from placebench.runtime.application_servers import serve
-from placebench.runtime.network.delay_queue import LinkProfile
-from placebench.runtime.network.link import Link, open_database_link, open_service_link
-from placebench.runtime.running_server import RunningServer, ServerSpec
+from markupsafe import Markup
 
-TINY_OPERATIONS: Final = 1000
-_WAITING: Final = "placebench.lab.reference.waiting:application"
-_HASH_SEED = 1
-_WARM_UP_ROUNDS = 2
+from placebench import limits, units
+from placebench.commands import Command, options
+from placebench.compare.keep.documents import MeasuredPoint, RunKind, StudyHead, StudySettings
+from placebench.compare.keep.records import Measurement
+from placebench.decoding import Amount, AtLeastOne, Count, Meta, Positive
+from placebench.errors import PlacebenchError
+from placebench.lab.studies.study import (
+    REPLICATES,
+    add_study_options,
+    is_quick,
+    run_study,
+    topology_of,
+)
+from placebench.page.axis_charts import Line, TrafficSeries, flows, lines
+from placebench.page.svg import Role
+from placebench.report.model import Chart, Column
+from placebench.report.study_report import (
+    StudyResults,
+    interval_columns,
+    interval_figures,
+    measured,
+    median_of_all,
+    signed_duration,
+    valid_points,
+)
+from placebench.results import Run
+from placebench.stats import MedianInterval, median_interval
 
-_Between = Literal["database", "client"]
+if TYPE_CHECKING:
+    from placebench.compare.what.variants import Variant
+    from placebench.lab.inventory.topology import Topology
+    from placebench.lab.studies.network_jobs import NetworkStudy, ProtocolStudy
+
+
+class _NetworkPoint(TypedDict):
+    variant: str
+    latency_ms: Annotated[float, Meta(ge=0, le=1e6)]
+    compress: NotRequired[bool]
+
+
+class _NetworkSettings(StudySettings[_NetworkPoint]):
+    job: Literal["query", "tiny", "waits", "http", "rows", "walk"]
+    operations: AtLeastOne
+    between: Literal["database", "client"]
+    bytes_per_s: Positive | None
+    proxies: AtLeastOne
+    clients: NotRequired[AtLeastOne]
+
+
+class _Trace(TypedDict):
+    bin_s: Positive
+    sent: list[Count]
+    received: list[Count]
+
+
+class _NetworkValues(TypedDict):
+    elapsed_s: Positive
+    cpu_s: Amount | None
+    client_cpu_s: NotRequired[Amount | None]
+    starved_s: Amount
+    round_trips: Count
+    connections: Count
+    bytes_sent: Count
+    bytes_received: Count
+    in_transit_s: Amount
+    proxy_cpu_s: Amount
+    body_bytes: Count
+    trace: _Trace
+
+
+# --- the command
+
+
+_OF_PROTOCOLS = ("http", "rows", "walk")
+_JOBS = ("query", "tiny", "waits", *_OF_PROTOCOLS)
+_EVERY, _SHORT, _PROTOCOLS = "0,0.5,5,26,50,180,250,370", "0,0.5,5", "0,10,100"
+_LATENCIES = {"query": _EVERY, "tiny": _SHORT, "waits": _EVERY} | dict.fromkeys(_OF_PROTOCOLS, _PROTOCOLS)
+_QUICK_LATENCIES = {"query": "0,50", "tiny": "0,5", "waits": "0,50"} | dict.fromkeys(_OF_PROTOCOLS, "0,50")
+_QUICK_TINY_OPERATIONS = 40
+_OPERATIONS_OF_PROTOCOLS = 20
+
+
+def _configure(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "--latency-ms",
+        metavar="MS,MS",
+        help="round-trip times of the network, 0 to 370 ms (default: 0,0.5,5,26,50,180,250,370; --job tiny: 0,0.5,5; "
+        "http, rows and walk: 0,10,100)",
+    )
+    parser.add_argument(
+        "--variants",
+        type=options.names,
+        metavar="V,V",
+        help="variants, the base first (default: naive,tuned; http, rows and walk: all protocols of the job)",
+    )
+    parser.add_argument(
+        "--job",
+        choices=_JOBS,
+        default="query",
+        help="query: the request; tiny: many small reads; waits: the request and 250 ms of pg_sleep(); http, rows and "
+        "walk: small reads, writes and a loop, in several protocols (default: query)",
+    )
+    parser.add_argument(
+        "--operations",
+        type=options.whole(1, limits.OPERATIONS),
+        metavar="N",
+        help="number of requests, rows or steps per job (default: 1; tiny: 1000; http, rows and walk: 20)",
+    )
+    parser.add_argument(
+        "--between",
+        choices=("database", "client"),
+        help="which side of the service is far away (default: database; the jobs http, rows and walk have one side)",
+    )
+    parser.add_argument(
+        "--bandwidth-mbit",
+        type=options.number(0, limits.BANDWIDTH_MBIT, above=True),
+        metavar="X",
+        help="bandwidth in each direction (default: no limit)",
+    )
+    parser.add_argument(
+        "--proxies",
+        type=options.whole(1, limits.PROXIES),
+        default=1,
+        metavar="N",
+        help="number of proxies in between, each with that latency (default: 1)",
+    )
+    parser.add_argument(
+        "--compress", action="store_true", help="with --between client: measure responses compressed by gzip too"
+    )
+    parser.add_argument(
+        "--clients",
+        type=options.whole(1, limits.CLIENTS),
+        metavar="N",
+        help="number of clients that do the job at once, each on connections of its own; as many workers serve them "
+        "(default: 1)",
+    )
+    options.add_placement(parser)
+    options.add_data(parser)
+    add_study_options(parser)
+
+
+def _run(arguments: Namespace) -> int:
+    """Measure every variant at every latency."""
+    from placebench.runtime.network.delay_queue import LinkProfile
+
+    topology = topology_of(arguments)
+    latencies_ms = _latencies_ms(arguments)
+    bytes_per_s = None if arguments.bandwidth_mbit is None else arguments.bandwidth_mbit * 1e6 / 8
+    for latency_ms in latencies_ms:
+        LinkProfile(latency_ms / 1e3, bytes_per_s)
+    of_job = _protocols if arguments.job in _OF_PROTOCOLS else _services
+    study = of_job(arguments, topology, latencies_ms, bytes_per_s)
+    return run_study(arguments, topology, study.spec(repeats=arguments.replicates or REPLICATES))
+
+
+def _services(
+    arguments: Namespace, topology: "Topology", latencies_ms: tuple[float, ...], bytes_per_s: float | None
+) -> "NetworkStudy":
+    from placebench.lab.studies.network_jobs import NetworkStudy
+
+    return NetworkStudy(
+        variants=_variants(arguments),
+        latencies_ms=latencies_ms,
+        request=arguments.request or topology.request,
+        job=arguments.job,
+        operations=_operations(arguments),
+        between=arguments.between or "database",
+        bytes_per_s=bytes_per_s,
+        proxies=arguments.proxies,
+        compress=_compress(arguments),
+        clients=arguments.clients or 1,
+    )
+
+
+def _protocols(
+    arguments: Namespace, _: "Topology", latencies_ms: tuple[float, ...], bytes_per_s: float | None
+) -> "ProtocolStudy":
+
+    from placebench.lab.studies.network_jobs import PROTOCOLS, ProtocolStudy
+
+    job, known = arguments.job, PROTOCOLS[arguments.job]
+    for option in ("between", "clients", "compress", "request", "placement_python"):
+        if getattr(arguments, option):
+            raise PlacebenchError(f"--{option.replace('_', '-')} has no effect on --job {job}: leave it away")
+    chosen = tuple(arguments.variants or known)
+    if wrong := [name for name in chosen if name not in known]:
+        raise PlacebenchError(f"no protocol {wrong[0]!r} of --job {job}: expected {', '.join(known)}")
+    operations = _OPERATIONS_OF_PROTOCOLS if arguments.operations is None else arguments.operations
+    return ProtocolStudy(job, chosen, latencies_ms, operations, bytes_per_s, arguments.proxies)
+
+
+def _latencies_ms(arguments: Namespace) -> tuple[float, ...]:
+    """The latencies, each once."""
+    default = _QUICK_LATENCIES if is_quick(arguments) else _LATENCIES
+    text = arguments.latency_ms or default[arguments.job]
+    try:
+        return tuple(sorted({float(part) for part in text.split(",")}))
+    except ValueError as error:
+        raise PlacebenchError(f"--latency-ms {text!r}: expected milliseconds with commas between, as 0,50") from error
+
+
+def _variants(arguments: Namespace) -> "tuple[Variant, ...]":
+
+    from placebench.compare.what.variants import read_variant, require_servers
+
+    names = arguments.variants or ("naive", "tuned")
+    variants = tuple(read_variant(name, placement_python=arguments.placement_python) for name in names)
+    for variant in variants:
+        if variant.request:
+            raise PlacebenchError(f"the variant {variant.name} uses no database: name variants, or placement")
+        if not variant.ours and (arguments.job == "waits" or arguments.compress):
+            what = "--job waits" if arguments.job == "waits" else "--compress"
+            raise PlacebenchError(f"{what} needs the reference service: leave {variant.name} out of --variants")
+    require_servers(variants)
+    return variants
+
+
+def _operations(arguments: Namespace) -> int:
+    from placebench.lab.studies.network_jobs import TINY_OPERATIONS
+
+    usual = 1 if arguments.job != "tiny" else _QUICK_TINY_OPERATIONS if is_quick(arguments) else TINY_OPERATIONS
+    return int(usual if arguments.operations is None else arguments.operations)
+
+
+def _compress(arguments: Namespace) -> bool:
+    if arguments.compress and arguments.between != "client":
+        raise PlacebenchError("--compress is for responses to the client: add --between client")
+    return bool(arguments.compress)
+
+
+# --- the report
+
+
+_AGREES_WITHIN = 0.2
+_COUNTS = ("round_trips", "connections", "bytes_sent", "bytes_received", "body_bytes")
+
+_Key = tuple[str, float]
+"""A variant and a latency in milliseconds."""
 
 
 @dataclass(frozen=True)
-class NetworkStudy:
-    """What goes over which link."""
+class _Point:
+    """One variant at one latency, in medians over its repeats."""
 
-    variants: tuple[Variant, ...]
-    """The baseline first."""
-    latencies_ms: tuple[float, ...]
-    request: str
-    job: str = "query"
-    """query: the request, once; tiny: GET /resource_providers/UUID, one after the other; waits: the request
-    once, after 250 ms of pg_sleep() in the database."""
-    operations: int = 1
-    between: _Between = "database"
-    bytes_per_s: float | None = None
-    proxies: int = 1
-    compress: bool = False
-    """Whether each variant is also measured with responses in gzip."""
-    clients: int = 1
-    """How many do the job at the same time, each on connections of its own; as many workers serve them."""
+    variant: str
+    latency_ms: float
+    elapsed: MedianInterval
+    values: dict[str, float | None]
+    times: dict[int, float]
+    """Seconds by repeat."""
+    typical: Measurement
+    """The one whose time is nearest to the median."""
 
     @property
-    def points(self) -> tuple[Point, ...]:
-        """Variant by variant, each without and, where wanted, with gzip, from the shortest latency on."""
-        ways = ({"compress": False}, {"compress": True}) if self.compress else ({},)
-        return tuple(
-            {"variant": variant.name, **way, "latency_ms": latency_ms}
-            for variant in self.variants
-            for way in ways
-            for latency_ms in sorted(self.latencies_ms)
+    def round_trips(self) -> float:
+        """Round trips, and the handshakes of the connections that were opened."""
+        return (self.values["round_trips"] or 0.0) + (self.values["connections"] or 0.0)
+
+
+def _points_by_key(run: Run) -> dict[_Key, _Point]:
+    """Every point that was measured, in the order requested; the first one's variant is the baseline."""
+    return {(each.variant, each.latency_ms): each for each in _points(run)}
+
+
+def _axes(point: Mapping[str, Any]) -> dict[str, Any]:
+    """The variant of a point, with its compression of responses, and the latency."""
+    variant = point["variant"] + (", gzip" if point.get("compress") else "")
+    return {"variant": variant, "latency_ms": point["latency_ms"]}
+
+
+def _points(run: Run) -> Iterator[_Point]:
+    for point, made in valid_points(run):
+        elapsed = median_interval([each.values["elapsed_s"] for each in made])
+        names = (*_COUNTS, "cpu_s", "client_cpu_s", "in_transit_s", "proxy_cpu_s", "starved_s")
+        yield _Point(
+            variant=_axes(point)["variant"],
+            latency_ms=point["latency_ms"],
+            elapsed=elapsed,
+            values={name: median_of_all([each.values.get(name) for each in made]) for name in names},
+            times={each.repeat: each.values["elapsed_s"] for each in made},
+            typical=min(made, key=lambda each: abs(each.values["elapsed_s"] - elapsed.median)),
         )
 
-    def spec(self, *, repeats: int) -> StudySpec:
-        """Return what is measured.
 
-        A measurement has `elapsed_s, cpu_s, client_cpu_s, proxy_cpu_s, round_trips, connections, bytes_sent,
-        bytes_received, in_transit_s, body_bytes, trace`, of the jobs of all clients; elapsed_s is that of the client
-        that waited longest, and cpu_s is None where not all could be read.
-        """
-        named = ("job", "operations", "between", "bytes_per_s", "proxies", "clients")
-        return StudySpec(
-            command="network",
-            points=self.points,
-            repeats=repeats,
-            prepare=self._prepare,
-            request=self.request,
-            settings={name: getattr(self, name) for name in named},
-            variants=tuple(variant.name for variant in self.variants),
-        )
-
-    @contextmanager
-    def _prepare(self, setup: StudySetup) -> Iterator[Measure]:
-        """Start every variant at its first point, and warm it up."""
-        requests, same = _requests(self, setup.data.topology), setup.same_responses()
-        with ExitStack() as stack:
-            starts = {each.name: partial(_Served.start, self, each, setup, same, requests) for each in self.variants}
-            served = {name: stack.enter_context(Restartable(start)) for name, start in starts.items()}
-
-            def measure(point: Point, _: int) -> dict[str, Any]:
-                with served[point["variant"]].in_use() as variant:
-                    return variant.measure(point, requests, self)
-
-            yield measure
-
-
-def _requests(study: NetworkStudy, topology: Topology) -> list[str]:
-    """Return the requests of the job, in this order."""
-    return small_reads(topology, study.operations) if study.job == "tiny" else [study.request] * study.operations
-
-
-def small_reads(topology: Topology, operations: int) -> list[str]:
-    """Return requests for the roots of *topology*, one after the other."""
-    roots = [topology.uuids(number)[0] for number in range(min(topology.trees, operations))]
-    return [f"/resource_providers/{roots[number % len(roots)]}" for number in range(operations)]
-
-
-@dataclass(frozen=True)
-class Sent:
-    """One request as the client saw it, or several."""
-
-    elapsed_s: float
-    cpu_s: float
-    packed_bytes: int
-
-
-def measure_job(
-    link: Link,
-    profile: LinkProfile,
-    database_url: str,
-    workers: Callable[[], Sequence[int]],
-    job: Callable[[], Sequence[Sent]],
-) -> dict[str, Any]:
-    """Run *job* over *link* with this profile; return what `NetworkStudy.spec` names.
-
-    database_url: without the link. workers: the processes of the service.
-    """
-    link.set_profile(profile)
-    worker_pids, backends_before = workers(), read_backends(database_url)
-    pids = [*worker_pids, *(backends_before.cpu_s if backends_before else ())]
-    before, cpu_before, starved_before_s = link.traffic(), read_cpu_by_pid(worker_pids), read_starved_s(pids)
-    link.trace()
-    sent = job()
-    worker_cpu_s = cpu_between(cpu_before, read_cpu_by_pid(worker_pids))
-    starved_s = read_starved_s(pids) - starved_before_s
-    backend_cpu_s = backend_cpu_between(backends_before, read_backends(database_url))
-    traffic, elapsed_s = link.traffic().since(before), sum(each.elapsed_s for each in sent)
+def _row(point: _Point, points: Mapping[_Key, _Point], settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The row of a point; `ratios` are over the baseline, None where either is 0 or not measured."""
+    baseline = _baseline(points)
+    is_alone = settings.get("clients", 1) == 1
+    latency_s, values = point.latency_ms / 1e3, point.values
+    against = points.get((baseline, point.latency_ms)) if point.variant != baseline else None
+    growth = _growth(point, points, settings["proxies"]) if is_alone else _Growth()
+    idle_s = values["in_transit_s"] if is_alone else None
+    ratios = None if against is None else _ratios(against, point)
     return {
-        "elapsed_s": elapsed_s,
-        "cpu_s": None if backend_cpu_s is None else worker_cpu_s + backend_cpu_s,
-        "client_cpu_s": sum(each.cpu_s for each in sent),
-        "starved_s": starved_s,
-        **asdict(traffic),
-        "in_transit_s": min(traffic.in_transit_s, elapsed_s),
-        "body_bytes": sum(each.packed_bytes for each in sent),
-        "trace": link.trace(),
+        "variant": point.variant,
+        "latency_ms": point.latency_ms,
+        "operations": settings["operations"],
+        "n": point.elapsed.n,
+        **interval_figures("elapsed", "_s", point.elapsed),
+        "confidence": point.elapsed.confidence,
+        **{name: values[name] for name in ("cpu_s", "bytes_sent", "bytes_received", "round_trips", "connections")},
+        "round_trips_published": _published(point, settings),
+        "idle_share": None if idle_s is None else idle_s / point.elapsed.median,
+        "idle_s": idle_s,
+        "client_cpu_s": values["client_cpu_s"],
+        "proxy_cpu_s": values["proxy_cpu_s"],
+        "starved_s": values["starved_s"],
+        "body_bytes": values["body_bytes"],
+        "round_trip_ms": latency_s * 1e3 * settings["proxies"],
+        "ratios": ratios,
+        "predicted_growth_s": growth.predicted_s,
+        "measured_growth_s": growth.measured_s,
+        "measured_growth_low_s": growth.low_s,
+        "measured_growth_high_s": growth.high_s,
+        "agrees": growth.agrees,
+        "change": _change(ratios),
     }
 
 
-class _Served:
-    """One variant with its link."""
+def _published(point: _Point, settings: Mapping[str, Any]) -> float | None:
+    """Runtime over round-trip time over operations; None where the round trip takes no time, or many share it."""
+    if settings.get("clients", 1) > 1:
+        return None
+    round_trip_s = point.latency_ms / 1e3 * settings["proxies"]
+    return point.elapsed.median / round_trip_s / settings["operations"] if round_trip_s else None
 
-    def __init__(
-        self, variant: Variant, server: RunningServer, link: Link, database_url: str, same: SameResponses
-    ) -> None:
-        self._variant = variant
-        self._server = server
-        self._link = link
-        self._database_url = database_url
-        self._same = same
-        self._checking = threading.Lock()
 
-    @classmethod
-    @contextmanager
-    def start(
-        cls, study: NetworkStudy, variant: Variant, setup: StudySetup, same: SameResponses, requests: Sequence[str]
-    ) -> Iterator["_Served"]:
-        """The variant served on its own copy of the data, with a link on one side, warmed up."""
-        database_url = setup.data.copy(variant.name)
-        log = setup.folder / "log" / f"network-{variant.name}.log"
-        with ExitStack() as stack:
-            if study.between == "database":
-                link = stack.enter_context(open_database_link(database_url, proxies=study.proxies, log=log))
-                server = stack.enter_context(serve(_spec(study, variant, link.url, setup.folder)))
-            else:
-                server = stack.enter_context(serve(_spec(study, variant, database_url, setup.folder)))
-                link = stack.enter_context(open_service_link(server.url, proxies=study.proxies, log=log))
-            made = cls(variant, server, link, database_url, same)
-            for _ in range(_WARM_UP_ROUNDS):  # compile and connect, and give the first responses
-                made._send_all(server.url, requests[:1], "identity", study.clients)
-            yield made
+@dataclass(frozen=True)
+class _Growth:
+    """By how many seconds the baseline's surplus over a variant grew since the shortest latency."""
 
-    def measure(self, point: Point, requests: Sequence[str], study: NetworkStudy) -> dict[str, Any]:
-        """One job over the emulated network of the point."""
-        encoding = "gzip" if point.get("compress") else "identity"
-        url = self._link.url if self._link.url.startswith("http") else self._server.url
-        profile = LinkProfile(point["latency_ms"] / 1e3, study.bytes_per_s)
-        made = measure_job(
-            self._link,
-            profile,
-            self._database_url,
-            self._server.metered_pids,
-            lambda: [self._send_all(url, requests, encoding, study.clients)],
+    predicted_s: float | None = None
+    measured_s: float | None = None
+    low_s: float | None = None
+    high_s: float | None = None
+
+    @property
+    def agrees(self) -> bool | None:
+        """None where nothing is predicted."""
+        if not self.predicted_s or self.measured_s is None:
+            return None
+        return abs(self.measured_s / self.predicted_s - 1) <= _AGREES_WITHIN
+
+
+def _growth(point: _Point, points: Mapping[_Key, _Point], proxies: int) -> _Growth:
+    """Measured repeat by repeat, for what the machine did meanwhile hits neighbours in time alike."""
+    baseline, shortest_ms = _baseline(points), min(latency_ms for _, latency_ms in points)
+    places = [(baseline, point.latency_ms), (baseline, shortest_ms), (point.variant, shortest_ms)]
+    if point.variant == baseline or point.latency_ms == shortest_ms or not all(place in points for place in places):
+        return _Growth()
+    here, there, begun = (points[place] for place in places)
+    repeats = here.times.keys() & there.times.keys() & begun.times.keys() & point.times.keys()
+    grown = [here.times[n] - point.times[n] - there.times[n] + begun.times[n] for n in sorted(repeats)]
+    surplus = _waits(here, proxies) - _waits(point, proxies)
+    if not grown:
+        return _Growth(surplus * (point.latency_ms - shortest_ms) / 1e3)
+    made = median_interval(grown)
+    return _Growth(surplus * (point.latency_ms - shortest_ms) / 1e3, made.median, made.low, made.high)
+
+
+def _baseline(points: Mapping[_Key, _Point]) -> str:
+    return next(iter(points))[0]
+
+
+def _ratios(baseline: _Point, point: _Point) -> dict[str, float | None]:
+    before, after = _amounts(baseline), _amounts(point)
+    return {name: after[name] / before[name] if before[name] and after[name] else None for name in before}
+
+
+def _amounts(point: _Point) -> dict[str, float]:
+    """Amounts of which less is better; 0 for what was not measured."""
+    values = {name: value or 0.0 for name, value in point.values.items()}
+    return {
+        "time": point.elapsed.median,
+        "CPU": values["cpu_s"],
+        "round trips": point.round_trips,
+        "bytes": values["bytes_sent"] + values["bytes_received"],
+    }
+
+
+def _waits(point: _Point, proxies: int) -> float:
+    """How many latencies of one proxy it waits: every round trip for all proxies, a handshake for the nearest."""
+    return (point.values["round_trips"] or 0.0) * proxies + (point.values["connections"] or 0.0)
+
+
+_ABOUT_AS_MUCH = 1.05
+_STARVED_FROM = 0.5
+"""Client and proxies alone, on the same cores, make the server wait for some third of the time that it could use."""
+
+
+def results(run: Run) -> StudyResults:
+    """Return a row for each variant and latency; charts of time over latency, and of bytes over time."""
+    points = _points_by_key(run)
+    rows = [_row(each, points, run.head.settings) for each in points.values()]
+    return StudyResults(
+        headline=_headline(rows, run.head.settings),
+        rows=rows,
+        columns=_columns(rows, run.head.settings),
+        charts=list(_charts(points, run.head.settings)) if points else (),
+        summary=list(_summary(rows)),
+        notes=list(_notes(run.head.settings)),
+        limits=_LIMITS,
+        axes=_axes,
+    )
+
+
+def _change(ratios: Mapping[str, float | None] | None) -> str | None:
+    """'−57 % time, equal CPU, −55 % round trips, −23 % bytes'; None for None."""
+    if ratios is None:
+        return None
+    return ", ".join(_amount_change(what, ratio) for what, ratio in ratios.items())
+
+
+def _amount_change(what: str, ratio: float | None) -> str:
+    if ratio is None:
+        return f"{what} {units.NOT_MEASURED}"
+    is_equal = 1 / _ABOUT_AS_MUCH < ratio < _ABOUT_AS_MUCH
+    return f"{'about equal' if is_equal else units.signed_percent(ratio)} {what}"
+
+
+def _headline(rows: Sequence[dict[str, Any]], settings: Mapping[str, Any]) -> str:
+    where = "its database" if settings["between"] == "database" else "its client"
+    if not rows:
+        return f"The effect of latency between a service and {where}: nothing was measured."
+    longest = max(row["latency_ms"] for row in rows)
+    there = [row for row in rows if row["latency_ms"] == longest]
+    first, last = there[0], there[-1]
+    away = f"At a round-trip time of {_milliseconds(first['round_trip_ms'])} to {where}"
+    took = f"{first['variant']} takes {units.duration(first['elapsed_s'])}"
+    trips = f"in {units.average(first['round_trips'])} round trip{'s' * (first['round_trips'] != 1)}"
+    if first is last:
+        return f"{away}, {took} {trips}."
+    other = f"{last['variant']} {units.duration(last['elapsed_s'])} in {units.average(last['round_trips'])}"
+    change = f": {last['change'].split(',')[0]}" if last["change"] else ""
+    return f"{away}, {took} {trips} and {other}{change}."
+
+
+def _summary(rows: Sequence[dict[str, Any]]) -> Iterator[str]:
+    longest = max((row["latency_ms"] for row in rows), default=0.0)
+    for row in rows:
+        if row["latency_ms"] == longest and row["change"]:
+            yield f"At {_milliseconds(longest)}, {row['variant']} compared with {rows[0]['variant']}: {row['change']}."
+    starved = max(map(_starved_share, rows), default=0.0)
+    if starved > _STARVED_FROM:
+        yield (
+            f"The machine was busy with other work: for up to {units.percent(starved)} of the time that the server had "
+            "work to do, it waited for a CPU. Counts are reliable, times are not."
         )
-        self._server.check()
-        return made
-
-    def _send_all(self, url: str, requests: Sequence[str], encoding: str, clients: int) -> Sent:
-        """The requests one after the other, by so many clients at once: the longest time, and the sums."""
-
-        def job(_: int) -> Sent:
-            made = [self._send(url, request, encoding) for request in requests]
-            return Sent(*(sum(values) for values in zip(*map(astuple, made), strict=True)))
-
-        with ThreadPoolExecutor(clients) as threads:
-            made = list(threads.map(job, range(clients)))
-        longest_s = max(each.elapsed_s for each in made)
-        return Sent(longest_s, sum(each.cpu_s for each in made), sum(each.packed_bytes for each in made))
-
-    def _send(self, url: str, request: str, encoding: str) -> Sent:
-        """One request, timed until its body is read; then its response is compared with the others'."""
-        started, cpu_before = time.perf_counter(), time.thread_time()
-        try:
-            reply = get(url, request, encoding=encoding)
-        except OSError as error:
-            raise LoadError(f"{self._variant.name} gave no response: {error}; {self._state()}") from error
-        elapsed_s, cpu_s = time.perf_counter() - started, time.thread_time() - cpu_before
-        if reply.status != HTTPStatus.OK:
-            raise LoadError(f"{self._variant.name} returned {reply.status}, expected 200; {self._state()}")
-        with self._checking:
-            self._same.check(self._variant.name, request, reply.body)
-        return Sent(elapsed_s, cpu_s, reply.packed_bytes)
-
-    def _state(self) -> str:
-        """Whether its proxy still runs, which is the first thing to check."""
-        try:
-            self._link.traffic()
-        except LoadError as error:
-            return str(error)
-        return "its proxy runs"
+    predicted = [row for row in rows if row["agrees"] is not None]
+    if predicted:
+        yield _agreement(predicted[-1])
 
 
-def _spec(study: NetworkStudy, variant: Variant, database_url: str, folder: Path) -> ServerSpec:
-    made = variant.spec(database_url, hash_seed=_HASH_SEED, log=folder / "log" / f"uwsgi-{variant.name}.log")
-    environment = {**made.environment, "PLACEBENCH_COMPRESS": str(int(study.compress))}
-    module = _WAITING if study.job == "waits" else made.module
-    return replace(made, environment=environment, module=module, processes=max(study.clients, made.processes))
+def _starved_share(row: Mapping[str, Any]) -> float:
+    starved_s, used_s = row["starved_s"] or 0.0, row["cpu_s"] or 0.0
+    return starved_s / (starved_s + used_s) if starved_s else 0.0
+
+
+def _agreement(row: Mapping[str, Any]) -> str:
+    """What the round trips predict for this row, and what was measured: of what is saved, or of what is lost."""
+    sign = -1 if row["predicted_growth_s"] < 0 else 1
+    low, high = row["measured_growth_low_s"], row["measured_growth_high_s"]
+    limits = () if low is None else sorted((sign * low, sign * high))
+    interval = f" [CI {', '.join(map(signed_duration, limits))}]" if limits else ""
+    return (
+        f"By its round trips {row['variant']} should {'lose' if sign < 0 else 'gain'} "
+        f"{signed_duration(sign * row['predicted_growth_s'])} from the shortest latency to "
+        f"{_milliseconds(row['latency_ms'])}; measured: {signed_duration(sign * row['measured_growth_s'])}{interval}, "
+        f"{'within' if row['agrees'] else 'NOT within'} {units.round_percent(_AGREES_WITHIN)}."
+    )
+
+
+def _milliseconds(latency_ms: float) -> str:
+    """A latency as it was requested."""
+    return f"{latency_ms:g} ms"
+
+
+def _columns(rows: Sequence[dict[str, Any]], settings: Mapping[str, Any]) -> list[Column]:
+    opened = [measured("connections", "handshakes", units.average)] if settings["between"] == "client" else []
+    columns = [
+        measured("variant", "variant"),
+        measured("latency_ms", "latency", _milliseconds),
+        measured("n", "n", units.count),
+        *interval_columns("elapsed", "_s", "time", units.duration),
+        measured("cpu_s", "server CPU", units.duration),
+        measured("client_cpu_s", "client CPU", units.duration),
+        measured("bytes_sent", "sent", units.size),
+        measured("bytes_received", "received", units.size),
+        measured("round_trips", "round trips", units.average),
+        *opened,
+        measured("round_trips_published", Markup("apparent round trips<br>(time/RTT)"), units.average),
+        measured("idle_share", "bytes in flight", units.percent),
+    ]
+    if any(row["change"] for row in rows):
+        columns += [
+            measured("predicted_growth_s", "predicted gain", signed_duration),
+            measured("measured_growth_s", "measured gain", signed_duration),
+            measured("change", f"compared with {rows[0]['variant']}"),
+        ]
+    return columns
+
+
+def _charts(points: Mapping[_Key, _Point], settings: Mapping[str, Any]) -> Iterator[tuple[str, Chart]]:
+    variants = list(dict.fromkeys(variant for variant, _ in points))
+    if len({latency_ms for _, latency_ms in points}) > 1:
+        over_latency = lines(
+            [Line(variant, _over_latency(variant, points), _role(variant, variants)) for variant in variants],
+            title="Time over latency",
+            description="One line for each variant; its slope is the number of its round trips.",
+            show=units.duration,
+            show_where=_milliseconds,
+        )
+        caption = (
+            "Medians. The slope of a line is its number of round trips; where it begins is the time of the work itself."
+        )
+        yield "Time over latency", Chart(over_latency, caption)
+    longest = max(latency_ms for _, latency_ms in points)
+    there = [point for point in points.values() if point.latency_ms == longest]
+    bin_s = max(point.typical.values["trace"]["bin_s"] for point in there)
+    over_time = flows(
+        [_traffic(point, _role(point.variant, variants), bin_s) for point in there],
+        title="Bytes over time",
+        description="A row for each variant on one time axis.",
+        names=_sides(settings),
+        show=units.duration,
+    )
+    caption = "The repeat nearest to the median of each. Each direction has one scale for all variants."
+    yield f"Bytes over time at {_milliseconds(longest)}", Chart(over_time, caption)
+
+
+def _sides(settings: Mapping[str, Any]) -> tuple[str, str]:
+    if settings["between"] == "database":
+        return "received from the database", "sent to it"
+    return "received from the service", "sent to it"
+
+
+def _over_latency(variant: str, points: Mapping[_Key, _Point]) -> list[tuple[float, float]]:
+    return [(latency_ms, point.elapsed.median) for (name, latency_ms), point in points.items() if name == variant]
+
+
+def _traffic(point: _Point, role: Role, bin_s: float) -> TrafficSeries:
+    trace, values = point.typical.values["trace"], point.typical.values
+    merged = round(bin_s / trace["bin_s"])
+    return TrafficSeries(
+        label=point.variant,
+        value=f"{units.size(values['bytes_received'])} received, {units.size(values['bytes_sent'])} sent",
+        bin_s=bin_s,
+        came=_merged(trace["received"], merged),
+        went=_merged(trace["sent"], merged),
+        role=role,
+    )
+
+
+def _merged(bins: Sequence[int], count: int) -> list[float]:
+    """The bins, each *count* of them as one: a trace that is shorter than another has shorter ones."""
+    return [float(sum(bins[at : at + count])) for at in range(0, len(bins), count)]
+
+
+def _role(variant: str, variants: Sequence[str]) -> Role:
+    return "baseline" if variant == variants[0] else "variant" if variant == variants[-1] else "between"
+
+
+def _notes(settings: Mapping[str, Any]) -> Iterator[str]:
+    sides = "the service and its database" if settings["between"] == "database" else "the client and the service"
+    clients = settings.get("clients", 1)
+    by_service = (
+        "by one client of one worker with one thread"
+        if clients == 1
+        else f"by each of {clients} clients at once, of as many workers; time is that of the slowest client, and the "
+        "rest is of all"
+    )
+    job = {
+        "query": f"A job is the request, N per job, {by_service}",
+        "tiny": f"A job is small reads one after the other (GET /resource_providers/UUID), N per job, {by_service}",
+        "waits": "A job is the request after 250 ms of pg_sleep() in the database, one statement of the service, N per "
+        f"job, {by_service}",
+        "http": "A job is N small reads (GET /resource_providers/UUID) of tuned under granian, one worker: connection "
+        "opens one for each, keep-alive one for all, pipelining sends all requests before it reads a response",
+        "rows": "A job writes N rows in a transaction, with psycopg 3 on an open connection: insert is an INSERT for "
+        "each, pipeline the same in pipeline mode, multi-row one INSERT, copy a COPY",
+        "walk": "A job follows a list of N rows, each with the key of the next, with psycopg 3 on an open connection: "
+        "loop is a SELECT for each, recursive one WITH RECURSIVE, function a loop in PL/pgSQL",
+    }[settings["job"]]
+    yield f"{job.replace('N ', units.count(settings['operations']) + ' ')}."
+    yield (
+        f"A proxy between {sides} emulates the network. Each byte leaves it half of the latency after it came; "
+        "opening a connection takes one latency more, for its handshake."
+    )
+    if settings["proxies"] > 1:
+        yield f"{units.count(settings['proxies'])} proxies follow one another, each with the latency of the row."
+    if settings["bytes_per_s"]:
+        yield f"The bandwidth is {units.size(settings['bytes_per_s'])} per second in each direction of a connection."
+    yield "A round trip is counted when the requesting side sends after it received. Bytes are TCP's payload."
+    yield (
+        "Apparent round trips, as they were published, are time over round-trip time over operations. They include the "
+        "work itself, so they are too many at low latency, and undefined without any."
+    )
+    yield "Bytes in flight: the share of the time in which a byte of the job was on its way."
+    yield (
+        "Predicted gain: (difference in round trips) × (added latency). Measured gain: how much further the variants "
+        "moved apart compared with the shortest latency."
+    )
+
+
+_LIMITS = (
+    "A network that loses packets, whose delay varies, or TCP slow start: here all bytes cross in one latency.",
+    "Several clients at once: a request that waits for the network holds its thread.",
+    "Times at the shortest latencies include the proxy's own 0.05 ms per round trip, for all variants alike.",
+)
+
+
+KIND = RunKind(StudyHead[_NetworkSettings], MeasuredPoint[_NetworkPoint, _NetworkValues], f"{__name__}:results")
+COMMANDS = {"lab study network": Command(_configure, _run, "network")}

@@ -4,32 +4,119 @@ The main class is `OperatorsStudy`, the study of `placebench lab study operators
 """
 
 import json
+import math
 import os
 import time
-from collections.abc import Iterator, Sequence
+from argparse import ArgumentParser, Namespace
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from http import HTTPStatus
 from pathlib import Path
 from statistics import median
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypedDict
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
-from msgspec import Meta, Struct
-
-from placebench import limits
-from placebench.compare.load.load_run import responses_of
+from placebench import limits, units
+from placebench.commands import Command, options
+from placebench.compare.keep.documents import MeasuredPoint, RunKind, StudyHead, StudySettings
+from placebench.compare.keep.records import Measurement
 from placebench.compare.what.http_request import Reply, get
-from placebench.compare.what.variants import Variant
-from placebench.decoding import read_toml
-from placebench.errors import LoadError, PlacebenchError
-from placebench.lab.inventory.topology import Topology
-from placebench.lab.studies.study import Measure, Point, StudySetup, StudySpec
-from placebench.lab.variants import PLACEMENT
-from placebench.meters.meters import ServerMeter
-from placebench.runtime.application_servers import STANDALONE, serve
-from placebench.runtime.running_server import RunningServer, ServerSpec
+from placebench.decoding import AtLeastOne, Count, Meta, Positive, Struct, read_toml
+from placebench.errors import LoadError, PlacebenchError, TooFewReplicatesError
+from placebench.lab.studies.study import Measure, Point, StudySetup, StudySpec, add_study_options, run_study, trees_of
+from placebench.report.study_report import StudyResults, interval_columns, measured, valid_points
+from placebench.results import Run
+from placebench.stats import hodges_lehmann
+
+if TYPE_CHECKING:
+    from placebench.compare.what.variants import Variant
+    from placebench.lab.inventory.topology import Topology
+    from placebench.runtime.running_server import RunningServer, ServerSpec
+
+
+class _OperatorsPoint(TypedDict):
+    topology: str
+    setting: str
+
+
+class _OperatorsSettings(StudySettings[_OperatorsPoint]):
+    clients: Count
+    timeout_s: Positive
+    base: str
+    trees: dict[str, Count]
+
+
+class _OperatorsValues(TypedDict):
+    requests: AtLeastOne
+    unanswered: Count
+    candidates: Count | None
+    hosts: Count | None
+    elapsed_s: Positive | None
+    latency_s: Positive | None
+    cpu_s: Positive | None
+
+
+# --- the command
+
+
+_REPLICATES = 6
+_REQUESTS = 2
+_TIMEOUT_S = 60.0
+
+
+def _configure(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "--inventories",
+        type=options.names,
+        metavar="NAME,NAME",
+        help="inventory data sets (default: cern,flat-hosts,gpu-hosts)",
+    )
+    parser.add_argument(
+        "--requests",
+        type=options.request_count,
+        default=_REQUESTS,
+        metavar="N",
+        help="number of requests of each of four clients per measurement (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--timeout",
+        type=options.seconds,
+        default=_TIMEOUT_S,
+        metavar="S",
+        help="seconds that a client waits for a response (default: 60)",
+    )
+    parser.add_argument(
+        "--plan",
+        type=options.path,
+        metavar="FILE",
+        help="TOML file with other inventories and settings (default: those of the documentation)",
+    )
+    options.add_placement(parser)
+    options.add_size(parser)
+    add_study_options(parser, replicates=_REPLICATES)
+
+
+def _run(arguments: Namespace) -> int:
+    """Measure every setting on every inventory."""
+    from placebench.compare.what.variants import read_variant, require_servers
+    from placebench.lab.inventory.seeding import find_topology
+    from placebench.lab.variants import PLACEMENT
+
+    plan = read_plan(arguments.plan)
+    placement = read_variant(PLACEMENT, placement_python=arguments.placement_python)
+    require_servers([placement])
+    topologies = [
+        find_topology(name, trees=trees_of(arguments), seed=arguments.seed)
+        for name in arguments.inventories or plan.inventories
+    ]
+    study = OperatorsStudy(placement, topologies, plan.settings, arguments.requests, arguments.timeout)
+    return run_study(arguments, topologies[0], study.spec(repeats=arguments.replicates or _REPLICATES))
+
+
+# --- the measurement
+
 
 CLIENTS = 4
 """Each sends the next request after the response to the one before."""
@@ -50,7 +137,7 @@ class Setting(Struct, frozen=True, forbid_unknown_fields=True):
     threads: _Number = 1
     freeze: bool = False
     """Whether gc.freeze() follows the start."""
-    options: dict[str, dict[str, str | int | bool]] = {}
+    options: dict[str, dict[str, str | int | bool]] = {}  # noqa: RUF012  a Struct copies its empty defaults
     """Of placement.conf, by group and name."""
 
     def request(self, request: str) -> str:
@@ -60,8 +147,10 @@ class Setting(Struct, frozen=True, forbid_unknown_fields=True):
         path, query = urlsplit(request).path, dict(parse_qsl(urlsplit(request).query))
         return f"{path}?{urlencode({**query, 'limit': self.limit}, safe=':,')}"
 
-    def spec(self, placement: Variant, url: str, *, hash_seed: int, log: Path) -> ServerSpec:
+    def spec(self, placement: "Variant", url: str, *, hash_seed: int, log: Path) -> "ServerSpec":
         """How Placement is served with it."""
+        from placebench.runtime.application_servers import STANDALONE
+
         variables = {
             f"OS_{group}__{name}".upper(): str(value)
             for group, values in self.options.items()
@@ -120,8 +209,8 @@ class _Sent:
 class OperatorsStudy:
     """Which settings are measured on which inventories."""
 
-    placement: Variant
-    topologies: Sequence[Topology]
+    placement: "Variant"
+    topologies: "Sequence[Topology]"
     """The first is the run's."""
     settings: Sequence[Setting]
     """The base first."""
@@ -137,6 +226,8 @@ class OperatorsStudy:
         (different trees) of the last response, and TIMES: of all, the median latency, and the CPU of Placement and of
         PostgreSQL's backends.
         """
+        from placebench.lab.variants import PLACEMENT
+
         points = tuple(
             {"topology": topology.name, "setting": setting.name}
             for topology in self.topologies
@@ -169,7 +260,11 @@ class OperatorsStudy:
 
         yield measure
 
-    def _measure(self, setup: StudySetup, topology: Topology, setting: Setting, repeat: int) -> dict[str, Any]:
+    def _measure(self, setup: StudySetup, topology: "Topology", setting: Setting, repeat: int) -> dict[str, Any]:
+        from placebench.compare.load.load_run import responses_of
+        from placebench.meters.meters import ServerMeter
+        from placebench.runtime.application_servers import serve
+
         url, request = setup.data.of(topology), setting.request(topology.request)
         spec = setting.spec(self.placement, url, hash_seed=repeat, log=setup.folder / "log" / "uwsgi-placement.log")
         with serve(spec) as server, responses_of(server):
@@ -184,7 +279,7 @@ class OperatorsStudy:
         times = zip(TIMES, (sent.elapsed_s, median(sent.latency_s), meter.read().cpu_s), strict=True)
         return {**sent.values(), **dict(times)}
 
-    def _send(self, server: RunningServer, request: str, *, clients: int, requests: int) -> "_Sent":
+    def _send(self, server: "RunningServer", request: str, *, clients: int, requests: int) -> "_Sent":
         """Let so many clients send so many requests each; one that was not answered in time sends no more."""
         sent = _Sent()
 
@@ -207,3 +302,115 @@ class OperatorsStudy:
                 each.result()
         sent.elapsed_s = time.perf_counter() - began
         return sent
+
+
+# --- the report
+
+
+_COLUMNS = (
+    measured("topology", "inventory"),
+    measured("setting", "setting"),
+    measured("n", "n", units.count),
+    measured("cpu_s_per_request", "CPU per request", units.duration),
+    *interval_columns("cpu_ratio", "", "CPU, change", units.signed_percent),
+    measured("latency_s", "median latency", units.duration),
+    measured("throughput_per_s", "throughput", units.rate),
+    measured("unanswered", "unanswered", units.count),
+    measured("requests", "of requests", units.count),
+    measured("candidates", "candidates", units.count),
+    measured("hosts", "hosts among them", units.count),
+)
+
+
+def results(run: Run) -> StudyResults:
+    """Return a row for each inventory and setting."""
+    settings, found = run.head.settings, list(valid_points(run))
+    cpu = {(point["topology"], point["setting"]): _cpu_by_repeat(made) for point, made in found}
+    rows = [
+        _row(point, made, cpu[point["topology"], point["setting"]], cpu.get((point["topology"], settings["base"]), {}))
+        for point, made in found
+    ]
+    return StudyResults(
+        headline=_headline(rows, settings["base"]),
+        rows=rows,
+        columns=_COLUMNS,
+        summary=list(_unanswered(rows, settings["timeout_s"])),
+        notes=(
+            f"Each measurement is a new Placement of one worker, or as set, and {settings['clients']} clients.",
+            f"Change: against {settings['base']} in the same repeat; 95 % intervals from six repeats on.",
+            "CPU is that of Placement's workers and PostgreSQL's backends.",
+        ),
+        limits=(
+            "Throughput and latency of a machine with more processors, or with other work on it.",
+            "Another request: what a setting is worth depends on how many candidates there are.",
+        ),
+    )
+
+
+def _cpu_by_repeat(made: Sequence[Measurement]) -> dict[int, float]:
+    """CPU seconds per request, where all were answered and all CPU could be read."""
+    return {
+        each.repeat: each.values["cpu_s"] / each.values["requests"] for each in made if each.values["cpu_s"] is not None
+    }
+
+
+def _row(
+    point: Mapping[str, Any], made: Sequence[Measurement], cpu: Mapping[int, float], base: Mapping[int, float]
+) -> dict[str, Any]:
+    values = [each.values for each in made]
+    ratios = [] if cpu is base else [math.log(cpu[repeat] / base[repeat]) for repeat in sorted(cpu.keys() & base)]
+    estimate, low, high = _change_of(ratios)
+    elapsed_s, latency_s, _ = TIMES
+    answered = [each for each in values if each[elapsed_s] is not None]
+    return {
+        **point,
+        "n": len(values),
+        "requests": sum(each["requests"] for each in values),
+        "unanswered": sum(each["unanswered"] for each in values),
+        "cpu_s_per_request": _median(list(cpu.values())),
+        "cpu_ratio": estimate,
+        "cpu_ratio_low": low,
+        "cpu_ratio_high": high,
+        "latency_s": _median([each[latency_s] for each in answered]),
+        "throughput_per_s": _median([each["requests"] / each[elapsed_s] for each in answered]),
+        "candidates": _median([each["candidates"] for each in values if each["candidates"] is not None]),
+        "hosts": _median([each["hosts"] for each in values if each["hosts"] is not None]),
+    }
+
+
+def _change_of(log_ratios: Sequence[float]) -> tuple[float | None, float | None, float | None]:
+    """The estimated ratio with its limits; without them where there are too few repeats."""
+    try:
+        made = hodges_lehmann(log_ratios)
+    except TooFewReplicatesError:
+        return (math.exp(median(log_ratios)) if log_ratios else None), None, None
+    return math.exp(made.estimate), math.exp(made.low), math.exp(made.high)
+
+
+def _median(values: Sequence[float]) -> float | None:
+    return median(values) if values else None
+
+
+def _headline(rows: Sequence[Mapping[str, Any]], base: str) -> str:
+    """The setting that saves most CPU, of those with an interval below 1."""
+    sure = [row for row in rows if row["cpu_ratio_high"] is not None and row["cpu_ratio_high"] < 1]
+    best = min(sure, key=lambda row: float(row["cpu_ratio"]), default=None)
+    if best is None:
+        return f"No setting of Placement is known to reduce the CPU of {base}."
+    limits = f"[{units.signed_percent(best['cpu_ratio_low'])}, {units.signed_percent(best['cpu_ratio_high'])}]"
+    return (
+        f"{best['setting']} saves most: {units.signed_percent(best['cpu_ratio'])} CPU {limits} on {best['topology']}."
+    )
+
+
+def _unanswered(rows: Sequence[Mapping[str, Any]], timeout_s: float) -> Iterator[str]:
+    for row in rows:
+        if row["unanswered"]:
+            yield (
+                f"{row['setting']} on {row['topology']}: {row['unanswered']} of {row['requests']} requests had no "
+                f"response within {units.duration(timeout_s)}."
+            )
+
+
+KIND = RunKind(StudyHead[_OperatorsSettings], MeasuredPoint[_OperatorsPoint, _OperatorsValues], f"{__name__}:results")
+COMMANDS = {"lab study operators": Command(_configure, _run, "operators")}

@@ -1,22 +1,113 @@
 """Placement's published figures measured again: 10 requests by 1 client and 400 by 40 against nested providers."""
 
+from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypedDict
 
-from placebench.compare.load.load_run import JobResult, locust_job, warm_up
-from placebench.compare.measure.same_responses import SameResponses
-from placebench.compare.what.variants import Variant, find_variant, require_servers
+from placebench import units
+from placebench.commands import Command, options
+from placebench.compare.keep.documents import MeasuredPoint, RunKind, StudyHead, StudySettings
+from placebench.decoding import Amount, Count, Positive
 from placebench.errors import MissingExtraError
-from placebench.lab.inventory.topology import Topology
-from placebench.lab.reference.variants import ALGORITHMS, cumulative
-from placebench.lab.studies.study import Measure, Point, StudySetup, StudySpec
-from placebench.lab.variants import PLACEMENT
-from placebench.meters.meters import ServerMeter
-from placebench.runtime.application_servers import serve
+from placebench.lab.studies.study import (
+    REPLICATES,
+    Measure,
+    Point,
+    StudySetup,
+    StudySpec,
+    add_study_options,
+    is_quick,
+    run_study,
+    trees_of,
+)
+from placebench.page.row_charts import Estimate, forest
+from placebench.page.svg import Role
+from placebench.report.model import Chart
+from placebench.report.study_report import (
+    StudyResults,
+    interval_columns,
+    interval_figures,
+    measured,
+    service_name,
+    valid_points,
+)
+from placebench.results import Run
+from placebench.stats import median_interval
+
+if TYPE_CHECKING:
+    from placebench.compare.load.load_run import JobResult
+    from placebench.compare.measure.same_responses import SameResponses
+    from placebench.compare.what.variants import Variant
+    from placebench.lab.inventory.topology import Topology
+
+
+class _PublishedPoint(TypedDict):
+    service: str
+    topology: str
+    clients: Count
+
+
+class _PublishedFigure(TypedDict):
+    topology: str
+    clients: Count
+    before_per_s: Positive
+    after_per_s: Positive
+
+
+class _PublishedSettings(StudySettings[_PublishedPoint]):
+    processes: Count
+    threads: Count
+    published: list[_PublishedFigure]
+    published_trees: Count
+    published_source: str
+    published_machine: str
+
+
+class _PublishedValues(TypedDict):
+    elapsed_s: Positive
+    rate_per_s: Positive
+    latency_s_median: Amount
+    cpu_s: Amount | None
+    body_bytes: Amount
+
+
+# --- the command
+
+
+_TOPOLOGIES = ("nested-perfload", "flat-perfload")
+
+
+def _configure(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "--variants",
+        type=options.names,
+        metavar="V,V",
+        help="variants (default: the cumulative series, dedup, cached, placement)",
+    )
+    options.add_placement(parser)
+    options.add_size(parser)
+    add_study_options(parser, replicates=f"{REPLICATES}; --preset quick: 1")
+
+
+def _run(arguments: Namespace) -> int:
+    """Measure; with the preset quick without the steps between naive and tuned."""
+    from placebench.lab.inventory.seeding import find_topology
+
+    topologies = [find_topology(name, trees=trees_of(arguments), seed=arguments.seed) for name in _TOPOLOGIES]
+    is_small = is_quick(arguments)
+    named = arguments.variants or services(quick=is_small)
+    study = PublishedStudy(find_services(named, placement_python=arguments.placement_python), topologies)
+    replicates = arguments.replicates or (1 if is_small else REPLICATES)
+    return run_study(arguments, topologies[0], study.spec(repeats=replicates))
+
+
+# --- the measurement
+
 
 _SOURCE = (
     'Chris Dent, "Placement Performance Analysis", 2019: https://anticdent.org/placement-performance-analysis.html'
@@ -51,13 +142,15 @@ _REQUESTS: Mapping[int, int] = {1: 10, 40: 400}
 class PublishedStudy:
     """Services under the load of the published figures."""
 
-    variants: Mapping[str, Variant | str]
+    variants: "Mapping[str, Variant | str]"
     """By service: a variant, or why there is none."""
-    topologies: Sequence[Topology]
+    topologies: "Sequence[Topology]"
     """The first is the run's."""
 
     def spec(self, *, repeats: int) -> StudySpec:
         """Return what is measured: every service by every topology and number of clients."""
+        from placebench.compare.what.variants import Variant
+
         here = [name for name, each in self.variants.items() if isinstance(each, Variant)]
         missing = {name: each for name, each in self.variants.items() if isinstance(each, str)}
         topologies = [topology.name for topology in self.topologies]
@@ -84,6 +177,8 @@ class PublishedStudy:
 
     @contextmanager
     def _prepare(self, setup: StudySetup) -> Iterator[Measure]:
+        from placebench.compare.what.variants import Variant
+
         topologies = {topology.name: topology for topology in self.topologies}
         same = {name: setup.same_responses() for name in topologies}
 
@@ -97,16 +192,21 @@ class PublishedStudy:
 
 def services(*, quick: bool) -> tuple[str, ...]:
     """Return the cumulative series with the further algorithms and the real Placement; quick: its two ends only."""
+    from placebench.lab.reference.variants import ALGORITHMS, cumulative
+    from placebench.lab.variants import PLACEMENT
+
     series = cumulative()
     return (*((series[0], series[-1]) if quick else series), *ALGORITHMS, PLACEMENT)
 
 
-def find_services(names: Sequence[str], *, placement_python: Path | None = None) -> dict[str, Variant | str]:
+def find_services(names: Sequence[str], *, placement_python: Path | None = None) -> "dict[str, Variant | str]":
     """Return the variant of each name, or in one line why it is not there; raises VariantError for an unknown name."""
     return {name: _find(name, placement_python) for name in names}
 
 
-def _find(name: str, placement_python: Path | None) -> Variant | str:
+def _find(name: str, placement_python: Path | None) -> "Variant | str":
+    from placebench.compare.what.variants import find_variant, require_servers
+
     variant, missing = find_variant(name, placement_python=placement_python)
     if variant is None:
         return missing
@@ -127,9 +227,13 @@ def _points(names: Sequence[str], topologies: Sequence[str]) -> list[dict[str, A
 
 
 def _measure(
-    setup: StudySetup, variant: Variant, topology: Topology, same: SameResponses, clients: int, repeat: int
+    setup: StudySetup, variant: "Variant", topology: "Topology", same: "SameResponses", clients: int, repeat: int
 ) -> dict[str, Any]:
     """One service under one load; raises GateFailedError when it responds differently from the others."""
+    from placebench.compare.load.load_run import locust_job, warm_up
+    from placebench.meters.meters import ServerMeter
+    from placebench.runtime.application_servers import serve
+
     url = setup.data.of(topology, variant.revisions)
     log = setup.folder / "log" / f"uwsgi-{variant.name}.log"
     spec = replace(variant.spec(url, hash_seed=repeat, log=log), processes=_PROCESSES, threads=_THREADS)
@@ -148,7 +252,7 @@ def _measure(
     return _values(done, _REQUESTS[clients])
 
 
-def _values(done: JobResult, requests: int) -> dict[str, Any]:
+def _values(done: "JobResult", requests: int) -> dict[str, Any]:
     return {
         "elapsed_s": done.duration_s,
         "rate_per_s": requests / done.duration_s,
@@ -156,3 +260,165 @@ def _values(done: JobResult, requests: int) -> dict[str, Any]:
         "cpu_s": done.cpu_s,
         "body_bytes": done.body_bytes / requests,
     }
+
+
+# --- the report
+
+
+_ORIGINAL = "naive"
+_BEST = "tuned"
+
+
+_COLUMNS = (
+    measured("topology", "Topology"),
+    measured("clients", "Clients", units.count),
+    measured("requests", "Requests", units.count),
+    *interval_columns("rate", "_per_s", "Throughput", units.rate),
+    measured("n", "n", units.count),
+    measured("latency_s_median", "Median latency", units.duration),
+    measured("cpu_s_per_request", "Server CPU per request", units.duration),
+    measured("times_naive", "× naive", units.times),
+    measured("published_before_per_s", "Published, before", units.rate),
+    measured("published_after_per_s", "Published, after", units.rate),
+    measured("ratio", "× published", units.times),
+)
+
+
+def results(run: Run) -> StudyResults:
+    """Return a row for each service, topology and number of clients; a chart for each of the last two."""
+    settings, rows = run.head.settings, _rows(run)
+    same = run.head.trees == settings["published_trees"]
+    return StudyResults(
+        headline=_headline(rows, same=same),
+        rows=rows,
+        columns=[measured("service", "Service", partial(service_name, among=_services(rows))), *_COLUMNS],
+        charts=[_chart(topology, clients, found, same=same) for (topology, clients), found in _groups(rows)],
+        summary=[_about(settings), *([] if same else [_other_data(run.head.trees, settings)])],
+        notes=(
+            "Throughput: the number of requests over the time from the first start to the last end, as of ab.",
+            "× published is the ratio to the published figure after Placement's optimizations of 2019.",
+            f"Each measurement is a new uWSGI of {settings['processes']} processes with {settings['threads']} threads.",
+            "The load generator is locust; every service gave the same response before it was loaded.",
+        ),
+        limits=(
+            "The published machine, its Python and its PostgreSQL were others: compare services within this run.",
+            "Client, service and PostgreSQL share this machine's processors.",
+            "10 requests are few: with 1 client see the interval.",
+        ),
+    )
+
+
+def _rows(run: Run) -> list[dict[str, Any]]:
+    published = {(each["topology"], each["clients"]): each for each in run.head.settings["published"]}
+    same = run.head.trees == run.head.settings["published_trees"]
+    rates = {
+        _key(point): median_interval([each.values["rate_per_s"] for each in made]) for point, made in valid_points(run)
+    }
+    rows = []
+    for point, made in valid_points(run):
+        known = published.get((point["topology"], point["clients"]), {})
+        rate, after = rates[_key(point)], known.get("after_per_s")
+        naive = rates.get((_ORIGINAL, *_key(point)[1:]))
+        requests = round(made[0].values["rate_per_s"] * made[0].values["elapsed_s"])
+        cpu = [each.values["cpu_s"] for each in made if each.values["cpu_s"] is not None]
+        rows.append(
+            {
+                **point,
+                "requests": requests,
+                "trees": run.head.trees,
+                "elapsed_s": median_interval([each.values["elapsed_s"] for each in made]).median,
+                **interval_figures("rate", "_per_s", rate),
+                "confidence": rate.confidence,
+                "n": rate.n,
+                "latency_s_median": median_interval([each.values["latency_s_median"] for each in made]).median,
+                "cpu_s_per_request": median_interval(cpu).median / requests if cpu else None,
+                "body_bytes": made[0].values["body_bytes"],
+                "times_naive": rate.median / naive.median if naive else None,
+                "published_before_per_s": known.get("before_per_s"),
+                "published_after_per_s": after,
+                "ratio": rate.median / after if after and same else None,
+            }
+        )
+    return rows
+
+
+def _headline(rows: Sequence[Mapping[str, Any]], *, same: bool) -> str:
+    """tuned, or the first service, with 40 clients on the nested data set, beside naive and what was published."""
+    found = {row["service"]: row for row in rows if row["clients"] == 40 and row["topology"] == "nested-perfload"}
+    best = found.get(_BEST) or next(iter(found.values()), None)
+    if best is None:
+        return "The reference request was not measured with 40 clients."
+    said = f"{best['service']} serves {units.rate(best['rate_per_s'])} of the reference request with 40 clients"
+    if best["times_naive"] is not None and best["service"] != _ORIGINAL:
+        said += f", {units.times(best['times_naive'])} the throughput of {_ORIGINAL}"
+    if "placement" in found:
+        said += f"; the real Placement {units.rate(found['placement']['rate_per_s'])}"
+    if same:
+        return f"{said}; published: {units.rate(best['published_after_per_s'])}, on another machine."
+    return f"{said}."
+
+
+def _groups(rows: Sequence[dict[str, Any]]) -> list[tuple[tuple[str, int], list[dict[str, Any]]]]:
+    groups: dict[tuple[str, int], list[dict[str, Any]]] = {}
+    for row in rows:
+        groups.setdefault((row["topology"], row["clients"]), []).append(row)
+    return list(groups.items())
+
+
+def _chart(topology: str, clients: int, rows: Sequence[Mapping[str, Any]], *, same: bool) -> tuple[str, Chart]:
+    drawn = [
+        Estimate(
+            service_name(row["service"], _services(rows)),
+            units.rate(row["rate_per_s"]),
+            row["rate_per_s"],
+            row["rate_low_per_s"],
+            row["rate_high_per_s"],
+            _role(row["service"]),
+        )
+        for row in rows
+    ]
+    first = rows[0]
+    if same and first["published_after_per_s"] is not None:
+        drawn += [
+            _published("before", first["published_before_per_s"]),
+            _published("after", first["published_after_per_s"]),
+        ]
+    users = units.numbered(clients, "client")
+    svg = forest(
+        drawn,
+        title=f"Requests per second, {topology}, {users}",
+        description=", ".join(f"{each.label} {each.text}" for each in drawn),
+        show=units.rate,
+    )
+    requests = units.count(first["requests"])
+    caption = f"Exactly {requests} requests. Further right is better; equal distances are equal factors."
+    return f"{topology}, {users}", Chart(svg, caption)
+
+
+def _published(when: str, rate_per_s: float) -> Estimate:
+    return Estimate(f"published, {when}", units.rate(rate_per_s), rate_per_s)
+
+
+def _services(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    return [row["service"] for row in rows]
+
+
+def _role(service: str) -> Role:
+    return "baseline" if service == _ORIGINAL else "variant" if service == _BEST else "between"
+
+
+def _about(settings: Mapping[str, Any]) -> str:
+    return f"Published: {settings['published_source']}; on {settings['published_machine']}."
+
+
+def _other_data(trees: int, settings: Mapping[str, Any]) -> str:
+    of = units.count(settings["published_trees"])
+    return f"The published figures are of {of} trees, these of {units.count(trees)}, so there is no ratio of the two."
+
+
+def _key(point: Mapping[str, Any]) -> tuple[str, str, int]:
+    return point["service"], point["topology"], point["clients"]
+
+
+KIND = RunKind(StudyHead[_PublishedSettings], MeasuredPoint[_PublishedPoint, _PublishedValues], f"{__name__}:results")
+COMMANDS = {"lab study published": Command(_configure, _run, "published")}

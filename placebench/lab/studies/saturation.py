@@ -7,7 +7,8 @@ many old ones are released (`locustfiles/instances.py`).
 
 import math
 import time
-from collections.abc import Iterator, Sequence
+from argparse import ArgumentParser, Namespace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -15,38 +16,167 @@ from functools import partial
 from http import HTTPStatus
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypedDict
 
-from sqlalchemy import text
-
-from placebench.compare.keep.records import LoadResult
-from placebench.compare.load.capacity import highest_rate, judge_load
-from placebench.compare.load.load_run import LoadSpec, responses_of, run_load, warm_up
-from placebench.compare.load.load_steps import LoadStep, Objective, highest_held
-from placebench.compare.measure.same_responses import SameResponses
+from placebench import limits, units
+from placebench.commands import Command, options
+from placebench.compare.keep.documents import MeasuredPoint, RunKind, StudyHead, StudySettings
+from placebench.compare.keep.records import LoadResult, Measurement
+from placebench.compare.load.load_steps import LoadStep, Objective, highest_held, parse_objective
 from placebench.compare.what.http_request import HEADERS, fetch, send
-from placebench.compare.what.validity import LoadRules
-from placebench.compare.what.variants import Variant
-from placebench.errors import LoadError
-from placebench.lab.studies.study import Measure, Point, StudySetup, StudySpec
-from placebench.runtime.application_servers import serve
-from placebench.runtime.postgres import open_connection
-from placebench.runtime.running_server import RunningServer
+from placebench.decoding import Amount, AtLeastOne, Count, Meta, Positive
+from placebench.errors import LoadError, PlacebenchError
+from placebench.lab.studies.study import (
+    REPLICATES,
+    Measure,
+    Point,
+    StudySetup,
+    StudySpec,
+    add_study_options,
+    is_quick,
+    run_study,
+    topology_of,
+)
+from placebench.page.axis_charts import Line, lines
+from placebench.report.model import Chart, Table
+from placebench.report.study_report import (
+    CLIENT_IS_BUSY,
+    StudyResults,
+    interval_columns,
+    interval_figures,
+    measured,
+    valid_points,
+)
+from placebench.results import Run
+from placebench.stats import median_interval, percentile
+
+if TYPE_CHECKING:
+    from placebench.compare.measure.same_responses import SameResponses
+    from placebench.compare.what.variants import Variant
+    from placebench.runtime.running_server import RunningServer
+
+
+class _SaturationPoint(TypedDict):
+    variant: str
+
+
+class _SaturationSettings(StudySettings[_SaturationPoint]):
+    objective: str
+    processes: AtLeastOne
+    threads: AtLeastOne
+    step_s: Positive
+    timeout_s: Positive
+
+
+class _SaturationStep(TypedDict):
+    rate_per_s: Positive
+    outcome: Literal["held", "broken", "generator"]
+    why: str
+    requests: AtLeastOne
+    failures: Count
+    statuses: dict[str, Count]
+    elapsed_s: Positive
+    client_cpu: Amount
+    latency_s: Annotated[list[Amount], Meta(min_length=1)]
+
+
+class _SaturationValues(TypedDict):
+    steps: Annotated[list[_SaturationStep], Meta(min_length=1)]
+    knee_per_s: Positive | None
+    broken_per_s: Positive | None
+    overload: _SaturationStep | None
+
+
+# --- the command
+
+
+_VARIANTS = ("naive", "tuned", "dedup", "cached")
+_QUICK_VARIANTS = ("naive", "cached")
+_OBJECTIVE = "p95 <= 500ms"
+_STEP_S, _QUICK_STEP_S = 5.0, 1.0
+_QUICK_REPLICATES = 1
+_PROCESSES = 4
+_TIMEOUT_S = 5.0
+
+
+def _configure(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "--variants",
+        type=options.names,
+        metavar="V,V",
+        help=f"variants, of which placement needs --placement-python (default: {','.join(_VARIANTS)}; --preset quick: "
+        f"{','.join(_QUICK_VARIANTS)})",
+    )
+    parser.add_argument(
+        "--slo",
+        default=_OBJECTIVE,
+        metavar="EXPR",
+        help="what has to hold for an instance, from its arrival to its claim (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--time",
+        type=options.seconds,
+        metavar="S",
+        help=f"seconds of each step, at least (default: {_STEP_S:g}; --preset quick: {_QUICK_STEP_S:g})",
+    )
+    parser.add_argument(
+        "--response-timeout",
+        type=options.seconds,
+        default=_TIMEOUT_S,
+        metavar="S",
+        help=f"seconds after which a client gives a request up (default: {_TIMEOUT_S:g})",
+    )
+    for name, default in (("processes", _PROCESSES), ("threads", 1)):
+        parser.add_argument(
+            f"--{name}",
+            type=options.whole(1, limits.WORKERS),
+            default=default,
+            metavar="N",
+            help=f"number of {name} of the service{' in each process' if name == 'threads' else ''} "
+            "(default: %(default)s)",
+        )
+    options.add_placement(parser)
+    options.add_data(parser)
+    add_study_options(parser, replicates=f"{REPLICATES}; --preset quick: {_QUICK_REPLICATES}")
+
+
+def _run(arguments: Namespace) -> int:
+    """Search the knee of every variant."""
+    from placebench.compare.what.variants import read_variant, require_servers
+    from placebench.lab.variants import CONTROL
+
+    quick, topology = is_quick(arguments), topology_of(arguments)
+    names = arguments.variants or (_QUICK_VARIANTS if quick else _VARIANTS)
+    if CONTROL in names:
+        raise PlacebenchError(f"--variants {','.join(names)}: {CONTROL} has no candidates")
+    variants = [read_variant(name, placement_python=arguments.placement_python) for name in names]
+    require_servers(variants)
+    study = SaturationStudy(
+        variants=variants,
+        objective=parse_objective(arguments.slo),
+        request=arguments.request or topology.request,
+        workers=(arguments.processes, arguments.threads),
+        step_s=arguments.time or (_QUICK_STEP_S if quick else _STEP_S),
+        timeout_s=arguments.response_timeout,
+    )
+    repeats = arguments.replicates or (_QUICK_REPLICATES if quick else REPLICATES)
+    return run_study(arguments, topology, study.spec(repeats=repeats))
+
+
+# --- the measurement
+
 
 OVERLOAD = 2.0
 """The last step of a search has so many times the arrivals of the knee."""
-_RULES = LoadRules(late_at_most=1.0)
-"""The generator shares the cores with a service that uses them all: its late starts are latency, not a limit."""
 _SAMPLES_SPARE = 1.2
 _TIMED = 3
-_CONSUMERS = text("SELECT DISTINCT consumer_id FROM allocations")
 
 
 @dataclass(frozen=True)
 class SaturationStudy:
     """Which variants are loaded, and how."""
 
-    variants: Sequence[Variant]
+    variants: "Sequence[Variant]"
     objective: Objective
     request: str
     workers: tuple[int, int]
@@ -89,7 +219,9 @@ class SaturationStudy:
 
         yield measure
 
-    def _measure(self, setup: StudySetup, variant: Variant, same: SameResponses, repeat: int) -> dict[str, Any]:
+    def _measure(self, setup: StudySetup, variant: "Variant", same: "SameResponses", repeat: int) -> dict[str, Any]:
+        from placebench.runtime.application_servers import serve
+
         url = setup.data.copy(variant.name, variant.revisions)
         spec = variant.spec(url, hash_seed=repeat, log=setup.folder / "log" / f"uwsgi-{variant.name}.log")
         processes, threads = self.workers
@@ -104,7 +236,7 @@ class _Search:
     """One search on one server."""
 
     study: SaturationStudy
-    server: RunningServer
+    server: "RunningServer"
     database_url: str
     consumers: frozenset[str]
     """Those whose allocations were there before."""
@@ -113,6 +245,8 @@ class _Search:
 
     def run(self) -> dict[str, Any]:
         """Search the knee from what one client gets, then double the load; returns the measurement."""
+        from placebench.compare.load.capacity import highest_rate
+
         self._settle()
         steps: list[dict[str, Any]] = []
         made = list(highest_rate(partial(self._step, steps), self._start()))
@@ -125,6 +259,10 @@ class _Search:
 
     def _step(self, steps: list[dict[str, Any]], rate: float) -> LoadStep:
         """Load the server at this rate, and put it back as it was; the step is appended to *steps*."""
+        from placebench.compare.load.capacity import judge_load
+        from placebench.compare.load.load_run import LoadSpec, run_load
+        from placebench.compare.what.validity import LoadRules
+
         study = self.study
         spec = LoadSpec(
             self.server.url,
@@ -138,18 +276,24 @@ class _Search:
         result = run_load(spec, folder=self.log)
         self.server.check()
         self._settle()
-        judged = judge_load(rate, result, study.objective, at_once=spec.at_once, rules=_RULES)
+        # The generator shares the cores with a service that uses them all: its late starts are latency, not a limit.
+        rules = LoadRules(late_at_most=1.0)
+        judged = judge_load(rate, result, study.objective, at_once=spec.at_once, rules=rules)
         steps.append(_values(judged, result))
         return judged
 
     def _settle(self) -> None:
         """Wait until the server has worked off what nobody waits for any more, and release what was claimed."""
+        from placebench.compare.load.load_run import warm_up
+
         processes, threads = self.study.workers
         warm_up(self.server, self.study.request, processes * threads)
         with ThreadPoolExecutor(processes) as pool:
             list(pool.map(self._release, _consumers(self.database_url) - self.consumers))
 
     def _release(self, consumer: str) -> None:
+        from placebench.compare.load.load_run import responses_of
+
         with responses_of(self.server):
             reply = send(self.server.url, "DELETE", f"/allocations/{consumer}", headers=HEADERS)
         if reply.status != HTTPStatus.NO_CONTENT:
@@ -190,5 +334,200 @@ def _values(step: LoadStep, result: LoadResult) -> dict[str, Any]:
 
 def _consumers(url: str) -> frozenset[str]:
     """Those with allocations in the database."""
+    from sqlalchemy import text
+
+    from placebench.runtime.postgres import open_connection
+
     with open_connection(url) as connection:
-        return frozenset(connection.execute(_CONSUMERS).scalars())
+        return frozenset(connection.execute(text("SELECT DISTINCT consumer_id FROM allocations")).scalars())
+
+
+# --- the report
+
+
+_PERCENTILES = {"p50_s": 0.5, "p90_s": 0.9, "p95_s": 0.95, "p99_s": 0.99, "p999_s": 0.999}
+_REFUSED = "409"
+
+
+_LATENCIES = (
+    measured("p50_s", "p50", units.duration),
+    measured("p90_s", "p90", units.duration),
+    measured("p95_s", "p95", units.duration),
+    measured("p99_s", "p99", units.duration),
+    measured("p999_s", "p99.9", units.duration),
+)
+_COLUMNS = (
+    measured("variant", "variant"),
+    measured("n", "n", units.count),
+    *interval_columns("knee", "_per_s", "knee", units.rate),
+    measured("limited_by", "limited by"),
+    *_LATENCIES,
+    measured("refused_share", "claimed after 409", units.percent),
+    *interval_columns("overload", "_per_s", "claimed at twice the knee", units.rate),
+    measured("overload_failed", "failed there", units.percent),
+    measured("overload_timeouts", "without a response there", units.percent),
+    measured("client_cpu", "generator CPU", units.percent),
+)
+_RATE_COLUMNS = (
+    measured("variant", "variant"),
+    measured("rate_per_s", "offered", units.rate),
+    measured("repeats", "steps", units.count),
+    measured("held", "held", units.count),
+    measured("requests", "instances", units.count),
+    measured("claimed_per_s", "claimed", units.rate),
+    *_LATENCIES,
+    measured("failed", "failed", units.percent),
+)
+
+
+def results(run: Run) -> StudyResults:
+    """Return a row for each variant; a table and charts of all rates that were offered."""
+    settings, found = run.head.settings, list(valid_points(run))
+    rows = [_row(point["variant"], made) for point, made in found]
+    rates = [rate for point, made in found for rate in _rates(point["variant"], made)]
+    return StudyResults(
+        headline=_headline(rows, settings["objective"]),
+        rows=rows,
+        columns=_COLUMNS,
+        charts=list(_charts(rates, settings["objective"])),
+        tables=[Table("Rates", _RATE_COLUMNS, rates, id="rates")] if rates else [],
+        document={"rates": rates},
+        summary=list(_summary(rows)),
+        notes=(
+            f"Knee: the highest rate of arrivals with {settings['objective']}, no failure and no queue that grew.",
+            f"The search ends within 5 %. Steps last {settings['step_s']:g} s or more.",
+            f"The service has {settings['processes']} processes of {settings['threads']} threads.",
+            "An instance: candidates, the claim of one drawn from them, and the release of an old one.",
+            "Latency runs from when an instance was due until its claim was accepted.",
+            f"A client gives a request up after {settings['timeout_s']:g} s, an instance after three refused claims.",
+            "Percentiles are of the instances of all repeats; a dash: too few for it.",
+            "From and to: interval of the median over the repeats, 93.75 % with five.",
+        ),
+        limits=(
+            "A generator on another machine: here it shares the cores, and its late starts are in the latency.",
+            "Longer overload, and clients that send a failed request again.",
+            "Rates beyond twice the knee.",
+        ),
+    )
+
+
+def _row(variant: str, made: Sequence[Measurement]) -> dict[str, Any]:
+    values = [each.values for each in made]
+    knees = [each["knee_per_s"] for each in values if each["knee_per_s"] is not None]
+    knee = median_interval(knees) if knees else None
+    at_knee = [step for each in values for step in each["steps"] if step["rate_per_s"] == each["knee_per_s"]]
+    overloads = [each["overload"] for each in values if each["overload"]]
+    claimed = median_interval([_claimed_per_s(each) for each in overloads]) if overloads else None
+    is_limited = all(each["broken_per_s"] is not None for each in values)
+    return {
+        "variant": variant,
+        "n": len(knees),
+        **interval_figures("knee", "_per_s", knee),
+        "confidence": knee and knee.confidence,
+        "limited_by": "service" if is_limited else "generator",
+        **_latencies(at_knee),
+        "refused_share": _share_of(at_knee, _after_refusal),
+        **interval_figures("overload", "_per_s", claimed),
+        "overload_failed": _share_of(overloads, _failures),
+        "overload_timeouts": _share_of(overloads, _without_response),
+        "client_cpu": max((step["client_cpu"] for step in at_knee), default=None),
+    }
+
+
+def _rates(variant: str, made: Sequence[Measurement]) -> Iterator[dict[str, Any]]:
+    """What came of each rate that was offered, by rate; the steps of all repeats together."""
+    by_rate: dict[float, list[dict[str, Any]]] = {}
+    for each in made:
+        for step in [*each.values["steps"], *filter(None, [each.values["overload"]])]:
+            by_rate.setdefault(step["rate_per_s"], []).append(step)
+    for rate, steps in sorted(by_rate.items()):
+        yield {
+            "variant": variant,
+            "rate_per_s": rate,
+            "repeats": len(steps),
+            "held": sum(step["outcome"] == "held" for step in steps),
+            "requests": sum(step["requests"] for step in steps),
+            "claimed_per_s": median_interval([_claimed_per_s(step) for step in steps]).median,
+            **_latencies(steps),
+            "failed": _share_of(steps, _failures),
+        }
+
+
+def _claimed_per_s(step: Mapping[str, Any]) -> float:
+    return float((step["requests"] - step["failures"]) / step["elapsed_s"])
+
+
+def _latencies(steps: Iterable[Mapping[str, Any]]) -> dict[str, float | None]:
+    ordered = sorted(latency for step in steps for latency in step["latency_s"])
+    return {name: percentile(ordered, share) for name, share in _PERCENTILES.items()}
+
+
+def _share_of(steps: Sequence[Mapping[str, Any]], count: Callable[[Mapping[str, Any]], int]) -> float | None:
+    requests = sum(step["requests"] for step in steps)
+    return sum(count(step) for step in steps) / requests if requests else None
+
+
+def _failures(step: Mapping[str, Any]) -> int:
+    return int(step["failures"])
+
+
+def _after_refusal(step: Mapping[str, Any]) -> int:
+    return sum(count for status, count in step["statuses"].items() if status.endswith(_REFUSED))
+
+
+def _without_response(step: Mapping[str, Any]) -> int:
+    """Those that ended with an exception: a timeout, or a connection that was refused or closed."""
+    return sum(count for status, count in step["statuses"].items() if status.isidentifier())
+
+
+def _headline(rows: Sequence[Mapping[str, Any]], objective: str) -> str:
+    known = [row for row in rows if row["knee_per_s"] is not None]
+    if not known:
+        return f"Saturation: no rate was found at which {objective} holds."
+    said = ", ".join(
+        f"{row['variant']} {'at least ' if row['limited_by'] == 'generator' else ''}{units.rate(row['knee_per_s'])}"
+        for row in known
+    )
+    return f"Instances per second with {objective}: {said}."
+
+
+def _summary(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    for row in rows:
+        if row["overload_per_s"] is not None:
+            yield (
+                f"{row['variant']} at {OVERLOAD:g} times its knee: {units.rate(row['overload_per_s'])} claimed, "
+                f"{units.percent(row['overload_failed'])} failed."
+            )
+    if busy := [row["variant"] for row in rows if (row["client_cpu"] or 0) > CLIENT_IS_BUSY]:
+        yield f"The load generator took more than {units.round_percent(CLIENT_IS_BUSY)} of a core: {', '.join(busy)}."
+
+
+def _charts(rates: Sequence[Mapping[str, Any]], objective: str) -> Iterator[tuple[str, Chart]]:
+    name = parse_objective(objective).name
+    for value, heading, show in (
+        ("claimed_per_s", "Throughput over offered rate", units.rate),
+        (f"{name}_s", f"{name} over offered rate", units.duration),
+    ):
+        drawn = [
+            Line(variant, [(rate["rate_per_s"], rate[value]) for rate in rates if _is_shown(rate, variant, value)])
+            for variant in dict.fromkeys(rate["variant"] for rate in rates)
+        ]
+        svg = lines(
+            drawn,
+            title=heading,
+            description="A line for each variant; a point for each rate that was offered. Both axes are logarithmic.",
+            show=show,
+            show_where=units.rate,
+            logarithmic=True,
+        )
+        yield heading, Chart(svg, "Instances per second that were offered, on logarithmic axes.")
+
+
+def _is_shown(rate: Mapping[str, Any], variant: str, value: str) -> bool:
+    return bool(rate["variant"] == variant and rate[value])
+
+
+KIND = RunKind(
+    StudyHead[_SaturationSettings], MeasuredPoint[_SaturationPoint, _SaturationValues], f"{__name__}:results"
+)
+COMMANDS = {"lab study saturation": Command(_configure, _run, "saturation")}

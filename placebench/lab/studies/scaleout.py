@@ -4,23 +4,151 @@ The main class is `ScaleOutStudy`, the study of `placebench lab study scaleout`.
 started once; each measurement has service hosts and an nginx of its own, which read from as many replicas as it says.
 """
 
+import re
 import statistics
-from collections.abc import Iterable, Iterator, Mapping
+from argparse import ArgumentParser, Namespace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypedDict
 
-import psutil
+from placebench import limits, units
+from placebench.commands import Command, options
+from placebench.compare.keep.documents import MeasuredPoint, RunKind, StudyHead, StudySettings
+from placebench.compare.keep.records import Measurement
+from placebench.decoding import Amount, AtLeastOne, Count, Positive
+from placebench.errors import PlacebenchError
+from placebench.lab.studies.study import (
+    REPLICATES,
+    Measure,
+    Point,
+    Restartable,
+    StudySetup,
+    StudySpec,
+    add_study_options,
+    is_quick,
+    run_study,
+    topology_of,
+)
+from placebench.page.axis_charts import Line, lines
+from placebench.report.model import Chart
+from placebench.report.study_report import (
+    CLIENT_IS_BUSY,
+    StudyResults,
+    interval_columns,
+    interval_figures,
+    measured,
+    valid_points,
+)
+from placebench.results import Run
+from placebench.stats import median_interval
 
-from placebench.compare.load.client_process import Driven, HttpClient, http_client, responses_folder
-from placebench.compare.measure.same_responses import SameResponses
-from placebench.compare.what.workload import placement_workload
-from placebench.lab.inventory.seeding import migrate_options, seed
-from placebench.lab.scaleout.cluster import LoadBalancer, share_cpus, start_hosts
-from placebench.lab.studies.study import Measure, Point, Restartable, StudySetup, StudySpec
-from placebench.meters.processes import read_tree_cpu_s
-from placebench.runtime.postgres.cluster import Cluster
-from placebench.runtime.running_server import ServerSpec
+if TYPE_CHECKING:
+    from placebench.compare.load.client_process import Driven, HttpClient
+    from placebench.compare.measure.same_responses import SameResponses
+    from placebench.runtime.postgres.cluster import Cluster
+
+
+class _ScaleOutPoint(TypedDict):
+    hosts: AtLeastOne
+    replicas: Count
+
+
+class _ScaleOutSettings(StudySettings[_ScaleOutPoint]):
+    requests: AtLeastOne
+    users: AtLeastOne
+    variant: str
+    processes: AtLeastOne
+    cpus_per_host: Count
+
+
+class _ScaleOutCpu(TypedDict):
+    nginx: Amount
+    hosts: Amount
+    primary: Amount
+    replicas: Amount
+
+
+class _ScaleOutValues(TypedDict):
+    elapsed_s: Positive
+    requests: AtLeastOne
+    throughput_per_s: Positive
+    latency_s: Amount
+    latency_s_p99: Amount
+    client_cpu_s: Amount
+    cpu_s: _ScaleOutCpu
+
+
+# --- the command
+
+
+_SIZES = "1x1,2x1,3x1,4x1,2x2,2x3,2x4"
+_QUICK_SIZES = "1x1,2x1"
+_MOST = 16
+_REQUESTS, _QUICK_REQUESTS = 100, 40
+_VARIANT = "dedup"
+
+
+def _configure(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "--sizes",
+        metavar="HxR,…",
+        help=f"service hosts x replicas, up to {_MOST} each; x0: the primary is read from (default: {_SIZES}; "
+        f"--preset quick: {_QUICK_SIZES})",
+    )
+    parser.add_argument(
+        "--requests",
+        type=options.request_count,
+        metavar="N",
+        help=f"number of requests per measurement (default: {_REQUESTS}; --preset quick: {_QUICK_REQUESTS})",
+    )
+    parser.add_argument(
+        "--users",
+        type=options.whole(1, limits.USERS),
+        metavar="N",
+        help="number of users of the closed-loop load (default: twice the processes of the most hosts)",
+    )
+    parser.add_argument(
+        "--processes", type=options.worker_count, default=1, metavar="N", help="processes of each host (default: 1)"
+    )
+    parser.add_argument("--variant", default=_VARIANT, metavar="V", help="variant that serves (default: %(default)s)")
+    options.add_data(parser)
+    add_study_options(parser)
+
+
+def _run(arguments: Namespace) -> int:
+    """Measure every size."""
+    from placebench.lab.reference.variants import variant
+    from placebench.lab.scaleout.cluster import nginx_program
+
+    topology, sizes, chosen = topology_of(arguments), _sizes(arguments), variant(arguments.variant)
+    nginx_program()
+    study = ScaleOutStudy(
+        sizes=sizes,
+        requests=arguments.requests or (_QUICK_REQUESTS if is_quick(arguments) else _REQUESTS),
+        users=arguments.users or 2 * arguments.processes * max(hosts for hosts, _ in sizes),
+        request=arguments.request or topology.request,
+        variant=chosen.name,
+        revisions=tuple(chosen.revisions),
+        processes=arguments.processes,
+    )
+    return run_study(arguments, topology, study.spec(repeats=arguments.replicates or REPLICATES))
+
+
+def _sizes(arguments: Namespace) -> tuple[tuple[int, int], ...]:
+    given = arguments.sizes or (_QUICK_SIZES if is_quick(arguments) else _SIZES)
+    found = [re.fullmatch(r"([0-9]{1,2})x([0-9]{1,2})", part) for part in given.split(",")]
+    sizes = tuple(dict.fromkeys((int(each[1]), int(each[2])) for each in found if each))
+    if not all(found) or not all(0 < hosts <= _MOST and replicas <= _MOST for hosts, replicas in sizes):
+        raise PlacebenchError(
+            f"--sizes {given!r}: expected hosts x replicas with commas between, such as 1x1,2x1,2x2, from 1x0 to "
+            f"{_MOST}x{_MOST}"
+        )
+    return sizes
+
+
+# --- the measurement
+
 
 PARTS: Final = ("nginx", "hosts", "primary", "replicas")
 _HASH_SEED: Final = "1"
@@ -48,6 +176,8 @@ class ScaleOutStudy:
     @property
     def _cpus(self) -> list[frozenset[int]]:
         """Of each host, where there are as many as in the largest size."""
+        from placebench.lab.scaleout.cluster import share_cpus
+
         return share_cpus(max(hosts for hosts, _ in self.sizes))
 
     def spec(self, *, repeats: int) -> StudySpec:
@@ -70,6 +200,10 @@ class ScaleOutStudy:
 
     @contextmanager
     def _prepare(self, setup: StudySetup) -> Iterator[Measure]:
+        from placebench.compare.load.client_process import http_client
+        from placebench.lab.inventory.seeding import migrate_options, seed
+        from placebench.runtime.postgres.cluster import Cluster
+
         with (
             Restartable(lambda: http_client(setup.folder)) as client,
             Cluster(max(replicas for _, replicas in self.sizes)) as cluster,
@@ -87,13 +221,17 @@ class _Meter:
 
     study: ScaleOutStudy
     setup: StudySetup
-    client: Restartable[HttpClient]
-    cluster: Cluster
-    same: SameResponses
+    client: "Restartable[HttpClient]"
+    cluster: "Cluster"
+    same: "SameResponses"
     cpus: list[frozenset[int]]
 
     def measure(self, point: Point, _: int) -> dict[str, Any]:
         """One size, on hosts of its own."""
+        from placebench.compare.what.workload import placement_workload
+        from placebench.lab.scaleout.cluster import LoadBalancer, start_hosts
+        from placebench.runtime.running_server import ServerSpec
+
         workload = placement_workload(self.study.request)
         spec = ServerSpec(
             database_url=self.cluster.writer_url,
@@ -123,26 +261,156 @@ class _Meter:
             "requests": self.study.requests,
             "throughput_per_s": self.study.requests / seen.elapsed_s,
             "latency_s": statistics.median(seen.wall_s),
-            "latency_s_p99": _percentile_99(seen.wall_s),
+            "latency_s_p99": sorted(seen.wall_s)[-1 - len(seen.wall_s) // 100],  # what 99 % do not exceed
             "client_cpu_s": seen.client_cpu_s,
             "cpu_s": {part: after[part] - before[part] for part in PARTS},
         }
 
-    def _check(self, point: Point, seen: Driven) -> None:
+    def _check(self, point: Point, seen: "Driven") -> None:
         """Raise LoadError for a request that failed, GateFailedError for a response that is not as the first was."""
+        from placebench.compare.load.client_process import responses_folder
+
         name = f"{point['hosts']} hosts and {point['replicas']} replicas"
         self.same.check_all(name, seen.check().responses, responses_folder(self.setup.folder))
 
 
 def _cpu_s(pids: Mapping[str, Iterable[int]]) -> dict[str, float]:
     """CPU seconds so far of each part, with all processes below those that are named."""
-    return {part: sum(read_tree_cpu_s(_tree(pid)) for pid in mains) for part, mains in pids.items()}
+    import psutil
+
+    from placebench.meters.processes import read_tree_cpu_s
+
+    def tree(pid: int) -> list[int]:
+        return [pid, *(child.pid for child in psutil.Process(pid).children(recursive=True))]
+
+    return {part: sum(read_tree_cpu_s(tree(pid)) for pid in mains) for part, mains in pids.items()}
 
 
-def _tree(pid: int) -> list[int]:
-    return [pid, *(child.pid for child in psutil.Process(pid).children(recursive=True))]
+# --- the report
 
 
-def _percentile_99(seconds: list[float]) -> float:
-    """The value that 99 % do not exceed."""
-    return sorted(seconds)[-1 - len(seconds) // 100]
+def results(run: Run) -> StudyResults:
+    """Return a row for each size, and a chart over hosts and over replicas."""
+    found = list(valid_points(run))
+    rows = [_row(point, made, run.head.settings["processes"]) for point, made in found]
+    return StudyResults(
+        headline=_headline(rows),
+        rows=rows,
+        columns=_COLUMNS,
+        charts=list(_charts(rows)),
+        summary=list(_summary(rows)),
+        notes=_notes(run.head.settings),
+        limits=_LIMITS,
+    )
+
+
+def _row(point: Mapping[str, Any], made: Sequence[Measurement], processes: int) -> dict[str, Any]:
+    values = [each.values for each in made]
+    rate = median_interval([each["throughput_per_s"] for each in values])
+    cpu = {part: median_interval([each["cpu_s"][part] / each["requests"] for each in values]).median for part in PARTS}
+    used = [(sum(each["cpu_s"].values()) + each["client_cpu_s"]) / each["elapsed_s"] for each in values]
+    limits = {"nginx": 1, "hosts": point["hosts"] * processes, "primary": 1, "replicas": point["replicas"]}
+    part = max((name for name in PARTS if limits[name]), key=lambda name: cpu[name] / limits[name])
+    return {
+        **point,
+        "n": rate.n,
+        **interval_figures("throughput", "_per_s", rate),
+        "confidence": rate.confidence,
+        **{name: median_interval([each[name] for each in values]).median for name in ("latency_s", "latency_s_p99")},
+        **{f"{name}_cpu_s": seconds for name, seconds in cpu.items()},
+        "cpu_s": sum(cpu.values()),
+        "cores_used": median_interval(used).median,
+        "client_cpu_share": median_interval([each["client_cpu_s"] / each["elapsed_s"] for each in values]).median,
+        "separate_per_s": limits[part] / cpu[part] if cpu[part] else None,
+        "limited_by": part,
+    }
+
+
+_COLUMNS = (
+    measured("hosts", "hosts", units.count),
+    measured("replicas", "replicas", units.count),
+    measured("n", "n", units.count),
+    *interval_columns("throughput", "_per_s", "throughput", units.rate),
+    measured("latency_s", "median latency", units.duration),
+    measured("latency_s_p99", "99th percentile", units.duration),
+    *(measured(f"{part}_cpu_s", f"CPU of {part}", units.duration) for part in PARTS),
+    measured("cores_used", "cores used", units.significant),
+    measured("separate_per_s", "extrapolated: a core each", units.rate),
+    measured("limited_by", "limited by"),
+)
+
+
+def _headline(rows: Sequence[Mapping[str, Any]]) -> str:
+    """From the fewest hosts to the most, beside as many replicas."""
+    for replicas in dict.fromkeys(row["replicas"] for row in rows):
+        beside = sorted((row for row in rows if row["replicas"] == replicas), key=lambda row: row["hosts"])
+        if len(beside) > 1:
+            few, many = beside[0], beside[-1]
+            return (
+                f"{few['hosts']} to {many['hosts']} hosts on this machine, {units.numbered(replicas, 'replica')}: "
+                f"{units.rate(few['throughput_per_s'])} to {units.rate(many['throughput_per_s'])}, "
+                f"{units.duration(few['cpu_s'])} to {units.duration(many['cpu_s'])} of CPU per request."
+            )
+    return _one(rows[0]) if rows else "Scale-out: nothing was measured."
+
+
+def _one(row: Mapping[str, Any]) -> str:
+    size = f"{units.numbered(row['hosts'], 'host')}, {units.numbered(row['replicas'], 'replica')}"
+    return f"{size}: {units.rate(row['throughput_per_s'])}, {units.duration(row['cpu_s'])} of CPU per request."
+
+
+def _summary(rows: Iterable[Mapping[str, Any]]) -> Iterator[str]:
+    busy = [f"{row['hosts']} x {row['replicas']}" for row in rows if row["client_cpu_share"] > CLIENT_IS_BUSY]
+    if busy:
+        share = units.round_percent(CLIENT_IS_BUSY)
+        yield f"The load generator took more than {share} of a core, so it may have been the limit: {', '.join(busy)}."
+
+
+def _charts(rows: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, Chart]]:
+    """Throughput by hosts beside each number of replicas, and by replicas beside each number of hosts."""
+    for axis, other in (("hosts", "replicas"), ("replicas", "hosts")):
+        for beside in dict.fromkeys(row[other] for row in rows):
+            sizes = sorted(
+                (float(row[axis]), row["throughput_per_s"]) for row in rows if row[other] == beside and row[axis]
+            )
+            if len(sizes) > 1:
+                title = f"Throughput by {axis}, {units.numbered(beside, other[:-1])}"
+                svg = lines(
+                    [Line("measured", sizes, "variant")],
+                    title=title,
+                    description=f"Median throughput for each number of {axis}.",
+                    show=units.rate,
+                    show_where=lambda where: f"{where:g}",
+                )
+                yield title, Chart(svg)
+
+
+def _notes(settings: Mapping[str, Any]) -> tuple[str, ...]:
+    return (
+        f"Each measurement has hosts of its own, {units.count(settings['processes'])} processes each, and nginx.",
+        f"It is {units.count(settings['requests'])} requests of {units.count(settings['users'])} closed-loop users.",
+        "Every response is compared with the first one.",
+        _cpus_text(settings["cpus_per_host"]),
+        f"Read-only requests, by the variant {settings['variant']}: without replicas the primary is read from.",
+        "CPU is per request, of all processes of the part together; cores used counts the load generator too.",
+        "A core each: nginx, each process of a host, the primary and each replica has one core of its own.",
+        "That column is the throughput at which the first of them is used up, at the CPU per request measured here.",
+    )
+
+
+def _cpus_text(per_host: int) -> str:
+    """What is isolated; nothing else is."""
+    own = f"Each host has CPUs of its own: {units.count(per_host)}" if per_host else "All parts share all CPUs"
+    return f"{own}; one machine, one network."
+
+
+_LIMITS = (
+    "More machines: throughput stops where the cores of this one are used up.",
+    "A network: all connections are loopback.",
+    "The figures for a core each are extrapolated: they know no waiting, and no cache that several cores share.",
+    "Writes: all go to the primary, whatever the number of replicas.",
+)
+
+
+KIND = RunKind(StudyHead[_ScaleOutSettings], MeasuredPoint[_ScaleOutPoint, _ScaleOutValues], f"{__name__}:results")
+COMMANDS = {"lab study scaleout": Command(_configure, _run, "scaleout")}

@@ -1,33 +1,42 @@
-"""A study: many points, each measured several times in an interleaved, seeded order.
+"""What all studies share: points and how they are measured, one session of a study, and the options of its command.
 
-The main class is `StudyRun`. A study says what its points are and how one of them is measured (`StudySpec`); here they
-are put in order, measured, and kept, each on the disk before the next. A session measures what is missing, so that a
-study that was killed is resumed with the loss of one measurement at the most. A point that fails three times in a row
-is left out for the rest of the session, and the others go on.
+A study says what its points are and how one of them is measured (`StudySpec`). `StudyRun` measures each of them several
+times in an interleaved, seeded order, and each measurement is on the disk before the next. A session measures what is
+missing, so that a study that was killed is resumed with the loss of one measurement at the most. A point that fails
+three times in a row is left out for the rest of the session, and the others go on.
+
+A study's module is imported for its help and for reading its runs too, which work without the extra bench; so what
+measures is imported inside the functions that do, here and in each study.
 """
 
 import json
 import random
+from argparse import ArgumentParser, Namespace
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import Any, Generic, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
-from placebench import units
-from placebench.compare.keep.environment import manifest
+from placebench import limits, units
+from placebench.commands import options
+from placebench.commands.output import emit_report, say, steps
+from placebench.commands.runs import reported, run_folder
 from placebench.compare.keep.records import Measurement, RunHead, append_lines, read_measurements
-from placebench.compare.keep.run_folder import FAILURES, RunFolder, Say, error_text, ignore, measure_each
-from placebench.compare.measure.same_responses import SameResponses
 from placebench.errors import DatabaseError, GateFailedError, PlacebenchError, UndecidedError
-from placebench.lab.inventory.data_sets import SeededData
-from placebench.lab.inventory.topology import Topology
 from placebench.masking import mask_document
-from placebench.runtime.postgres import Server, open_connection
+
+if TYPE_CHECKING:
+    from placebench.compare.keep.run_folder import Say
+    from placebench.compare.measure.same_responses import SameResponses
+    from placebench.lab.inventory.data_sets import SeededData
+    from placebench.lab.inventory.topology import Topology
+    from placebench.runtime.postgres import Server
 
 Point = Mapping[str, Any]
 Measure = Callable[[Point, int], Mapping[str, Any]]
-"""Measures a point once, for the repeat of this number; what it raises of FAILURES has the point measured again."""
+"""Measures a point once, for the repeat of this number; after one of `run_folder.FAILURES` it is measured again."""
 _T = TypeVar("_T")
 
 
@@ -65,14 +74,16 @@ class Restartable(Generic[_T]):
 class StudySetup:
     """What the measurements of a study share."""
 
-    data: SeededData
+    data: "SeededData"
     folder: Path
     """Of the run."""
     save: Callable[..., object] = lambda **_: None
     """Changes fields of the run's head and saves it."""
 
-    def same_responses(self) -> SameResponses:
+    def same_responses(self) -> "SameResponses":
         """Return a new comparison of responses, whose result is in the head of the run."""
+        from placebench.compare.measure.same_responses import SameResponses
+
         return SameResponses(self.save)
 
 
@@ -102,8 +113,11 @@ class StudySpec:
 class StudyRun:
     """One session of a study in one folder, on one PostgreSQL server."""
 
-    def __init__(self, spec: StudySpec, topology: Topology, folder: Path, server: Server) -> None:
+    def __init__(self, spec: StudySpec, topology: "Topology", folder: Path, server: "Server") -> None:
         """Raises RunFolderError when the folder holds a run of something else."""
+        from placebench.compare.keep.run_folder import RunFolder
+        from placebench.lab.inventory.data_sets import SeededData
+
         self._spec = spec
         self._topology = topology
         self._path = folder / "measurements.jsonl"
@@ -125,13 +139,16 @@ class StudyRun:
         """How many steps are announced, if every measurement is valid."""
         return 1 + sum(_key(point, repeat) not in self._done for point, repeat in self._all())
 
-    def run(self, say: Say, note: Say = ignore) -> None:
+    def run(self, say: "Say", note: "Say" = lambda _: None) -> None:
         """Measure what is missing; the folder is readable whatever is raised.
 
         say, note: as those of `RunFolder`. A point that cannot be measured is left out, and its measurements say why.
         Raises PlacebenchError when no point could be measured, UndecidedError when the database is gone,
         GateFailedError when responses differ.
         """
+        from placebench.compare.keep.environment import manifest
+        from placebench.compare.keep.run_folder import measure_each
+
         self._run.say, self._run.note = say, note
         data = self._setup.data
         with self._run.recorded():
@@ -165,6 +182,8 @@ class StudyRun:
 
     def _attempt(self, measure: Measure, point: Point, repeat: int) -> str | None:
         """Measure a point once, and keep that; return why it is invalid."""
+        from placebench.compare.keep.run_folder import FAILURES, error_text
+
         try:
             made = Measurement(dict(point), repeat, dict(measure(point, repeat)))
         except GateFailedError:
@@ -180,6 +199,8 @@ class StudyRun:
 
     def _give_up(self, measured: tuple[Point, int], reason: str) -> None:
         """Leave the point out; raises UndecidedError where the database is gone: no other could be measured either."""
+        from placebench.runtime.postgres import open_connection
+
         self._failed[_point_text(measured[0])] = reason
         try:
             with open_connection(self._setup.data.url):
@@ -207,3 +228,67 @@ def _keep_whole_lines(path: Path) -> None:
 
 def _key(point: Point, repeat: int) -> str:
     return json.dumps([mask_document(dict(point)), repeat], sort_keys=True)
+
+
+# --- the command of a study
+
+
+REPLICATES = 5
+_QUICK_TREES = 50
+
+
+def add_study_options(parser: ArgumentParser, *, replicates: int | str = REPLICATES) -> None:
+    """--replicates, --preset, and those of a run and its result."""
+    parser.add_argument(
+        "-n",
+        "--replicates",
+        type=options.whole(1, limits.REPEATS),
+        metavar="N",
+        help=f"number of replicates per point (default: {replicates})",
+    )
+    options.add_preset(parser, quick=f"about a minute, on {_QUICK_TREES} trees unless --trees is given", default="all")
+    options.add_run(parser)
+    options.add_output(parser, markdown=True, page=True)
+
+
+def is_quick(arguments: Namespace) -> bool:
+    """Whether little is to be measured."""
+    return bool(arguments.preset == "quick")
+
+
+def trees_of(arguments: Namespace) -> int | None:
+    """The number of trees; None where the topology decides."""
+    trees: int | None = arguments.trees
+    return _QUICK_TREES if is_quick(arguments) and trees is None else trees
+
+
+def topology_of(arguments: Namespace) -> "Topology":
+    """The topology that the options name."""
+    from placebench.lab.inventory.seeding import find_topology
+
+    return find_topology(
+        arguments.topology, trees=trees_of(arguments), seed=arguments.seed, utilization=arguments.utilization
+    )
+
+
+def run_study(arguments: Namespace, topology: "Topology", spec: StudySpec) -> int:
+    """Measure the points of a study, in a new folder or the one to resume; return the exit code.
+
+    What was measured is reported, with its page, however the study ends.
+    """
+    from placebench.runtime.postgres import open_server
+
+    if not spec.points and spec.impossible:
+        raise PlacebenchError(f"nothing of this can be measured: {spec.impossible[0][1]}")
+    if spec.repeats < 1 or not spec.points or not topology.trees:
+        seen = f"{spec.repeats} replicates of {len(spec.points)} points on {topology.trees} trees"
+        raise PlacebenchError(f"{seen}: at least one of each is needed")
+    run, output = options.read(options.RunOptions, arguments), options.read(options.OutputOptions, arguments)
+    with run_folder(run, spec.command) as folder, open_server(run.server) as server:
+        study = StudyRun(spec, topology, folder, server)
+        with (
+            steps(run.command, study.steps) as announce,
+            reported(folder, partial(emit_report, output)),
+        ):
+            study.run(announce, note=say)
+    return 0

@@ -5,25 +5,194 @@ a fresh server, warmed up, then a fixed number of requests by a fixed number of 
 all the while.
 """
 
+import math
+import os
+import re
 import socketserver
 import statistics
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from argparse import ArgumentParser, Namespace
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, NotRequired, TypedDict
 
-from placebench.compare.load.client_process import Driven, HttpClient, http_client, responses_folder
-from placebench.compare.measure.same_responses import SameResponses
-from placebench.compare.what.workload import placement_workload
-from placebench.lab.reference.variants import variant as reference_variant
-from placebench.lab.studies.study import Measure, Point, Restartable, StudySetup, StudySpec
-from placebench.meters.meters import Backends, backend_cpu_between, read_backends
-from placebench.meters.processes import Memory, MemorySampler, cpu_between, read_cpu_by_pid, read_tree_cpu_s
-from placebench.runtime.application_servers import serve
-from placebench.runtime.running_server import RunningServer, ServerSpec
+from placebench import limits, units
+from placebench.commands import Command, options
+from placebench.commands.output import say
+from placebench.compare.keep.documents import MeasuredPoint, RunKind, StudyHead, StudySettings
+from placebench.compare.keep.records import Measurement
+from placebench.decoding import Amount, AtLeastOne, Count, Meta, Positive
+from placebench.errors import PlacebenchError
+from placebench.lab.studies.study import (
+    REPLICATES,
+    Measure,
+    Point,
+    Restartable,
+    StudySetup,
+    StudySpec,
+    add_study_options,
+    is_quick,
+    run_study,
+    topology_of,
+)
+from placebench.page.axis_charts import Line, PointSeries, lines, points
+from placebench.page.svg import Role
+from placebench.report.model import Chart
+from placebench.report.study_report import (
+    CLIENT_IS_BUSY,
+    StudyResults,
+    interval_columns,
+    interval_figures,
+    measured,
+    median_of_all,
+    valid_points,
+)
+from placebench.results import Run
+from placebench.stats import median_interval
+
+if TYPE_CHECKING:
+    from placebench.compare.load.client_process import Driven, HttpClient
+    from placebench.compare.measure.same_responses import SameResponses
+    from placebench.meters.meters import Backends
+    from placebench.meters.processes import Memory, MemorySampler
+    from placebench.runtime.running_server import RunningServer, ServerSpec
+
+
+class _WorkersPoint(TypedDict):
+    workload: Literal["compute", "database", "network", "query", "state", "state-frozen", "subprocess"]
+    processes: AtLeastOne
+    threads: AtLeastOne
+    server: NotRequired[Literal["uvicorn", "granian"]]
+
+
+class _WorkersSettings(StudySettings[_WorkersPoint]):
+    users: Count
+    variant: str
+
+
+class _WorkersValues(TypedDict):
+    elapsed_s: Positive
+    requests: AtLeastOne
+    throughput_per_s: Positive
+    latency_s: Amount
+    worker_cpu_s: Amount
+    backend_cpu_s: Amount | None
+    client_cpu_s: Amount
+    pss_bytes: AtLeastOne
+    uss_bytes: Count
+    rss_bytes: Count
+    unshared_bytes: int
+    memory: Annotated[list[tuple[Amount, Count, Count, Count, int]], Meta(min_length=1)]
+
+
+# --- the command
+
+
+_USUAL_WORKLOADS = ("compute", "query", "state", "state-frozen")
+_QUICK_WORKLOADS = _USUAL_WORKLOADS[:3]
+_WORKLOADS = (*_USUAL_WORKLOADS, "database", "network", "subprocess")
+_DRIVERS = ("asyncpg", "psycopg3_async")
+_MOST_CORES = 8
+_MOST = 64
+
+
+def _configure(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "--mixes",
+        metavar="PxT[@SERVER],…",
+        help="processes x threads, as 1x4,4x1,2x2 (default: by this machine's cores); 1x4@uvicorn and 1x4@granian: "
+        "event loops, each of 4 tasks on the database (default server: uwsgi)",
+    )
+    parser.add_argument(
+        "--driver", choices=_DRIVERS, default=_DRIVERS[0], help="driver in an event loop (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--workloads",
+        metavar="W,W",
+        help=f"workloads, of {', '.join(_WORKLOADS)} (default: {','.join(_USUAL_WORKLOADS)}; --preset quick: "
+        f"{','.join(_QUICK_WORKLOADS)})",
+    )
+    parser.add_argument(
+        "--requests",
+        type=options.request_count,
+        metavar="N",
+        help="number of requests per measurement (default: 400; query: 40)",
+    )
+    parser.add_argument(
+        "--users",
+        type=options.whole(1, limits.USERS),
+        metavar="N",
+        help="number of users of the closed-loop load (default: the threads of the largest mix)",
+    )
+    parser.add_argument(
+        "--variant", default="tuned", metavar="V", help="variant that serves the query (default: %(default)s)"
+    )
+    options.add_data(parser)
+    add_study_options(parser)
+
+
+def _run(arguments: Namespace) -> int:
+    """Measure every workload with every mix."""
+    from placebench.compare.what.pythons import free_threaded
+    from placebench.lab.reference.variants import variant
+
+    topology, mixes, workloads = topology_of(arguments), _mixes(arguments), _workloads(arguments)
+    variant(arguments.variant)
+    if any(server in EVENT_LOOPS for *_, server in mixes):
+        variant(f"{arguments.variant}+driver:{arguments.driver}")
+        if strange := [name for name in workloads if name.startswith("state")]:
+            raise PlacebenchError(f"--workloads {strange[0]}: memory shared by a fork, and event loops are not forked")
+    usual = QUICK_REQUESTS if is_quick(arguments) else REQUESTS
+    study = WorkersStudy(
+        mixes=mixes,
+        workloads=workloads,
+        requests={name: arguments.requests or usual[name] for name in workloads},
+        users=arguments.users or max(processes * threads for processes, threads, _ in mixes),
+        request=arguments.request or topology.request,
+        variant=arguments.variant,
+        driver=arguments.driver,
+    )
+    if not arguments.resume:
+        say(free_threaded())
+    return run_study(arguments, topology, study.spec(repeats=arguments.replicates or REPLICATES))
+
+
+def _mixes(arguments: Namespace) -> tuple[tuple[int, int, str], ...]:
+    if arguments.mixes is None:
+        return tuple((*mix, "uwsgi") for mix in default_mixes(os.cpu_count() or 1, quick=is_quick(arguments)))
+    mix = r"([0-9]{1,4})x([0-9]{1,4})(?:@(uwsgi|uvicorn|granian))?"
+    found = [re.fullmatch(mix, part) for part in arguments.mixes.split(",")]
+    mixes = tuple(dict.fromkeys((int(each[1]), int(each[2]), each[3] or "uwsgi") for each in found if each))
+    if not all(found) or not all(0 < processes * threads <= _MOST for processes, threads, _ in mixes):
+        raise PlacebenchError(
+            f"--mixes {arguments.mixes!r}: expected processes x threads with commas between, such as 1x4,4x1,2x2, "
+            f"of {_MOST} threads together at most, each with @uvicorn or @granian for an event loop"
+        )
+    return mixes
+
+
+def default_mixes(cores: int, *, quick: bool) -> tuple[tuple[int, int], ...]:
+    """One worker, as many threads as cores and twice as many, the same in processes, and the mix of both."""
+    n = min(max(cores, 2), _MOST_CORES)
+    if quick:
+        return ((1, 2 * n), (2 * n, 1), (n, 2))
+    return ((1, 1), (1, n), (1, 2 * n), (n, 1), (2 * n, 1), (n, 2))
+
+
+def _workloads(arguments: Namespace) -> tuple[str, ...]:
+    if arguments.workloads is None:
+        return _QUICK_WORKLOADS if is_quick(arguments) else _WORKLOADS
+    names = tuple(dict.fromkeys(arguments.workloads.split(",")))
+    if strange := [name for name in names if name not in _WORKLOADS]:
+        raise PlacebenchError(f"--workloads names {strange[0]!r}: expected {', '.join(_WORKLOADS)}")
+    return names
+
+
+# --- the measurement
+
 
 REQUESTS: Final = {
     **dict.fromkeys(("compute", "database", "network", "state", "state-frozen", "subprocess"), 400),
@@ -37,7 +206,7 @@ QUICK_REQUESTS: Final = {
 THREADS: Final = "uwsgi"
 EVENT_LOOPS: Final = ("uvicorn", "granian")
 """Servers of variants with an asynchronous driver; a mix of theirs says how many tasks there may be, not threads."""
-_WORKLOADS: Final = "placebench.lab.reference.workloads:application"
+_APPLICATION: Final = "placebench.lab.reference.workloads:application"
 _HASH_SEED: Final = "1"
 _QUERY = "query"
 _ON_DATABASE = (_QUERY, "database")
@@ -95,6 +264,8 @@ class WorkersStudy:
 
     @contextmanager
     def _prepare(self, setup: StudySetup) -> Iterator[Measure]:
+        from placebench.compare.load.client_process import http_client
+
         with Restartable(lambda: http_client(setup.folder)) as client, _slow_service() as upstream:
             yield _Meter(self, setup, client, setup.same_responses(), upstream).measure
 
@@ -105,8 +276,11 @@ class WorkersStudy:
             return [self.request] * count
         return [f"/{workload.partition('-')[0]}/{number}" for number in range(count)]
 
-    def server_spec(self, point: Point, database_url: str, log: Path, upstream: str) -> ServerSpec:
+    def server_spec(self, point: Point, database_url: str, log: Path, upstream: str) -> "ServerSpec":
         """How the point is served; *upstream*: the service that the workload network waits for."""
+        from placebench.lab.reference.variants import variant as reference_variant
+        from placebench.runtime.running_server import ServerSpec
+
         server = point.get("server", THREADS)
         name = f"{self.variant}+driver:{self.driver}" if server in EVENT_LOOPS else self.variant
         serving = reference_variant(name).serving
@@ -120,7 +294,7 @@ class WorkersStudy:
                 "PLACEBENCH_UPSTREAM": upstream,
                 **_variables(point["workload"]),
             },
-            module=serving["module"] if point["workload"] == _QUERY else _WORKLOADS,
+            module=serving["module"] if point["workload"] == _QUERY else _APPLICATION,
             interface=serving["interface"],
             cache_server=serving["cache_server"] and point["workload"] == _QUERY,
             server=server,
@@ -156,8 +330,10 @@ def _slow_service() -> Iterator[str]:
         thread.join()
 
 
-def _wait_until_loaded(server: RunningServer) -> None:
+def _wait_until_loaded(server: "RunningServer") -> None:
     """Wait until all workers rest: servers of event loops respond when the first one of them does."""
+    from placebench.meters.processes import cpu_between, read_cpu_by_pid
+
     give_up_at, before = time.monotonic() + _LOADED_WITHIN_S, read_cpu_by_pid(server.worker_pids())
     while time.monotonic() < give_up_at:
         time.sleep(_LOADED_STEP_S)
@@ -173,12 +349,15 @@ class _Meter:
 
     study: WorkersStudy
     setup: StudySetup
-    client: Restartable[HttpClient]
-    same: SameResponses
+    client: "Restartable[HttpClient]"
+    same: "SameResponses"
     upstream: str
 
     def measure(self, point: Point, _: int) -> dict[str, Any]:
         """One point on a server of its own."""
+        from placebench.compare.what.workload import placement_workload
+        from placebench.runtime.application_servers import serve
+
         log = self.setup.folder / "log" / f"{point.get('server', THREADS)}.log"
         spec = self.study.server_spec(point, self.setup.data.url, log, self.upstream)
         paths = self.study.paths(point["workload"])
@@ -189,7 +368,11 @@ class _Meter:
             self._check(point, client.drive(server.url, placement_workload(paths[0]), times=2 * slots, users=slots))
             return self._load(point, server, client, paths)
 
-    def _load(self, point: Point, server: RunningServer, client: HttpClient, paths: list[str]) -> dict[str, Any]:
+    def _load(self, point: Point, server: "RunningServer", client: "HttpClient", paths: list[str]) -> dict[str, Any]:
+        from placebench.compare.what.workload import placement_workload
+        from placebench.meters.meters import backend_cpu_between
+        from placebench.meters.processes import MemorySampler, read_tree_cpu_s
+
         workers = server.worker_pids()
         different = list(dict.fromkeys(paths))
         workload, times = placement_workload(*different), len(paths) // len(different)
@@ -211,17 +394,21 @@ class _Meter:
             **_memory(memory),
         }
 
-    def _backends(self, point: Point) -> Backends | None:
+    def _backends(self, point: Point) -> "Backends | None":
         """None are needed for a workload without a database."""
+        from placebench.meters.meters import Backends, read_backends
+
         return read_backends(self.setup.data.url) if point["workload"] in _ON_DATABASE else Backends({})
 
-    def _check(self, point: Point, seen: Driven) -> None:
+    def _check(self, point: Point, seen: "Driven") -> None:
         """Raise LoadError for a request that failed, GateFailedError for a response that is not as the first was."""
+        from placebench.compare.load.client_process import responses_folder
+
         name = f"{point['workload']} by {point['processes']} x {point['threads']} {point.get('server', THREADS)}"
         self.same.check_all(name, seen.check().responses, responses_folder(self.setup.folder))
 
 
-def _memory(sampler: MemorySampler) -> dict[str, Any]:
+def _memory(sampler: "MemorySampler") -> dict[str, Any]:
     peak, shared = sampler.peak, sampler.samples[0].shared_bytes
     over_time = [[each.at_s, *_figures(each.process_tree), shared - each.shared_bytes] for each in sampler.samples]
     return {
@@ -231,5 +418,239 @@ def _memory(sampler: MemorySampler) -> dict[str, Any]:
     }
 
 
-def _figures(memory: Memory) -> tuple[int, int, int]:
+def _figures(memory: "Memory") -> tuple[int, int, int]:
     return memory.pss_bytes, memory.uss_bytes, memory.rss_bytes
+
+
+# --- the report
+
+
+_MEDIANS = ("throughput_per_s", "latency_s", "pss_bytes", "uss_bytes", "rss_bytes", "unshared_bytes", "client_cpu_s")
+_LOST = 4
+"""Where the un-shared bytes are in a sample of `memory`."""
+_POINTS_OF_A_LINE = 25
+_MIB = 2**20
+"""Axes are in MiB, so that their ticks are round in the unit beside them."""
+_NAMES = {
+    "compute": "pure computation",
+    "database": "waiting for the database",
+    "network": "waiting for the network",
+    "query": "the full query",
+    "state": "shared state",
+    "state-frozen": "shared state, frozen",
+    "subprocess": "starting a program",
+}
+
+
+def results(run: Run) -> StudyResults:
+    """Return a row for each workload and mix; charts of throughput against memory, and of un-shared memory."""
+    rows = [_row(point, made) for point, made in valid_points(run)]
+    return StudyResults(
+        headline=_headline(rows),
+        rows=rows,
+        columns=_COLUMNS,
+        charts=[*_throughput_charts(rows), *_unshared_charts(rows)],
+        summary=list(_summary(rows)),
+        notes=list(_notes(run.head.settings)),
+        limits=_LIMITS,
+        axes=_axes,
+    )
+
+
+def _axes(point: Mapping[str, Any]) -> dict[str, Any]:
+    server = point.get("server", "")
+    return {"server": "uwsgi", **point, "mix": f"{point['processes']} x {point['threads']} {server}".strip()}
+
+
+def _row(point: Mapping[str, Any], made: Sequence[Measurement]) -> dict[str, Any]:
+    values = [each.values for each in made]
+    elapsed = median_interval([each["elapsed_s"] for each in values])
+    medians = {name: median_interval([each[name] for each in values]).median for name in _MEDIANS}
+    cpu_s = median_of_all([_cpu_s(each) for each in values])
+    share = medians.pop("client_cpu_s") / elapsed.median
+    return {
+        **_axes(point),
+        "n": elapsed.n,
+        "requests": values[0]["requests"],
+        **interval_figures("elapsed", "_s", elapsed),
+        "confidence": elapsed.confidence,
+        **medians,
+        "cpu_s": cpu_s,
+        "cpu_s_per_request": None if cpu_s is None else cpu_s / values[0]["requests"],
+        "unshared_over_time": _over_time(_median_measurement(made)),
+        "client_cpu_share": share,
+        "client_was_busy": share > CLIENT_IS_BUSY,
+    }
+
+
+def _cpu_s(values: Mapping[str, Any]) -> float | None:
+    """Of workers and backends; None where the backends are elsewhere."""
+    if values["backend_cpu_s"] is None:
+        return None
+    return float(values["worker_cpu_s"] + values["backend_cpu_s"])
+
+
+def _headline(rows: Sequence[Mapping[str, Any]]) -> str:
+    """The largest number of processes beside as many threads, for the query where it was measured."""
+    for workload in sorted({row["workload"] for row in rows}, key=lambda name: (name != "query", name)):
+        mine = {
+            (row["processes"], row["threads"]): row
+            for row in rows
+            if row["workload"] == workload and row["server"] == "uwsgi"
+        }
+        for count in sorted((processes for processes, threads in mine if threads == 1 < processes), reverse=True):
+            if (1, count) in mine:
+                return _against(mine[1, count], mine[count, 1])
+    if not rows:
+        return "Threads or processes: nothing was measured."
+    best = max(rows, key=lambda row: row["throughput_per_s"])
+    return (
+        f"{best['mix']} (processes x threads) serves {units.rate(best['throughput_per_s'])} of "
+        f"{_NAMES[best['workload']]} in {units.size(best['pss_bytes'])}."
+    )
+
+
+def _against(threads: Mapping[str, Any], processes: Mapping[str, Any]) -> str:
+    faster = processes["throughput_per_s"] / threads["throughput_per_s"]
+    larger = processes["pss_bytes"] / threads["pss_bytes"]
+    return (
+        f"{_NAMES[threads['workload']].capitalize()}: {processes['processes']} processes serve {_rate_in(processes)}, "
+        f"{threads['threads']} threads {_rate_in(threads)}: {units.times(faster)} the throughput for "
+        f"{units.times(larger)} the memory."
+    )
+
+
+def _rate_in(row: Mapping[str, Any]) -> str:
+    return f"{units.rate(row['throughput_per_s'])} in {units.size(row['pss_bytes'])}"
+
+
+def _summary(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    busy = [f"{_NAMES[row['workload']]} by {row['mix']}" for row in rows if row["client_was_busy"]]
+    if busy:
+        yield (
+            f"The load generator took more than {units.round_percent(CLIENT_IS_BUSY)} of a core, so it may have been "
+            f"the limit: {', '.join(busy)}."
+        )
+    elif rows:
+        most = max(row["client_cpu_share"] for row in rows)
+        yield f"The load generator took at most {units.percent(most)} of a core, so it was not the limit."
+
+
+_COLUMNS = (
+    measured("workload", "workload", lambda name: _NAMES[name]),
+    measured("mix", "processes x threads, or tasks"),
+    measured("n", "n", units.count),
+    *interval_columns("elapsed", "_s", "time", units.duration),
+    measured("throughput_per_s", "throughput", units.rate),
+    measured("latency_s", "median latency", units.duration),
+    measured("cpu_s_per_request", "CPU per request", units.duration),
+    measured("pss_bytes", "PSS", units.size),
+    measured("uss_bytes", "USS", units.size),
+    measured("rss_bytes", "RSS", units.size),
+    measured("unshared_bytes", "un-shared", units.size),
+    measured("client_cpu_share", "generator CPU", units.percent),
+)
+
+
+def _throughput_charts(rows: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, Chart]]:
+    for workload in dict.fromkeys(row["workload"] for row in rows):
+        spots = [
+            PointSeries(
+                row["mix"],
+                [(row["pss_bytes"] / _MIB, row["throughput_per_s"])],
+                _role(row),
+            )
+            for row in rows
+            if row["workload"] == workload
+        ]
+        svg = points(
+            spots,
+            title=f"Throughput against memory, {_NAMES[workload]}",
+            description="A point for each mix of processes and threads; up is faster, left is smaller.",
+            show=units.rate,
+            show_where=_mebibytes,
+            keys=[
+                ("disc role-baseline", "threads in one process"),
+                ("disc role-variant", "processes of one thread"),
+                ("disc role-between", "both, one of each, or an event loop"),
+            ],
+        )
+        caption = "Processes x threads. Up is faster; left is smaller (peak PSS of the process tree)."
+        yield f"{_NAMES[workload].capitalize()}: throughput against memory", Chart(svg, caption)
+
+
+def _unshared_charts(rows: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, Chart]]:
+    """For each workload with a shared state: un-shared memory over time in the repeat nearest to the median."""
+    for workload in dict.fromkeys(row["workload"] for row in rows if row["workload"].startswith("state")):
+        title = f"Memory un-shared by copy-on-write, {_NAMES[workload]}"
+        svg = lines(
+            [_unshared_line(row) for row in rows if row["workload"] == workload],
+            title=title,
+            description="A line for each mix: memory that its workers no longer share since the first request.",
+            show=_mebibytes,
+            show_where=units.duration,
+        )
+        caption = (
+            "Pages that the workers shared after the fork and have copied since, because something wrote to them: even "
+            "reading a Python object writes its reference count."
+        )
+        yield title, Chart(svg, caption)
+
+
+def _unshared_line(row: Mapping[str, Any]) -> Line:
+    over_time = [(at_s, max(0.0, unshared_bytes / _MIB)) for at_s, unshared_bytes in row["unshared_over_time"]]
+    return Line(row["mix"], over_time, _role(row))
+
+
+def _mebibytes(value: float) -> str:
+    return units.size(value * _MIB)
+
+
+def _median_measurement(made: Sequence[Measurement]) -> Measurement:
+    median = median_interval([each.values["elapsed_s"] for each in made]).median
+    return min(made, key=lambda each: abs(each.values["elapsed_s"] - median))
+
+
+def _over_time(made: Measurement) -> list[list[float]]:
+    """[seconds since the first request, bytes no longer shared], 25 of them at most and the last."""
+    samples = made.values["memory"]
+    step = max(1, math.ceil(len(samples) / _POINTS_OF_A_LINE))
+    return [[sample[0], sample[_LOST]] for sample in [*samples[:-1:step], samples[-1]]]
+
+
+def _role(row: Mapping[str, Any]) -> Role:
+    processes, threads = row["processes"], row["threads"]
+    if row["server"] != "uwsgi":
+        return "between"
+    if processes == 1 < threads:
+        return "baseline"
+    return "variant" if threads == 1 < processes else "between"
+
+
+def _notes(settings: Mapping[str, Any]) -> Iterator[str]:
+    yield (
+        f"Each measurement is a fresh server, warmed up, and the same requests of {units.count(settings['users'])} "
+        "users for every mix. Every response is compared with the first one to the same request."
+    )
+    yield (
+        "Pure computation is Python without input or output; the full query is the request above, by the variant "
+        f"{settings['variant']}; shared state is loaded before the fork and read in fiftieths; frozen is after "
+        "gc.freeze(). Waiting is 20 ms per request, for PostgreSQL or for another service."
+    )
+    yield (
+        "Memory is the peak of master and workers together. RSS counts a shared page in each process, PSS in parts, "
+        "USS only what one process has alone."
+    )
+    yield "Un-shared: memory that copy-on-write has copied in the workers between the first request and the last."
+    yield "CPU per request is of the workers, and of PostgreSQL's backends for the query; generator CPU is of one core."
+
+
+_LIMITS = (
+    "The effect of more cores: processes gain until the cores are used up, and so does the database beside them.",
+    "A Python without the global interpreter lock.",
+    "Memory of PostgreSQL's backends: one for each thread.",
+)
+
+
+KIND = RunKind(StudyHead[_WorkersSettings], MeasuredPoint[_WorkersPoint, _WorkersValues], f"{__name__}:results")
+COMMANDS = {"lab study workers": Command(_configure, _run, "workers")}

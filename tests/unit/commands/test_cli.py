@@ -258,8 +258,8 @@ def test_the_help_imports_nothing_heavy() -> None:
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     modules, heavy = done.stderr.splitlines()
 
-    commands = {"commands", "commands.interrupts", "commands.output", "lab", "lab.commands", "registries"}
-    expected = {"cli", "errors", "plain_text", *commands}
+    commands = {"commands", "commands.interrupts", "commands.output", "lab", "lab.commands"}
+    expected = {"cli", "errors", "lab.studies", "plain_text", "registries", *commands}
     assert {"placebench", *(f"placebench.{name}" for name in expected)} == set(modules.split())
     assert heavy == ""
 

@@ -11,8 +11,8 @@ import pytest
 import placebench
 from placebench.compare.what import pythons
 from placebench.errors import PlacebenchError
-from placebench.lab.studies.combinations import combine
 from placebench.lab.studies.matrix_plan import Job, Matrix, matrix_named
+from placebench.lab.studies.matrix_run import combine
 
 
 def fake_python(folder: Path, version: str) -> Path:

@@ -9,8 +9,8 @@ import pytest
 from placebench.compare.what.source_checkout import Origin
 from placebench.compare.what.variants import VariantTable, VariantTables, read_variant
 from placebench.errors import PlacebenchError, VariantError
-from placebench.lab.studies.combinations import Combination, Installed, combine
 from placebench.lab.studies.matrix_plan import AXES, Job, Matrix, matrix_named, names
+from placebench.lab.studies.matrix_run import Combination, Installed, combine
 from placebench.runtime import mariadb
 
 HERE = Installed("/usr/bin/python", {"placebench": "1", "psycopg2": "2.9", "gunicorn": "23"}, uwsgi=True)

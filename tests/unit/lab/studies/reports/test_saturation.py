@@ -9,7 +9,7 @@ from reports import document_of
 
 from placebench import results
 from placebench.compare.keep.records import Measurement
-from placebench.lab.studies.reports.saturation import _rates, _row
+from placebench.lab.studies.saturation import _rates, _row
 
 
 def test_a_knee_has_the_interval_of_five_repeats(tmp_path: Path) -> None:

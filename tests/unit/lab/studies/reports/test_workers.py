@@ -1,16 +1,14 @@
 """What `lab study workers` says, from measurements that a reader can check by hand."""
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from fake_survey import measured_again, study_head, write_survey
+from fake_survey import measured_again, study_head
 from reports import document_of
 
 from placebench.compare.keep.records import Measurement
-from placebench.lab.studies.reports.workers import _laws
 from placebench.report import write_report
 
 MIB = 1 << 20
@@ -90,53 +88,3 @@ def test_the_page_shows_un_shared_memory_over_time(document: Callable[..., dict[
 
     assert 1 == page.count("<h2>Memory un-shared by copy-on-write, shared state</h2>")
     assert 2 == page.count("throughput against memory</h2>")
-
-
-def test_the_largest_number_of_processes_checks_the_law_of_the_others(tmp_path: Path) -> None:
-    """20 /s of one process and σ 0.25: 2, 3 and 4 do 32, 40 and 45.7; 6 are extrapolated to 53.3 and measured at 50."""
-    folder = write_survey(tmp_path / "run", "workers", repeats=2)
-    rates = {1: 20.0, 2: 32.0, 3: 40.0, 4: 320 / 7, 6: 50.0}
-    points = [{"workload": "query", "processes": number, "threads": 1} for number in rates]
-    made = [
-        Measurement(point, repeat, {**values(2, 0.1), "throughput_per_s": rate * (1 + repeat / 1000)})
-        for repeat in range(2)
-        for point, rate in zip(points, rates.values(), strict=True)
-    ]
-
-    (law,) = document_of(measured_again(folder, made, points=points))["scalability"]
-
-    assert ([1, 2, 3, 4], 8, "processes", 6) == tuple(law[name] for name in ("fitted", "n", "of", "checked_at"))
-    assert pytest.approx([20, 0.25, 53.33, 50], rel=0.01) == [
-        law[name] for name in ("lambda_per_s", "sigma", "predicted_per_s", "measured_per_s")
-    ]
-    assert law["predicted_per_s_low"] > 50  # the law says what was not the case
-    assert "Universal Scalability Law" in write_report(folder).read_text()
-
-
-def test_the_published_laws_are_those_of_the_raw_file() -> None:
-    """Each row of docs/lab/workers.md is fitted anew to the measurements in docs/results."""
-    docs = Path(__file__).parents[5] / "docs"
-    raw = json.loads((docs / "results" / "scalability.json").read_text())
-    made = [Measurement(**each) for each in raw["measurements"] if each["invalid"] is None]
-    points = {json.dumps(each.point): each.point for each in made}.values()
-    page = (docs / "lab" / "workers.md").read_text(encoding="utf-8")
-
-    laws = list(_laws((point, [each for each in made if each.point == point]) for point in points))
-
-    assert ["compute", "query"] == sorted(law["workload"] for law in laws)
-    assert [row for row in map(published_law, laws) if row not in page] == []
-
-
-def published_law(law: dict[str, Any]) -> str:
-    """As the page has it."""
-
-    def interval(name: str, digits: int) -> str:
-        middle, low, high = (number(law[name + end], digits) for end in ("", "_low", "_high"))
-        return f"{middle} [{low}, {high}]"
-
-    def number(value: float | None, digits: int) -> str:
-        return "–" if value is None else f"{value:.{digits}f}".replace("-", "−")
-
-    digits = {"lambda_per_s": 1, "sigma": 2, "kappa": 3, "peak": 1, "predicted_per_s": 0}
-    cells = (f"`{law['workload']}`", law["n"], *(interval(*each) for each in digits.items()))
-    return f"| {' | '.join(map(str, cells))} | {number(law['measured_per_s'], 0)} |"
