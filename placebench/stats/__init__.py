@@ -20,7 +20,6 @@ from placebench.stats.percentiles import (
 )
 from placebench.stats.replicates import COUNTED, METRICS, PRIMARY, PROFILED
 from placebench.stats.reproduction import Claim, Reproduction, difference_of_effects, judge_reproduction
-from placebench.stats.scalability import Scalability, fit_scalability
 from placebench.stats.sequential import sequential_interval
 
 __all__ = [
@@ -35,7 +34,6 @@ __all__ = [
     "MedianInterval",
     "PartChange",
     "Reproduction",
-    "Scalability",
     "adjust_for_multiple_testing",
     "attribute",
     "compare_blocks",
@@ -43,7 +41,6 @@ __all__ = [
     "compare_profiled",
     "cumulative_distribution",
     "difference_of_effects",
-    "fit_scalability",
     "hodges_lehmann",
     "judge_reproduction",
     "median_interval",

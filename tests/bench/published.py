@@ -22,7 +22,6 @@ from pathlib import Path
 from typing import Any
 
 from placebench import units
-from placebench.lab.studies.reports.scalability import scalability_curve
 from placebench.page.axis_charts import Line, lines
 from placebench.stats import hodges_lehmann, median_interval
 from placebench.stats.hodges_lehmann import pseudo_median
@@ -971,36 +970,8 @@ def _size_rows(document: dict[str, Any]) -> str:
     return table(f"{head} hosts | primary | replicas | Cores used | Extrapolated: a core each, limited by |", rows)
 
 
-@figure
-def scaleout_laws() -> str:
-    """Of all inventories."""
-    files = {"7 000": SIZES_FILE, "60 000": OF_60000, "1 000 000, `limit=10`": OF_A_MILLION}
-    rows = [(providers, *row) for providers, name in files.items() for row in _laws(raw(name))]
-    head = "| Providers | N is the number of | Fitted on | n | λ, per s | σ | κ | Peak at N |"
-    return table(f"{head} Extrapolated to 4, per s | Measured |", rows)
-
-
-def _laws(document: dict[str, Any]) -> list[tuple[object, ...]]:
-    def bounded(law: dict[str, Any], name: str, digits: int) -> str:
-        middle, low, high = (law[name + end] for end in ("", "_low", "_high"))
-        shown = [("–" if each is None else f"{each:.{digits}f}").replace("-", "−") for each in (middle, low, high)]
-        return f"{shown[0]} [{shown[1]}, {shown[2]}]"
-
-    names = {"lambda_per_s": 1, "sigma": 2, "kappa": 3, "peak": 1, "predicted_per_s": 0}
-    return [
-        (
-            f"{law['of']}, {law['beside']}",
-            ", ".join(map(str, law["fitted"])),
-            law["n"],
-            *(bounded(law, name, digits) for name, digits in names.items()),
-            f"{law['measured_per_s']:.0f}" if law["measured_per_s"] else "",
-        )
-        for law in document["scalability"]
-    ]
-
-
 def scaleout_chart() -> str:
-    """Throughput by hosts beside one replica, with the law that was fitted to it."""
+    """Throughput by hosts beside one replica."""
     from picture_file import picture_file
 
     document = raw(SIZES_FILE)
@@ -1010,9 +981,9 @@ def scaleout_chart() -> str:
             sizes.setdefault(each["point"]["hosts"], []).append(each["values"]["throughput_per_s"])
     seen = [(float(size), statistics.median(sizes[size])) for size in sorted(sizes)]
     chart = lines(
-        [Line("measured", seen, "variant"), Line("law", scalability_curve(sizes), "baseline")],
+        [Line("measured", seen, "variant")],
         title="Throughput by hosts",
-        description="Measured for each number of hosts, and the law fitted to 1, 2 and 3 hosts.",
+        description="The median measured for each number of hosts.",
         show=units.rate,
         show_where=lambda where: f"{where:g}",
     )

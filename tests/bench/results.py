@@ -183,13 +183,6 @@ RECIPES = (
         run="lab study workers --workloads state,state-frozen --mixes 1x1,1x2,1x4,2x1,2x2,4x1 --trees 50 -n 5",
         smoke="--mixes 1x1 --requests 2 --trees 4 -n 1",
     ),
-    Recipe(
-        "scalability",
-        ("scalability.json",),
-        run="lab study workers --mixes 1x1,2x1,3x1,4x1,6x1 --workloads compute,query --requests 80 --users 6 --trees "
-        "50 -n 3",
-        smoke="--mixes 1x1 --requests 2 --trees 4 -n 1",
-    ),
     *(
         Recipe(
             f"network-{job}",
