@@ -53,7 +53,7 @@ Amount = Annotated[float, Meta(ge=0, le=1e15)]
 AtLeastOne = Annotated[int, Meta(ge=1, le=2**53)]
 Share = Annotated[float, Meta(ge=0, le=1)]
 Positive = Annotated[float, Meta(ge=1e-9, le=1e15)]
-"""The same where nothing is impossible: a ratio of two of them is a number."""
+"""Seconds, bytes or counts that cannot be 0, so that a ratio of two of them is a number."""
 
 _PLACE = re.compile(r"(.*) - at `(?:key` in `)?\$(.*)`", re.DOTALL)
 _STEPS = re.compile(r"\.([^.\[\]]+)|\[(\d+|\.\.\.)\]")
@@ -77,7 +77,7 @@ def read_json(path: Path, kind: type[_T], *, error: type[PlacebenchError]) -> _T
 
 
 def decode_json(content: bytes, kind: type[_T], source: str, *, error: type[PlacebenchError]) -> _T:
-    """The same of content at hand; source: what the message begins with."""
+    """Return the JSON in *content* as a *kind*; source: what the message begins with."""
     return _decode(content, kind, msgspec.json.decode, source, error)
 
 
@@ -123,7 +123,7 @@ def _is_whole(line: bytes) -> bool:
 
 
 def read_toml(path: Path, kind: type[_T], *, error: type[PlacebenchError]) -> _T:
-    """As `read_json`, of a TOML file."""
+    """Read a TOML file as `read_json` reads JSON."""
     return _decode(_content(path, error), kind, msgspec.toml.decode, str(path), error)
 
 

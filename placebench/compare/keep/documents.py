@@ -1,4 +1,4 @@
-"""What the free parts of a run's records hold, by the command that made them: the types that a run is checked against.
+"""Schemas of the command-specific parts of a run's files: the types that a run is checked against.
 
 A head is one class with `settings` and more as plain documents, because each command keeps something else there. What
 the reports read of them is declared here; further keys are left alone, so that a command may keep what it likes.
@@ -17,7 +17,7 @@ _P = TypeVar("_P")
 _S = TypeVar("_S")
 _V = TypeVar("_V")
 LONGEST_NAME: Final = 160
-"""Letters of a variant's name: it is part of the names of files, which have 255 bytes at most."""
+"""Maximum length of a variant's name, which is part of file names; those have at most 255 bytes."""
 _FileName = Annotated[str, Meta(pattern=r"^[A-Za-z0-9_.,+:=@~-]+$", max_length=LONGEST_NAME + 8)]
 """The name of a variant that files are called after."""
 _Metric = Literal[
@@ -27,7 +27,7 @@ _LogRatio = Annotated[float, Meta(ge=-100, le=100)]
 
 
 class SameResponsesDocument(TypedDict, total=False):
-    """What the comparison of the variants' responses has seen so far."""
+    """The state of the comparison of the variants' responses."""
 
     checked: list[str]
     equal: bool | None
@@ -36,7 +36,7 @@ class SameResponsesDocument(TypedDict, total=False):
     digest: str | None
     difference: str | None
     off: str
-    """Why nothing is compared; empty where it is."""
+    """Why responses are not compared; empty if they are."""
 
 
 class _CalibratedMetric(TypedDict):
@@ -56,7 +56,7 @@ class _CalibratedMetric(TypedDict):
 
 
 class CalibrationDocument(TypedDict):
-    """What `placebench.compare.keep.environment` keeps of a machine."""
+    """The calibration of a machine, as `placebench.compare.keep.environment` keeps it."""
 
     format_version: NotRequired[int]
     made_at: str
@@ -87,7 +87,7 @@ class _Manifest(TypedDict, total=False):
 
 
 class Head(TypedDict):
-    """What every run has."""
+    """The parts of a head that every run has."""
 
     receipt: _Receipt
     manifest: _Manifest
@@ -125,7 +125,7 @@ class _WeightedRequest(TypedDict):
 
 
 class WorkloadDocument(TypedDict, total=False):
-    """What is sent, as `placebench.compare.what.workload.Workload` describes it."""
+    """The requests that were sent, as `placebench.compare.what.workload.Workload` describes them."""
 
     script: str
     requests: list[_WeightedRequest]
@@ -136,7 +136,7 @@ class WorkloadDocument(TypedDict, total=False):
 
 
 class _Interleaved(TypedDict, total=False):
-    """Of perfload and compare; an older run does not name all of it."""
+    """Settings of perfload and compare; an older run lacks some of them."""
 
     processes: Count
     threads: Count
@@ -146,7 +146,7 @@ class _Interleaved(TypedDict, total=False):
     counted_requests: Count
     profiled_requests: Count
     replicates: Count
-    """Missing in a sequential run, which may go on with another number."""
+    """Missing in a sequential run, which may continue with another number."""
     sequential: bool
     rounds: Count
     block_s: Amount
@@ -169,7 +169,7 @@ class Impossible(TypedDict):
 
 
 class StudySettings(TypedDict, Generic[_P]):
-    """What every study has in its settings."""
+    """The settings that every study has."""
 
     points: list[_P]
     repeats: Count
@@ -194,7 +194,7 @@ class RunKind:
     """What is known of the runs that one command makes."""
 
     head: Any
-    """The type that the head of such a run has."""
+    """The type of the head of such a run."""
     measurement: Any = None
     """The type of a valid measurement, for a study."""
     results: str = ""

@@ -1,4 +1,4 @@
-"""What an experiment leaves behind: frozen dataclasses that save to and load from JSON files in a run folder.
+"""The records of an experiment: frozen dataclasses that save to and load from JSON files in a run folder.
 
     run.json                              RunHead: what was measured, on what, and how it ended
     blocks.jsonl                          Block, one line each, of the interleaved comparison
@@ -33,7 +33,7 @@ from placebench.profiler.model.files import write_whole
 
 _FORMAT_VERSION = 2
 MEASURED = "measured"
-"""What a manifest says of `server_cpu`, or why it is not."""
+"""The value of `server_cpu` in a manifest if it is measured; otherwise the manifest has the reason."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ class Record:
 
 
 class _Format(TypedDict, total=False):
-    """What is looked at first: a file of a newer format need not fit anything else here."""
+    """The key that is read first: a file of a newer format need not fit anything else here."""
 
     format_version: int
 
@@ -84,7 +84,7 @@ class WriteCheck:
     found: int | None = None
     """Acknowledged writes that are in the tables."""
     lost: int | None = None
-    """Acknowledged writes that are not."""
+    """Acknowledged writes that are not in the tables."""
     doubled: int | None = None
     """Claims that are there more than once."""
     refused_and_found: int | None = None
@@ -109,12 +109,12 @@ class LoadWorker:
     """None: it was lost, and its samples with it."""
     client_cpu_s: Amount | None
     clock_error_s: Amount | None
-    """So far its offsets may lie from the master's clock, from start to end; None: not known."""
+    """Upper bound of its clock offset from the master during the run; None if it is not known."""
 
 
 @dataclass(frozen=True)
 class LoadResult(Record):
-    """What one load run saw from the client's side; one entry in the lists for each request that succeeded."""
+    """One load run as the client saw it; the lists have one entry per successful request."""
 
     kind: str
     """closed (loop: users wait for responses) or open (arrivals on a schedule)."""
@@ -129,7 +129,7 @@ class LoadResult(Record):
     latency_s: list[Amount]
     """Until the body was read, from the (intended) start."""
     service_s: list[Amount]
-    """The same from the moment the request was really sent."""
+    """Until the body was read, from the moment the request was really sent."""
     body_bytes: list[Count]
     statuses: dict[str, Count]
     """How often each status came; errors without a status under their exception's name."""
@@ -148,9 +148,9 @@ class LoadResult(Record):
     failed_latency_s: list[Amount] = field(default_factory=list)
     failed_service_s: list[Amount] = field(default_factory=list)
     write_check: WriteCheck | None = None
-    """What became of the writes; None where there were none."""
+    """The fate of the writes; None if there were none."""
     workers: list[LoadWorker] = field(default_factory=list)
-    """The processes that made the load, where they were several."""
+    """The processes that made the load, if there were several."""
 
     @property
     def requests(self) -> int:
@@ -159,7 +159,7 @@ class LoadResult(Record):
 
     @property
     def lost_workers(self) -> int:
-        """How many generators handed no samples over."""
+        """Number of generators that delivered no samples."""
         return sum(each.requests is None for each in self.workers)
 
     @property
@@ -199,7 +199,7 @@ class CountedPass(Record):
     gc_s: Amount
     gc_collections: Count
     gc_s_each: list[Amount] = field(default_factory=list)
-    """Of each request by itself."""
+    """GC pauses of each request."""
 
 
 @dataclass(frozen=True)
@@ -236,11 +236,11 @@ class WirePass(Record):
     by_statement: list[StatementCount] = field(default_factory=list)
     """The most expensive first; empty where the server does not let us count."""
     table_statements: Amount | None = None
-    """Those on tables, per request: without what a driver looks up when it connects."""
+    """Statements on tables, per request: without those of a driver that connects."""
     first_statements: Amount | None = None
-    """How many more of them its start and its first requests sent than as many of the later ones."""
+    """Extra statements of its start and first requests, compared with as many later requests."""
     timed_statements: Amount | None = None
-    """Those of a request while the replicates were timed, after the warm-up; None where that is unknown."""
+    """Statements per request while the replicates were timed, after the warm-up; None if unknown."""
 
 
 @dataclass(frozen=True)
@@ -252,7 +252,7 @@ class ProfiledPass(Record):
     reason: str = ""
     """Why there is no flame graph."""
     notes: list[str] = field(default_factory=list)
-    """What its recordings say that a reader of the flame graph has to know."""
+    """Notes of its recordings that a reader of the flame graph must know."""
 
 
 class FrameTime(NamedTuple):
@@ -288,7 +288,7 @@ class Block(Record):
     variant: str
     requests: Count
     wall_s: list[Positive]
-    """One entry a request, client side."""
+    """One entry per request, measured by the client."""
     cpu_s: Amount | None
     """Server CPU of the whole block, workers and backends, with what they still do after the responses; None where it
     is not measured."""
@@ -298,9 +298,9 @@ class Block(Record):
     responses: dict[str, list[str]] = field(default_factory=dict)
     """By request: the canonical digest of each distinct response."""
     cycle: Annotated[int, Meta(ge=1, le=2**53)] = 1
-    """After how many requests the same ones begin again."""
+    """Number of requests after which the sequence repeats."""
     error_responses: Count = 0
-    """How many requests had a response that was not accepted."""
+    """Number of requests whose response was not accepted."""
 
 
 @dataclass(frozen=True)
@@ -318,7 +318,7 @@ class Measurement(Record):
 
 
 def append_lines(path: Path, records: Iterable[Record]) -> None:
-    """Append one line a record, on the disk when this returns: a kill loses at most what is under way."""
+    """Append one line per record, on the disk when this returns: a kill loses only the record under way."""
     os.close(os.open(path, os.O_WRONLY | os.O_CREAT, 0o600))
     masked = (mask_document(asdict(each)) for each in records)
     decoding.append_lines(path, (json.dumps(each, ensure_ascii=False).encode() for each in masked))
@@ -367,7 +367,7 @@ class FailedPart:
     reason: str
     """Of the last failure."""
     made_again: bool = False
-    """Whether it was made all the same; where it was not, it is missing."""
+    """True if a retry succeeded; otherwise the part is missing from the run."""
 
 
 class DataDescription(Protocol):
@@ -413,7 +413,7 @@ class RunHead(Record):
     plan: dict[str, Any] = field(default_factory=dict)
     """The keys of a plan file that makes a comparison again (`placebench.compare.published_plan`)."""
     command: str = "perfload"
-    """What made it: perfload, compare, or the name of a study."""
+    """The command that made it: perfload, compare, or the name of a study."""
     spent_s: dict[str, Amount] = field(default_factory=dict)
     """Seconds by phase, over all sessions: data, count, profile, closed_load, open_load, comparison, measurements.
 
@@ -422,13 +422,13 @@ class RunHead(Record):
     note: str = ""
     """One line about how it ended, for an interrupted or failed run."""
     failed_parts: list[FailedPart] = field(default_factory=list)
-    """Those that failed without ending the run (`placebench.compare.keep.run_folder.RunFolder.make_part`)."""
+    """The parts that failed without ending the run (`placebench.compare.keep.run_folder.RunFolder.make_part`)."""
     scratch_marks: list[str] = field(default_factory=list)
     """Marks of the scratch databases of the last session, and of earlier ones that may have left some."""
 
     @property
     def is_comparable(self) -> bool:
-        """Whether there may be speeds: the responses are the same, or are by the plan not compared."""
+        """Whether speeds may be compared: responses are equal, or the plan does not compare them."""
         return bool(self.same_responses.get("equal") or self.same_responses.get("off"))
 
     @classmethod
@@ -461,7 +461,7 @@ class RunHead(Record):
 
     @classmethod
     def load(cls, path: Path) -> Self:
-        """As in Record, with what the command of the run keeps in its free parts."""
+        """Read a head as `Record.load` does, and check the parts that its command declares."""
         head = super().load(path)
         kind = RUNS.get(head.command)
         check(vars(head), kind.head if kind else Head, str(path), error=RunFolderError)

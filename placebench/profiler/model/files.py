@@ -20,7 +20,7 @@ def write_whole(path: Path, text: str, *, private: bool = False) -> None:
 
 @contextmanager
 def writing_whole(path: Path, *, private: bool = False) -> Iterator[TextIO]:
-    """The same for what is written part by part; compressed where the name ends with .gz."""
+    """Open a file that is written part by part and appears whole; compressed if its name ends with .gz."""
     unfinished = path.with_name(f"{path.name}.unfinished")
     opened = gzip.open if path.suffix == ".gz" else open
     try:
