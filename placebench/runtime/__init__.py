@@ -1,1 +1,1 @@
-"""What placebench starts: child processes under a supervisor, PostgreSQL, application servers, network emulation."""
+"""Processes that placebench starts: supervised children, PostgreSQL, application servers, network emulation."""

@@ -1,4 +1,4 @@
-"""An application behind a server of one's choice: uWSGI, gunicorn, mod_wsgi, uvicorn, hypercorn, granian, any command.
+"""An application behind a server: uWSGI, gunicorn, mod_wsgi, uvicorn, hypercorn, granian, any command.
 
 `serve` starts one in a process of its own and gives a `RunningServer`, which is ready when `GET /` responds with 200.
 `with_server` finds out whether an application is WSGI or ASGI, and which server can serve it.
@@ -24,16 +24,16 @@ from placebench.runtime.supervisor import ChildSpec, new_scratch_path, start_chi
 from placebench.runtime.uwsgi import UwsgiServer, has_uwsgi
 
 STANDALONE = Path(__file__).with_name("standalone")
-"""The folder of programs that need nothing but what is installed beside the application."""
+"""The folder of programs that import nothing but the application and the standard library."""
 _LAST_PORT = 65_535
 
 
 def serve(spec: ServerSpec, server: str = "") -> "RunningServer":
     """Start *server*, or that of *spec*, and wait until it responds; takes about a second.
 
-    Raises ServerError, one line with the end of the server's log, when the port is taken, the application does not load
-    or nothing responds within spec.start_timeout_s; MissingExtraError where the server is not installed, and
-    PlacebenchError for one that does not exist.
+    Raises ServerError, one line with the end of the server's log, if the port is taken, the application does not load
+    or nothing responds within spec.start_timeout_s; MissingExtraError if the server is not installed, and
+    PlacebenchError if it is unknown.
     """
     server = server or spec.server
     if server not in _SERVERS:
@@ -73,7 +73,7 @@ class _Wsgiref(RunningServer):
     _worker_died = re.compile(r"(?!)")
 
     def worker_pids(self) -> list[int]:
-        """Its one process is its own worker."""
+        """Return the only process, which serves itself."""
         return [self.pid]
 
     def _command(self, spec: ServerSpec) -> list[str]:
@@ -88,7 +88,12 @@ class _OnChosenPort(RunningServer):
     _worker_died = re.compile(r"(?!)")
 
     def __init__(self, spec: ServerSpec) -> None:
-        super().__init__(replace(spec, port=spec.port or _free_port(spec.host)))
+        port = spec.port
+        if not port:
+            family = socket.AF_INET6 if ":" in spec.host else socket.AF_INET
+            with socket.create_server((spec.host, 0), family=family) as taken:
+                port = taken.getsockname()[1]
+        super().__init__(replace(spec, port=port))
 
     def _find_url(self) -> str:
         self.url = f"http://{self._spec.address}"
@@ -96,12 +101,12 @@ class _OnChosenPort(RunningServer):
 
 
 class _Uvicorn(_OnChosenPort):
-    """uvicorn, whose only process serves where there is one worker."""
+    """uvicorn, whose only process serves by itself if there is one worker."""
 
     name = "uvicorn"
 
     def worker_pids(self) -> list[int]:
-        """Its own process where it has no others."""
+        """Return the workers, or its own process if it has none."""
         return super().worker_pids() or [self.pid]
 
     def _command(self, spec: ServerSpec) -> list[str]:
@@ -114,7 +119,7 @@ class _Uvicorn(_OnChosenPort):
 
 
 class _Hypercorn(_OnChosenPort):
-    """hypercorn, WSGI applications in threads of its own."""
+    """hypercorn, which serves WSGI applications in its own threads."""
 
     name = "hypercorn"
 
@@ -166,7 +171,7 @@ class _ModWsgi(_OnChosenPort):
 
 
 class _Command(_OnChosenPort):
-    """What a command of the user serves at {port}."""
+    """A command of the user that serves at {port}."""
 
     name = "the command"
 
@@ -207,7 +212,7 @@ _SERVERS_OF: Mapping[Interface, tuple[str, ...]] = {
     "wsgi": ("uwsgi", "gunicorn", "granian", "hypercorn"),
     "asgi": ("uvicorn", "hypercorn", "granian", "gunicorn"),
 }
-"""In the order in which one is chosen where none is named."""
+"""The servers for each interface, in the order in which one is chosen if none is named."""
 _INSPECT = """
 import atexit, faulthandler, importlib, importlib.util, inspect, json, os, sys, traceback
 target, limit_s, found_file = sys.argv[1:4]
@@ -240,15 +245,18 @@ try:
 finally:
     os._exit(0)
 """
-"""Writes what it found to a file, because an application may print. It waits for no thread that the application has
-started, while its exit hooks have 5 s: they remove temporary files."""
+"""A program that imports an application and writes its interface to a file, because the application may print.
+
+It does not wait for threads that the application has started, but gives its exit hooks, which remove temporary files,
+5 s."""
 _IMPORT_GRACE_S = 10.0
+_STANDARD_LIBRARY = re.compile(r"^<|/lib/python3[^/]*/(?!(site|dist)-packages/)")
 _FRAME = re.compile(r'^  File "(?P<file>[^"]+)", line (?P<line>\d+) in (?P<function>.+)$', re.MULTILINE)
 
 
 @dataclass(frozen=True)
 class _Inspection:
-    """What `_INSPECT` writes."""
+    """The result that `_INSPECT` writes."""
 
     interface: Interface = "wsgi"
     servers: tuple[str, ...] = ()
@@ -258,11 +266,11 @@ class _Inspection:
 def with_server(spec: ServerSpec) -> ServerSpec:
     """Return *spec* with the interface of its application, found by an import of it, and a server that has it.
 
-    An empty spec.server is the first of uwsgi, gunicorn, granian, hypercorn that its environment has; for an ASGI
-    application of uvicorn, hypercorn, granian, gunicorn. Costs a Python and the import; nothing that the application
-    starts is left.
-    Raises ServerError for an application that cannot be imported within spec.start_timeout_s, or a server without its
-    interface, MissingExtraError where there is no such server.
+    An empty spec.server becomes the first of uwsgi, gunicorn, granian and hypercorn that its environment has; for an
+    ASGI application, of uvicorn, hypercorn, granian and gunicorn. Costs the start of a Python and the import; processes
+    that the application starts are ended.
+    Raises ServerError if the application cannot be imported within spec.start_timeout_s or the server does not support
+    its interface, MissingExtraError if no such server is installed.
     """
     inspection = _inspect(spec)
     python, interface = _python(spec), inspection.interface
@@ -282,9 +290,9 @@ def with_server(spec: ServerSpec) -> ServerSpec:
 
 
 def _inspect(spec: ServerSpec) -> _Inspection:
-    """Import the application in a process of its own, and end all that it leaves: children and daemons too.
+    """Import the application in its own process, and end the children and daemons that it leaves.
 
-    Raises ServerError with the reason where it cannot be imported within spec.start_timeout_s.
+    Raises ServerError with the reason if it cannot be imported within spec.start_timeout_s.
     """
     scratch, limit_s = new_scratch_path("placebench-import-"), spec.start_timeout_s
     log, found = scratch / "import.log", scratch / "found.json"
@@ -301,7 +309,8 @@ def _inspect(spec: ServerSpec) -> _Inspection:
         output = log.read_text(errors="replace")
     if inspection is None and time.monotonic() - started_at > limit_s:
         *_, stacks = re.split(r"^Timeout \(.*$", output, flags=re.MULTILINE)
-        frames = [frame for frame in _FRAME.finditer(stacks.rpartition("\n\n")[2]) if _is_its_own(frame["file"])]
+        last_stack = _FRAME.finditer(stacks.rpartition("\n\n")[2])
+        frames = [frame for frame in last_stack if not _STANDARD_LIBRARY.search(frame["file"])]
         where = "; it was at {file}:{line} in {function}".format_map(frames[0]) if frames else ""
         raise ServerError(
             f"{spec.module}: importing it did not end within {limit_s:g} s{where}: "
@@ -314,27 +323,16 @@ def _inspect(spec: ServerSpec) -> _Inspection:
     return inspection
 
 
-def _is_its_own(file: str) -> bool:
-    """Whether a frame is the application's, or of a package that it uses, and not Python's."""
-    return re.search(r"^<|/lib/python3[^/]*/(?!(site|dist)-packages/)", file) is None
-
-
 def _require(server: str, spec: ServerSpec) -> None:
-    """Raise MissingExtraError for a server that our environment lacks; another one's log says so itself."""
+    """Raise MissingExtraError if our environment lacks the server; in another environment its log says so."""
     if spec.python is None and find_spec(server) is None:
         raise MissingExtraError(f"{server} is not installed: pip install {server}")
 
 
 def _target(spec: ServerSpec) -> list[str]:
-    """The application for servers that take a factory by an option, not as module:factory()."""
+    """Return the application as arguments of servers that take a factory by an option, not as module:factory()."""
     is_factory = spec.module.endswith("()")
     return [spec.module.removesuffix("()"), *(("--factory",) if is_factory else ())]
-
-
-def _free_port(host: str) -> int:
-    with socket.create_server((host, 0), family=socket.AF_INET6 if ":" in host else socket.AF_INET) as taken:
-        port: int = taken.getsockname()[1]
-        return port
 
 
 def _python(spec: ServerSpec) -> str:

@@ -3,9 +3,9 @@
     python -m placebench.runtime.job_server PORT MODULE:FUNCTION
     python -m placebench.runtime.job_server PORT COMMAND [ARGUMENT ...]
 
-A function is imported once; what it returns is the response, as JSON where it can be. A command is a process of its own
-each time, and its standard output is the response. An exception, or an exit code other than 0, is status 500 with the
-end of what it said. `GET /` responds as soon as the job can be run.
+A function is imported once, and its return value is the response, as JSON if possible. A command is started anew for
+each request, and its standard output is the response. An exception, or an exit code other than 0, is status 500 with
+the end of its output. `GET /` responds as soon as the job can be run.
 """
 
 import importlib
@@ -19,7 +19,7 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import ClassVar
 
 _FUNCTION = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
-_SAID_BYTES = 2000
+_MAX_MESSAGE_BYTES = 2000
 _Outcome = tuple[int, str, bytes]
 """Status, content type and body."""
 
@@ -40,7 +40,7 @@ def _function(name: str) -> Callable[[], _Outcome]:
         try:
             made = function()
         except Exception:  # noqa: BLE001  it is the job's, whatever it is
-            return 500, "text/plain", traceback.format_exc().encode()[-_SAID_BYTES:]
+            return 500, "text/plain", traceback.format_exc().encode()[-_MAX_MESSAGE_BYTES:]
         try:
             return 200, "application/json", json.dumps(made).encode()
         except (TypeError, ValueError):
@@ -54,7 +54,7 @@ def _command(words: Sequence[str]) -> Callable[[], _Outcome]:
         ended = subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, check=False)
         if ended.returncode == 0:
             return 200, "text/plain", ended.stdout
-        return 500, "text/plain", f"exit code {ended.returncode}\n".encode() + ended.stderr[-_SAID_BYTES:]
+        return 500, "text/plain", f"exit code {ended.returncode}\n".encode() + ended.stderr[-_MAX_MESSAGE_BYTES:]
 
     return run
 
@@ -63,11 +63,11 @@ class _Handler(BaseHTTPRequestHandler):
     run: ClassVar[Callable[[], _Outcome]]
 
     def do_GET(self) -> None:
-        """Say that the job can be run."""
+        """Respond that the job can be run."""
         self._respond(200, "text/plain", b"ready")
 
     def do_POST(self) -> None:
-        """Run it."""
+        """Run the job."""
         self._respond(*type(self).run())
 
     def _respond(self, status: int, kind: str, body: bytes) -> None:
@@ -78,7 +78,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, *_: object) -> None:
-        """Nothing for a request: the log is the job's."""
+        """Log nothing for a request: the log is the job's."""
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
-"""Child processes that speak JSON lines: for each on standard input they write one on standard output.
+"""Child processes that speak JSON lines: for each line on standard input they write one on standard output.
 
-`LineProcess` is the parent's side, `serve_lines` the child's. What runs in a foreign environment and cannot import
-placebench (`placebench.runtime.standalone`) has a loop of its own with the same protocol.
+`LineProcess` is the parent's side, `serve_lines` the child's. Programs in a foreign environment, which cannot import
+placebench (`placebench.runtime.standalone`), have their own loop with the same protocol.
 """
 
 import json
@@ -19,7 +19,7 @@ class LineProcess:
     """A running child process that serves JSON lines."""
 
     def __init__(self, child: supervisor.Child, *, gone: str) -> None:
-        """gone: begins the error message for a process that ended, before the end of its log."""
+        """Wrap a child; gone: the beginning of the error message if it ended, before the end of its log."""
         assert child.stdin is not None
         assert child.stdout is not None
         self._child, self._input, self._output, self._gone = child, child.stdin, child.stdout, gone
@@ -30,7 +30,7 @@ class LineProcess:
         return self._child.pid
 
     def call(self, order: Mapping[str, Any]) -> dict[str, Any]:
-        """Send *order* and return what comes back; raises LoadError when the process is gone."""
+        """Send *order* and return the response; raises LoadError if the process is gone."""
         try:
             self._input.write(json.dumps(order) + "\n")
         except OSError:
@@ -38,7 +38,7 @@ class LineProcess:
         return self.read()
 
     def read(self) -> dict[str, Any]:
-        """Return the next line, such as a greeting; raises LoadError when the process is gone."""
+        """Return the next line, such as a greeting; raises LoadError if the process is gone."""
         try:
             line = self._output.readline()
         except OSError:
@@ -48,7 +48,7 @@ class LineProcess:
         return dict(json.loads(line))
 
     def lines(self) -> Iterator[str]:
-        """What comes before the first line of JSON, which a foreign shell may say; ends with the process."""
+        """Yield the lines of output until the process ends, such as those of a foreign shell before the first JSON."""
         while line := self._output.readline():
             yield line
 
@@ -65,9 +65,9 @@ def line_process(spec: supervisor.ChildSpec, *, gone: str) -> Iterator[LineProce
 
 
 def serve_lines(respond: Callable[..., Mapping[str, Any]]) -> None:
-    """Call *respond* with the keys of each line on standard input until it ends, and write what it returns.
+    """Call *respond* with the keys of each line on standard input until it ends, and write its result as a line.
 
-    What *respond* itself prints goes to standard error.
+    Output that *respond* itself prints goes to standard error.
     """
     with os.fdopen(os.dup(sys.stdout.fileno()), "w") as output:
         os.dup2(sys.stderr.fileno(), sys.stdout.fileno())

@@ -1,7 +1,7 @@
-"""Apache with mod_wsgi: `find_mod_wsgi` finds both, `mod_wsgi_options` is how Apache serves an application with it.
+"""Apache with mod_wsgi: `find_mod_wsgi` finds both, `mod_wsgi_options` returns the options to serve an application.
 
-mod_wsgi is embedded in Apache's own processes, as many as are wanted, so that no process copies the bytes. It is made
-for one version of Python, and loads the packages of the application's environment of that version. Nothing of
+mod_wsgi is embedded in Apache's own processes, so that no other process copies the bytes. It is built for one version
+of Python, and loads the packages of the application's environment of that version. Nothing of
 Apache's own configuration is read, and an installed service of it is left alone.
 """
 
@@ -21,7 +21,7 @@ from placebench.runtime.running_server import ServerSpec
 _PROGRAMS = ("apache2", "httpd")
 _PATH = "/usr/sbin:/usr/local/sbin:/usr/local/apache2/bin"
 _MODULES = ("lib/apache2/modules", "lib64/httpd/modules", "modules")
-"""Where Apache's modules lie, from the folder above that of its program."""
+"""Folders of Apache's modules, relative to the folder above that of its program."""
 _SCRIPT = Path(__file__).with_name("standalone") / "mod_wsgi_application.py"
 _LINKED = re.compile(rb"libpython(3\.\d+)")
 _INSTALL = (
@@ -39,7 +39,7 @@ _LINE_BYTES = 65_535
 
 @dataclass(frozen=True)
 class ModWsgi:
-    """Where Apache and its module are, for one environment."""
+    """The paths of Apache and its module for one environment."""
 
     program: str
     modules: Path
@@ -47,7 +47,7 @@ class ModWsgi:
     module: str
     """mod_wsgi, of the environment or of the system."""
     home: str
-    """Where its Python is installed."""
+    """The folder in which its Python is installed."""
     packages: tuple[str, ...]
     """Folders of the environment's packages."""
 
@@ -55,9 +55,10 @@ class ModWsgi:
 def find_mod_wsgi(python: Path | None = None) -> ModWsgi:
     """Return Apache and the mod_wsgi for the environment of *python* (None: this one); costs a start of Python.
 
-    Raises MissingExtraError, with how to get them, where one is missing or mod_wsgi is for another version of Python.
+    Raises MissingExtraError, with how to get them, if one is missing or mod_wsgi is for another version of Python.
     """
-    program = next(filter(None, (shutil.which(name, path=_search_path()) for name in _PROGRAMS)), None)
+    path = f"{os.environ.get('PATH', '')}:{_PATH}"
+    program = next(filter(None, (shutil.which(name, path=path) for name in _PROGRAMS)), None)
     if program is None:
         raise MissingExtraError(f"no Apache on this machine: {_INSTALL}")
     top = Path(program).resolve().parents[1]
@@ -78,14 +79,10 @@ def find_mod_wsgi(python: Path | None = None) -> ModWsgi:
     return ModWsgi(program, modules, str(module), "/usr", tuple(packages))
 
 
-def _search_path() -> str:
-    return f"{os.environ.get('PATH', '')}:{_PATH}"
-
-
 def mod_wsgi_options(found: ModWsgi, spec: ServerSpec, scratch: Path) -> list[str]:
     """Return the options of Apache, which keeps its files in *scratch* and reads no file of configuration.
 
-    It has as many processes and threads as are wanted, no more and no fewer; root's do not run as root.
+    It has exactly as many processes and threads as *spec* states; those of root do not run as root.
     """
     account = server_account().ids
     users = (f"User #{account[0]}", f"Group #{account[1]}") if account else ()

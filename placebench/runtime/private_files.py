@@ -7,6 +7,7 @@ a link where a file with a password is about to be written: it would be read, or
 import os
 import pwd
 import stat
+from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO
 
@@ -18,7 +19,7 @@ def write_private(path: Path, text: str, *, owner: tuple[int, int] | None = None
 
     owner: uid and gid that get the file before anything is in it; only root can give it away.
     readers: gid of a group that may read the file, and not change it.
-    Raises FileExistsError when somebody puts something there at the same moment.
+    Raises FileExistsError if somebody puts something there at the same moment.
     """
     with create_private(path) as file:
         if owner is not None:
@@ -43,17 +44,11 @@ def check_owned(folder: Path, *, error: type[PlacebenchError] = PlacebenchError)
     link = folder.lstat()
     there = folder.stat() if folder.exists() else link
     if there.st_uid != os.geteuid() or link.st_uid not in (there.st_uid, 0):
-        found = link if there.st_uid == os.geteuid() else there
-        raise error(
-            f"{folder} belongs to the user {_user_name(found.st_uid)}: work as that user, or name another folder"
-        )
+        uid = (link if there.st_uid == os.geteuid() else there).st_uid
+        owner = str(uid)
+        with suppress(KeyError):
+            owner = pwd.getpwuid(uid).pw_name
+        raise error(f"{folder} belongs to the user {owner}: work as that user, or name another folder")
     if there.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
         mode = stat.S_IMODE(there.st_mode)
         raise error(f"other users can change {folder} (its mode is {mode:04o}): expected 0700; name another folder")
-
-
-def _user_name(uid: int) -> str:
-    try:
-        return pwd.getpwuid(uid).pw_name
-    except KeyError:
-        return str(uid)

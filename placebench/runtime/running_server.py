@@ -1,4 +1,4 @@
-"""A server of an application, in a process of its own: what it is to serve (`ServerSpec`), and `RunningServer`.
+"""A server of an application in its own process: its settings (`ServerSpec`), and `RunningServer`.
 
 `placebench.runtime.application_servers.serve` starts one.
 """
@@ -27,13 +27,13 @@ Interface = Literal["wsgi", "asgi"]
 
 @dataclass(frozen=True)
 class ServerSpec:
-    """What to serve, and how."""
+    """The application to serve, and the settings of its server."""
 
     database_url: str
     variant: str = "cached"
     host: str = "127.0.0.1"
     port: int = 0
-    """0: a free one that the server picks."""
+    """The port to listen on; 0 for a free one that the server picks."""
     processes: int = 1
     threads: int = 1
     environment: Mapping[str, str] = field(default_factory=dict)
@@ -41,32 +41,32 @@ class ServerSpec:
     server: str = "uwsgi"
     """One of uwsgi, gunicorn, mod_wsgi, uvicorn, hypercorn, granian and wsgiref, or command."""
     interface: Interface = "wsgi"
-    """Of the application; not every server has both."""
+    """The interface of the application; not every server has both."""
     command: str = ""
-    """Of the server "command": what serves at {port}."""
+    """The command line of the server "command", which serves at {port}."""
     ready: str = ""
-    """A path that responds with 200 to 399 when the service is ready; none: `GET /` is, or for a command its port."""
+    """A path that responds with 200 to 399 when the service is ready; empty for `GET /`, or a command's port."""
     prefix: tuple[str, ...] = ()
-    """What the command of the server begins with, such as nsenter with its options."""
+    """The beginning of the server's command line, such as nsenter with its options."""
     folder: Path | None = None
-    """Where it runs; None: in a scratch folder."""
+    """The folder in which it runs; None for a scratch folder."""
     module: str = "placebench.lab.reference.wsgi:application"
     python: Path | None = None
-    """Of the environment that the module is installed in, with a uWSGI beside it; None: this one."""
+    """The Python of the environment of the module, with a uWSGI beside it; None for this one."""
     any_response_is_ready: bool = False
     """Whether any response to `GET /` means that it serves, as for an application that has nothing there."""
     cache_server: bool = False
     """Whether a cache server is started beside it, and stopped with it."""
     telemetry: Path | None = None
-    """Where each worker writes its telemetry; None: there is none."""
+    """The path to which each worker writes its telemetry; None for no telemetry."""
     log: Path | None = None
-    """Where the server's log goes; None: to a file that goes away with the server."""
+    """The server's log; None for a file that goes away with the server."""
     start_timeout_s: float = 60.0
     grace_s: float = 30.0
-    """How long requests in flight may take until they are served when the server is stopped."""
+    """Seconds that requests in flight may take when the server is stopped."""
 
     def variables(self) -> dict[str, str]:
-        """The environment of the service: ours, without what uWSGI itself would read as options, and its settings."""
+        """Return the environment of the service: ours, without the options of uWSGI, and its settings."""
         inherited = {name: value for name, value in os.environ.items() if not name.startswith("UWSGI_")}
         return {
             **inherited,
@@ -89,13 +89,13 @@ class RunningServer(ABC):
 
     name: ClassVar[str]
     _listens: ClassVar[re.Pattern[str]] = re.compile(r"istening at:? (http://\S+)")
-    """How its log says where it listens; the URL is our own then: on a taken port another server might respond."""
+    """The line of its log with the URL; a server on a taken port, which might respond too, does not write it."""
     _worker_died: ClassVar[re.Pattern[str]]
-    """How its log says that a worker died."""
+    """The line of its log after a worker died."""
     _closes_at_exceptions: ClassVar[bool] = False
     """Whether it closes the connection without a response if the application raises an exception."""
     _grace_s: ClassVar[float | None] = None
-    """How long its end may take; None: as the spec says."""
+    """Seconds that its end may take; None for those of the spec."""
 
     def __init__(self, spec: ServerSpec) -> None:
         """Start the process; `wait_until_ready` waits for it."""
@@ -138,7 +138,7 @@ class RunningServer(ABC):
 
     @property
     def guard_pid(self) -> int:
-        """The parent of the master, and of daemons that the service has started: what those took that have ended."""
+        """The parent of the master and of daemons that the service has started; it has the CPU time of ended ones."""
         return self._child.guard_pid
 
     @property
@@ -147,7 +147,7 @@ class RunningServer(ABC):
         return self._child.poll() is None
 
     def worker_pids(self) -> list[int]:
-        """The processes that serve requests now, in ascending order; none when the master is gone."""
+        """Return the processes that serve requests now, in ascending order; none if the master is gone."""
         import psutil  # not needed to find uWSGI, which `doctor` does with the extra uwsgi alone
 
         try:
@@ -157,11 +157,11 @@ class RunningServer(ABC):
             return []
 
     def metered_pids(self) -> list[int]:
-        """The processes that work for a request: the workers, and the cache server beside them."""
+        """Return the processes that work for a request: the workers, and the cache server beside them."""
         return [*self.worker_pids(), *self._cache_pids()]
 
     def pids(self) -> list[int]:
-        """All processes of the service: master, workers, what they have started, daemons too; none when it is gone.
+        """Return all processes of the service: master, workers, and their children and daemons; none if it is gone.
 
         The cache server is one of them.
         """
@@ -186,7 +186,7 @@ class RunningServer(ABC):
         self._stop_cache()
 
     def log_tail(self, lines: int = 10) -> str:
-        """The last lines of the server's log."""
+        """Return the last lines of the server's log."""
         return self._log.tail(lines)
 
     def wait_until_ready(self) -> None:
@@ -212,10 +212,10 @@ class RunningServer(ABC):
 
     @abstractmethod
     def _command(self, spec: ServerSpec) -> list[str]:
-        """Its argument vector."""
+        """Return the argument vector of the server."""
 
     def _variables(self, spec: ServerSpec) -> dict[str, str]:  # noqa: ARG002
-        """Further variables of its environment."""
+        """Return further variables for the environment of the server."""
         return {}
 
     def _find_url(self) -> str:
@@ -246,9 +246,9 @@ class RunningServer(ABC):
 
 
 def _status(url: str, path: str, timeout_s: float) -> int | None:
-    """The status of the response to `GET path` at *url*; None where none came.
+    """Return the status of the response to `GET path` at *url*; None if none came.
 
-    0 where the server took the request and closed the connection.
+    It is 0 if the server took the request and closed the connection.
     """
     connection = http.client.HTTPConnection(url.removeprefix("http://"), timeout=timeout_s)
     try:

@@ -40,7 +40,7 @@ _END_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 class _Shepherd:
-    """Runs one child at a time, as ordered through the pipe *control*; reports what happened through *report*."""
+    """Runs one child at a time, as ordered through the pipe *control*; reports through the pipe *report*."""
 
     def __init__(self, control: int, report: int) -> None:
         self._control = control
@@ -95,7 +95,7 @@ class _Shepherd:
             self._kill_group()
 
     def _begin(self, name: str | None) -> None:
-        """Make the folder *name*, which has to be new: an existing one may belong to somebody who waits for files."""
+        """Make the folder *name*, which must be new: an existing one may belong to somebody who waits for files."""
         if name is not None:
             folder = Path(name)
             folder.mkdir(mode=0o700, parents=True)
@@ -115,7 +115,7 @@ class _Shepherd:
             self._report(pid=self._child.pid)
 
     def _end_child(self, grace_s: float) -> None:
-        """Stop signal, grace; SIGQUIT, at which PostgreSQL and uWSGI kill their own children; SIGKILL to the group."""
+        """Send the stop signal; then SIGQUIT, on which PostgreSQL and uWSGI kill their children; then SIGKILL."""
         for number, patience_s in ((self._stop_signal, grace_s), (signal.SIGQUIT, _QUIT_GRACE_S)):
             if self._child is not None and not self._has_ended():
                 os.kill(self._child.pid, number)
@@ -154,12 +154,12 @@ class _Shepherd:
             self._reap_adopted()
 
     def _reap_adopted(self) -> None:
-        """Reap the adopted processes that have ended, so that their CPU time is part of what the kernel has of us."""
+        """Reap adopted processes that have ended, so that the kernel adds their CPU time to ours."""
         for pid in _children_of(os.getpid()) - {self._child.pid if self._child else 0}:
             os.waitpid(pid, os.WNOHANG)
 
     def _kill_adopted(self) -> None:
-        """End what has left the child's process group: a daemon of a daemon is ours as soon as its parent is gone."""
+        """End processes that left the child's group: a daemon of a daemon is ours as soon as its parent is gone."""
         give_up_at = time.monotonic() + _QUIT_GRACE_S
         while (pids := _children_of(os.getpid())) and time.monotonic() < give_up_at:
             for pid in pids:
@@ -213,7 +213,7 @@ def _open_private(name: str, flags: int) -> int:
 
 
 def _die_with(parent: int, number: int) -> Callable[[], None]:
-    """What a new child calls before exec, to get signal *number* when *parent*, the shepherd, is itself killed."""
+    """Return a preexec function by which a child gets signal *number* if *parent*, the shepherd, is killed."""
     prctl = getattr(ctypes.CDLL(None), "prctl", None)
 
     def arrange() -> None:
@@ -226,13 +226,13 @@ def _die_with(parent: int, number: int) -> Callable[[], None]:
 
 
 def _adopt_orphans() -> None:
-    """Become the parent of what our descendants leave behind, daemons too; Linux alone can do it."""
+    """Become the parent of orphaned descendants, daemons too; only Linux can do it."""
     if (prctl := getattr(ctypes.CDLL(None), "prctl", None)) is not None:
         prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
 def _children_of(parent: int) -> set[int]:
-    """The processes whose parent this is, those that have ended and were not reaped too."""
+    """Return the children of *parent*, including those that have ended and were not reaped."""
     found = set()
     for process in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):  # it has ended meanwhile
@@ -250,7 +250,7 @@ def _forget_standard_streams() -> None:
 
 
 def _listen_to_signals() -> int:
-    """A pipe that becomes readable when a child ends or the shepherd gets a signal to end.
+    """Return a pipe that becomes readable when a child ends or the shepherd gets a signal to end.
 
     Handled, and not ignored, a signal is back at its default in every child, also when placebench was started in the
     background by a shell that has its jobs ignore SIGINT and SIGQUIT.
@@ -266,7 +266,7 @@ def _listen_to_signals() -> int:
 
 
 def wait_readable(*descriptors: int, timeout_s: float | None = None) -> list[int]:
-    """Those of *descriptors* that can be read or have closed; poll, because select ends at descriptor 1023."""
+    """Return those of *descriptors* that can be read or have closed; by poll, as select ends at descriptor 1023."""
     poller = select.poll()
     for descriptor in descriptors:
         poller.register(descriptor, select.POLLIN)
@@ -274,7 +274,7 @@ def wait_readable(*descriptors: int, timeout_s: float | None = None) -> list[int
 
 
 def _shared_memory(group: int) -> set[Path]:
-    """The files in /dev/shm that PostgreSQL's processes of this process group have mapped: killed, they leave them."""
+    """Return the files in /dev/shm that this group's PostgreSQL processes have mapped, and leave when killed."""
     found = set()
     for process in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):  # it has ended meanwhile
@@ -287,8 +287,8 @@ def _shared_memory(group: int) -> set[Path]:
 def free_shared_memory(data: str | None) -> None:
     """Remove the System V segment that a killed PostgreSQL left; the seventh line of its postmaster.pid names it.
 
-    Only one of the file's owner, who could write any number there. Where a process is still attached to the segment,
-    it goes with that process.
+    The segment must belong to the file's owner, who could write any number there. If a process is still attached to
+    the segment, it is removed with that process.
     """
     with suppress(OSError, ValueError, IndexError):
         lock_file = Path(data or os.devnull) / "postmaster.pid"
@@ -300,7 +300,7 @@ def free_shared_memory(data: str | None) -> None:
 
 
 def remove_folder(folder: Path) -> None:
-    """Remove *folder*, again while a process that is just dying still writes into it."""
+    """Remove *folder*, repeatedly while a dying process still writes into it."""
     for _ in range(20):
         shutil.rmtree(folder, ignore_errors=True)
         if not folder.exists():

@@ -1,8 +1,8 @@
 """Start every child process, and end it when the parent dies, however it dies.
 
-`ChildSpec` says which program and how, `start_child` starts it, `Child` is the running one. A `Supervisor` holds the
-pipes to one shepherd process (`shepherd.py`), which removes the child and its folder 5 s after the parent is gone at
-the latest. `ChildLog` reads what a child has written since its start.
+`ChildSpec` describes a program, `start_child` starts it, `Child` is the running one. A `Supervisor` holds the pipes to
+one shepherd process (`shepherd.py`), which removes the child and its folder at most 5 s after the parent is gone.
+`ChildLog` reads the log of a child since its start.
 """
 
 import atexit
@@ -38,9 +38,9 @@ ended_cpu_s: defaultdict[str, float] = defaultdict(float)
 class Supervisor:
     """One shepherd: runs one child at a time and removes *folder* at the end, whatever happens to this process.
 
-    folder: made with mode 0700, and must not exist: it may be somebody else's; None for no folder.
-    pipes: stdin and stdout of the (then only) child are pipes to this process.
-    Raises PlacebenchError when the folder exists or cannot be made.
+    folder: made with mode 0700; it must not exist, because it may be somebody else's; None for no folder.
+    pipes: whether stdin and stdout of the (then only) child are pipes to this process.
+    Raises PlacebenchError if the folder exists or cannot be made.
     """
 
     def __init__(self, folder: Path | None = None, *, pipes: bool = False) -> None:
@@ -89,7 +89,7 @@ class Supervisor:
         return pid
 
     def poll(self, pid: int) -> int | None:
-        """How the child *pid* ended (negative: the signal), or None while it runs."""
+        """Return the exit code of the child *pid* (negative: the signal), or None while it runs."""
         with self._lock:
             while pid not in self._endings and self._readable(0.0):
                 report = self._read_report() or {"ended": pid, "returncode": -signal.SIGKILL}
@@ -97,7 +97,7 @@ class Supervisor:
         return self._endings.get(pid)
 
     def wait(self, pid: int, timeout_s: float | None = None) -> int:
-        """Wait for the end of the child *pid* and return how it ended; raises TimeoutError after *timeout_s*."""
+        """Wait for the end of the child *pid* and return its exit code; raises TimeoutError after *timeout_s*."""
         deadline = time.monotonic() + (float("inf") if timeout_s is None else timeout_s)
         while (returncode := self.poll(pid)) is None:
             rest_s = deadline - time.monotonic()
@@ -107,7 +107,7 @@ class Supervisor:
         return returncode
 
     def stop(self, pid: int, grace_s: float) -> int:
-        """Let the child *pid* end cleanly, end it by force after *grace_s*; returns how it ended."""
+        """Let the child *pid* end cleanly, end it by force after *grace_s*; returns its exit code."""
         if self.poll(pid) is None:
             self._send(stop=grace_s)
         return self.wait(pid)
@@ -118,7 +118,7 @@ class Supervisor:
             self._send(kill=True)
 
     def close(self) -> None:
-        """Let go of the shepherd and wait until child and folder are gone; safe to call again, also after Ctrl-C."""
+        """Release the shepherd and wait until child and folder are gone; idempotent, also after Ctrl-C."""
         self._control.close()
         before_s = _ended_children_cpu_s()
         self._process.wait()
@@ -137,7 +137,7 @@ class Supervisor:
             _open_supervisors.remove(self)
 
     def disown(self) -> None:
-        """Let go of the shepherd without waiting: what a forked process does."""
+        """Release the shepherd without waiting, as a forked process does."""
         self._control.close()
 
     def __enter__(self) -> Self:
@@ -166,17 +166,17 @@ class Supervisor:
 
 
 def new_scratch_path(prefix: str, parent: Path | None = None) -> Path:
-    """The path of a folder that nobody has, in *parent* or the folder for temporary files; nothing is made.
+    """Return the path of a new folder in *parent* or the folder for temporary files, without making it.
 
-    A `Supervisor` makes it and removes it: one that was made before could stay when this process is killed in between.
-    The name must not be shown before, in a command line for example, or another user can take it.
-    Raises PlacebenchError when every user could replace a folder in the one for temporary files.
+    A `Supervisor` makes it and removes it: a folder made earlier could stay if this process is killed in between. The
+    name must not be shown before, in a command line for example, or another user can take it.
+    Raises PlacebenchError if every user could replace a folder in the one for temporary files.
     """
     return (parent or safe_parent(Path(tempfile.gettempdir()))) / f"{prefix}{secrets.token_hex(8)}"
 
 
 def safe_parent(folder: Path) -> Path:
-    """Return *folder* without links; raises PlacebenchError when every user could replace what is made in it."""
+    """Return *folder* without links; raises PlacebenchError if every user could replace files in it."""
     folder = folder.resolve()
     for step in (folder, *folder.parents):
         mode = step.stat().st_mode
@@ -217,7 +217,7 @@ def _ended_children_cpu_s() -> float:
 
 
 def _close_quietly(pipe: IO[str] | None) -> None:
-    """Close a pipe to a child that is gone: what it never read is lost."""
+    """Close a pipe to a child that is gone; data that it never read is lost."""
     if pipe is not None:
         with suppress(BrokenPipeError):
             pipe.close()
@@ -245,30 +245,30 @@ class ChildSpec:
     """A program to run, and how to end it."""
 
     name: str
-    """For messages: "uwsgi", "PostgreSQL", "locust"."""
+    """The name for messages: "uwsgi", "PostgreSQL", "locust"."""
     argv: Sequence[str]
     env: Mapping[str, str] | None = None
-    """The whole environment; None: that of this process."""
+    """The whole environment; None for that of this process."""
     cwd: Path | None = None
     log: Path | None = None
-    """Where stdout and stderr are appended; None: nowhere."""
+    """The file to which stdout and stderr are appended; None to discard them."""
     user: tuple[int, int] | None = None
-    """The uid and gid to run as (for root only); None: as this process."""
+    """The uid and gid to run as (for root only); None for those of this process."""
     stop_signal: int = signal.SIGTERM
-    """What ends the program cleanly; goes to the program alone, not to its process group."""
+    """The signal that ends the program cleanly; it goes to the program alone, not to its process group."""
     grace_s: float = 10.0
-    """How long the clean end may take; then SIGQUIT, and 0.8 s later SIGKILL to the process group."""
+    """Seconds that the clean end may take; then SIGQUIT, and 0.8 s later SIGKILL to the process group."""
     remove: Path | None = None
-    """A folder that goes away with the child."""
+    """A folder that is removed with the child."""
     pipes: bool = False
-    """Talk to the child: its stdin and stdout are pipes; only stderr goes to the log."""
+    """Whether stdin and stdout of the child are pipes; only stderr goes to the log then."""
     data: Path | None = None
-    """The data folder of a program of PostgreSQL's: the shared memory that it leaves when it is killed goes too."""
+    """The data folder of a PostgreSQL program, whose shared memory is removed too if it is killed."""
     adopts: bool = False
     """Whether daemons that the program starts stay below its guard, which counts their CPU and ends them with it."""
 
     def order(self) -> dict[str, Any]:
-        """The order for the shepherd."""
+        """Return the order for the shepherd."""
         return {
             "name": self.name,
             "argv": list(map(str, self.argv)),
@@ -308,7 +308,7 @@ class Child:
         return self._supervisor.stdout
 
     def poll(self) -> int | None:
-        """How the program ended (negative: the signal that ended it), or None while it runs."""
+        """Return the exit code of the program (negative: the signal that ended it), or None while it runs."""
         return self._supervisor.poll(self.pid)
 
     def wait(self, timeout_s: float | None = None) -> int:
@@ -316,7 +316,7 @@ class Child:
         return self._supervisor.wait(self.pid, timeout_s)
 
     def stop(self) -> int:
-        """End the program and its folder, wait until both are gone, and return how it ended.
+        """End the program, remove its folder, wait until both are gone, and return the exit code.
 
         May be called again at any time, also after Ctrl-C interrupted the first call.
         """
@@ -326,11 +326,11 @@ class Child:
         return returncode
 
     def kill(self) -> None:
-        """SIGKILL to the program and its process group, without waiting; `stop` still has to be called."""
+        """Send SIGKILL to the program and its process group, without waiting; `stop` must still be called."""
         self._supervisor.kill(self.pid)
 
     def log_tail(self, lines: int = 10) -> str:
-        """The last *lines* lines of the log, "" when there is none (any more)."""
+        """Return the last *lines* lines of the log, "" if there is none (any more)."""
         return tail_file(self.spec.log, lines) if self.spec.log else ""
 
     def __enter__(self) -> Self:
@@ -341,10 +341,10 @@ class Child:
 
 
 def start_child(spec: ChildSpec, supervisor: Supervisor | None = None) -> Child:
-    """Start the program of *spec* under the supervisor.
+    """Start the program of *spec*, under a new supervisor by default; costs some 40 ms.
 
-    supervisor: run it there, as the next program beside its folder, which stays when the program is stopped.
-    Costs some 40 ms. Raises PlacebenchError when the program is missing or may not be run.
+    supervisor: an existing one that runs it as its next program; its folder stays when the program is stopped.
+    Raises PlacebenchError if the program is missing or may not be run.
     """
     if supervisor is not None:
         return Child(spec, supervisor, owns_supervisor=False)
@@ -357,7 +357,7 @@ def start_child(spec: ChildSpec, supervisor: Supervisor | None = None) -> Child:
 
 
 def tail_file(path: Path, lines: int = 10) -> str:
-    """The last *lines* lines of a text file, "" when it does not exist."""
+    """Return the last *lines* lines of a text file, "" if it does not exist."""
     if not path.exists():
         return ""
     with path.open(errors="replace") as stream:
@@ -375,9 +375,9 @@ _LINES_IN_A_MESSAGE = 4
 
 
 class ChildLog:
-    """A log file that a child appends to; what stood in the file before is left alone and not read.
+    """A log file to which a child appends; earlier content of the file is left alone and not read.
 
-    Nothing is made here: the child's guard makes the file, whose folder has to be there by then.
+    The child's guard makes the file, whose folder must exist by then.
     """
 
     def __init__(self, path: Path) -> None:
@@ -385,7 +385,7 @@ class ChildLog:
         self._begin = path.stat().st_size if path.exists() else 0
 
     def text(self) -> str:
-        """Everything since the start."""
+        """Return everything since the start."""
         if not self.path.exists():
             return ""
         with self.path.open("rb") as stream:
@@ -393,10 +393,10 @@ class ChildLog:
             return stream.read().decode(errors="replace")
 
     def tail(self, lines: int = 10) -> str:
-        """The last *lines* lines that are not blank."""
+        """Return the last *lines* lines that are not blank."""
         written = [line.rstrip() for line in self.text().splitlines() if line.strip()]
         return "\n".join(written[-lines:])
 
     def end(self) -> str:
-        """The tail on one line, for a message."""
+        """Return the tail on one line, for a message."""
         return "the end of its log: " + (self.tail(_LINES_IN_A_MESSAGE).replace("\n", " | ") or "(empty)")

@@ -39,13 +39,13 @@ class UwsgiServer(RunningServer):
     def stop(self) -> None:
         """Serve the requests in flight, up to grace_s, then end.
 
-        A signal is lost on a process that is still starting. So the master gets SIGTERM until its log says that it has
-        it, and is killed if it has no workers yet: nothing is in flight. It sends SIGHUP to its workers, and one that
-        does not say that it has that gets another. A worker that is ending would be ended at once by a second one,
-        without its exit hooks: ours never precedes the master's.
-        The master checks for workers that are gone once a second, or when the next signal wakes it: that is the
-        supervisor's. It waits for every other child, too, such as a daemon that the application has started, which
-        ignores its signals as it does: those are killed when the workers are gone.
+        A signal is lost on a process that is still starting. So the master gets SIGTERM until its log confirms it, and
+        is killed if it has no workers yet: nothing is in flight. It sends SIGHUP to its workers, and a worker that does
+        not confirm it gets another. A second SIGHUP would end a worker at once, without its exit hooks: ours never
+        precedes the master's.
+        The master checks for ended workers once a second, or when the next signal, the supervisor's, wakes it. It also
+        waits for every other child, such as a daemon that the application has started, which ignores its signals as it
+        does: those are killed when the workers are gone.
         """
         give_up_at = time.monotonic() + self._spec.grace_s
         while self._child.poll() is None and time.monotonic() < give_up_at:
@@ -67,6 +67,13 @@ class UwsgiServer(RunningServer):
         super().stop()
 
     def _command(self, spec: ServerSpec) -> list[str]:
+        # A uWSGI compiled from source links the base Python: it needs the path of the packages.
+        prefix = (spec.python or Path(sys.executable)).parent.parent
+        virtualenv = ("--virtualenv", str(prefix)) if (prefix / "pyvenv.cfg").is_file() else ()
+        try:  # uWSGI refuses to start with more than the system allows
+            backlog = min(_UWSGI_BACKLOG, int(_SYSTEM_BACKLOG.read_text()))
+        except OSError:
+            backlog = 100
         return [
             uwsgi_program(spec.python),
             "--strict",
@@ -76,7 +83,7 @@ class UwsgiServer(RunningServer):
             *("--http-socket", spec.address),
             *("--add-header", "Connection: close"),
             *("--module", spec.module, "--need-app", "--single-interpreter"),
-            *_virtualenv_option(spec.python),
+            *virtualenv,
             *("--master", "--processes", str(spec.processes), "--threads", str(spec.threads)),
             # SIGTERM would reload; --die-on-term would drop the requests in flight.
             *("--hook-master-start", "unix_signal:15 gracefully_kill_them_all"),
@@ -85,7 +92,7 @@ class UwsgiServer(RunningServer):
             # default of 4 s cuts off a busy client that reads megabytes; more lets half-sent requests hold the threads.
             *("--socket-timeout", str(_SOCKET_TIMEOUT_S)),
             *("--buffer-size", str(_BUFFER_BYTES)),
-            *("--listen", str(_backlog())),
+            *("--listen", str(backlog)),
             "--disable-logging",
             # Without it, and with one thread, uWSGI takes no GIL: telemetry's thread would not run between requests.
             *(("--enable-threads",) if spec.telemetry is not None else ()),
@@ -104,9 +111,9 @@ def _signal(pid: int, number: int) -> None:
 
 
 def uwsgi_program(python: Path | None = None) -> str:
-    """Return the path of the command uwsgi beside *python*, for ours else on PATH.
+    """Return the path of the command uwsgi beside *python*; for our own Python, the one on PATH if there is none.
 
-    Raises MissingExtraError where there is none.
+    Raises MissingExtraError if there is none.
     """
     beside = (python or Path(sys.executable)).with_name("uwsgi")
     if beside.is_file():
@@ -123,23 +130,9 @@ def uwsgi_program(python: Path | None = None) -> str:
 
 
 def has_uwsgi(python: Path | None = None) -> bool:
-    """Whether `uwsgi_program` finds one."""
+    """Whether `uwsgi_program` finds a uWSGI."""
     try:
         uwsgi_program(python)
     except MissingExtraError:
         return False
     return True
-
-
-def _virtualenv_option(python: Path | None) -> tuple[str, ...]:
-    """A uWSGI compiled from source links the base Python: it needs the path of the packages."""
-    prefix = (python or Path(sys.executable)).parent.parent
-    return ("--virtualenv", str(prefix)) if (prefix / "pyvenv.cfg").is_file() else ()
-
-
-def _backlog() -> int:
-    """Return our backlog, or the system's where that is less: uWSGI refuses to start with more."""
-    try:
-        return min(_UWSGI_BACKLOG, int(_SYSTEM_BACKLOG.read_text()))
-    except OSError:
-        return 100

@@ -1,8 +1,8 @@
-"""One direction of an emulated link, as arithmetic: when each byte that goes in comes out. No clock, no socket.
+"""One direction of an emulated link as arithmetic: the time at which each byte leaves it. No clock, no socket.
 
-`LinkProfile` is the latency and bandwidth of the link, `DelayQueue` holds what is in transit. Each chunk comes out at
-its arrival plus half of the latency, later only where the bandwidth makes it wait for those before it: a link delays
-what is pipelined once, not chunk by chunk.
+`LinkProfile` is the latency and bandwidth of the link, `DelayQueue` holds the data in transit. Each chunk leaves at its
+arrival plus half of the latency, later only if the bandwidth makes it wait for those before it: a link delays pipelined
+data once, not chunk by chunk.
 """
 
 import math
@@ -19,9 +19,9 @@ class LinkProfile:
     """Latency and bandwidth of a link; by default it adds nothing."""
 
     latency_s: float = 0.0
-    """A whole round trip: half of it in each direction."""
+    """The latency of a round trip, half of it in each direction."""
     bytes_per_s: float | None = None
-    """In each direction; None: as fast as they come."""
+    """The bandwidth in each direction; None for no limit."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.latency_s <= LATENCY_MS / 1e3:
@@ -34,16 +34,16 @@ UNCHANGED: Final = LinkProfile()
 
 
 class DelayQueue:
-    """What one side sent and the other has not received; an empty chunk stands for the end of the stream."""
+    """Data that one side sent and the other has not received; an empty chunk is the end of the stream."""
 
     def __init__(self, *, opened_s: float = 0.0) -> None:
-        """Make an empty queue; before *opened_s* nothing enters, as before a handshake is over."""
+        """Make an empty queue; nothing enters before *opened_s*, as before a handshake is over."""
         self.held_bytes = 0
         self._free_s = opened_s
         self._chunks: deque[tuple[float, bytes]] = deque()
 
     def put(self, chunk: bytes, now_s: float, profile: LinkProfile) -> None:
-        """*chunk* arrives at *now_s*, in the order of the calls, and enters the link as it is now."""
+        """Add a *chunk* that arrives at *now_s*, in the order of the calls, under the current *profile*."""
         self._free_s = max(now_s, self._free_s)
         if profile.bytes_per_s is not None:
             self._free_s += len(chunk) / profile.bytes_per_s
@@ -54,7 +54,7 @@ class DelayQueue:
         self.held_bytes += len(chunk)
 
     def take(self, now_s: float) -> bytes | None:
-        """The next chunk that is due at *now_s*, or None."""
+        """Return the next chunk that is due at *now_s*, or None."""
         if not self._chunks or self._chunks[0][0] > now_s:
             return None
         _, chunk = self._chunks.popleft()
@@ -63,5 +63,5 @@ class DelayQueue:
 
     @property
     def due_s(self) -> float:
-        """When the next chunk comes out; infinite where nothing is on its way."""
+        """The time at which the next chunk leaves; infinite if nothing is in transit."""
         return self._chunks[0][0] if self._chunks else math.inf

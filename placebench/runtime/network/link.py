@@ -1,6 +1,6 @@
 """An emulated network link: TCP proxies between a service and its database, or a client and its service.
 
-`open_database_link` and `open_service_link` start one, each proxy in a process of its own. A link counts bytes both
+`open_database_link` and `open_service_link` start one, each proxy in its own process. A link counts bytes both
 ways and round trips: one begins when the service sends after it received, whatever the driver and the program are. Its
 latency and bandwidth can change while it is open; without them a proxy adds some 60 µs to each round trip.
 """
@@ -23,7 +23,7 @@ from placebench.runtime.network.delay_queue import LinkProfile
 from placebench.runtime.supervisor import ChildSpec
 
 _QUIET_S = 0.03
-"""So long nothing has to pass before a count is final: a rollback may follow the response."""
+"""Seconds without traffic after which a count is final: a rollback may follow the response."""
 _QUIET_WITHIN_S = 5.0
 
 
@@ -33,22 +33,22 @@ class Traffic:
 
     round_trips: int
     bytes_sent: int
-    """From the service to the database."""
+    """Bytes from the service to the database."""
     bytes_received: int
     connections: int = 0
-    """That were opened; each takes a round trip of the nearest proxy more, for its handshake."""
+    """Connections that were opened; each takes one more round trip of the nearest proxy, for its handshake."""
     in_transit_s: float = field(default=0.0, compare=False)
-    """How long something was in transit, summed over connections and proxies."""
+    """Seconds in which data was in transit, summed over connections and proxies."""
     proxy_cpu_s: float = field(default=0.0, compare=False)
-    """CPU of the proxies themselves."""
+    """CPU seconds of the proxies themselves."""
 
     def since(self, before: "Traffic") -> "Traffic":
-        """What was added since *before*."""
+        """Return the traffic since *before*."""
         return Traffic(**{name: value - getattr(before, name) for name, value in asdict(self).items()})
 
 
 class Link:
-    """The way to one address that counts; `url` is the address through it."""
+    """A counting link to one address; `url` is the address through it."""
 
     def __init__(self, proxies: list["_Proxy"], url: str) -> None:
         """Wrap *proxies*, from the nearest to the service on; the nearest counts."""
@@ -63,7 +63,7 @@ class Link:
 
     @property
     def proxies(self) -> int:
-        """How many proxies there are in a row; a round trip takes the latency of all of them."""
+        """The number of proxies in a row; a round trip takes the latency of all of them."""
         return len(self._proxies)
 
     def set_profile(self, profile: LinkProfile) -> None:
@@ -84,20 +84,20 @@ class Link:
         self._order({"cut": True})
 
     def heal(self) -> None:
-        """Pass on what was sent meanwhile, and then all as before."""
+        """Pass on the data that was sent meanwhile, then continue as before."""
         self.is_cut = False
         self._order({"cut": False})
 
     def shut(self) -> None:
-        """End all connections, with what is on its way, and refuse new ones, as the other end does when it dies."""
+        """End all connections with the data in transit, and refuse new ones, as when the other end dies."""
         self._order({"open": False})
 
     def open(self) -> None:
-        """Take connections, now that the other end does."""
+        """Accept connections, now that the other end does."""
         self._order({"open": True})
 
     def traffic(self) -> Traffic:
-        """What has passed until now, once nothing passes any more; raises LoadError when it never gets quiet."""
+        """Return the traffic so far once nothing passes any more; raises LoadError if it never gets quiet."""
         deadline = time.monotonic() + _QUIET_WITHIN_S
         seen = None
         while time.monotonic() < deadline:
@@ -122,9 +122,9 @@ class Link:
 
 @contextmanager
 def open_database_link(database_url: str, *, proxies: int = 1, log: Path | None = None) -> Iterator[Link]:
-    """A link to the database at *database_url*, of so many *proxies* in a chain; costs some 100 ms for each.
+    """Open a link to the database at *database_url* with *proxies* in a chain; costs some 100 ms for each.
 
-    Raises LoadError where the database cannot be reached, PlacebenchError for a number of proxies that is not 1 to 8.
+    Raises LoadError if the database cannot be reached, PlacebenchError for a number of proxies that is not 1 to 8.
     """
     url = make_url(database_url)
     host, port = url.query.get("host", url.host), url.query.get("port", url.port)
@@ -136,28 +136,23 @@ def open_database_link(database_url: str, *, proxies: int = 1, log: Path | None 
 
 @contextmanager
 def open_link_ahead(port: int) -> Iterator[Link]:
-    """A link to a port of this machine, where nobody has to listen yet: it refuses connections until `Link.open`."""
+    """Open a link to a port of this machine before anybody listens; it refuses connections until `Link.open`."""
     with _chain("127.0.0.1", port, 1, None, "ahead") as chain:
         yield Link(chain, f"127.0.0.1:{chain[0].port}")
 
 
 @contextmanager
 def open_service_link(url: str, *, proxies: int = 1, log: Path | None = None) -> Iterator[Link]:
-    """As `open_database_link`, to the service at *url*: the client is then the side that sends and receives."""
+    """Open a link to the service at *url*, like `open_database_link`: the client sends and receives."""
     address = urlsplit(url)
     with _chain(str(address.hostname), address.port or 80, proxies, log) as chain:
         yield Link(chain, f"http://127.0.0.1:{chain[0].port}")
 
 
-def _check_proxies(proxies: int) -> None:
-    """Raise PlacebenchError for a number of proxies that a link cannot have."""
-    if not 1 <= proxies <= PROXIES:
-        raise PlacebenchError(f"{proxies} proxies: expected 1 to {PROXIES}")
-
-
 @contextmanager
 def _chain(host: str, port: int, proxies: int, log: Path | None, *options: str) -> Iterator[list["_Proxy"]]:
-    _check_proxies(proxies)
+    if not 1 <= proxies <= PROXIES:
+        raise PlacebenchError(f"{proxies} proxies: expected 1 to {PROXIES}")
     with ExitStack() as stack:
         chain: list[_Proxy] = []
         for _ in range(proxies):
@@ -170,7 +165,7 @@ def _chain(host: str, port: int, proxies: int, log: Path | None, *options: str) 
 
 
 class _Proxy:
-    """One proxy, spoken to in JSON lines."""
+    """One proxy process, controlled by JSON lines."""
 
     def __init__(self, process: LineProcess) -> None:
         self._process = process
@@ -178,7 +173,7 @@ class _Proxy:
         self.port = int(_check_response(process.read())["port"])
 
     def order(self, order: Mapping[str, Any]) -> dict[str, Any]:
-        """Send an order and return the response; raises LoadError where the proxy is gone."""
+        """Send an order and return the response; raises LoadError if the proxy is gone."""
         return _check_response(self._process.call(order))
 
 
@@ -189,7 +184,7 @@ def _check_response(response: dict[str, Any]) -> dict[str, Any]:
 
 
 def _traffic(counts: Sequence[Mapping[str, Any]]) -> Traffic:
-    """Counts are the nearest proxy's, times are summed over all."""
+    """Return the counts of the nearest proxy, and times summed over all."""
     nearest = counts[0]
     return Traffic(
         round_trips=nearest["round_trips"],

@@ -1,4 +1,4 @@
-"""Network namespaces: service hosts with a network stack, an address and a link of their own, for root on Linux.
+"""Network namespaces: service hosts with their own network stack, address and link, for root on Linux.
 
 The main function is `host_networks`.
 
@@ -25,7 +25,7 @@ from placebench.runtime.supervisor import Child, ChildLog, ChildSpec, new_scratc
 BLOCK: Final = IPv4Network("198.18.0.0/15")
 """The addresses that RFC 2544 sets apart for benchmarks."""
 _ADDRESSES: Final = 32
-"""Of a command: its side of the links, and the hosts."""
+"""Addresses of one command: its side of the links, and the hosts."""
 _LIMIT_S: Final = 10.0
 _POLL_S: Final = 0.005
 
@@ -36,15 +36,15 @@ class HostNetwork:
 
     address: str
     enter: tuple[str, ...]
-    """What a command begins with that is to run in it."""
+    """The beginning of a command line that runs in it."""
 
 
 @contextmanager
 def host_networks(count: int) -> Iterator[tuple[str, list[HostNetwork]]]:
-    """The address of this machine on all links, and so many networks (up to 30), until the `with` block ends.
+    """Yield the address of this machine on all links, and *count* networks (up to 30) for the `with` block.
 
-    Takes some 0.1 s for each. Hosts reach this machine at that address, and nothing else. Raises ServerError where
-    there are no namespaces, with what the system said.
+    Takes some 0.1 s for each. Hosts reach this machine at that address, and nothing else. Raises ServerError with the
+    system's message if there are no namespaces.
     """
     first = BLOCK[os.getpid() * _ADDRESSES % BLOCK.num_addresses]
     with ExitStack() as stack:
@@ -52,7 +52,7 @@ def host_networks(count: int) -> Iterator[tuple[str, list[HostNetwork]]]:
 
 
 def _make_network(stack: ExitStack, first: IPv4Address, number: int) -> HostNetwork:
-    """A namespace that a sleeping process holds, and a veth pair into it."""
+    """Make a namespace that a sleeping process holds, and a veth pair into it."""
     gateway, address = first + 1, first + 1 + number
     pid = stack.enter_context(_holder()).pid
     inside = ("nsenter", f"--net=/proc/{pid}/ns/net")
@@ -64,7 +64,7 @@ def _make_network(stack: ExitStack, first: IPv4Address, number: int) -> HostNetw
 
 
 def _holder() -> Child:
-    """A process in a new namespace, whose first process it is."""
+    """Start the first process of a new namespace."""
     folder = new_scratch_path("placebench-network-")
     log = ChildLog(folder / "unshare.log")
     spec = ChildSpec("network", ["unshare", "--net", "sleep", "infinity"], log=log.path, remove=folder)

@@ -1,8 +1,8 @@
-"""The process of an emulated link: a TCP proxy that counts what passes, in total and over time, and delays it.
+"""The process of an emulated link: a TCP proxy that counts the traffic, in total and over time, and delays it.
 
 Run as `python -m placebench.runtime.network.proxy HOST PORT` (or the folder of a Unix socket as HOST). Its first line
 is the port it listens on, or why it cannot reach the other end. Then each line on stdin is an order, and its response
-is what was counted so far: `{"profile": {...}}` changes the link, `{"trace": true}` also gives the bytes over time
+holds the counts so far: `{"profile": {...}}` changes the link, `{"trace": true}` also gives the bytes over time
 since the last such order, `{"cut": true}` lets nothing pass until `{"cut": false}`, `{"open": false}` ends all
 connections and refuses new ones until `{"open": true}`, `{}` only counts. It ends with its stdin. `Relay` forwards the
 bytes between sockets, each direction through a `DelayQueue`. With the third argument `ahead` it starts before the other
@@ -38,40 +38,37 @@ class Trace:
     received: list[int] = field(default_factory=list)
 
     def add_sent(self, at_s: float, byte_count: int) -> None:
-        """The service sent so many bytes at *at_s*."""
+        """Add bytes that the service sent at *at_s*."""
         self._add(self.sent, at_s, byte_count)
 
     def add_received(self, at_s: float, byte_count: int) -> None:
-        """The service received so many bytes at *at_s*."""
+        """Add bytes that the service received at *at_s*."""
         self._add(self.received, at_s, byte_count)
 
     def to_json(self) -> dict[str, Any]:
-        """`{"bin_s", "sent": [bytes, ...], "received": [...]}`; a list ends with its last byte."""
+        """Return `{"bin_s", "sent": [bytes, ...], "received": [...]}`; a list ends with its last byte."""
         return {"bin_s": self.bin_s, "sent": self.sent, "received": self.received}
 
     def _add(self, bins: list[int], at_s: float, byte_count: int) -> None:
         while (number := int((at_s - self.began_s) / self.bin_s)) >= MAX_BINS:
-            self._merge()
+            self.bin_s *= 2
+            for each in (self.sent, self.received):
+                each[:] = [sum(each[at : at + 2]) for at in range(0, len(each), 2)]
         bins.extend([0] * (number + 1 - len(bins)))
         bins[number] += byte_count
-
-    def _merge(self) -> None:
-        self.bin_s *= 2
-        for bins in (self.sent, self.received):
-            bins[:] = [sum(bins[at : at + 2]) for at in range(0, len(bins), 2)]
 
 
 _CHUNK = 1 << 17
 _MIN_CHUNK = 1448
 _CHUNKS_PER_S = 1000
 _MAX_HELD = 16 << 20
-"""Bytes on their way in one direction of one connection; then its sender waits, as for a full window."""
+"""Maximum of bytes in transit in one direction of a connection; then its sender waits, as for a full window."""
 _MAX_CONNECTIONS = 450
-"""select() takes descriptors up to 1023."""
+"""Maximum number of connections: select() takes descriptors up to 1023."""
 
 
 class Relay:
-    """All connections of one link, and what passed over them."""
+    """All connections of one link, and their traffic."""
 
     def __init__(
         self,
@@ -80,7 +77,7 @@ class Relay:
         ahead: bool = False,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
-        """connect: begins a connection to the other end, and does not wait for it. ahead: refuse connections so far."""
+        """Make a relay. connect: begins a connection to the other end without waiting. ahead: refuse them for now."""
         self.clock = clock
         self.buffer = memoryview(bytearray(_CHUNK))
         self.set_profile(UNCHANGED)
@@ -88,7 +85,7 @@ class Relay:
         self.writers: dict[int, Callable[[], None]] = {}
         self.connections: set[_Connection] = set()
         self.delayed: set[_Connection] = set()
-        """Those of which something is on its direction."""
+        """Connections that have data in transit."""
         self.accepted = self.round_trips = self.bytes_sent = self.bytes_received = 0
         self.in_transit_s = 0.0
         self.trace = Trace(clock())
@@ -98,17 +95,19 @@ class Relay:
             self.open()
 
     def set_profile(self, profile: LinkProfile) -> None:
-        """From now on; what is on its way arrives as it was to."""
+        """Apply *profile* to new data; data in transit keeps its delivery time."""
         self.profile = profile
-        self.chunk_bytes = _chunk_bytes(profile)
+        self.chunk_bytes = _CHUNK
+        if profile.bytes_per_s is not None:  # so small that a link with little bandwidth passes bytes evenly
+            self.chunk_bytes = max(_MIN_CHUNK, min(_CHUNK, round(profile.bytes_per_s / _CHUNKS_PER_S)))
 
     @property
     def port(self) -> int:
-        """Where the service connects to."""
+        """The port to which the service connects."""
         return int(self._listener.getsockname()[1])
 
     def run_once(self) -> None:
-        """Wait until something comes or is due, and pass it on."""
+        """Wait until data comes or is due, and pass it on."""
         readable, writable, _ = select.select(self.readers, self.writers, (), self.until_due_s())
         for ready, handlers in ((writable, self.writers), (readable, self.readers)):
             for descriptor in ready:
@@ -118,12 +117,12 @@ class Relay:
             each.release()
 
     def until_due_s(self) -> float | None:
-        """How long nothing is to be passed on; None where that is up to those who send and receive."""
+        """Return the seconds until data in transit is due; None if there is none, or nobody takes it."""
         due_s = min((each.due_s for each in self.delayed), default=math.inf)
         return None if due_s == math.inf else max(0.0, due_s - self.clock())
 
     def counts(self) -> dict[str, Any]:
-        """What was counted so far, and how many bytes are on their direction."""
+        """Return the counts so far, and the bytes in transit."""
         return {
             "connections": self.accepted,
             "round_trips": self.round_trips,
@@ -135,12 +134,12 @@ class Relay:
         }
 
     def open(self) -> None:
-        """Take connections."""
+        """Accept connections."""
         self._listener.listen(_MAX_CONNECTIONS)
         self.readers[self._listener.fileno()] = self._accept
 
     def shut(self) -> None:
-        """End all connections, and refuse new ones; what was on its way is lost."""
+        """End all connections, and refuse new ones; data in transit is lost."""
         for each in tuple(self.connections):
             each.close()
         port = self.port
@@ -149,7 +148,7 @@ class Relay:
         self._listener = _bound_socket(port)
 
     def close(self) -> None:
-        """Take no more connections."""
+        """Accept no more connections."""
         self._listener.close()
 
     def _accept(self) -> None:
@@ -166,7 +165,7 @@ class Relay:
 
 
 def _bound_socket(port: int) -> socket.socket:
-    """It does not listen yet: connections are refused."""
+    """Return a socket that does not listen yet: connections are refused."""
     bound = socket.socket()
     bound.setblocking(False)
     bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -194,27 +193,27 @@ class _Connection:
 
     @property
     def due_s(self) -> float:
-        """When the next part of it is to be passed on; infinite where nothing is, or nobody takes it."""
+        """The time at which the next data is due; infinite if there is none, or nobody takes it."""
         return min(self._out.due_s, self._back.due_s)
 
     @property
     def held_bytes(self) -> int:
-        """How much of it is on its direction."""
+        """The bytes in transit."""
         return self._out.queue.held_bytes + self._back.queue.held_bytes
 
     @property
     def in_transit_s(self) -> float:
-        """How long something of it was on its way, so far."""
+        """The seconds so far in which it had data in transit."""
         return self._in_transit_s + (0.0 if self._since_s is None else self.relay.clock() - self._since_s)
 
     def release(self) -> None:
-        """Pass on what is due."""
+        """Pass on the data that is due."""
         for direction in (self._out, self._back):
             if self in self.relay.connections:
                 direction.flush()
 
     def note_received(self, direction: "_Direction", byte_count: int, now_s: float) -> None:
-        """One side sent so many bytes."""
+        """Count bytes that one side sent."""
         if direction is self._out:
             relay = self.relay
             relay.round_trips += self._next_send_starts_round_trip
@@ -223,14 +222,14 @@ class _Connection:
             relay.trace.add_sent(now_s, byte_count)
 
     def note_sent(self, direction: "_Direction", byte_count: int, now_s: float) -> None:
-        """One side was given so many bytes."""
+        """Count bytes that were passed to one side."""
         if direction is self._back:
             self.relay.bytes_received += byte_count
             self._next_send_starts_round_trip = True
             self.relay.trace.add_received(now_s, byte_count)
 
     def note_move(self, now_s: float) -> None:
-        """Something entered a queue or left it."""
+        """Update the time in transit after data entered a queue or left it."""
         if self not in self.relay.connections:
             return
         delayed = min(self._out.queue.due_s, self._back.queue.due_s) < math.inf
@@ -245,7 +244,7 @@ class _Connection:
             self.close()
 
     def close(self) -> None:
-        """Both sides at once; what was on its way is lost."""
+        """Close both sides at once; data in transit is lost."""
         if self not in self.relay.connections:
             return
         self.relay.connections.remove(self)
@@ -258,7 +257,7 @@ class _Connection:
 
 
 class _Direction:
-    """One direction of a connection."""
+    """One direction of a connection, from the source to the target."""
 
     def __init__(
         self, connection: _Connection, source: socket.socket, target: socket.socket, queue: DelayQueue
@@ -275,7 +274,7 @@ class _Direction:
         self._rest = memoryview(b"")
 
     def read(self) -> None:
-        """Take what the source sent."""
+        """Receive data from the source; pass it on at once if the link delays nothing."""
         try:
             count = self.source.recv_into(self._relay.buffer, self._relay.chunk_bytes)
         except BlockingIOError:
@@ -286,38 +285,31 @@ class _Direction:
         now_s = self._relay.clock()
         if count:
             self._connection.note_received(self, count, now_s)
-        if count and self._is_direct:
+        is_waiting = bool(self._rest) or self.queue.due_s != math.inf
+        if count and self._relay.profile == UNCHANGED and not is_waiting:
             self._rest = self._relay.buffer[:count]
             self._write(now_s)
             self._rest = memoryview(bytes(self._rest))
-        else:
-            self._delay(bytes(self._relay.buffer[:count]), now_s)
-
-    @property
-    def due_s(self) -> float:
-        """When the next chunk is to be handed over; infinite where there is none, or the target takes nothing now."""
-        return math.inf if self._blocked else self.queue.due_s
-
-    def flush(self) -> None:
-        """Hand the target what is due."""
-        now_s = self._relay.clock()
-        self._write(now_s)
-        self._connection.note_move(now_s)
-
-    @property
-    def _is_direct(self) -> bool:
-        """Whether what comes can be handed over as it is."""
-        return self._relay.profile == UNCHANGED and not self._rest and self.queue.due_s == math.inf
-
-    def _delay(self, chunk: bytes, now_s: float) -> None:
-        self.queue.put(chunk, now_s, self._relay.profile)
-        self._exhausted = not chunk
+            return
+        self.queue.put(bytes(self._relay.buffer[:count]), now_s, self._relay.profile)
+        self._exhausted = not count
         if self._exhausted or self.queue.held_bytes > _MAX_HELD:
             del self._relay.readers[self.source.fileno()]
         self.flush()
 
+    @property
+    def due_s(self) -> float:
+        """The time at which the next chunk is due; infinite if there is none, or the target takes nothing now."""
+        return math.inf if self._blocked else self.queue.due_s
+
+    def flush(self) -> None:
+        """Write the data that is due to the target."""
+        now_s = self._relay.clock()
+        self._write(now_s)
+        self._connection.note_move(now_s)
+
     def _write(self, now_s: float) -> None:
-        """As far as the target takes it."""
+        """Write as much as the target takes."""
         try:
             while self._rest or self._next(now_s):
                 sent = self.target.send(self._rest)
@@ -334,7 +326,7 @@ class _Direction:
                 del self._relay.writers[self.target.fileno()]
 
     def _next(self, now_s: float) -> bool:
-        """Whether there is something to send; the end of the stream is passed on."""
+        """Take the next chunk that is due, and return whether there is one; pass on the end of the stream."""
         chunk = self.queue.take(now_s)
         if chunk is None:
             return False
@@ -349,13 +341,6 @@ class _Direction:
     def _broken(self, error: OSError) -> None:
         sys.stderr.write(f"a connection broke: {error}\n")
         self._connection.close()
-
-
-def _chunk_bytes(profile: LinkProfile) -> int:
-    """Return a size so small that a link with little bandwidth passes bytes evenly."""
-    if profile.bytes_per_s is None:
-        return _CHUNK
-    return max(_MIN_CHUNK, min(_CHUNK, round(profile.bytes_per_s / _CHUNKS_PER_S)))
 
 
 _TIMER_SLACK = Path("/proc/self/timerslack_ns")
@@ -383,17 +368,17 @@ def _main(host: str, port: int, *, ahead: bool) -> None:
 
 
 class _Orders:
-    """The orders on stdin, a JSON line each."""
+    """The orders on stdin, one JSON line each."""
 
     def __init__(self, relay: Relay) -> None:
         self.ended = False
         self.is_cut = False
-        """Whether nothing passes: no byte, no new connection, and no end of one."""
+        """Whether nothing passes: no byte, no new connection, and no end of a connection."""
         self._relay = relay
         self._partial = b""
 
     def read(self) -> None:
-        """Respond to each whole line that came."""
+        """Respond to each whole line that was received."""
         received = os.read(sys.stdin.fileno(), 1 << 16)
         self.ended = not received
         *lines, self._partial = (self._partial + received).split(b"\n")
@@ -414,7 +399,7 @@ class _Orders:
 
 
 def _connector(host: str, port: int) -> Callable[[], socket.socket]:
-    """What begins a connection to the other end; raises OSError where nothing can be reached there now."""
+    """Return a function that begins a connection to the other end; raises OSError if that is unreachable now."""
     if host.startswith("/"):
         family, address = socket.AF_UNIX, f"{host}/.s.PGSQL.{port}"
         with socket.socket(family) as probe:

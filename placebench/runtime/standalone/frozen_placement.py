@@ -1,4 +1,4 @@
-"""The installed Placement, with what its start made out of reach of the garbage collector."""
+"""The installed Placement, with the objects of its start hidden from the garbage collector."""
 
 import gc
 

@@ -1,9 +1,10 @@
-"""Calls a WSGI application in its own process, without a server: what the application takes by itself.
+"""Calls a WSGI application in its own process, without a server, to measure the application alone.
 
     PYTHON -P in_process.py MODULE:CALLABLE FOLDER
 
-Run by path, in any environment; imports nothing of placebench. In goes `{"requests": [...], "headers": {...}}`,
-out comes what `_drive` returns. The first of each different body is left in FOLDER as `<sha256>.raw`.
+Run by path, in any environment; imports nothing of placebench. Each line of input is
+`{"requests": [...], "headers": {...}}`, its response the result of `_drive`. Each distinct body is left in FOLDER as
+`<sha256>.raw`.
 """
 
 import hashlib
@@ -60,7 +61,7 @@ def _environ(request: str, headers: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _call(app: _Application, environ: dict[str, Any]) -> tuple[str, bytes]:
-    """The status and the whole body."""
+    """Return the status and the whole body."""
     statuses: list[str] = []
     written: list[bytes] = []
 
@@ -68,24 +69,24 @@ def _call(app: _Application, environ: dict[str, Any]) -> tuple[str, bytes]:
         statuses.append(status)
         return written.append
 
-    answer = app(environ, start_response)
+    response = app(environ, start_response)
     try:
-        written.extend(answer)
+        written.extend(response)
     finally:
-        if hasattr(answer, "close"):
-            answer.close()
+        if hasattr(response, "close"):
+            response.close()
     return statuses[-1], b"".join(written)
 
 
 def _main() -> None:
     """Serve each line on stdin until it ends; what the application prints goes to stderr."""
-    answers = os.fdopen(os.dup(sys.stdout.fileno()), "w")
+    responses = os.fdopen(os.dup(sys.stdout.fileno()), "w")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
     module, _, name = sys.argv[1].partition(":")
     app, folder = getattr(importlib.import_module(module), name), Path(sys.argv[2])
     for line in sys.stdin:
-        answers.write(json.dumps(_drive(app, folder, **json.loads(line))) + "\n")
-        answers.flush()
+        responses.write(json.dumps(_drive(app, folder, **json.loads(line))) + "\n")
+        responses.flush()
 
 
 if __name__ == "__main__":

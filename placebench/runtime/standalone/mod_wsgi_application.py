@@ -1,4 +1,4 @@
-"""What mod_wsgi serves: the application that $PLACEBENCH_APPLICATION names, as MODULE:CALLABLE or MODULE:FACTORY().
+"""The application that mod_wsgi serves, named by $PLACEBENCH_APPLICATION as MODULE:CALLABLE or MODULE:FACTORY().
 
 Run by path, in any environment; imports nothing of placebench.
 """

@@ -27,17 +27,17 @@ class _ThreadedServer(WSGIServer):
         self._pool = ThreadPoolExecutor(threads)
 
     def server_bind(self) -> None:
-        """Without the reverse lookup of the host's name, which may take seconds."""
+        """Bind without the reverse lookup of the host's name, which may take seconds."""
         socketserver.TCPServer.server_bind(self)
         self.server_name, self.server_port = _HOST, self.server_address[1]
         self.setup_environ()
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Let a thread serve it, as soon as one is free."""
+        """Let a thread serve the request as soon as one is free."""
         self._pool.submit(self._serve, request, client_address)
 
     def server_close(self) -> None:
-        """Serve what has come, then close."""
+        """Serve the accepted requests, then close."""
         self._pool.shutdown()
         super().server_close()
 
@@ -51,10 +51,10 @@ class _ThreadedServer(WSGIServer):
 
 
 class _QuietHandler(WSGIRequestHandler):
-    """Writes no line for each request, as the other servers do not."""
+    """A handler that, like the other servers, logs no requests."""
 
     def log_message(self, *_: object) -> None:
-        """Nothing."""
+        """Log nothing."""
 
 
 def _main() -> None:
