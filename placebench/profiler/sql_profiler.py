@@ -1,8 +1,8 @@
 """Records the SQL of an application: times, rows, fingerprints and call sites, from the pool to the fetch.
 
-The main class is `SqlProfiler`. Its hooks are installed once; a ContextVar says whether they record, and for whom, so
+The main class is `SqlProfiler`. Its hooks are installed once; a ContextVar holds the recording that they write into, so
 that requests in different threads and tasks never mix. A hook that fails is named in the recording and logged once: a
-failure of the profiler never becomes the application's.
+failure of the profiler never reaches the application.
 """
 
 import functools
@@ -54,13 +54,13 @@ _T = TypeVar("_T")
 
 
 class Listener(Protocol):
-    """Called with what the profiler sees, as it ends; must not raise. Stamps are readings of time.perf_counter."""
+    """Is told about spans and recordings as they end; must not raise. Times are readings of time.perf_counter."""
 
     def on_span(self, label: str, started: float, ended: float) -> None:
-        """A span of `timed` has ended, whether anything was recorded or not."""
+        """Take a span of `timed` that has ended, whether anything was recorded or not."""
 
     def on_recording(self, recording: Recording, started: float) -> None:
-        """The recording of a request has ended, in the thread or task that served it."""
+        """Take the recording of a request that has ended, in the thread or task that served it."""
 
 
 class _Timed:
@@ -88,7 +88,7 @@ class _Timed:
             listener.on_span(self._label, self._began, time.perf_counter())
 
     def __call__(self, function: Callable[_P, _T]) -> Callable[_P, _T]:
-        """*function* with a span around each of its calls, nested ones too."""
+        """Return *function* with a span around each of its calls, nested calls included."""
         if inspect.iscoroutinefunction(function):
 
             @functools.wraps(function)
@@ -109,18 +109,18 @@ class _Timed:
 class SqlProfiler:
     """Records the SQL of one engine, sync or async, or of the whole process if none is given.
 
-    That is of every engine, and of what does not go through SQLAlchemy: of each driver that the process imports, now or
-    later. A statement is counted once, whoever sends it.
+    Without an engine it records every engine, and each driver that the process imports, now or later. A statement is
+    counted once, whether SQLAlchemy or the application sends it.
 
-    application: folders or packages, such as "keystone", that are the application's own code although they are
-        installed. Without any, what is installed is a library: call sites and findings name the lines that call it.
     Make it before the first connection: the driver's time in a fetch can only be measured on connections made later.
-    A thread that the application starts by itself records nothing, unless it runs in a copy of the context
+    A thread that the application starts records nothing, unless it runs in a copy of the context
     (`contextvars.copy_context().run`); tasks and `asyncio.to_thread` copy it by themselves.
 
-    whole_process: a record takes the statements of every thread and task of the process, whoever started them. For
-        programs that do one thing at a time, such as a test suite: records that run at the same time would mix.
-    recordings: the last 100 requests of `wsgi` and `asgi` applications without a folder, or the slowest ones.
+    application: folders or packages, such as "keystone", that are the application's own code although they are
+        installed. By default installed code is a library: call sites and findings name the lines that call it.
+    whole_process: a record takes the statements of every thread and task of the process. For programs that do one
+        thing at a time, such as a test suite: records that run at the same time would mix.
+    recordings: the last 100 requests of `wsgi` and `asgi` applications without a folder, or the slowest 100.
     """
 
     def __init__(
@@ -131,7 +131,7 @@ class SqlProfiler:
         whole_process: bool = False,
         application: Sequence[str] = (),
     ) -> None:
-        # Loaded here: with the drivers alone there may be no SQLAlchemy.
+        # Imported here, since a profiler of drivers alone works without SQLAlchemy.
         from sqlalchemy.engine import Engine
 
         from placebench.profiler.drivers.hooks import Hooks
@@ -151,21 +151,20 @@ class SqlProfiler:
         """Return a profiler of database drivers alone, which loads no SQLAlchemy.
 
         Make it before the program connects: connections that are open already are not seen. Statements of SQLAlchemy
-        are seen as those of its driver. Plans are not available.
+        appear as statements of its driver. Plans are not available.
 
         drivers: names of packages among "aiosqlite", "asyncpg", "MySQLdb", "psycopg", "psycopg2", "pymysql" and
             "sqlite3", which are imported; by default all, each as soon as it is imported.
-        whole_process, application: as of `SqlProfiler`.
+        whole_process, application: see `SqlProfiler`.
         Raises ProfilerError for a driver that is unknown or not installed.
         """
         from placebench.profiler.drivers.driver_hooks import DriverHooks
 
-        made = cls.__new__(cls)
-        made._install(DriverHooks(drivers, whole_process=whole_process), clocks or Clocks(), application)
-        return made
+        profiler = cls.__new__(cls)
+        profiler._install(DriverHooks(drivers, whole_process=whole_process), clocks or Clocks(), application)
+        return profiler
 
     def _install(self, hooks: "Hooks | DriverHooks", clocks: Clocks, application: Sequence[str]) -> None:
-        """Begin to listen."""
         self._clocks = clocks
         self._hooks = hooks
         self._hooks.install()
@@ -175,7 +174,7 @@ class SqlProfiler:
 
     @property
     def active(self) -> bool:
-        """Whether the hooks record: not after `remove`."""
+        """Whether the hooks are installed; False after `remove`."""
         return self._hooks.installed
 
     @property
@@ -185,14 +184,14 @@ class SqlProfiler:
 
     @property
     def nothing_seen(self) -> str:
-        """One line for a report without statements: what was looked for, and what is not seen."""
+        """A line for a report without statements, which says where the profiler looked and what it cannot see."""
         return (
             f"no statement was seen: placebench looked for {self._hooks.sources}; connections that were open before "
             "it began are not seen, nor are processes that the program starts"
         )
 
     def remove(self) -> None:
-        """Take the hooks away, and their cost; again is harmless."""
+        """Remove the hooks and their cost; idempotent."""
         self._hooks.collector = None
         self._hooks.remove()
 
@@ -206,16 +205,16 @@ class SqlProfiler:
         max_statements: int = 10_000,
         explain: bool = False,
     ) -> Iterator[Recording]:
-        """Record what this thread or task runs inside the block; the recording is filled when the block ends.
+        """Record the statements of this thread or task inside the block, and fill the recording at its end.
 
         mode: "light" (times, rows, fingerprints), "full" (call sites and bytes too), "flame" (Python's stacks too) or
-            "plans" (PostgreSQL's plans too: its times and bytes hold the sending of plans). "sampled" is full with an
+            "plans" (PostgreSQL's plans too: times and bytes include the sending of plans). "sampled" is full with an
             estimated flame graph, by a thread that samples 50 times per second: for a server under load. "external" is
-            full without bytes, with an estimated flame graph by py-spy, a process of its own that costs this one
-            next to nothing (placebench[sampler]). Where py-spy may not sample, the thread does, and a note says so.
-        explain: in mode "plans", have EXPLAIN estimate plans where the role may not see the actual plan.
+            full without bytes, with an estimated flame graph by py-spy, another process that costs this one next to
+            nothing (placebench[sampler]). If py-spy may not sample, the thread does, and a note says so.
+        explain: in mode "plans", have EXPLAIN estimate plans if the role may not see the actual plan.
         parameters: keep bound values, literals and the messages of errors; they may be secrets.
-        A record inside of a record belongs to both. Raises ProfilerError for an unknown mode.
+        Statements of a record inside of a record belong to both. Raises ProfilerError for an unknown mode.
         """
         options = Options(mode, parameters, max_statements, explain)
         recording = Recording(name, mode)
@@ -235,14 +234,15 @@ class SqlProfiler:
                     outer.absorb(active)
 
     def timed(self, label: str) -> _Timed:
-        """A span of the user's own code, for `with` and as a decorator of functions, plain or async."""
+        """Return a span of the user's own code, for `with` and as a decorator of functions, plain or async."""
         return _Timed(label, self._hooks.current, self._listeners)
 
     def comment_statements(self) -> None:
         """Put a comment with route and function behind each statement of SQLAlchemy, as sqlcommenter does.
 
-        Recorded or not, from now on until `remove`: ` /*controller='list_orders',route='/orders/{id}'*/`. The
-        integrations of FastAPI, Starlette and Flask know both; other code names them by `tagged`.
+        A comment such as ` /*controller='list_orders',route='/orders/{id}'*/` is added until `remove`, whether the
+        statement is recorded or not. The integrations of FastAPI, Starlette and Flask know both; other code names them
+        by `tagged`.
         Raises ProfilerError for a profiler of drivers alone.
         """
         if not hasattr(self._hooks, "comment_statements"):
@@ -251,9 +251,10 @@ class SqlProfiler:
 
     @staticmethod
     def tagged(route: str | None = None, function: str | None = None) -> AbstractContextManager[None]:
-        """Name the route and the function of what runs in the block, for `comment_statements`.
+        """Name the route and the function of the statements in the block, for `comment_statements`.
 
-        Both are to have few different values: no identifiers, else no statement would be prepared again.
+        Keep the number of distinct values small (no identifiers); otherwise the driver cannot reuse prepared
+        statements.
         """
         text = comment_text(route, function)
         return commenting(lambda: text)
@@ -271,7 +272,7 @@ class SqlProfiler:
         keep: Keep | None = None,
         sampling: Sampling | None = None,
     ) -> ProfiledApplication:
-        """*application* with a recording for each request, saved into *folder* at once, or kept in `recordings`.
+        """Return *application* with a recording per request, saved into *folder* at once or kept in `recordings`.
 
         By default every request is profiled, and the first 200 are kept as files or the last 100 in memory.
         Raises ProfilerError for an unknown mode or rate, or if the folder cannot be made.
@@ -287,7 +288,7 @@ class SqlProfiler:
         keep: Keep | None = None,
         sampling: Sampling | None = None,
     ) -> ProfiledAsgiApplication:
-        """The same for an ASGI application; requests that run at the same time on one thread do not mix."""
+        """Like `wsgi`, for an ASGI application; requests that run at the same time on one thread do not mix."""
         return ProfiledAsgiApplication(self, application, *self._sampler_and_store(folder, mode, keep, sampling))
 
     def calls(
@@ -298,17 +299,18 @@ class SqlProfiler:
         keep: Keep | None = None,
         sampling: Sampling | None = None,
     ) -> ProfiledCalls:
-        """The same for what a framework begins and ends by itself; the integrations are made of it."""
+        """Like `wsgi`, for frameworks that start and finish units of work themselves; the integrations use it."""
         return ProfiledCalls(self, *self._sampler_and_store(folder, mode, keep, sampling))
 
     def collect_statistics(self, *, max_fingerprints: int = 200) -> None:
-        """Count every statement from now on, recorded or not; again is harmless.
+        """Count every statement from now on, recorded or not; idempotent.
 
-        Read it by `statistics` or `prometheus_text`. Each process counts by itself, and a forked one from nothing.
-        Connections that are open already are not seen.
+        The counts are read by `statistics` or `prometheus_text`. Each process counts by itself, and a forked process
+        starts from zero. Connections that are open already are not seen.
 
-        max_fingerprints: how many are counted apart, the first ones; the rest is counted together as "other".
-        Raises ProfilerError if that is below 1.
+        max_fingerprints: how many fingerprints are counted apart, the first ones; all others are counted together as
+            "other".
+        Raises ProfilerError if max_fingerprints is below 1.
         """
         if max_fingerprints < 1:
             raise ProfilerError(f"max_fingerprints is {max_fingerprints}: expected 1 or more")
@@ -317,14 +319,14 @@ class SqlProfiler:
             self._hooks.collector = StatisticsCollector(max_fingerprints, clock, self.report_failure)
 
     def statistics(self) -> "Sequence[StatementStatistics]":
-        """What this process has counted of each statement, the most expensive first; the last one may be "other".
+        """Return the statistics of each statement of this process, the most expensive first; "other" comes last.
 
         Raises ProfilerError if nothing is counted: see `collect_statistics`.
         """
         return self._collector.statistics()
 
     def prometheus_text(self) -> str:
-        """The same in Prometheus's text format 0.0.4, for the application to send from an address of its own.
+        """Return the statistics in Prometheus's text format 0.0.4, for the application to serve at an address.
 
         Raises ProfilerError if nothing is counted: see `collect_statistics`.
         """
@@ -340,7 +342,7 @@ class SqlProfiler:
         return self._hooks.collector
 
     def rename(self, name: str) -> None:
-        """Give the recording that runs in this thread or task another name, such as the route of its request."""
+        """Rename the recording that runs in this thread or task, for example after the route of its request."""
         recording = self._hooks.current.get()
         if recording is not None:
             recording.name = name
@@ -348,22 +350,22 @@ class SqlProfiler:
     def _sampler_and_store(
         self, folder: Path | str | None, mode: str, keep: Keep | None, sampling: Sampling | None
     ) -> tuple[RequestSampler, Store]:
-        """What decides which requests are recorded, and where the recordings go."""
+        """The sampler that decides which requests are recorded, and the store of their recordings."""
         keep = keep or Keep()
         store: Store = RecentRecordings(self.recordings, keep) if folder is None else RecordingFolder(folder, keep)
-        # In memory the last ones stay, so that there is always space for one more.
+        # In memory the last recordings stay, so there is always space for another one.
         admitted = Keep(0, "slowest") if folder is None else keep
         return RequestSampler(Options(mode=mode), admitted, sampling or Sampling()), store
 
-    # What the middleware needs; `record` is made of the same.
+    # Internal API used by the middleware and by `record`.
 
     def report_failure(self, error: Exception) -> None:
-        """Name what failed with *error* in the recording, and log it once."""
+        """Name the hook that failed with *error* in the recording, and log it once."""
         self._hooks.report_failure(error)
 
     @guarded
     def start(self, name: str, options: Options, *, caller: FrameType | None = None) -> ActiveRecording:
-        """A recording that runs from now on; a flame graph begins at the caller's frame."""
+        """Start a recording; its flame graph, if it has one, begins at the caller's frame."""
         flame_graph = self._flame_graph(options.mode, caller or sys._getframe(2))
         active = ActiveRecording(name, options, self._clocks, self.report_failure, flame_graph)
         active.application = self._application
@@ -371,7 +373,7 @@ class SqlProfiler:
         return active
 
     def _flame_graph(self, mode: str, caller: FrameType) -> "FlameGraphRecorder | ExternalFlameGraph | None":
-        """The flame graph of a mode that has one; pyinstrument is loaded only for such a mode."""
+        """Start the flame graph of a mode that has one; pyinstrument is imported only for such a mode."""
         if mode not in FLAME_GRAPH_MODES:
             return None
         from placebench.profiler.capture.flame_graph import FlameGraphRecorder
@@ -390,19 +392,19 @@ class SqlProfiler:
             return thread
 
     def switch_to(self, recording: ActiveRecording | None) -> ActiveRecording | None:
-        """Make *recording* the current one of this thread or task; returns the one before."""
+        """Make *recording* the current one of this thread or task, and return the one before."""
         before = self._hooks.current.get()
         self._hooks.current.set(recording)
         return before
 
     def record_program(self) -> None:
-        """The next recording is that of a whole program: threads and greenlets without a recording belong to it."""
+        """Make the next recording that of the program: threads and greenlets without a recording belong to it."""
         self._hooks.current = ProgramRecording()
 
     def leave_unprofiled(self, note: str = "") -> None:
-        """Leave out on purpose what this thread or task runs from now on: no recording has missed it.
+        """Leave out this thread or task from now on, on purpose: no recording counts its statements as missed.
 
-        note: what recordings that run meanwhile say of its statements.
+        note: a note on its statements for the recordings that run meanwhile.
         """
         if not self.is_recording:
             self._hooks.unprofiled.set(note or True)
@@ -411,9 +413,9 @@ class SqlProfiler:
     def stop(
         self, active: ActiveRecording, recording: Recording, *, flame_graph_later: bool = False
     ) -> "ExternalFlameGraph | None":
-        """End the active recording, and fill *recording* with what it has seen.
+        """End the active recording, and fill *recording* with everything it has seen.
 
-        flame_graph_later: do not wait for another process's samples; returns the flame graph that needs them, if any.
+        flame_graph_later: do not wait for the samples of another process; the flame graph that needs them is returned.
         """
         active.end()
         self._hooks.recording_ended(active)
@@ -428,7 +430,7 @@ class SqlProfiler:
             else:
                 try:
                     recording.session = flame_graph.stop(*span)
-                except Exception as error:  # noqa: BLE001  the statements are not lost: another thread may end it
+                except Exception as error:  # noqa: BLE001  another thread may end it: the statements are not lost
                     self.report_failure(error)
             active.note(*flame_graph.notes)
         if self._hooks.is_second and not active.statements:

@@ -1,8 +1,8 @@
-"""Time inside aiosqlite: `time_aiosqlite` by SQLAlchemy's adapters of its connections, `patch_aiosqlite` without them.
+"""Time inside aiosqlite: with SQLAlchemy's adapters (`time_aiosqlite`) and without them (`patch_aiosqlite`).
 
-Its calls run in a thread of aiosqlite's own and return when the thread has done them. The times of an adapter hold the
-switches between the threads, and all rows come with the execute, unless the cursor is a server-side one. Without
-SQLAlchemy the times are those of sqlite3 in that thread.
+Its calls run in a thread of aiosqlite and return when the thread has done them. The times of an adapter include the
+switches between threads, and all rows come with the execute, unless the cursor is server-side. Without SQLAlchemy the
+times are those of sqlite3 in that thread.
 """
 
 import functools
@@ -26,7 +26,7 @@ class _AiosqliteCursor(TimedCursor):
 
     @property
     def connection(self) -> Any:
-        """The adapter that made it."""
+        """The adapter that made this cursor."""
         return self._adapt_connection
 
 
@@ -42,12 +42,12 @@ class _AiosqliteConnection(AdaptedConnection):
 
 
 def time_aiosqlite(recorder: CallRecorder, connection: Any) -> None:
-    """Give SQLAlchemy's adapter of an aiosqlite connection, just made, its timed classes."""
+    """Give SQLAlchemy's adapter of a new aiosqlite connection its timed classes."""
     time_adapter(recorder, connection, "aiosqlite", (_AiosqliteConnection, _AiosqliteCursor, _AiosqliteCursor))
 
 
 def patch_aiosqlite(recorder: CallRecorder, replace: Replace) -> None:
-    """Have aiosqlite make timed connections, whose thread works in the context of who awaits it."""
+    """Have aiosqlite make timed connections, whose thread works in the context of its caller."""
     import aiosqlite
 
     def time_connect(connect: Any) -> Any:

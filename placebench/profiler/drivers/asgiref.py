@@ -1,4 +1,4 @@
-"""Call sites across asgiref's threads (`patch_asgiref`): in them Django runs the ORM for those who await it."""
+"""Call sites across asgiref's threads (`patch_asgiref`), in which Django runs the ORM for async views."""
 
 import functools
 import sys
@@ -9,7 +9,7 @@ from placebench.profiler.capture.timed_cursor import CallRecorder, Replace
 
 
 def patch_asgiref(recorder: CallRecorder, replace: Replace) -> None:
-    """Have what `sync_to_async` runs in a thread know the lines that await it, while they are recorded."""
+    """Give the threads of `sync_to_async` the call sites that await them, while something is recorded."""
     from asgiref.sync import SyncToAsync
 
     def keep_callers(call: Any) -> Any:

@@ -1,12 +1,11 @@
 """Time inside asyncpg: with SQLAlchemy (`time_asyncpg`) and without it (`patch_asyncpg`).
 
-SQLAlchemy's adapters of connections and cursors look like a driver's own classes, and their calls return when the
-response is there; asyncpg itself has no cursors. All rows come with the execute, unless the cursor is a server-side
-one.
+SQLAlchemy's adapters of connections and cursors look like a driver's classes, and their calls return when the response
+has come; asyncpg itself has no cursors. All rows come with the execute, unless the cursor is server-side.
 
-Without SQLAlchemy all that asyncpg sends passes through the protocol object of a connection: statements, prepared
-statements, cursors, COPY and the steps of its transactions. It is exchanged for `_TimedProtocol`; the connection keeps
-its own class.
+Without SQLAlchemy, everything that asyncpg sends passes through the protocol object of a connection: statements,
+prepared statements, cursors, COPY and transaction steps. `_TimedProtocol` takes its place; the connection keeps its own
+class.
 """
 
 import functools
@@ -31,20 +30,20 @@ from placebench.profiler.capture.timed_cursor import (
 from placebench.profiler.model.fingerprint import statement_kind
 
 _COUNT = re.compile(r"\d+\Z")
-# What asyncpg's pool sends when a connection comes back: it writes no row, and reads none.
+# The reset that asyncpg's pool sends when a connection comes back: it writes no row, and reads none.
 _RESET = re.compile(
     r"\s*(?:select pg_advisory_unlock_all\(\);\s*)?(?:close all;\s*)?(?:unlisten \*;\s*)?reset all;\s*\Z",
     re.IGNORECASE,
 )
 _MOVE = re.compile(r"MOVE FORWARD \d+ (__asyncpg_portal_\w+)\Z")
-"""What `Cursor.forward` sends."""
+"""The statement that `Cursor.forward` sends."""
 _RETURNS = re.compile(r"\breturning\b", re.IGNORECASE)
 _MAX_KEPT = 100
 _PREPARE = "PREPARE STATEMENT"
 
 
 class _AsyncpgCursor(NetworkCursor):
-    """The adapter sends BEGIN before a transaction, and has each statement prepared once on a connection."""
+    """A cursor of the adapter, which sends BEGIN before a transaction and prepares each statement once."""
 
     placebench_dialect = "postgresql"
 
@@ -55,27 +54,25 @@ class _AsyncpgCursor(NetworkCursor):
 
     @property
     def connection(self) -> Any:
-        """The adapter that made it."""
+        """The adapter that made this cursor."""
         return self._adapt_connection
 
     def execute(self, operation: Any, parameters: Any = None) -> Any:
         """The adapter's execute, timed."""
+        # The text that asyncpg will get: in SQLAlchemy 1.4 the adapter numbers the parameters.
+        number = getattr(self, "_parameter_placeholders", None)
+        sent = operation if number is None or parameters is None else operation % number(parameters)
         # The cache that the adapter will look into; an entry older than a change of the schema does not count.
-        known = (self._adapt_connection._prepared_statement_cache or {}).get(self._sent(operation, parameters))
+        known = (self._adapt_connection._prepared_statement_cache or {}).get(sent)
         self.placebench_prepared = known is not None and known[2] > self._invalidate_schema_cache_asof
         return super().execute(operation, parameters)
 
-    def _sent(self, operation: Any, parameters: Any) -> Any:
-        """The text that asyncpg will get: in SQLAlchemy 1.4 the adapter numbers the parameters."""
-        number = getattr(self, "_parameter_placeholders", None)
-        return operation if number is None or parameters is None else operation % number(parameters)
-
     def trips_of_execute(self) -> int:
-        """The statement, its preparation, and BEGIN."""
+        """Count the statement, its preparation and BEGIN."""
         return self.trips_of_executemany(None) + (not self.placebench_prepared)
 
     def trips_of_executemany(self, _parameters: Any) -> int:
-        """All go in one message; whether asyncpg has it prepared before, it does not tell."""
+        """Count one message for all sets; asyncpg does not tell whether the statement is prepared already."""
         connection = self._adapt_connection
         return 1 if connection.in_a_transaction() or connection.autocommit else 2
 
@@ -113,7 +110,7 @@ class _Portal:
         self._trips = 0
 
     async def fetch(self, count: int) -> Any:
-        """The next rows; after the last ones there is no round trip."""
+        """Fetch the next rows; after the last row there is no round trip."""
         self._trips += not self._cursor._exhausted
         return await self._cursor.fetch(count)
 
@@ -133,13 +130,13 @@ class _AsyncpgConnection(AdaptedConnection):
 
     @property
     def placebench_meter(self) -> SocketMeter | None:
-        """Counts this connection's bytes; None where nobody can."""
+        """Counts this connection's bytes; None if they cannot be measured."""
         transport = self._connection._transport
         encrypted = transport.get_extra_info("ssl_object") is not None
         return socket_meter(transport.get_extra_info("socket").fileno(), encrypted=encrypted)
 
     def ping(self) -> None:
-        """The adapter's ping of the pool, timed; late releases of SQLAlchemy give it a transaction of its own."""
+        """The adapter's ping of the pool, timed; late releases of SQLAlchemy run it in its own transaction."""
         begins = hasattr(self, "_async_ping") and not self.in_a_transaction() and not self.autocommit
         with self.timing_step("PING", 3 if begins else 1):
             super().ping()  # type: ignore[misc]
@@ -149,13 +146,15 @@ class _AsyncpgConnection(AdaptedConnection):
         return self._transaction is not None
 
     def trips_of_step(self, _step: str) -> int:
-        """COMMIT and ROLLBACK are sent only if a transaction is open."""
+        """Count COMMIT and ROLLBACK only if a transaction is open: else asyncpg does not send them."""
         return 1 if self.in_a_transaction() else 0
 
 
 def time_asyncpg(recorder: CallRecorder, connection: Any) -> None:
-    """Give SQLAlchemy's adapter of an asyncpg connection, just made, its timed classes instead of a timed protocol."""
-    _restore_protocol(connection._connection)
+    """Give SQLAlchemy's adapter of a new asyncpg connection its timed classes instead of a timed protocol."""
+    driver_connection = connection._connection
+    if isinstance(driver_connection._protocol, _TimedProtocol):
+        driver_connection._protocol = driver_connection._protocol._protocol
     time_adapter(recorder, connection, "asyncpg", (_AsyncpgConnection, _AsyncpgCursor, _AsyncpgStream))
 
 
@@ -177,18 +176,11 @@ def patch_asyncpg(recorder: CallRecorder, replace: Replace) -> None:
 
 
 def _time_protocol(recorder: CallRecorder, connection: Any) -> None:
-    """Exchange the protocol of a connection that has just been made."""
     connection._protocol = _TimedProtocol(recorder, connection)
 
 
-def _restore_protocol(connection: Any) -> None:
-    """Give a connection its own protocol back."""
-    if isinstance(connection._protocol, _TimedProtocol):
-        connection._protocol = connection._protocol._protocol
-
-
 class _Call:
-    """One call of the protocol's: what the profiler needs of a cursor."""
+    """One call of the protocol, with the part of a cursor that the profiler needs."""
 
     placebench_dialect = "postgresql"
 
@@ -198,13 +190,13 @@ class _Call:
 
 
 class _TimedProtocol(TimedConnection):
-    """asyncpg's protocol, its calls timed; all rows of a statement come with its execution, unless it has a portal."""
+    """asyncpg's protocol with timed calls; all rows come with the execution, unless the statement has a portal."""
 
     def __init__(self, recorder: CallRecorder, connection: Any) -> None:
         self._recorder = recorder
         self._protocol = connection._protocol
         self._transport = connection._transport
-        # By text: what was prepared is part of its first execution, before which asyncpg may look up types.
+        # By text: a preparation is part of the first execution, before which asyncpg may look up types.
         self._prepared: dict[str, PendingStatement] = {}
         self._portals: dict[str, PendingStatement] = {}
 
@@ -213,7 +205,7 @@ class _TimedProtocol(TimedConnection):
 
     @property
     def placebench_meter(self) -> SocketMeter | None:
-        """Counts this connection's bytes; None where nobody can."""
+        """Counts this connection's bytes; None if they cannot be measured."""
         encrypted = self._transport.get_extra_info("ssl_object") is not None
         socket = self._transport.get_extra_info("socket")
         return None if socket is None else socket_meter(socket.fileno(), encrypted=encrypted)
@@ -223,7 +215,7 @@ class _TimedProtocol(TimedConnection):
         return bool(self._protocol.is_in_transaction())
 
     async def query(self, query: Any, *args: Any, **kwargs: Any) -> Any:
-        """A statement without parameters, or several; its response is their last status."""
+        """Run one or several statements without parameters; the response is the last status."""
         if _RESET.match(query):
             with TimedCall(self._recorder.driver_step(self, "RESET"), 1):
                 return await self._protocol.query(query, *args, **kwargs)
@@ -233,26 +225,26 @@ class _TimedProtocol(TimedConnection):
         return await self._timed(self._start(query), self._protocol.query, query, *args, **kwargs)
 
     async def prepare(self, name: Any, query: Any, *args: Any, **kwargs: Any) -> Any:
-        """The preparation of a statement: a round trip of its first execution, or a step if it is never executed."""
+        """Prepare a statement: a round trip of its first execution, or a step if it is never executed."""
         pending = self._start(query, UNKNOWN)
         if pending is not None:
             pending.step = _PREPARE
         state = await self._timed(pending, self._protocol.prepare, name, query, *args, **kwargs)
         if pending is not None:
-            pending.counted = True  # by statistics too, only once it is executed
+            pending.counted = True  # statistics count it only once it is executed
             _remember(self._prepared, query, pending)
         return state
 
     async def bind_execute(self, state: Any, args: Any, portal_name: str, *rest: Any, **kwargs: Any) -> Any:
-        """The execution of a prepared statement, with all its rows or the first ones of a portal."""
+        """Execute a prepared statement, and return all of its rows or the first rows of a portal."""
         pending = self._executed(state.query, args)
         if pending is not None and portal_name:
             _remember(self._portals, portal_name, pending)
         return await self._timed(pending, self._protocol.bind_execute, state, args, portal_name, *rest, **kwargs)
 
     async def bind_execute_many(self, state: Any, args: Any, *rest: Any, **kwargs: Any) -> Any:
-        """The execution for each of many parameters, which are sent without waiting."""
-        if has_no_sets(args):  # what was prepared for it is never executed
+        """Execute a prepared statement for each parameter set; the sets are sent without waiting."""
+        if has_no_sets(args):  # the prepared statement is never executed
             return await self._protocol.bind_execute_many(state, args, *rest, **kwargs)
         pending = self._executed(state.query, UNKNOWN)
         if pending is not None:
@@ -260,18 +252,18 @@ class _TimedProtocol(TimedConnection):
         return await self._timed(pending, self._protocol.bind_execute_many, state, args, *rest, **kwargs)
 
     async def bind(self, state: Any, args: Any, portal_name: str, *rest: Any, **kwargs: Any) -> Any:
-        """The beginning of a cursor."""
+        """Open a cursor."""
         pending = self._executed(state.query, args)
         if pending is not None:
             _remember(self._portals, portal_name, pending)
         return await self._timed(pending, self._protocol.bind, state, args, portal_name, *rest, **kwargs)
 
     async def execute(self, state: Any, portal_name: str, *rest: Any, **kwargs: Any) -> Any:
-        """The next rows of a cursor."""
+        """Fetch the next rows of a cursor."""
         return await self._fetch(portal_name, self._protocol.execute, state, portal_name, *rest, **kwargs)
 
     async def _fetch(self, portal_name: str, call: Any, *args: Any, **kwargs: Any) -> Any:
-        """Await *call*, which fetches rows of a cursor or leaves them out: a fetch of the cursor's statement."""
+        """Await *call*, which fetches or skips rows of a cursor, as a fetch of the cursor's statement."""
         pending = self._portals.get(portal_name)
         if pending is None or pending.recording is not self._recorder.current.get():
             return await call(*args, **kwargs)
@@ -288,22 +280,22 @@ class _TimedProtocol(TimedConnection):
             pending.fetch_returned(rows, 1)
 
     async def copy_in(self, copy_stmt: Any, *args: Any, **kwargs: Any) -> Any:
-        """A COPY into the server, from its first to its last byte."""
+        """Run a COPY into the server; its time is from the first to the last byte."""
         return await self._timed(self._start(copy_stmt), self._protocol.copy_in, copy_stmt, *args, trips=2, **kwargs)
 
     async def copy_out(self, copy_stmt: Any, *args: Any, **kwargs: Any) -> Any:
-        """A COPY out of the server."""
+        """Run a COPY out of the server."""
         return await self._timed(self._start(copy_stmt), self._protocol.copy_out, copy_stmt, *args, **kwargs)
 
     def _start(self, query: Any, values: object = None) -> PendingStatement | None:
-        """A new statement; None if nothing is being recorded."""
+        """Start a statement; None if nothing is being recorded."""
         pending = self._recorder.driver_call(_Call(self), query, values)  # type: ignore[arg-type]
         if pending is not None:
-            pending.fetched_rows = None  # the response tells them, or nobody knows
+            pending.fetched_rows = None  # known only if the response tells them
         return pending
 
     def _executed(self, query: str, values: object) -> PendingStatement | None:
-        """The statement that was prepared for this execution, or a new one."""
+        """Return the statement that was prepared for this execution, or start a new one."""
         prepared = self._prepared.pop(query, None)
         if prepared is None or prepared.recording is not self._recorder.current.get():
             return self._start(query, values)
@@ -316,7 +308,7 @@ class _TimedProtocol(TimedConnection):
     async def _timed(
         self, pending: PendingStatement | None, call: Any, *args: Any, trips: int = 1, **kwargs: Any
     ) -> Any:
-        """Await *call*: its time, rows, round trips and error go to the statement."""
+        """Await *call*, and record its time, rows, round trips and error in the statement."""
         if pending is None:
             return await call(*args, **kwargs)
         response = None
@@ -332,22 +324,22 @@ class _TimedProtocol(TimedConnection):
 
 
 def _remember(kept: dict[str, PendingStatement], key: str, pending: PendingStatement) -> None:
-    """Keep the statement that what comes later belongs to; the oldest ones are forgotten."""
+    """Keep the statement that later calls belong to, and forget the oldest ones."""
     kept[key] = pending
     if len(kept) > _MAX_KEPT:
         del kept[next(iter(kept))]
 
 
 def _rows_of(response: Any) -> list[Any] | None:
-    """The rows of a response: alone, or with the status and whether there are more."""
+    """The rows of a response, which may also hold the status and whether there are more rows."""
     rows = response[0] if isinstance(response, tuple) and response else response
     return rows if isinstance(rows, list) else None
 
 
 def _count_rows(pending: PendingStatement, response: Any) -> None:
-    """Add the rows that a response brought, or those that its statement changed."""
+    """Add the rows in a response, or set the number of rows that its statement changed."""
     rows = _rows_of(response)
-    # What changes rows and returns none has its count in the status alone, which `fetch` does not ask for.
+    # A write without RETURNING has its count only in the status, which `fetch` does not ask for.
     is_known = isinstance(response, tuple) or statement_kind(pending.sql) == "read" or _RETURNS.search(pending.sql)
     if rows or (rows is not None and is_known):
         pending.fetched_rows = (pending.fetched_rows or 0) + len(rows)

@@ -22,7 +22,7 @@ from placebench.profiler.capture.driver_recorder import DriverRecorder
 from placebench.profiler.capture.stack import add_libraries
 from placebench.profiler.capture.timed_cursor import CallRecorder, TimedConnection
 
-# By the name that is imported: the module of placebench.profiler.drivers, and its function.
+# By the name that is imported: the module of placebench.profiler.drivers and its function.
 _PATCHES = {
     "MySQLdb": ("mysql", "patch_mysqlclient"),
     "aiosqlite": ("aiosqlite", "patch_aiosqlite"),
@@ -33,9 +33,9 @@ _PATCHES = {
     "sqlite3": ("sqlite", "patch_sqlite"),
 }
 _DRIVERS = tuple(_PATCHES)
-# Patched beside each choice of drivers.
+# Patched with every choice of drivers.
 _HELPERS = {"asgiref.sync": ("asgiref", "patch_asgiref"), "psycopg_pool": ("psycopg3", "patch_psycopg_pool")}
-# Between the application and its driver: their lines are not the ones that ran a statement.
+# Packages between the application and its driver: their lines are not the callers of statements.
 _LIBRARIES = ("contextlib", "django", "peewee", "playhouse", "psycopg_pool", "pony", "tortoise")
 _LAZY_MODULE = getattr(importlib.util, "_LazyModule", None)
 _UNSUPPORTED = (
@@ -45,9 +45,9 @@ _UNSUPPORTED = (
 
 
 class DriverPatches:
-    """The drivers' ways to connect, exchanged until `remove`; connections that are open already stay unseen.
+    """Wraps the connect functions of drivers until `remove`; connections that are open already are not seen.
 
-    names: packages, which are imported now; by default all drivers, each of them as soon as somebody imports it.
+    names: packages, which are imported now; by default all drivers, each as soon as it is imported.
     """
 
     def __init__(self, recorder: DriverRecorder, names: Iterable[str] = ()) -> None:
@@ -63,9 +63,12 @@ class DriverPatches:
                 raise ProfilerError(f"the driver {name} is not installed")
 
     def install(self) -> None:
-        """Exchange those of the drivers that are imported, and of the others when they are."""
+        """Wrap the functions of drivers that are imported already, and of others when they are imported."""
         for name in self._named:
-            _import(name)
+            try:
+                import_module(name)
+            except ImportError as error:
+                raise ProfilerError(f"the driver {name} cannot be imported: {error}") from error
         watched = {*(self._named or _DRIVERS), *_HELPERS}
         self._watch.begin(watched)
         for name in watched & sys.modules.keys():
@@ -74,12 +77,12 @@ class DriverPatches:
         add_libraries(*_DRIVERS, *_LIBRARIES)
 
     def remove(self) -> None:
-        """Take the wrappers out of the drivers' functions, whoever has wrapped those since; idempotent.
+        """Take the wrappers out of the drivers' functions, even below wrappers of others; idempotent.
 
-        Open connections only pass on, as does a wrapper below one that cannot be given another function to call.
+        Open connections then only pass calls on. So does a wrapper below one that always calls the same function.
         """
         self._watch.end()
-        own = {id(wrapper) for _, _, wrapper in self._wrappers}  # one that is copied on a reload is in several places
+        own = {id(wrapper) for _, _, wrapper in self._wrappers}  # a reload copies a wrapper to several places
         for owner, name, _ in self._wrappers:
             while layer := next((each for each in _layers(owner, name) if id(each[2]) in own), None):
                 holder, attribute, wrapper = layer
@@ -91,7 +94,7 @@ class DriverPatches:
         self._wrappers.clear()
 
     def __str__(self) -> str:
-        """Which drivers are watched, and which others have been imported."""
+        """The drivers that are watched, and others that have been imported, as text."""
         watched = self._named or _DRIVERS
         imported = ", ".join(name for name in watched if name in sys.modules)
         absent = ", ".join(name for name in watched if name not in sys.modules)
@@ -104,7 +107,7 @@ class DriverPatches:
         return f"{drivers}, but not for {other}, which placebench does not support" if other else drivers
 
     def _patch(self, name: str) -> None:
-        """Exchange a driver's functions; one that has changed costs its statements, and nothing else."""
+        """Wrap a driver's functions; if they have changed, only the statements of that driver are missing."""
         module, function = (_PATCHES | _HELPERS)[name]
         try:
             getattr(import_module(f"placebench.profiler.drivers.{module}"), function)(self._recorder, self._replace)
@@ -112,10 +115,10 @@ class DriverPatches:
             self._recorder.report_failure(error)
 
     def _replace(self, owner: Any, name: str, make_wrapper: Callable[[Any], Any]) -> None:
-        """Wrap a function of a driver's, unless it is wrapped already, as where a module is loaded a second time.
+        """Wrap a function of a driver, unless it is wrapped already, as when a module is loaded a second time.
 
-        The wrapper goes below the proxies of wrapt, by which OpenTelemetry and ddtrace instrument the driver: they take
-        away what they find at the top, and would otherwise find our wrapper.
+        The wrapper goes below the proxies of wrapt, by which OpenTelemetry and ddtrace instrument the driver: they
+        remove the topmost layer, which would otherwise be our wrapper.
         """
         own = {id(wrapper) for _, _, wrapper in self._wrappers}
         layers = list(_layers(owner, name))
@@ -138,23 +141,23 @@ class DriverHooks(DriverRecorder):
     """Records what goes through the drivers, whoever calls them, until `remove`."""
 
     def __init__(self, drivers: Sequence[str] = (), *, whole_process: bool = False) -> None:
-        """drivers: names of packages; by default all. Raises ProfilerError for an unknown one."""
+        """Take the names of driver packages, by default all. Raises ProfilerError for an unknown name."""
         super().__init__(whole_process=whole_process)
         self.patches: DriverPatches = DriverPatches(self, drivers)
 
     @property
     def sources(self) -> str:
-        """What statements are looked for."""
+        """Where statements are recorded, as text."""
         return str(self.patches)
 
     def install(self) -> None:
-        """Exchange the drivers' ways to connect."""
+        """Wrap the connect functions of the drivers."""
         self.installed = True
         self.patches.install()
         gc.callbacks.append(self.garbage_collected)
 
     def remove(self) -> None:
-        """Take the patches away; again is harmless."""
+        """Remove the wrappers; idempotent."""
         if self.installed:
             self.installed = False
             self.patches.remove()
@@ -162,16 +165,16 @@ class DriverHooks(DriverRecorder):
 
 
 _BEFORE = "placebench_before"
-"""The attribute of a wrapper that holds what was in its place: the function, or the class method of it."""
+"""The attribute of a wrapper that holds the function or class method it replaced."""
 _WRAPPER = "placebench_wrapper"
-"""The attribute of a wrapper that holds the wrapper: `functools.wraps` gives both to whatever is put around it."""
+"""The attribute of a wrapper that holds itself: `functools.wraps` copies both attributes to functions around it."""
 _METHODS = (classmethod, staticmethod)
 
 
 def _layers(owner: Any, name: str) -> Iterator[tuple[Any, str, Any]]:
-    """Each layer of a function, the outermost first: who holds it, under which attribute, and the function itself.
+    """The layers of a function, the outermost first: its holder, the attribute there, and the function itself.
 
-    Ends at a layer that calls what it was made of, whatever is written into its `__wrapped__`.
+    Ends at a layer that always calls the same function, whatever is written into its `__wrapped__`.
     """
     holder, attribute, value = owner, name, vars(owner)[name]
     while True:
@@ -185,17 +188,17 @@ def _layers(owner: Any, name: str) -> Iterator[tuple[Any, str, Any]]:
 
 
 def _is_wrapper(value: object) -> bool:
-    """Whether this is a wrapper of a profiler's, and no proxy of one."""
+    """Whether this is a wrapper of a profiler, and not a proxy of one."""
     return type(value) is FunctionType and vars(value).get(_WRAPPER) is value
 
 
 def _is_proxy(value: object) -> bool:
-    """Whether this is one of wrapt's proxies, which show themselves as what they wrap: only their type tells."""
+    """Whether this is a proxy of wrapt. Proxies look like the wrapped function: only their type tells."""
     return type(value) not in _METHODS and hasattr(type(value), "__wrapped__")
 
 
 class ImportWatch:
-    """A finder of modules that finds nothing by itself: it calls back each time that one of its modules was loaded."""
+    """A finder of modules that calls *loaded* each time one of its modules was loaded; it finds nothing by itself."""
 
     def __init__(self, loaded: Callable[[str], None]) -> None:
         self._loaded = loaded
@@ -207,7 +210,7 @@ class ImportWatch:
         sys.meta_path.insert(0, self)
 
     def is_deferred(self, module: ModuleType) -> bool:
-        """Whether a module in `sys.modules` is yet to be loaded, by `importlib.util.LazyLoader`; it is watched then."""
+        """Whether `importlib.util.LazyLoader` has still to load a module in `sys.modules`; watches it then."""
         if type(module) is not _LAZY_MODULE:
             return False
         spec = object.__getattribute__(module, "__spec__")  # any other way to read it would load the module
@@ -218,18 +221,18 @@ class ImportWatch:
         return True
 
     def module_loaded(self, name: str) -> None:
-        """Call back, unless the module is no longer watched."""
+        """Call *loaded*, unless the module is no longer watched."""
         if name in self._names:
             self._loaded(name)
 
     def end(self) -> None:
-        """Watch no more; again is harmless."""
+        """Stop watching; idempotent."""
         self._names = set()
         if self in sys.meta_path:
             sys.meta_path.remove(self)
 
     def find_spec(self, name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
-        """The spec that the finders after it find, another watch among them, with a loader that calls back."""
+        """Return the spec that later finders find, another watch among them, with a loader that tells this watch."""
         if name not in self._names:
             return None
         others = sys.meta_path[sys.meta_path.index(self) + 1 :]
@@ -240,9 +243,9 @@ class ImportWatch:
 
 
 class _WatchedLoader:
-    """The loader of one module, which tells a watch when the module has run; all else is the loader's own.
+    """The loader of one module, which tells a watch when the module has run, and otherwise behaves as the loader.
 
-    Nothing is written into the loader itself: several modules may share it, and it may be a proxy of another's.
+    Nothing is written into the loader itself: several modules may share it, and it may be a proxy of another loader.
     """
 
     def __init__(self, loader: Any, watch: ImportWatch) -> None:
@@ -253,11 +256,11 @@ class _WatchedLoader:
         return getattr(vars(self).get("_loader"), name)
 
     def is_of(self, watch: ImportWatch) -> bool:
-        """Whether it tells this watch."""
+        """Whether this loader tells *watch*."""
         return self._watch is watch
 
     def exec_module(self, module: ModuleType) -> None:
-        """Run the module, to which the loader is its own again, and tell the watch."""
+        """Run the module, give it its own loader back, and tell the watch."""
         spec = object.__getattribute__(module, "__spec__")
         spec.loader = self._loader
         if "__loader__" in object.__getattribute__(module, "__dict__"):
@@ -267,17 +270,10 @@ class _WatchedLoader:
             self._watch.module_loaded(spec.name)
 
 
-def _import(name: str) -> None:
-    try:
-        import_module(name)
-    except ImportError as error:
-        raise ProfilerError(f"the driver {name} cannot be imported: {error}") from error
-
-
 def use_timed_classes(recorder: CallRecorder, driver: str, connect_arguments: MutableMapping[str, Any]) -> None:
     """Change the arguments of the driver's connect so that it makes timed cursors and connections.
 
-    driver: SQLAlchemy's name of the driver, `dialect.driver`. Others than psycopg2 and pysqlite are left as they are.
+    driver: SQLAlchemy's name of the driver, `dialect.driver`; only psycopg2 and pysqlite need other arguments.
     """
     if driver == "psycopg2":
         from placebench.profiler.drivers.psycopg2 import time_psycopg2
@@ -290,7 +286,7 @@ def use_timed_classes(recorder: CallRecorder, driver: str, connect_arguments: Mu
 
 
 def adopt_connection(recorder: CallRecorder, dbapi_connection: object) -> None:
-    """Time a connection that SQLAlchemy has just made, if its driver takes classes only then, and mark it as such."""
+    """Time a connection that SQLAlchemy has just made, if it is not timed yet, and mark it as SQLAlchemy's."""
     # SQLAlchemy's adapters of async drivers.
     asyncpg = sys.modules.get("sqlalchemy.dialects.postgresql.asyncpg")
     if asyncpg is not None and isinstance(dbapi_connection, asyncpg.AsyncAdapt_asyncpg_connection):
@@ -311,7 +307,7 @@ def adopt_connection(recorder: CallRecorder, dbapi_connection: object) -> None:
 
 
 def _time_connection(recorder: CallRecorder, connection: object) -> None:
-    """Time a driver's own connection; of psycopg2, where the application made it, only its cursors."""
+    """Time a driver's own connection; if the application made one of psycopg2, only its cursors."""
     psycopg2 = sys.modules.get("psycopg2.extensions")
     if psycopg2 is not None and isinstance(connection, psycopg2.connection):
         from placebench.profiler.drivers.psycopg2 import time_cursors

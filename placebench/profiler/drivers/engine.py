@@ -1,9 +1,9 @@
-"""What SQLAlchemy's engines have no event for, or an expensive one: executes, transactions, the wait for a connection.
+"""Hooks where SQLAlchemy's engines have no event or an expensive one: executes, transactions, waits for connections.
 
 The main classes are `Execution`, `DialectTimer` and `PoolTimer`. An engine with listeners to its statements prepares
-their arguments for each of them, which takes as long as all that the profiler does. So the connections of an engine get
-a class whose `execute` notes its beginning, and while something is recorded, the engine's dialect calls us instead of
-its own public methods `do_execute`, `do_begin` and so on. Both are objects of the engine's own: no other one changes.
+arguments for each listener, which takes as long as all the work of the profiler. So the connections of an engine get a
+class whose `execute` notes its beginning, and while something is recorded, the engine's dialect calls the profiler
+instead of its own public methods `do_execute`, `do_begin` and so on. Both belong to one engine: no other one changes.
 """
 
 import threading
@@ -26,10 +26,10 @@ raw_connection: Callable[[Any], Any] = attrgetter(RAW_CONNECTION)
 
 
 class Execution:
-    """One call of a connection's `execute`, and the first statement that came of it.
+    """One call of a connection's `execute`, and its first statement.
 
-    measured_s: the seconds charged to the driver's connection when it began; a Python default that queries adds to
-        them while the statement is compiled.
+    measured_s: the seconds charged to the driver's connection when the call began; a Python default that queries adds
+        to them while the statement is compiled.
     outer: the call in which this one runs.
     """
 
@@ -39,7 +39,7 @@ class Execution:
         self.recording = recording
         self.outer: Execution | None = connection.placebench_execution
         self.pending: PendingStatement | None = None
-        # Behind `Connection.connection`, which connects anew if there is none.
+        # Not `Connection.connection`, which connects anew if there is none.
         self.fairy: Any = connection._dbapi_connection
         fairy = self.fairy
         state = None if fairy is None else recording.known_state(id(raw_connection(fairy)))
@@ -47,10 +47,10 @@ class Execution:
         self.started: float = recording.clock()
 
     def start(self, pending: PendingStatement, compiled: object, fairy: object) -> None:
-        """A statement of it begins: the time until now is its compilation, if it is the first and was *compiled*.
+        """Start a statement of this call; the time until now is its compilation, if it is the first and *compiled*.
 
-        Without what others took, which are statements on the same connection; it is charged to the connection. Unknown
-        beside a connect, which came before if the pool's connection (*fairy*) is another one.
+        The time of other statements on the same connection is left out. It is 0 if a connect came before, as it did if
+        the pool's connection (*fairy*) is another one now.
         """
         state = pending.connection
         seconds = pending.started - self.started - (state.measured_s - self.measured_s)
@@ -62,7 +62,7 @@ class Execution:
 
 
 class ExecutionRecorder(Protocol):
-    """What is told of connections and their executes; none of these raises."""
+    """Is told about connections and their executes; no method raises."""
 
     current: CurrentRecording
     timed_classes: dict[Any, type]
@@ -70,88 +70,85 @@ class ExecutionRecorder(Protocol):
     running: set[ActiveRecording]
 
     def connection_made(self, connection: Connection) -> None:
-        """There is a new connection."""
+        """Note a new connection."""
 
     def execute_failed(self, connection: Connection, execution: Execution, error: BaseException) -> None:
-        """The call raised."""
+        """Note that the call raised."""
 
 
 def classes_of_engines(target: Engine | type[Engine]) -> tuple[Any, ...]:
-    """What names the class of connections: the engine, or the class of all; SQLAlchemy 1.4 has two such classes."""
+    """Return the objects that name the class of connections: the engine, or the classes of all (two in 1.4)."""
     return (target,) if isinstance(target, Engine) else tuple({Engine, sqlalchemy.future.Engine})
 
 
 def watch_connections(owner: Any, recorder: ExecutionRecorder) -> None:
-    """Have an engine, or a class of engines, report the connections that it makes; again is harmless."""
+    """Have an engine, or a class of engines, report the connections that it makes; idempotent."""
     base = owner._connection_cls
     if recorder in _recorders(base, _WATCHED):
         return
-    made = recorder.timed_classes.get((_WATCHED, base))
-    if made is None:
+    watched = recorder.timed_classes.get((_WATCHED, base))
+    if watched is None:
 
         def init(connection: Any, *args: Any, **kwargs: Any) -> None:
             base.__init__(connection, *args, **kwargs)
             recorder.connection_made(connection)
 
-        made = recorder.timed_classes[_WATCHED, base] = _class_like(base, {"__init__": init, _WATCHED: recorder})
-    owner._connection_cls = made
+        watched = recorder.timed_classes[_WATCHED, base] = _class_like(base, {"__init__": init, _WATCHED: recorder})
+    owner._connection_cls = watched
 
 
 def unwatch_connections(owner: Any) -> None:
-    """Take the layers of removed profilers away; one that is below that of another profiler stays until that goes."""
-    made: Any = owner._connection_cls
-    while (recorder := vars(made).get(_WATCHED)) is not None and not recorder.installed:
-        made = made.__base__
-    if made is not owner._connection_cls:
-        owner._connection_cls = made
-        if isinstance(owner, Engine) and made is type(owner)._connection_cls:
+    """Take the layers of removed profilers away; a layer below another profiler's stays until that one goes."""
+    kept: Any = owner._connection_cls
+    while (recorder := vars(kept).get(_WATCHED)) is not None and not recorder.installed:
+        kept = kept.__base__
+    if kept is not owner._connection_cls:
+        owner._connection_cls = kept
+        if isinstance(owner, Engine) and kept is type(owner)._connection_cls:
             del owner._connection_cls
 
 
 def time_executes(connection: Any, recorder: ExecutionRecorder) -> None:
-    """Have the executes of this connection timed; again is harmless."""
+    """Have the executes of this connection timed; idempotent."""
     base = type(connection)
     if recorder in _recorders(base, _TIMED):
         return
-    made = recorder.timed_classes.get((_TIMED, base))
-    if made is None:
-        body: dict[str, Any] = {name: _timed_execute(getattr(base, name), recorder) for name in _executes_of(base)}
+    timed = recorder.timed_classes.get((_TIMED, base))
+    if timed is None:
+        # The methods that lead to a statement, of which none calls another.
+        names = ["execute", "scalar", "exec_driver_sql"]
+        if hasattr(base, "_execute_20"):  # SQLAlchemy 1.4
+            names = ["_execute_20", "exec_driver_sql", *([] if base._is_future else ["execute"])]
+        body: dict[str, Any] = {name: _timed_execute(getattr(base, name), recorder) for name in names}
         body |= {"placebench_execution": None, _TIMED: recorder}
-        made = recorder.timed_classes[_TIMED, base] = _class_like(base, body)
-    connection.__class__ = made
+        timed = recorder.timed_classes[_TIMED, base] = _class_like(base, body)
+    connection.__class__ = timed
 
 
 def leave_executes(connection: Any) -> None:
-    """Take the layers of profilers that record nothing away; one that is below another's stays until that goes."""
-    made: Any = type(connection)
-    while (recorder := vars(made).get(_TIMED)) is not None and not recorder.running:
-        made = made.__base__
-    if made is not type(connection):
-        connection.__class__ = made
+    """Take the layers of profilers that record nothing away; a layer below another profiler's stays until that goes."""
+    kept: Any = type(connection)
+    while (recorder := vars(kept).get(_TIMED)) is not None and not recorder.running:
+        kept = kept.__base__
+    if kept is not type(connection):
+        connection.__class__ = kept
 
 
 _WATCHED, _TIMED = "placebench_watched_by", "placebench_timed_by"
 
 
 def _recorders(kind: type, name: str) -> list[Any]:
-    """The profilers that a class has layers of."""
+    """The profilers whose layers a class has."""
     return [vars(each)[name] for each in kind.__mro__ if name in vars(each)]
 
 
 def _class_like(base: type, body: dict[str, Any]) -> type:
-    """A class of its own that shows itself as *base*."""
+    """A subclass of *base* with its name."""
     return type(base.__name__, (base,), body | {"__module__": base.__module__, "__qualname__": base.__qualname__})
 
 
-def _executes_of(connection: Any) -> tuple[str, ...]:
-    """The methods that lead to a statement, of which none calls another; 1.4 has other ones."""
-    if not hasattr(connection, "_execute_20"):
-        return ("execute", "scalar", "exec_driver_sql")
-    return ("_execute_20", "exec_driver_sql", *(() if connection._is_future else ("execute",)))
-
-
 def _timed_execute(execute: Callable[..., Any], recorder: ExecutionRecorder) -> Callable[..., Any]:
-    """A connection's method *execute* that notes when it began."""
+    """A connection's method *execute* that notes when it begins."""
     current = recorder.current
 
     def timed(connection: Any, *args: Any, **kwargs: Any) -> Any:
@@ -177,35 +174,36 @@ def _timed_execute(execute: Callable[..., Any], recorder: ExecutionRecorder) -> 
 
 
 Replacement = Callable[[Callable[..., Any]], Callable[..., Any]]
-"""Makes a function that is called instead of a method, which it is given."""
+"""Makes the function that is called instead of the given method."""
 
 
 class DialectTimer:
-    """Has a dialect call the profilers that record instead of its own methods; one for all profilers of a dialect."""
+    """Has a dialect call the recording profilers instead of its own methods; all profilers of a dialect share it."""
 
     def __init__(self, dialect: Any) -> None:
-        # Weakly: what is kept for a dialect must not keep it.
+        # Weakly: `_TIMERS` would keep the dialect alive.
         self._dialect = ref(dialect)
-        self._lock = threading.RLock()  # the collection of garbage may end a recording
+        self._lock = threading.RLock()  # the garbage collector may end a recording
         self._recorders: list[Mapping[str, Replacement]] = []
-        # By name, while something is recorded: what the object had (None: nothing), what was called, and what it has.
+        # While something is recorded, by name: the object's attribute before (None: it had none), the method that was
+        # called, and the object's attribute now.
         self._methods: dict[str, tuple[Any, Callable[..., Any], Any]] = {}
-        # What somebody else has exchanged over ours, and ours, which is called through theirs as long as theirs stays.
+        # Another's replacement over ours, and ours, which is called through theirs as long as theirs stays.
         self._covered: dict[str, tuple[Any, Any]] = {}
 
     @staticmethod
     def of(dialect: Any) -> "DialectTimer":
-        """The one of this dialect."""
+        """Return the timer of this dialect."""
         return _TIMERS.setdefault(dialect, DialectTimer(dialect))
 
     def add(self, replacements: Mapping[str, Replacement]) -> None:
-        """Have these functions called from now on, by the name of the method that each replaces; again is harmless."""
+        """Have these functions called from now on, by the name of the method that each replaces; idempotent."""
         with self._lock:
             if replacements not in self._recorders:
                 self._replace([*self._recorders, replacements])
 
     def discard(self, replacements: Mapping[str, Replacement]) -> None:
-        """Call them no more; again is harmless."""
+        """Stop calling these functions; idempotent."""
         with self._lock:
             if replacements in self._recorders:
                 self._replace([each for each in self._recorders if each is not replacements])
@@ -234,7 +232,7 @@ class DialectTimer:
             self._methods = {}
 
     def _is_covered(self, own: dict[str, Any], name: str) -> bool:
-        """Whether what somebody else exchanged over ours is still there; what it left of ours is removed."""
+        """Whether another's replacement over ours is still there; if it has left ours behind, remove that."""
         theirs, ours = self._covered.get(name, (None, None))
         if theirs is not None and own.get(name) is theirs:
             return True
@@ -249,7 +247,7 @@ _TIMERS: "WeakKeyDictionary[Any, DialectTimer]" = WeakKeyDictionary()
 class PoolRequest(NamedTuple):
     """One get of a pool's queue.
 
-    seconds: how long it waited. pending: how many waited when it began, itself included if it had to.
+    seconds: how long it waited. pending: how many requests waited when it began, itself included if it had to.
     came: whether it leads to a connection.
     """
 
@@ -264,7 +262,7 @@ class PoolTimer:
     """Times the queues of pools until it is removed.
 
     waited: called after each get; must not raise.
-    clock: seconds.
+    clock: in seconds.
     """
 
     def __init__(self, clock: Callable[[], float], waited: Callable[[PoolRequest], None]) -> None:
@@ -273,7 +271,7 @@ class PoolTimer:
         self._queues: WeakSet[Any] = WeakSet()
 
     def time(self, pool: Pool | None) -> None:
-        """Time this pool's queue from now on, if it has one; again is harmless, and needed after `engine.dispose`."""
+        """Time this pool's queue from now on, if it has one; idempotent, and needed again after `engine.dispose`."""
         if isinstance(pool, QueuePool) and pool._pool not in self._queues:
             queue = pool._pool
             self._queues.add(queue)
@@ -281,7 +279,7 @@ class PoolTimer:
             queue.get = self._timed(ref(pool), queue.get, queue.empty)  # type: ignore[method-assign]
 
     def remove(self) -> None:
-        """The queues as they were; one that another profiler has timed since passes our times on to nobody."""
+        """Restore the queues; one that another profiler has timed since keeps our layer without effect."""
         for queue in self._queues:
             get = queue.get
             if getattr(get, "placebench_timer", None) is self:
@@ -289,7 +287,7 @@ class PoolTimer:
         self._queues.clear()
 
     def _timed(self, pool: "ref[Pool]", get: Callable[..., Any], is_empty: Callable[[], bool]) -> Callable[..., Any]:
-        """The queue's *get*, timed; also one that times out without a connection."""
+        """The queue's *get*, timed even if it times out."""
         waiting: set[object] = set()  # adding and discarding is atomic
 
         def timed_get(block: bool = True, timeout: float | None = None) -> Any:
@@ -297,7 +295,7 @@ class PoolTimer:
             if block and is_empty():
                 waiting.add(request)
             pending = len(waiting)
-            came = not block  # else a connection is made
+            came = not block  # without blocking, the pool makes a connection next
             try:
                 entry = get(block, timeout)
                 came = True

@@ -1,6 +1,6 @@
 """Time inside PyMySQL and mysqlclient, whose Python classes are alike: `time_mysql`, and `patch_pymysql`.
 
-Each call of theirs is a round trip: neither sends a BEGIN of its own, and both send each COMMIT and ROLLBACK.
+Each call is a round trip: neither driver sends BEGIN by itself, and both send each COMMIT and ROLLBACK.
 """
 
 import functools
@@ -34,13 +34,13 @@ def patch_mysqlclient(recorder: CallRecorder, replace: Replace) -> None:
 
 
 def time_mysql(recorder: CallRecorder, connection: Any) -> None:
-    """Give a connection, just made, its timed classes."""
+    """Give a new connection its timed classes."""
     connection.__class__ = _timed_connection_class(type(connection), recorder)
     connection.cursorclass = timed_class(_MySqlCursor, connection.cursorclass, recorder)
 
 
 def _timed_connection_class(base: type, recorder: CallRecorder) -> type:
-    """The driver's class comes first among the bases: only so has the timed one its layout, and methods are copied."""
+    """The timed class of *base*, which comes first among its bases to keep its layout; timed methods are copied."""
     if issubclass(base, TimedConnection):
         return base
     key = (_MySqlConnection, base)
@@ -71,7 +71,7 @@ def _patch(recorder: CallRecorder, replace: Replace, package: str) -> None:
 
 
 class _MySqlCursor(TimedCursor):
-    """Its executemany runs executes of its own, and a streaming cursor's fetchall fetches one by one."""
+    """A cursor whose executemany calls execute, and whose fetchall calls fetchone if it streams."""
 
     placebench_dialect = "mysql"
     _executed: bytes | str | None = None
@@ -80,7 +80,7 @@ class _MySqlCursor(TimedCursor):
     placebench_fetches_all = False
 
     def sent(self) -> bytes | str | None:
-        """The text with its values."""
+        """Return the text with its values."""
         return self._executed
 
     def execute(self, sql: Any, *args: Any, **kwargs: Any) -> Any:
@@ -106,7 +106,7 @@ class _MySqlCursor(TimedCursor):
                     self.placebench_pending.set_row_count(self.rowcount)
 
     def callproc(self, name: str, args: Any = ()) -> Any:
-        """The driver's call of a procedure, timed: it sets a variable of the session for each argument before."""
+        """The driver's call of a procedure, timed: it first sets a session variable for each argument."""
         with self.timing(f"call {name}(…)", 2 if args else 1, args):
             result = super().callproc(name, args)  # type: ignore[misc]
         if self.placebench_pending is not None:
@@ -114,7 +114,7 @@ class _MySqlCursor(TimedCursor):
         return result
 
     def scroll(self, *args: Any, **kwargs: Any) -> None:
-        """The driver's scroll, among the rows that have come."""
+        """The driver's scroll among the rows that have come."""
         before = self.rownumber
         super().scroll(*args, **kwargs)  # type: ignore[misc]
         self.rewind(before - self.rownumber)
@@ -139,11 +139,11 @@ class _MySqlCursor(TimedCursor):
         return rows
 
     def trips_of_execute(self) -> int:
-        """The statement; who begins a transaction waits for nothing."""
+        """Count the statement: beginning a transaction takes no round trip."""
         return 1
 
     def trips_of_fetch(self) -> int:
-        """The server sends all rows at once, whether they are kept or streamed."""
+        """Count none: the server sends all rows at once, whether they are kept or streamed."""
         return 0
 
 
@@ -166,7 +166,7 @@ class _MySqlConnection(TimedConnection):
         self.placebench_step("ROLLBACK", functools.partial(self.placebench_base.rollback, self))
 
     def select_db(self, name: str) -> None:
-        """The driver's select_db: the tables of the same names are others from now on."""
+        """The driver's select_db: tables of the same name may hold other rows from now on."""
         self.placebench_recorder.forget_reads()
         self.placebench_base.select_db(self, name)
 
@@ -179,7 +179,7 @@ class _MySqlConnection(TimedConnection):
 
     @property
     def placebench_meter(self) -> SocketMeter | None:
-        """Counts this connection's bytes; None where nobody can, as with mysqlclient."""
+        """Counts this connection's bytes; None if nothing can, as with mysqlclient."""
         socket = getattr(self, "_sock", None)
         return None if socket is None else socket_meter(socket.fileno(), encrypted=isinstance(socket, ssl.SSLSocket))
 
@@ -188,10 +188,10 @@ class _MySqlConnection(TimedConnection):
         return self.in_a_transaction()
 
     def in_a_transaction(self) -> bool:
-        """Whether a COMMIT is of any use: the server is in a transaction, or begins one with each statement."""
+        """Whether a COMMIT has an effect: the server is in a transaction, or begins one with each statement."""
         status = getattr(self, "server_status", 0)
         return bool(status & _IN_TRANSACTION) or not self.get_autocommit()  # type: ignore[attr-defined]
 
     def trips_of_step(self, _step: str) -> int:
-        """They are sent whether a transaction is open or not."""
+        """Count one: COMMIT and ROLLBACK are sent even if no transaction is open."""
         return 1

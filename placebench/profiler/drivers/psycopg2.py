@@ -42,7 +42,7 @@ def patch_psycopg2(recorder: CallRecorder, replace: Replace) -> None:
 def time_psycopg2(recorder: CallRecorder, arguments: MutableMapping[str, Any]) -> None:
     """Change the arguments of connect so that both classes are timed.
 
-    A connection class of the user's may choose its cursors by itself.
+    A connection class of the user may choose its cursors by itself.
     """
     from psycopg2 import extensions
 
@@ -55,10 +55,10 @@ def time_psycopg2(recorder: CallRecorder, arguments: MutableMapping[str, Any]) -
 
 
 def time_cursors(recorder: CallRecorder, connection: Any) -> None:
-    """Have a connection that somebody else made (`creator=`) make timed cursors; its own class cannot be changed."""
+    """Have a connection of the application (`creator=`) make timed cursors; its own class cannot be changed."""
     from psycopg2 import extensions
 
-    # A connection class of the application's may choose its cursors by itself.
+    # A connection class of the application may choose its cursors by itself.
     usual = extensions.cursor if type(connection) is extensions.connection else None
     users = connection.cursor_factory or usual
     if users is not None and not isinstance(connection, _Psycopg2Connection):
@@ -66,7 +66,7 @@ def time_cursors(recorder: CallRecorder, connection: Any) -> None:
 
 
 class _Psycopg2Cursor(TimedCursor):
-    """psycopg2 sends a BEGIN before the first statement of a transaction, and each executemany parameter set alone."""
+    """A cursor of psycopg2, which sends BEGIN before the first statement, and each set of an executemany alone."""
 
     placebench_dialect = "postgresql"
 
@@ -75,7 +75,7 @@ class _Psycopg2Cursor(TimedCursor):
     rownumber: int
 
     def sent(self) -> bytes | None:
-        """The text with its values."""
+        """Return the text with its values."""
         return self.query
 
     def copy_expert(self, sql: Any, *args: Any, **kwargs: Any) -> Any:
@@ -83,12 +83,12 @@ class _Psycopg2Cursor(TimedCursor):
         return self._run(super().copy_expert, sql, args, kwargs, self.trips_of_copy(sql))  # type: ignore[misc]
 
     def copy_from(self, file: Any, table: str, *args: Any, **kwargs: Any) -> Any:
-        """The same into a whole table."""
+        """psycopg2's COPY into a whole table, timed."""
         copy = partial(super().copy_from, file, table, *args, **kwargs)  # type: ignore[misc]
         return self._run(lambda _: copy(), f"copy {table} from stdin", (), {}, self.trips_of_execute() + 1)
 
     def copy_to(self, file: Any, table: str, *args: Any, **kwargs: Any) -> Any:
-        """The same out of a whole table."""
+        """psycopg2's COPY out of a whole table, timed."""
         copy = partial(super().copy_to, file, table, *args, **kwargs)  # type: ignore[misc]
         return self._run(lambda _: copy(), f"copy {table} to stdout", (), {}, self.trips_of_execute())
 
@@ -98,7 +98,7 @@ class _Psycopg2Cursor(TimedCursor):
             return super().callproc(name, *args)  # type: ignore[misc]
 
     def scroll(self, *args: Any, **kwargs: Any) -> None:
-        """psycopg2's scroll, among the rows that have come."""
+        """psycopg2's scroll among the rows that have come."""
         before = self.rownumber
         super().scroll(*args, **kwargs)  # type: ignore[misc]
         self.rewind(before - self.rownumber)
@@ -112,21 +112,21 @@ class _Psycopg2Cursor(TimedCursor):
         return len(parameters) + self.trips_of_execute() - 1 if hasattr(parameters, "__len__") else None
 
     def trips_of_fetch(self) -> int:
-        """All rows came with the execute."""
+        """Count none: all rows came with the execute."""
         return 0
 
 
 class _Psycopg2NamedCursor(_Psycopg2Cursor, NetworkCursor):
-    """One that may have a name, as those on a server do."""
+    """A cursor that may have a name, as server-side cursors do."""
 
     name: str | None
 
     def is_server_side(self) -> bool:
-        """Whether it has a name."""
+        """Whether the cursor has a name."""
         return self.name is not None
 
     def scroll(self, *args: Any, **kwargs: Any) -> None:
-        """psycopg2's scroll, which is a MOVE on a server."""
+        """psycopg2's scroll, which is a MOVE for a server-side cursor."""
         if self.is_server_side():
             with self.timing_fetch():
                 super(_Psycopg2Cursor, self).scroll(*args, **kwargs)  # type: ignore[misc]
@@ -134,16 +134,16 @@ class _Psycopg2NamedCursor(_Psycopg2Cursor, NetworkCursor):
             super().scroll(*args, **kwargs)
 
     def trips_of_fetch(self) -> int:
-        """One of each, on a server."""
+        """Count one round trip per fetch of a server-side cursor."""
         return NetworkCursor.trips_of_fetch(self)
 
     def trips_of_end(self, _trips: int | None) -> int:
-        """It has ended when a FETCH brings nothing."""
+        """Count the FETCH that brings no more rows."""
         return self.trips_of_fetch()
 
 
 class _Psycopg2Connection(DriverConnection[Any]):
-    """psycopg2 sends COMMIT and ROLLBACK only if a transaction is open."""
+    """A connection of psycopg2, which sends COMMIT and ROLLBACK only if a transaction is open."""
 
     autocommit: bool
     placebench_cursor: Callable[..., Any]
@@ -154,7 +154,7 @@ class _Psycopg2Connection(DriverConnection[Any]):
 
     @property
     def cursor_factory(self) -> Any:
-        """The class of its cursors, a timed one; None if a connection class of the user's chooses."""
+        """The timed class of the connection's cursors; None if a connection class of the user chooses it."""
         return super().cursor_factory  # type: ignore[misc]
 
     @cursor_factory.setter
@@ -176,18 +176,18 @@ class _Psycopg2Connection(DriverConnection[Any]):
                 args, kwargs = args[:1] + args[2:], kwargs | {"cursor_factory": timed}
             cursor = self.placebench_cursor(*args, **kwargs)
         if not isinstance(cursor, TimedCursor) and "__dict__" in dir(cursor):
-            # A connection class of the user's has chosen: extras.DictConnection, for example.
+            # A connection class of the user has chosen the class, such as extras.DictConnection.
             cursor.__class__ = timed_class(_Psycopg2NamedCursor, type(cursor), self.placebench_recorder)
         return cursor
 
     @cached_property
     def placebench_meter(self) -> SocketMeter | None:
-        """Counts this connection's bytes; None where nobody can."""
+        """Counts this connection's bytes; None if they cannot be measured."""
         return socket_meter(self.fileno(), encrypted=self.info.ssl_in_use)
 
     @cached_property
     def placebench_plans(self) -> PlanFeed:
-        """What the server says of its plans."""
+        """The feed of the plans in the server's notices."""
         feed = PlanFeed()
         self.notices = NoticeList(feed, self.notices)
         return feed

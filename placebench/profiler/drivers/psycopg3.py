@@ -1,8 +1,8 @@
-"""Time inside psycopg 3, sync and async: its connections are given timed classes once they are made.
+"""Time inside psycopg 3, sync and async: its connections get timed classes once they are made.
 
 psycopg 3 takes its cursor classes as attributes of the connection, and its connections are plain Python objects whose
-class can be replaced. The main function is `time_psycopg`, called from the `connect` event: a class that the user chose
-is subclassed, never replaced, and whatever the application does in `do_connect` stays its own.
+class can be replaced. The main function is `time_psycopg`, called from the `connect` event: a class of the user is
+subclassed, never replaced, and listeners of the application to `do_connect` work as before.
 """
 
 import functools
@@ -15,7 +15,7 @@ from functools import cached_property
 from typing import Any
 from weakref import ref
 
-from placebench.profiler.capture.auto_explain import DelayedPlanFeed, PlanFeed
+from placebench.profiler.capture.auto_explain import DelayedPlanFeed
 from placebench.profiler.capture.connection_state import SocketMeter, socket_meter
 from placebench.profiler.capture.pending_statement import PendingStatement
 from placebench.profiler.capture.timed_cursor import (
@@ -37,7 +37,7 @@ _IDLE = 0  # psycopg.pq.TransactionStatus.IDLE
 
 
 class _PsycopgCursor(NetworkCursor):
-    """psycopg 3 sends a BEGIN of its own before a transaction, and an executemany through a pipeline."""
+    """A cursor of psycopg 3, which sends BEGIN before a transaction, and an executemany through a pipeline."""
 
     placebench_dialect = "postgresql"
 
@@ -51,7 +51,7 @@ class _PsycopgCursor(NetworkCursor):
     placebench_query: Any
 
     def will_be_asked(self) -> None:
-        """Keep the next query, which psycopg itself does not keep where the server has it prepared."""
+        """Keep the next query, which psycopg does not keep if it is prepared."""
         convert = self._convert_query
 
         def convert_and_keep(*args: Any) -> Any:
@@ -61,7 +61,7 @@ class _PsycopgCursor(NetworkCursor):
         self._convert_query = convert_and_keep
 
     def sent(self) -> bytes | None:
-        """The text, and the values as they were adapted."""
+        """Return the text and the adapted values."""
         vars(self).pop("_convert_query", None)
         query = vars(self).pop("placebench_query", None)
         return None if query is None else marshal.dumps((query.query, tuple(query.params or ())), 2)
@@ -78,7 +78,7 @@ class _PsycopgCursor(NetworkCursor):
             self._await_results()
 
     def _await_results(self) -> None:
-        """In a pipeline its result, or its error, comes later, and whoever waits for it gets those of others too."""
+        """Note that a statement in a pipeline gets its result later, together with those of other statements."""
         pending = self.placebench_pending
         if self.connection.pgconn.pipeline_status and pending is not None:
             pending.round_trips = None
@@ -86,7 +86,7 @@ class _PsycopgCursor(NetworkCursor):
                 self.placebench_awaited.append(pending)
 
     def _check_results(self, results: list[Any]) -> None:
-        """Give the rows, or the error, of several results or of a pipeline to the statement that they are of."""
+        """Give the rows or the error of several results, or of a pipeline, to their statement."""
         pipelined = bool(self.connection.pgconn.pipeline_status)
         if len(results) == 1 and not pipelined:
             super()._check_results(results)  # type: ignore[misc]
@@ -105,21 +105,21 @@ class _PsycopgCursor(NetworkCursor):
 
     @cached_property
     def placebench_awaited(self) -> deque[PendingStatement]:
-        """The statements of a pipeline whose results have not come yet."""
+        """The statements of a pipeline that have no results yet."""
         return deque()
 
     def _prepared(self) -> int:
-        """Statements that psycopg has prepared by itself, on their sixth execution: only its own counter shows that."""
+        """The number of statements that psycopg has prepared by itself, as it does on their sixth execution."""
         return int(self.connection._prepared._prepared_idx)
 
     def _add_prepared(self, before: int) -> None:
-        """To prepare a statement is a round trip of its own, unless in a pipeline."""
+        """Count a round trip for each new prepared statement, unless in a pipeline."""
         pending, new = self.placebench_pending, self._prepared() - before
         if new and pending is not None and not self.connection.pgconn.pipeline_status:
             pending.round_trips = (pending.round_trips or 0) + new
 
     def trips_of_execute(self) -> int:
-        """The statement, what a server-side cursor is described by, and BEGIN; in a pipeline the execute waits not."""
+        """Count the statement, the description of a server-side cursor and BEGIN; none in a pipeline."""
         connection = self.connection
         if connection.pgconn.pipeline_status:
             return 0
@@ -127,7 +127,7 @@ class _PsycopgCursor(NetworkCursor):
         return 1 + begins + self.is_server_side()
 
     def trips_of_executemany(self, _parameters: Any) -> int | None:
-        """They are sent without waiting; the responses come together, in a pipeline with those of others."""
+        """Count one: the sets are sent without waiting. Unknown in a pipeline, where responses come together."""
         return None if self.connection.pgconn.pipeline_status else 1
 
     def stream(self, query: Any, *args: Any, **kwargs: Any) -> Iterator[Any]:
@@ -143,7 +143,7 @@ class _PsycopgCursor(NetworkCursor):
         yield from rows if pending is None else self._timed_rows(rows, pending)
 
     def scroll(self, *args: Any, **kwargs: Any) -> Any:
-        """The driver's scroll: a MOVE on a server, or among the rows that have come."""
+        """The driver's scroll: a MOVE for a server-side cursor, else among the rows that have come."""
         if self.is_server_side():
             with self.timing_fetch():
                 return super().scroll(*args, **kwargs)  # type: ignore[misc]
@@ -153,7 +153,7 @@ class _PsycopgCursor(NetworkCursor):
         return None
 
     def trips_of_row(self, count: int) -> int:
-        """A server-side cursor asks for a page, which psycopg 3.3 keeps, when it has none or a full one is read."""
+        """Count a page of a server-side cursor, which psycopg 3.3 fetches if it has none or has read a full one."""
         if not self.is_server_side() or not hasattr(self, "_page_pos"):
             return super().trips_of_row(count)
         page = self._iter_rows
@@ -165,7 +165,7 @@ class _PsycopgCursor(NetworkCursor):
 
     @contextmanager
     def copy(self, statement: Any, *args: Any, **kwargs: Any) -> Iterator[Any]:
-        """A COPY of psycopg's, from its first to its last byte."""
+        """A COPY of psycopg, timed from its first to its last byte."""
         with self.timing(statement, self.trips_of_copy(statement)), super().copy(statement, *args, **kwargs) as copy:  # type: ignore[misc]
             yield copy
         self._count_rows()
@@ -217,7 +217,7 @@ class _PsycopgAsyncCursor(_PsycopgCursor):
             return fetch.rows(await super(TimedCursor, self).fetchall())  # type: ignore[misc]
 
     async def scroll(self, *args: Any, **kwargs: Any) -> None:
-        """The driver's scroll: a MOVE on a server, or among the rows that have come."""
+        """The driver's scroll: a MOVE for a server-side cursor, else among the rows that have come."""
         if self.is_server_side():
             with self.timing_fetch():
                 await super(_PsycopgCursor, self).scroll(*args, **kwargs)  # type: ignore[misc]
@@ -249,13 +249,13 @@ class _PsycopgAsyncCursor(_PsycopgCursor):
             yield row
 
     async def _timed_async_rows(self, rows: AsyncIterator[Any]) -> AsyncIterator[Any]:
-        """The same *rows*, each of them a fetch."""
+        """Yield *rows*, timing each as a fetch."""
         with suppress(StopAsyncIteration):
             while True:
                 yield await self._timed_async_row(rows.__anext__)
 
     async def _timed_async_row(self, fetch: Callable[[], Awaitable[Any]]) -> Any:
-        """The next row of an iteration, which *fetch* gets; raises StopAsyncIteration after the last one."""
+        """Await *fetch* for the next row of an iteration, timed; raises StopAsyncIteration after the last row."""
         pending = self.placebench_pending
         if pending is None:
             return await fetch()
@@ -280,7 +280,7 @@ class _PsycopgAsyncCursor(_PsycopgCursor):
 
     @asynccontextmanager
     async def copy(self, statement: Any, *args: Any, **kwargs: Any) -> AsyncIterator[Any]:  # type: ignore[override]
-        """A COPY of psycopg's, from its first to its last byte."""
+        """A COPY of psycopg, timed from its first to its last byte."""
         with self.timing(statement, self.trips_of_copy(statement)):
             async with super(NetworkCursor, self).copy(statement, *args, **kwargs) as copy:  # type: ignore[misc]
                 yield copy
@@ -288,7 +288,7 @@ class _PsycopgAsyncCursor(_PsycopgCursor):
 
 
 class _PsycopgConnection(DriverConnection[Any]):
-    """What sync and async connections share: whether a transaction is open, and the socket."""
+    """The part that sync and async connections share: the state of the transaction, the socket and the plans."""
 
     fileno: Callable[[], int]
     pgconn: Any
@@ -297,15 +297,19 @@ class _PsycopgConnection(DriverConnection[Any]):
 
     @cached_property
     def placebench_meter(self) -> SocketMeter | None:
-        """Counts this connection's bytes; None where nobody can."""
+        """Counts this connection's bytes; None if they cannot be measured."""
         return socket_meter(self.fileno(), encrypted=bool(self.pgconn.ssl_in_use))
 
     @cached_property
     def placebench_plans(self) -> DelayedPlanFeed:
-        """What the server says of its plans."""
+        """The feed of the plans in the server's notices."""
         connection = ref(self)
         feed = DelayedPlanFeed(lambda: (alive := connection()) is not None and alive.in_a_transaction())
-        self.add_notice_handler(lambda diagnostic: _offer(feed, diagnostic.message_primary))
+
+        def offer(diagnostic: Any) -> None:
+            feed.offer(diagnostic.message_primary or "")
+
+        self.add_notice_handler(offer)
         return feed
 
     def transaction(self, savepoint_name: str | None = None, force_rollback: bool = False) -> Any:
@@ -318,11 +322,11 @@ class _PsycopgConnection(DriverConnection[Any]):
         return bool(self.pgconn.transaction_status != _IDLE)
 
     def timing_step(self, step: str, trips: int | None = None) -> TimedCall:
-        """Around a step; in a pipeline it waits for others' responses, or for none."""
+        """Time a step; its round trips are unknown in a pipeline, where it waits for others' responses or for none."""
         return super().timing_step(step, None if self.pgconn.pipeline_status else trips)
 
     def trips_of_step(self, step: str) -> int | None:
-        """COMMIT and ROLLBACK are sent only if a transaction is open; after a rollback psycopg prepares anew."""
+        """Count COMMIT and ROLLBACK only if a transaction is open; after a rollback psycopg prepares anew."""
         if self.pgconn.pipeline_status:
             return None
         if not self.in_a_transaction():
@@ -331,7 +335,7 @@ class _PsycopgConnection(DriverConnection[Any]):
 
 
 class _TransactionSteps:
-    """The steps of psycopg's `transaction()` block: the ends of a savepoint within a transaction, or of one itself."""
+    """The steps of psycopg's `transaction()` block, which is a transaction, or a savepoint inside of one."""
 
     def __init__(self, connection: Any, block: Any, name: str | None, force_rollback: bool) -> None:
         self._connection = connection
@@ -341,13 +345,13 @@ class _TransactionSteps:
         self._is_outer = False
 
     def entering(self) -> Any:
-        """Around the block's own beginning; BEGIN, and SAVEPOINT if it has a name, are a round trip each."""
+        """Time the block's beginning; BEGIN, and SAVEPOINT if it has a name, are a round trip each."""
         self._is_outer = not self._connection.in_a_transaction()
         step = "BEGIN" if self._is_outer else "SAVEPOINT"
         return self._connection.timing_step(step, 1 + (self._is_outer and self._is_named))
 
     def leaving(self, kind: type[BaseException] | None) -> Any:
-        """Around the block's own end."""
+        """Time the block's end."""
         if kind is None and not self._is_rolled_back:
             return self._connection.timing_step("COMMIT" if self._is_outer else "RELEASE", 1)
         trips = (self._connection.trips_of_step("ROLLBACK") or 0) + (not self._is_outer)
@@ -398,7 +402,7 @@ class _PsycopgAsyncConnection(_PsycopgConnection):
 
 
 def time_psycopg(recorder: CallRecorder, connection: Any, *, awaited: bool) -> None:
-    """Give a psycopg 3 connection, just made, its timed classes."""
+    """Give a new psycopg 3 connection its timed classes."""
     own, cursor = (_PsycopgAsyncConnection, _PsycopgAsyncCursor) if awaited else (_PsycopgConnection, _PsycopgCursor)
     connection.__class__ = timed_class(own, type(connection), recorder)
     connection.cursor_factory = timed_class(cursor, connection.cursor_factory, recorder)
@@ -436,9 +440,9 @@ def patch_psycopg(recorder: CallRecorder, replace: Replace) -> None:
 
 
 def patch_psycopg_pool(recorder: CallRecorder, replace: Replace) -> None:
-    """Have the pools of psycopg 3 report how long they let the application wait for a connection.
+    """Have the pools of psycopg 3 report how long the application waits for a connection.
 
-    What the pools do in workers of their own, such as connecting, belongs to nobody's recording: none has missed it.
+    The pools' own workers, which connect for example, belong to no recording: none has missed their statements.
     """
     from psycopg_pool import AsyncConnectionPool, ConnectionPool, pool, pool_async
 
@@ -491,9 +495,9 @@ def patch_psycopg_pool(recorder: CallRecorder, replace: Replace) -> None:
 
 
 def _time_direct_cursors() -> None:
-    """Have cursor classes that are called by the application itself, as by Django, make timed cursors.
+    """Have cursor classes make timed cursors if the application calls them itself, as Django does.
 
-    Stays for good, and passes on for other connections: a class whose `__new__` was deleted refuses arguments.
+    It stays for good, without effect on other connections: a class whose `__new__` was deleted refuses arguments.
     """
     from psycopg import AsyncConnection
     from psycopg._cursor_base import BaseCursor
@@ -509,11 +513,6 @@ def _time_direct_cursors() -> None:
 
 
 def _note_no_rows(pending: PendingStatement | None) -> None:
-    """A stream has ended before its first row."""
+    """Note that a stream has ended before its first row."""
     if pending is not None:
         pending.fetched_rows = 0
-
-
-def _offer(feed: PlanFeed, message: str | None) -> None:
-    """Hand on a notice of the server's."""
-    feed.offer(message or "")

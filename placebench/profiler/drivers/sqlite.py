@@ -68,7 +68,7 @@ class _SqliteCursor(TimedCursor):
         trips: int | None,
         executions: int = 1,
     ) -> Any:
-        """Leave out what Django runs after each statement that it logs, to quote its values."""
+        """Run a call, leaving out the statements by which Django quotes the values of the queries that it logs."""
         recording = self.placebench_recorder.current.get()
         if recording is None or sys._getframe(2).f_code.co_name != _DJANGO_QUOTES:
             result = super()._run(call, sql, args, kwargs, trips, executions)
@@ -95,7 +95,7 @@ class _SqliteCursor(TimedCursor):
 
 
 class _SqliteConnection(DriverConnection[Any]):
-    """In sqlite3 the connection, not the connect function, chooses the class of a cursor."""
+    """A connection of sqlite3, which chooses the class of its cursors; connect has no argument for it."""
 
     in_transaction: bool
     isolation_level: str | None
@@ -106,14 +106,20 @@ class _SqliteConnection(DriverConnection[Any]):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.placebench_file = _file_of(args[0] if args else kwargs.get("database"))
+        name = os.fsdecode((args[0] if args else kwargs.get("database")) or "")
+        # A database in memory that belongs to its connection has no file.
+        if name.startswith("file:"):
+            in_memory = ":memory:" in name or "mode=memory" in name
+            self.placebench_file = None if in_memory and "cache=shared" not in name else name
+        elif name not in ("", ":memory:"):
+            self.placebench_file = str(Path(name).resolve())
 
     def in_a_transaction(self) -> bool:
         """Whether sqlite3 has begun a transaction, which it does before the first write."""
         return self.in_transaction
 
     def begins(self, sql: str) -> bool:
-        """Whether the statement runs in a transaction: sqlite3 begins one before a write, unless told not to."""
+        """Whether the statement runs in a transaction: by default sqlite3 begins one before a write."""
         if self.placebench_runs_script:
             return False
         return self.in_transaction or (
@@ -121,7 +127,7 @@ class _SqliteConnection(DriverConnection[Any]):
         )
 
     def __exit__(self, kind: Any, error: Any, traceback: Any) -> Any:
-        # sqlite3 commits or rolls back in C, past the methods.
+        # sqlite3 commits or rolls back in C, without calling the methods.
         with self.timing_step("COMMIT" if kind is None else "ROLLBACK"):
             return super().__exit__(kind, error, traceback)  # type: ignore[misc]
 
@@ -144,12 +150,3 @@ class _SqliteConnection(DriverConnection[Any]):
         if factory is None:
             return self.placebench_cursor(self.placebench_cursor_class)
         return self.placebench_cursor(timed_class(_SqliteCursor, factory, self.placebench_recorder))
-
-
-def _file_of(database: Any) -> str | None:
-    """The file of a database; None of one in memory that belongs to its connection."""
-    name = os.fsdecode(database or "")
-    if name.startswith("file:"):
-        in_memory = ":memory:" in name or "mode=memory" in name
-        return None if in_memory and "cache=shared" not in name else name
-    return None if name in ("", ":memory:") else str(Path(name).resolve())

@@ -1,9 +1,9 @@
 """Recordings of a running process on request: `AttachmentChannel` in the process, `Attachment` in the command.
 
-The channel is a file in memory without a name, which the process and what it forks hold open. A command of the same
-user, or of root, finds it as /proc/PID/fd/N and writes into it for how long to record; the middleware looks there at
-each request, and writes the recordings behind. So there is no address, no file, no signal and no thread, and nothing is
-left when either side is killed. The command holds a lock (flock) while it lives. Writers hold another (lockf).
+The channel is a file in memory without a name, which the process and its children hold open. A command of the same
+user, or of root, finds it as /proc/PID/fd/N, and writes into it how long to record. The middleware reads that at each
+request, and appends the recordings. So there is no address, no file, no signal and no thread, and nothing stays when
+either side is killed. The command holds a lock (flock) while it lives. Writers hold another lock (lockf).
 """
 
 import fcntl
@@ -14,11 +14,10 @@ import struct
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 from placebench.errors import ProfilerError
 from placebench.profiler.capture.options import MODES, Options
@@ -28,8 +27,8 @@ from placebench.profiler.requests.sampling import Store
 _LOG = logging.getLogger("placebench.profiler")
 _NAME = "placebench-attach"
 _MAGIC = b"placebench attach 1\0"
-# The magic; until when requests are recorded, by time.monotonic, 0 for not at all; where the recordings end; how many
-# were left out; the mode.
+# The magic; the end of the recording time by time.monotonic, 0 if nothing is recorded; the offset where the recordings
+# end; how many recordings were left out; the mode.
 _HEADER = struct.Struct("<20s4xdQQ16s")
 _LENGTH = struct.Struct("<Q")
 _MAX_BYTES = 16 * 2**20
@@ -37,12 +36,16 @@ _MAX_WAIT_S = 0.1
 
 
 class AttachmentChannel:
-    """The process's side: whether requests are to be recorded, and a store for their recordings."""
+    """The side of the process: whether requests are recorded for a command, and a store for their recordings."""
 
     def __init__(self) -> None:
-        """Open the channel; where the system has no such files, nobody can attach."""
+        """Open the channel; if the system has no such files, no command can attach."""
         try:
-            self._file = _anonymous_file()
+            if hasattr(os, "memfd_create"):
+                self._file = os.memfd_create(_NAME)
+            else:  # depends on how Python was built
+                self._file, path = tempfile.mkstemp(prefix=_NAME)
+                Path(path).unlink()
             os.pwrite(self._file, _HEADER.pack(_MAGIC, 0.0, _HEADER.size, 0, b""), 0)
             self._identity = _identity(self._file)
         except OSError as error:
@@ -52,10 +55,10 @@ class AttachmentChannel:
         self._start_anew()
 
     def options(self) -> Options | None:
-        """How the request that begins now is to be recorded; None: not on behalf of a command."""
+        """Return how a command wants the request that begins now recorded; None if no command wants it."""
         try:
             magic, until, _, _, mode = _HEADER.unpack(os.pread(self._file, _HEADER.size, 0))
-        except (OSError, struct.error):  # closed, as some servers do with all files when they become daemons
+        except (OSError, struct.error):  # some servers close all files when they become daemons
             return None
         if until <= time.monotonic() or magic != _MAGIC:
             return None
@@ -63,7 +66,7 @@ class AttachmentChannel:
         return Options(name) if name in MODES else None
 
     def save(self, recording: Recording) -> int:
-        """Hand a recording to the command; returns 1 if it was left out: no memory, no time, or no command any more."""
+        """Hand a recording to the command; return 1 if it is left out: no memory, no time, or no command any more."""
         session = None if recording.session is None else recording.session.to_json()
         document = {"pid": os.getpid(), "recording": recording.to_json(), "session": session}
         text = json.dumps(document).encode()
@@ -81,11 +84,11 @@ class AttachmentChannel:
         return 1
 
     def beside(self, store: Store) -> Store:
-        """A store that saves in *store* too."""
+        """Return a store that saves in this channel and in *store*."""
         return _Both(self, store)
 
     def _append(self, text: bytes) -> int:
-        """Write behind the other recordings; returns 1 if it was left out."""
+        """Append a recording; return 1 if it is left out."""
         if _identity(self._file) != self._identity:
             return 1
         _, until, end, dropped, mode = _HEADER.unpack(os.pread(self._file, _HEADER.size, 0))
@@ -103,7 +106,7 @@ class AttachmentChannel:
         return int(not saved)
 
     def _start_anew(self) -> None:
-        """A lock of this process's own: another thread of its parent may have held the inherited one."""
+        """Make a new lock: another thread of the parent process may have held the inherited one."""
         self._lock = threading.Lock()
         self._pid = os.getpid()
 
@@ -116,19 +119,19 @@ class _Both:
         self._second = second
 
     def save(self, recording: Recording) -> int:
-        """Save in both; returns what the second one dropped."""
+        """Save in both, and return how many recordings the second one dropped."""
         self._first.save(recording)
         return self._second.save(recording)
 
 
 @cache
 def process_channel() -> AttachmentChannel:
-    """The channel of this process, or the one that it inherited; made on the first call."""
+    """Return the channel of this process, made on the first call, or the one that it inherited."""
     return AttachmentChannel()
 
 
 class Attachment:
-    """The command's side of one channel. Raises ProfilerError if it is not ours to use, or another command uses it."""
+    """The command's side of one channel. Raises ProfilerError if it cannot be opened, or if another command uses it."""
 
     def __init__(self, path: Path) -> None:
         try:
@@ -146,7 +149,7 @@ class Attachment:
         self.dropped: int = 0
 
     def start(self, mode: str, seconds: float) -> None:
-        """Have requests recorded that begin from now on. Raises ProfilerError if a stopped process prevents it."""
+        """Have requests recorded from now on. Raises ProfilerError if a stopped process prevents it."""
         try:
             with _writing(self._file):
                 self._reset(time.monotonic() + seconds, mode)
@@ -154,9 +157,9 @@ class Attachment:
             raise ProfilerError("a process of it is stopped while it hands over a recording: continue it") from None
 
     def read(self) -> list[tuple[int, Recording]]:
-        """The recordings that came since the last call, each with the process it comes from; frees their memory.
+        """Return the recordings since the last call, each with its process, and free their memory.
 
-        Nothing while a stopped process holds the lock.
+        Returns nothing while a stopped process holds the lock.
         """
         content = b""
         with suppress(TimeoutError), _writing(self._file):
@@ -164,10 +167,22 @@ class Attachment:
             content = os.pread(self._file, end - _HEADER.size, _HEADER.size)
             self.dropped += dropped
             self._reset(until, mode.rstrip(b"\0").decode())
-        return [(document["pid"], _recording(document)) for document in _documents(content)]
+        recordings, at = [], 0
+        while at < len(content):
+            (length,) = _LENGTH.unpack_from(content, at)
+            at += _LENGTH.size
+            document = json.loads(content[at : at + length])
+            at += length
+            recording = Recording.from_json(document["recording"], source="what the process sent")
+            if document["session"] is not None:
+                from pyinstrument.session import Session
+
+                recording.session = Session.from_json(document["session"])
+            recordings.append((document["pid"], recording))
+        return recordings
 
     def stop(self) -> list[tuple[int, Recording]]:
-        """Have no more requests recorded; returns what came last. They end by themselves when nobody is attached."""
+        """Have no more requests recorded, and return the last recordings."""
         with suppress(TimeoutError), _writing(self._file):
             header = bytearray(os.pread(self._file, _HEADER.size, 0))
             magic, _, end, dropped, mode = _HEADER.unpack(header)
@@ -175,7 +190,7 @@ class Attachment:
         return self.read()
 
     def close(self) -> None:
-        """Let go of the channel."""
+        """Close the channel, which ends the recording of requests."""
         os.close(self._file)
 
     def _reset(self, until: float, mode: str) -> None:
@@ -184,7 +199,7 @@ class Attachment:
 
 
 def find_channels(processes: Sequence[int]) -> dict[tuple[int, int], Path]:
-    """The channels that these processes hold open, each once. Raises PermissionError for another user's process."""
+    """Return the channels of these processes, each once. Raises PermissionError for another user's process."""
     found: dict[tuple[int, int], Path] = {}
     for pid in processes:
         with suppress(FileNotFoundError, ProcessLookupError):
@@ -197,11 +212,11 @@ def find_channels(processes: Sequence[int]) -> dict[tuple[int, int], Path]:
 
 
 def process_tree(pid: int) -> list[int]:
-    """The process and its descendants; empty if there is none with this number."""
+    """Return the process and its descendants; empty if there is no such process."""
     parents: dict[int, list[int]] = {}
     for path in Path("/proc").glob("[0-9]*/stat"):
         with suppress(OSError):
-            # The name, in parentheses, may hold anything.
+            # The name in parentheses may contain any character.
             parent = int(path.read_text(errors="replace").rpartition(")")[2].split()[1])
             parents.setdefault(parent, []).append(int(path.parent.name))
     tree = [pid] if Path(f"/proc/{pid}").exists() else []
@@ -210,22 +225,13 @@ def process_tree(pid: int) -> list[int]:
     return tree
 
 
-def _anonymous_file() -> int:
-    """A file in memory; in the folder for temporary files, without a name, where Python was built without those."""
-    if hasattr(os, "memfd_create"):
-        return os.memfd_create(_NAME)
-    file, path = tempfile.mkstemp(prefix=_NAME)
-    Path(path).unlink()
-    return file
-
-
 def _identity(file: int) -> tuple[int, int]:
     status = os.fstat(file)
     return status.st_dev, status.st_ino
 
 
 def _is_locked(file: int) -> bool:
-    """Whether a command holds its lock."""
+    """Whether a command holds the lock of commands."""
     try:
         fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -236,7 +242,7 @@ def _is_locked(file: int) -> bool:
 
 @contextmanager
 def _writing(file: int) -> Iterator[None]:
-    """Hold the lock of writers. Raises TimeoutError if another process, which may be stopped, does not let go of it."""
+    """Hold the lock of writers. Raises TimeoutError if another process, perhaps a stopped one, does not release it."""
     began = time.monotonic()
     while True:
         try:
@@ -250,21 +256,3 @@ def _writing(file: int) -> Iterator[None]:
         yield
     finally:
         fcntl.lockf(file, fcntl.LOCK_UN)
-
-
-def _documents(content: bytes) -> Iterator[Mapping[str, Any]]:
-    at = 0
-    while at < len(content):
-        (length,) = _LENGTH.unpack_from(content, at)
-        at += _LENGTH.size
-        yield json.loads(content[at : at + length])
-        at += length
-
-
-def _recording(document: Mapping[str, Any]) -> Recording:
-    recording = Recording.from_json(document["recording"], source="what the process sent")
-    if document["session"] is not None:
-        from pyinstrument.session import Session
-
-        recording.session = Session.from_json(document["session"])
-    return recording

@@ -1,12 +1,12 @@
 """Middleware: a recording for each request, saved the moment it ends, so that no killed worker loses one.
 
 The main classes are `ProfiledApplication` (WSGI), `ProfiledAsgiApplication`, and `ProfiledCalls` for what a framework
-calls by itself, such as tasks. They have no threads of their own and may be forked: names and counters are per process.
+calls by itself, such as tasks. They start no threads and may be forked: names and counters are per process.
 
 A WSGI request ends when its body is closed or used up; a body that is a list is used up when the application returns.
-An ASGI request ends with the last part of its response; it is a task with a context of its own, so that requests that
-run at the same time on one thread do not mix. What an application does after its response (background tasks) is not
-recorded; lifespan and WebSockets are passed on unrecorded. A recording notes if WebSockets ran statements meanwhile.
+An ASGI request ends with the last part of its response. It is a task with its own context, so that requests that run at
+the same time on one thread do not mix. Background tasks after the response are not recorded, nor are lifespan and
+WebSockets. A recording notes if WebSockets ran statements meanwhile.
 """
 
 from collections.abc import Awaitable, Callable, Iterable, Iterator, MutableMapping
@@ -28,7 +28,7 @@ AsgiApplication = Callable[[MutableMapping[str, Any], _Receive, _Send], Awaitabl
 
 
 class _RequestRecorder(Protocol):
-    """What the middleware needs of the profiler; none of these raises."""
+    """The part of the profiler that the middleware uses; no method raises."""
 
     @property
     def active(self) -> bool:
@@ -39,20 +39,20 @@ class _RequestRecorder(Protocol):
         """Whether a record runs in this thread or task already, which the request then belongs to."""
 
     def start(self, name: str, options: Options) -> ActiveRecording | None:
-        """A recording that runs from now on; None if the profiler is off."""
+        """Start a recording; None if the profiler is off."""
 
     def leave_unprofiled(self, note: str = "") -> None:
-        """Leave out on purpose what this thread or task runs; recordings that run meanwhile get this note."""
+        """Leave out this thread or task on purpose; recordings that run meanwhile get this note."""
 
     def switch_to(self, recording: ActiveRecording | None) -> ActiveRecording | None:
-        """Make *recording* the current one of this thread or task; returns the one before."""
+        """Make *recording* the current one of this thread or task, and return the one before."""
 
     def save(self, recording: ActiveRecording, sampler: RequestSampler, store: Store) -> None:
         """End the recording and store it."""
 
 
 class _Middleware:
-    """What the middleware of both interfaces has in common."""
+    """The part that the middleware of both interfaces shares."""
 
     def __init__(self, recorder: _RequestRecorder, application: Any, sampler: RequestSampler, store: Store) -> None:
         self._recorder = recorder
@@ -63,11 +63,11 @@ class _Middleware:
 
     @property
     def counts(self) -> Counts:
-        """How many requests came, were profiled, and were dropped for slower ones, in this process."""
+        """How many requests of this process came, were profiled, and were dropped for slower ones."""
         return self._sampler.counts
 
     def _sampled(self, name: str, header: str | None) -> "ProfiledRequest | None":
-        """The request under this name if it is to be profiled; counts it. *header*: what it sent of the token's."""
+        """Count a request, and return it if it is profiled. *header*: its value of the header with the token."""
         if self._recorder.is_recording:
             return None
         options, store = self._sampler.options_for(header), self._store
@@ -94,7 +94,9 @@ class ProfiledApplication(_Middleware):
             body = self._application(environ, start_response)
             return body
         body = request.run(self._application, environ, start_response)
-        if isinstance(body, (list, tuple)) or _is_sent_by_server(body, environ):
+        # The server sends its own file wrapper by itself only if it gets it unwrapped.
+        wrapper = environ.get("wsgi.file_wrapper")
+        if isinstance(body, (list, tuple)) or (isinstance(wrapper, type) and isinstance(body, wrapper)):
             request.end()
             return body
         return ProfiledBody(body, request)
@@ -108,7 +110,12 @@ class ProfiledAsgiApplication(_Middleware):
         request = None
         if scope["type"] == "http" and self._recorder.active:
             name = f"{scope.get('method', '?')} {scope.get('path', '')}"
-            request = self._sampled(name, _header(scope, self._sampler.header))
+            header = None
+            if self._sampler.header is not None:  # ASGI has headers in lower case and as bytes
+                wanted = self._sampler.header.lower().encode("latin-1")
+                sent = (value for key, value in scope.get("headers", ()) if key == wanted)
+                header = next((value.decode("latin-1") for value in sent), None)
+            request = self._sampled(name, header)
         if request is None:
             self._recorder.leave_unprofiled(_WEBSOCKET_NOTE if scope["type"] == "websocket" else "")
             await self._application(scope, receive, send)
@@ -124,18 +131,18 @@ class ProfiledAsgiApplication(_Middleware):
 
 
 class ProfiledCalls(_Middleware):
-    """Recordings of what a framework begins and ends by itself: requests of Django, tasks of Celery."""
+    """Recordings of units of work that a framework starts and finishes: requests of Django, tasks of Celery."""
 
     def __init__(self, recorder: _RequestRecorder, sampler: RequestSampler, store: Store) -> None:
         super().__init__(recorder, None, sampler, store)
 
     @property
     def header(self) -> str | None:
-        """The header to hand to `begin`; None if no token is set."""
+        """The name of the header whose value `begin` takes; None if no token is set."""
         return self._sampler.header
 
     def begin(self, name: str, header: str | None = None) -> "ProfiledRequest | None":
-        """A recording under this name, if it is to be made. *header*: the request's value of `header`."""
+        """Start a recording under this name; None if it is not sampled. *header*: the request's value of `header`."""
         request = self._sampled(name, header) if self._recorder.active else None
         if request is None:
             self._recorder.leave_unprofiled()
@@ -143,7 +150,7 @@ class ProfiledCalls(_Middleware):
 
 
 class ProfiledRequest:
-    """One request until its body ends; its recording is the current one only while the application's code runs."""
+    """One request until its body ends; its recording is current only while the application's code runs."""
 
     def __init__(
         self, recorder: _RequestRecorder, name: str, options: Options, sampler: RequestSampler, store: Store
@@ -155,7 +162,7 @@ class ProfiledRequest:
         self._before: ActiveRecording | None = None
 
     def __enter__(self) -> None:
-        """Make its recording the current one of this task."""
+        """Make the request's recording the current one of this task."""
         self._before = self._recorder.switch_to(self._recording)
 
     def __exit__(self, _kind: object, error: BaseException | None, _traceback: object) -> None:
@@ -164,7 +171,7 @@ class ProfiledRequest:
 
     @contextmanager
     def paused_after(self) -> Iterator[None]:
-        """Make its recording the current one of this task, without its end afterwards; one that raises has ended."""
+        """Make the request's recording the current one in the block; it ends only if the block raises."""
         previous = self._recorder.switch_to(self._recording)
         try:
             yield
@@ -175,12 +182,12 @@ class ProfiledRequest:
             self._recorder.switch_to(previous)
 
     def rename(self, name: str) -> None:
-        """Give the recording another name, such as the route that was found for the request."""
+        """Rename the recording, for example after the route that was found for the request."""
         if self._recording is not None:
             self._recording.name = name
 
     def run(self, code: Callable[..., _T], *arguments: Any) -> _T:
-        """Call the application's *code* in this request's recording; a request that raises has ended."""
+        """Call the application's *code* in this request's recording, which ends if the code raises."""
         previous = self._recorder.switch_to(self._recording)
         try:
             return code(*arguments)
@@ -230,17 +237,3 @@ class ProfiledBody:
                 self._request.run(close)
         finally:
             self._request.end()
-
-
-def _header(scope: MutableMapping[str, Any], name: str | None) -> str | None:
-    """The value of a request's header; ASGI has them in lower case and as bytes."""
-    if name is None:
-        return None
-    wanted = name.lower().encode("latin-1")
-    return next((value.decode("latin-1") for key, value in scope.get("headers", ()) if key == wanted), None)
-
-
-def _is_sent_by_server(body: object, environ: dict[str, Any]) -> bool:
-    """Whether the body is the server's own file wrapper, which it sends by itself only if it gets it unwrapped."""
-    wrapper = environ.get("wsgi.file_wrapper")
-    return isinstance(wrapper, type) and isinstance(body, wrapper)

@@ -1,8 +1,7 @@
 """Which requests are profiled and which recordings are kept: sampling, a header with a token, the slowest ones.
 
-The main classes are `RequestSampler`, which decides before a request and counts, and `RecordingFolder` and
-`RecentRecordings`, which keep the recordings. They have no threads of their own and may be forked: names and counters
-are per process.
+The main classes are `RequestSampler`, which decides before each request, and `RecordingFolder` and `RecentRecordings`,
+which keep the recordings. They start no threads and may be forked: names and counters are per process.
 """
 
 import hmac
@@ -22,18 +21,18 @@ from placebench.profiler.model.files import flame_graph_beside
 from placebench.profiler.recording import Recording
 
 _LOG = logging.getLogger("placebench.profiler")
-# Also what a killed process left half written.
+# Includes files that a killed process left unfinished.
 _OUR_FILE = re.compile(r"(\d+-\d+)\.(?:recording\.json|pyisession)(?:\.unfinished)?")
 
 
 @dataclass(frozen=True, slots=True)
 class Keep:
-    """How many requests of a process are kept, and which.
+    """How many recordings of a process are kept, and which.
 
     "first": the first ones; later requests run unprofiled. "slowest": all are profiled, and the slowest stay.
     "latest": all are profiled, and the last ones stay.
-    folder_count, folder_bytes: recordings in the folder, also of processes that have ended. If there are more, the
-        oldest are deleted. Each process checks after every hundredth of these numbers.
+    folder_count, folder_bytes: limits of the folder, including recordings of processes that have ended. Beyond them
+        the oldest recordings are deleted. Each process checks after every hundredth of these numbers.
     """
 
     count: int = 200
@@ -47,8 +46,8 @@ class Sampling:
     """Which requests are profiled at all.
 
     rate: the share of requests, evenly spread: at 0.1 every tenth.
-    token: a request whose header says it is always profiled; None: no header is read. After the token it may
-        name a mode: `X-Placebench-Profile: TOKEN plans`. Nothing is ever sent back to the client.
+    token: a request with this token in its header is always profiled; None: no header is read. After the token the
+        header may name a mode: `X-Placebench-Profile: TOKEN plans`. Nothing is ever sent back to the client.
     attach: whether `placebench profile attach PID`, by the same user or root, may record all requests for a while.
     """
 
@@ -60,7 +59,7 @@ class Sampling:
 
 @dataclass(slots=True)
 class Counts:
-    """Requests of one process: how many came, were profiled, and were dropped for others or could not be saved."""
+    """Requests of one process: how many came, were profiled, and were dropped for others or not saved."""
 
     seen: int = 0
     profiled: int = 0
@@ -68,10 +67,10 @@ class Counts:
 
 
 class Store(Protocol):
-    """Where recordings go."""
+    """Keeps recordings."""
 
     def save(self, recording: Recording) -> int:
-        """Keep it; returns how many recordings were dropped for it."""
+        """Keep a recording, and return how many recordings were dropped for it."""
 
 
 class RequestSampler:
@@ -101,44 +100,37 @@ class RequestSampler:
         return self._sampling.attach
 
     def options_for(self, header: str | None) -> Options | None:
-        """How the next request is profiled, or None: not at all; counts it. *header*: its value of `header`."""
-        requested = self._requested(header)
+        """Count the next request, and return how it is profiled; None if it is not. *header*: its value of `header`."""
+        requested = None
+        if header is not None and self._sampling.token is not None:
+            token, _, mode = header.strip().partition(" ")
+            if hmac.compare_digest(token.encode(), self._sampling.token.encode()):
+                requested = replace(self._options, mode=mode.strip()) if mode.strip() in MODES else self._options
         with self._lock:
-            if os.getpid() != self._pid:  # a forked worker counts from nothing
+            if os.getpid() != self._pid:  # a forked worker starts from zero
                 self._pid, self.counts = os.getpid(), Counts()
             self.counts.seen += 1
-            if requested is None and not self._is_its_turn():
-                return None
+            if requested is None:
+                seen, rate = self.counts.seen, self._sampling.rate
+                # Every 1/rate-th, without a random number: the first one at rate 1, the tenth at 0.1. The addition is
+                # for rates like 0.1, ten times of which is less than one in binary.
+                is_its_turn = int(seen * rate + 1e-9) > int((seen - 1) * rate + 1e-9)
+                if not is_its_turn or (self._keep.which == "first" and self.counts.profiled >= self._keep.count):
+                    return None
             self.counts.profiled += 1
         return requested or self._options
 
     def count_dropped(self, count: int) -> None:
-        """Count recordings that were thrown away for others."""
+        """Count recordings that were dropped for others."""
         with self._lock:
             self.counts.dropped += count
 
-    def _is_its_turn(self) -> bool:
-        """Whether it is this request's turn, and fewer than the maximum are kept."""
-        seen, rate = self.counts.seen, self._sampling.rate
-        # Every 1/rate-th, without a random number: the first one at rate 1, the tenth at 0.1. The addition is for
-        # rates like 0.1, ten times of which is less than one in binary.
-        turn = int(seen * rate + 1e-9) > int((seen - 1) * rate + 1e-9)
-        return turn and (self._keep.which != "first" or self.counts.profiled < self._keep.count)
-
-    def _requested(self, header: str | None) -> Options | None:
-        """The options of a request with the right token."""
-        if header is None or self._sampling.token is None:
-            return None
-        token, _, mode = header.strip().partition(" ")
-        if not hmac.compare_digest(token.encode(), self._sampling.token.encode()):
-            return None
-        return replace(self._options, mode=mode.strip()) if mode.strip() in MODES else self._options
-
 
 class RecordingFolder:
-    """The files of one process's requests: `<pid>-<counter>.recording.json` and, of a flame graph, `.pyisession`.
+    """The files of one process's requests: `<pid>-<counter>.recording.json`, and `.pyisession` for a flame graph.
 
-    What cannot be saved, such as on a full disk, is dropped; the first one is logged, and again after one was saved.
+    A recording that cannot be saved, for example on a full disk, is dropped. The first failure is logged, and the first
+    one after each success.
     """
 
     def __init__(self, folder: Path | str, keep: Keep) -> None:
@@ -154,7 +146,7 @@ class RecordingFolder:
         self._start_anew()
 
     def save(self, recording: Recording) -> int:
-        """Write the recording and its flame graph, whole or not at all; drop others if there are too many."""
+        """Write the recording and its flame graph, each whole or not at all; drop others if there are too many."""
         with self._lock:
             if os.getpid() != self._pid:
                 self._start_anew()
@@ -166,7 +158,11 @@ class RecordingFolder:
             with self._lock:
                 self._is_failing = False
                 self._files.append((recording.elapsed_s, path))
-                surplus = self._surplus()
+                surplus: list[Path] = []
+                while len(self._files) > self._keep.count:
+                    fastest = min(self._files, key=lambda file: file[0])
+                    index = 0 if self._keep.which == "latest" else self._files.index(fastest)
+                    surplus.append(self._files.pop(index)[1])
                 is_due = self._is_due(size)
             for each in (each for gone in surplus for each in _files_of(gone)):
                 each.unlink(missing_ok=True)
@@ -179,17 +175,8 @@ class RecordingFolder:
             return 1
         return len(surplus)
 
-    def _surplus(self) -> list[Path]:
-        """What this process has too many of, and forgets."""
-        surplus = []
-        while len(self._files) > self._keep.count:
-            fastest = min(self._files, key=lambda file: file[0])
-            index = 0 if self._keep.which == "latest" else self._files.index(fastest)
-            surplus.append(self._files.pop(index)[1])
-        return surplus
-
     def _is_due(self, size: int) -> bool:
-        """Whether the folder is to be looked through after a file of this size: at first, and then now and then."""
+        """Whether the folder must be checked after a file of this size: after the first one, and then now and then."""
         self._unchecked_count -= 1
         self._unchecked_bytes -= size
         is_due = self._unchecked_count <= 0 or self._unchecked_bytes <= 0
@@ -199,7 +186,7 @@ class RecordingFolder:
         return is_due
 
     def _start_anew(self) -> None:
-        """Begin anew, as a forked worker has to: its parent's files are not its own."""
+        """Start without files, as a forked worker must: its parent's files are not its own."""
         self._pid = os.getpid()
         self._saved = 0
         self._files: list[tuple[float, Path]] = []
@@ -229,7 +216,7 @@ def _delete_oldest(folder: Path, keep: Keep) -> None:
 
 
 class RecentRecordings:
-    """The recordings of one process in memory: the last ones, or the slowest ones in the order in which they came."""
+    """The recordings of one process in memory: the last ones, or the slowest ones in order of arrival."""
 
     def __init__(self, recordings: "deque[Recording]", keep: Keep) -> None:
         self._recordings = recordings
@@ -237,7 +224,7 @@ class RecentRecordings:
         self._lock = threading.Lock()
 
     def save(self, recording: Recording) -> int:
-        """Keep it, and drop the fastest or the oldest one if there are too many."""
+        """Keep the recording, and drop the fastest or the oldest one if there are too many."""
         most = min(self._keep.count, self._recordings.maxlen or self._keep.count)
         with self._lock:
             full = len(self._recordings) >= most
