@@ -1,4 +1,4 @@
-"""What must hold for a request, and which statements break it: `Budget`, of pytest's fixture and `profile check`."""
+"""Limits on the SQL of a request, and the statements that break them: `Budget`, for pytest and `profile check`."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -19,22 +19,23 @@ _LABELS = {"round_trips": "round trips", "n_plus_one": "n+1"}
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """What must hold for one request, as gates such as "statements <= 10".
+    """Limits for one request, as gates such as "statements <= 10".
 
-    A recording that missed something, or has no figure for a gate, breaks it: what is not known is not below a limit.
-    duplicates: statements that had run with the same values. n_plus_one: lines that run one statement 5 times or more.
+    A recording that missed something, or has no figure for a gate, breaks the budget: an unknown figure is not below a
+    limit. duplicates: statements that had run with the same values. n_plus_one: lines that run one statement 5 times or
+    more.
     """
 
     gates: tuple[Gate, ...]
 
     @classmethod
     def parse(cls, texts: Iterable[str]) -> Self:
-        """Return a budget of these gates. Raises UsageError for a text that is none, or of an unknown metric."""
+        """Return a budget of these gates. Raises UsageError for a text that is not a gate, or for an unknown metric."""
         return cls(tuple(parse_gate(text, dict.fromkeys(METRICS, COUNT)) for text in texts))
 
     @classmethod
     def at_most(cls, **limits: float) -> Self:
-        """Return a budget of the most that one request may have: `Budget.at_most(statements=10)`."""
+        """Return a budget of upper limits per request: `Budget.at_most(statements=10)`."""
         return cls.parse(f"{name} <= {limit}" for name, limit in limits.items())
 
     def check(self, mode: str) -> None:
@@ -45,7 +46,7 @@ class Budget:
     def broken_by(self, recording: RecordingData) -> str:
         """Return the gates that do not hold, with statements and call sites; empty if all hold.
 
-        Of a merged recording the mean request counts.
+        A merged recording is judged by its mean request.
         """
         seen, unknown = _seen(recording), _unknown(recording)
         broken = [f"{recording.name}: {gap}" for gap in recording.gaps] if self.gates else []
@@ -61,7 +62,7 @@ class Budget:
 
 
 def _seen(recording: RecordingData) -> dict[str, int]:
-    """What the recording has of each."""
+    """The figures of a recording by metric."""
     findings = find(recording)
     return {
         "statements": recording.statement_count,
@@ -73,7 +74,7 @@ def _seen(recording: RecordingData) -> dict[str, int]:
 
 
 def _unknown(recording: RecordingData) -> dict[str, str]:
-    """Why the recording's figure of a metric is too low, or none."""
+    """Why the figure of a metric is too low or missing, by metric."""
     if recording.sql_s is None and not recording.statements:
         return dict.fromkeys(METRICS, "the profiler was off")
     unknown: dict[str, str] = {}
@@ -99,7 +100,7 @@ def _unknown(recording: RecordingData) -> dict[str, str]:
 
 
 def _culprits(recording: RecordingData) -> list[str]:
-    """The statements, most frequent first, each with where it is called from."""
+    """Lines with the statements, the most frequent first, each with its call sites."""
     calls, places, texts = Counter[str](), dict[str, Counter[str]](), dict[str, str]()
     beyond = ((each.first, each.count) for each in recording.unkept_places)
     for statement, times in (*((each, 1) for each in recording.statements), *beyond):

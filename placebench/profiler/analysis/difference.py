@@ -1,11 +1,11 @@
 """The difference of two recordings: by statement, by frame and by plan, as text and as plain data.
 
-The main function is `diff_recordings`; `statement_changes` and `frame_changes` compare figures from elsewhere too. All
-figures are means of one request, so that recordings of different numbers of requests compare. Two recordings are no
-experiment: they show where something changed, not whether a change is faster.
+The main function is `diff_recordings`; `statement_changes` and `frame_changes` compare figures of other sources too.
+All figures are means per request, so recordings of different numbers of requests can be compared. Two recordings are
+not an experiment: they show where something changed, not whether a change is faster.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
@@ -28,7 +28,7 @@ Frame = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One figure before and after; None where it was not measured. The end of its name is its unit."""
+    """One figure before and after, None if it was not measured; its name ends with its unit."""
 
     name: str
     before: float | None
@@ -154,37 +154,40 @@ class RecordingDifference:
 
 
 def diff_recordings(before: RecordingData, after: RecordingData) -> RecordingDifference:
-    """What changed from *before* to *after*.
+    """Return the changes from *before* to *after*.
 
     Frames are compared if both have a flame graph, plans if both have plans.
     """
+    notes = []
+    if before.mode != after.mode:
+        notes.append(
+            f"recorded in the modes {before.mode} and {after.mode}: their overheads differ, and so do the times"
+        )
+    for side, recording in (("before", before), ("after", after)):
+        notes += [f"{side}: {gap}" for gap in recording.gaps]
+    names = ("elapsed_s", "cpu_s", "sql_s", "python_s", "gc_s", "row_count", "round_trips", "bytes_received")
+    totals = [Change(name, _mean(getattr(before, name), before), _mean(getattr(after, name), after)) for name in names]
+    totals.append(Change("statements", *(_mean(each.statement_count, each) for each in (before, after))))
     return RecordingDifference(
         before=before.name,
         after=after.name,
-        totals=_totals(before, after),
+        totals=tuple(totals),
         statements=statement_changes(_figures(before), _figures(after)),
         frames=frame_changes(before.session, after.session) if before.session and after.session else (),
         plans=_plan_changes(before, after),
-        notes=tuple(_caveats(before, after)),
+        notes=tuple(notes),
     )
-
-
-def _caveats(before: RecordingData, after: RecordingData) -> Iterator[str]:
-    """Why the two may differ by more than the program."""
-    if before.mode != after.mode:
-        yield f"recorded in the modes {before.mode} and {after.mode}: their overheads differ, and so do the times"
-    for name, recording in (("before", before), ("after", after)):
-        yield from (f"{name}: {gap}" for gap in recording.gaps)
 
 
 def statement_changes(
     before: Mapping[str, StatementFigures], after: Mapping[str, StatementFigures]
 ) -> tuple[StatementChange, ...]:
-    """Each statement of either side, by fingerprint: the largest change of time first."""
+    """Return the change of each statement of either side, by fingerprint; the largest change of time first."""
     changes = []
     for fingerprint in dict.fromkeys((*before, *after)):
         sql = (after.get(fingerprint) or before[fingerprint]).sql
-        old, new = (side.get(fingerprint, _nothing(sql)) for side in (before, after))
+        not_run = StatementFigures(sql, 0.0, 0.0, 0.0, 0.0)
+        old, new = (side.get(fingerprint, not_run) for side in (before, after))
         change = StatementChange(
             fingerprint=fingerprint,
             sql=sql,
@@ -198,9 +201,9 @@ def statement_changes(
 
 
 def frame_changes(before: "Session", after: "Session") -> tuple[FrameChange, ...]:
-    """Each frame whose self time changed by 0.1 % of the longer request or more, the largest change first.
+    """Return the frames whose self time changed by 0.1 % of the longer request or more, the largest change first.
 
-    Profiler overhead is left out. Each session is that of one request, or of the mean one.
+    Profiler overhead is left out. Each session is that of one request, or of the mean request.
     """
     left, right = self_times(before), self_times(after)
     least = _MIN_SHARE * max(sum(left.values()), sum(right.values()))
@@ -211,7 +214,7 @@ def frame_changes(before: "Session", after: "Session") -> tuple[FrameChange, ...
 
 
 def self_times(session: "Session") -> dict[Frame, float]:
-    """Seconds by the frame that was on top, without lines, which move when code changes, and without the profiler's."""
+    """Return the seconds of each topmost frame, without profiler overhead and without lines: these move with edits."""
     places: dict[str, str] = {}
     times: dict[Frame, float] = {}
     for stack, seconds in session.frame_records:
@@ -227,7 +230,7 @@ def self_times(session: "Session") -> dict[Frame, float]:
 
 
 def relative_place(file: str, sys_path: Iterable[str]) -> str:
-    """*file* from the longest folder of *sys_path* that holds it; its last two names where none does."""
+    """Return *file* relative to the longest folder of *sys_path* that holds it, or else its last two names."""
     if not file or file.startswith("<"):
         return file
     folders = [folder.rstrip("/") + "/" for folder in sys_path if folder.startswith("/")]
@@ -235,25 +238,13 @@ def relative_place(file: str, sys_path: Iterable[str]) -> str:
     return file[len(holding) :] if holding else str(PurePath(*PurePath(file).parts[-2:]))
 
 
-def _nothing(sql: str) -> StatementFigures:
-    """A statement that did not run."""
-    return StatementFigures(sql, 0.0, 0.0, 0.0, 0.0)
-
-
-def _totals(before: RecordingData, after: RecordingData) -> tuple[Change, ...]:
-    names = ("elapsed_s", "cpu_s", "sql_s", "python_s", "gc_s", "row_count", "round_trips", "bytes_received")
-    changes = [Change(name, _mean(getattr(before, name), before), _mean(getattr(after, name), after)) for name in names]
-    counts = (_mean(side.statement_count, side) for side in (before, after))
-    return (*changes, Change("statements", *counts))
-
-
 def _mean(value: float | None, recording: RecordingData) -> float | None:
-    """One of a recording's sums as that of one request."""
+    """A sum of a recording per request."""
     return None if value is None else value / recording.requests
 
 
 def _figures(recording: RecordingData) -> dict[str, StatementFigures]:
-    """The means of one request by fingerprint."""
+    """The means per request by fingerprint."""
 
     def figures(group: StatementGroup) -> StatementFigures:
         return StatementFigures(
@@ -268,7 +259,7 @@ def _figures(recording: RecordingData) -> dict[str, StatementFigures]:
 
 
 def _plan_changes(before: RecordingData, after: RecordingData) -> tuple[PlanChange, ...]:
-    """Each fingerprint that has plans in both, and others than before."""
+    """The fingerprints that have plans in both recordings, and different ones."""
     left, right = _plan_shapes(before.statements), _plan_shapes(after.statements)
     texts = {statement.fingerprint: statement.sql for statement in after.statements}
     return tuple(

@@ -1,7 +1,7 @@
-"""What is worth changing, found in a recording: each finding with its place in the code and what to do.
+"""Findings in a recording: patterns worth changing, each with its place in the code and advice.
 
 The main function is `find`. A finder is a pure function from the executions of one statement at one place, their
-recording and the limits to findings; `_FINDERS` is the list of them.
+recording and the limits to findings; `_FINDERS` lists most of them.
 A finding says that a pattern was there, not that it is the cause of anything: compare before and after.
 """
 
@@ -21,7 +21,7 @@ from placebench.profiler.model.statement import Caller, Statement, UnkeptStateme
 _Statements = Sequence[Statement]
 _Unkept = Sequence[UnkeptStatements]
 _LIMIT = re.compile(r"\blimit\b|\bfetch\s+(?:first|next)\b", re.IGNORECASE)
-# What a response may hold beside its rows: some 40 bytes per column for its name and its type.
+# A response has some 40 bytes per column for its name and its type, besides the rows.
 _DESCRIPTION_BYTES = 8_000
 _ORDER = re.compile(r"\border\s+by\b", re.IGNORECASE)
 
@@ -30,8 +30,8 @@ _ORDER = re.compile(r"\border\s+by\b", re.IGNORECASE)
 class Finding:
     """One pattern at one place.
 
-    kind: its name, such as "n+1". count: how often, or how many rows. seconds: what the statements in question took.
-    requests: how many requests the recording has of which these are the sums; `str()` shows seconds of one.
+    kind: its name, such as "n+1". count: how often, or how many rows. seconds: the time of the statements in question.
+    requests: the number of requests that count and seconds are sums of; `str()` shows seconds per request.
     """
 
     kind: str
@@ -46,19 +46,19 @@ class Finding:
     outer_caller: Caller | None = None
 
     def __str__(self) -> str:
-        """Three or four lines for a terminal."""
+        """Return three or four lines for a terminal."""
         lines = [f"{self.kind}: {self.title} ({units.duration(self.mean_s)})"]
         lines.extend(f"    {line}" for line in (self.place, self.shortened_sql) if line)
         return "\n".join([*lines, f"    → {self.advice}"])
 
     @property
     def mean_s(self) -> float:
-        """Seconds of one request."""
+        """Seconds per request."""
         return self.seconds / self.requests
 
     @property
     def place(self) -> str:
-        """The call site as text, and the function that called it; empty in mode "light", which has none."""
+        """The call site as text, with the function that called it; empty in mode "light", which has no call sites."""
         callers = [each for each in (self.caller, self.outer_caller) if each is not None]
         if len(callers) < 2 or any(each.function == "<module>" for each in callers):
             return str(self.caller or "")
@@ -70,13 +70,13 @@ class Finding:
         return shortened(self.sql or "", 160)
 
     def to_json(self) -> dict[str, Any]:
-        """Plain data for json.dump."""
+        """Return plain data for json.dump."""
         return asdict(self)
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """From when on a pattern is a finding; per request where not said otherwise.
+    """Thresholds above which a pattern is reported, per request.
 
     Raises ProfilerError for a limit that is not above 0.
     """
@@ -97,14 +97,14 @@ class Limits:
     spilled_kb: int = 1
 
     def __post_init__(self) -> None:
-        """Refuse what everything would reach."""
+        """Refuse limits that everything would reach."""
         for name, limit in asdict(self).items():
             if not limit > 0:
                 raise ProfilerError(f"limit {name} is {limit}: expected more than 0; a large one finds nothing")
 
 
 def find(recording: RecordingData, limits: Limits | None = None) -> tuple[Finding, ...]:
-    """All findings, the one with the most seconds at stake first; a few passes over the statements."""
+    """Return all findings, the one with the most seconds at stake first; a few passes over the statements."""
     limits = limits or Limits()
     found = [*_idle_in_transaction(recording, limits), *_pool_timeouts(recording)]
     for statements, unkept in _by_place(recording):
@@ -119,8 +119,8 @@ def find(recording: RecordingData, limits: Limits | None = None) -> tuple[Findin
 def _n_plus_one(
     statements: _Statements, unkept: _Unkept, recording: RecordingData, limits: Limits
 ) -> Iterator[Finding]:
-    """The same statement from the same line with different values, many times in one request."""
-    # The further batches of one INSERT are no loop of the application's.
+    """Find statements that one line runs many times in one request with different values."""
+    # The further batches of one INSERT are no loop of the application.
     different = [each for each in statements if not each.is_meant_again and each.batch in (None, 1)]
     beyond = [each for each in unkept if each.different]
     most = _most_in_one_request(different, {each.request: each.different for each in beyond})
@@ -151,7 +151,7 @@ def _n_plus_one(
 
 
 def _write_loop(first: Statement, how_often: str, count: int, seconds: float) -> Finding:
-    """The finding of one write after the other."""
+    """The finding for a loop of writes."""
     advice = {
         "insert": "insert all rows at once: session.add_all, execute(insert(table), rows), or Django's bulk_create",
         "update": "one UPDATE for all rows: with an IN list or a join, or execute(update(Class), rows)",
@@ -162,12 +162,12 @@ def _write_loop(first: Statement, how_often: str, count: int, seconds: float) ->
 
 
 def _are_pages(first: Statement, statements: _Statements, beyond: _Unkept) -> bool:
-    """Whether they read one table page by page: with a LIMIT and an order, each page but the last one full."""
+    """Whether the statements read one table page by page: with LIMIT and ORDER BY, each page but the last one full."""
     if not (_LIMIT.search(first.sql) and _ORDER.search(first.sql)):
         return False
     counts = [each.row_count for each in statements]
     for each in beyond:
-        # One page of those that are alike, and the last one.
+        # One page stands for all equal ones, then comes the last one.
         counts += [each.first_row_count, each.last_row_count][2 - min(each.different, 2) :]
         if not each.has_full_pages:
             return False
@@ -178,7 +178,7 @@ def _are_pages(first: Statement, statements: _Statements, beyond: _Unkept) -> bo
 def _duplicates(
     statements: _Statements, unkept: _Unkept, recording: RecordingData, limits: Limits
 ) -> Iterator[Finding]:
-    """The same statement with the same values again in one request."""
+    """Find statements that ran again with the same values in one request."""
     again, beyond = [each for each in statements if each.repeated], [each for each in unkept if each.repeated]
     count = len(again) + sum(each.repeated for each in beyond)
     if count >= limits.duplicates:
@@ -197,7 +197,7 @@ def _duplicates(
 
 
 def _redundant_fetches(statements: _Statements, recording: RecordingData, limits: Limits) -> Iterator[Finding]:
-    """Rows, known by their primary key, that another statement of the request had fetched."""
+    """Find rows, by primary key, that another statement of the request had fetched."""
     redundant = sum(statement.redundant_rows or 0 for statement in statements)
     if redundant >= limits.redundant_rows * recording.requests:
         rows = sum(statement.row_count or 0 for statement in statements) / recording.requests
@@ -212,7 +212,7 @@ def _redundant_fetches(statements: _Statements, recording: RecordingData, limits
 
 
 def _wide_rows(statements: _Statements, recording: RecordingData, limits: Limits) -> Iterator[Finding]:
-    """More bytes per row than a page of results should need."""
+    """Find statements with more bytes per row than a page of results should need."""
     measured = [each for each in statements if each.bytes_received is not None and each.row_count]
     rows = sum(each.row_count or 0 for each in measured)
     received = sum(max(0, (each.bytes_received or 0) - _DESCRIPTION_BYTES) for each in measured)
@@ -227,10 +227,10 @@ def _wide_rows(statements: _Statements, recording: RecordingData, limits: Limits
 
 
 def _cache_misses(statements: _Statements, _recording: RecordingData, limits: Limits) -> Iterator[Finding]:
-    """Statements that SQLAlchemy compiled again because its statement cache did not have them."""
-    # What a setting says cannot be bound.
+    """Find statements that SQLAlchemy compiled again because its statement cache did not have them."""
+    # The value of a setting cannot be bound as a parameter.
     missed = [each for each in statements if each.cache_hit is False and each.kind != "setting"]
-    # Each engine has a cache of its own, which has to compile a statement once.
+    # Each engine has its own cache, and must compile a statement once.
     if max(Counter(each.engine for each in missed).values(), default=0) >= limits.cache_misses:
         yield _finding(
             "statement-cache miss",
@@ -243,7 +243,7 @@ def _cache_misses(statements: _Statements, _recording: RecordingData, limits: Li
 
 
 def _pool_waits(statements: _Statements, _recording: RecordingData, limits: Limits) -> Iterator[Finding]:
-    """Waits for a connection of the pool that others hold."""
+    """Find waits for a connection of the pool that others hold."""
     waited = [statement for statement in statements if (statement.pool_wait_s or 0.0) >= limits.pool_wait_s]
     if waited:
         waits_s = [statement.pool_wait_s or 0.0 for statement in waited]
@@ -258,7 +258,7 @@ def _pool_waits(statements: _Statements, _recording: RecordingData, limits: Limi
 
 
 def _pool_timeouts(recording: RecordingData) -> Iterator[Finding]:
-    """Connections that did not come in time."""
+    """Find requests to a pool that got no connection in time."""
     waits_s = [step.elapsed_s or 0.0 for step in recording.transactions if step.kind == "POOL TIMEOUT"]
     if waits_s:
         yield Finding(
@@ -272,7 +272,7 @@ def _pool_timeouts(recording: RecordingData) -> Iterator[Finding]:
 
 
 def _sequential_scans(statements: _Statements, recording: RecordingData, limits: Limits) -> Iterator[Finding]:
-    """Whole tables read for few of their rows."""
+    """Find sequential scans of whole tables that keep few rows."""
     for statement, node, alike in _nodes(statements):
         scanned = (node.rows or 0.0) + (node.rows_removed or 0.0)
         kept_few = (node.rows or 0.0) <= scanned * limits.kept_share
@@ -294,14 +294,16 @@ def _rows(node: PlanNode) -> str:
 
 
 def _row_estimate_errors(statements: _Statements, _recording: RecordingData, limits: Limits) -> Iterator[Finding]:
-    """Row estimates of the planner that are far off, so that it may have chosen the wrong plan."""
+    """Find row estimates that are far off, so that the planner may have chosen the wrong plan."""
     for statement, node, alike in _nodes(statements):
         error, rows = node.estimate_error or 1.0, node.rows or 0.0
-        # Fewer rows than expected may only mean that no more were needed: LIMIT, EXISTS.
-        more = rows > node.rows_expected
         most, elapsed_s = max(rows, node.rows_expected), node.elapsed_s or 0.0
-        matters = most >= limits.estimated_rows and elapsed_s >= limits.estimated_s
-        if error >= limits.estimate_error and matters and (more or not _stops_early(statement.plan)):
+        if error < limits.estimate_error or most < limits.estimated_rows or elapsed_s < limits.estimated_s:
+            continue
+        # Fewer rows than expected may only mean that no more were needed: LIMIT, EXISTS.
+        kinds = [each.kind for _, each in statement.plan.walk()] if statement.plan is not None else []
+        stops_early = any(name in kind for kind in kinds for name in ("Limit", "Semi", "Anti"))
+        if rows > node.rows_expected or not stops_early:
             yield _finding(
                 "row-estimate error",
                 f"{node.title}: {_rows(node)} rows where {units.count(node.rows_expected)} were expected",
@@ -312,7 +314,7 @@ def _row_estimate_errors(statements: _Statements, _recording: RecordingData, lim
 
 
 def _spills(statements: _Statements, recording: RecordingData, limits: Limits) -> Iterator[Finding]:
-    """Sorts, hashes and stored results that did not fit into work_mem."""
+    """Find sorts, hashes and stored results that did not fit into work_mem."""
     for statement, node, alike in _nodes(statements):
         if node.spilled_kb is not None and node.spilled_kb >= limits.spilled_kb:
             yield _finding(
@@ -337,7 +339,7 @@ _FINDERS = (
 
 
 def _idle_in_transaction(recording: RecordingData, limits: Limits) -> Iterator[Finding]:
-    """Transactions that were open while the application did something else: they hold a connection and its locks."""
+    """Find transactions that hold a connection and its locks while the application does something else."""
     places: dict[tuple[str, Caller | None], list[tuple[Statement, float]]] = {}
     for statement, idle_s in _idle(recording):
         if idle_s >= limits.idle_s:
@@ -355,9 +357,9 @@ def _idle_in_transaction(recording: RecordingData, limits: Limits) -> Iterator[F
 
 
 def _idle(recording: RecordingData) -> Iterator[tuple[Statement, float]]:
-    """Of each transaction, the statement before the longest wait, and the seconds in which none of its statements ran.
+    """Yield for each transaction the statement before its longest wait, and the seconds in which no statement ran.
 
-    On SQLite from its first write on: before that it holds no lock between its statements.
+    A transaction of SQLite counts from its first write on: before that it holds no lock between its statements.
     """
     ends = {
         (step.request, step.number): step.started_s
@@ -408,9 +410,9 @@ def _finding(
 
 
 def _by_place(recording: RecordingData) -> Iterable[tuple[list[Statement], list[UnkeptStatements]]]:
-    """Statements by fingerprint, call site and who called that: five calls of one helper are no loop.
+    """Group statements by fingerprint, call site and outer call site: five calls of one helper are no loop.
 
-    With each, those of the same place that were not kept, if there are any.
+    Each group has its kept statements, and the counts of those that were not kept.
     """
     places: dict[tuple[str, Caller | None, Caller | None], tuple[list[Statement], list[UnkeptStatements]]] = {}
     for statement in recording.statements:
@@ -423,12 +425,12 @@ def _by_place(recording: RecordingData) -> Iterable[tuple[list[Statement], list[
 
 
 def _most_in_one_request(statements: Iterable[Statement], unkept: Mapping[int, int]) -> int:
-    """How many of them, and of the ones not kept by request, ran in the request that has the most."""
+    """The number of these statements in the request that has the most; *unkept*: further numbers by request."""
     return max((Counter(statement.request for statement in statements) + Counter(unkept)).values(), default=0)
 
 
 def _where(recording: RecordingData) -> str:
-    """What repetitions are counted in: a recording may be of no request at all, as of a script."""
+    """The unit that repetitions are counted in; a single recording may be of a script, not of a request."""
     return " in one request" if recording.requests > 1 else ""
 
 
@@ -438,13 +440,13 @@ def _times(number: int) -> str:
 
 
 def _in_one_request(number: int, recording: RecordingData) -> str:
-    """How often something happened in the mean request, where that is more than once."""
+    """How often something happened in the mean request, if more than once."""
     mean = number / recording.requests
     return f", {units.average(mean)} times{_where(recording)}" if mean > 1 else ""
 
 
 def _nodes(statements: _Statements) -> Iterator[tuple[Statement, PlanNode, list[PlanNode]]]:
-    """The nodes of the most expensive plan of the statements, of those alike the longest, and all executions of it."""
+    """Yield the distinct nodes of the most expensive plan (the longest of equal ones), with all executions of each."""
     planned = [(statement, statement.plan) for statement in statements if statement.plan is not None]
     if not planned:
         return
@@ -456,9 +458,3 @@ def _nodes(statements: _Statements) -> Iterator[tuple[Statement, PlanNode, list[
     for _, node in sorted(plan.walk(), key=lambda each: each[1].elapsed_s or 0.0):
         longest[node.title, node.condition] = node
     yield from ((statement, node, alike[key]) for key, node in longest.items())
-
-
-def _stops_early(plan: PlanNode | None) -> bool:
-    """Whether some node of the plan may have fetched fewer rows than there are."""
-    kinds = ("Limit", "Semi", "Anti")
-    return plan is not None and any(kind in node.kind for _, node in plan.walk() for kind in kinds)

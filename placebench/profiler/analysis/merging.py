@@ -1,8 +1,8 @@
 """The flame graphs of many requests as one: each stack's mean time over all requests.
 
 The main functions are `merge_sessions` and, for sessions in memory, `mean_session`. pyinstrument's own
-`Session.combine` puts the requests one after the other, and its page then shows each thread of each worker apart; here
-equal stacks of all requests are one. `bounded` makes a session small enough for a page.
+`Session.combine` puts the requests one after another, and its page then shows each thread of each worker separately;
+here equal stacks of all requests are one. `bounded` makes a session small enough for a page.
 """
 
 import json
@@ -24,25 +24,27 @@ _Stack = tuple[str, ...]
 _Records = list[tuple[list[str], float]]
 INSTALLED_PACKAGE = re.compile(r"/(?:site|dist)-packages/(\w+)")
 DRIVER_PACKAGES = ("sqlalchemy", "psycopg2", "psycopg", "psycopg_pool", "greenlet")
-"""What is below a statement's call site."""
+"""Packages whose frames are below a statement's call site."""
 
 _ROOT = "one request\x00\x000"
 
 
 def merge_sessions(paths: Iterable[Path | str], *, application: Sequence[str] = ()) -> Session:
-    """One session that is the mean request of all: each stack's time in all of them, divided by their number.
+    """Return one session of the mean request: the time of each stack in all requests, divided by their number.
 
-    paths: `.pyisession` files as the middleware writes them. What is above the profiled request (server, thread)
-    is cut off, so that requests of different threads and processes fall together; sample_count is of all of them.
-    application: folders like "placebench/lab/reference" that count as the application's own code even where they are
-        installed. By default what is installed is a library, and shown folded.
-    Raises ProfilerError if there are no files, or one of them cannot be read.
+    Frames above the profiled request (server, thread) are cut off, so that requests of different threads and processes
+    are merged; sample_count is the sum.
+
+    paths: `.pyisession` files of the middleware.
+    application: folders like "placebench/lab/reference" that count as the application's own code even if they are
+        installed. By default installed code is a library, and shown folded.
+    Raises ProfilerError if there are no files, or if a file cannot be read.
     """
     return mean_session(map(load_session, paths), application=application)
 
 
 def mean_session(sessions: Iterable[Session], *, application: Sequence[str] = ()) -> Session:
-    """The same of sessions in memory. Raises ProfilerError if there are none."""
+    """Return the mean of sessions in memory, as `merge_sessions` does. Raises ProfilerError if there are none."""
     mean = _Mean()
     for session in sessions:
         mean.add(session)
@@ -52,7 +54,7 @@ def mean_session(sessions: Iterable[Session], *, application: Sequence[str] = ()
 
 
 class _Mean:
-    """The sums over sessions while they are read, one in memory at a time."""
+    """The sums over sessions, which are read one at a time."""
 
     def __init__(self) -> None:
         self.first: Session | None = None
@@ -75,7 +77,7 @@ class _Mean:
             self._times[stack] = self._times.get(stack, 0.0) + seconds
 
     def session(self, first: Session, application: Sequence[str]) -> Session:
-        """The mean of what was added."""
+        """Return the mean of the added sessions."""
         stacks = sorted(self._times, key=_order)
         return Session(
             frame_records=[(list(stack), self._times[stack] / self._requests) for stack in stacks],
@@ -93,9 +95,9 @@ class _Mean:
 
 
 def unfolded(session: Session) -> Session:
-    """The same session; of a program that is all installed, with the packages that ran SQL as its application.
+    """Return the session; if the whole program is installed, take the packages that ran SQL for the application.
 
-    What is installed is shown folded, so that nothing would show who ran the statements.
+    Installed code is shown folded, so no frame would show what ran the statements.
     """
     stacks = [tuple(frames) for frames, _ in session.frame_records]
     prefixes = tuple(session.sys_prefixes)
@@ -110,31 +112,31 @@ def unfolded(session: Session) -> Session:
 
 
 def bounded(session: Session, most_frames: int) -> tuple[Session, tuple[str, ...]]:
-    """The same session with at most so many frames in its tree, and notes on what was folded; no time is lost.
+    """Return the session with at most *most_frames* frames in its tree, and notes on the folding; no time is lost.
 
-    Equal stacks are one within each slice of the time, of which there are as many as there is space for. If one slice
-    is too many, the frames with the least time are folded into their callers.
+    Equal stacks become one within each slice of the time, with as many slices as there is space for. If one slice is
+    too many, the frames with the least time are folded into their callers.
     """
     records = session.frame_records
     if _tree_size(records) <= most_frames:
         return session, ()
-    made = copy(session)
-    made.frame_records = _in_slices(session, 1)
-    slices = most_frames // _tree_size(made.frame_records)
+    smaller = copy(session)
+    smaller.frame_records = _in_slices(session, 1)
+    slices = most_frames // _tree_size(smaller.frame_records)
     if slices > 1:
-        made.frame_records = _in_slices(session, slices)
-    every = f"each {made.duration / slices * 1e3:.3g} ms" if slices > 1 else "all of the time"
+        smaller.frame_records = _in_slices(session, slices)
+    every = f"each {smaller.duration / slices * 1e3:.3g} ms" if slices > 1 else "all of the time"
     note = f"equal stacks are shown as one in {every}: {len(records)} samples and intervals are too many for a page"
     if slices:
-        return made, (note,)
-    made.frame_records, least_s, folded_s = _without_rare(made.frame_records, most_frames // 2)
+        return smaller, (note,)
+    smaller.frame_records, least_s, folded_s = _without_rare(smaller.frame_records, most_frames // 2)
     share = folded_s / sum(seconds for _, seconds in records)
     rare = f"frames of less than {least_s * 1e3:.3g} ms are folded into their callers, {share:.1%} of the time"
-    return made, (note, rare)
+    return smaller, (note, rare)
 
 
 def _tree_size(records: _Records) -> int:
-    """How many frames pyinstrument makes of these records: those equal to their neighbours', and one for self time."""
+    """The number of frames in pyinstrument's tree: it merges neighbours, and adds a frame for self time."""
     stacks = [[], *(_order(stack) for stack, _ in records)]
     return sum(len(after) - _shared(before, after) + 1 for before, after in pairwise(stacks))
 
@@ -152,7 +154,7 @@ def _in_slices(session: Session, slices: int) -> _Records:
 
 
 def _without_rare(records: _Records, most_frames: int) -> tuple[_Records, float, float]:
-    """The records with the most expensive frames only; the time below which one is none, and that of cut records."""
+    """The records with the most expensive frames only, the least time of such a frame, and the time of cut records."""
     # Each path from the root is a number: paths as tuples would take the square of the depth.
     paths: dict[tuple[int, str], int] = {}
     numbers_of_records: list[list[int]] = []
@@ -179,7 +181,7 @@ def _without_rare(records: _Records, most_frames: int) -> tuple[_Records, float,
 
 
 def _order(stack: Iterable[str]) -> list[str]:
-    """What sorts equal beginnings of stacks together, whatever their lines: pyinstrument compares neighbours only."""
+    """A sort key that puts equal beginnings of stacks together, since pyinstrument merges neighbours only."""
     return list(map(_identifier, stack))
 
 
@@ -187,13 +189,13 @@ _identifier = lru_cache(maxsize=65_536)(frame_info_get_identifier)
 
 
 def _is_own(frame: str, prefixes: tuple[str, ...]) -> bool:
-    """Whether it is a frame of Python's that is not installed."""
+    """Whether it is a Python frame of code that is not installed."""
     file = frame.split("\x00")[1]
     return file.endswith(".py") and not file.startswith(prefixes)
 
 
 def _package_above_sql(stack: _Stack) -> str | None:
-    """The installed package that ran the statement at the end of the stack, as a folder; None without a statement."""
+    """The folder of the installed package that ran the stack's statement; None without a statement."""
     files = [frame.split("\x00")[1] for frame in stack]
     if "sql" not in files:
         return None
@@ -202,33 +204,26 @@ def _package_above_sql(stack: _Stack) -> str | None:
 
 
 def load_session(path: Path | str) -> Session:
-    """The session in a `.pyisession` file; raises ProfilerError if it cannot be read."""
+    """Read the session of a `.pyisession` file; raises ProfilerError if it cannot be read."""
     try:
         session: Session = Session.from_json(json.loads(Path(path).read_text(encoding="utf-8")))
-        session.frame_records = [([_whole(frame) for frame in stack], s) for stack, s in session.frame_records]
-        _check(session)
+        # pyinstrument has a name without a file and a line for some leaves, such as [await].
+        whole = {leaf: f"{leaf}\x00{leaf}\x000" for leaf in SYNTHETIC_LEAF_IDENTIFIERS}
+        session.frame_records = [([whole.get(each, each) for each in stack], s) for stack, s in session.frame_records]
+        # pyinstrument checks nothing.
+        if not isfinite(sum((session.start_time, session.duration, session.cpu_time, session.sample_count))):
+            raise ValueError("a number in it is not finite")
+        for stack, seconds in session.frame_records:
+            if not isfinite(seconds) or any(frame.count("\x00") < 2 for frame in stack):
+                raise ValueError(f"a frame record is {repr((stack, seconds))[:60]}")
+        "".join([session.target_description, *session.start_call_stack, *session.sys_path, *session.sys_prefixes])
     except (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
         raise ProfilerError(f"{path} cannot be read as a pyinstrument session: {error}") from error
     return session
 
 
-def _whole(frame: str) -> str:
-    """The frame with a function, a file and a line too where pyinstrument has a name alone, as for [await]."""
-    return f"{frame}\x00{frame}\x000" if frame in SYNTHETIC_LEAF_IDENTIFIERS else frame
-
-
-def _check(session: Session) -> None:
-    """Raise one of several errors where pyinstrument, which checks nothing, read what is no session."""
-    if not isfinite(sum((session.start_time, session.duration, session.cpu_time, session.sample_count))):
-        raise ValueError("a number in it is not finite")
-    for stack, seconds in session.frame_records:
-        if not isfinite(seconds) or any(frame.count("\x00") < 2 for frame in stack):
-            raise ValueError(f"a frame record is {repr((stack, seconds))[:60]}")
-    "".join([session.target_description, *session.start_call_stack, *session.sys_path, *session.sys_prefixes])
-
-
 def _shared(above: Sequence[str], frames: Sequence[str]) -> int:
-    """How many of the first frames are the ones above the request."""
+    """The number of leading frames that are also in *above*."""
     for depth, (identifier, frame) in enumerate(zip(above, frames, strict=False)):
         if identifier != frame_info_get_identifier(frame):
             return depth

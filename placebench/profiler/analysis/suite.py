@@ -1,14 +1,14 @@
-"""The SQL of a test suite: what each test ran, what is slow or repeated, and what changed since a baseline.
+"""The SQL of a test suite: the statements of each test, slow and repeated ones, and changes since a baseline.
 
 The main classes are `ProfiledTest`, `SuiteProfile` (all tests) and `SuiteBaseline` (the counts of an earlier run).
-A profiled test is plain data, so that a worker process can hand it on.
+A profiled test is plain data, so that a worker process can send it to the controller.
 """
 
 import json
 import re
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from functools import lru_cache
 from pathlib import Path
@@ -16,7 +16,7 @@ from typing import Any, Literal, Self, TypedDict
 
 from placebench import units
 from placebench.errors import ProfilerError
-from placebench.profiler.analysis.findings import Finding, find
+from placebench.profiler.analysis.findings import find
 from placebench.profiler.model.files import write_whole
 from placebench.profiler.model.fingerprint import shortened
 from placebench.profiler.model.recording_data import RecordingData
@@ -24,7 +24,7 @@ from placebench.profiler.model.statement import Caller, Statement
 
 _KINDS = {"n+1": "n_plus_one", "duplicate": "duplicates"}
 _ORIGINS = ("application", "library", "tests")
-"""Whose code ran a statement: below the root of the suite, installed, or the tests' own."""
+"""The code that ran a statement: below the root of the suite, installed, or the tests themselves."""
 
 _MAX_SQL_LENGTH = 1000
 _TEST_CODE = re.compile(r"(?:.*/)?(?:tests?/.*|conftest\.py|test_[^/]*\.py|[^/]*_test\.py)\Z")
@@ -44,7 +44,7 @@ class StatementUse:
 
 @dataclass(frozen=True, slots=True)
 class SuiteFinding:
-    """An N+1 or duplicates at one line. count: executions in question. origin: whose line it is, one of `_ORIGINS`."""
+    """An N+1 or duplicates at one line. count: executions in question. origin: the line's code, one of `_ORIGINS`."""
 
     kind: str
     count: int
@@ -58,8 +58,8 @@ class SuiteFinding:
 class ProfiledTest:
     """The SQL of one test without its fixtures.
 
-    name: pytest's node id. has_passed: the statements of a test that failed may have been cut short.
-    unknown: why its counts are not known; empty if they are.
+    name: pytest's node id. has_passed: False for a test that failed, whose statements may be incomplete.
+    unknown: why its counts are not known; empty if they are known.
     """
 
     name: str
@@ -81,7 +81,7 @@ class ProfiledTest:
 
     @property
     def counts(self) -> "SqlCounts":
-        """What a baseline keeps of it."""
+        """The counts that a baseline keeps."""
         found = dict.fromkeys(_KINDS.values(), 0)
         for finding in self.findings:
             found[_KINDS[finding.kind]] += 1 if finding.kind == "n+1" else finding.count
@@ -89,7 +89,7 @@ class ProfiledTest:
 
     @classmethod
     def of(cls, name: str, recording: RecordingData, root: Path) -> Self:
-        """The recording of a test; files below *root* are named from there."""
+        """Return the test of a recording; files below *root* are named relative to it."""
         unknown = ""
         if recording.sql_s is None:
             unknown = "; ".join(recording.notes) or "nothing was measured"
@@ -101,11 +101,20 @@ class ProfiledTest:
         for statement in recording.statements:
             by_fingerprint.setdefault(statement.fingerprint, []).append(statement)
         uses = (_use(statements, root) for statements in by_fingerprint.values())
-        findings = (_finding(finding, root) for finding in find(recording) if finding.kind in _KINDS)
+        findings = []
+        for found in find(recording):
+            if found.kind in _KINDS:
+                place = "" if found.caller is None else _place(found.caller, root)
+                inside = "" if found.caller is None else found.caller.file.removeprefix(f"{root}/")
+                origin = "tests" if _TEST_CODE.match(inside) else "application"
+                if found.caller is None or inside == found.caller.file or "site-packages/" in inside:
+                    origin = "library"
+                sql = _shown(found.sql or "")
+                findings.append(SuiteFinding(found.kind, found.count, sql, place, origin, found.advice))
         return cls(name, recording.elapsed_s, tuple(uses), tuple(findings), unknown=unknown)
 
     def to_text(self) -> str:
-        """One line of ASCII, whatever is in it: it goes from a worker process to the controller."""
+        """Return one line of ASCII, in which a worker process sends the test to the controller."""
         return json.dumps(asdict(self))
 
     @classmethod
@@ -119,7 +128,7 @@ class ProfiledTest:
 
 @dataclass(frozen=True, slots=True)
 class SqlCounts:
-    """What a baseline has of one test. statements: executions by fingerprint. n_plus_one: lines with one."""
+    """The counts of one test in a baseline. statements: executions by fingerprint. n_plus_one: lines with an N+1."""
 
     statements: dict[str, int] = field(default_factory=dict)
     duplicates: int = 0
@@ -131,7 +140,7 @@ class SqlCounts:
         return sum(self.statements.values())
 
     def to_json(self) -> dict[str, Any]:
-        """Plain data; what is 0 is left out."""
+        """Return plain data without counts of 0."""
         return {name: value for name, value in asdict(self).items() if value}
 
 
@@ -160,7 +169,7 @@ class SqlCountChange:
 
     @property
     def added(self) -> list[tuple[int, StatementUse]]:
-        """How many executions more, and of which statement; the most first."""
+        """Added executions by statement, the most first."""
         more = [(use.calls - self.before.statements.get(use.fingerprint, 0), use) for use in self.test.statements]
         return sorted((each for each in more if each[0] > 0), key=lambda each: each[0], reverse=True)
 
@@ -174,7 +183,7 @@ class SqlCountChange:
         return ", ".join(shown) or "the same counts of other statements"
 
     def __str__(self) -> str:
-        """One line: the test, the counts, and the statement of which the most were added."""
+        """Return one line: the test, its counts, and the statement with the most added executions."""
         line = f"{self.test.name}: {self.counts_text}"
         if not self.added:
             return line
@@ -186,7 +195,7 @@ class SqlCountChange:
 
 @dataclass(frozen=True, slots=True)
 class RepeatedFinding:
-    """One finding at one line, in all tests that have it; most: the highest count of a test, the first one's."""
+    """One finding at one line, in all tests that have it. most: the count in the first test, which is the highest."""
 
     finding: SuiteFinding
     most: int
@@ -195,7 +204,7 @@ class RepeatedFinding:
 
 @dataclass(frozen=True, slots=True)
 class RankedStatement:
-    """A statement at a line, in the test where it is the worst. other_tests: how many others it is in."""
+    """A statement at a line, in the test where it is worst. other_tests: how many other tests run it."""
 
     use: StatementUse
     test: str
@@ -224,15 +233,15 @@ class SuiteProfile:
         return [test for test in self.tests.values() if test.unknown]
 
     def slowest(self, limit: int) -> list[RankedStatement]:
-        """The statements with the longest executions, each once with the test that had it."""
+        """Return the statements with the longest executions, each once with the test that had it."""
         return self._ranked(limit, lambda use: use.longest_s)
 
     def most_repeated(self, limit: int) -> list[RankedStatement]:
-        """The statements that ran most often in one test, if more than once, each once with that test."""
+        """Return the statements that ran most often in one test, if more than once, each once with that test."""
         return self._ranked(limit, lambda use: use.calls, above=1)
 
     def _ranked(self, limit: int, key: Callable[[StatementUse], float], *, above: float = 0) -> list[RankedStatement]:
-        """The first statements by *key*, highest first; the same one at the same line is one."""
+        """The statements with the highest *key*; a statement at the same line counts once."""
         found: dict[tuple[str, tuple[str, ...]], list[tuple[StatementUse, str]]] = {}
         for test in self.tests.values():
             for use in test.statements:
@@ -243,7 +252,7 @@ class SuiteProfile:
         return [RankedStatement(use, test, tests - 1) for (use, test), tests in highest[:limit]]
 
     def findings(self) -> list[RepeatedFinding]:
-        """Each finding once, with its tests: the application's lines first, N+1 before duplicates."""
+        """Return each finding once, with its tests: the application's lines first, N+1 before duplicates."""
         found: dict[tuple[str, str, str], list[tuple[SuiteFinding, str]]] = {}
         for test in self.tests.values():
             for each in test.findings:
@@ -265,7 +274,7 @@ class _BaselineFile(TypedDict):
 
 @dataclass(frozen=True, slots=True)
 class SuiteBaseline:
-    """The counts of each test in an earlier run; None for a test that is not to be compared."""
+    """The counts of each test in an earlier run; None for a test that is excluded from comparison."""
 
     tests: Mapping[str, SqlCounts | None] = field(default_factory=dict)
 
@@ -281,19 +290,19 @@ class SuiteBaseline:
         return cls(document["tests"])
 
     def save(self, path: Path) -> None:
-        """Write it as JSON with sorted keys: the same counts are the same file."""
+        """Write the baseline as JSON with sorted keys: equal counts give equal files."""
         tests = {name: None if counts is None else counts.to_json() for name, counts in self.tests.items()}
         document = {"format_version": 1, "tests": tests}
         write_whole(path, json.dumps(document, indent=1, sort_keys=True, ensure_ascii=False) + "\n")
 
     def updated(self, profile: SuiteProfile, root: Path) -> Self:
-        """With the tests that passed; others stay as they were, unless their file is gone or they are excluded."""
+        """Return the baseline with the tests that passed; others stay, unless their file is gone."""
         kept = {name: counts for name, counts in self.tests.items() if (root / name.partition("::")[0]).exists()}
         new = {test.name: test.counts for test in self._comparable(profile)}
         return type(self)({**kept, **new})
 
     def changes(self, profile: SuiteProfile) -> list[SqlCountChange]:
-        """The tests with other counts than before: regressions first, the greatest change first."""
+        """Return the tests whose counts have changed: regressions first, then by the size of the change."""
         changed = []
         for test in self._comparable(profile):
             before, after = self.tests.get(test.name), test.counts
@@ -305,7 +314,7 @@ class SuiteBaseline:
         )
 
     def new_tests(self, profile: SuiteProfile) -> list[ProfiledTest]:
-        """Tests that it does not have."""
+        """Return the tests that are not in the baseline."""
         return [test for test in self._comparable(profile) if test.name not in self.tests]
 
     def _comparable(self, profile: SuiteProfile) -> list[ProfiledTest]:
@@ -318,30 +327,16 @@ class SuiteBaseline:
 
 
 def _use(statements: list[Statement], root: Path) -> StatementUse:
-    """The statements of one fingerprint."""
+    """The use of one fingerprint, with the five lines that ran it most often."""
+    counts = Counter(statement.caller for statement in statements if statement.caller is not None)
     return StatementUse(
         fingerprint=statements[0].fingerprint,
         sql=_shown(statements[0].sql),
         calls=len(statements),
         elapsed_s=sum(each.elapsed_s for each in statements),
         longest_s=max(each.elapsed_s for each in statements),
-        places=_places(statements, root),
+        places=tuple(_place(caller, root) for caller, _ in counts.most_common(5)),
     )
-
-
-def _finding(finding: Finding, root: Path) -> SuiteFinding:
-    """A finding with its line as it is shown."""
-    place = "" if finding.caller is None else _place(finding.caller, root)
-    origin = "library" if finding.caller is None else _origin(finding.caller.file, root)
-    return SuiteFinding(finding.kind, finding.count, _shown(finding.sql or ""), place, origin, finding.advice)
-
-
-def _origin(file: str, root: Path) -> str:
-    """One of `_ORIGINS`."""
-    inside = file.removeprefix(f"{root}/")
-    if inside == file or "site-packages/" in inside:
-        return "library"
-    return "tests" if _TEST_CODE.match(inside) else "application"
 
 
 def _shown(sql: str) -> str:
@@ -349,20 +344,14 @@ def _shown(sql: str) -> str:
     return shortened(sql, _MAX_SQL_LENGTH)
 
 
-def _places(statements: Iterable[Statement], root: Path) -> tuple[str, ...]:
-    """The lines that ran them, the most frequent first; five at most."""
-    counts = Counter(statement.caller for statement in statements if statement.caller is not None)
-    return tuple(_place(caller, root) for caller, _ in counts.most_common(5))
-
-
 def _place(caller: Caller, root: Path) -> str:
-    """A call site, its file as it is shown."""
+    """A call site as text, with its file named by `_shown_file`."""
     return f"{_shown_file(caller.file, root)}:{caller.line} {caller.function}"
 
 
 @lru_cache(maxsize=1024)
 def _shown_file(name: str, root: Path) -> str:
-    """A file named from the root of the suite, or from the folder that it is imported from."""
+    """A file relative to the root of the suite, or to the folder that it is imported from."""
     for folder in (str(root), *sorted(filter(None, sys.path), key=len, reverse=True)):
         inside = name.removeprefix(folder.rstrip("/") + "/")
         if inside != name and "site-packages/" not in inside:

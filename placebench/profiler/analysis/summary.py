@@ -32,7 +32,7 @@ class StatementGroup:
 class RecordingSummary:
     """Where the time of a recording went, in seconds, and its statements by fingerprint, most expensive first.
 
-    Sums are of all requests; `str()` shows the mean one. connect_s: to connect; None if no connection was made.
+    Sums are over all requests; `str()` shows the mean request. connect_s: None if no connection was made.
     """
 
     name: str
@@ -61,9 +61,15 @@ class RecordingSummary:
     groups: tuple[StatementGroup, ...]
 
     def __str__(self) -> str:
-        """The summary as a small table for a terminal: means of one request."""
+        """Return the summary as a small table for a terminal, with means per request."""
+        of_many = f", mean of {self.requests} requests" if self.requests > 1 else ""
+        plans = "; its times and bytes hold the sending of plans" if self.mode == "plans" else ""
+        error = f"; ended with {self.error}" if self.error else ""
+        statements, rows = units.average(self.mean(self.statements)), units.average(self.mean(self.row_count))
+        trips, received = units.average(self.mean(self.round_trips)), units.size(self.mean(self.bytes_received))
+        dropped = f" · {units.count(self.dropped)} dropped" if self.dropped else ""
         lines = [
-            self._first_line(),
+            f"{self.name}: {units.duration(self.mean(self.elapsed_s))}{of_many}{plans}{error}",
             self._times("cpu_s", "sql_s", "python_s", "gc_s", "overhead_s"),
             self._times(
                 "compile_s",
@@ -73,35 +79,25 @@ class RecordingSummary:
                 "fetch_s",
                 "transactions_s",
             ),
-            self._counts(),
-            *(_line(group, self.requests) for group in self.groups[:_MAX_LINES]),
+            f"  statements {statements} · rows {rows} · round trips {trips} · received {received}{dropped}",
         ]
+        for group in self.groups[:_MAX_LINES]:
+            failed = f"  ({units.average(group.errors / self.requests)} failed)" if group.errors else ""
+            seconds = units.duration(group.elapsed_s / self.requests)
+            calls = units.average(group.calls / self.requests)
+            lines.append(f"  {seconds:>10}  {calls:>4} x  {shortened(group.sql, 90)}{failed}")
         if (more := len(self.groups) - _MAX_LINES) > 0:
             lines.append(f"  and {units.numbered(more, 'statement')} that took less")
         return "\n".join(lines)
 
     def mean(self, value: float | None) -> float | None:
-        """One of the sums as that of one request."""
+        """Return a sum per request."""
         return None if value is None else value / self.requests
-
-    def _first_line(self) -> str:
-        """The time, and what a reader has to know of it."""
-        of_many = f", mean of {self.requests} requests" if self.requests > 1 else ""
-        plans = "; its times and bytes hold the sending of plans" if self.mode == "plans" else ""
-        error = f"; ended with {self.error}" if self.error else ""
-        return f"{self.name}: {units.duration(self.mean(self.elapsed_s))}{of_many}{plans}{error}"
 
     def _times(self, *names: str) -> str:
         """Some of the times on one line, each with its name."""
         shown = (f"{_NAMES[name]} {units.duration(self.mean(getattr(self, name)))}" for name in names)
         return "  " + " · ".join(shown)
-
-    def _counts(self) -> str:
-        """Counts and bytes, on one line."""
-        statements, rows = units.average(self.mean(self.statements)), units.average(self.mean(self.row_count))
-        trips, received = units.average(self.mean(self.round_trips)), units.size(self.mean(self.bytes_received))
-        dropped = f" · {units.count(self.dropped)} dropped" if self.dropped else ""
-        return f"  statements {statements} · rows {rows} · round trips {trips} · received {received}{dropped}"
 
 
 _MAX_LINES = 25
@@ -121,7 +117,7 @@ _NAMES = {
 
 
 def summarise(recording: RecordingData) -> RecordingSummary:
-    """The summary of a recording: one pass over its statements."""
+    """Return the summary of a recording; one pass over its statements."""
     statements = recording.statements
     sums: dict[str, Any] = {name: recording.sum(name) for name in ("compile_s", "pool_wait_s", "execute_s", "fetch_s")}
     unkept = recording.unkept
@@ -137,7 +133,7 @@ def summarise(recording: RecordingData) -> RecordingSummary:
 
 
 def group_statements(statements: Iterable[Statement]) -> tuple[StatementGroup, ...]:
-    """Statements by fingerprint, the group with the most seconds first."""
+    """Group statements by fingerprint, the group with the most seconds first."""
     groups: dict[str, list[Statement]] = {}
     for statement in statements:
         groups.setdefault(statement.fingerprint, []).append(statement)
@@ -162,10 +158,3 @@ def _group(statements: list[Statement]) -> StatementGroup:
         cache_misses=sum(statement.cache_hit is False for statement in statements),
         callers=tuple(dict.fromkeys(s.caller for s in statements if s.caller is not None)),
     )
-
-
-def _line(group: StatementGroup, requests: int) -> str:
-    """One fingerprint on one line, as in one request."""
-    failed = f"  ({units.average(group.errors / requests)} failed)" if group.errors else ""
-    seconds, calls = units.duration(group.elapsed_s / requests), units.average(group.calls / requests)
-    return f"  {seconds:>10}  {calls:>4} x  {shortened(group.sql, 90)}{failed}"

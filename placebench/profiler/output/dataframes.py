@@ -14,7 +14,10 @@ if TYPE_CHECKING:
 
 
 def statements_frame(recording: RecordingData) -> "pd.DataFrame":
-    """One row per statement, one column per field; the call site in three columns. Raises MissingExtraError."""
+    """Return a frame with a row per statement and a column per field, three for the call site.
+
+    Raises MissingExtraError.
+    """
     rows = []
     for statement in recording.statements:
         row = asdict(statement)
@@ -26,12 +29,12 @@ def statements_frame(recording: RecordingData) -> "pd.DataFrame":
 
 
 def transactions_frame(recording: RecordingData) -> "pd.DataFrame":
-    """One row for each transaction step. Raises MissingExtraError."""
+    """Return a frame with a row per transaction step. Raises MissingExtraError."""
     return _frame([asdict(step) for step in recording.transactions])
 
 
 def plans_frame(recording: RecordingData) -> "pd.DataFrame":
-    """One row for each node of each plan, with its statement's index and its depth. Raises MissingExtraError."""
+    """Return a frame with a row per node of each plan, with the statement's index. Raises MissingExtraError."""
     rows = []
     for number, statement in enumerate(recording.statements):
         for depth, node in () if statement.plan is None else statement.plan.walk():
@@ -42,7 +45,6 @@ def plans_frame(recording: RecordingData) -> "pd.DataFrame":
 
 
 def _frame(rows: list[dict[str, Any]]) -> "pd.DataFrame":
-    """The rows as a frame, if pandas is there."""
     try:
         import pandas as pd
     except ModuleNotFoundError as error:

@@ -11,7 +11,7 @@ from typing import Any
 
 from placebench.profiler.model.files import writing_whole
 from placebench.profiler.model.recording_data import RecordingData
-from placebench.profiler.model.statement import Caller, Statement, Transaction
+from placebench.profiler.model.statement import Statement, Transaction
 
 _VERSION = 61
 _GECKO_VERSION = 30
@@ -38,8 +38,8 @@ _Json = dict[str, Any]
 def write_firefox_profile(recording: RecordingData, path: Path | str) -> None:
     """Write the recording as one file: a track for Python, with requests and spans, and one for each connection.
 
-    A connection's stacks are its statements by operation and table; Python's are the flame graph, if there is one. Of
-    merged requests the flame graph is that of the mean one, at the beginning.
+    A connection's stacks are its statements by operation and table; Python's are the flame graph, if there is one. For
+    merged requests the flame graph shows the mean request, at the beginning.
     """
     profile = _Profile(recording)
     text = json.dumps(profile.to_json(), ensure_ascii=False, separators=(",", ":"))
@@ -48,7 +48,7 @@ def write_firefox_profile(recording: RecordingData, path: Path | str) -> None:
 
 
 class _Tables:
-    """What all tracks share: texts, functions, frames and stacks, each once."""
+    """The tables that all tracks share: texts, functions, frames and stacks, each once."""
 
     def __init__(self) -> None:
         self._texts: dict[str, int] = {}
@@ -61,7 +61,7 @@ class _Tables:
         return self._texts.setdefault(text, len(self._texts))
 
     def stack(self, frames: Iterable[tuple[str, str, int | None, str]]) -> int | None:
-        """Its number; each frame is a name, a file (or nothing), a line and a category."""
+        """Return the number of a stack; each frame is a name, a file (or nothing), a line and a category."""
         below = None
         for name, file, line, category in frames:
             self.text(name)
@@ -117,7 +117,7 @@ class _Tables:
 
 
 def _table(length: int, *constant: tuple[str, Any], **columns: list[Any]) -> _Json:
-    """Columns of the same length, some with one value throughout."""
+    """Columns of the same length; the *constant* ones have one value throughout."""
     return {"length": length, **{name: [value] * length for name, value in constant}, **columns}
 
 
@@ -181,7 +181,7 @@ class _Profile:
         self._tables = _Tables()
         times = [request.started_unix_s for request in recording.timeline]
         self._started_unix_s = min(times, default=0.0)
-        # Where it is not known of each request, all begin at 0.
+        # If not all requests have a start, all begin at 0.
         known = len(times) == recording.requests
         self._starts = [each - self._started_unix_s for each in times] if known else [0.0] * recording.requests
         of_many = f" (mean of {recording.requests} requests)" if recording.requests > 1 else ""
@@ -235,7 +235,7 @@ class _Profile:
         }
 
     def _add_python(self) -> None:
-        """Requests, spans and the flame graph."""
+        """Add requests, spans and the flame graph to the track of Python."""
         for request, start in zip(self._recording.timeline, self._starts, strict=False):
             self._python.add_marker(request.name, start, request.elapsed_s, "Python", {"type": "Request"})
         if self._recording.requests == 1:
@@ -247,7 +247,7 @@ class _Profile:
             now_s += seconds
 
     def _add_to_connection(self, each: Statement | Transaction) -> None:
-        """A statement or a step as a marker, and as a sample of its whole length."""
+        """Add a statement or a step to its connection's track, as a marker and as a sample of its whole length."""
         if each.connection not in self._connections:
             name = "no connection" if each.connection is None else f"connection {each.connection}"
             name += f" to {each.database}" if each.database else ""
@@ -263,7 +263,7 @@ class _Profile:
             track.add_sample(started_s, seconds, self._tables.stack([(name, "", None, "SQL")]))
 
     def _data(self, each: Statement | Transaction) -> _Json:
-        """What is shown of a marker; without what was not measured."""
+        """The fields of a marker, without those that were not measured."""
         data: _Json = {"sql": None, "roundTrips": each.round_trips, "error": each.error}
         if isinstance(each, Transaction):
             return {
@@ -281,7 +281,8 @@ class _Profile:
         callers = [caller for caller in (each.outer_caller, each.caller) if caller is not None]
         if callers:
             data["line"] = self._tables.text(str(callers[-1]))
-            data["cause"] = {"stack": self._tables.stack(map(_frame_of_caller, callers))}
+            frames = [(caller.function, caller.file, caller.line, "Python") for caller in callers]
+            data["cause"] = {"stack": self._tables.stack(frames)}
         return {"type": "SQL", **_measured(data)}
 
 
@@ -290,7 +291,7 @@ def _measured(data: _Json) -> _Json:
 
 
 def _schema(name: str, label: str, fields: Sequence[tuple[str, str, str]]) -> _Json:
-    """How markers of a type are shown."""
+    """The schema by which markers of a type are shown."""
     return {
         "name": name,
         "tableLabel": label,
@@ -302,14 +303,10 @@ def _schema(name: str, label: str, fields: Sequence[tuple[str, str, str]]) -> _J
 
 
 def _frame(frame: str) -> tuple[str, str, int | None, str]:
-    """A frame of pyinstrument's as name, file, line and category; a leaf has no file."""
+    """A frame of pyinstrument as name, file, line and category; a leaf has no file."""
     place, *attributes = frame.split("\x01")
     name, file, first_line = (*place.split("\x00"), "", "0")[:3]
     if file in _LEAVES:
         return name, "", None, _LEAVES[file]
     line = next((each[1:] for each in attributes if each.startswith("l")), first_line)
     return name, file, int(line) if line.isdecimal() and int(line) else None, "Python"
-
-
-def _frame_of_caller(caller: Caller) -> tuple[str, str, int | None, str]:
-    return caller.function, caller.file, caller.line, "Python"

@@ -22,12 +22,12 @@ _STANDARD = re.compile(r"/lib/python3\.\d+/")
 _FOLDERS = re.compile(r"^.*/(?:site-packages|dist-packages|lib/python3\.\d+)/")
 _LEAVES = ("sql", "plan", "gc", "profiler", "wait")
 _UNCHANGED = 0.02
-"""Share of the longer time below which a change has no colour."""
+"""The share of the longer time below which a change has no colour."""
 _STRENGTHS = 3
 
 
 def flame_svg(session: "Session") -> Markup:
-    """The session as an SVG; frames of less than 0.3 % of the whole are left out."""
+    """Draw the session as an SVG; frames of less than 0.3 % of the whole are left out."""
     return _draw(
         _tree(session),
         _drawn,
@@ -38,7 +38,7 @@ def flame_svg(session: "Session") -> Markup:
 
 
 def flame_difference_svg(before: "Session", after: "Session") -> Markup:
-    """Both sessions as one SVG; frames of less than 0.4 % of its width are left out."""
+    """Draw both sessions as one SVG; frames of less than 0.4 % of its width are left out."""
     return _draw(
         _tree(before, after),
         _drawn_difference,
@@ -51,7 +51,7 @@ def flame_difference_svg(before: "Session", after: "Session") -> Markup:
 
 @dataclass
 class _Box:
-    """One frame with its seconds in each session, what it called included."""
+    """One frame with its seconds in each session, including the frames that it called."""
 
     frame: str
     seconds: list[float]
@@ -59,7 +59,7 @@ class _Box:
 
     @cached_property
     def width_s(self) -> float:
-        """Its longest time; more where what it calls changed places and needs more together."""
+        """The longest time of the frame; more if the frames that it called changed places and need more together."""
         if len(self.seconds) == 1:
             return self.seconds[0]
         return max(*self.seconds, sum(each.width_s for each in self.calls.values()))
@@ -71,19 +71,23 @@ class _Box:
 
     @property
     def place(self) -> str:
-        """The file of a frame of Python's, or the kind of a leaf."""
+        """The file of a Python frame, or the kind of a leaf."""
         return _place(self.frame)
 
 
 def _tree(*sessions: "Session") -> _Box:
-    """The sessions as one tree of boxes, runs of frames of a library folded."""
+    """The sessions as one tree of boxes, with runs of a library's frames folded."""
     root = _Box("whole\x00\x00", [0.0] * len(sessions))
     deep = any(len(_folded(stack)) > _MAX_DEPTH for session in sessions for stack, _ in session.frame_records)
     for number, session in enumerate(sessions):
         for stack, seconds in session.frame_records:
             box = root
             box.seconds[number] += seconds
-            for frame in _shortened(_folded(stack, every_package=deep)):
+            frames = _folded(stack, every_package=deep)
+            if len(frames) > _MAX_DEPTH:  # the statement is at the end
+                half = _MAX_DEPTH // 2
+                frames = [*frames[:half], f"… {len(frames) - 2 * half} frames\x00\x00", *frames[-half:]]
+            for frame in frames:
                 # Function and file: equal for two lines of one function.
                 name = "\x00".join(frame.split("\x00")[:2])
                 box = box.calls.setdefault(name, _Box(frame, [0.0] * len(sessions)))
@@ -92,10 +96,10 @@ def _tree(*sessions: "Session") -> _Box:
 
 
 def _folded(stack: list[str], *, every_package: bool = False) -> list[str]:
-    """The stack with each run of frames of SQLAlchemy, of a driver or of Python itself as its first one.
+    """The stack with each run of frames of SQLAlchemy, a driver or Python itself replaced by its first frame.
 
-    every_package: a run of any other installed package as its first and its last one: who called SQLAlchemy is the last
-    one, also of an application that is installed.
+    every_package: also replace runs of other installed packages by their first and last frames. The last one called
+    SQLAlchemy, even if the application is installed.
     """
     kept: list[str] = []
     before = ""
@@ -112,17 +116,9 @@ def _folded(stack: list[str], *, every_package: bool = False) -> list[str]:
     return kept
 
 
-def _shortened(stack: list[str]) -> list[str]:
-    """The stack without its middle where it is still too deep: the statement is at its end."""
-    if len(stack) <= _MAX_DEPTH:
-        return stack
-    half = _MAX_DEPTH // 2
-    return [*stack[:half], f"… {len(stack) - 2 * half} frames\x00\x00", *stack[-half:]]
-
-
 @lru_cache(maxsize=4096)
 def _library(file: str, *, every_package: bool) -> str:
-    """Which of those a file belongs to; empty for all others, which may be the application's."""
+    """The library that a file belongs to; empty for files that may be the application's."""
     package = INSTALLED_PACKAGE.search(file)
     if package:
         return package[1] if every_package or package[1] in DRIVER_PACKAGES else ""
@@ -162,7 +158,7 @@ def _laid_out(
 
 
 def _element(tooltip: str, text: str, style: str, left: float, share: float, depth: int) -> Markup:
-    """One box; an SVG inside of the SVG cuts its text off."""
+    """Draw one box; an SVG inside of the SVG cuts its text off."""
     return element(
         "svg",
         element("title", tooltip),

@@ -1,6 +1,7 @@
-"""Markdown for pull requests, issues and agents: a recording, the difference of two, and the tables they are made of.
+"""Markdown of recordings and of the difference of two, for pull requests, issues and agents.
 
-The main functions are `recording_markdown` and `difference_markdown`. What costs most is first, and long lists are cut.
+The main functions are `recording_markdown` and `difference_markdown`. The most expensive comes first, and long lists
+are cut.
 """
 
 import html
@@ -10,7 +11,7 @@ from pathlib import Path
 from placebench import units
 from placebench.plain_text import markdown_code as code
 from placebench.plain_text import printable
-from placebench.profiler.analysis.difference import Change, RecordingDifference, StatementChange
+from placebench.profiler.analysis.difference import RecordingDifference
 from placebench.profiler.analysis.findings import Finding, find
 from placebench.profiler.analysis.summary import RecordingSummary, StatementGroup, summarise
 from placebench.profiler.model.fingerprint import shortened
@@ -29,9 +30,9 @@ _TIMES = {
 
 
 def recording_markdown(recording: RecordingData, *, root: Path | None = None) -> str:
-    """Figures, findings with what to do, and the most expensive statements, of the mean request.
+    """Return figures, findings with advice and the most expensive statements of the mean request.
 
-    root: the folder that files are named from (default: the repository of the current folder).
+    root: the folder that file names are relative to (default: the repository of the current folder).
     """
     root = root or repository_root()
     summary, findings = summarise(recording), find(recording)
@@ -48,15 +49,19 @@ def recording_markdown(recording: RecordingData, *, root: Path | None = None) ->
 
 
 def difference_markdown(difference: RecordingDifference) -> str:
-    """What changed per request: figures, then the statements that changed most, then plans."""
+    """Return the changes per request: figures, then the statements that changed most, then plans."""
     parts = [f"## {_escaped(difference.before)} → {_escaped(difference.after)}, per request"]
     parts += [f"> {_escaped(note)}" for note in difference.notes]
     measured = [each for each in difference.totals if each.before is not None or each.after is not None]
     parts += table(("figure", "change"), [(each.label, str(each)) for each in measured])
-    # Times differ from one recording to the next; what ran or not does not.
+    # Times differ between recordings of the same program; added and removed statements do not.
     changed = [each for each in difference.statements if each.state != "same"]
     same = [each for each in difference.statements if each.state == "same"]
-    rows = [_statement_change(each) for each in (*changed, *same)[:_MAX_ROWS]]
+    rows = []
+    for change in (*changed, *same)[:_MAX_ROWS]:
+        before, after = units.average(change.calls.before), units.average(change.calls.after)
+        calls = after if before == after else f"{before} → {after}"
+        rows.append((change.state, calls, str(change.seconds), _sql(change.sql)))
     if rows:
         parts += ["### Statements", *table(("state", "calls", "time", "statement"), rows)]
         parts += _left_out(len(difference.statements), "statements")
@@ -69,7 +74,7 @@ def difference_markdown(difference: RecordingDifference) -> str:
 
 
 def table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> list[str]:
-    """A table of Markdown as one paragraph; nothing without rows."""
+    """Return a Markdown table as one paragraph; nothing without rows."""
     if not rows:
         return []
     lines = [f"| {' | '.join(row)} |" for row in (head, ("---",) * len(head), *rows)]
@@ -99,7 +104,7 @@ def _sums(summary: RecordingSummary) -> str:
 
 
 def _finding(number: int, finding: Finding, root: Path) -> str:
-    """One entry of a numbered list: what, where, how long, and what to do."""
+    """One entry of a numbered list: pattern, place, time and advice."""
     callers = (finding.caller, finding.outer_caller if " called from " in finding.place else None)
     places = " called from ".join(code(place_of(each, root)) for each in callers if each is not None)
     what = f"{places + ': ' if places else ''}{_escaped(finding.title)} ({units.duration(finding.mean_s)})"
@@ -112,7 +117,7 @@ def _finding(number: int, finding: Finding, root: Path) -> str:
 
 
 def _statement(group: StatementGroup, requests: int, root: Path) -> tuple[str, ...]:
-    """One row: all executions of one statement, as in one request."""
+    """One row with all executions of one statement, per request."""
     others = f" and {len(group.callers) - 1} more" if len(group.callers) > 1 else ""
     return (
         units.duration(group.elapsed_s / requests),
@@ -121,15 +126,6 @@ def _statement(group: StatementGroup, requests: int, root: Path) -> tuple[str, .
         code(place_of(group.callers[0], root)) + others if group.callers else "",
         _sql(group.sql),
     )
-
-
-def _statement_change(change: StatementChange) -> tuple[str, ...]:
-    return (change.state, _unit_free(change.calls), str(change.seconds), _sql(change.sql))
-
-
-def _unit_free(change: Change) -> str:
-    before, after = units.average(change.before), units.average(change.after)
-    return after if before == after else f"{before} → {after}"
 
 
 def _sql(sql: str) -> str:
@@ -141,7 +137,7 @@ def _left_out(count: int, what: str) -> list[str]:
 
 
 def _escaped(text: str) -> str:
-    """Text between others: nothing in it is markup."""
+    """The text with all markup escaped."""
     escaped = html.escape(printable(" ".join(text.split())), quote=False).replace("@", "@\u200b")
     for character in "\\`*_~[]|":
         escaped = escaped.replace(character, f"\\{character}")

@@ -2,7 +2,7 @@
 
 Both write JSON lines, which an OpenTelemetry collector reads from a file (receiver `otlpjsonfile`); each line is also
 the body of a POST to /v1/traces or /v1/metrics. Names are those of the semantic conventions 1.44 for databases, whose
-metrics of pools are not declared stable yet. Nothing of OpenTelemetry has to be installed.
+pool metrics are not declared stable yet. No package of OpenTelemetry must be installed.
 """
 
 import json
@@ -25,7 +25,7 @@ _SPANS_PER_LINE = 1000
 _INTERNAL, _CLIENT = 1, 3
 _ERROR = 2
 _CUMULATIVE = 2
-# The boundaries that the conventions name.
+# The boundaries in the conventions.
 _SECONDS = (0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0)
 _ROWS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000)
 _POOL_NAME = "db.client.connection.pool.name"
@@ -35,19 +35,19 @@ _POOL_COUNTS = (
     ("max", "{connection}", (("limit", None),)),
     ("idle.max", "{connection}", (("size", None),)),
 )
-"""Metrics of a pool: name, unit, and fields of `Checkout` with the state of the connections that they count."""
+"""Metrics of a pool: name, unit, and fields of `Checkout` with the state of the connections they count."""
 
 _Json = dict[str, Any]
 _Key = tuple[tuple[str, Any], ...]
 
 
 def write_otlp_traces(recording: RecordingData, path: Path | str, *, service: str | None = None) -> None:
-    """Write a trace for each request: its statements, transaction steps and own spans below it.
+    """Write a trace for each request, with its statements, transaction steps and spans below it.
 
-    The same recording has the same ids each time, so that to send it twice does no harm.
+    A recording gets the same ids each time, so sending it twice does no harm.
 
-    service: service.name of the resource (default: OTEL_SERVICE_NAME, as of OpenTelemetry's SDKs).
-    Raises ProfilerError for a recording that does not know when its requests ran.
+    service: service.name of the resource (default: OTEL_SERVICE_NAME, as in OpenTelemetry's SDKs).
+    Raises ProfilerError for a recording without the times of its requests.
     """
     frame = {"resource": _resource(recording, service)}
     spans = _spans(recording)
@@ -60,7 +60,7 @@ def write_otlp_traces(recording: RecordingData, path: Path | str, *, service: st
 def write_otlp_metrics(recording: RecordingData, path: Path | str, *, service: str | None = None) -> None:
     """Write the histograms of durations and rows, and the metrics of the connection pools.
 
-    They are cumulative from the start of the recording on. service, errors: as of `write_otlp_traces`.
+    They are cumulative from the start of the recording. service and errors: see `write_otlp_traces`.
     """
     scope = {"scope": _scope(), "metrics": list(_metrics(recording)), "schemaUrl": _SCHEMA}
     with writing_whole(Path(path)) as file:
@@ -73,7 +73,7 @@ def _write_line(file: Any, document: _Json) -> None:
 
 
 def _resource(recording: RecordingData, service: str | None) -> _Json:
-    """The program; each recording is an instance of its own, whose sums start anew."""
+    """The resource of the program; each recording is another instance, whose sums start from zero."""
     name = service or os.environ.get("OTEL_SERVICE_NAME") or "unknown_service:python"
     instance = _trace_id(recording, 1)
     return {"attributes": _attributes({"service.name": name, "service.instance.id": instance})}
@@ -97,7 +97,7 @@ def _nanoseconds(seconds: float) -> int:
 
 
 def _trace_id(recording: RecordingData, request: int) -> str:
-    """32 hexadecimal digits that depend on what the request was called and when it ran."""
+    """32 hexadecimal digits that depend on the request's name and time."""
     text = f"{recording.name}\x00{recording.timeline[request - 1] if recording.timeline else ''}\x00{request}"
     return blake2b(text.encode(), digest_size=16).hexdigest()
 
@@ -106,7 +106,7 @@ def _trace_id(recording: RecordingData, request: int) -> str:
 
 
 def _spans(recording: RecordingData) -> Iterator[_Json]:
-    """A span for each request, then those below it."""
+    """The spans of all requests, then the spans below them."""
     _interval(recording)
     traces = [_trace_id(recording, number) for number, _ in enumerate(recording.timeline, 1)]
     for trace, request in zip(traces, recording.timeline, strict=True):
@@ -115,7 +115,7 @@ def _spans(recording: RecordingData) -> Iterator[_Json]:
         yield {**root, "attributes": _attributes({"error.type": error}), **_status(error)}
     below: Iterable[Statement | Transaction | Span] = (*recording.statements, *recording.transactions, *recording.spans)
     for number, each in enumerate(below, 2):
-        # Spans of the user's do not know their request: those of merged recordings are left out.
+        # Spans of the user do not know their request: in merged recordings they are left out.
         if isinstance(each, Span) and len(traces) > 1:
             continue
         position = 0 if isinstance(each, Span) else each.request - 1
@@ -138,7 +138,7 @@ def _span(trace: str, number: int, name: str, kind: int, started_s: float, secon
 
 
 def _described(each: Statement | Transaction | Span) -> tuple[str, int, float, _Json, str | None]:
-    """Its name, kind, seconds, attributes and error."""
+    """The name, kind, seconds, attributes and error of a span."""
     if isinstance(each, Span):
         return each.label, _INTERNAL, each.elapsed_s, {}, None
     error = None if each.error is None else each.error.partition(":")[0]
@@ -159,7 +159,7 @@ def _described(each: Statement | Transaction | Span) -> tuple[str, int, float, _
 
 
 def _driver_s(statement: Statement) -> float:
-    """Seconds in the driver, which the conventions mean by the duration of an operation."""
+    """Seconds in the driver, which is the duration of an operation in the conventions."""
     return (statement.execute_s or 0.0) + (statement.fetch_s or 0.0)
 
 
@@ -179,23 +179,26 @@ def _address(database: DatabaseAddress | None) -> _Json:
 
 
 def _attributes(values: Mapping[str, Any]) -> list[_Json]:
-    """Key and value in the protocol's form, without what is None."""
-    return [{"key": key, "value": _value(value)} for key, value in values.items() if value is not None]
-
-
-def _value(value: Any) -> _Json:
-    if isinstance(value, bool):
-        return {"boolValue": value}
-    if isinstance(value, int):
-        return {"intValue": str(value)}
-    return {"doubleValue": value} if isinstance(value, float) else {"stringValue": str(value)}
+    """The values that are not None as keys and values of the protocol."""
+    attributes: list[_Json] = []
+    for key, value in values.items():
+        shown: _Json = {"stringValue": str(value)}
+        if isinstance(value, bool):
+            shown = {"boolValue": value}
+        elif isinstance(value, int):
+            shown = {"intValue": str(value)}
+        elif isinstance(value, float):
+            shown = {"doubleValue": value}
+        if value is not None:
+            attributes.append({"key": key, "value": shown})
+    return attributes
 
 
 # Metrics.
 
 
 def _metrics(recording: RecordingData) -> Iterator[_Json]:
-    """Those that have a value."""
+    """The metrics that have a value."""
     started, ended = _interval(recording)
     stamps = {"startTimeUnixNano": str(started), "timeUnixNano": str(ended)}
     durations, rows = _Histogram(_SECONDS), _Histogram(_ROWS)
@@ -219,7 +222,7 @@ def _metrics(recording: RecordingData) -> Iterator[_Json]:
 
 
 class _Histogram:
-    """Counts between boundaries, by attributes."""
+    """Counts of values between boundaries, by attributes."""
 
     def __init__(self, boundaries: Sequence[float]) -> None:
         self._boundaries = boundaries
@@ -229,7 +232,7 @@ class _Histogram:
         self._values.setdefault(key, []).append(value)
 
     def to_metric(self, name: str, unit: str, stamps: _Json) -> Iterator[_Json]:
-        """The metric, if it has any value."""
+        """Yield the metric if it has any value."""
         points = [self._point(key, values, stamps) for key, values in self._values.items()]
         if points:
             histogram = {"aggregationTemporality": _CUMULATIVE, "dataPoints": points}
@@ -252,7 +255,7 @@ class _Histogram:
 
 
 def _pool_counts(recording: RecordingData, started: int, ended: int) -> Iterator[_Json]:
-    """Numbers of connections and waiting requests whenever one was taken, the sizes of the pools, and time-outs."""
+    """The numbers of connections and waiting requests at each checkout, the sizes of the pools, and timeouts."""
 
     def came(checkout: Checkout) -> float:
         return recording.timeline[checkout.request - 1].started_unix_s + checkout.started_s + (checkout.wait_s or 0.0)
@@ -264,7 +267,7 @@ def _pool_counts(recording: RecordingData, started: int, ended: int) -> Iterator
             last: dict[str, int] = {}
             for now, each in in_order:
                 value = getattr(each, field)
-                if value is not None and last.get(each.pool) != value:  # only what changed is a point
+                if value is not None and last.get(each.pool) != value:  # only a change is a point
                     last[each.pool] = value
                     points.append(_point(each.pool, state, started, now, value))
         if points:

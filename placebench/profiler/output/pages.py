@@ -46,20 +46,24 @@ _FONT_LINK = re.compile(
 def write_recording_page(recording: RecordingData, path: Path, *, flame_page: str | None = None) -> None:
     """Write the recording as one HTML file that a browser opens without a network; no script, no outside request.
 
-    Figures are of the mean request, lists of the first one. flame_page: the link to its page of `write_flame_page`.
+    Figures are of the mean request, lists of the first one. flame_page: the link to its flame graph's page.
     """
     write_whole(path, recording_page(recording, flame_page=flame_page))
 
 
 def recording_page(recording: RecordingData, *, flame_page: str | None = None) -> str:
-    """The page of `write_recording_page` as a text."""
+    """Return the page of `write_recording_page` as text."""
     summary = summarise(recording)
+    longest_plans: dict[str, tuple[Statement, PlanNode]] = {}
+    planned = [(each, each.plan) for each in recording.statements if each.plan is not None]
+    for statement, plan in sorted(planned, key=lambda each: each[1].elapsed_s or 0.0, reverse=True):
+        longest_plans.setdefault(statement.fingerprint, (statement, plan))
     body = _template("recording.html").render(
         recording=recording,
         summary=summary,
         parts=_parts(summary),
         findings=find(recording),
-        plans=_longest_plans(recording),
+        plans=list(longest_plans.values()),
         flame_graph=None if recording.session is None else flame_svg(recording.session),
         flame_page=flame_page,
         statements=[each for each in recording.statements if each.request == 1][:_MAX_STATEMENTS],
@@ -69,7 +73,7 @@ def recording_page(recording: RecordingData, *, flame_page: str | None = None) -
 
 
 def write_difference_page(difference: RecordingDifference, path: Path | str) -> None:
-    """Write the difference of two recordings as one HTML file like that."""
+    """Write the difference of two recordings as one HTML file, which needs no network either."""
     body = _template("difference.html").render(difference=difference)
     title = f"{difference.before} → {difference.after}"
     write_whole(Path(path), shell(title, Markup(body), description="The difference of two recordings."))
@@ -86,10 +90,10 @@ def write_flame_page(
 ) -> None:
     """Write the session as one HTML file of at most 20,000 frames, which a browser opens without a network.
 
-    title: what was profiled, such as the variant's name. requests: how many were merged into the session.
-    notes: what a reader has to know, such as the recordings' own. back: the link to the overview.
-    Without JavaScript the page shows the same flame graph as text. What a large session has to be folded for, so that
-    the page stays small, it says.
+    Without JavaScript the page shows the flame graph as text. If a large session is folded, the page says how.
+
+    title: the name of the profiled program, such as the variant's. requests: how many were merged into the session.
+    notes: remarks for the reader, such as the notes of the recordings. back: the link to the overview.
     """
     session, folded = bounded(unfolded(session), _MAX_FRAMES)
     page = _template("flame.html").render(
@@ -101,18 +105,19 @@ def write_flame_page(
         text=ConsoleRenderer(unicode=True, color=False).render(session),
         style=Markup((_RESOURCES / "app.css").read_text(encoding="utf-8")),
         script=Markup(_FONT_LINK.sub("", (_RESOURCES / "app.js").read_text(encoding="utf-8"))),
-        data=_inside_script(JSONForHTMLRenderer().render(session)),
+        # Nothing in its strings may end the script element.
+        data=Markup(JSONForHTMLRenderer().render(session).replace("<", "\\u003c")),
     )
     write_whole(Path(path), page)
 
 
 def write_speedscope(session: Session, path: Path | str) -> None:
-    """Write the session as a file that https://www.speedscope.app opens, statements among its frames."""
+    """Write the session as a file for https://www.speedscope.app, with statements among its frames."""
     write_whole(Path(path), SpeedscopeRenderer(show_all=True).render(session))
 
 
 def _parts(summary: RecordingSummary) -> Markup | None:
-    """Where the time went as a bar; None where statements overlapped, whose times are no parts of a whole."""
+    """A bar of the parts of the time; None if statements overlapped, since their times then do not add up."""
     if summary.python_s is None:
         return None
     parts = {
@@ -137,23 +142,9 @@ def _parts(summary: RecordingSummary) -> Markup | None:
     )
 
 
-def _longest_plans(recording: RecordingData) -> list[tuple[Statement, PlanNode]]:
-    """For each fingerprint its statement with the longest plan, the longest first."""
-    longest: dict[str, tuple[Statement, PlanNode]] = {}
-    planned = [(each, each.plan) for each in recording.statements if each.plan is not None]
-    for statement, plan in sorted(planned, key=lambda each: each[1].elapsed_s or 0.0, reverse=True):
-        longest.setdefault(statement.fingerprint, (statement, plan))
-    return list(longest.values())
-
-
-def _inside_script(json_text: str) -> Markup:
-    """JSON that cannot end the script element it is in, whatever its strings are."""
-    return Markup(json_text.replace("<", "\\u003c"))
-
-
 @cache
 def _template(name: str) -> jinja2.Template:
-    """A template of the profiler's, which escapes what it is given."""
+    """A template of the profiler, which escapes its values."""
     templates = environment(_TEMPLATES)
     templates.filters["one_line"] = one_line
     return templates.get_template(name)

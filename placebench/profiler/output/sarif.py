@@ -1,8 +1,7 @@
-"""Findings as SARIF 2.1.0, which code scanning of GitHub, GitLab and editors shows beside the lines: `write_sarif`."""
+"""Findings as SARIF 2.1.0, which GitHub, GitLab and editors show next to the lines: `write_sarif`."""
 
 import json
 import re
-from collections.abc import Iterable
 from hashlib import blake2b
 from importlib.metadata import version
 from pathlib import Path
@@ -31,26 +30,29 @@ _DESCRIPTIONS = {
     "spill": "A sort or a hash is written to disk.",
     "idle in transaction": "A transaction is open while the application does something else.",
 }
-# They depend on the data, on the load and on the server more than on the line.
+# Kinds that depend on the data, the load and the server more than on the line.
 _NOTES = frozenset({"wide rows", "connection-pool wait", "row-estimate error", "spill"})
 
 
 def write_sarif(recording: RecordingData, path: Path | str, *, root: Path | None = None) -> None:
     """Write the findings as one SARIF file.
 
-    A finding without a line (of mode "light", or of a pool) is a notification of the run: code scanning refuses results
-    without a place. So are the recording's notes.
+    A finding without a line (in mode "light", or of a pool) is a notification of the run, because code scanning refuses
+    results without a place. So are the recording's notes.
 
-    root: the folder that files are named from (default: the repository of the current folder).
+    root: the folder that file names are relative to (default: the repository of the current folder).
     """
     document = sarif_document(recording, root=root or repository_root())
     write_whole(Path(path), json.dumps(document, indent=1, ensure_ascii=False))
 
 
 def sarif_document(recording: RecordingData, *, root: Path) -> dict[str, Any]:
-    """The same as plain data."""
+    """Return the findings as a SARIF document in plain data."""
     findings = find(recording)
     placed = [finding for finding in findings if finding.caller is not None]
+    without_line = [(_message(each), _level(each.kind)) for each in findings if each.caller is None]
+    without_line += [(note, "note") for note in recording.notes]
+    notifications = [{"message": {"text": text}, "level": level} for text, level in without_line]
     kinds = list(dict.fromkeys(finding.kind for finding in placed))
     run = {
         "tool": {
@@ -61,9 +63,7 @@ def sarif_document(recording: RecordingData, *, root: Path) -> dict[str, Any]:
             }
         },
         "automationDetails": {"id": f"placebench/{recording.name}/"},
-        "invocations": [
-            {"executionSuccessful": True, "toolExecutionNotifications": _notifications(recording, findings)}
-        ],
+        "invocations": [{"executionSuccessful": True, "toolExecutionNotifications": notifications}],
         "originalUriBaseIds": {_ROOT: {"description": {"text": "The root of the repository."}}},
         "columnKind": "unicodeCodePoints",
         "results": [_result(finding, kinds.index(finding.kind), root) for finding in placed],
@@ -72,7 +72,7 @@ def sarif_document(recording: RecordingData, *, root: Path) -> dict[str, Any]:
 
 
 def _rule(kind: str) -> dict[str, Any]:
-    """What is the same for all findings of a kind."""
+    """The rule that all findings of a kind share."""
     description = _DESCRIPTIONS.get(kind, kind)
     help_text = f"{description} Each result says what to do. A finding says that a pattern is there, not that it made "
     help_text += "anything slow: compare a recording before the change with one after it (placebench profile diff)."
@@ -87,7 +87,7 @@ def _rule(kind: str) -> dict[str, Any]:
 
 
 def _rule_id(kind: str) -> str:
-    """n-plus-one, sequential-scan: the words of a kind."""
+    """The words of a kind, as in n-plus-one or sequential-scan."""
     return re.sub(r"[^a-z0-9]+", "-", kind.lower().replace("n+1", "n plus one")).strip("-")
 
 
@@ -96,14 +96,18 @@ def _level(kind: str) -> str:
 
 
 def _result(finding: Finding, rule: int, root: Path) -> dict[str, Any]:
-    """A finding at its line; the line that called it is a related one."""
+    """A finding at its line; the line that called it is a related location."""
+    # The fingerprint stays the same as long as the same function of the same file runs the statement, on whatever line.
+    caller = finding.caller
+    place = (relative_file(caller.file, root) or Path(caller.file).name, caller.function) if caller else ()
+    identity = "\x00".join((finding.kind, finding.fingerprint or "", *place))
     result = {
         "ruleId": _rule_id(finding.kind),
         "ruleIndex": rule,
         "level": _level(finding.kind),
         "message": {"text": _message(finding)},
         "locations": [_location(finding.caller, root)] if finding.caller else [],
-        "partialFingerprints": {_FINGERPRINT: _fingerprint(finding, root)},
+        "partialFingerprints": {_FINGERPRINT: blake2b(identity.encode(), digest_size=16).hexdigest()},
         "properties": {
             "count": finding.count,
             "secondsPerRequest": finding.mean_s,
@@ -118,15 +122,12 @@ def _result(finding: Finding, rule: int, root: Path) -> dict[str, Any]:
 
 def _message(finding: Finding) -> str:
     sql = f" Statement: {finding.shortened_sql}" if finding.sql else ""
-    return f"{finding.kind}: {finding.title} ({units.duration(finding.mean_s)}). {_sentence(finding.advice)}{sql}"
-
-
-def _sentence(text: str) -> str:
-    return f"{text[:1].upper()}{text[1:]}."
+    advice = f"{finding.advice[:1].upper()}{finding.advice[1:]}."
+    return f"{finding.kind}: {finding.title} ({units.duration(finding.mean_s)}). {advice}{sql}"
 
 
 def _location(caller: Caller, root: Path) -> dict[str, Any]:
-    """A line of a file, relative to the repository where it is in it."""
+    """A line of a file, relative to the repository if the file is in it."""
     file = relative_file(caller.file, root)
     artifact = {"uri": Path(root / caller.file).as_uri()}
     if file is not None:
@@ -135,18 +136,3 @@ def _location(caller: Caller, root: Path) -> dict[str, Any]:
         "physicalLocation": {"artifactLocation": artifact, "region": {"startLine": max(caller.line, 1)}},
         "logicalLocations": [{"name": caller.function, "kind": "function"}],
     }
-
-
-def _fingerprint(finding: Finding, root: Path) -> str:
-    """Equal as long as the same function of the same file runs the same statement, on whatever line."""
-    caller = finding.caller
-    place = (relative_file(caller.file, root) or Path(caller.file).name, caller.function) if caller else ()
-    text = "\x00".join((finding.kind, finding.fingerprint or "", *place))
-    return blake2b(text.encode(), digest_size=16).hexdigest()
-
-
-def _notifications(recording: RecordingData, findings: Iterable[Finding]) -> list[dict[str, Any]]:
-    """What has no line: findings of light recordings and of pools, and what could not be measured."""
-    found = [(_message(each), _level(each.kind)) for each in findings if each.caller is None]
-    found += [(note, "note") for note in recording.notes]
-    return [{"message": {"text": text}, "level": level} for text, level in found]

@@ -34,7 +34,7 @@ _MAX_USES = 20
 
 @dataclass(frozen=True)
 class SuiteReport:
-    """What one run of a suite shows. baseline: the name of the file; None without one. limit: lines of each list."""
+    """The report of one run of a suite. baseline: the name of its file, or None. limit: lines per list."""
 
     profile: SuiteProfile
     baseline: str | None = None
@@ -44,7 +44,7 @@ class SuiteReport:
 
     @property
     def regressions(self) -> list[SqlCountChange]:
-        """The tests that run more than in the baseline."""
+        """The tests that run more SQL than in the baseline."""
         return [change for change in self.changes if change.is_regression]
 
     @property
@@ -69,10 +69,17 @@ class SuiteReport:
         )
 
     def to_lines(self) -> list[str]:
-        """For a terminal."""
+        """Return the report as lines for a terminal."""
         lines = [self.headline]
-        lines += _section("slowest statements", map(_slow_lines, self.profile.slowest(self.limit)))
-        lines += _section("most repeated statements", map(_repeated_lines, self.profile.most_repeated(self.limit)))
+        slowest = [
+            [f"{units.duration(each.use.longest_s):>10}  {shortened(each.use.sql, _MAX_SQL_LENGTH)}", *_where(each)]
+            for each in self.profile.slowest(self.limit)
+        ]
+        repeated = []
+        for each in self.profile.most_repeated(self.limit):
+            times = f"{each.use.calls:>6} ×  {units.duration(each.use.elapsed_s):>8}"
+            repeated.append([f"{times}  {shortened(each.use.sql, _MAX_SQL_LENGTH)}", *_where(each)])
+        lines += [*_section("slowest statements", slowest), *_section("most repeated statements", repeated)]
         lines += self._finding_lines()
         if unknown := self.profile.unknown:
             tests = units.numbered(len(unknown), "test")
@@ -82,10 +89,10 @@ class SuiteReport:
         return lines
 
     def _finding_lines(self) -> list[str]:
-        """Those of the application's lines; those of the tests' own are counted."""
+        """The findings of the application's lines, and the number of those in the tests themselves."""
         findings = self.profile.findings()
         own = [each for each in findings if each.finding.origin != "tests"]
-        lines = _section("n+1 and duplicates", map(_finding_lines, own[: self.limit]))
+        lines = _section("n+1 and duplicates", [_finding_lines(each) for each in own[: self.limit]])
         if len(own) > self.limit:
             lines.append(f"  and {len(own) - self.limit} more: see the page")
         if len(findings) > len(own):
@@ -94,18 +101,17 @@ class SuiteReport:
         return lines
 
     def to_markdown(self) -> str:
-        """The change per test, the findings, and the most repeated statements."""
+        """Return the change per test, the findings and the most repeated statements as Markdown."""
         parts = [_MARKER, "### SQL of the test suite", self.headline + "."]
         if self.baseline is not None:
             parts += [self.baseline_line + ".", *_changes_table(self.changes)]
         own = [each for each in self.profile.findings() if each.finding.origin != "tests"][:_MAX_ROWS]
-        parts += table(
-            ("finding", "most in a test", "line", "statement", "tests"),
-            [
-                (each.finding.kind, f"{each.most}", code(each.finding.place), _sql(each.finding.sql), _tests(each))
-                for each in own
-            ],
-        )
+        rows = []
+        for each in own:
+            tests = f"{code(each.tests[0])}{_others(len(each.tests) - 1)}"
+            found = each.finding
+            rows.append((found.kind, f"{each.most}", code(found.place), _sql(found.sql), tests))
+        parts += table(("finding", "most in a test", "line", "statement", "tests"), rows)
         parts += table(
             ("calls", "time", "statement", "test"),
             [
@@ -116,7 +122,7 @@ class SuiteReport:
         return "\n\n".join(parts) + "\n"
 
     def write_page(self, path: Path) -> None:
-        """Write it as one HTML file that a browser opens without a network; no script, no outside request."""
+        """Write the report as one HTML file that a browser opens offline; it has no script and no outside request."""
         tests = self.profile.with_sql
         body = (
             environment(_TEMPLATES)
@@ -134,19 +140,10 @@ class SuiteReport:
         write_whole(path, shell("SQL of the test suite", Markup(body), description=self.headline))
 
 
-def _section(title: str, entries: "map[list[str]]") -> list[str]:
-    """The title and its entries; nothing if there are none."""
+def _section(title: str, entries: list[list[str]]) -> list[str]:
+    """A title and its entries; nothing if there are no entries."""
     lines = [f"  {line}" for entry in entries for line in entry]
     return [title, *lines] if lines else []
-
-
-def _slow_lines(each: RankedStatement) -> list[str]:
-    return [f"{units.duration(each.use.longest_s):>10}  {shortened(each.use.sql, _MAX_SQL_LENGTH)}", *_where(each)]
-
-
-def _repeated_lines(each: RankedStatement) -> list[str]:
-    seconds = units.duration(each.use.elapsed_s)
-    return [f"{each.use.calls:>6} ×  {seconds:>8}  {shortened(each.use.sql, _MAX_SQL_LENGTH)}", *_where(each)]
 
 
 def _where(each: RankedStatement) -> list[str]:
@@ -170,7 +167,10 @@ def _changes_table(changes: list[SqlCountChange]) -> list[str]:
     rows = [
         (
             f"{'❌ ' if change.is_regression else ''}{code(change.test.name)}",
-            *(_before_after(before, after) for _, before, after in change.figures),
+            *(
+                f"{after}" if before == after else f"{before} → {after} ({after - before:+d})"
+                for _, before, after in change.figures
+            ),
             "<br>".join(f"+{number} × {_sql(use.sql)}" for number, use in change.added[:3]),
         )
         for change in changes[:_MAX_ROWS]
@@ -179,14 +179,6 @@ def _changes_table(changes: list[SqlCountChange]) -> list[str]:
     if len(changes) > _MAX_ROWS:
         parts.append(f"And {units.numbered(len(changes) - _MAX_ROWS, 'more test')}.")
     return parts
-
-
-def _before_after(before: int, after: int) -> str:
-    return f"{after}" if before == after else f"{before} → {after} ({after - before:+d})"
-
-
-def _tests(each: RepeatedFinding) -> str:
-    return f"{code(each.tests[0])}{_others(len(each.tests) - 1)}"
 
 
 def _sql(sql: str) -> str:

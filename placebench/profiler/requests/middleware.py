@@ -199,7 +199,7 @@ class ProfiledRequest:
             self._recorder.switch_to(previous)
 
     def end(self, error: BaseException | None = None) -> None:
-        """Save the recording; again is harmless."""
+        """Save the recording; idempotent."""
         recording, self._recording = self._recording, None
         if recording is None:
             return
@@ -209,7 +209,7 @@ class ProfiledRequest:
 
 
 class ProfiledBody:
-    """A streamed body, whose own code belongs to the request until `close()` or its last part."""
+    """A streamed body, whose code belongs to the request until `close()` or the last part."""
 
     def __init__(self, body: Iterable[bytes], request: ProfiledRequest) -> None:
         self._body = body
@@ -230,7 +230,7 @@ class ProfiledBody:
         return part
 
     def close(self) -> None:
-        """Close the application's body, as the server has to, and end the request."""
+        """Close the application's body, as the server must, and end the request."""
         try:
             close = getattr(self._body, "close", None)
             if close is not None:
