@@ -124,7 +124,7 @@ class PlanChange:
 
 @dataclass(frozen=True, slots=True)
 class RecordingDifference:
-    """What changed from one recording to the other, the largest change of time first."""
+    """The changes from one recording to another, the largest change of time first."""
 
     before: str
     after: str
@@ -135,21 +135,27 @@ class RecordingDifference:
     notes: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
-        """Plain data for json.dump."""
+        """Return plain data for json.dump."""
         return asdict(self)
 
     def __str__(self) -> str:
-        """Tables for a terminal: means of one request."""
+        """Return tables for a terminal, with means per request."""
         lines = [f"{self.before} → {self.after}, means of one request", *self.notes]
-        lines.extend(f"  {change.label:<14} {change}" for change in self.totals)
+        lines.extend(f"  {total.label:<14} {total}" for total in self.totals)
         lines.append("statements")
-        lines.extend(map(_statement_line, self.statements[:_MAX_LINES]))
+        for change in self.statements[:_MAX_LINES]:
+            calls = f"{units.average(change.calls.before)} → {units.average(change.calls.after)} x"
+            if not change.calls.size:
+                calls = f"{units.average(change.calls.after)} x"
+            lines.append(f"  {change.state:<7} {change.seconds!s:<32} {calls:<14} {shortened(change.sql, 80)}")
         if self.frames:
             lines.append("frames, self time")
             lines.extend(f"  {frame!s:<32} {frame.label}" for frame in self.frames[:_MAX_LINES])
         if self.plans:
             lines.append("plans")
-            lines.extend(line for plan in self.plans for line in _plan_lines(plan))
+            for plan in self.plans:
+                lines.append(f"  {shortened(plan.sql, 100)}")
+                lines += [f"    − {' | '.join(plan.before)}", f"    + {' | '.join(plan.after)}"]
         return "\n".join(lines)
 
 
@@ -276,20 +282,3 @@ def _plan_shapes(statements: Iterable[Statement]) -> dict[str, set[str]]:
         if statement.plan is not None:
             shapes.setdefault(statement.fingerprint, set()).add(statement.plan.shape)
     return shapes
-
-
-def _statement_line(change: StatementChange) -> str:
-    """One fingerprint on one line."""
-    calls = f"{units.average(change.calls.before)} → {units.average(change.calls.after)} x"
-    if not change.calls.size:
-        calls = f"{units.average(change.calls.after)} x"
-    return f"  {change.state:<7} {change.seconds!s:<32} {calls:<14} {shortened(change.sql, 80)}"
-
-
-def _plan_lines(change: PlanChange) -> list[str]:
-    """A changed plan on three lines."""
-    return [
-        f"  {shortened(change.sql, 100)}",
-        f"    − {' | '.join(change.before)}",
-        f"    + {' | '.join(change.after)}",
-    ]

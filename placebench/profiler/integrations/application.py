@@ -1,7 +1,7 @@
 """The application that a command names, or the one in the current folder: `load_application`, `detect_application`.
 
-Detection reads source files and imports nothing, so that it has no side effects and a broken file beside the
-application does not matter. What is detected is a name that `load_application` takes.
+Detection reads source files and imports nothing, so that it has no side effects, and broken files in the folder do not
+matter. It returns a name that `load_application` takes.
 """
 
 import ast
@@ -40,10 +40,10 @@ class DetectedApplication(NamedTuple):
 
 
 def load_application(name: str) -> Any:
-    """The application that "module:callable" names; modules of the current folder are found, and files by their path.
+    """Import the application that "module:callable" names, from the current folder too; a file's path is accepted.
 
-    What is no application but a function or class without required arguments is a factory, and is called;
-    "module:factory()" says so. Raises ProfilerError if there is none, or if a package is missing.
+    A function or class without required arguments is a factory, and is called; "module:factory()" says so explicitly.
+    Raises ProfilerError if there is no such application, or if a package is missing.
     """
     module_name, _, attribute = name.partition(":")
     if not module_name or not attribute:
@@ -63,7 +63,7 @@ def load_application(name: str) -> Any:
 
 
 def package_folders(module_name: str) -> tuple[str, ...]:
-    """The folders of a module's outermost package, for `SqlProfiler(application=…)`: it may be an installed one."""
+    """Return the folders of a module's outermost package, for `SqlProfiler(application=…)`: it may be installed."""
     try:
         spec = find_spec(module_name.partition(":")[0].partition(".")[0])
     except (ImportError, ValueError):
@@ -72,7 +72,7 @@ def package_folders(module_name: str) -> tuple[str, ...]:
 
 
 def interface_of(application: Any) -> Interface:
-    """The interface of an application: ASGI if its call is awaited, or takes three arguments and not two."""
+    """Return the interface of an application: ASGI if its call is awaited, or takes three arguments and not two."""
     call = application if inspect.isroutine(application) else getattr(application, "__call__", None)  # noqa: B004
     if inspect.iscoroutinefunction(inspect.unwrap(call) if call is not None else None):
         return "asgi"
@@ -80,7 +80,7 @@ def interface_of(application: Any) -> Interface:
 
 
 def missing_package(error: ModuleNotFoundError) -> str:
-    """What to do where a package of the application is missing; empty if it is a module of the application's own."""
+    """Return advice if a package of the application is not installed; empty if the module is the application's own."""
     package = (error.name or "").partition(".")[0]
     if not package or any(Path(folder, package + end).exists() for folder in ("", "src") for end in ("", ".py")):
         return ""
@@ -91,10 +91,10 @@ def missing_package(error: ModuleNotFoundError) -> str:
 
 
 def detect_application(folder: Path) -> DetectedApplication:
-    """The application in a folder. Raises ProfilerError if there is none.
+    """Find the application in a folder. Raises ProfilerError if there is none.
 
-    In this order: [tool.placebench.app] or [tool.fastapi] of pyproject.toml, $FLASK_APP, Django's manage.py, then
-    what the usual files assign to the usual names, then factories there. A Django project's settings are set.
+    The order is [tool.placebench.app] or [tool.fastapi] of pyproject.toml, $FLASK_APP, Django's manage.py, usual names
+    assigned in the usual files, then factories there. For a Django project DJANGO_SETTINGS_MODULE is set.
     """
     for detect in (_configured, _flask_variable, _django, _assigned):
         if (found := detect(folder)) is not None:
@@ -106,12 +106,14 @@ def detect_application(folder: Path) -> DetectedApplication:
 
 
 def application_in(path: Path) -> DetectedApplication | None:
-    """The application that a file assigns or imports by a usual name, or makes of a framework's class."""
+    """Find the application that a file assigns or imports by a usual name, or makes from a framework's class."""
     for node in _top_level(path):
         if isinstance(node, ast.Assign | ast.AnnAssign):
             targets = node.targets if isinstance(node, ast.Assign) else [node.target]
             names = [target.id for target in targets if isinstance(target, ast.Name)]
-            framework = _FRAMEWORKS.get(_called(node.value))
+            function = node.value.func if isinstance(node.value, ast.Call) else None
+            called: str = getattr(function, "attr", "") or getattr(function, "id", "")
+            framework = _FRAMEWORKS.get(called)
             if names and (framework or (names[0] in _INSTANCES and isinstance(node.value, ast.Call))):
                 return DetectedApplication(f"{path}:{names[0]}", framework or f"{names[0]} in {path}")
         elif isinstance(node, ast.ImportFrom) and path.stem in ("main", "wsgi", "asgi"):
@@ -133,7 +135,7 @@ def _import(name: str, module_name: str) -> Any:
 
 
 def _is_factory(found: Any) -> bool:
-    """Whether this is a function or class that makes an application: one that no request could be passed to."""
+    """Whether this function or class makes an application: it takes no arguments, so it cannot take a request."""
     if not (inspect.isfunction(found) or inspect.isclass(found)) or not _takes(found, 0):
         return False
     kinds = {each.kind for each in inspect.signature(found).parameters.values()}
@@ -141,7 +143,7 @@ def _is_factory(found: Any) -> bool:
 
 
 def _takes(call: Any, count: int) -> bool:
-    """Whether *call* can be called with so many arguments."""
+    """Whether *call* can be called with *count* arguments."""
     try:
         inspect.signature(call).bind(*[None] * count)
     except (TypeError, ValueError):
@@ -150,7 +152,7 @@ def _takes(call: Any, count: int) -> bool:
 
 
 def _module_of(path: Path) -> str:
-    """The name of the module in a file, and the folder of its outermost package on the path of imports."""
+    """The name of the module in a file; puts the folder of its outermost package on sys.path."""
     if not path.is_file():
         raise ProfilerError(f"application: there is no file {path}")
     inner = path.resolve()
@@ -164,7 +166,7 @@ def _module_of(path: Path) -> str:
 
 
 def _how_to_run_there() -> str:
-    """The command for the kind of project in this folder."""
+    """The command that runs placebench in the environment of this folder's project."""
     if Path("uv.lock").is_file():
         return ": uv run --with placebench placebench profile run …"
     if (python := Path(".venv/bin/python")).exists():
@@ -177,7 +179,7 @@ def _how_to_run_there() -> str:
 
 
 def _configured(folder: Path) -> DetectedApplication | None:
-    """What pyproject.toml names."""
+    """The application that pyproject.toml names."""
     try:
         tables = tomllib.loads((folder / "pyproject.toml").read_text(encoding="utf-8")).get("tool", {})
     except (OSError, ValueError):
@@ -192,7 +194,7 @@ def _configured(folder: Path) -> DetectedApplication | None:
 
 
 def _flask_variable(folder: Path) -> DetectedApplication | None:
-    """What $FLASK_APP names: a module, a file, or one of them with the application in it."""
+    """The application that $FLASK_APP names as a module or file, with or without a name in it."""
     value = os.environ.get("FLASK_APP")
     if not value:
         return None
@@ -207,7 +209,7 @@ def _flask_variable(folder: Path) -> DetectedApplication | None:
 
 
 def _django(folder: Path) -> DetectedApplication | None:
-    """What the settings that manage.py names are served by."""
+    """The application for the settings that manage.py names."""
     try:
         settings = _SETTINGS.search((folder / "manage.py").read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -223,22 +225,18 @@ def _django(folder: Path) -> DetectedApplication | None:
 
 
 def _assigned(folder: Path) -> DetectedApplication | None:
-    """The first file with an application, or else with a factory."""
-    files = list(_usual_files(folder))
+    """The application in the first usual file that has one, or else the first factory.
+
+    The most usual places come first, then any package in the folder or in src.
+    """
+    packages = sorted(path.parent for base in (folder, folder / "src") for path in base.glob("*/__init__.py"))
+    inner = dict.fromkeys((*(folder / name for name in _FOLDERS), *packages))
+    files = [path for each in inner for stem in _FILES if (path := each / f"{stem}.py").is_file()]
     for search in (application_in, _factory_in):
         for path in files:
             if (found := search(path)) is not None:
                 return found
     return None
-
-
-def _usual_files(folder: Path) -> Iterator[Path]:
-    """Where applications are, the most usual place first: then any package, in the folder or in src."""
-    packages = sorted(path.parent for base in (folder, folder / "src") for path in base.glob("*/__init__.py"))
-    for inner in dict.fromkeys((*(folder / name for name in _FOLDERS), *packages)):
-        for stem in _FILES:
-            if (path := inner / f"{stem}.py").is_file():
-                yield path
 
 
 def _factory_in(path: Path) -> DetectedApplication | None:
@@ -252,7 +250,7 @@ def _factory_in(path: Path) -> DetectedApplication | None:
 
 
 def _top_level(path: Path) -> Iterator[ast.stmt]:
-    """The statements of a file outside of functions and classes; none of a file that is no Python."""
+    """The statements of a file outside of functions and classes; none if the file is not Python."""
     try:
         pending: list[ast.stmt] = list(ast.parse(path.read_bytes()).body)
     except (OSError, SyntaxError, ValueError):
@@ -262,11 +260,3 @@ def _top_level(path: Path) -> Iterator[ast.stmt]:
         yield node
         if isinstance(node, ast.If | ast.Try | ast.With):
             pending[:0] = [*node.body, *getattr(node, "orelse", [])]
-
-
-def _called(value: ast.expr | None) -> str:
-    """The last name of what an expression calls; empty if it calls nothing."""
-    function = value.func if isinstance(value, ast.Call) else None
-    if isinstance(function, ast.Attribute):
-        return function.attr
-    return function.id if isinstance(function, ast.Name) else ""

@@ -44,23 +44,24 @@ class DjangoMiddleware:
         if profiled is None:
             return cast(HttpResponseBase, self._get_response(request))
         if self._is_async:
-            return self._serve_async(profiled, request)
+
+            async def serve() -> HttpResponseBase:
+                with profiled.paused_after():
+                    response = await self._get_response(request)
+                return _ended(profiled, request, response)
+
+            return serve()
         return _ended(profiled, request, profiled.run(self._get_response, request))
 
     def process_view(self, request: HttpRequest, view: Any, _arguments: object, _keywords: object) -> None:
-        """Its route is known from now on; a view made of a class has the name of that."""
+        """Name the request's route, which is known now, and its view; a view from a class has the class's name."""
         if request.resolver_match is not None:
             view = getattr(view, "view_class", view)
             set_comment(f"/{request.resolver_match.route}", getattr(view, "__name__", None))
 
-    async def _serve_async(self, profiled: ProfiledRequest, request: HttpRequest) -> HttpResponseBase:
-        with profiled.paused_after():
-            response = await self._get_response(request)
-        return _ended(profiled, request, response)
-
 
 def _comment_statements() -> None:
-    """Put the comment of what runs behind each statement of Django's own connections, made or yet to be made."""
+    """Put a comment with route and view behind each statement of Django's connections, existing and new ones."""
 
     def comment(connection: Any, **_: object) -> None:
         if _execute_commented not in connection.execute_wrappers:
@@ -77,10 +78,10 @@ def _execute_commented(execute: Callable[..., Any], sql: Any, *arguments: Any) -
 
 
 def _ended(profiled: ProfiledRequest, request: HttpRequest, response: HttpResponseBase) -> HttpResponseBase:
-    """The response; its recording ends now, or with the last part of a streamed one."""
+    """Return the response; its recording ends now, or with the last part of a streamed response."""
     if request.resolver_match is not None:
         profiled.rename(f"{request.method} /{request.resolver_match.route}")
-    # A file is sent by the server itself, if it gets it as it is.
+    # The server sends a file by itself if it gets the response unchanged.
     if not isinstance(response, StreamingHttpResponse) or hasattr(response, "file_to_stream"):
         profiled.end()
     elif response.is_async:

@@ -1,8 +1,7 @@
 """Requests to a WSGI or ASGI application in this process, without a server and without a package that speaks HTTP.
 
-The main function is `in_process_client`, which makes an `InProcessClient`: one `Request` in, its `Response` out, all of
-the body read, cookies kept. werkzeug's test client is no part of the base install, which has to profile, and it knows
-no ASGI.
+The main function is `in_process_client`, which makes an `InProcessClient`: it sends a `Request`, reads the whole body
+of its `Response` and keeps cookies. werkzeug's test client is not in the base install, and does not know ASGI.
 """
 
 import asyncio
@@ -27,19 +26,19 @@ _BODY_SHOWN = 200
 
 @dataclass(frozen=True, slots=True)
 class Response:
-    """What the application sent. body: its first 64 KiB; all of it was read."""
+    """A response of the application. body: its first 64 KiB; the rest was read and dropped."""
 
     status: int
     headers: tuple[tuple[str, str], ...]
     body: bytes
 
     def header(self, name: str) -> str:
-        """The first value of a header, whose name is in lower case; empty where there is none."""
+        """Return the first value of a header, whose *name* is in lower case; empty if there is none."""
         return next((value for each, value in self.headers if each.lower() == name), "")
 
     @property
     def text(self) -> str:
-        """The beginning of the body in a line, for a message; empty for a page, which says it in markup."""
+        """The beginning of the body on one line, for a message; empty for an HTML page."""
         if "html" in self.header("content-type"):
             return ""
         text = " ".join(self.body[:_BODY_SHOWN].decode(errors="replace").split())
@@ -49,8 +48,8 @@ class Response:
 class InProcessClient:
     """Sends requests one after another, with the cookies that the application has set, as a browser does.
 
-    interface: "wsgi" or "asgi". In a request that may change something, the cookie of a CSRF protection is sent as its
-    header too, and the access token of an OAuth2 login is sent with every request after it.
+    In a request that may change something, the cookie of a CSRF protection is also sent as its header. The access token
+    of an OAuth2 login is sent with every later request. interface: "wsgi" or "asgi".
     """
 
     def __init__(self, send: Callable[[Request], Response], interface: Interface) -> None:
@@ -59,13 +58,13 @@ class InProcessClient:
         self._session = Session()
 
     def send(self, request: Request) -> Response:
-        """Send a request, and read all of the response."""
+        """Send a request, and read the whole response."""
         response = self._send(replace(request, headers={**self._session.headers(request.method), **request.headers}))
         self._session.keep_cookies(response.headers)
         return response
 
     def log_in(self, request: Request) -> None:
-        """Send a request of a login. Raises ProfilerError if its status is not below 400."""
+        """Send a login request. Raises ProfilerError if the status of its response is not below 400."""
         response = self.send(request)
         if response.status >= 400:
             raise ProfilerError(f"login {request}: status {response.status}, expected below 400; nothing was recorded")
@@ -74,9 +73,9 @@ class InProcessClient:
 
 @contextmanager
 def in_process_client(application: Any, interface: Interface | None = None) -> Iterator[InProcessClient]:
-    """Around the life of an application: a client for it, by its interface, or by that of its signature.
+    """Start an application, yield a client for it, and shut it down; by default its signature tells the interface.
 
-    An ASGI application runs in an event loop of its own. Raises ProfilerError if its startup or its shutdown fails.
+    An ASGI application runs in its own event loop. Raises ProfilerError if its startup or its shutdown fails.
     """
     interface = interface or interface_of(application)
     if interface == "wsgi":
@@ -88,7 +87,7 @@ def in_process_client(application: Any, interface: Interface | None = None) -> I
         runner.run(lifespan.__aenter__())
 
         def send(request: Request) -> Response:
-            # In the caller's context, not in the runner's own: that is where the recording is.
+            # In the caller's context, which holds the recording, not in the runner's own.
             return runner.run(_send_asgi(application, request, state), context=copy_context())
 
         try:
@@ -138,7 +137,7 @@ async def _send_asgi(application: Any, request: Request, state: Mapping[str, Any
     async def receive() -> dict[str, Any]:
         if parts:
             return parts.pop()
-        # The client stays until it has the whole response: a streaming response ends when it is gone.
+        # The client stays until it has the whole response: a streaming response ends when the client is gone.
         await complete.wait()
         return {"type": "http.disconnect"}
 
@@ -160,9 +159,9 @@ async def _send_asgi(application: Any, request: Request, state: Mapping[str, Any
 
 @asynccontextmanager
 async def _lifespan(application: Any, state: dict[str, Any]) -> AsyncIterator[None]:
-    """Around an ASGI application's life, from its startup to its shutdown; one without the protocol may raise.
+    """Run an ASGI application's lifespan from startup to shutdown; an application without the protocol may raise.
 
-    state: what the application keeps for its requests.
+    state: values that the application keeps for its requests.
     """
     sent: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
     received: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
@@ -171,7 +170,7 @@ async def _lifespan(application: Any, state: dict[str, Any]) -> AsyncIterator[No
         scope = {"type": "lifespan", "asgi": {"version": "3.0", "spec_version": "2.0"}, "state": state}
         try:
             await application(scope, sent.get, received.put)
-        except Exception:  # noqa: BLE001  that is how the specification has it say "not supported"
+        except Exception:  # noqa: BLE001  by the specification this means "not supported"
             return
 
     async def announce(step: str) -> None:
@@ -193,7 +192,7 @@ async def _lifespan(application: Any, state: dict[str, Any]) -> AsyncIterator[No
 
 
 def _response(starts: list[tuple[int, list[tuple[str, str]]]], body: bytearray) -> Response:
-    """The response, by its last start. Raises ProfilerError if there was none."""
+    """Make the response by its last start. Raises ProfilerError if it has not started."""
     if not starts:
         raise ProfilerError("the application returned without a response: expected a status; is it WSGI or ASGI?")
     status, headers = starts[-1]
@@ -201,7 +200,7 @@ def _response(starts: list[tuple[int, list[tuple[str, str]]]], body: bytearray) 
 
 
 def _scope(request: Request, state: Mapping[str, Any]) -> dict[str, Any]:
-    """A request as ASGI has it."""
+    """The scope of a request in ASGI."""
     path, _, query = request.path.partition("?")
     headers = {"host": "127.0.0.1", "content-length": str(len(request.body))}
     headers |= {name.lower(): value for name, value in request.headers.items()}

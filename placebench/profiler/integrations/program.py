@@ -39,7 +39,7 @@ _STARTING = (
     "asyncio/runners.py",
     "asyncio/base_events.py",
 )
-"""How the names of files end whose code starts a program, or calls an application."""
+"""The ends of the file names whose code starts a program or calls an application."""
 _MAX_NAMES = 100
 _SHOWN_NAMES = 5
 _SCRIPT_BYTES = 65_536
@@ -50,7 +50,7 @@ _LAUNCHERS = frozenset(
         *("uv", "uvx", "poetry", "pipenv", "pdm", "hatch", "pixi", "conda", "docker", "podman", "kubectl"),
     }
 )
-"""Commands that run the command among their own arguments."""
+"""Commands that run another command, which is among their arguments."""
 _DATABASE_PROGRAM = re.compile(
     r"(?<![\w.-])(?:(?:python|pypy)[\d.]*[a-z]?|psql|pg_dump|pg_dumpall|pg_restore|pgbench|pgcli|createdb|dropdb"
     r"|vacuumdb|reindexdb|clusterdb|mysql|mysqldump|mysqladmin|mariadb|mariadb-dump|mycli|sqlite3|litecli|uv run)"
@@ -76,13 +76,13 @@ class Program:
             raise ProfilerError(f"there is no file {self.name!r}: expected a script, -m MODULE or MODULE:CALLABLE")
 
     def run(self, leave: Callable[[int], int], note: Callable[[str], None]) -> int:
-        """Run it to the end that Python would let it have, and return its exit code.
+        """Run the program to its end as Python would, and return its exit code.
 
-        At the end its threads are waited for, and the functions that it has registered by `atexit` are called.
-        Raises what the program raises, apart from SystemExit. A child that the program forks ends here.
+        At the end its threads are joined, and the functions that it has registered by `atexit` are called. Raises the
+        exceptions of the program, except for SystemExit. A child that the program forks ends here.
 
         leave: called with the status of an `os._exit`, before the process ends; returns the status to end with.
-        note: called with each line about processes that the program has started and whose statements are not seen.
+        note: called with each line about processes of the program whose statements are not seen.
         """
         process, threads = os.getpid(), set(threading.enumerate())
         os.register_at_fork(after_in_child=partial(_restore_signals, signal.getsignal(signal.SIGTERM)))
@@ -102,7 +102,11 @@ class Program:
                         runpy.run_path(self.name, run_name="__main__")
                     code = 0
                 except SystemExit as ended:
-                    code = _exit_code(ended.code)
+                    code = 1
+                    if ended.code is None or isinstance(ended.code, int):
+                        code = (ended.code or 0) & 0xFF
+                    else:  # Python prints a text
+                        sys.stderr.write(f"{ended.code}\n")
                 finally:
                     try:
                         _end_threads(threads)
@@ -115,8 +119,11 @@ class Program:
                     raise
                 sys.stderr.write(traceback_of(error))
                 code = 1
-        if os.getpid() != process:
-            _end_child(code)
+        if os.getpid() != process:  # a forked child has no recording to write: its parent has
+            atexit._run_exitfuncs()
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(code)
         return code
 
 
@@ -138,7 +145,7 @@ def traceback_of(error: BaseException) -> str:
 
 @contextmanager
 def stdout_to_stderr() -> Iterator[None]:
-    """What is written to stdout inside, by child processes too, goes to stderr."""
+    """Send everything written to stdout in the block to stderr, the output of child processes included."""
     sys.stdout.flush()
     kept = os.dup(1)
     os.dup2(2, 1)
@@ -152,7 +159,7 @@ def stdout_to_stderr() -> Iterator[None]:
 
 @contextmanager
 def _as_main_program(program: Program) -> Iterator[None]:
-    """The command line and the path of imports are the program's, for as long as it runs."""
+    """Give the program its own command line and sys.path while it runs."""
     arguments, path = sys.argv, list(sys.path)
     sys.argv = [program.name, *program.arguments]
     script = Path(program.name).resolve()
@@ -165,14 +172,14 @@ def _as_main_program(program: Program) -> Iterator[None]:
 
 @contextmanager
 def _leaving(leave: Callable[[int], int]) -> Iterator[None]:
-    """Before an `os._exit` in this process *leave* is called; whoever holds the function already is not seen."""
+    """Call *leave* before an `os._exit` in this process; code that already holds the function is not seen."""
     process, exit_now = os.getpid(), os._exit
 
     def leave_and_exit(status: int) -> NoReturn:
         try:
             if os.getpid() == process:
                 status = leave(status)
-        except BaseException:  # noqa: BLE001  the program ends, whatever becomes of its report
+        except BaseException:  # noqa: BLE001  the program must end even if its report fails
             traceback.print_exc()
         finally:
             exit_now(status)
@@ -187,9 +194,9 @@ def _leaving(leave: Callable[[int], int]) -> Iterator[None]:
 class _ChildProcesses:
     """Counts the processes that the program starts inside a `with` block, and names those that may use a database.
 
-    Children of multiprocessing and of `os.fork` run the program's own code, and all count. Of other programs, started
-    by subprocess, asyncio, `os.system`, `os.spawn…` or `os.posix_spawn`, those count that are Python, a client of a
-    database, or a script that names one of them; git is none. Functions that the program holds already are not seen.
+    Children of multiprocessing and of `os.fork` run the program's own code, so all of them count. Programs started by
+    subprocess, asyncio, `os.system`, `os.spawn…` or `os.posix_spawn` count if they are Python, a database client, or a
+    script that names one of these; git does not count. Functions that the program already holds are not seen.
     """
 
     def __init__(self) -> None:
@@ -203,7 +210,11 @@ class _ChildProcesses:
 
     def __enter__(self) -> Self:
         self._is_counting = True
-        os.register_at_fork(after_in_parent=self._forked)
+
+        def count_fork() -> None:
+            self._children += self._is_counting and not self._is_starting
+
+        os.register_at_fork(after_in_parent=count_fork)
         self._replace(subprocess.Popen, "__init__", _popen_command)
         self._replace(os, "system", lambda command: ("sh", "-c", os.fsdecode(command)))
         for name in ("posix_spawn", "posix_spawnp"):
@@ -222,7 +233,7 @@ class _ChildProcesses:
             setattr(owner, name, function)
 
     def notes(self) -> list[str]:
-        """One line about children and one about other programs, if there were any; none in a child itself."""
+        """Return a line about children and one about other programs, if there were any; none in a child itself."""
         found: list[str] = []
         if os.getpid() != self._process:
             return found
@@ -240,12 +251,9 @@ class _ChildProcesses:
             found.append(f"{started} statements are not in this recording: {named}")
         return found
 
-    def _forked(self) -> None:
-        self._children += self._is_counting and not self._is_starting
-
     @property
     def _is_starting(self) -> bool:
-        """Whether this thread is inside of a function that counts what it starts by itself."""
+        """Whether this thread runs a function that already counts the process it starts."""
         return getattr(self._starting, "value", False)
 
     def _count_multiprocessing(self, _module: str) -> None:
@@ -255,7 +263,7 @@ class _ChildProcesses:
             self._replace(BaseProcess, "start", None)
 
     def _replace(self, owner: Any, name: str, command_of: Callable[..., Sequence[Any]] | None) -> None:
-        """Count what this function starts: *command_of* makes a command of its arguments; None for a child."""
+        """Count the processes that a function starts: *command_of* returns their command; None counts children."""
         start = getattr(owner, name)
 
         @wraps(start)
@@ -269,29 +277,26 @@ class _ChildProcesses:
                 if command_of is None:
                     self._children += 1
                 else:
-                    with suppress(Exception):  # a command in a form that is not known is the application's
-                        self._count_program([os.fsdecode(word) for word in command_of(*args, **kwargs)])
+                    with suppress(Exception):  # an unknown form of a command must not fail in the application
+                        program = _database_program([os.fsdecode(word) for word in command_of(*args, **kwargs)])
+                        if program is not None:
+                            is_known = program in self._programs or len(self._programs) < _MAX_NAMES
+                            self._programs[program if is_known else "others"] += 1
             return result
 
         self._replaced.append((owner, name, start))
         setattr(owner, name, start_counted)
 
-    def _count_program(self, command: Sequence[str]) -> None:
-        name = _database_program(command)
-        if name is not None:
-            is_known = name in self._programs or len(self._programs) < _MAX_NAMES
-            self._programs[name if is_known else "others"] += 1
-
 
 class _ExitFunctions:
-    """What the program registers by `atexit` or `weakref.finalize`, called when it ends so that it is recorded.
+    """The exit functions that the program registers by `atexit` or `weakref.finalize`, called while it is recorded.
 
-    What was registered before the program belongs to Python's end.
+    Functions registered before the program are called when Python itself ends.
     """
 
     def __init__(self) -> None:
         self._registered: list[partial[object]] = []
-        self._finalize = cast(Any, weakref.finalize)  # what follows of it is private to the standard library
+        self._finalize = cast(Any, weakref.finalize)  # the attributes below are private to the standard library
         self._earlier_finalizers = set(self._finalize._registry)
         self._had_finalizers = self._finalize._registered_with_atexit
         self._changed = {
@@ -314,7 +319,7 @@ class _ExitFunctions:
         self._finalize._registered_with_atexit = self._had_finalizers
 
     def call(self) -> None:
-        """Call them, the last one first; one that fails keeps none from being called."""
+        """Call the functions, the last one first; if one fails, the others are called all the same."""
         while self._registered:
             function = self._registered.pop()
             try:
@@ -331,7 +336,7 @@ class _ExitFunctions:
         return function
 
     def _call_finalizers(self) -> None:
-        """Call those of the program whose objects are still alive, the newest one first."""
+        """Call the program's finalizers of objects that are still alive, the newest one first."""
         known = self._finalize._registry
         while alive := [each for each in list(known) if each not in self._earlier_finalizers and each.atexit]:
             for finalizer in sorted(alive, key=lambda each: known[each].index, reverse=True):
@@ -354,9 +359,9 @@ class _ExitFunctions:
 
 
 def _database_program(command: Sequence[str]) -> str | None:
-    """The name of the program among the words of a command that may use a database; None if there is none.
+    """The name of the program in a command that may use a database; None if there is none.
 
-    Arguments are left out, since they may hold a password, apart from the script or module that a Python runs.
+    Arguments are left out, since they may hold a password, except for the script or module that a Python runs.
     """
     if not command:
         return None
@@ -379,7 +384,7 @@ def _database_program(command: Sequence[str]) -> str | None:
 
 
 def _program_of_shell(text: str) -> str | None:
-    """The first such program among the commands of a shell's text."""
+    """The first program in a shell's text that may use a database."""
     lexer = shlex.shlex(text, posix=True, punctuation_chars=";&|()\n")
     lexer.whitespace, lexer.whitespace_split = " \t\r", True
     commands: list[list[str]] = [[]]
@@ -393,7 +398,7 @@ def _program_of_shell(text: str) -> str | None:
 
 
 def _python_target(arguments: Sequence[str]) -> str:
-    """What a Python is told to run: a module, or the name of a file."""
+    """The module or file that a Python is told to run."""
     for place, word in enumerate(arguments):
         if word in ("-m", "-c"):
             return " ".join(arguments[place : place + (2 if word == "-m" else 1)])
@@ -404,7 +409,7 @@ def _python_target(arguments: Sequence[str]) -> str:
 
 @lru_cache(maxsize=256)
 def _names_one(path: Path) -> bool:
-    """Whether a file is a script whose interpreter, or whose text apart from comments, names such a program."""
+    """Whether a file is a script that names such a program as its interpreter, or in its text without comments."""
     try:
         with path.open("rb") as file:
             if file.read(2) != b"#!":
@@ -426,16 +431,8 @@ def _popen_command(*args: Any, **kwargs: Any) -> Sequence[Any]:
     return [given.get("executable") or words[0], *words[1:]]
 
 
-def _exit_code(code: object) -> int:
-    """The exit code of a SystemExit; a text is printed, as Python does."""
-    if code is None or isinstance(code, int):
-        return (code or 0) & 0xFF
-    sys.stderr.write(f"{code}\n")
-    return 1
-
-
 def _restore_signals(own: object) -> None:
-    """In a forked child, signals do what Python has them do, unless the program has a handler; *own*: the command's."""
+    """Give a forked child Python's own signal handlers in place of the command's (*own*), not of the program's."""
     if not callable(own):
         return
     for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGHUP):
@@ -443,19 +440,11 @@ def _restore_signals(own: object) -> None:
             signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
 
 
-def _end_child(code: int) -> NoReturn:
-    """End a forked child, which has no recording to write: its parent has."""
-    atexit._run_exitfuncs()
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(code)
-
-
 def _end_threads(others: Set[threading.Thread]) -> None:
-    """Wait for the program's threads as Python does at its end, and no longer. *others*: not the program's.
+    """Wait for the program's threads as Python does at its end. *others*: threads that are not the program's.
 
-    Python first calls what ends the workers of executors (`threading._register_atexit`), which nothing else ends. An
-    interrupt ends the wait for good: Python must not begin it again when placebench itself ends.
+    Like Python, first call the functions that end the workers of executors (`threading._register_atexit`). An interrupt
+    ends the wait for good: Python must not begin it again when placebench itself ends.
     """
     before_join: list[Callable[[], object]] = getattr(threading, "_threading_atexits", [])
     try:

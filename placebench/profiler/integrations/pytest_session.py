@@ -1,6 +1,6 @@
 """The profiler in a run of pytest: `SqlSession` records tests and checks budgets, `SuitePlugin` is `pytest --sql`.
 
-Each test's SQL goes with its report, so that workers of pytest-xdist hand it to the controller as they do the outcome.
+Each test's SQL goes with its report, so that workers of pytest-xdist send it to the controller with the outcome.
 Statements of every thread and task are recorded: a process runs one test at a time.
 """
 
@@ -34,16 +34,16 @@ class SqlSession:
 
     @property
     def nothing_seen(self) -> str:
-        """What to say where no test ran a statement."""
+        """The message if no test ran a statement."""
         return self._profiler.nothing_seen
 
     def remove(self) -> None:
-        """Take the hooks away."""
+        """Remove the profiler's hooks."""
         self._profiler.remove()
 
     @contextmanager
     def record(self, name: str, limits: Mapping[str, int]) -> Iterator[Recording]:
-        """Record the block, and fail the test if it broke its budget; an error of its own takes precedence."""
+        """Record the block, and fail the test if it broke its budget; an error in the block takes precedence."""
         unknown = set(limits) - set(METRICS)
         if unknown:
             raise pytest.UsageError(f"sql_budget knows no {', '.join(sorted(unknown))}: only {', '.join(METRICS)}")
@@ -55,7 +55,7 @@ class SqlSession:
 
     @contextmanager
     def record_test(self, item: pytest.Item, limits: Mapping[str, int]) -> Iterator[None]:
-        """The same for a whole test; its recording is kept for its report, however it ends."""
+        """Record a whole test like `record`, and keep the recording for its report, however the test ends."""
         recording = None
         try:
             with self.record(item.name, limits) as recording:
@@ -82,7 +82,7 @@ class SuitePlugin:
         self._baseline = SuiteBaseline() if self._is_worker else self._load_baseline()
 
     def _load_baseline(self) -> SuiteBaseline:
-        """The baseline to compare with; errors of the user end the run before its first test."""
+        """Load the baseline; errors of the user end the run before its first test."""
         file = self._baseline_file
         if self._updates and file is None:
             raise pytest.UsageError("--sql-update needs --sql-baseline FILE, the file to write")
@@ -112,7 +112,11 @@ class SuitePlugin:
         recording = item.stash.get(_RECORDING, None)
         if call.when == "call" and recording is not None:
             del item.stash[_RECORDING]
-            setattr(report, _ATTRIBUTE, _as_text(item, recording))
+            try:
+                text = ProfiledTest.of(item.nodeid, recording, item.config.rootpath).to_text()
+            except Exception as error:  # noqa: BLE001  whatever it is, it must not become the suite's
+                text = ProfiledTest(item.nodeid, unknown=f"its recording cannot be read: {error!r}").to_text()
+            setattr(report, _ATTRIBUTE, text)
         return report
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
@@ -144,7 +148,7 @@ class SuitePlugin:
                 session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
     def _write_files(self, report: SuiteReport) -> None:
-        """Write page, Markdown and baseline; one that cannot be written is named, and the others are."""
+        """Write page, Markdown and baseline; a file that cannot be written is named, and the others are written."""
         markdown = report.to_markdown()
         with self._noting("HTML page", self._page):
             report.write_page(self._page)
@@ -160,7 +164,7 @@ class SuitePlugin:
 
     @contextmanager
     def _noting(self, what: str, path: Path) -> Iterator[None]:
-        """Note that *what* is at *path*, or why not."""
+        """Note that *what* is at *path*, or why it cannot be written."""
         try:
             yield
         except OSError as error:
@@ -188,9 +192,9 @@ def _path(config: pytest.Config, option: str) -> Path | None:
 
 
 def _moved_the_root(config: pytest.Config, file: Path) -> bool:
-    """Whether pytest looked for its configuration beside *file*, a word of its command line that exists.
+    """Whether pytest chose its rootdir from *file* because the path appeared on its command line.
 
-    It does so before it knows the options of plugins, and tests have other names below another root.
+    pytest chooses the rootdir before it knows the options of plugins, and tests have other names below another root.
     """
     if str(file) not in config.invocation_params.args or not file.exists():
         return False
@@ -209,11 +213,3 @@ def _moved_the_root(config: pytest.Config, file: Path) -> bool:
     except (KeyError, TypeError):  # another pytest's
         return False
     return (root, configuration) != (config.rootpath, config.inipath)
-
-
-def _as_text(item: pytest.Item, recording: Recording) -> str:
-    """The SQL of a test; a failure of ours is noted and never becomes the test's."""
-    try:
-        return ProfiledTest.of(item.nodeid, recording, item.config.rootpath).to_text()
-    except Exception as error:  # noqa: BLE001  whatever it is, it must not become the suite's
-        return ProfiledTest(item.nodeid, unknown=f"its recording cannot be read: {error!r}").to_text()

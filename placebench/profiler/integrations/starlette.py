@@ -24,7 +24,7 @@ class StarletteMiddleware:
         await self._profiled(scope, receive, send)
 
     async def _serve(self, scope: MutableMapping[str, Any], receive: Any, send: Any) -> None:
-        """Serve a request; before its response starts, the router has written its route into the scope."""
+        """Serve a request; the router writes the route into the scope before the response starts."""
         if scope["type"] != "http":
             await self._application(scope, receive, send)
             return
@@ -56,10 +56,10 @@ class StarletteMiddleware:
 
 
 def _route(scope: MutableMapping[str, Any], mounted_at: str) -> str | None:
-    """The route with the paths that its application is mounted at; None if none was found."""
+    """The route including the paths that its application is mounted at; None if no route was found."""
     try:
         path = _route_path(scope)
-    except Exception:  # noqa: BLE001  routes of somebody's own class
+    except Exception:  # noqa: BLE001  routes may be of the application's own class
         path = None
     return None if path is None else f"{str(scope.get('root_path', '')).removeprefix(mounted_at)}{path}"
 
@@ -67,7 +67,7 @@ def _route(scope: MutableMapping[str, Any], mounted_at: str) -> str | None:
 def _route_path(scope: MutableMapping[str, Any]) -> str | None:
     """The path of the route with the names of its parameters; None if no route was found.
 
-    FastAPI writes the route into the scope; Starlette writes its endpoint only, which is looked up in its router.
+    FastAPI writes the route into the scope; Starlette writes only the endpoint, which is looked up in its router.
     """
     if (path := getattr(scope.get("route"), "path", None)) is not None:
         return str(path)
