@@ -1,8 +1,8 @@
 """The canonical form of a response by the rules of its comparison, its digest, and the first difference of two.
 
-`ResponseRules` says what is compared, `parse_response` gives the canonical form, `difference` compares two. Those of
-the laboratory are `PLACEMENT_RULES`: the order of candidates, of traits and of a mapping's providers is undefined in
-Placement. What any other service responds is compared as the document it is, with its status and headers.
+`ResponseRules` says what is compared, `parse_response` returns the canonical form, `difference` compares two. By
+`PLACEMENT_RULES` the order of candidates, of traits and of a mapping's providers means nothing, as in Placement. The
+responses of other services are compared as documents, with their status and headers.
 """
 
 import hashlib
@@ -27,31 +27,31 @@ class CandidatesResponse:
     """One response to GET /allocation_candidates, in canonical form."""
 
     candidates: frozenset[str]
-    """One text a candidate: its allocations and mappings, sorted."""
+    """One text per candidate: its allocations and mappings, sorted."""
     candidate_count: int
-    """As in the document; more than `candidates` when it repeats itself."""
+    """The number of candidates in the document, which may repeat one."""
     summaries: dict[str, str]
-    """By provider's uuid, one text a summary."""
+    """The text of each summary by the provider's uuid."""
 
     @cached_property
     def digest(self) -> str:
-        """The same for every response that says the same."""
+        """A digest that is equal for responses of equal contents."""
         lines = [str(self.candidate_count), *sorted(self.candidates), *sorted(self.summaries.values())]
         return _digest("\n".join(lines).encode())
 
 
 @dataclass(frozen=True)
 class _OtherResponse:
-    """What any other service responds: a JSON document, or any other bytes, with its status and its headers."""
+    """A response of any other service: a JSON document or other bytes, with its status and headers."""
 
     document: Any
-    """As parsed, without what the rules ignore; the body as bytes where it is no JSON."""
+    """The parsed document without what the rules ignore; the body as bytes if it is no JSON."""
     head: Mapping[str, Any] = field(default_factory=dict)
-    """Its `status`, and the headers that are compared by their names in lower case; empty: neither is compared."""
+    """The `status` and the compared headers by their names in lower case; empty if neither is compared."""
 
     @cached_property
     def digest(self) -> str:
-        """The same for every document that says the same; the order of lists counts, that of keys does not."""
+        """A digest that is equal for equal documents; the order of lists counts, that of keys does not."""
         body = self.document if isinstance(self.document, bytes) else _text(self.document).encode()
         return _digest(_text(dict(self.head)).encode() + b"\n" + body if self.head else body)
 
@@ -63,22 +63,22 @@ class ResponseRules(Struct, frozen=True, forbid_unknown_fields=True):
     """How responses are compared: the table [same_responses] of a plan."""
 
     ignore: tuple[str, ...] = ()
-    """JSON paths of what may differ, such as $.items[*].created_at, or $..id at any depth."""
+    """JSON paths of values that may differ, such as $.items[*].created_at, or $..id at any depth."""
     unordered: tuple[str, ...] = ()
     """JSON paths of lists whose order means nothing."""
     tolerance: Annotated[float, Meta(ge=0, lt=1)] = 0.0
-    """How far two numbers may lie apart, as a share of the larger one, or by itself below 1; one is no integer."""
+    """Allowed difference of two numbers, not both integers: a share of the larger one, or absolute below 1."""
     ignore_headers: tuple[str, ...] = ()
-    """Besides those that differ from response to response; "*" is all of them."""
+    """Further headers that may differ, besides those that usually do; "*" is all headers."""
     ignore_text: tuple[str, ...] = ()
-    """Regular expressions of what may differ in a body that is no JSON."""
+    """Regular expressions of text that may differ in a body that is no JSON."""
     candidates: bool = False
     """Whether responses of Placement's GET /allocation_candidates are compared as the sets that they are."""
     off: str = ""
-    """Why nothing is compared."""
+    """The reason why nothing is compared, if so."""
 
     def check(self, source: str) -> None:
-        """Raise PlacebenchError, which begins with *source*, for what cannot be read."""
+        """Raise PlacebenchError, which begins with *source*, for a rule that is not valid."""
         for path in (*self.ignore, *self.unordered):
             if parse_path(path) is None or (path in self.ignore and path == "$"):
                 expected = "expected a JSON path such as $.items[*].id, $..id or $['a name'][0]"
@@ -94,8 +94,8 @@ class ResponseRules(Struct, frozen=True, forbid_unknown_fields=True):
 
 PLACEMENT_RULES = ResponseRules(ignore_headers=("*",), candidates=True)
 """Placement's responses differ in headers and in order; a request with a limit leaves open which candidates come."""
-_SHORT, _CONTEXT = 80, 20
-"""Letters of a value in a message, and those of them before what differs."""
+_MAX_SHOWN, _CONTEXT = 80, 20
+"""Length of a value in a message, and the part of it before the difference."""
 _VOLATILE = frozenset(
     [
         "age",
@@ -123,7 +123,7 @@ def compared_head(status: int, headers: Iterable[tuple[str, str]], rules: Respon
     """Return the status and the headers of a response that are compared, for `parse_response`."""
     if "*" in rules.ignore_headers:
         return {}
-    ignored = _ignored_headers(rules.ignore_headers)
+    ignored = _VOLATILE | {name.lower() for name in rules.ignore_headers} if rules.ignore_headers else _VOLATILE
     head: dict[str, Any] = {"status": status}
     for name, value in headers:
         if (key := name.lower()) not in ignored and not key.endswith(_VOLATILE_ENDS):
@@ -131,20 +131,15 @@ def compared_head(status: int, headers: Iterable[tuple[str, str]], rules: Respon
     return head
 
 
-@cache
-def _ignored_headers(names: tuple[str, ...]) -> frozenset[str]:
-    return _VOLATILE | {name.lower() for name in names}
-
-
 _STEP = re.compile(r"\.(\.?)(\*|[^.\[\]*'\s]+)|(\.\.)?\[(?:(\d+)|(\*)|'([^']*)'|\"([^\"]*)\")\]")
 _Step = tuple[bool, str | int | None]
-"""Whether it may lie at any depth, and the key or the place in a list; None is any."""
+"""Whether the step matches at any depth, and the key or the place in a list, None for any."""
 _Path = tuple[_Step, ...]
 
 
 @cache
 def parse_path(text: str) -> _Path | None:
-    """Return the steps of a JSON path; None for what is none."""
+    """Return the steps of a JSON path, or None if *text* is not a valid path."""
     if not text.startswith("$"):
         return None
     steps: list[_Step] = []
@@ -161,7 +156,7 @@ def parse_path(text: str) -> _Path | None:
 
 
 def find_values(path: str, document: Any) -> Iterator[Any]:
-    """The values at the JSON *path* of a document."""
+    """Yield the values at the JSON *path* of a document."""
     yield from _found([parse_path(path) or ()], document)
 
 
@@ -178,7 +173,7 @@ def _children(value: Any) -> Iterable[tuple[str | int, Any]]:
 
 
 def _advance(paths: Sequence[_Path], key: str | int) -> list[_Path]:
-    """What is left of each path below *key*."""
+    """Return the remaining steps of each path below *key*."""
     left = []
     for path in paths:
         if path:
@@ -191,7 +186,7 @@ def _advance(paths: Sequence[_Path], key: str | int) -> list[_Path]:
 
 
 def _without(value: Any, ignored: Sequence[_Path], unordered: Sequence[_Path]) -> Any:
-    """*value* without what lies at the ignored paths, and with the unordered lists sorted."""
+    """Return *value* without the values at the ignored paths, and with the unordered lists sorted."""
     if (not ignored and not unordered) or not isinstance(value, dict | list):
         return value
     kept = {}
@@ -205,7 +200,7 @@ def _without(value: Any, ignored: Sequence[_Path], unordered: Sequence[_Path]) -
 
 
 def _sort_key(value: Any) -> tuple[str, list[float]]:
-    """Numbers last, and as numbers: two that differ within the tolerance have the same place."""
+    """Sort by text first, then by the numbers, so that numbers within the tolerance get the same place."""
     numbers: list[float] = []
 
     def text_of(inner: Any) -> Any:
@@ -222,13 +217,20 @@ def _sort_key(value: Any) -> tuple[str, list[float]]:
 def parse_response(
     body: bytes, rules: ResponseRules = PLACEMENT_RULES, head: Mapping[str, Any] = MappingProxyType({})
 ) -> Response:
-    """Return the body of a response without what the *rules* ignore, with the *head* of `compared_head`.
+    """Return the canonical form of a body by the *rules*, with the *head* of `compared_head`.
 
     JSON that is nested too deeply to be read is compared by its bytes.
     """
     try:
-        made = _parse_json(body, rules, head)
-        made.digest  # noqa: B018  walks through the whole document, as whatever compares it does
+        document = json.loads(body, parse_float=float if rules.tolerance else _parse_number)
+        made: Response
+        if rules.candidates and isinstance(document, dict) and document.keys() >= _CANDIDATES:
+            made = canonical_candidates(document)
+        else:
+            ignored = [parse_path(path) or () for path in rules.ignore]
+            unordered = [steps for path in rules.unordered if (steps := parse_path(path)) is not None]
+            made = _OtherResponse(_without(document, ignored, unordered), head)
+        made.digest  # noqa: B018  it walks through the whole document, as a comparison does
     except (ValueError, RecursionError):
         text = body.decode(errors="surrogateescape")  # so that a pattern may have letters of any alphabet
         for pattern in rules.ignore_text:
@@ -237,24 +239,15 @@ def parse_response(
     return made
 
 
-def _parse_json(body: bytes, rules: ResponseRules, head: Mapping[str, Any]) -> Response:
-    document = json.loads(body, parse_float=float if rules.tolerance else _number)
-    if rules.candidates and isinstance(document, dict) and document.keys() >= _CANDIDATES:
-        return canonical_candidates(document)
-    ignored = [parse_path(path) or () for path in rules.ignore]
-    unordered = [steps for path in rules.unordered if (steps := parse_path(path)) is not None]
-    return _OtherResponse(_without(document, ignored, unordered), head)
-
-
 def canonical_candidates(document: dict[str, Any]) -> CandidatesResponse:
-    """Return the document of a response, without the order that means nothing."""
+    """Return the canonical form of a document with allocation candidates."""
     candidates = [_sorted_text(candidate) for candidate in document["allocation_requests"]]
     summaries = {uuid: f"{uuid} {_sorted_text(summary)}" for uuid, summary in document["provider_summaries"].items()}
     return CandidatesResponse(frozenset(candidates), len(candidates), summaries)
 
 
 def difference(baseline: Response, variant: Response, tolerance: float = 0.0) -> str | None:
-    """Return one line that shows where *variant* says something else than *baseline*; None when they agree."""
+    """Return one line that shows where *variant* differs from *baseline*, or None if they agree."""
     if isinstance(baseline, CandidatesResponse) and isinstance(variant, CandidatesResponse):
         return _candidates_difference(baseline, variant)
     if isinstance(baseline, CandidatesResponse) or isinstance(variant, CandidatesResponse):
@@ -270,7 +263,6 @@ def difference(baseline: Response, variant: Response, tolerance: float = 0.0) ->
 
 
 def _candidates_difference(baseline: CandidatesResponse, variant: CandidatesResponse) -> str | None:
-    """Return one line that shows where *variant* says something else than *baseline*; None when they agree."""
     for what, ours, theirs in (
         ("candidate", baseline.candidates, variant.candidates),
         ("summary", set(baseline.summaries.values()), set(variant.summaries.values())),
@@ -285,9 +277,10 @@ def _candidates_difference(baseline: CandidatesResponse, variant: CandidatesResp
 
 
 def limit_violation(whole: CandidatesResponse, limited: CandidatesResponse, limit: int) -> str | None:
-    """Return why *limited* is no legal response to a request with *limit*, *whole* being that without; None if it is.
+    """Return why *limited* is no legal response to a request with *limit*, or None if it is legal.
 
-    Legal are exactly min(limit, all) distinct members of the whole, with the summaries of just their trees.
+    whole: the response without the limit. A legal one has exactly min(limit, all) of its distinct candidates, with the
+    summaries of just their trees.
     """
     expected = min(limit, whole.candidate_count)
     if (limited.candidate_count, len(limited.candidates)) != (expected, expected):
@@ -318,7 +311,7 @@ def _different_bodies(expected: Any, seen: Any, tolerance: float) -> Iterator[st
 
 
 def _different_places(expected: Any, seen: Any, place: str, tolerance: float) -> Iterator[str]:
-    """Each place of a document that differs, as a JSON path, with both values cut short."""
+    """Yield each place of a document that differs, as a JSON path, with both values cut short."""
     if isinstance(expected, dict) and isinstance(seen, dict):
         for key in [*expected, *(key for key in seen if key not in expected)]:
             inner = f"{place}.{key}" if re.fullmatch(r"[\w-]+", key) else f"{place}[{key!r}]"
@@ -339,7 +332,7 @@ def _different_places(expected: Any, seen: Any, place: str, tolerance: float) ->
 
 
 def _is_close(expected: Any, seen: Any, tolerance: float) -> bool:
-    """Whether both are numbers, one of them no integer, that lie within the tolerance."""
+    """Whether both are numbers, not both integers, that lie within the tolerance."""
     kinds = {type(expected), type(seen)}
     if float not in kinds or not kinds <= {int, float}:
         return False
@@ -348,24 +341,24 @@ def _is_close(expected: Any, seen: Any, tolerance: float) -> bool:
 
 def _short(value: Any) -> str:
     text = json.dumps(value, ensure_ascii=False)
-    return text if len(text) <= _SHORT else text[: _SHORT - 1] + "…"
+    return text if len(text) <= _MAX_SHOWN else text[: _MAX_SHOWN - 1] + "…"
 
 
 def _short_pair(seen: Any, expected: Any) -> tuple[str, str]:
-    """Both values as JSON; long ones from shortly before the first letter that differs."""
+    """Return both values as JSON; long ones begin shortly before the first letter that differs."""
     texts = [json.dumps(each, ensure_ascii=False) for each in (seen, expected)]
     pairs = enumerate(zip(*texts, strict=False))
     at = next((at for at, letters in pairs if letters[0] != letters[1]), min(map(len, texts)))
-    start = at - _CONTEXT if max(map(len, texts)) > _SHORT and at > _CONTEXT else 0
-    cut = [("…" if start else "") + each[start : start + _SHORT - 1] for each in texts]
+    start = at - _CONTEXT if max(map(len, texts)) > _MAX_SHOWN and at > _CONTEXT else 0
+    cut = [("…" if start else "") + each[start : start + _MAX_SHOWN - 1] for each in texts]
     return (
-        cut[0] + "…" * (len(texts[0]) > start + _SHORT - 1),
-        cut[1] + "…" * (len(texts[1]) > start + _SHORT - 1),
+        cut[0] + "…" * (len(texts[0]) > start + _MAX_SHOWN - 1),
+        cut[1] + "…" * (len(texts[1]) > start + _MAX_SHOWN - 1),
     )
 
 
-def _number(text: str) -> float:
-    """1.0 as 1: JSON has one kind of number."""
+def _parse_number(text: str) -> float:
+    """Read 1.0 as 1, since JSON has one kind of number."""
     value = float(text)
     return int(value) if value.is_integer() else value
 
@@ -383,7 +376,7 @@ def _sorted_text(value: Any) -> str:
 
 
 def _sorted(value: Any) -> Any:
-    """*value* with every list sorted: traits and a mapping's providers are sets written as lists."""
+    """Return *value* with every list sorted: traits and a mapping's providers are sets written as lists."""
     if isinstance(value, dict):
         return {key: _sorted(inner) for key, inner in value.items()}
     return sorted(value) if isinstance(value, list) else value

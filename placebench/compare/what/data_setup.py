@@ -1,8 +1,8 @@
-"""What the databases of a comparison hold: your own data, or a generated data set.
+"""The data of a comparison's databases: your own data, or a generated data set.
 
-`OwnData` copies a database, runs a setup command, or does nothing, for an application that makes its tables itself.
-`find_data` finds a generated data set by name. Either fills one database per server and run, of which each variant
-gets a copy (`placebench.compare.measure.databases`).
+`OwnData` copies a database, runs a setup command, or does nothing for an application that makes its tables itself.
+`find_data` finds a generated data set by name. Both fill one database per server and run, of which each variant gets a
+copy (`placebench.compare.measure.databases`).
 """
 
 import os
@@ -28,26 +28,26 @@ from placebench.runtime.supervisor import ChildLog, ChildSpec, start_child
 
 _COMMAND = "PLACEBENCH_COMMAND"
 _RUN_COMMAND = f'command=${_COMMAND}; unset {_COMMAND}; eval "$command"'
-"""Of a shell: the text of a command may have a password, and command lines are seen by all users."""
+"""Script of a shell that keeps the command, which may hold a password, out of its command line, which all users see."""
 DatabaseKind = Literal["postgresql", "mariadb", "sqlite", "none"]
 
 
 class DataSetup(DataDescription, Protocol):
-    """How the database is filled that the variants get copies of."""
+    """Fills the database that the variants get copies of."""
 
     @property
     def database(self) -> DatabaseKind:
-        """Where the data lies."""
+        """The kind of database that holds the data."""
 
     @property
     def superuser(self) -> bool:
-        """Whether the variants connect to PostgreSQL as a superuser, where we have one."""
+        """Whether the variants connect to PostgreSQL as a superuser, if we have one."""
 
     def fill(self, url: str, folder: Path, admin_url: str = "") -> dict[str, Any]:
         """Fill the empty database at *url* and return the receipt, which holds the digest of the data.
 
-        folder: of the run, for logs and for what a resumed run needs. admin_url: the same PostgreSQL database as the
-        role that placebench has on the server.
+        folder: the run's folder, for logs and for files that a resumed run needs. admin_url: the same PostgreSQL
+        database with the role that placebench has on the server.
         """
 
     def contents(self, url: str) -> TableContents:
@@ -58,7 +58,7 @@ class DataSetup(DataDescription, Protocol):
 
 
 class DataKind(Protocol):
-    """One way to generate data sets, such as the inventories of the laboratory."""
+    """One way to generate data sets."""
 
     def find(
         self,
@@ -71,7 +71,7 @@ class DataKind(Protocol):
     ) -> tuple[DataSetup, str]:
         """Return the data set of this name, and the request that it is made for.
 
-        Raises PlacebenchError if there is none of this name, or it cannot have these sizes.
+        Raises PlacebenchError if no data set has this name, or it cannot have these sizes.
         """
 
 
@@ -89,7 +89,8 @@ def find_data(
 ) -> tuple[DataSetup, str]:
     """Return the data set of this name, and the request that it is made for.
 
-    name: of a topology or its file; KIND:NAME for another kind of data. Raises PlacebenchError if there is none.
+    name: the name of a topology or its file; KIND:NAME for another kind of data. Raises PlacebenchError if there is no
+    such data set.
     """
     named, _, rest = name.partition(":")
     kind = KINDS.get(named) if rest else None
@@ -99,36 +100,38 @@ def find_data(
 
 @dataclass(frozen=True)
 class OwnData:
-    """Data of the user: what a template database holds, then what a setup command makes of it."""
+    """Data of the user: the contents of a template database, then the work of a setup command."""
 
     seed: int
     database: DatabaseKind = "postgresql"
     command: str = ""
     template: str = ""
-    """URL of a database, which is only read."""
+    """URL of a database that is copied first, and only read."""
     folder: Path = Path()
-    """Where the command runs."""
+    """The folder in which the command runs."""
     python: str | None = None
-    """Of the environment whose programs the command finds first; None: this one."""
+    """The Python of the environment whose programs the command finds first, unless that is this one."""
     variables: Mapping[str, str] = field(default_factory=dict)
-    """Of the command, such as those of the application."""
+    """Environment variables of the command, such as the application's."""
     may_change: tuple[str, ...] = ()
     """Tables that requests may change."""
     superuser: bool = False
-    """Whether the commands and the application connect as a superuser; a template is restored without."""
+    """Whether the commands and the application connect as a superuser; a template is never restored as one."""
     trees: int = 0
 
     @property
     def title(self) -> str:
-        """Where the data comes from, without passwords."""
-        copied = f"copy of {_shown(self.template)}" if self.template else ""
-        made = f"setup: {self.command}" if self.command else ""
-        return "; ".join(filter(None, (copied, made))) or {"none": "no database"}.get(
-            self.database, "made by the application"
-        )
+        """The origin of the data, without passwords."""
+        parts = []
+        if self.template:
+            is_sqlite = self.template.startswith("sqlite")
+            parts.append(f"copy of {make_url(self.template).database if is_sqlite else describe(self.template)}")
+        if self.command:
+            parts.append(f"setup: {self.command}")
+        return "; ".join(parts) or ("no database" if self.database == "none" else "made by the application")
 
     def fill(self, url: str, folder: Path, admin_url: str = "") -> dict[str, Any]:
-        """Copy the template and run the command; a run that is resumed gets the data that it began with.
+        """Copy the template and run the command; a resumed run gets the data that it began with.
 
         Raises DatabaseError for a template that cannot be copied, PlacebenchError for a command that fails.
         """
@@ -145,7 +148,7 @@ class OwnData:
                     missing = restore_database(partial, url, admin_url)
                 if self.command:
                     self._run_command(used, folder)
-                    dump_database(admin_url or url, partial)  # who owns a table may be bound by its policies
+                    dump_database(admin_url or url, partial)  # a table's policies may bind its owner
                 partial.replace(kept)
             finally:
                 partial.unlink(missing_ok=True)
@@ -169,15 +172,15 @@ class OwnData:
 
 
 def fill_placeholders(value: str, url: str) -> str:
-    """Return *value* with {database_url} as SQLAlchemy takes it, and {database_address} without its scheme."""
+    """Replace {database_url} in *value* by SQLAlchemy's URL, and {database_address} by the URL without its scheme."""
     address = str(make_url(url).database) if url.startswith("sqlite") else url.partition("://")[2]
     return value.replace("{database_url}", url).replace("{database_address}", address)
 
 
 def database_variables(url: str, python: str | None) -> dict[str, str]:
-    """Return DATABASE_URL, and for PostgreSQL the variables that psql and pg_restore read; nothing for no database.
+    """Return DATABASE_URL, and for PostgreSQL the variables that psql and pg_restore read; empty without a database.
 
-    python: of the environment whose programs read them; None: this one.
+    python: the Python of the environment whose programs read them, unless that is this one.
     """
     if not url:
         return {}
@@ -186,7 +189,7 @@ def database_variables(url: str, python: str | None) -> dict[str, str]:
 
 
 def search_path(python: str | None) -> str:
-    """Return PATH with the programs of an environment first; None: of this one."""
+    """Return PATH with the programs of an environment first, by default of this one."""
     return os.pathsep.join([str(Path(python or sys.executable).parent), os.environ.get("PATH", os.defpath)])
 
 
@@ -201,12 +204,14 @@ def run_command(
 ) -> None:
     """Run a shell command in *folder* that fills or changes the database at *url*.
 
-    Raises PlacebenchError with the end of what it printed for another exit code than 0.
+    Raises PlacebenchError with the end of its output for any exit code but 0.
     """
     programs = [search_path(python)]
     if url.startswith("postgresql"):
         programs.append(str(find_binaries().folder))  # psql and pg_restore, where the machine has none
     child_log = ChildLog(log)
+    address = fill_placeholders("{database_address}", url)
+    quoted = command.replace("{database_url}", shlex.quote(url)).replace("{database_address}", shlex.quote(address))
     given = {name: fill_placeholders(value, url) for name, value in variables.items()}
     spec = ChildSpec(
         name="the command",
@@ -215,7 +220,7 @@ def run_command(
             **os.environ,
             **database_variables(url, python),
             **given,
-            _COMMAND: _quoted(command, url),
+            _COMMAND: quoted,
             "PATH": os.pathsep.join(programs),
         },
         cwd=folder and folder.absolute(),
@@ -228,7 +233,7 @@ def run_command(
 
 
 def kind_of_template(url: str) -> DatabaseKind:
-    """Return which database a template is in; raises DatabaseError for another than PostgreSQL and SQLite."""
+    """Return the kind of a template's database; raises DatabaseError unless it is PostgreSQL or SQLite."""
     try:
         name = make_url(url).get_backend_name()
     except ArgumentError:
@@ -237,12 +242,3 @@ def kind_of_template(url: str) -> DatabaseKind:
         return "sqlite"
     normalise_url(url)
     return "postgresql"
-
-
-def _quoted(command: str, url: str) -> str:
-    address = fill_placeholders("{database_address}", url)
-    return command.replace("{database_url}", shlex.quote(url)).replace("{database_address}", shlex.quote(address))
-
-
-def _shown(template: str) -> str:
-    return str(make_url(template).database) if template.startswith("sqlite") else describe(template)

@@ -1,6 +1,6 @@
 """Copies of a database through a file: SQLite's backup, or pg_dump and pg_restore.
 
-The main functions are `dump_database` and `restore_database`. A dump of PostgreSQL is code of whoever could create a
+The main functions are `dump_database` and `restore_database`. A dump of PostgreSQL runs code of whoever could create a
 function, a constraint or an index in the copied database. It is therefore restored as a role that owns the new database
 and cannot run programs.
 """
@@ -10,7 +10,7 @@ import re
 import sqlite3
 import subprocess
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 from urllib.parse import quote
@@ -25,7 +25,7 @@ from placebench.runtime.postgres.connection import describe, libpq_variables, no
 from placebench.runtime.postgres.scratch import quote_name
 
 _ENTRY = re.compile(r"\d+; \d+ \d+ (?P<what>.*)")
-"""One line of `pg_restore --list`: number; catalogue, object, then kind, schema, name and owner."""
+"""A line of `pg_restore --list`: number; catalogue, object, then kind, schema, name and owner."""
 _NOT_FOR_THE_OWNER = ("EXTENSION - ", "COMMENT - EXTENSION ", "PUBLICATION", "SUBSCRIPTION")
 """Extensions are made beforehand; a copy neither sends its changes to others nor receives theirs."""
 _IDENTIFIER = r'(?:"(?:[^"]|"")+"|[a-z_][a-z0-9_$]*)'
@@ -47,10 +47,11 @@ FROM pg_roles WHERE rolname = current_user
 
 
 def dump_database(url: str, target: Path) -> None:
-    """Write what the database at *url* holds into a file that its owner alone reads; the database is only read."""
+    """Write the contents of the database at *url* to a file that only its owner can read; the database is only read."""
     make_private(target)
     if not url.startswith("sqlite"):
-        _dump_postgresql(url, target)
+        options = ["--format=custom", "--compress=1", "--no-owner", "--no-privileges", f"--file={target}"]
+        _run_client("pg_dump", options, url, {"PGOPTIONS": "-c default_transaction_read_only=on"})
         return
     source = Path(str(make_url(url).database))
     if not source.is_file():
@@ -59,9 +60,9 @@ def dump_database(url: str, target: Path) -> None:
 
 
 def restore_database(dump: Path, url: str, admin_url: str) -> list[str]:
-    """Fill the empty database at *url* with what `dump_database` wrote; returns what may be missing and is.
+    """Fill the empty database at *url* from the file of `dump_database`; returns why some objects are missing.
 
-    admin_url: the same database of PostgreSQL as a role that may create extensions. Raises DatabaseError if tables or
+    admin_url: the same PostgreSQL database, for a role that may create extensions. Raises DatabaseError if tables or
     rows would be missing.
     """
     if not url.startswith("sqlite"):
@@ -71,7 +72,7 @@ def restore_database(dump: Path, url: str, admin_url: str) -> list[str]:
 
 
 def copy_sqlite(source: Path, target: Path) -> None:
-    """Copy a SQLite database with what its write-ahead log holds; the source is opened for reading."""
+    """Copy a SQLite database, including its write-ahead log; the source is opened for reading."""
     try:
         with (
             closing(sqlite3.connect(f"file:{quote(str(source))}?mode=ro", uri=True)) as from_,
@@ -87,16 +88,11 @@ def sqlite_url(path: Path) -> str:
     return f"sqlite:///{path.absolute()}"
 
 
-def _dump_postgresql(url: str, target: Path) -> None:
-    options = ["--format=custom", "--compress=1", "--no-owner", "--no-privileges", f"--file={target}"]
-    _run_client("pg_dump", options, url, {"PGOPTIONS": "-c default_transaction_read_only=on"})
-
-
 def _restore_postgresql(dump: Path, url: str, admin_url: str) -> list[str]:
     """Run the dump in the empty database at *url*; returns what only a superuser could have restored.
 
-    url: as the role that owns the database, which runs the code of the dump. admin_url: as a role that may create the
-    extensions. Each item of the result is like "CREATE EVENT TRIGGER log_ddl ON ddl_command_end: permission denied".
+    url: with the role that owns the database, which runs the code of the dump. admin_url: with a role that may create
+    the extensions. An item of the result is like "CREATE EVENT TRIGGER log_ddl ON ddl_command_end: permission denied".
     Raises DatabaseError if tables or data would be missing, and for an owner that could run programs on the server or
     read its files.
     """
@@ -112,27 +108,39 @@ def _restore_postgresql(dump: Path, url: str, admin_url: str) -> list[str]:
         chosen = Path(folder) / "entries"
         chosen.write_text("\n".join(line for line, kind in kinds.items() if kind.startswith("EXTENSION - ")))
         named = _run_client("pg_restore", [f"--use-list={chosen}", "--file=-", str(dump)], url, {}).stdout
-        # First, while nothing of the dump is in the database: who creates an extension may be a superuser.
+        # Before anything of the dump is in the database, since the role that creates extensions may be a superuser.
         schemas, missing = _create_extensions(admin_url, str(make_url(url).username), _CREATE_EXTENSION.findall(named))
         chosen.write_text("\n".join(line for line, kind in kinds.items() if not kind.startswith(_NOT_FOR_THE_OWNER)))
         options = ["--no-owner", "--no-privileges", "--no-tablespaces", f"--use-list={chosen}"]
         ended = _run("pg_restore", [*options, f"--dbname={make_url(url).database}", str(dump)], url, {})
-    there = {f'schema "{name}" already exists' for name in schemas}
-    failed = [*_failures(ended.stderr)] or [("pg_restore", _one_line(ended))] * (ended.returncode != 0)
-    failed = [(command, why) for command, why in failed if why not in there]
+    failed = []
+    for block in ended.stderr.split("pg_restore: error: ")[1:]:
+        # The first line of the failed command; COPY if pg_restore names none.
+        command = block.partition("Command was: ")[2].partition("\n")[0] or "COPY"
+        failed.append((command.rstrip(" (;"), block.partition("\n")[0].rpartition("ERROR:")[2].strip()))
+    if not failed and ended.returncode:
+        failed = [("pg_restore", _one_line(ended))]
+    exists = {f'schema "{name}" already exists' for name in schemas}
+    failed = [(command, why) for command, why in failed if why not in exists]
     said = [*missing, *(f"{command}: {why}" for command, why in failed)]
-    if not all(_may_be_missing(*each) for each in failed):
-        raise DatabaseError(f"{describe(url)}: the copy would not be complete: {'; '.join(said)[:500]}")
+    for command, why in failed:
+        needs_superuser = _NO_RIGHT.search(why) and not _OF_DATA.match(command)
+        if not needs_superuser and not _OF_OTHER_SERVERS.match(command):
+            raise DatabaseError(f"{describe(url)}: the copy would not be complete: {'; '.join(said)[:500]}")
     return said
 
 
 def _create_extensions(admin_url: str, owner: str, wanted: Sequence[tuple[str, str]]) -> tuple[list[str], list[str]]:
     """Create extensions, each in its schema; returns the schemas made for them, and why extensions are missing.
 
-    *owner* may fill the tables of an extension that a dump has rows of.
+    *owner* gets the right to fill the tables of an extension that a dump has rows of.
     """
+
+    def unquoted(identifier: str) -> str:
+        return identifier[1:-1].replace('""', '"') if identifier.startswith('"') else identifier
+
     schemas, missing = list[str](), list[str]()
-    for name, schema in (map(_unquoted, each) for each in wanted):
+    for name, schema in (map(unquoted, each) for each in wanted):
         try:
             with open_connection(admin_url) as connection:
                 known = connection.scalar(text("SELECT 1 FROM pg_namespace WHERE nspname = :name"), {"name": schema})
@@ -148,26 +156,8 @@ def _create_extensions(admin_url: str, owner: str, wanted: Sequence[tuple[str, s
     return schemas, missing
 
 
-def _failures(stderr: str) -> Iterator[tuple[str, str]]:
-    """The first line of each command that failed, and why; COPY where pg_restore names no command."""
-    for block in stderr.split("pg_restore: error: ")[1:]:
-        command = block.partition("Command was: ")[2].partition("\n")[0] or "COPY"
-        yield command.rstrip(" (;"), block.partition("\n")[0].rpartition("ERROR:")[2].strip()
-
-
-def _may_be_missing(command: str, why: str) -> bool:
-    """Whether a copy without it has all tables and rows: something that only a superuser may make, or of others."""
-    if _OF_OTHER_SERVERS.match(command):
-        return True
-    return bool(_NO_RIGHT.search(why)) and not _OF_DATA.match(command)
-
-
 def _execute(connection: Connection, statement: str) -> None:
     connection.exec_driver_sql(statement.replace("%", "%%"))
-
-
-def _unquoted(identifier: str) -> str:
-    return identifier[1:-1].replace('""', '"') if identifier.startswith('"') else identifier
 
 
 def _run_client(

@@ -1,6 +1,6 @@
-"""One request as the benchmark sends it: `send`; `get` and `fetch` are a GET of the laboratory.
+"""One request as the benchmark sends it: `send`; `get` and `fetch` send a GET to a service with Placement's API.
 
-`fetch` raises where another status than 200 comes.
+`fetch` raises an error for any status but 200.
 """
 
 import http.client
@@ -15,36 +15,36 @@ from placebench.errors import LoadError
 
 HEADERS: Mapping[str, str] = {"X-Auth-Token": "admin", "OpenStack-API-Version": "placement 1.39"}
 _TIMEOUT_S = 300.0
-_LONGEST_BODY = 2**29  # all candidates of a million providers have 350 MB
+_MAX_BODY_BYTES = 2**29  # all candidates of a million providers have 350 MB
 _PART_BYTES = 2**16
 
 
 @dataclass(frozen=True)
 class Reply:
-    """What came back."""
+    """The response to a request."""
 
     status: int
     body: bytes
-    """Unpacked, if it came packed."""
+    """The body, unpacked if it came packed."""
     packed_bytes: int
-    """How long it came."""
+    """The number of bytes of the body on the wire."""
     headers: Sequence[tuple[str, str]] = ()
 
 
 def send(
     url: str, method: str, path: str, *, headers: Mapping[str, str], body: bytes = b"", timeout_s: float = _TIMEOUT_S
 ) -> Reply:
-    """Send a request to the service at *url*, on a connection of its own. path: with its query.
+    """Send a request to the service at *url* on a new connection: uWSGI's --http-socket closes each connection.
 
-    timeout_s: how long nothing may come. Raises OSError where no whole reply came, TimeoutError where nothing came.
-    uWSGI's --http-socket closes each connection, so none is kept.
+    path: the path and query. timeout_s: the maximum time without a byte. Raises OSError if no whole reply comes,
+    TimeoutError if no byte does.
     """
     connection = http.client.HTTPConnection(urlsplit(url).netloc, timeout=timeout_s)
     try:
         connection.request(method, path, body=body or None, headers=dict(headers))
         reply = connection.getresponse()
-        if (reply.length or 0) > _LONGEST_BODY:
-            raise OSError(f"its body has {reply.length} bytes, expected {_LONGEST_BODY} at most")
+        if (reply.length or 0) > _MAX_BODY_BYTES:
+            raise OSError(f"its body has {reply.length} bytes, expected {_MAX_BODY_BYTES} at most")
         content = reply.read() if reply.length is not None else _read_to_end(reply)
         unpacked = _unpacked(content) if reply.headers["Content-Encoding"] == "gzip" else content
         return Reply(reply.status, unpacked, len(content), reply.getheaders())
@@ -55,15 +55,15 @@ def send(
 
 
 def _unpacked(content: bytes) -> bytes:
-    """The content of a gzip file; raises OSError for more than `_LONGEST_BODY`, which a few packed bytes may become."""
+    """Unpack a gzip file; raises OSError for more than `_MAX_BODY_BYTES`, which a few packed bytes may become."""
     parts, length = list[bytes](), 0
     while content:
         unpacking = zlib.decompressobj(wbits=31)
-        parts.append(unpacking.decompress(content, _LONGEST_BODY + 1 - length))
+        parts.append(unpacking.decompress(content, _MAX_BODY_BYTES + 1 - length))
         length += len(parts[-1])
-        if length > _LONGEST_BODY:
+        if length > _MAX_BODY_BYTES:
             raise OSError(
-                f"its body has more than {_LONGEST_BODY} bytes when it is unpacked, the most that is expected"
+                f"its body has more than {_MAX_BODY_BYTES} bytes when it is unpacked, the most that is expected"
             )
         if not unpacking.eof:
             raise EOFError("its packed body ends too early")
@@ -72,12 +72,12 @@ def _unpacked(content: bytes) -> bytes:
 
 
 def _read_to_end(reply: http.client.HTTPResponse) -> bytes:
-    """The body of a response that does not say how long it is; raises OSError for one that does not end."""
+    """Read the body of a response that does not state its length; raises OSError if the body does not end."""
     parts, length, give_up_at = list[bytes](), 0, time.monotonic() + _TIMEOUT_S
     while part := reply.read1(_PART_BYTES):
         parts.append(part)
         length += len(part)
-        if length > _LONGEST_BODY or time.monotonic() > give_up_at:
+        if length > _MAX_BODY_BYTES or time.monotonic() > give_up_at:
             raise OSError(f"its body did not end: {length} bytes in {_TIMEOUT_S + time.monotonic() - give_up_at:.0f} s")
     return b"".join(parts)
 
@@ -85,7 +85,7 @@ def _read_to_end(reply: http.client.HTTPResponse) -> bytes:
 def get(url: str, request: str, *, encoding: str = "identity", timeout_s: float = _TIMEOUT_S) -> Reply:
     """GET *request* (path and query) from a service that speaks Placement's API, as `send` does.
 
-    encoding: what the client takes, "identity" or "gzip".
+    encoding: the encoding that the client accepts, "identity" or "gzip".
     """
     return send(url, "GET", request, headers={**HEADERS, "Accept-Encoding": encoding}, timeout_s=timeout_s)
 

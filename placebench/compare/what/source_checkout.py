@@ -1,9 +1,9 @@
-"""Revisions and package versions of a user's own application, put in place for as long as they are compared.
+"""Revisions and package versions of a user's application, put in place while they are compared.
 
     rev=main             a work tree of that revision, in the run's folder; the checkout of the user stays as it is
-    with=package==1.2    that version before all that its environment holds, in a folder of its own
+    with=package==1.2    that version in a separate folder, before all that the environment holds
 
-The main functions are `read_origin`, which finds the commit, and `checked_out`, which makes and removes.
+The main functions are `read_origin`, which finds the commit, and `checked_out`, which makes and removes the folders.
 """
 
 import os
@@ -20,13 +20,13 @@ from typing import Any
 from placebench.errors import PlacebenchError, VariantError
 
 _SET_IN_HOOKS = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_COMMON_DIR", "GIT_PREFIX", "GIT_NAMESPACE")
-"""With these a git that is told to work in one folder changes another one."""
+"""Variables that make a git which is told to work in one folder change another one."""
 _PINNED = re.compile(r"[A-Za-z0-9._-]+(\[[A-Za-z0-9._-]+\])?==[A-Za-z0-9.!+*_-]+")
 
 
 @dataclass(frozen=True)
 class Origin:
-    """Where an application comes from when it is not simply there."""
+    """The revision and the packages that an application is compared at."""
 
     repository: str | None = None
     """The top of its checkout."""
@@ -36,7 +36,7 @@ class Origin:
     packages: tuple[str, ...] = ()
 
     def moved(self, folder: Path, place: Path) -> Path:
-        """Return where a folder of the checkout lies in what `checked_out` makes below *place*, its top if nowhere."""
+        """Return the place of a folder of the checkout in the work tree below *place*, by default the tree's top."""
         if self.repository is None or self.commit is None:
             return folder
         tree = place / "tree"
@@ -44,14 +44,14 @@ class Origin:
         return moved if moved.is_dir() else tree
 
     def to_json(self) -> dict[str, Any]:
-        """For a run's head: a run that goes on has to be of the same commits."""
+        """Return the origin for a run's head: a resumed run must have the same commits."""
         return {**vars(self), "packages": list(self.packages)}
 
 
 def read_origin(*, folder: Path, revision: str | None, packages: Sequence[str]) -> Origin | None:
-    """The commit that *revision* names in the repository around *folder*, and the packages; None for neither.
+    """Find the commit that *revision* names in the repository around *folder*; None without revision and packages.
 
-    Raises PlacebenchError where there is no such repository, revision or version.
+    Raises PlacebenchError if there is no such repository, revision or version.
     """
     for each in packages:
         if not _PINNED.fullmatch(each):
@@ -70,10 +70,10 @@ def read_origin(*, folder: Path, revision: str | None, packages: Sequence[str]) 
 
 @contextmanager
 def checked_out(origin: Origin, place: Path, *, module: str, python: str | None) -> Iterator[list[str]]:
-    """What goes before the Python path of its environment while the `with` block runs; *place* is gone after it.
+    """Make the work tree and install the packages below *place* for the `with` block, then remove *place*.
 
-    Raises PlacebenchError where it cannot be made, VariantError where *module* would be found elsewhere than in the
-    revision.
+    Yields the folders that go before the environment's Python path. Raises PlacebenchError if they cannot be made,
+    VariantError if *module* would not be found in the revision.
     """
     interpreter, tree = python or sys.executable, place / "tree"
     shutil.rmtree(place, ignore_errors=True)
@@ -93,8 +93,8 @@ def checked_out(origin: Origin, place: Path, *, module: str, python: str | None)
 def _check_out(origin: Origin, tree: Path) -> None:
     """Make a work tree of the repository at *tree*, with its configuration and filters, and without its hooks.
 
-    `git worktree add` would register it in the repository, where it stays if this process is killed. Here what git
-    keeps about a work tree lies beside it: its HEAD, and where the repository and the tree are (gitrepository-layout,
+    `git worktree add` would register it in the repository, where it stays if this process is killed. Here git's files
+    about the work tree lie beside it: its HEAD, and the paths of the repository and the tree (gitrepository-layout,
     "commondir" and "gitdir").
     """
     tree = tree.absolute()
@@ -129,7 +129,6 @@ def _check_module(tree: Path, module: str, folders: Sequence[str], interpreter: 
 
 
 def _installed(packages: Sequence[str], place: Path, interpreter: str) -> Path:
-    """The packages and what they need, before what the environment holds: whatever else it has stays."""
     target = place / "packages"
     options = ["install", "--quiet", "--no-input", "--disable-pip-version-check", "--target", str(target), *packages]
     ended = _run([*pip_command(interpreter, place), *options])
@@ -140,7 +139,7 @@ def _installed(packages: Sequence[str], place: Path, interpreter: str) -> Path:
 
 
 def pip_command(interpreter: str, place: Path) -> list[str]:
-    """Return the pip of that Python; for an environment without one that of a fresh one below *place*."""
+    """Return the command of a Python's pip, or of a fresh environment's below *place* if that Python has none."""
     if _run([interpreter, "-m", "pip", "--version"]).returncode == 0:
         return [interpreter, "-m", "pip"]
     ended = _run([interpreter, "-m", "venv", str(place / "pip")])

@@ -1,6 +1,6 @@
-"""What an experiment compares: pairs of variants by name, from a TOML file."""
+"""The plan of an experiment: pairs of variants by name, read from a TOML file."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -23,27 +23,27 @@ class Trial:
     """One change: does *variant* do better than *baseline*?"""
 
     name: str
-    """Of the optimization, or what the file calls it."""
+    """The optimization's name, or the one that the file gives."""
     kind: str
-    """step, alone, leave_one_out, alternative or own."""
+    """One of step, alone, leave_one_out, alternative and own."""
     baseline: str
     variant: str
     why: str = ""
     shows_on: str = ""
-    """The request on which it should show; empty: nobody said."""
+    """The request on which the change should show, if that is known."""
     shows_in: str = ""
-    """The metric in which it should show first."""
+    """The metric in which the change should show first."""
 
 
 @dataclass(frozen=True)
 class Experiment:
-    """A named set of trials; None where the command line or the topology decides."""
+    """A named set of trials; a field is None if the command line or the topology decides."""
 
     name: str
     variants: tuple[str, ...]
     trials: tuple[Trial, ...]
     workload: WorkloadKeys = WorkloadKeys()  # noqa: RUF009  frozen
-    """What is sent."""
+    """The requests."""
     topology: str | None = None
     trees: int | None = None
     seed: int | None = None
@@ -60,11 +60,11 @@ class Experiment:
     superuser: bool = False
     """Whether the application connects to its database as a superuser."""
     tables: VariantTables = field(default_factory=VariantTables)
-    """What the names of the variants mean."""
+    """The meaning of the variants' names."""
     folder: Path = Path()
-    """Its own."""
+    """The folder of the plan."""
     source: str = "the command line"
-    """Where it is from, for messages."""
+    """The origin of the plan, for messages."""
 
 
 _METRICS = (*METRICS, *COUNTED)
@@ -73,7 +73,7 @@ OWN_DATA = ("setup", "template_db", "database", "may_change", "superuser")
 
 
 class _Trial(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """One of [[trials]]; what is not said is the catalogue's."""
+    """One table of [[trials]]; missing keys are filled from what is known of the change."""
 
     baseline: str
     variant: str
@@ -85,11 +85,11 @@ class _Trial(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True
 
 
 class _File(WorkloadKeys, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """A whole file."""
+    """The keys of a plan file."""
 
     name: Annotated[str, Meta(pattern=r"^[A-Za-z0-9_.-]+$", max_length=100)] | None = None
     variants: list[str] | dict[str, Any] = msgspec.field(default_factory=list)
-    """By name, or tables by name, which are checked by themselves."""
+    """Names, or tables by name, which are checked separately."""
     app: VariantTable | None = None
     trials: list[_Trial] = msgspec.field(default_factory=list)
     topology: str | None = None
@@ -106,7 +106,7 @@ class _File(WorkloadKeys, frozen=True, forbid_unknown_fields=True, kw_only=True)
 
 
 def read_plan(path: Path | None) -> Experiment:
-    """Return the plan in a file, or in `[tool.placebench]` of a pyproject.toml, of this folder or the nearest above.
+    """Return the plan in a file, or in `[tool.placebench]` of the pyproject.toml of this folder or the nearest above.
 
     name = "containers"
     trees = 500
@@ -134,7 +134,7 @@ def read_plan(path: Path | None) -> Experiment:
 
 
 def _find_table() -> tuple[Path, Any]:
-    """The pyproject.toml with a table `[tool.placebench]`, and that table; without one, the file of this folder."""
+    """Return the pyproject.toml that has a table `[tool.placebench]`, and that table; else this folder's file."""
     here = Path.cwd()
     for folder in (here, *here.parents):
         path = Path("pyproject.toml") if folder == here else folder / "pyproject.toml"
@@ -157,14 +157,18 @@ def _experiment(path: Path, given: _File, *, name: str, at: str = "variants") ->
         raise PlacebenchError(
             f"{path}: variants names {twice[0]!r} twice: `placebench compare` compares a variant with itself"
         )
-    for each in given.trials:
-        _check_trial(path, each, names)
-    own = [_own(**to_builtins(each)) for each in given.trials]
+    for trial in given.trials:
+        for key, variant in (("baseline", trial.baseline), ("variant", trial.variant)):
+            if variant not in names:
+                raise PlacebenchError(f"{path}: {key} of a trial is {variant!r}, expected one of {', '.join(names)}")
+        if trial.shows_in and trial.shows_in not in _METRICS:
+            raise PlacebenchError(f"{path}: shows_in is {trial.shows_in!r}, expected one of {', '.join(_METRICS)}")
+    own = [_own_trial(**to_builtins(each)) for each in given.trials]
     tables = check_tables(given.variants, str(path), at=at) if isinstance(given.variants, dict) else {}
     return Experiment(
         name=given.name or name,
         variants=names,
-        trials=tuple(own) or tuple(_own(names[0], variant) for variant in names[1:]),
+        trials=tuple(own) or tuple(_own_trial(names[0], variant) for variant in names[1:]),
         tables=VariantTables(tables, given.app, path.parent),
         workload=given,
         folder=path.parent,
@@ -173,16 +177,8 @@ def _experiment(path: Path, given: _File, *, name: str, at: str = "variants") ->
     )
 
 
-def _check_trial(path: Path, trial: _Trial, variants: Sequence[str]) -> None:
-    for key, variant in (("baseline", trial.baseline), ("variant", trial.variant)):
-        if variant not in variants:
-            raise PlacebenchError(f"{path}: {key} of a trial is {variant!r}, expected one of {', '.join(variants)}")
-    if trial.shows_in and trial.shows_in not in _METRICS:
-        raise PlacebenchError(f"{path}: shows_in is {trial.shows_in!r}, expected one of {', '.join(_METRICS)}")
-
-
-def _own(baseline: str, variant: str, *, kind: str = "own", **said: str) -> Trial:
-    """A trial of a file, explained by what is known of the one difference between its variants."""
+def _own_trial(baseline: str, variant: str, *, kind: str = "own", **said: str) -> Trial:
+    """Return a trial of a file, explained by what is known of the one difference between its variants."""
     change = known_change(baseline, variant)
     known = {"why": change.why, "shows_on": change.shows_on, "shows_in": change.shows_in} if change else {}
     return Trial(kind=kind, baseline=baseline, variant=variant, **{"name": variant, **known, **said})

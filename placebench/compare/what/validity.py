@@ -1,8 +1,8 @@
 """When a replicate or a load pass is discarded: rules about the machine, fixed before anything is measured.
 
-The main functions are `machine_problem`, on two `MachineSample`s, and `load_problem`, on what a load pass saw. The
-whole replicate or pass is discarded, never a single request or one variant, and it is counted and reported; what it
-measured stays on the disk.
+The main functions are `machine_problem`, on two `MachineSample`s, and `load_problem`, on the result of a load pass. A
+replicate or pass is discarded as a whole, never a single request or one variant, and it is counted and reported; its
+values stay on the disk.
 """
 
 import os
@@ -22,14 +22,10 @@ from placebench.loadgen.samples import MISSED_AFTER_S
 _STEAL = 7
 """Position in the first line of /proc/stat, after the word cpu."""
 _GUEST = 8
-"""From here on, times that are in the first two already."""
+"""Position after which times are counted in the first two already."""
 
 
-def _steal_at_most() -> float:
-    """$PLACEBENCH_STEAL_AT_MOST, a share; 0.25 without it.
-
-    Raises UsageError for anything but a number from 0 to 1.
-    """
+def _max_steal() -> float:
     given = os.environ.get("PLACEBENCH_STEAL_AT_MOST", "0.25")
     with suppress(ValueError):
         if 0 <= (share := float(given)) <= 1:
@@ -39,19 +35,22 @@ def _steal_at_most() -> float:
 
 @dataclass(frozen=True)
 class Rules:
-    """The limits; part of the run's settings."""
+    """The limits of a replicate, which are part of the run's settings.
 
-    steal_at_most: float = field(default_factory=_steal_at_most)
+    Raises UsageError if $PLACEBENCH_STEAL_AT_MOST, by default 0.25, is no number from 0 to 1.
+    """
+
+    steal_at_most: float = field(default_factory=_max_steal)
     """Share of the machine's CPU time that its host gave to others."""
     load_rise_at_most_per_core: float = 2.0
-    """How far the load average of a minute may rise from the beginning of a replicate to its end."""
+    """The rise of the load average of a minute that is allowed from the beginning of a replicate to its end."""
     clock_step_at_most_s: float = 0.5
-    """How far the wall clock may move against the monotonic one."""
+    """The move of the wall clock against the monotonic one that is allowed."""
     client_cpu_at_most: float = 0.7
     """Share of a core that the client may use while it waits for responses."""
 
     def to_json(self) -> dict[str, float]:
-        """For the run's head."""
+        """Return the limits for the run's head."""
         return asdict(self)
 
 
@@ -60,7 +59,7 @@ class LoadRules:
     """The limits of a load pass with arrivals on a schedule."""
 
     late_at_most: float = 0.01
-    """Share of the arrivals that the load generator itself may start late; a single one is always allowed."""
+    """Share of the arrivals that the load generator itself may start late; one late arrival is always allowed."""
     client_cpu_at_most: float = 0.7
     """Share of a core that the load generator may use: with more, its own waiting is in the latencies."""
 
@@ -70,26 +69,29 @@ LOAD_RULES = LoadRules()
 
 @dataclass(frozen=True)
 class MachineSample:
-    """The machine's clocks and counters, read at once."""
+    """The machine's clocks and counters at one moment."""
 
     wall_s: float
     monotonic_s: float
     stolen: int
-    """Ticks of CPU time, as `total`."""
+    """Ticks of CPU time that the host gave to others; `total` are all ticks."""
     total: int
     load: float
 
     @classmethod
     def now(cls, stat: Path = Path("/proc/stat")) -> Self:
-        """Read them; costs some 50 µs. CPU time is 0 where there is no /proc/stat."""
-        stolen, total = _cpu_ticks(stat)
-        return cls(time.time(), time.monotonic(), stolen, total, os.getloadavg()[0])
+        """Read the clocks and counters; costs some 50 µs. CPU time is 0 without /proc/stat."""
+        ticks: list[int] = []
+        with suppress(OSError), stat.open() as lines:
+            ticks = [int(each) for each in lines.readline().split()[1:]]
+        stolen = ticks[_STEAL] if len(ticks) > _STEAL else 0
+        return cls(time.time(), time.monotonic(), stolen, sum(ticks[:_GUEST]), os.getloadavg()[0])
 
 
 def machine_problem(
     before: MachineSample, after: MachineSample, *, cores: int, rules: Rules | None = None
 ) -> str | None:
-    """Why a replicate between these moments is discarded, with what was seen and allowed; else None."""
+    """Return why a replicate between these moments is discarded, with what was seen and allowed, or None."""
     rules = rules or Rules()
     step_s = (after.wall_s - before.wall_s) - (after.monotonic_s - before.monotonic_s)
     if abs(step_s) > rules.clock_step_at_most_s:
@@ -105,7 +107,7 @@ def machine_problem(
 
 
 def block_problem(failures: list[str], *, client_cpu_s: float, wall_s: float, missing: int = 0) -> str | None:
-    """The same for one block of requests: failures, *missing* requests, or a client that had no time to wait."""
+    """Return why a block of requests is discarded (failures, *missing* requests, a client too busy), or None."""
     if failures:
         return f"{units.numbered(len(failures), 'request')} failed, first: {failures[0]}"
     if missing:
@@ -118,7 +120,7 @@ def block_problem(failures: list[str], *, client_cpu_s: float, wall_s: float, mi
 
 
 def load_problem(result: LoadResult, *, at_once: int = MAX_CONCURRENT, rules: LoadRules = LOAD_RULES) -> str | None:
-    """Why a load pass shows its generator and not the service, with what was seen and allowed; else None."""
+    """Return why a load pass shows its generator instead of the service, with what was seen and allowed, or None."""
     if result.lost_workers:
         return f"{result.lost_workers} of {len(result.workers)} load generators were lost"
     busiest_cpu_s = max((each.client_cpu_s or 0.0 for each in result.workers), default=result.client_cpu_s)
@@ -133,9 +135,9 @@ def load_problem(result: LoadResult, *, at_once: int = MAX_CONCURRENT, rules: Lo
 
 
 def late_arrivals(result: LoadResult, *, at_once: int = MAX_CONCURRENT) -> int:
-    """How many arrivals the generator started late by its own doing.
+    """Return how many arrivals the generator itself started late.
 
-    One that waited because *at_once* requests were under way waited for the service: that is latency, and counts.
+    An arrival that waited because *at_once* requests were under way waited for the service: that is latency.
     """
     due_s = [*result.started_s, *result.failed_started_s]
     latency_s = [*result.latency_s, *result.failed_latency_s]
@@ -153,7 +155,7 @@ def late_arrivals(result: LoadResult, *, at_once: int = MAX_CONCURRENT) -> int:
 
 
 def describe(rules: Mapping[str, float]) -> str:
-    """The rules in a sentence, from a run's head."""
+    """Return the rules of a run's head as a sentence."""
     given = Rules(**rules)
     return (
         f"A replicate is discarded when a request failed, the client used more than {given.client_cpu_at_most:.0%} "
@@ -161,12 +163,3 @@ def describe(rules: Mapping[str, float]) -> str:
         f"than {given.load_rise_at_most_per_core:g} a core, or the clock stepped by more than "
         f"{given.clock_step_at_most_s:g} s."
     )
-
-
-def _cpu_ticks(stat: Path) -> tuple[int, int]:
-    try:
-        with stat.open() as lines:
-            ticks = [int(each) for each in lines.readline().split()[1:]]
-    except OSError:
-        return 0, 0
-    return (ticks[_STEAL] if len(ticks) > _STEAL else 0), sum(ticks[:_GUEST])

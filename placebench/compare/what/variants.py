@@ -1,13 +1,13 @@
-"""What can be compared: versions of your application, and variants that others have registered by name.
+"""The variants that can be compared: versions of your application, and variants registered by name.
 
 The main function is `read_variants`. A name is one of these, in this order:
 
     NAME in `VariantTables`     a table `[variants.NAME]` of a plan, or `[tool.placebench.variants.NAME]`
-    a name of one of `KINDS`    what another part of placebench or another package knows, such as the reference service
-    a git revision              where the plan has a table `[app]`, the application at that revision
+    a name of one of `KINDS`    a variant of another part of placebench or another package
+    a git revision              if the plan has a table `[app]`, the application at that revision
 
-Each variant runs in its own environment, as shipped, under a server of that environment: what it names, or what
-`placebench.runtime.application_servers.with_server` finds.
+Each variant runs in its own environment, as shipped, under a server of that environment: the one that it names, or
+the one that `placebench.runtime.application_servers.with_server` finds.
 """
 
 import os
@@ -37,44 +37,44 @@ _NOT_IN_A_NAME = re.compile(r"[^A-Za-z0-9_.,+:=@~-]+")
 
 
 class VariantTable(Struct, frozen=True, forbid_unknown_fields=True, rename={"packages": "with"}):
-    """One table of a plan: a variant of the reference service, or an application, and what is special about it."""
+    """One table of a plan: a variant known by name, or an application, and its settings."""
 
     variant: str | None = None
-    """Of the reference service, noop or placement; by default the name of the table."""
+    """Name of a variant of one of `KINDS`; by default the name of the table."""
     app: Annotated[str, Meta(pattern=r"^[^:]+:[^:]+$")] | None = None
     """An application, as module:callable."""
     command: str | None = None
-    """Instead of app: what serves at {port}."""
+    """Instead of app, a command that serves at {port}."""
     server: Literal["uwsgi", "gunicorn", "uvicorn", "hypercorn", "granian"] | None = None
-    """Of the application; by default one that its environment has."""
+    """The application's server; by default one that its environment has."""
     ready: Annotated[str, Meta(pattern=r"^/")] | None = None
     """A path that responds with 200 to 399 when the service is ready."""
     start_timeout_s: Annotated[float, Meta(gt=0)] | None = None
-    """How long its import, and the start of its server, may take."""
+    """The time that its import and the start of its server may take."""
     migrate: str | None = None
     """A shell command for its copy of the database."""
     rev: str | None = None
     """The git revision to take it from."""
     path: str | None = None
-    """The folder that Python finds it in, from the plan's folder on; by default that or its src."""
+    """The folder that Python finds it in, relative to the plan's folder; by default that folder or its src."""
     python: str | None = None
-    """The Python of the environment that it is installed in, from the plan's folder on."""
+    """The Python of the environment that it is installed in, relative to the plan's folder."""
     packages: tuple[str, ...] = ()
-    """PACKAGE==VERSION, put before what is installed."""
+    """Packages as PACKAGE==VERSION, found before the installed ones."""
     env: dict[str, str] = {}
-    """Of its environment; {database_url} stands for its database's URL, which DATABASE_URL is by default."""
+    """Environment variables; {database_url} stands for its database's URL, which DATABASE_URL is by default."""
     pg: dict[str, str | int | float | bool] = {}
     """Settings of a PostgreSQL of its own."""
 
 
 @dataclass(frozen=True)
 class VariantTables:
-    """The variants of a plan by name, and its application, which a table inherits that names nothing else."""
+    """The variants of a plan by name, and its application, which a table inherits if it names no other variant."""
 
     variants: Mapping[str, VariantTable] = field(default_factory=dict)
     app: VariantTable | None = None
     folder: Path = Path()
-    """The plan's own."""
+    """The folder of the plan."""
 
 
 _NO_TABLES = VariantTables()
@@ -89,26 +89,26 @@ def check_tables(tables: Mapping[str, Any], source: str, *, at: str = "variants"
 
 
 _NOT_RECORDED = ("origin", "folder", "start_timeout_s", "data_kind", "portable")
-"""Fields of a variant that a run's head does not hold as they are: they follow from its name, or change no result."""
+"""Fields that a run's head does not hold as they are, since they follow from the name or change no result."""
 
 
 @dataclass(frozen=True)
 class Variant:
-    """One of what is compared, and how it is served."""
+    """A version of a service that is compared, and how it is served."""
 
     name: str
-    """Unique in its comparison, and fit for the name of a file."""
+    """The name, which is unique in the comparison and can be the name of a file."""
     module: str = ""
     variables: Mapping[str, str] = field(default_factory=dict)
-    """Of its environment; {database_url} stands for its database's URL."""
+    """Environment variables; {database_url} stands for its database's URL."""
     python: str | None = None
-    """Of the environment that it is installed in; None: this one."""
+    """The Python of the environment that it is installed in, unless that is this one."""
     request: str | None = None
-    """Its own request, whose responses are compared with nothing; None: that of the comparison."""
+    """A request that it gets instead of the comparison's, whose responses are compared with nothing."""
     ours: bool = True
-    """Whether it is the reference service, which can count its own collections."""
+    """Whether it reads placebench's own environment variables: it profiles itself, and writes telemetry."""
     server: str = "uwsgi"
-    """Empty: found when the application can be imported."""
+    """The kind of server; if empty, it is found when the application can be imported."""
     interface: Interface = "wsgi"
     command: str = ""
     ready: str = ""
@@ -116,29 +116,29 @@ class Variant:
     migrate: str = ""
     """A shell command for its copy of the database."""
     folder: Path | None = None
-    """Where it runs, and its commands; None: in a scratch folder."""
+    """The folder in which it and its commands run, by default a scratch folder."""
     workers: tuple[int, int] = (1, 1)
-    """Processes, and threads in each."""
+    """The number of processes, and of threads in each."""
     revisions: tuple[str, ...] = ()
-    """Optional ones of the schema, which its copy of the database is brought to."""
+    """Optional revisions of the schema, to which its copy of the database is brought."""
     cache_server: bool = False
     """Whether a cache server is started beside its server."""
     postgres: Mapping[str, str] = field(default_factory=dict)
-    """Settings of its PostgreSQL; none: it shares the comparison's."""
+    """Settings of its own PostgreSQL server; without any it shares the comparison's."""
     origin: Origin | None = None
-    """The revision and the packages that have to be put in place for it."""
+    """The revision and the packages that must be put in place for it."""
     data_kind: str = ""
-    """The kind of data that it serves, such as topology; empty: whatever its database holds."""
+    """The kind of data that it serves, such as topology; empty for whatever its database holds."""
     portable: bool = True
     """Whether it runs on MariaDB and SQLite too, as far as its name says."""
 
     @property
     def uses_database(self) -> bool:
-        """Whether its requests should reach its database, if it has one; a control sends another request."""
+        """Whether its requests should reach its database, if it has one; a control with its own request need not."""
         return self.request is None
 
     def spec(self, database_url: str, *, hash_seed: int, log: Path | None) -> ServerSpec:
-        """The variant on its own database; one worker with one thread where it does not say otherwise."""
+        """Return the server of the variant on its own database."""
         given = {} if self.data_kind else database_variables(database_url, self.python)
         variables = {name: fill_placeholders(value, database_url) for name, value in self.variables.items()}
         if self.command:
@@ -162,14 +162,14 @@ class Variant:
         )
 
     def with_server(self, database_url: str) -> "Variant":
-        """The variant with a server that its application can be served by; raises as the function of that name."""
+        """Return the variant with a server that can serve its application; raises as the function of that name."""
         if self.data_kind or self.command:
             return self
         found = with_server(self.spec(database_url, hash_seed=1, log=None))
         return replace(self, server=found.server, interface=found.interface)
 
     def to_json(self) -> dict[str, Any]:
-        """For a run's head: what is needed to know it again; a longer limit changes no result, and a run goes on."""
+        """Return what identifies the variant, for a run's head; a resumed run may have another time limit."""
         plain = {name: value for name, value in vars(self).items() if name not in _NOT_RECORDED}
         made = {**plain, "workers": list(self.workers), "revisions": list(self.revisions)}
         made["folder"] = str(self.folder) if self.folder else None
@@ -178,14 +178,14 @@ class Variant:
 
 @dataclass(frozen=True)
 class KnownChange:
-    """What the one difference between two variants is for."""
+    """The purpose of the one difference between two variants."""
 
     name: str
     why: str
     shows_on: str
-    """The request on which it should show."""
+    """The request on which the change should show."""
     shows_in: str
-    """The metric in which it should show first."""
+    """The metric in which the change should show first."""
 
 
 class VariantKind(Protocol):
@@ -194,12 +194,12 @@ class VariantKind(Protocol):
     def find(self, name: str, placement_python: Path | None = None) -> Variant:
         """Return the variant of this name.
 
-        placement_python: of an environment with openstack-placement. Raises VariantError if this kind has none of this
-        name, MissingExtraError if what it needs is not installed.
+        placement_python: the Python of an environment with openstack-placement. Raises VariantError if this kind has
+        none of this name, MissingExtraError if a package that it needs is not installed.
         """
 
     def change(self, baseline: str, variant: str) -> KnownChange | None:
-        """Return what the one difference between these variants is for, None if it is not known."""
+        """Return the purpose of the one difference between these variants, or None if it is not known."""
 
 
 KINDS: Registry[VariantKind] = Registry("placebench.variants", "placebench.lab.variants:KINDS")
@@ -207,14 +207,14 @@ KINDS: Registry[VariantKind] = Registry("placebench.variants", "placebench.lab.v
 
 
 def known_change(baseline: str, variant: str) -> KnownChange | None:
-    """Return what the one difference between these variants is for, if one of the kinds knows."""
+    """Return the purpose of the one difference between these variants, if one of the kinds knows it."""
     return next(filter(None, (kind.change(baseline, variant) for kind in KINDS.all.values())), None)
 
 
 def read_variants(
     names: Sequence[str], tables: VariantTables = _NO_TABLES, *, placement_python: Path | None = None
 ) -> tuple[Variant, ...]:
-    """Return the variants of these names, the base first; the same one twice is an A/A comparison.
+    """Return the variants of these names, the base first; a name given twice is an A/A comparison.
 
     Raises VariantError for a name that does not exist, PlacebenchError for an application that cannot be served and
     MissingExtraError for an environment without uWSGI.
@@ -234,7 +234,7 @@ def read_variants(
 
 
 def require_servers(variants: Sequence[Variant]) -> None:
-    """Raise MissingExtraError where a variant's environment has no uWSGI, ServerError where it has no cache server."""
+    """Raise MissingExtraError if a variant's environment has no uWSGI, ServerError if it has no cache server."""
     for variant in variants:
         if variant.cache_server:
             find_cache_server()
@@ -243,33 +243,34 @@ def require_servers(variants: Sequence[Variant]) -> None:
 
 
 def read_variant(name: str, tables: VariantTables = _NO_TABLES, *, placement_python: Path | None = None) -> Variant:
-    """Return the variant of this name. Raises as `read_variants` does, but for a uWSGI that is missing."""
+    """Return the variant of this name. Raises as `read_variants` does, but not for a missing uWSGI."""
     if len(name) > LONGEST_NAME:
         raise PlacebenchError(
             f"the variant {name[:40]!r}… has a name of {len(name)} letters, and files are called after it: give it one "
             f"of {LONGEST_NAME} at most"
         )
     if name in tables.variants:
-        variant = _of_table(name, tables.variants[name], tables, placement_python)
+        variant = _table_variant(name, tables.variants[name], tables, placement_python)
     else:
-        variant = _of_name(name, tables, placement_python)
+        variant = _named_variant(name, tables, placement_python)
     return replace(variant, name=_NOT_IN_A_NAME.sub("_", name))
 
 
 def find_variant(
     name: str, tables: VariantTables = _NO_TABLES, *, placement_python: Path | None = None
 ) -> tuple[Variant | None, str]:
-    """Return the variant of this name; or None and why what it needs is not installed."""
+    """Return the variant of this name, or None and which package is not installed."""
     try:
         return read_variant(name, tables, placement_python=placement_python), ""
     except MissingExtraError as error:
         return None, str(error)
 
 
-def _of_table(name: str, table: VariantTable, tables: VariantTables, placement_python: Path | None) -> Variant:
-    """The variant that a table describes."""
-    if table.variant is None and tables.app is not None:
-        table = _inherited(table, tables.app)
+def _table_variant(name: str, table: VariantTable, tables: VariantTables, placement_python: Path | None) -> Variant:
+    if table.variant is None and (app := tables.app) is not None:
+        said = {key: value for key in _APPLICATION_KEYS if (value := getattr(table, key))}
+        served = {"app": table.app, "command": table.command} if table.app or table.command else {}
+        table = structs.replace(app, **said, **served, env={**app.env, **table.env}, pg={**app.pg, **table.pg})
     if table.app and table.command:
         raise PlacebenchError(f"the variant {name} has app and command: expected one of them")
     if "{port}" not in (table.command or "{port}"):
@@ -279,31 +280,20 @@ def _of_table(name: str, table: VariantTable, tables: VariantTables, placement_p
     if table.app is not None or table.command is not None:
         variant = _application(name, table, tables.folder)
     else:
-        if strange := [key for key in _OF_AN_APPLICATION if getattr(table, key)]:
+        if strange := [key for key in _APPLICATION_KEYS if getattr(table, key)]:
             key = strange[0].replace("packages", "with")
             raise PlacebenchError(f"the variant {name} has {key} and no application: expected app = 'module:callable'")
-        variant = _of_name(table.variant or name, _NO_TABLES, placement_python)
+        variant = _named_variant(table.variant or name, _NO_TABLES, placement_python)
         variant = replace(variant, variables={**variant.variables, **table.env})
-    return replace(variant, postgres={key.lower(): _setting(value) for key, value in table.pg.items()})
+    settings = {key.lower(): ("off", "on")[it] if isinstance(it, bool) else str(it) for key, it in table.pg.items()}
+    return replace(variant, postgres=settings)
 
 
-_OF_AN_APPLICATION = ("rev", "path", "python", "packages", "server", "ready", "start_timeout_s", "migrate")
+_APPLICATION_KEYS = ("rev", "path", "python", "packages", "server", "ready", "start_timeout_s", "migrate")
 
 
-def _inherited(table: VariantTable, app: VariantTable) -> VariantTable:
-    """The table with all that it does not say itself from the application's."""
-    said = {key: value for key in _OF_AN_APPLICATION if (value := getattr(table, key))}
-    served = {"app": table.app, "command": table.command} if table.app or table.command else {}
-    return structs.replace(app, **said, **served, env={**app.env, **table.env}, pg={**app.pg, **table.pg})
-
-
-def _setting(value: str | float | bool) -> str:
-    """As PostgreSQL reads it."""
-    return ("off", "on")[value] if isinstance(value, bool) else str(value)
-
-
-def _of_name(name: str, tables: VariantTables, placement_python: Path | None) -> Variant:
-    """A variant that a kind knows by name, or a revision of the application."""
+def _named_variant(name: str, tables: VariantTables, placement_python: Path | None) -> Variant:
+    """Return the variant that one of the kinds knows by this name, or this revision of the application."""
     unknown: list[VariantError] = []
     for kinds in (KINDS.own, KINDS.all):
         for kind in kinds.values():
@@ -312,7 +302,7 @@ def _of_name(name: str, tables: VariantTables, placement_python: Path | None) ->
             except VariantError as error:
                 unknown.append(error)
     if tables.app is not None:
-        return _of_table(name, VariantTable(rev=name), tables, placement_python)
+        return _table_variant(name, VariantTable(rev=name), tables, placement_python)
     own = (
         "a table [tool.placebench.variants.NAME] in pyproject.toml, or [variants.NAME] in --plan FILE; or a git "
         "revision, where a table [tool.placebench.app] or [app] there has your app = 'module:callable'"
@@ -321,10 +311,16 @@ def _of_name(name: str, tables: VariantTables, placement_python: Path | None) ->
 
 
 def _application(name: str, table: VariantTable, folder: Path) -> Variant:
-    """An application as a table describes it; paths start in *folder*."""
+    """Return the application that a table describes; paths start in *folder*."""
     module = table.app or ""
-    path = (folder / table.path if table.path else _folder_of(module, folder)).absolute()
-    # What is installed in another environment is not replaced by what lies in this folder.
+    path = folder
+    if table.path:
+        path = folder / table.path
+    elif top := module.partition(":")[0].partition(".")[0]:
+        holding = [each for each in (folder, folder / "src") if (each / top).is_dir() or (each / f"{top}.py").is_file()]
+        path = next(iter(holding), folder)
+    path = path.absolute()
+    # A module that is installed in another environment is not replaced by one of this folder.
     named = {"PYTHONPATH": str(path)} if module and (table.path or not table.python) else {}
     return Variant(
         name,
@@ -342,22 +338,15 @@ def _application(name: str, table: VariantTable, folder: Path) -> Variant:
     )
 
 
-def _folder_of(module: str, folder: Path) -> Path:
-    """The folder that holds the module: *folder* or its src; *folder* where it is in neither."""
-    top = module.partition(":")[0].partition(".")[0]
-    within = [each for each in (folder, folder / "src") if (each / top).is_dir() or (each / f"{top}.py").is_file()]
-    return next(iter(within), folder) if top else folder
-
-
 @contextmanager
 def in_place(variants: Sequence[Variant], folder: Path) -> Iterator[tuple[Variant, ...]]:
-    """The same variants with their revisions and packages below *folder* while the `with` block runs."""
+    """Yield the variants with their revisions and packages put in place below *folder* for the `with` block."""
     with ExitStack() as stack:
-        # By number: a name may hold what separates the folders of a Python path.
+        # Folders are numbered, since a name may hold the character that separates the folders of a Python path.
         yield tuple(
             stack.enter_context(_in_place(variant, folder / str(number))) for number, variant in enumerate(variants)
         )
-    with suppress(OSError):  # there only where something was put in place
+    with suppress(OSError):  # it exists only if something was put in place
         folder.rmdir()
 
 
@@ -374,7 +363,7 @@ def _in_place(variant: Variant, place: Path) -> Iterator[Variant]:
 
 
 def existing_python(python: Path) -> Path:
-    """The same path made absolute, its links kept: a virtual environment is known by where its Python lies."""
+    """Return the absolute path with its links kept, since a virtual environment is found by its Python's path."""
     if not is_file(python):
         raise PlacebenchError(f"no Python at {python}: name the python of the environment that the application is in")
     return python.absolute()

@@ -1,7 +1,7 @@
-"""What is sent to each variant of a comparison: requests with their weights, a login, and how responses are compared.
+"""The workload of each variant of a comparison: requests with their weights, a login, and how responses are compared.
 
 The main class is `Workload`. `read_workload` makes one from the keys of a plan and the requests of the command line,
-`placement_workload` that of the laboratory. It travels to the client process as JSON.
+`placement_workload` one for a service with Placement's API. It travels to the client process as JSON.
 """
 
 import hashlib
@@ -25,7 +25,7 @@ from placebench.errors import PlacebenchError
 from placebench.http_session import SAFE_METHODS, Request, content_type
 from placebench.masking import HIDDEN, mask, mask_document
 
-_LONGEST_CYCLE = 1000
+_MAX_CYCLE = 1000
 _BEARER = "Authorization: Bearer {token}"
 
 
@@ -34,16 +34,16 @@ class SentRequest(Struct, frozen=True):
 
     method: str
     path: str
-    """With its query."""
+    """Path and query."""
     headers: dict[str, str] = {}
     body: bytes = b""
     expect_status: int | None = None
-    """None: any below 400."""
+    """The only accepted status; by default every status below 400 is accepted."""
     label: str = ""
-    """What its responses are compared by; unique in a workload."""
+    """Name under which its responses are compared, unique in a workload."""
 
     def accepts(self, status: int) -> bool:
-        """Whether this status is no failure."""
+        """Whether a response of this status is no failure."""
         return status < 400 if self.expect_status is None else status == self.expect_status
 
     @property
@@ -53,37 +53,37 @@ class SentRequest(Struct, frozen=True):
 
 
 class LoginRequest(SentRequest, frozen=True):
-    """A request of a login, and where its response has the token of the requests after it."""
+    """A request of a login, and the place of the token in its response."""
 
     token: str = ""
-    """JSON path; empty: `access_token`, where there is one."""
+    """JSON path of the token; if empty, `access_token` is used if the response has one."""
     token_header: str = ""
-    """Header of the response."""
+    """Header of the response that holds the token."""
     send: str = _BEARER
-    """Header of the requests."""
+    """Header of the later requests that sends the token."""
 
 
 class Workload(Struct, frozen=True, kw_only=True):
-    """What is sent, over and over; each variant is sent the same."""
+    """The requests that each variant is sent, over and over."""
 
     calls: tuple[SentRequest, ...] = ()
     cycle: tuple[int, ...] = ()
-    """The order in which they are sent, by their numbers."""
+    """The order in which the calls are sent, by their numbers."""
     script: str = ""
-    """Instead of them: a function as module:name, or the path of a locustfile; one iteration is a cycle."""
+    """Instead of calls, a function as module:name, or the path of a locustfile; one iteration is a cycle."""
     folder: str = ""
-    """Where the script is."""
+    """The folder of the script."""
     seed: int = 1
-    """Of what the script draws."""
+    """Seed of the script's random numbers."""
     login: tuple[LoginRequest, ...] = ()
-    """Sent once after each start of a server."""
+    """Requests that are sent once after each start of a server."""
     rules: ResponseRules = PLACEMENT_RULES
     notes: tuple[str, ...] = ()
-    """What a reader of the report has to know, such as what was left out of a recorded session."""
+    """Notes for readers of the report, such as what was left out of a recorded session."""
 
     @property
     def title(self) -> str:
-        """One line."""
+        """The workload in one line."""
         if self.script:
             return self.script
         labels = [call.label for call in self.calls]
@@ -91,16 +91,24 @@ class Workload(Struct, frozen=True, kw_only=True):
 
     @property
     def cycle_labels(self) -> list[str]:
-        """The labels of a cycle's requests, in their order; none of a script."""
+        """The labels of a cycle's requests, in their order; empty for a script."""
         return [self.calls[number].label for number in self.cycle]
 
     @property
     def writes(self) -> bool:
-        """Whether it may change the data: each variant has to be sent the same number then."""
+        """Whether its requests may change the data; each variant must then be sent the same number."""
         return bool(self.script) or any(call.method not in SAFE_METHODS for call in self.calls)
 
     def to_json(self) -> dict[str, Any]:
-        """For the head of a run: without bodies and headers, for which a digest without their secrets stands."""
+        """Return the workload for the head of a run, with a digest in place of bodies and headers.
+
+        The digest leaves secrets out, so that nobody can find a password by trying, and a new token changes nothing.
+        """
+        plain = mask_document(msgspec.to_builtins(self))
+        for shown, call in zip((*plain["calls"], *plain["login"]), (*self.calls, *self.login), strict=True):
+            shown["body"] = mask(call.body.decode(errors="surrogateescape"))
+        for shown in plain["login"]:
+            shown["body"] = HIDDEN
         weights = Counter(self.cycle)
         return {
             "script": self.script,
@@ -115,42 +123,33 @@ class Workload(Struct, frozen=True, kw_only=True):
                 if value or name == "off"
             },
             "notes": list(self.notes),
-            "digest": self._digest(),
+            "digest": hashlib.sha256(json.dumps(plain).encode()).hexdigest(),
         }
-
-    def _digest(self) -> str:
-        """Digest of the workload: nobody can find out a password by trying, and a new token makes no other workload."""
-        plain = mask_document(msgspec.to_builtins(self))
-        for shown, call in zip((*plain["calls"], *plain["login"]), (*self.calls, *self.login), strict=True):
-            shown["body"] = mask(call.body.decode(errors="surrogateescape"))
-        for shown in plain["login"]:
-            shown["body"] = HIDDEN
-        return hashlib.sha256(json.dumps(plain).encode()).hexdigest()
 
 
 def placement_workload(*paths: str) -> Workload:
-    """GET requests of the reference service and of Placement, with the headers of both; only 200 is no failure."""
+    """Return a workload of GET requests with the headers of Placement's API, which accepts only a status of 200."""
     calls = tuple(SentRequest("GET", path, dict(HEADERS), expect_status=200, label=path) for path in paths)
     return Workload(calls=calls, cycle=tuple(range(len(calls))))
 
 
 class RequestTable(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """One of [[requests]]."""
+    """One table of [[requests]]."""
 
     path: Annotated[str, Meta(pattern=f"^{REQUEST}$")]
     method: Annotated[str, Meta(pattern="^[A-Za-z]+$")] = "GET"
     headers: dict[str, str] = {}
     body: str | None = None
-    """As text."""
+    """The body as text."""
     content: Any = msgspec.field(default=msgspec.UNSET, name="json")
-    """As what becomes JSON."""
+    """The body as a value that is sent as JSON."""
     expect_status: Annotated[int, Meta(ge=100, le=599)] | None = None
-    weight: Annotated[int, Meta(ge=1, le=_LONGEST_CYCLE)] = 1
+    weight: Annotated[int, Meta(ge=1, le=_MAX_CYCLE)] = 1
     name: str = ""
-    """What the report calls it; by default its method and path."""
+    """The request's name in the report; by default its method and path."""
 
     def request(self) -> Request:
-        """The request of this table; raises PlacebenchError for two bodies."""
+        """Return the request of this table; raises PlacebenchError if it has two bodies."""
         if self.content is not msgspec.UNSET:
             if self.body is not None:
                 raise PlacebenchError(f"{self.method} {self.path} has a body and json: expected one of them")
@@ -164,7 +163,7 @@ class RequestTable(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
 
 
 class LoginTable(RequestTable, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """One request of [login]."""
+    """One request of the table [login]."""
 
     token: str = ""
     token_header: str = ""
@@ -175,7 +174,7 @@ class WorkloadKeys(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
     """The keys of a plan that say what is sent."""
 
     request: str | None = None
-    """One request, as on the command line."""
+    """A single request, written as on the command line."""
     workload: Annotated[str, Meta(pattern=r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$")] | None = None
     """A function of a client, as module:name."""
     locustfile: str | None = None
@@ -206,19 +205,20 @@ def read_workload(
     login: Sequence[Request] = (),
     placement: str | None = None,
 ) -> Workload:
-    """Return what is sent, by the *keys* of the plan *source*; the requests of the command line override its own.
+    """Return the workload of the *keys* of the plan *source*; the requests of the command line override the plan's.
 
-    folder: where its files are. seed: of the order of requests with weights, and of what a script draws.
-    placement: the laboratory's request, where variants speak Placement's API: requests have its headers then, and its
-    responses are compared as such. Raises PlacebenchError for keys that do not fit each other, and where there is
-    nothing to send.
+    folder: the folder of the plan's files. seed: for the order of requests with weights, and for a script.
+    placement: the default request to variants with Placement's API; requests then have its headers, and responses are
+    compared by `PLACEMENT_RULES`. Raises PlacebenchError for keys that do not fit each other, or without any request.
     """
     rules = keys.same_responses or (ResponseRules() if placement is None else PLACEMENT_RULES)
     rules.check(f"{source}: same_responses")
     logins, notes = _login(keys, login, source, folder), list[str]()
-    given = [_Weighted(each) for each in requests] or _of_plan(keys, source)
+    given = [_Weighted(each) for each in requests] or _plan_requests(keys, source)
     if keys.har is not None and not given:
-        given, notes = _of_har(keys.har, folder, logins)
+        table = HarTable(keys.har) if isinstance(keys.har, str) else keys.har
+        recorded, notes = read_har(table, folder, [Request(each.method, each.path) for each in logins])
+        given = [_Weighted(each.request, each.expect_status) for each in recorded]
     if script := "" if given else keys.workload or keys.locustfile or "":
         return Workload(script=script, folder=str(folder.absolute()), seed=seed, login=logins, rules=rules)
     if not given and placement is not None:
@@ -230,14 +230,7 @@ def read_workload(
     return Workload(calls=calls, cycle=cycle, login=logins, rules=rules, notes=tuple(notes))
 
 
-def _of_har(har: HarTable | str, folder: Path, login: Sequence[LoginRequest]) -> tuple[list[_Weighted], list[str]]:
-    """The requests of a recorded session, and what was left out."""
-    table = HarTable(har) if isinstance(har, str) else har
-    recorded, notes = read_har(table, folder, [Request(each.method, each.path) for each in login])
-    return [_Weighted(each.request, each.expect_status) for each in recorded], notes
-
-
-def _of_plan(keys: WorkloadKeys, source: str) -> list[_Weighted]:
+def _plan_requests(keys: WorkloadKeys, source: str) -> list[_Weighted]:
     sources = ("request", "requests", "workload", "locustfile", "har")
     if len(given := [name for name in sources if getattr(keys, name)]) > 1:
         raise PlacebenchError(f"{source}: {' and '.join(given)}: expected one of them")
@@ -252,7 +245,7 @@ def _of_plan(keys: WorkloadKeys, source: str) -> list[_Weighted]:
 def _calls(
     given: Sequence[_Weighted], headers: Mapping[str, str], expect_status: int | None
 ) -> tuple[SentRequest, ...]:
-    """The requests as they are sent, with a label each: of those with the same one, the second has #2."""
+    """Return the requests as they are sent, each with its own label: a label's second request gets "#2"."""
     calls: list[SentRequest] = []
     seen: Counter[str] = Counter()
     for each in given:
@@ -274,12 +267,12 @@ def _calls(
 
 
 def _cycle(weights: Sequence[int], seed: int) -> tuple[int, ...]:
-    """Each request as often as it weighs, in an order drawn by the seed; all of one weight in their own order."""
+    """Return each request as often as its weight says, in an order drawn by the seed if the weights differ."""
     common = gcd(*weights)
     order = [number for number, weight in enumerate(weights) for _ in range(weight // common)]
-    if len(order) > _LONGEST_CYCLE:
+    if len(order) > _MAX_CYCLE:
         raise PlacebenchError(
-            f"the weights of the requests add up to {len(order)}: expected {_LONGEST_CYCLE} at most; round them"
+            f"the weights of the requests add up to {len(order)}: expected {_MAX_CYCLE} at most; round them"
         )
     if len(order) > len(weights):
         random.Random(seed).shuffle(order)

@@ -78,12 +78,12 @@ def test_a_body_is_left_once_by_its_canonical_digest(client: Client, url: str, t
     assert [path.name for path in tmp_path.iterdir()] == [f"{digest}.body"]
 
 
-@pytest.mark.parametrize(("limit", "value"), [("_LONGEST_BODY", 1), ("_TIMEOUT_S", 0.2)])
+@pytest.mark.parametrize(("limit", "value"), [("_MAX_BODY_BYTES", 1), ("_TIMEOUT_S", 0.2)])
 def test_a_body_that_does_not_end_is_a_failure(
     limit: str, value: float, client: Client, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is read no further than the longest body, and no longer than a response may take."""
-    monkeypatch.setattr(http_request, "_LONGEST_BODY", 2**34)
+    monkeypatch.setattr(http_request, "_MAX_BODY_BYTES", 2**34)
     monkeypatch.setattr(http_request, limit, value)
 
     (failure,) = client.drive(url, placement_workload("/endless")).failures

@@ -48,7 +48,7 @@ def bomb(size: int) -> bytes:
 
 def test_a_body_is_unpacked_up_to_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     """256 MB in 256 KB end with one line, and never take more memory than a few times the limit."""
-    monkeypatch.setattr(http_request, "_LONGEST_BODY", LIMIT)
+    monkeypatch.setattr(http_request, "_MAX_BODY_BYTES", LIMIT)
     body = bomb(256 * 2**20)
 
     with serving(body) as url:
@@ -63,7 +63,7 @@ def test_a_body_is_unpacked_up_to_a_limit(monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_a_length_above_the_limit_is_refused_before_it_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whether or not so many bytes would ever come."""
-    monkeypatch.setattr(http_request, "_LONGEST_BODY", LIMIT)
+    monkeypatch.setattr(http_request, "_MAX_BODY_BYTES", LIMIT)
 
     with (
         serving(b"x", Content_Length=f"{10**15}") as url,

@@ -95,11 +95,11 @@ def test_an_environment_has_this_placebench(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setenv("UV_NO_CACHE", "1")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setattr(pythons, "find_pythons", lambda: {platform.python_version(): Path(sys.executable)})
-    monkeypatch.setattr(pythons, "_packages", lambda: [("absent", "1")])
+    monkeypatch.setattr(pythons, "_service_packages", lambda: ["absent==1"])
     with pytest.raises(PlacebenchError, match=r"^the service cannot be installed for .*absent==1"):
         pythons.python_environment(platform.python_version())
 
-    monkeypatch.setattr(pythons, "_packages", list)
+    monkeypatch.setattr(pythons, "_service_packages", list)
     made = pythons.python_environment(platform.python_version())
     again = pythons.python_environment(platform.python_version())
     code = "import importlib.util, mine, sys; print(importlib.util.find_spec('placebench').origin, sys.prefix)"
