@@ -1,11 +1,12 @@
 """What a run costs: CPU seconds of its processes by part, and the energy of the processors. `CostMeter` reads it.
 
 CPU is that of every process that a run starts and ends, and of all processes of the PostgreSQL server that it works on,
-other users of that server included. Energy is what the kernel reads from the processor (RAPL), for the whole machine.
+other users of that server included. Energy is read from the processor's counters (RAPL), for the whole machine.
 """
 
 import resource
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 from sqlalchemy import make_url, text
@@ -19,7 +20,7 @@ from placebench.runtime.supervisor import ended_cpu_s
 _POWERCAP = Path("/sys/class/powercap")
 _CLIENTS = ("client", "locust")
 CLIENT_ELSEWHERE = "client on another machine"
-"""Name of the ssh that a client is reached with."""
+"""Name of the ssh process that connects to a client."""
 _DATABASES = ("PostgreSQL", "initdb")
 _OURS = ("", "the command", "link", CLIENT_ELSEWHERE)
 _BACKEND = "SELECT pg_backend_pid()"
@@ -44,7 +45,7 @@ class CostMeter:
             self._postmasters.setdefault(pid, _server_cpu_s(pid))
 
     def read(self) -> RunCost:
-        """The cost so far."""
+        """Return the cost so far."""
         ended = {name: taken - self._ended.get(name, 0.0) for name, taken in ended_cpu_s.items()}
         clients = sum(ended.get(name, 0.0) for name in _CLIENTS)
         started = sum(ended.get(name, 0.0) for name in _DATABASES)
@@ -62,7 +63,7 @@ class CostMeter:
 
 
 def _sum(before: RunCost, now: RunCost) -> RunCost:
-    """The cost of all sessions; what one of them could not read is not known of the whole."""
+    """Return the cost of all sessions; a part that one of them could not read is unknown."""
     energy = None
     if before.energy_j is not None and now.energy_j is not None:
         energy = {name: joules + before.energy_j.get(name, 0.0) for name, joules in now.energy_j.items()}
@@ -80,42 +81,34 @@ def _both(before: float | None, now: float | None) -> float | None:
 
 
 def _own_cpu_s() -> float:
-    """Of this process, and of all its children that have ended, with theirs."""
+    """Return the CPU of this process and of all its descendants that have ended."""
     used = map(resource.getrusage, (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
     return sum(each.ru_utime + each.ru_stime for each in used)
 
 
 def _postmaster(url: str) -> int | None:
-    """The process that all others of a PostgreSQL server are children of; None for one that is not seen from here."""
+    """Return the main process of a PostgreSQL server; None if it cannot be seen from here."""
+    import psutil
+
     if make_url(url).host not in LOCAL_HOSTS:
         return None
     with open_connection(url) as connection:
         backend: int = connection.scalar(text(_BACKEND)) or 0
-        parent = _parent(backend) if is_postgresql(backend) else None
+        parent = None
+        if is_postgresql(backend):
+            with suppress(psutil.NoSuchProcess):
+                parent = psutil.Process(backend).ppid()
     return parent if parent is not None and is_postgresql(parent) else None
 
 
 def _server_cpu_s(postmaster: int) -> float:
-    """Of the postmaster, of its children, and of those that have ended."""
-    return read_tree_cpu_s([postmaster, *_children(postmaster)])
-
-
-def _parent(pid: int) -> int | None:
+    """Return the CPU of the postmaster and of its children, including those that have ended."""
     import psutil
 
-    try:
-        return psutil.Process(pid).ppid()
-    except psutil.NoSuchProcess:
-        return None
-
-
-def _children(pid: int) -> list[int]:
-    import psutil
-
-    try:
-        return [each.pid for each in psutil.Process(pid).children()]
-    except psutil.NoSuchProcess:
-        return []
+    children: list[int] = []
+    with suppress(psutil.NoSuchProcess):
+        children = [child.pid for child in psutil.Process(postmaster).children()]
+    return read_tree_cpu_s([postmaster, *children])
 
 
 class _EnergyMeter:
@@ -127,7 +120,7 @@ class _EnergyMeter:
         self._joules = dict.fromkeys(self._last, 0.0)
 
     def read(self) -> dict[str, float] | None:
-        """Joules since the start by domain; None where no counter can be read."""
+        """Return the joules since the start by domain; None if no counter can be read."""
         for domain, (now, wraps_at) in self._counters():
             if domain in self._last:
                 before = self._last[domain][0]
@@ -136,7 +129,7 @@ class _EnergyMeter:
         return dict(self._joules) or None
 
     def _counters(self) -> Iterator[tuple[str, tuple[int, int]]]:
-        """Microjoules and where they begin again: of each package, and of the memory, which no package contains."""
+        """Yield the microjoules and their wrap-around of each package, and of the memory, which no package contains."""
         for zone in sorted(self._powercap.glob("intel-rapl:*")):
             try:
                 name = (zone / "name").read_text().strip()

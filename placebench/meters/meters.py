@@ -1,6 +1,6 @@
-"""Reads what a service and its database take inside a stretch: CPU of both, memory of the service.
+"""The resources that a service and its database use in a `with` block: CPU of both, memory of the service.
 
-`ServerMeter` and `inspect_backends` do it. What cannot be read is None ("not measured").
+`ServerMeter` and `inspect_backends` read them. A value that cannot be read is None ("not measured").
 """
 
 import threading
@@ -23,21 +23,21 @@ LOCAL_HOSTS = {None, "", "localhost", "127.0.0.1", "::1"}
 
 @dataclass(frozen=True)
 class Backends:
-    """What the processes of PostgreSQL that work for one database have taken, at one look; ours are left out."""
+    """CPU so far of PostgreSQL's processes that work for one database, except our own connections."""
 
     cpu_s: Mapping[int, float]
-    """So far, by pid."""
+    """CPU seconds so far, by pid."""
     sessions: int | None = None
-    """Begun so far, that of the look with them; None before PostgreSQL 15, which counts late or not at all."""
+    """Sessions begun so far, with that of this reading; None before PostgreSQL 15, which counts late or not at all."""
 
     def unchanged_since(self, before: Self) -> bool:
         """Whether the same processes have worked all the while, and nobody else came and went."""
         return self.cpu_s.keys() == before.cpu_s.keys() and not self._hides_some_since(before)
 
     def spent_since(self, before: Self) -> float | None:
-        """CPU seconds between two samples; a process that came meanwhile counts with its whole life.
+        """Return the CPU seconds between two readings; a process that came meanwhile counts with its whole life.
 
-        None where one ended meanwhile: nobody can read what it took.
+        None if a process ended meanwhile, since its CPU cannot be read.
         """
         if before.cpu_s.keys() - self.cpu_s.keys() or self._hides_some_since(before):
             return None
@@ -46,20 +46,19 @@ class Backends:
     def _hides_some_since(self, before: Self) -> bool:
         """Whether more sessions began than processes came.
 
-        PostgreSQL may count a session late, where another one was counted at that moment: those of the processes that
-        were there before are allowed for.
+        PostgreSQL may count a session late, so the sessions of the processes that were there before are allowed for.
         """
         if self.sessions is None or before.sessions is None:
             return False
-        begun = self.sessions - before.sessions - 1  # without that of the look before
+        begun = self.sessions - before.sessions - 1  # without the session of this reading
         return begun > len(self.cpu_s.keys() - before.cpu_s.keys()) + len(before.cpu_s)
 
 
 def inspect_backends(database_url: str) -> Backends | str:
-    """What PostgreSQL's processes have taken for this database, or in one line why not all of it can be read.
+    """Return the CPU of the database's processes, or in one line why not all of it can be read.
 
-    No processes are needed for SQLite, nor for no database (""). Costs a connection and 1 round trip; raises
-    DatabaseError where the server does not respond any more.
+    SQLite and no database ("") have no processes. Costs a connection and 1 round trip; raises DatabaseError if the
+    server does not respond any more.
     """
     if not database_url:
         return Backends({})
@@ -80,7 +79,7 @@ def inspect_backends(database_url: str) -> Backends | str:
 
 
 def _inspect_mariadb(database_url: str) -> Backends | str:
-    """MariaDB and MySQL are one process for all their databases: SELECT @@pid_file."""
+    """Read the one process that serves all databases of MariaDB or MySQL: SELECT @@pid_file."""
     engine = create_engine(database_url, poolclass=NullPool)
     try:
         with engine.connect() as connection:
@@ -94,7 +93,7 @@ def _inspect_mariadb(database_url: str) -> Backends | str:
 
 
 def read_backends(database_url: str) -> Backends | None:
-    """The same; None ("not measured") where not all can be read."""
+    """Return the CPU of the database's processes as `inspect_backends` does; None if not all of it can be read."""
     seen = inspect_backends(database_url)
     return None if isinstance(seen, str) else seen
 
@@ -109,13 +108,13 @@ SELECT current_setting('max_parallel_workers_per_gather')::int AS parallel_worke
        (SELECT (to_jsonb(counted) ->> 'sessions')::bigint FROM pg_stat_database AS counted
         WHERE datname = current_database() AND current_setting('server_version_num')::int >= 150000) AS sessions
 """
-"""Settings are those that hold in this database for this role, as its backends have them. The workers of
-io_method=worker (PostgreSQL 18) serve every database; they are counted, for one variant works at a time. A role
-without pg_read_all_stats sees no backend_type of theirs: the system tells which of the processes they are."""
+"""Settings are those of this database for this role, as its backends have them. The workers of io_method=worker
+(PostgreSQL 18) serve every database; they are counted, since one variant works at a time. A role without
+pg_read_all_stats does not see their backend_type, so that their command lines are read."""
 
 
 def _why_incomplete(found: Row[Any], io_workers: list[int]) -> str:
-    """Which work is done where nobody can see for whom; empty where there is none."""
+    """Return why some work for the database cannot be attributed to it, empty if all can."""
     if found.parallel_workers:
         return f"max_parallel_workers_per_gather is {found.parallel_workers}: parallel workers come and go unseen"
     if found.io_method == "worker" and not io_workers:
@@ -126,7 +125,7 @@ def _why_incomplete(found: Row[Any], io_workers: list[int]) -> str:
 
 
 def is_postgresql(pid: int) -> bool:
-    """Whether a process of ours has this pid: a server in a container of its own names pids that others have here."""
+    """Whether a PostgreSQL process has this pid; a server in a container names pids that other processes have here."""
     return b"postgres" in _command_line(pid)
 
 
@@ -138,15 +137,23 @@ def _command_line(pid: int) -> bytes:
 
 
 class ServerMeter:
-    """What one service and its database take inside the `with` block; memory is sampled every *sample_s*."""
+    """Measures a service and its database inside the `with` block; memory is sampled every *sample_s*."""
 
     def __init__(self, worker_pids: Callable[[], list[int]], database_url: str, *, sample_s: float = 0.25) -> None:
         self._worker_pids = worker_pids
         self._database_url = database_url
         self._sample_s = sample_s
         self._done = threading.Event()
-        self._sampler = threading.Thread(target=self._sample_memory, name="memory-sampler", daemon=True)
         self._peak_pss: int | None = None
+
+        def sample_memory() -> None:
+            while True:
+                now = read_pss_bytes(self._worker_pids())
+                self._peak_pss = max(filter(None, (self._peak_pss, now)), default=None)
+                if self._done.wait(self._sample_s):
+                    return
+
+        self._sampler = threading.Thread(target=sample_memory, name="memory-sampler", daemon=True)
         self._before: tuple[dict[int, float], Backends | None] = ({}, None)
         self._after: tuple[dict[int, float], Backends | None] = ({}, None)
 
@@ -161,12 +168,12 @@ class ServerMeter:
         self._after = self.snapshot()
 
     def snapshot(self) -> tuple[dict[int, float], Backends | None]:
-        """CPU seconds so far: of the workers by pid, and the backends'."""
+        """Return the CPU seconds so far of the workers by pid, and of the backends."""
         seen = read_backends(self._database_url)
         return read_cpu_by_pid(self._worker_pids()), seen
 
     def read(self) -> Meters:
-        """What was taken; call it after the `with` block."""
+        """Return the readings of the `with` block; call it afterwards."""
         (workers_before, backends_before), (workers_after, backends_after) = self._before, self._after
         return Meters(
             worker_cpu_s=cpu_between(workers_before, workers_after),
@@ -174,14 +181,7 @@ class ServerMeter:
             peak_pss_bytes=self._peak_pss,
         )
 
-    def _sample_memory(self) -> None:
-        while True:
-            now = read_pss_bytes(self._worker_pids())
-            self._peak_pss = max(filter(None, (self._peak_pss, now)), default=None)
-            if self._done.wait(self._sample_s):
-                return
-
 
 def backend_cpu_between(before: Backends | None, after: Backends | None) -> float | None:
-    """CPU seconds between two samples, as `Backends.spent_since`; None where either could not be made."""
+    """Return the CPU seconds between two readings, as `Backends.spent_since` does; None if either is missing."""
     return None if before is None or after is None else after.spent_since(before)

@@ -7,44 +7,52 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
 _PROC = Path("/proc")
-_STARVED = 1
-"""Place in schedstat: nanoseconds that a thread waited for a CPU."""
+_CPU_WAIT = 1
+"""Place in schedstat of the nanoseconds that a thread waited for a CPU."""
 _CHILDREN = slice(13, 15)
-"""Places in stat, after the name: ticks of the children that were waited for, in user mode and in the kernel."""
+"""Places in stat, after the name, of the ticks of children that were waited for, in user mode and in the kernel."""
 _CPU_CLOCK = 2
-"""CPUCLOCK_SCHED of the kernel's include/linux/posix-timers.h: what the scheduler counted."""
+"""CPUCLOCK_SCHED of the kernel's include/linux/posix-timers.h, the clock that the scheduler counts."""
 
 
 def read_cpu_s(pid: int) -> float:
-    """CPU seconds of process *pid* so far, with those of threads that ended; 0.0 for a process that is gone."""
+    """Return the CPU seconds of process *pid* so far, including ended threads; 0.0 if the process is gone."""
     try:
         return time.clock_gettime_ns((~pid << 3) | _CPU_CLOCK) / 1e9
     except OSError:
         return 0.0
 
 
-def read_starved_s(pids: Iterable[int]) -> float:
-    """Seconds so far that threads of the processes could have run and had no CPU: others kept the machine busy."""
-    return sum(_starved_ns(task) for pid in pids for task in _tasks(pid)) / 1e9
+def read_cpu_wait_s(pids: Iterable[int]) -> float:
+    """Return the seconds so far that threads of the processes were ready to run and had no CPU."""
+    waited_ns = 0
+    for pid in pids:
+        with suppress(FileNotFoundError, ProcessLookupError):
+            for task in list((_PROC / str(pid) / "task").iterdir()):
+                # A thread may end between the listing and the reading.
+                with suppress(FileNotFoundError, ProcessLookupError):
+                    waited_ns += int((task / "schedstat").read_text().split()[_CPU_WAIT])
+    return waited_ns / 1e9
 
 
 def read_cpu_by_pid(pids: Iterable[int]) -> dict[int, float]:
-    """CPU seconds so far of each process."""
+    """Return the CPU seconds so far of each process."""
     return {pid: read_cpu_s(pid) for pid in pids}
 
 
 def read_tree_cpu_s(pids: Iterable[int], proc: Path = _PROC) -> float:
-    """CPU seconds so far of the processes and of their children that have ended; those in steps of 10 ms."""
+    """Return the CPU seconds so far of the processes and their ended children; the children's in steps of 10 ms."""
     return sum(read_cpu_s(pid) + read_ended_cpu_s(pid, proc) for pid in pids)
 
 
 def read_ended_cpu_s(pid: int, proc: Path = _PROC) -> float:
-    """CPU seconds of the children that the process has waited for, and of theirs; in steps of 10 ms."""
+    """Return the CPU seconds of the children that the process has waited for, and of theirs, in steps of 10 ms."""
     try:
         times = (proc / str(pid) / "stat").read_bytes().rpartition(b")")[2].split()[_CHILDREN]
     except (FileNotFoundError, ProcessLookupError):
@@ -53,11 +61,11 @@ def read_ended_cpu_s(pid: int, proc: Path = _PROC) -> float:
 
 
 def read_pss_bytes(pids: Iterable[int], proc: Path = _PROC) -> int | None:
-    """Proportional set size of the processes together, the files that they map counted whole, and once for all of them.
+    """Return the proportional set size of the processes together, with the files that they map counted whole and once.
 
-    In parts, a file is the cheaper the more others map it: of two variants of the same code the one in the environment
-    of the harness took 6.2 % less (6.2 to 6.3, 12 replicates). None where the kernel does not let us read it, or
-    does not tell anonymous memory apart.
+    The proportional part of a file gets smaller the more other processes map it: of two variants of the same code the
+    one in the environment of the harness took 6.2 % less (6.2 to 6.3, 12 replicates). None if the kernel does not let
+    us read it, or does not tell anonymous memory apart.
     """
     anonymous, files = 0, 0
     try:
@@ -70,7 +78,7 @@ def read_pss_bytes(pids: Iterable[int], proc: Path = _PROC) -> int | None:
 
 
 def _read_rollup(pid: int, proc: Path = _PROC) -> dict[str, int]:
-    """/proc/PID/smaps_rollup in bytes, nothing for one that is gone; raises PermissionError for somebody else's."""
+    """Read /proc/PID/smaps_rollup in bytes, empty if the process is gone; raises PermissionError for another user's."""
     try:
         lines = (proc / str(pid) / "smaps_rollup").read_text().splitlines()[1:]
     except (FileNotFoundError, ProcessLookupError):
@@ -79,30 +87,16 @@ def _read_rollup(pid: int, proc: Path = _PROC) -> dict[str, int]:
 
 
 def cpu_between(before: Mapping[int, float], after: Mapping[int, float]) -> float:
-    """CPU seconds between two readings; a process that came meanwhile counts with its whole life."""
+    """Return the CPU seconds between two readings; a process that came meanwhile counts with its whole life."""
     return sum(now - before.get(pid, 0.0) for pid, now in after.items())
 
 
-def _tasks(pid: int) -> list[Path]:
-    try:
-        return list((_PROC / str(pid) / "task").iterdir())
-    except (FileNotFoundError, ProcessLookupError):
-        return []
-
-
-def _starved_ns(task: Path) -> int:
-    try:
-        return int((task / "schedstat").read_text().split()[_STARVED])
-    except (FileNotFoundError, ProcessLookupError):
-        return 0  # the thread ended between the listing and the reading
-
-
-_MOST_SAMPLES = 240
+_MAX_SAMPLES = 240
 
 
 @dataclass(frozen=True)
 class Memory:
-    """Of one process, or summed over several; bytes."""
+    """Memory in bytes of one process, or summed over several."""
 
     pss_bytes: int = 0
     uss_bytes: int = 0
@@ -123,14 +117,14 @@ class MemorySample:
     """One sample of the process tree."""
 
     at_s: float
-    """Since the sampler began."""
+    """Seconds since the sampler began."""
     process_tree: Memory
     shared_bytes: int
-    """What the workers share of the pages that were there when they were forked, summed over them."""
+    """Pages from before the fork that the workers still share, summed over the workers."""
 
 
 def read_memory(pid: int, proc: Path = _PROC) -> Memory:
-    """What the process takes now; nothing for one that is gone. Raises PermissionError for somebody else's."""
+    """Return the memory of a process, zero if it is gone; raises PermissionError for another user's process."""
     seen = _read_rollup(pid, proc)
     if not seen:
         return Memory()
@@ -155,7 +149,15 @@ class MemorySampler:
         self._worker_pids = worker_pids
         self._sample_s = sample_s
         self._done = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="memory-sampler", daemon=True)
+
+        def run() -> None:
+            while not self._done.wait(self._sample_s):
+                self._take_sample()
+                if len(self.samples) > _MAX_SAMPLES:
+                    del self.samples[1::2]
+                    self._sample_s *= 2
+
+        self._thread = threading.Thread(target=run, name="memory-sampler", daemon=True)
         self._clock: Callable[[], float] = time.perf_counter
         self._began_s = 0.0
 
@@ -179,13 +181,6 @@ class MemorySampler:
     def unshared_bytes(self) -> int:
         """Memory un-shared by copy-on-write from the first sample to the last, over all workers."""
         return self.samples[0].shared_bytes - self.samples[-1].shared_bytes
-
-    def _run(self) -> None:
-        while not self._done.wait(self._sample_s):
-            self._take_sample()
-            if len(self.samples) > _MOST_SAMPLES:
-                del self.samples[1::2]
-                self._sample_s *= 2
 
     def _take_sample(self) -> None:
         at_s = self._clock() - self._began_s

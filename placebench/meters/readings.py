@@ -1,4 +1,4 @@
-"""What was measured beside the requests, as a run folder keeps it: `Meters` of a stretch, `RunCost` of a run."""
+"""Measurements beside the requests, as a run folder keeps them: `Meters` of a part of a run, `RunCost` of a run."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -10,34 +10,34 @@ _PARTS = ("servers", "clients", "databases", "placebench")
 
 @dataclass(frozen=True)
 class Meters:
-    """What the server side took meanwhile, start and end of the same stretch apart."""
+    """CPU and memory of the server side in one part of a run."""
 
     worker_cpu_s: Amount
     backend_cpu_s: Amount | None
-    """PostgreSQL's backends of this database; None where not all of it could be read."""
+    """CPU of PostgreSQL's backends of this database; None if not all of it could be read."""
     peak_pss_bytes: Count | None
-    """Proportional set size of the service's processes together, the highest of the samples."""
+    """The highest sample of the proportional set size of the service's processes together."""
 
     @property
     def cpu_s(self) -> float | None:
-        """Of workers and backends; None where that of the backends could not be read."""
+        """CPU seconds of workers and backends; None if the backends' could not be read."""
         return None if self.backend_cpu_s is None else self.worker_cpu_s + self.backend_cpu_s
 
 
 @dataclass(frozen=True)
 class RunCost:
-    """What a run has cost so far, over all its sessions."""
+    """The cost of a run so far, over all its sessions."""
 
     servers_cpu_s: Amount
-    """Of the servers of all variants, with their workers."""
+    """CPU of the servers of all variants, with their workers."""
     clients_cpu_s: Amount | None
-    """Of the processes that send requests; None where they run on another machine."""
+    """CPU of the processes that send requests; None if they run on another machine."""
     databases_cpu_s: Amount | None
-    """Of PostgreSQL; None where it runs on another machine."""
+    """CPU of PostgreSQL; None if it runs on another machine."""
     placebench_cpu_s: Amount
-    """Of placebench, and of what it runs besides: setup commands, git, pip, pg_dump."""
+    """CPU of placebench and of the other programs that it runs: setup commands, git, pip, pg_dump."""
     energy_j: dict[str, Amount] | None = None
-    """Joules of the whole machine meanwhile, by domain of RAPL such as package-0; None where it cannot be read."""
+    """Joules of the whole machine during the run, by domain of RAPL such as package-0; None if unreadable."""
 
     @property
     def core_minutes(self) -> float:

@@ -1,8 +1,8 @@
 """Machines that are reached by SSH: `read_hosts` reads a hosts file, `inspect_host` finds out what a host has.
 
 Nothing is installed or changed there: a shell script of some lines is run by `ssh`, with the options of ~/.ssh/config.
-`python_command` runs a program of the placebench there, or of uvx's, which greets with its version (`read_greeting`),
-and `python_process` one that speaks JSON lines.
+`python_command` runs a program with the host's placebench, or with uvx's, which greets with its version
+(`read_greeting`), and `python_process` runs one that speaks JSON lines.
 """
 
 import json
@@ -41,7 +41,7 @@ if [ -z "$python" ] && program=$(command -v placebench); then
     case $python in *python*) ;; *) python= ;; esac
 fi
 """
-"""Sets $python, unless a host names one, to that of the command placebench, which line 2 of a script for sh has."""
+"""Sets $python, unless the host names one, to that of the command placebench; a script for sh has it in line 2."""
 _GREET: Final = 'import json, placebench; print(json.dumps({"placebench": placebench.__version__}), flush=True)'
 _RUN_PYTHON: Final = f"""{_FIND_PYTHON}
 if [ -z "$python" ]; then
@@ -75,15 +75,15 @@ class RemoteHost(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One machine of a hosts file."""
 
     ssh: str
-    """As the command ssh takes it: host, user@host, or a name of ~/.ssh/config."""
+    """Destination of the command ssh: host, user@host, or a name of ~/.ssh/config."""
     roles: tuple[Role, ...]
     address: str = ""
-    """Where the other machines reach it; by default what ssh connects to."""
+    """The address at which other machines reach the host; by default the one that ssh connects to."""
     ports: tuple[Annotated[int, msgspec.Meta(ge=1, le=65_535)], ...] = ()
-    """Which have to be free there: for its roles, in their order."""
+    """Ports that must be free there, one for each role in their order."""
     ssh_options: tuple[str, ...] = ()
     python: str = ""
-    """Shell command for a Python there that has placebench; by default that of the command placebench, or uvx's."""
+    """Shell command for a Python there that has placebench; by default the command placebench's, or uvx's."""
 
 
 class _File(TypedDict):
@@ -92,23 +92,23 @@ class _File(TypedDict):
 
 @dataclass(frozen=True)
 class HostFacts:
-    """What a host has."""
+    """The programs, taken ports and clock of a host."""
 
     programs: Mapping[str, str] = field(default_factory=dict)
-    """Versions of system, python, uv, postgresql and nginx, of those that are there."""
+    """Versions of system, python, uv, postgresql and nginx, if they are there."""
     listening: frozenset[int] = frozenset()
     """TCP ports that are taken."""
     clock: ClockBounds | None = None
-    """Its clock minus ours; None where it has no fractions of a second."""
+    """The host's clock minus ours; None if it has no fractions of a second."""
 
 
 def read_hosts(path: Path) -> dict[str, RemoteHost]:
-    """The hosts of the TOML file at *path* by their names; raises UsageError for what is none."""
+    """Return the hosts of the TOML file at *path* by their names; raises UsageError if it is not valid."""
     return read_toml(path, _File, error=UsageError)["hosts"]
 
 
 def find_host(name: str, file: Path | None) -> RemoteHost:
-    """The host of this name in the hosts file; without a file it is what ssh takes. Raises UsageError for none."""
+    """Return the host of this name in the hosts file; without a file, *name* is for ssh. Raises UsageError for none."""
     if file is None:
         return RemoteHost(name, ())
     hosts = read_hosts(file)
@@ -118,17 +118,17 @@ def find_host(name: str, file: Path | None) -> RemoteHost:
 
 
 def python_command(host: RemoteHost, program: str) -> list[str]:
-    """The command that runs a Python program there, which may import placebench; raises as `_ssh_command` does.
+    """Return the command that runs a Python program there, which may import placebench; raises as `_ssh_command`.
 
-    What it prints first is read by `read_greeting`.
+    The program first prints a greeting, for `read_greeting`.
     """
     return _ssh_command(host, f"code={shlex.quote(f'{_GREET}; {program}')}\n{_RUN_PYTHON}")
 
 
 def read_greeting(lines: Iterable[str], name: str) -> bool:
-    """Read to the line that says which placebench is on the host *name*; a shell may say something of its own before.
+    """Read up to the line with the version of the host's placebench, skipping a shell's own output.
 
-    False: it did not come. Raises HostError for another version than ours.
+    Returns False if there is no such line. Raises HostError for another version than ours.
     """
     for line in lines:
         if line.startswith('{"placebench": '):
@@ -144,10 +144,10 @@ def read_greeting(lines: Iterable[str], name: str) -> bool:
 def python_process(
     what: str, name: str, host: RemoteHost, program: str, log: Path, *, child: str, remove: Path | None = None
 ) -> Iterator[LineProcess]:
-    """A Python program there that has greeted and speaks JSON lines, for the `with` block; it ends with its input.
+    """Run a Python program there that speaks JSON lines for the `with` block, and wait for its greeting.
 
-    what: the host *name* in messages. child: the name that its CPU is counted by. remove: a folder to remove with it.
-    Raises HostError where it is not reached, or has no placebench or another one.
+    what: the host *name* in messages. child: the name under which its CPU is counted. remove: a folder to remove with
+    it. Raises HostError if the host is not reached, or has no placebench or another version.
     """
     spec = ChildSpec(name=child, argv=python_command(host, program), log=log, pipes=True, remove=remove)
     with line_process(spec, gone=f"the connection to {what} ended") as process:
@@ -160,7 +160,7 @@ def python_process(
 
 
 def host_address(host: RemoteHost) -> str:
-    """Where the other machines reach it; raises ServerError with what ssh said of a host that it cannot read."""
+    """Return the address at which other machines reach the host; raises ServerError if ssh does not know it."""
     if host.address:
         return host.address
     command = ["ssh", "-G", *host.ssh_options, "--", host.ssh]
@@ -171,7 +171,7 @@ def host_address(host: RemoteHost) -> str:
 
 
 def _ssh_command(host: RemoteHost, script: str) -> list[str]:
-    """The command that runs a shell script there, without a prompt; raises ServerError where there is no ssh."""
+    """Return the command that runs a shell script there without a prompt; raises ServerError without ssh."""
     if shutil.which("ssh") is None:
         raise ServerError("no command ssh on this machine: apt install openssh-client")
     options = [f"ConnectTimeout={_CONNECT_LIMIT_S}", *_OPTIONS]
@@ -181,7 +181,7 @@ def _ssh_command(host: RemoteHost, script: str) -> list[str]:
 
 
 def inspect_host(host: RemoteHost) -> HostFacts:
-    """Log in and look; raises ServerError with what ssh said where that fails. Ends after a minute at most."""
+    """Log in and inspect the host, in a minute at most; raises ServerError with ssh's message if that fails."""
     command = _ssh_command(host, _FIND_PYTHON + _SCRIPT)
     pipe = subprocess.PIPE
     with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True, bufsize=1) as process:
@@ -200,24 +200,20 @@ def inspect_host(host: RemoteHost) -> HostFacts:
 
 
 def _read(process: "subprocess.Popen[str]") -> HostFacts | None:
-    """What the script prints; None where it ended before its end."""
+    """Read what the script prints; None if it ended early."""
     assert process.stdout is not None
     found: dict[str, str] = {}
     for line in process.stdout:
         name, _, value = line.strip().partition(" ")
         if name == _READY:
             break
-        found[name] = _version(value) if name in ("uv", "postgresql", "nginx") else value
+        # A version is the first number of a text such as 'postgres (PostgreSQL) 18.1 (Debian …)'.
+        number = re.search(r"\d+(\.\d+)+", value) if name in ("uv", "postgresql", "nginx") else None
+        found[name] = number[0] if number else value
     else:
         return None
     listening = frozenset(int(port, 16) for port in found.pop("listening", "").split())
     return HostFacts(found, listening, _compare_clocks(process))
-
-
-def _version(text: str) -> str:
-    """The first number of 'postgres (PostgreSQL) 18.1 (Debian …)', or all of a text without one."""
-    number = re.search(r"\d+(\.\d+)+", text)
-    return number[0] if number else text
 
 
 def _compare_clocks(process: "subprocess.Popen[str]") -> ClockBounds | None:

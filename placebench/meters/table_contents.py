@@ -1,7 +1,7 @@
-"""What the tables of a database hold, whatever its schema: a digest of each, to see whether something changed them.
+"""Digests of the tables of a database, whatever its schema, to see whether something changed them.
 
 The main function is `read_tables`. A digest is the number of rows and the sum of a 64-bit hash of each row, so that the
-order in which rows lie does not matter.
+order of the rows does not matter.
 """
 
 import sqlite3
@@ -20,18 +20,18 @@ from placebench.runtime.postgres import open_connection
 _WITHIN_S = 10.0
 _UNREADABLE = ("57014", "42501")
 """SQLSTATEs of a query that took too long, and of a table whose policies bind the role that reads it."""
-_ROWS_A_LOOK = 10_000
+_ROWS_PER_CHECK = 10_000
 
 
 @dataclass(frozen=True)
 class TableContents:
-    """What tables held at one moment."""
+    """Digests of tables at one moment."""
 
     digests: Mapping[str, str] = field(default_factory=dict)
-    """By table, as "12 rows, 5f3a…"; tables without rows are left out, for an application may make some."""
+    """Digests by table, such as "12 rows, 5f3a…"; empty tables are left out, since an application may make some."""
     rows: int = 0
     unchecked: Sequence[str] = ()
-    """Tables that were too large to be read in the time, or whose row-level security binds their owner."""
+    """Tables that were too large to be read in time, or whose row-level security binds their owner."""
     elapsed_s: float = 0.0
 
     @property
@@ -48,13 +48,13 @@ class TableContents:
         return ""
 
     def growth(self, now: "TableContents") -> dict[str, int]:
-        """How many rows more each table has *now*, by its name; tables with as many as before are left out."""
+        """Return how many rows more each table has *now*; tables with an equal number are left out."""
         tables = {*self.digests, *now.digests} - {*self.unchecked, *now.unchecked}
         grown = {table: now.row_count(table) - self.row_count(table) for table in sorted(tables)}
         return {table: rows for table, rows in grown.items() if rows}
 
     def row_count(self, table: str) -> int:
-        """The rows that its digest names; 0 for a table without, and for a digest that names none."""
+        """Return the number of rows in the table's digest; 0 for an unknown table, or a digest without one."""
         count, rows, _ = self.digests.get(table, "").partition(" rows, ")
         return int(count) if rows else 0
 
@@ -77,7 +77,7 @@ def read_tables(url: str, *, without: Sequence[str] = (), within_s: float = _WIT
 
 
 _Sums = dict[str, tuple[int, int]]
-"""Rows, and the sum of their hashes, by table."""
+"""The number of rows and the sum of their hashes, by table."""
 _TABLES = """
 SELECT CASE nspname WHEN 'public' THEN relname ELSE nspname || '.' || relname END AS name,
        format('%I.%I', nspname, relname) AS quoted
@@ -126,7 +126,7 @@ def _in_sqlite(url: str, without: Sequence[str], give_up_at: float) -> tuple[_Su
             quoted = name.replace('"', '""')
             for rows, row in enumerate(connection.execute(f'SELECT * FROM "{quoted}"'), start=1):
                 total += int.from_bytes(blake2b(repr(row).encode(errors="replace"), digest_size=8).digest())
-                if rows % _ROWS_A_LOOK == 0 and time.monotonic() > give_up_at:
+                if rows % _ROWS_PER_CHECK == 0 and time.monotonic() > give_up_at:
                     unchecked.append(name)
                     break
             else:

@@ -1,7 +1,7 @@
-"""What PostgreSQL's backends wait for, sampled four times a second into a file of telemetry beside the workers'.
+"""Wait events of PostgreSQL's backends, sampled four times a second into a telemetry file beside the workers'.
 
-`sample_wait_events` does it. A sample is no measurement of time: a wait that is shorter than the time between two
-samples is seen as often as it lasts, in the long run.
+`sample_wait_events` samples them. A sample does not measure time, but in the long run a wait is seen in proportion to
+its duration, even if it is shorter than the time between two samples.
 """
 
 import threading
@@ -25,11 +25,11 @@ GROUP BY state, wait_event_type, wait_event
 
 @contextmanager
 def sample_wait_events(database_url: str, folder: Path | None) -> Iterator[None]:
-    """Sample the backends of this database inside the `with` block, on a connection of its own; 1 round trip each.
+    """Sample the backends of this database inside the `with` block, on a separate connection; 1 round trip each.
 
-    The connection is there before the block begins, so that a meter inside it sees no session begin but the service's.
+    The connection is open before the block begins, so that a meter inside sees only the service's sessions begin.
     Figures `backends active running`, `backends active Lock:transactionid`, `backends idle Client:ClientRead` and so on
-    go to *folder*; None, or another database than PostgreSQL: nothing is done. A server that stops responding ends it.
+    go to *folder*. Nothing is sampled without a folder or without PostgreSQL, or after the server stops responding.
     """
     if folder is None or make_url(database_url).get_backend_name() != "postgresql":
         yield
@@ -50,21 +50,21 @@ def sample_wait_events(database_url: str, folder: Path | None) -> Iterator[None]
 def _sample(database_url: str, telemeter: Telemeter, ready: threading.Event, stop: threading.Event) -> None:
     try:
         with open_connection(database_url) as connection:
-            telemeter.begin()  # a file says that nothing was seen where there is no sample
+            telemeter.begin()  # so that there is a file even without a sample
             ready.set()
             while not stop.wait(_SAMPLE_EVERY_S):
                 for name, count in read_waits(connection).items():
                     telemeter.figure(name, count)
     except DatabaseError:
-        return  # whoever measures will say so; the figures end here
+        return  # the measurement itself reports it; only the figures end here
     finally:
         ready.set()
 
 
 def read_waits(connection: Connection) -> dict[str, int]:
-    """How many backends are in which state, waiting for what; 1 round trip.
+    """Count the backends by state and wait event; 1 round trip.
 
-    "running" waits for nothing that PostgreSQL knows of: it has a CPU, or wants one.
+    A "running" backend waits for nothing that PostgreSQL knows of: it has a CPU, or waits for one.
     """
     seen: dict[str, int] = {}
     for state, kind, event, count in connection.execute(text(_SAMPLE), {"ours": APPLICATION_NAME}):

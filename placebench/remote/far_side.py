@@ -1,7 +1,7 @@
-"""What runs on the other machine: `serve` does one job in a scratch folder, and sends the run's folder as it grows.
+"""The program on the other machine: `serve` does one job in a scratch folder, and sends the run's folder as it grows.
 
-A run whose connection ends, or is silent for half a minute, is interrupted as by Ctrl-C. The scratch folder goes with
-the process, however that ends.
+A run is interrupted as by Ctrl-C if its connection ends or is silent for half a minute. The scratch folder is removed
+with the process, however that ends.
 """
 
 import os
@@ -34,7 +34,7 @@ def serve() -> None:
     """Do the one job that comes through standard input, and send its folder; the process ends here."""
     stream = Stream(os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb"))
     nothing = os.open(os.devnull, os.O_RDONLY)
-    os.dup2(nothing, 0)  # no command that we start reads what is sent to us
+    os.dup2(nothing, 0)  # so that no command reads from our connection
     first = stream.receive()
     if first is not None:
         with suppress(OSError):
@@ -43,7 +43,7 @@ def serve() -> None:
 
 
 def _serve(stream: Stream, asked: Header) -> dict[str, str]:
-    """Do the job in a folder of its own; return how it ended."""
+    """Do the job in its own folder; return how it ended."""
     try:
         place = safe_parent(Path(tempfile.gettempdir())) / asked["place"]
         if os.path.lexists(place):
@@ -59,17 +59,13 @@ def _serve(stream: Stream, asked: Header) -> dict[str, str]:
                     work(run)
             finally:
                 os.chdir("/")
-    except (KeyboardInterrupt, Exception) as error:  # noqa: BLE001  here it is told what became of the job
-        return _ended(error)
+    except (KeyboardInterrupt, Exception) as error:  # noqa: BLE001  the other side is told how the job ended
+        return {"ended": type(error).__name__, "message": " ".join(str(error).split())}
     return {"ended": "", "message": ""}
 
 
-def _ended(error: BaseException) -> dict[str, str]:
-    return {"ended": type(error).__name__, "message": " ".join(str(error).split())}
-
-
 def _receive_job(stream: Stream, place: Path) -> Callable[[Path], object]:
-    """Write the files that are sent, and return the job that comes after them."""
+    """Write the files that the other side sends, and return the job that follows them."""
     project = make_folder(place / "project")
     while (received := stream.receive()) is not None:
         header, payload = received
@@ -85,7 +81,7 @@ def _receive_job(stream: Stream, place: Path) -> Callable[[Path], object]:
 
 @contextmanager
 def _relayed(stream: Stream, folder: Path) -> Iterator[None]:
-    """Send what is printed, and what changes in *folder*; interrupt the `with` block when the other side is gone."""
+    """Send printed lines and changes of *folder*, and interrupt the `with` block when the other side is gone."""
     ours, theirs = os.pipe()
     for number in (1, 2):
         os.dup2(theirs, number)
@@ -101,7 +97,7 @@ def _relayed(stream: Stream, folder: Path) -> Iterator[None]:
     except (PlacebenchError, ImportError, OSError):
         raise
     except Exception:
-        traceback.print_exc()  # of a bug
+        traceback.print_exc()  # it is a bug
         raise
     finally:
         done.set()
@@ -109,7 +105,7 @@ def _relayed(stream: Stream, folder: Path) -> Iterator[None]:
         sys.stderr.flush()
         _close_output()
         if not lost.is_set():
-            relay.join(_JOIN_S)  # longer only where a process of the application has outlived its server
+            relay.join(_JOIN_S)  # it takes longer only if a process of the application has outlived its server
             stream.send_files(folder, _changed(folder, sent), below="")
 
 
@@ -121,7 +117,7 @@ def _close_output() -> None:
 
 
 def _relay(stream: Stream, printed: IO[bytes], folder: Path, sent: dict[Path, tuple[int, int]]) -> None:
-    """Send the lines that are printed, and between them what is measured, so that it is not lost with this machine."""
+    """Send the printed lines, and between them the files of the run, so that they are not lost with this machine."""
     sent_at = time.monotonic()
     with suppress(OSError):
         for line in printed:
@@ -132,7 +128,7 @@ def _relay(stream: Stream, printed: IO[bytes], folder: Path, sent: dict[Path, tu
 
 
 def _changed(folder: Path, sent: dict[Path, tuple[int, int]]) -> Iterator[Path]:
-    """The files of a run that are not as they were when they were sent."""
+    """Yield the files of a run that have changed since they were sent."""
     for path in files_of_run(folder):
         with suppress(FileNotFoundError):
             seen = path.stat()
@@ -142,7 +138,7 @@ def _changed(folder: Path, sent: dict[Path, tuple[int, int]]) -> Iterator[Path]:
 
 
 def _watch(received: "queue.Queue[Received | HostError]", done: threading.Event, lost: threading.Event) -> None:
-    """Interrupt the main thread when the other side says so, has gone, or is silent for too long."""
+    """Interrupt the main thread when the other side says so, is gone, or is silent for too long."""
     while not lost.is_set():
         try:
             got = received.get(timeout=_SILENCE_S)

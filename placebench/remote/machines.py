@@ -1,6 +1,6 @@
-"""Machines of a hosts file that parts are started on by SSH: `open_machines` connects to them.
+"""Machines of a hosts file on which parts of a run are started by SSH: `open_machines` connects to them.
 
-On each one process of ours (`placebench.remote.parts`) has its parts, and ends them when the connection ends.
+On each machine a process of ours (`placebench.remote.parts`) starts the parts, and ends them when the connection ends.
 `load_workers` starts workers of locust there, for a master on this machine.
 """
 
@@ -30,11 +30,11 @@ class Machine:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def port(self, role: Role) -> int:
-        """The port that the hosts file has for a role; 0 where it has none."""
+        """Return the port that the hosts file has for a role; 0 if it has none."""
         return dict(zip(self.host.roles, self.host.ports, strict=False)).get(role, 0)
 
     def order(self, order: str, **given: Any) -> Any:
-        """Have it done there; raises ServerError with the reason where it fails or the connection has ended."""
+        """Carry out an order there; raises ServerError with the reason if it fails or the connection has ended."""
         with self._lock:
             try:
                 response = self.process.call({"order": order, "given": given})
@@ -45,7 +45,7 @@ class Machine:
         return response["returned"]
 
     def end(self) -> None:
-        """End its parts and wait until they are gone, also where Ctrl-C came before the response to another order."""
+        """End its parts and wait until they are gone, even if Ctrl-C came before the response to another order."""
         with suppress(LoadError):
             response = self.process.call({"order": "end", "given": {}})
             while response.get("returned") != "ended":
@@ -55,11 +55,10 @@ class Machine:
 def open_machines(
     hosts: Mapping[str, RemoteHost], stack: ExitStack, parts: str = "placebench.remote.parts"
 ) -> list[Machine]:
-    """Connect to all of them side by side; *stack* ends their parts, those of the last host first.
+    """Connect to all hosts side by side; *stack* ends their parts, those of the last host first.
 
-    parts: the module whose `main` carries out the orders there.
-
-    Raises HostError for one that is not reached, or has no placebench or another one.
+    parts: the module whose `main` carries out the orders there. Raises HostError for a host that is not reached, or has
+    no placebench or another version.
     """
 
     def connect(name: str, host: RemoteHost) -> Machine:
@@ -78,19 +77,19 @@ def open_machines(
 
 @dataclass(frozen=True)
 class LoadWorkers:
-    """Workers that connect to their master until it is there."""
+    """Workers of locust that try to connect until their master is there."""
 
     count: int
     bind: str
-    """The address and port that the master has to listen on."""
+    """The address and port on which the master must listen."""
 
 
 @contextmanager
 def load_workers(hosts: Mapping[str, RemoteHost], *, processes: int, bind: str = "") -> Iterator[LoadWorkers]:
-    """So many workers on each of the hosts with the role load, which end with the `with` block.
+    """Run *processes* workers on each host with the role load for the `with` block.
 
-    bind: HOST:PORT of this machine; empty: a free port of the address that the hosts see. Raises UsageError where no
-    host has that role, HostError for one that is not reached, or that sees this machine as another one.
+    bind: HOST:PORT of this machine; by default a free port of the address that the hosts see. Raises UsageError if no
+    host has that role, HostError for a host that is not reached, or sees this machine at an address of another.
     """
     chosen = {name: host for name, host in hosts.items() if "load" in host.roles}
     if not chosen:
@@ -105,7 +104,7 @@ def load_workers(hosts: Mapping[str, RemoteHost], *, processes: int, bind: str =
 
 
 def _seen_by(addresses: Mapping[str, str]) -> str:
-    """A free port of the one address that the hosts see."""
+    """Return the one address that the hosts see, with a free port."""
     if len(set(addresses.values())) > 1:
         seen = ", ".join(f"{name} sees {address}" for name, address in addresses.items())
         raise HostError(f"the hosts see this machine at several addresses ({seen}): name the one to use with --bind")

@@ -1,7 +1,7 @@
-"""The parts of a run on this machine, such as the workers of a load: `main` starts those that are ordered.
+"""The parts of a run on this machine, such as the workers of a load: `main` starts them by orders.
 
-An order is a line on standard input. The process, and with it every part, ends with its standard input: when the
-connection does, within 5 s, whatever it is doing then.
+An order is a line on standard input. The process and all parts end within 5 s after its standard input, which ends with
+the connection, whatever they are doing.
 """
 
 import os
@@ -20,23 +20,22 @@ from placebench.runtime.supervisor import Child, ChildSpec, new_scratch_path, st
 
 _END_LIMIT_S: Final = 1.0
 LOG_LINES: Final = 4
-"""The lines of a log that a message shows."""
+"""Number of lines of a log that a message shows."""
 
 
 def main(parts: "type[Parts] | None" = None) -> None:
-    """Respond to orders until there are no more; parts: what carries them out, `Parts` by default."""
-    threading.Thread(target=_end_with_input, daemon=True).start()
+    """Respond to orders until there are no more; parts: the class that carries them out, `Parts` by default."""
+
+    def end_with_input() -> None:  # the shepherds end what is left within 3.3 s
+        poller = select.poll()
+        poller.register(0, select.POLLRDHUP)
+        poller.poll()
+        time.sleep(_END_LIMIT_S)
+        os._exit(1)
+
+    threading.Thread(target=end_with_input, daemon=True).start()
     with ExitStack() as stack:
         serve_lines((parts or Parts)(stack).respond)
-
-
-def _end_with_input() -> None:
-    """End the process soon after its input: what is left then is ended by its shepherds within 3.3 s."""
-    poller = select.poll()
-    poller.register(0, select.POLLRDHUP)
-    poller.poll()
-    time.sleep(_END_LIMIT_S)
-    os._exit(1)
 
 
 class Parts:
@@ -45,18 +44,18 @@ class Parts:
     def __init__(self, stack: ExitStack) -> None:
         self._stack = stack
         self._pids: dict[str, Callable[[], int | None]] = {}
-        """Of each part; None when it has ended."""
+        """Functions that return the pid of each part, or None when it has ended."""
         self._logs: dict[str, RunningServer | Child] = {}
 
     def respond(self, order: str, given: Mapping[str, Any]) -> Mapping[str, Any]:
-        """What the order returns, or why it failed."""
+        """Carry out an order; return its result, or why it failed."""
         try:
             return {"returned": getattr(self, order)(**given)}
         except (PlacebenchError, OSError) as error:
             return {"error": " ".join(str(error).split())}
 
     def peer(self) -> str:
-        """The address of the machine that has connected to this one, as it is seen from here."""
+        """Return the address of the machine that has connected to this one, as seen from here."""
         return os.environ.get("SSH_CONNECTION", "no address").split()[0]
 
     def load_workers(self, master: str, port: str, count: int) -> None:
@@ -64,20 +63,20 @@ class Parts:
         worker = [sys.executable, "-m", "locust", "-f", "-", "--worker", "--master-host", master, "--master-port", port]
         for _ in range(count):
             folder = new_scratch_path("placebench-worker-")
-            # locust writes the master's locustfile there, by its name: workers that share it read each other's halves.
+            # locust writes the master's locustfile to TMPDIR under its own name, so workers must not share a folder.
             environment = {**os.environ, "TMPDIR": str(folder)}
             child = ChildSpec("locust", worker, env=environment, cwd=folder, remove=folder)
             self._stack.enter_context(start_child(child))
 
     def pids(self) -> dict[str, int]:
-        """The main process of each part that runs."""
+        """Return the main process of each running part."""
         return {name: pid for name, find in self._pids.items() if (pid := find()) is not None}
 
     def log_tail(self, name: str) -> str:
-        """The last lines of the log of a host or node."""
+        """Return the last lines of the log of a host or node."""
         return self._logs[name].log_tail(LOG_LINES)
 
     def end(self) -> str:
-        """End all parts; "ended"."""
+        """End all parts and return "ended"."""
         self._stack.close()
         return "ended"

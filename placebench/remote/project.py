@@ -1,4 +1,4 @@
-"""What a run needs of this machine: `Project` finds and sends it, `unpack_repository` makes a repository of it."""
+"""The files that a run on another machine needs: `Project` sends them, `unpack_repository` restores a repository."""
 
 import os
 import shutil
@@ -19,23 +19,23 @@ _RUNS: Final = "profiles/*Z-*/"
 
 @dataclass(frozen=True)
 class Project:
-    """What variants are made of: the files around a plan, without those that git ignores, and the repository."""
+    """The sources of the variants: the files around a plan, without those that git ignores, and the repository."""
 
     top: Path | None = None
-    """None: nothing is sent, as for the reference service, which every placebench has."""
+    """The top folder; None if nothing is sent, since every placebench has the variants."""
     here: Path = Path()
-    """The folder that the run works in: the current one, or the plan's where that is in another repository."""
+    """The folder that the run works in: the current one, or the plan's if that is in another repository."""
     files: tuple[Path, ...] = ()
     given: tuple[Path, ...] = ()
-    """Further files, which lie in the folder that the run works in."""
+    """Further files in the folder that the run works in."""
     head: str = ""
-    """The commit; empty: no repository."""
+    """The commit; empty without a repository."""
 
     @classmethod
     def around(cls, folder: Path, source: str) -> Self:
-        """The project that the *folder* of the plan *source* is in: a repository, or else the current folder.
+        """Find the project of the plan *source* in *folder*: its repository, or else the current folder.
 
-        Raises UsageError for a plan in neither, and for too many bytes.
+        Raises UsageError for a plan in neither, or for too many bytes.
         """
         folder, here = folder.resolve(), Path.cwd()
         top = _top_of_checkout(here) or here
@@ -44,8 +44,13 @@ class Project:
             if found is None:
                 raise UsageError(f"the plan {source} lies outside of {top}, which is what --host sends: move it there")
             here, top = folder, found
-        is_checkout = _top_of_checkout(top) is not None
-        files = tuple(_files_of_checkout(top) if is_checkout else _all_files(top))
+        if _top_of_checkout(top) is not None:
+            listed = _git(top, "ls-files", "-z", "--cached", "--others", "--exclude-standard", f"--exclude={_RUNS}")
+            files = tuple(top / os.fsdecode(name) for name in listed.split(b"\0") if name)
+        else:
+            runs = tuple(top.rglob(_RUNS))
+            every = (path for path in sorted(top.rglob("*")) if path.is_symlink() or path.is_file())
+            files = tuple(path for path in every if not any(path.is_relative_to(run) for run in runs))
         size = _total_bytes(files)
         if size > MAX_BYTES:
             seen = f"{top} holds {size / 2**20:.0f} MB, and --host sends {MAX_BYTES // 2**20} MB at most"
@@ -54,18 +59,15 @@ class Project:
 
     @property
     def within(self) -> str:
-        """The folder that the run works in, from the top on."""
+        """The folder that the run works in, relative to the top."""
         return os.path.relpath(self.here, self.top) if self.top else "."
 
     def from_here(self, folder: Path) -> Path:
-        """A folder of the project as the run there finds it."""
+        """Return the path of a folder of the project for the run on the other machine."""
         return Path(os.path.relpath(folder.resolve(), self.here))
 
     def send(self, stream: Stream) -> None:
-        """Send the repository with all of its history, and the files as they are.
-
-        Raises UsageError where that is too much.
-        """
+        """Send the repository with all of its history, and the files as they are; raises UsageError if too large."""
         if self.top and self.head:
             shallow = Path(_git(self.top, "rev-parse", "--git-path", "shallow").decode().strip())
             cut = (self.top / shallow).read_text().split() if (self.top / shallow).is_file() else []
@@ -93,25 +95,12 @@ def _top_of_checkout(folder: Path) -> Path | None:
     return Path(found) if found else None
 
 
-def _files_of_checkout(top: Path) -> list[Path]:
-    """What git knows, and what it does not ignore, but our runs."""
-    listed = _git(top, "ls-files", "-z", "--cached", "--others", "--exclude-standard", f"--exclude={_RUNS}")
-    return [top / os.fsdecode(each) for each in listed.split(b"\0") if each]
-
-
 def _total_bytes(files: Iterable[Path]) -> int:
     return sum(path.lstat().st_size for path in files if path.is_symlink() or path.exists())
 
 
-def _all_files(top: Path) -> list[Path]:
-    """Those of a folder without git, but our runs."""
-    runs = tuple(top.rglob(_RUNS))
-    every = (path for path in sorted(top.rglob("*")) if path.is_symlink() or path.is_file())
-    return [path for path in every if not any(path.is_relative_to(run) for run in runs)]
-
-
 def unpack_repository(project: Path, header: Header, bundle: IO[bytes]) -> None:
-    """The branches, tags and commits, and no files. Where git is missing, only revisions are, which say so."""
+    """Restore branches, tags and commits without their files; without git nothing is restored, and revisions fail."""
     packed, head = project.with_name("bundle"), header["head"]
     with bundle, create_private(packed) as file:
         shutil.copyfileobj(bundle, file)
@@ -125,7 +114,7 @@ def unpack_repository(project: Path, header: Header, bundle: IO[bytes]) -> None:
 
 
 def _git(folder: Path, *arguments: str, output: IO[bytes] | None = None) -> bytes:
-    """What git prints, or writes to *output*; nothing where it fails, or is not there."""
+    """Return the output of git, unless it goes to *output*; empty if git fails or is missing."""
     command, written = ["git", "-C", str(folder), *arguments], subprocess.PIPE if output is None else output
     try:
         done = subprocess.run(command, stdout=written, stderr=subprocess.DEVNULL, check=True)

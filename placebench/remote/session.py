@@ -1,9 +1,9 @@
-"""A run on another machine: `run_on_host` starts it there by SSH, and gets its folder.
+"""A run on another machine: `run_on_host` starts it there by SSH, and receives its folder.
 
 `ssh` starts a Python that has placebench, an installed one or uvx's. The files of the project, its repository and a run
 to resume go through its standard input into a scratch folder there; the run's folder comes back through its standard
-output, as it grows and at the end. All is measured there, as by the same command on that machine: servers, databases
-and client are there, and so is the reading of their CPU. Reports are made here.
+output, as it grows and at the end. Everything is measured there, as by the same command on that machine: it has the
+servers, the databases and the client, and reads their CPU. Reports are made here.
 """
 
 import copyreg
@@ -30,7 +30,7 @@ _BEAT_S: Final = 5.0
 _LINES_IN_A_MESSAGE: Final = 3
 _PROGRAM: Final = "from placebench.remote.far_side import serve; serve()"
 Work = Callable[[Path], object]
-"""Makes a run in the folder that it is called with; pickled, it goes to the other machine."""
+"""A function that makes a run in the folder that it gets; it is pickled for the other machine."""
 
 
 def run_on_host(
@@ -43,15 +43,17 @@ def run_on_host(
     say: Callable[[str], None],
     show: Callable[[str], None],
 ) -> None:
-    """Do *work* on a host, into the run's *folder*, which grows here meanwhile; files that it holds are sent first.
+    """Do *work* on a host; the run's *folder* grows here meanwhile, and files that it holds are sent first.
 
-    name: of the host, for messages. say: is called with each step, show with each line that is printed there.
-    Raises the PlacebenchError that ended the work there, and HostError where the host is not reached, has no placebench
-    or another version, or the connection is lost.
+    name: the host's name, for messages. say: called with each step. show: called with each line printed there.
+    Raises the PlacebenchError that ended the work there, and HostError if the host is not reached, has no placebench or
+    another version, or the connection is lost.
     """
     with _connected(name, host) as session:
         say(f"{name} has this placebench: the run is made there")
-        session.stream.send({"place": _place(folder), "run": folder.name, "within": project.within})
+        # A resumed run gets the same place, since its settings hold paths.
+        place = "placebench-remote-" + hashlib.sha256(f"{platform.node()}{folder.resolve()}".encode()).hexdigest()[:16]
+        session.stream.send({"place": place, "run": folder.name, "within": project.within})
         session.stream.send_files(folder, files_of_run(folder), below=f"run/{folder.name}")
         project.send(session.stream)
         session.stream.send({"job": True}, _pickled(work))
@@ -59,7 +61,7 @@ def run_on_host(
 
 
 def _pickled(work: Work) -> bytes:
-    """The work for any Python: the modules that pathlib's classes are found in are not the same in all of them."""
+    """Pickle the work for any Python, since the modules of pathlib's classes differ between them."""
     made = io.BytesIO()
     pickler = pickle.Pickler(made)
     pickler.dispatch_table = copyreg.dispatch_table | {type(Path()): lambda path: (_path, (str(path),))}
@@ -71,14 +73,9 @@ def _path(text: str) -> Path:
     return Path(text)
 
 
-def _place(folder: Path) -> str:
-    """The same one for a run that is resumed: its settings hold paths."""
-    return "placebench-remote-" + hashlib.sha256(f"{platform.node()}{folder.resolve()}".encode()).hexdigest()[:16]
-
-
 @contextmanager
 def _connected(name: str, host: RemoteHost) -> Iterator["_Session"]:
-    """The far side for the `with` block, of the same version; it cleans up by itself as soon as we let go of it."""
+    """Connect to the far side for the `with` block; it cleans up by itself as soon as the connection ends."""
     with ExitStack() as stack:
         said = stack.enter_context(tempfile.TemporaryFile())
         process = subprocess.Popen(
@@ -86,7 +83,7 @@ def _connected(name: str, host: RemoteHost) -> Iterator["_Session"]:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=said,
-            start_new_session=True,  # Ctrl-C in the terminal is ours: the run there ends first, and ssh after it
+            start_new_session=True,  # Ctrl-C in the terminal must not reach ssh, which ends after the run there
         )
         session = _Session(name, process, said)
         try:
@@ -108,13 +105,21 @@ class _Session:
         self._closed = threading.Event()
 
     def greet(self) -> None:
-        """Wait for the placebench there; raises HostError where none of this version comes."""
+        """Wait for the placebench there; raises HostError if there is none of this version."""
         if not read_greeting((line.decode(errors="replace") for line in self._output), self._name):
             raise self._lost(f"ssh to {self._name}")
 
     def follow(self, folder: Path, *, say: Callable[[str], None], show: Callable[[str], None]) -> None:
-        """Show what the far side prints and write what it sends into *folder*, to its end; Ctrl-C interrupts it."""
-        threading.Thread(target=self._beat, daemon=True).start()
+        """Show the far side's lines and write its files into *folder*, to its end; Ctrl-C interrupts it."""
+
+        def beat() -> None:  # a connection without its end does not tell that we are here
+            while not self._closed.wait(_BEAT_S):
+                try:
+                    self.stream.send({"beat": True})
+                except (OSError, ValueError):
+                    return
+
+        threading.Thread(target=beat, daemon=True).start()
         received = self.stream.receive_all()
         try:
             ended = self._follow(folder, received, show)
@@ -132,7 +137,7 @@ class _Session:
             raise error(f"on {self._name}: {_printable(ended.get('message', ''))}")
 
     def close(self) -> None:
-        """Let go of the far side."""
+        """End the connection, and ssh if it does not end by itself."""
         self._closed.set()
         with suppress(OSError):
             self._input.close()
@@ -146,7 +151,7 @@ class _Session:
     def _follow(
         self, folder: Path, received: "queue.Queue[Received | HostError]", show: Callable[[str], None]
     ) -> Header:
-        """Return how it ended."""
+        """Handle messages until the far side ends; return how it ended."""
         while isinstance(got := received.get(), tuple):
             header, payload = got
             if "line" in header:
@@ -159,16 +164,8 @@ class _Session:
             raise HostError(f"on {self._name}: {got}")
         raise self._lost(f"the connection to {self._name} was lost; what came until then is in {folder}")
 
-    def _beat(self) -> None:
-        """Say that we are there, which a connection without its end does not tell."""
-        while not self._closed.wait(_BEAT_S):
-            try:
-                self.stream.send({"beat": True})
-            except (OSError, ValueError):
-                return
-
     def _lost(self, what: str) -> HostError:
-        """What ssh or the far side said last."""
+        """Return an error with the last lines of ssh or the far side."""
         with suppress(subprocess.TimeoutExpired):
             self._process.wait(_BEAT_S)
         self._said.seek(0)
@@ -177,5 +174,5 @@ class _Session:
 
 
 def _printable(text: str) -> str:
-    """The text of another machine without what a terminal would obey."""
+    """Replace the control characters in a text of another machine."""
     return "".join(letter if letter.isprintable() or letter == "\t" else "\N{REPLACEMENT CHARACTER}" for letter in text)

@@ -1,7 +1,7 @@
-"""What goes through the connection to another machine: `Stream` sends headers with bytes, `write_file` writes one.
+"""The protocol of the connection to another machine: `Stream` sends headers with bytes, `write_file` writes a file.
 
-Neither side trusts what comes: a header has known keys of known types, bytes are kept on disk and not in memory, and a
-file lands inside the folder that it was sent for, or nowhere.
+Neither side trusts the other: a header has known keys of known types, bytes are kept on disk and not in memory, and a
+file is written inside the folder that it was sent for, or nowhere.
 """
 
 import io
@@ -26,20 +26,20 @@ MAX_PAYLOAD_BYTES: Final = 16 * 2**30
 _MAX_HEADER_BYTES: Final = 2**20
 _IN_MEMORY_BYTES: Final = 2**20
 _MAX_WAITING: Final = 64
-_STAYS: Final = (PurePosixPath("sources"), PurePosixPath("log/lock"))
-"""Of a run's folder: its worktrees, and what keeps other processes of the same machine out."""
+_NOT_TRANSFERRED: Final = (PurePosixPath("sources"), PurePosixPath("log/lock"))
+"""Parts of a run's folder that stay on its machine: worktrees, and the lock against other processes."""
 
 
 class Header(TypedDict, total=False):
-    """One message: what it is about, and how many bytes follow it."""
+    """The head of one message, which states how many bytes follow."""
 
     bytes: Required[Annotated[int, msgspec.Meta(ge=0, le=MAX_PAYLOAD_BYTES)]]
     place: str
-    """Of the first message: the name of the scratch folder."""
+    """Name of the scratch folder, in the first message."""
     run: str
     """Name of the run's folder."""
     within: str
-    """The folder that the run works in, from the top of the project on."""
+    """The folder that the run works in, relative to the top of the project."""
     head: str
     """Commit of the repository, whose bundle follows."""
     shallow: list[str]
@@ -51,11 +51,11 @@ class Header(TypedDict, total=False):
     mode: int
     job: bool
     line: str
-    """Something that was printed."""
+    """A printed line."""
     beat: bool
     stop: bool
     ended: str
-    """The kind of error that ended the job; empty for none."""
+    """The kind of error that ended the job, empty for a success."""
     message: str
 
 
@@ -69,10 +69,10 @@ class Stream:
         self._reading, self._writing, self._lock = reading, writing, threading.Lock()
 
     def send(self, header: Mapping[str, Any], payload: bytes | IO[bytes] = b"") -> None:
-        """Send a header, and the bytes that it announces: those of *payload*, a file from its beginning.
+        """Send a header and the bytes that it announces: those of *payload*, a file from its beginning.
 
-        Of a file that grows meanwhile the first part is sent, and zeros for what a file lost meanwhile: the other side
-        waits for as many bytes as it was told.
+        The other side waits for as many bytes as announced. So a file that grows meanwhile is cut, and one that shrinks
+        is filled with zeros.
         """
         file = io.BytesIO(payload) if isinstance(payload, bytes) else payload
         left = file.seek(0, os.SEEK_END)
@@ -86,7 +86,7 @@ class Stream:
             self._writing.flush()
 
     def send_files(self, folder: Path, files: Iterable[Path], *, below: str) -> None:
-        """Send files of *folder*; one that went meanwhile is left out."""
+        """Send files of *folder*; a file that has disappeared is left out."""
         for path in files:
             header = {"below": below, "file": path.relative_to(folder).as_posix()}
             with suppress(FileNotFoundError):
@@ -97,9 +97,9 @@ class Stream:
                         self.send({**header, "mode": os.fstat(file.fileno()).st_mode & 0o777}, file)
 
     def receive(self) -> Received:
-        """The next header with its bytes; None at the end, which may be in the middle of them.
+        """Return the next header with its bytes; None at the end, even if it comes in the middle of them.
 
-        Raises HostError for what is no header.
+        Raises HostError if the other side sends no valid header.
         """
         line = self._reading.readline(_MAX_HEADER_BYTES)
         if not line.endswith(b"\n") and len(line) < _MAX_HEADER_BYTES:
@@ -122,9 +122,9 @@ class Stream:
         return header, payload
 
     def receive_all(self) -> "queue.Queue[Received | HostError]":
-        """What comes from now on, received by a thread of its own; None or an error is the last.
+        """Return a queue of all later messages, filled by a thread; its last item is None or an error.
 
-        The thread waits while many are not taken yet, and the other side then with it.
+        The thread waits while the queue is full, and the other side waits with it.
         """
         received: queue.Queue[Received | HostError] = queue.Queue(_MAX_WAITING)
 
@@ -148,15 +148,15 @@ class Stream:
 def write_file(folder: Path, header: Header, payload: IO[bytes], *, links: bool) -> None:
     """Write a file that was sent, in place of an older one, and close *payload*.
 
-    Of its mode only what the owner may do, and that others may read or run it, is taken over.
-    Raises HostError for one that belongs elsewhere, or cannot be written.
+    Its mode is applied without the right of others to write. Raises HostError for a file that lies outside *folder*, or
+    cannot be written.
     """
     name = header.get("file", "")
     path, steps = folder / name, PurePosixPath(name).parts
     is_inside = bool(steps) and ".." not in steps and "\0" not in name and not name.startswith("/")
     if not is_inside or not path.resolve().is_relative_to(folder.resolve()) or ("link" in header and not links):
         raise HostError(f"a file {name!r} was sent for {folder}, which is not inside of it")
-    # A name that no file of the user's has, nor one that was sent before.
+    # No other file has this name, neither the user's nor one that was sent before.
     written = path.with_name(f".{secrets.token_hex(16)}.part")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -174,6 +174,8 @@ def write_file(folder: Path, header: Header, payload: IO[bytes], *, links: bool)
 
 
 def files_of_run(folder: Path) -> list[Path]:
-    """Those that come back, and that a run is resumed with."""
+    """Return the files of a run that are sent back, and that a run is resumed with."""
     every = (path for path in sorted(folder.rglob("*")) if path.is_file())
-    return [path for path in every if not any(path.relative_to(folder).is_relative_to(stays) for stays in _STAYS)]
+    return [
+        path for path in every if not any(path.relative_to(folder).is_relative_to(part) for part in _NOT_TRANSFERRED)
+    ]

@@ -1,10 +1,10 @@
-"""Series of what was measured while something ran: durations of requests and figures of processes.
+"""Time series of a running service: durations of requests and figures of processes.
 
     application = Telemeter("telemetry").wsgi(application)      # any WSGI application: one file per process
     telemetry = placebench.telemetry.load("telemetry")          # pandas frames, with the extra "bench" or "frames"
     telemetry.summary()
 
-`Telemeter` writes, `load` reads and gives a `Telemetry`. Every name here is loaded on first use.
+`Telemeter` writes files, `load` reads them into a `Telemetry`. Every name here is loaded on first use.
 """
 
 from typing import TYPE_CHECKING

@@ -1,6 +1,6 @@
 """Telemetry as pandas frames: per second, per worker, ratios, warm-up trimming, and the offset between clocks.
 
-The main class is `Telemetry`, which `placebench.telemetry.load` gives.
+The main class is `Telemetry`, which `placebench.telemetry.load` returns.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 class TelemetryFile:
     """One file as it was read.
 
-    part: the folder it lies in, below the one that was loaded; "" is that one. truncated: lines that are not whole.
-    head: what it says about its process; empty where its first line is missing.
+    part: the folder that holds it, below the one that was loaded; "" is that one. truncated: the number of incomplete
+    lines. head: the description of its process; empty if the first line is missing.
     """
 
     path: Path
@@ -40,13 +40,13 @@ _ONLY_GROW = ("cpu_user_s", "cpu_system_s", "gc_collections", "gc_pause_s")
 
 @dataclass(frozen=True)
 class Telemetry:
-    """What a folder of telemetry files holds; every method gives new frames and leaves these as they are.
+    """The contents of a folder of telemetry files; every method returns new frames and leaves these unchanged.
 
     durations: a row per duration: started_s (since the epoch), request, verb, path, status, series, label, duration_s,
         worker (its file), part (its folder, "" for the folder itself). The series are
         client     from sending to the last byte read, at the client
         server     from the call of the application to the last byte handed to the kernel, in the worker
-        framework  the application without its handler: what routing, headers and middleware take before and after it
+        framework  the application without its handler: routing, headers and middleware before and after it
         handler    the handler of the route
         timed      a span of `profiler.timed(label)`
         statement  inside the driver for one statement, label its fingerprint; with the profiler on
@@ -60,11 +60,11 @@ class Telemetry:
 
     @property
     def truncated(self) -> int:
-        """Lines of all files that were not whole, and are in no frame."""
+        """The number of incomplete lines in all files, which are in no frame."""
         return sum(file.truncated for file in self.files)
 
     def part(self, name: str) -> Telemetry:
-        """What one folder below the one that was loaded holds, such as one pass of a run."""
+        """Return the telemetry of one folder below the one that was loaded, such as one pass of a run."""
         return Telemetry(
             self.durations[self.durations["part"] == name],
             self.runtime[self.runtime["part"] == name],
@@ -82,7 +82,7 @@ class Telemetry:
         return frame.join(quantiles).join(groups.max().rename("max"))
 
     def by_worker(self, series: str = "server") -> pd.DataFrame:
-        """How evenly the workers were used: requests, share of all, busy seconds; a row per worker."""
+        """Show how evenly the workers were used: requests, share of all, busy seconds; a row per worker."""
         rows = self.durations[self.durations["series"] == series]
         groups = rows.groupby("worker", observed=True)["duration_s"]
         frame = groups.agg(requests="count", busy_s="sum")
@@ -120,24 +120,24 @@ class Telemetry:
         return _ratios_per_second(self.durations, self.runtime, self.began_s)
 
     def describe_ratios(self) -> str:
-        """The same over the whole time, with the direction of each ratio said."""
-        return _describe_ratios(self.durations, self.runtime)
+        """Describe the ratios over the whole time, a sentence each, with their direction."""
+        return f"{_describe_database(self.durations)} {_describe_cpu(self.runtime)}"
 
     def trim_warmup(self, *, series: str | None = None, until_s: float | None = None) -> WarmupTrim:
-        """The same without the warm-up, request by request, with the proof.
+        """Trim the warm-up request by request, and prove that nothing else is missing.
 
-        series: in which the warm-up is looked for; None: client, or server where no client wrote. until_s: trim up to
-        there instead, in seconds from the first request. The series of one request stay together.
+        series: the series in which the warm-up is looked for, by default client, or server if no client wrote. until_s:
+        trim up to this time instead, in seconds from the first request. The series of one request stay together.
         """
         chosen = series or ("client" if (self.durations["series"] == "client").any() else "server")
         return _trim(self, chosen, until_s)
 
     def offset(self) -> Offset:
-        """The servers' clock minus the client's, from the requests that both saw; raises PlacebenchError if none."""
+        """Find the servers' clock minus the client's, from requests that both saw; raises PlacebenchError if none."""
         return _find_offset(self)
 
     def aligned(self) -> Telemetry:
-        """The same with the servers' and other processes' times moved onto the client's clock, by `offset()`."""
+        """Move the times of servers and other processes onto the client's clock, by `offset()`."""
         moved = self.offset()
         durations = self.durations.assign(started_s=self.durations["started_s"] - moved.of(self.durations["worker"]))
         return replace(
@@ -157,13 +157,13 @@ class Telemetry:
 
     @property
     def began_s(self) -> float:
-        """When the first duration began, seconds since the epoch; raises PlacebenchError where there is none."""
+        """The start of the first duration, in seconds since the epoch; raises PlacebenchError if there is none."""
         if not len(self.durations):
             raise PlacebenchError("this telemetry holds no duration: no request ended while it was on")
         return float(self.durations["started_s"].min())
 
     def shown(self) -> dict[str, Any]:
-        """Counts for a message: files, durations, figures and truncated lines."""
+        """Return counts for a message: files, durations, figures and truncated lines."""
         return {
             "files": len(self.files),
             "durations": len(self.durations),
@@ -174,16 +174,16 @@ class Telemetry:
 
 _OUTLIER_DEVIATIONS = 5.0
 _DEVIATION_PER_MAD = 1.4826
-"""The standard deviation over the median absolute deviation, where nothing is an outlier."""
+"""The standard deviation divided by the median absolute deviation, without outliers."""
 
 
 @dataclass(frozen=True)
 class WarmupTrim:
-    """What was kept and what was trimmed.
+    """The telemetry that was kept, and the proof that only the warm-up was trimmed.
 
-    until_s: seconds from the first request up to which requests were trimmed; 0.0: there was no warm-up.
-    threshold_s: a second whose mean lies above it belongs to the warm-up; None where the caller said when to trim.
-    counts: a row per series: before, trimmed, kept, as they were counted, each by itself.
+    until_s: seconds from the first request up to which requests were trimmed; 0.0 if there was no warm-up.
+    threshold_s: a second whose mean lies above it belongs to the warm-up; None if the caller set the time.
+    counts: a row per series: before, trimmed and kept, each counted separately.
     """
 
     kept: Telemetry
@@ -194,11 +194,11 @@ class WarmupTrim:
 
     @property
     def matches(self) -> bool:
-        """Whether kept and trimmed together are all there was, in every series."""
+        """Whether kept and trimmed add up to all durations, in every series."""
         return bool((self.counts["kept"] + self.counts["trimmed"] == self.counts["before"]).all())
 
     def describe(self) -> str:
-        """What was trimmed, and the proof, as text."""
+        """Describe what was trimmed, with the proof."""
         if not self.until_s:
             return "No warm-up at the beginning: nothing was trimmed."
         why = "as given" if self.threshold_s is None else f"a mean above {self.threshold_s * 1e3:.3g} ms in a second"
@@ -213,7 +213,7 @@ def _trim(telemetry: Telemetry, series: str, until_s: float | None) -> WarmupTri
     """
     found, threshold_s = (until_s, None) if until_s is not None else _warmup_end(telemetry, series)
     durations = telemetry.durations
-    # A request began with the first of its series, the client's where there is one.
+    # A request began with the first of its series: the client's, if there is one.
     began_s = durations.groupby("request")["started_s"].transform("min")
     is_trimmed = began_s < telemetry.began_s + found
     early = telemetry.runtime["at_s"] < telemetry.began_s + found
@@ -250,12 +250,12 @@ _PERCENT = 100
 
 
 def _second(at_s: pd.Series[float], began_s: float) -> pd.Series[int]:
-    """The number of the second, 0 for the first."""
+    """Return the number of each time's second, 0 for the first."""
     return (at_s - began_s).floordiv(1).astype("int64").rename("second")
 
 
 def _wide(runtime: pd.DataFrame, began_s: float) -> pd.DataFrame:
-    """A row per worker and second, a column per figure: the last reading in that second."""
+    """Return the last reading in each second: a row per worker and second, a column per figure."""
     rows = runtime.assign(second=_second(runtime["at_s"], began_s))
     return rows.pivot_table(
         index=["worker", "second"], columns="name", values="value", aggfunc="last", observed=True
@@ -263,14 +263,21 @@ def _wide(runtime: pd.DataFrame, began_s: float) -> pd.DataFrame:
 
 
 def _ratios_per_second(durations: pd.DataFrame, runtime: pd.DataFrame, began_s: float) -> pd.DataFrame:
-    """A row per second: database_s, handler_s, database_share, cpu_user_s, cpu_system_s, user_to_kernel."""
+    """Return a row per second: database_s, handler_s, database_share, cpu_user_s, cpu_system_s, user_to_kernel."""
+
+    def sums(series: tuple[str, ...]) -> pd.Series[float]:
+        return seconds[seconds["series"].isin(series)].groupby("second")["duration_s"].sum()
+
+    workers = runtime[runtime["worker"].astype("str").str.contains("worker-")]
+    cpu: Any = _wide(workers, began_s).reindex(columns=["cpu_user_s", "cpu_system_s"])
+    cpu_added = cpu.groupby(level="worker", observed=True).diff().groupby(level="second").sum(min_count=1)
     seconds = durations.assign(second=_second(durations["started_s"], began_s))
     frame = (
-        _sums(seconds, _DATABASE)
+        sums(_DATABASE)
         .rename("database_s")
         .to_frame()
-        .join(_sums(seconds, ("handler",)).rename("handler_s"), how="outer")
-        .join(_cpu(runtime, began_s), how="outer")
+        .join(sums(("handler",)).rename("handler_s"), how="outer")
+        .join(cpu_added, how="outer")
     )
     return frame.assign(
         database_share=frame["database_s"] / frame["handler_s"].where(frame["handler_s"] > 0),
@@ -278,36 +285,25 @@ def _ratios_per_second(durations: pd.DataFrame, runtime: pd.DataFrame, began_s: 
     )
 
 
-def _describe_ratios(durations: pd.DataFrame, runtime: pd.DataFrame) -> str:
-    """One sentence per ratio; what was not measured is said."""
-    return f"{_describe_database(durations)} {_describe_cpu(runtime)}"
-
-
-def _database_share(durations: pd.DataFrame) -> float | None:
-    """Seconds inside the driver over seconds of handlers; None where no statement or no handler was recorded."""
+def _describe_database(durations: pd.DataFrame) -> str:
     inside = durations[durations["series"].isin(_DATABASE)]
     handlers_s = float(durations.loc[durations["series"] == "handler", "duration_s"].sum())
-    return float(inside["duration_s"].sum()) / handlers_s if len(inside) and handlers_s else None
-
-
-def _user_to_kernel(runtime: pd.DataFrame) -> float | None:
-    """User over kernel CPU seconds of all workers while they were watched; None without a second of either."""
-    spent = {name: _cpu_s_of_workers(runtime, name) for name in ("cpu_user_s", "cpu_system_s")}
-    return spent["cpu_user_s"] / spent["cpu_system_s"] if spent["cpu_system_s"] else None
-
-
-def _describe_database(durations: pd.DataFrame) -> str:
-    share = _database_share(durations)
-    if share is None:
+    if not len(inside) or not handlers_s:
         return "The database's share was not measured: it needs the profiler (serve --telemetry DIR --statements)."
+    share = float(inside["duration_s"].sum()) / handlers_s
     side = "the service waits for the database more than it computes" if share > 1 / 2 else "Python is the larger part"
     return f"Of the handlers' time {share * _PERCENT:.3g} % is inside the database's driver: {side}."
 
 
 def _describe_cpu(runtime: pd.DataFrame) -> str:
-    ratio = _user_to_kernel(runtime)
-    if ratio is None:
+    workers = runtime[runtime["worker"].astype("str").str.contains("worker-")]
+    spent_s = []
+    for name in ("cpu_user_s", "cpu_system_s"):
+        readings = workers[workers["name"] == name].groupby("worker", observed=True)["value"]
+        spent_s.append(float((readings.max() - readings.min()).sum()))
+    if not spent_s[1]:
         return "User and kernel time were not measured."
+    ratio = spent_s[0] / spent_s[1]
     if ratio >= 1:
         return (
             f"The workers spent {ratio:.3g} times as much CPU in their own code (user) as in the kernel: "
@@ -319,30 +315,12 @@ def _describe_cpu(runtime: pd.DataFrame) -> str:
     )
 
 
-def _sums(durations: pd.DataFrame, series: tuple[str, ...]) -> pd.Series[float]:
-    return durations[durations["series"].isin(series)].groupby("second")["duration_s"].sum()
-
-
-def _cpu(runtime: pd.DataFrame, began_s: float) -> pd.DataFrame:
-    """CPU of all workers, added in each second."""
-    workers = runtime[runtime["worker"].astype("str").str.contains("worker-")]
-    frame: Any = _wide(workers, began_s).reindex(columns=["cpu_user_s", "cpu_system_s"])
-    added = frame.groupby(level="worker", observed=True).diff()
-    return added.groupby(level="second").sum(min_count=1)
-
-
-def _cpu_s_of_workers(runtime: pd.DataFrame, name: str) -> float:
-    rows = runtime[(runtime["name"] == name) & runtime["worker"].astype("str").str.contains("worker-")]
-    groups = rows.groupby("worker", observed=True)["value"]
-    return float((groups.max() - groups.min()).sum())
-
-
 @dataclass(frozen=True)
 class HostOffset:
-    """One host's clock minus the client's.
+    """The offset of one host's clock from the client's.
 
-    uncertainty_s: the true offset lies within it, while the clocks do not drift; 0.0 for the same clock.
-    drifts: no single offset fits all requests: the one of the fastest exchange is given, right for its moment.
+    uncertainty_s: the true offset lies within it if the clocks do not drift; 0.0 for the same clock.
+    drifts: whether no single offset fits all requests; the given one is right for the moment of the fastest exchange.
     """
 
     host: str
@@ -352,7 +330,7 @@ class HostOffset:
     drifts: bool = False
 
     def describe(self) -> str:
-        """One sentence, in milliseconds."""
+        """Describe the offset in one sentence, in milliseconds."""
         if not self.requests:
             return f"{self.host}: the client's own clock."
         side = "ahead of" if self.offset_s >= 0 else "behind"
@@ -364,26 +342,30 @@ class HostOffset:
 
 @dataclass(frozen=True)
 class Offset:
-    """The offset of every host, and which file is whose."""
+    """The offset of every host, and of each worker's file."""
 
     hosts: tuple[HostOffset, ...]
     by_worker: dict[str, float]
 
     def of(self, workers: pd.Series[str]) -> pd.Series[float]:
-        """What to subtract from the times of these files."""
+        """Return the offsets to subtract from the times of these files."""
         return workers.astype("str").map(self.by_worker).fillna(0.0).astype("float64")
 
     def describe(self) -> str:
-        """A sentence per host."""
+        """Describe the offsets, a sentence per host."""
         return " ".join(host.describe() for host in self.hosts)
 
 
 def _find_offset(telemetry: Telemetry) -> Offset:
-    """The offsets of all hosts against the one that the client ran on.
+    """Find the offsets of all hosts from the client's.
 
-    Raises PlacebenchError where no client wrote, or a host shares no request with it.
+    Raises PlacebenchError if no client wrote, or a host shares no request with it.
     """
-    clock = {f"{file.part}/{file.worker}".lstrip("/"): _clock(file.head) for file in telemetry.files}
+    # The boot names a clock, since two containers of one machine share theirs.
+    clock = {
+        f"{file.part}/{file.worker}".lstrip("/"): str(file.head.get("boot") or file.head.get("host") or "unknown host")
+        for file in telemetry.files
+    }
     durations = telemetry.durations
     clients = {clock[str(name)] for name in durations.loc[durations["series"] == "client", "worker"].unique()}
     if len(clients) != 1:
@@ -392,21 +374,12 @@ def _find_offset(telemetry: Telemetry) -> Offset:
             "--telemetry DIR`) and of the servers under load into one folder"
         )
     own = clients.pop()
-    pairs = telemetry.paired().join(_inside(durations), on="request").fillna({"inside_s": 0.0})
+    parts = durations[durations["series"].isin(("framework", "handler"))]
+    inside_s = parts.groupby("request")["duration_s"].sum().rename("inside_s")
+    pairs = telemetry.paired().join(inside_s, on="request").fillna({"inside_s": 0.0})
     pair_clocks = pairs["worker_server"].astype("str").map(clock)
     found = {name: _host(name, own, pairs[pair_clocks == name]) for name in dict.fromkeys(clock.values())}
     return Offset(tuple(found.values()), {worker: found[name].offset_s for worker, name in clock.items()})
-
-
-def _inside(durations: pd.DataFrame) -> pd.Series[float]:
-    """What the application took of each request, where it records its handler's time."""
-    parts = durations[durations["series"].isin(("framework", "handler"))]
-    return parts.groupby("request")["duration_s"].sum().rename("inside_s")
-
-
-def _clock(head: dict[str, Any]) -> str:
-    """What names a clock: the host and its boot, since two containers of one machine share theirs."""
-    return str(head.get("boot") or head.get("host") or "unknown host")
 
 
 def _host(name: str, own: str, pairs: pd.DataFrame) -> HostOffset:

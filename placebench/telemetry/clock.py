@@ -7,9 +7,9 @@ from typing import Self
 
 @dataclass(frozen=True)
 class ClockBounds:
-    """Between which values another clock minus ours lies, in seconds.
+    """Bounds of another clock minus ours, in seconds.
 
-    drifts: no single offset fits all exchanges; these bounds are those of the fastest one, right for its moment.
+    drifts: whether no single offset fits all exchanges; the bounds are then right for the moment of the fastest one.
     """
 
     low_s: float
@@ -18,10 +18,10 @@ class ClockBounds:
 
     @classmethod
     def of(cls, exchanges: Sequence[tuple[float, float, float, float]]) -> Self:
-        """Of at least one exchange: sent (our clock), received and answered (the other clock), read (our clock).
+        """Compute the bounds from at least one exchange.
 
-        Nothing arrives before it was sent, whichever way takes longer: received - sent is an upper bound, and
-        answered - read a lower one.
+        An exchange is sent (our clock), received and answered (the other clock), and read (our clock). Nothing arrives
+        before it was sent, whichever way takes longer: received - sent is an upper bound, and answered - read a lower.
         """
         bounds = [(answered - read, received - sent) for sent, received, answered, read in exchanges]
         low_s, high_s = max(low for low, _ in bounds), min(high for _, high in bounds)
@@ -32,14 +32,14 @@ class ClockBounds:
 
     @property
     def offset_s(self) -> float:
-        """The middle."""
+        """The offset in the middle of the bounds."""
         return (self.low_s + self.high_s) / 2
 
     @property
     def uncertainty_s(self) -> float:
-        """The true offset lies so far from the middle at most."""
+        """The maximum error of `offset_s`."""
         return (self.high_s - self.low_s) / 2
 
     def error_s(self, offset_s: float) -> float:
-        """How far the true offset lies from *offset_s* at most."""
+        """Return the maximum error of *offset_s*."""
         return max(self.high_s - offset_s, offset_s - self.low_s)

@@ -14,22 +14,22 @@ FORMAT_VERSION = 1
 REQUEST_LINE = "q,%.6f,%s,%s,%s,%s,%.7f,%s,%s\n"
 DURATION_LINE = "d,%.6f,%s,%s,%s,%s,%s,%s,%.7f\n"
 FIGURE_LINE = "r,%.6f,%s,%s\n"
-# Rows wait in memory for the next beat; where no thread of ours can run, a request writes them when they are so many.
+# Rows wait in memory for the next beat; a request writes them at this number, since our thread may not get to run.
 _MAX_WAITING = 4096
 
 _LOG = logging.getLogger("placebench.telemetry")
 _CLEAN = str.maketrans({",": ";", "\n": " ", "\r": " ", '"': "'", "\0": " "})
-_LONGEST_FIELD = 200
+_MAX_FIELD = 200
 _READINGS = 10
 
 
 def clean(text: str) -> str:
-    """*text* as a field of a line: no comma, quote or line end, cut after 200 characters."""
-    return text.translate(_CLEAN)[:_LONGEST_FIELD]
+    """Return *text* as a field of a line: no comma, quote or line end, at most 200 characters."""
+    return text.translate(_CLEAN)[:_MAX_FIELD]
 
 
 def _wall_zero_s() -> float:
-    """Of several readings of both clocks the closest one: a process that is paused in between would be off by that."""
+    """Read both clocks several times and keep the closest pair, since the process may be paused in between."""
     readings = []
     for _ in range(_READINGS):
         before_s, wall_s, after_s = time.perf_counter(), time.time(), time.perf_counter()
@@ -40,7 +40,7 @@ def _wall_zero_s() -> float:
 class SeriesFile:
     """The file at *path*, made when the first rows are written; threads may share it.
 
-    wall_zero_s: what to add to a reading of time.perf_counter to have seconds since the epoch.
+    wall_zero_s: the difference of seconds since the epoch and time.perf_counter.
     """
 
     def __init__(self, path: Path, head: dict[str, Any]) -> None:
@@ -55,7 +55,7 @@ class SeriesFile:
         self.failed: bool = False
 
     def add(self, lines: str) -> None:
-        """Keep whole lines for the next flush; forgotten once the file has failed."""
+        """Keep whole lines for the next flush, unless the file has failed."""
         if not self.failed:
             self._rows.append(lines)
             if len(self._rows) >= _MAX_WAITING:
@@ -71,7 +71,7 @@ class SeriesFile:
             self._try_to_write("".join(lines))
 
     def close(self) -> None:
-        """Flush, and let go of the file; rows that come later open it again."""
+        """Flush and close the file; later rows open it again."""
         self.flush()
         if self._file >= 0:
             os.close(self._file)
@@ -80,7 +80,11 @@ class SeriesFile:
     def _try_to_write(self, text: str) -> None:
         try:
             if self._file < 0:
-                self._open()
+                self.path.parent.mkdir(parents=True, exist_ok=True)
+                self._file = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+                self._written = os.fstat(self._file).st_size
+                if not self._written:
+                    self._write(f"h,{json.dumps(self._head)}\n")
             self._write(text)
         except OSError as error:
             self.failed = True
@@ -93,15 +97,8 @@ class SeriesFile:
                 error.strerror,
             )
 
-    def _open(self) -> None:
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        self._file = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
-        self._written = os.fstat(self._file).st_size
-        if not self._written:
-            self._write(f"h,{json.dumps(self._head)}\n")
-
     def _write(self, text: str) -> None:
-        """All of it, or none: a disk that fills in the middle of a line does not keep half of it."""
+        """Write all of the text or none: a disk that fills in the middle of a line must not keep half of it."""
         left = memoryview(text.encode("utf-8", errors="replace"))
         whole = self._written + len(left)
         try:
@@ -115,8 +112,8 @@ class SeriesFile:
 
 
 _OTHER = "(other)"
-_MOST_PATTERNS = 200
-_MOST_REMEMBERED = 2000
+_MAX_PATTERNS = 200
+_MAX_REMEMBERED = 2000
 _VERBS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 _SEGMENT = re.compile(
     r"(?<=/)(?:[0-9]+|[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}|(?=[0-9a-fA-F]*[0-9])[0-9a-fA-F]{16,})(?=/|$)"
@@ -124,7 +121,7 @@ _SEGMENT = re.compile(
 
 
 def bounded_verb(verb: str) -> str:
-    """The verb, or one word for all that HTTP does not know: a client may send any."""
+    """Return the verb, or one word for all unknown ones, since a client may send any."""
     return verb if verb in _VERBS else _OTHER
 
 
@@ -136,18 +133,18 @@ class PathPatterns:
         self._patterns: set[str] = set()
 
     def of(self, path: str) -> str:
-        """The pattern of *path*, for a line of telemetry."""
+        """Return the pattern of *path*, for a line of telemetry."""
         known = self._known.get(path)
         if known is None:
             known = self._new(path)
-            if len(self._known) < _MOST_REMEMBERED:
+            if len(self._known) < _MAX_REMEMBERED:
                 self._known[path] = known
         return known
 
     def _new(self, path: str) -> str:
         pattern = clean(_SEGMENT.sub("<id>", path)) or "/"
         if pattern not in self._patterns:
-            if len(self._patterns) >= _MOST_PATTERNS:
+            if len(self._patterns) >= _MAX_PATTERNS:
                 return _OTHER
             self._patterns.add(pattern)
         return pattern

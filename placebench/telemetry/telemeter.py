@@ -16,6 +16,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from contextvars import ContextVar
 from pathlib import Path
 from typing import Any, Final, Protocol
@@ -36,7 +37,7 @@ _PoolInUse = Callable[[], int]
 
 
 class _ProcessFigures:
-    """Reads the figures; counts the collections of the garbage collector from `install` on."""
+    """Reads the figures of a process; counts garbage collections from `install` on."""
 
     def __init__(self, pool_in_use: _PoolInUse | None = None) -> None:
         self._pool_in_use = pool_in_use
@@ -50,12 +51,12 @@ class _ProcessFigures:
         gc.callbacks.append(self._collected)
 
     def remove(self) -> None:
-        """Count no more; again is harmless."""
+        """Stop counting; idempotent."""
         if self._collected in gc.callbacks:
             gc.callbacks.remove(self._collected)
 
     def figures(self) -> dict[str, float]:
-        """Every figure by its name, some 20 µs; what this system does not tell is left out."""
+        """Return the figures by name, in some 20 µs; those that this system does not have are left out."""
         used = resource.getrusage(resource.RUSAGE_SELF)
         read = {
             "cpu_user_s": used.ru_utime,
@@ -64,17 +65,11 @@ class _ProcessFigures:
             "gc_pause_s": self._pause_s,
             "threads": threading.active_count(),
         }
-        if (rss := self._rss_bytes()) is not None:
-            read["rss_bytes"] = rss
+        with suppress(OSError):
+            read["rss_bytes"] = int(_STATM.read_text().split()[1]) * self._page_bytes
         if self._pool_in_use is not None:
             read["pool_in_use"] = self._pool_in_use()
         return read
-
-    def _rss_bytes(self) -> int | None:
-        try:
-            return int(_STATM.read_text().split()[1]) * self._page_bytes
-        except OSError:
-            return None
 
     def _collected(self, phase: str, _details: dict[str, int]) -> None:
         if phase == "start":
@@ -86,12 +81,12 @@ class _ProcessFigures:
 
 
 WATCH_KEY: Final = "placebench.watch"
-"""Key of the request's Watch in the environ; not there while telemetry is off."""
+"""Key of the request's watch in the environ, which is missing while telemetry is off."""
 REQUEST_HEADER: Final = "X-Placebench-Request"
-"""A client that times requests as well sends the request's number in it."""
+"""Header in which a client that times requests too sends the request's number."""
 _FROM_CLIENT: Final = "HTTP_X_PLACEBENCH_REQUEST"
-_LONGEST_NUMBER: Final = 18
-_MOST_ROWS: Final = 10_000
+_MAX_NUMBER_LENGTH: Final = 18
+_MAX_ROWS: Final = 10_000
 
 _WsgiApplication = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
 _clock = time.perf_counter
@@ -99,7 +94,7 @@ _current: ContextVar["_WatchedRequest | None"] = ContextVar("placebench_watch", 
 
 
 def _current_request() -> "_WatchedRequest | None":
-    """The watch of the request that this thread or task serves; None outside of one, or if telemetry is off."""
+    """Return the watch of the request that this thread or task serves; None without a request or telemetry."""
     watch = _current.get()
     return None if watch is None or watch.ended else watch
 
@@ -107,7 +102,7 @@ def _current_request() -> "_WatchedRequest | None":
 class _WatchedRequest:
     """One request while it is served, and the body of its response; `close()`, which every WSGI server calls, ends it.
 
-    route: its pattern, where the framework knows it. handler_s: what its handler took.
+    route: its pattern, if the framework knows it. handler_s: the time of its handler.
     """
 
     ended = False
@@ -126,15 +121,15 @@ class _WatchedRequest:
         self.started = _clock()
 
     def start_response(self, status: str, *rest: Any) -> Any:
-        """The server's own, with the status noted on the way."""
+        """Note the status and call the server's own `start_response`."""
         self.status = status[:3]
         return self._start_response(status, *rest)
 
     def note(self, series: str, label: str, started: float, duration_s: float) -> None:
-        """A duration inside this request, written when it ends; *started* is a reading of time.perf_counter."""
+        """Note a duration inside this request, written when it ends; *started* is a reading of time.perf_counter."""
         if self._rows is None:
             self._rows = []
-        if len(self._rows) < _MOST_ROWS:
+        if len(self._rows) < _MAX_ROWS:
             self._rows.append((series, label, started, duration_s))
 
     def __iter__(self) -> Iterator[bytes]:
@@ -150,19 +145,19 @@ class _WatchedRequest:
             self.end()
 
     def end(self) -> None:
-        """The response is sent, or the request failed; again is harmless."""
+        """End the request after its response is sent, or it failed; idempotent."""
         if not self.ended:
             self.ended = True
             self._server_s = _clock() - self.started
             self._meter.file.add(self._lines())
-            # The environ holds this watch: with the body in it a circle would close, for the garbage collector to find.
+            # The environ holds this watch: a body in it would close a circle for the garbage collector to find.
             self.body = ()
 
     def _lines(self) -> str:
         verb, path, number = self._asked
         meter, zero_s = self._meter, self._meter.file.wall_zero_s
         verb, path = bounded_verb(verb), self.route or meter.patterns.of(path)
-        if not number.isdecimal() or len(number) > _LONGEST_NUMBER:
+        if not number.isdecimal() or len(number) > _MAX_NUMBER_LENGTH:
             number = str(meter.next_request())
         handler_s, framework_s = self.handler_s, None
         if handler_s is not None and self.application_s is not None:
@@ -216,15 +211,15 @@ _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
 class _Engine(Protocol):
-    """A SQLAlchemy engine, as far as it matters here."""
+    """The part of a SQLAlchemy engine that is used here."""
 
     pool: Any
 
 
 class Telemeter:
-    """Writes the telemetry of each process that uses it to a file of its own in *folder*.
+    """Writes the telemetry of each process that uses it to a separate file in *folder*.
 
-    engine: whose pool's connections in use are among the figures. role: what the process is, in the file's name.
+    engine: the connections in use of its pool are among the figures. role: the kind of process, for the file's name.
     A file that cannot be written switches the telemetry of its process off; nothing here raises into the application.
     """
 
@@ -237,7 +232,7 @@ class Telemeter:
         self.patterns: PathPatterns = PathPatterns()
 
     def wsgi(self, application: _WsgiApplication) -> _WatchedApplication:
-        """*application* with each request timed; it costs a request some microseconds (docs/lab/telemetry.md)."""
+        """Time each request of *application*; it costs some microseconds per request (docs/lab/telemetry.md)."""
         return _WatchedApplication(self, application)
 
     def ready(self) -> bool:
@@ -247,7 +242,7 @@ class Telemeter:
         return not self.file.failed
 
     def begin(self) -> None:
-        """Begin in this process: its file, its figures, its beat. Again is harmless."""
+        """Begin in this process: its file, its figures, its beat; idempotent."""
         with self._starting:
             if self._pid == os.getpid():
                 return
@@ -265,7 +260,7 @@ class Telemeter:
         atexit.register(self.close)
 
     def close(self) -> None:
-        """Read the figures a last time, write what waits, and stop; again is harmless."""
+        """Read the figures a last time, write the waiting rows, and stop; idempotent."""
         if self._pid != os.getpid() or self._stop.is_set():
             return
         self._stop.set()
@@ -275,33 +270,33 @@ class Telemeter:
         self.file.close()
 
     def next_request(self) -> int:
-        """A number for a request that brought none: unlike that of any other process."""
+        """Return a number for a request without one, unlike the numbers of other processes."""
         return next(self._numbers)
 
     def duration(
         self, series: str, started: float, duration_s: float, *, request: int | str, verb: str, path: str, status: str
     ) -> None:
-        """A duration outside of any watched request, such as a client's; *started* is a perf_counter reading."""
+        """Record a duration outside of any watched request, such as a client's; *started* is a perf_counter reading."""
         if self.ready():
             at_s = self.file.wall_zero_s + started
             fields = (at_s, request, verb, path, status, series, "", duration_s)
             self.file.add(DURATION_LINE % fields)
 
     def figure(self, name: str, value: float) -> None:
-        """A figure of the process, now."""
+        """Record a figure of the process now."""
         if self.ready():
             self._note(self.file.wall_zero_s + time.perf_counter(), clean(name), value)
 
     # The interface of a listener of `SqlProfiler.listen`.
 
     def on_span(self, label: str, started: float, ended: float) -> None:
-        """A span of `profiler.timed(label)` has ended; kept where it ran inside of a watched request."""
+        """Record a span of `profiler.timed(label)` that has ended inside of a watched request."""
         watch = _current_request()
         if watch is not None:
             watch.note("timed", clean(label), started, ended - started)
 
     def on_recording(self, recording: Any, started: float) -> None:
-        """A recording has ended: its statements, transaction steps and waits for the pool; times inside the driver."""
+        """Record a recording's statements, transaction steps and waits for the pool; times are inside the driver."""
         watch = _current_request()
         if watch is None:
             return

@@ -34,7 +34,7 @@ from placebench.errors import GateFailedError, LoadError, MissingExtraError
 from placebench.lab.inventory.topology import Topology
 from placebench.lab.studies.study import Measure, Point, Restartable, StudySetup, StudySpec
 from placebench.meters.meters import backend_cpu_between, read_backends
-from placebench.meters.processes import cpu_between, read_cpu_by_pid, read_starved_s
+from placebench.meters.processes import cpu_between, read_cpu_by_pid, read_cpu_wait_s
 from placebench.runtime.application_servers import serve
 from placebench.runtime.network.delay_queue import LinkProfile
 from placebench.runtime.network.link import Link, open_database_link, open_service_link
@@ -149,11 +149,11 @@ def measure_job(
     link.set_profile(profile)
     worker_pids, backends_before = workers(), read_backends(database_url)
     pids = [*worker_pids, *(backends_before.cpu_s if backends_before else ())]
-    before, cpu_before, starved_before_s = link.traffic(), read_cpu_by_pid(worker_pids), read_starved_s(pids)
+    before, cpu_before, starved_before_s = link.traffic(), read_cpu_by_pid(worker_pids), read_cpu_wait_s(pids)
     link.trace()
     sent = job()
     worker_cpu_s = cpu_between(cpu_before, read_cpu_by_pid(worker_pids))
-    starved_s = read_starved_s(pids) - starved_before_s
+    starved_s = read_cpu_wait_s(pids) - starved_before_s
     backend_cpu_s = backend_cpu_between(backends_before, read_backends(database_url))
     traffic, elapsed_s = link.traffic().since(before), sum(each.elapsed_s for each in sent)
     return {
