@@ -146,7 +146,12 @@ OTHERS = {
     ),
 }
 """Extras beside `bench`, with the command for which they are documented."""
-NEED_NO_EXTRA = {"profile run", "doctor"}
+READERS = {
+    *(f"report {word}" for word in ("open", "list", "diff", "export")),
+    *(f"history {word}" for word in ("add", "backfill", "show", "check", "bless")),
+}
+"""Commands that read what was measured; those that would measure say before the extra what else is missing."""
+NEED_NO_EXTRA = {"profile run", "doctor", *READERS}
 EXTRAS = set(tomllib.loads((TOP / "pyproject.toml").read_text())["project"]["optional-dependencies"])
 
 anywhere = pytest.mark.parametrize("on_terminal", [True, False], ids=["on a terminal", "without a terminal"])
@@ -222,6 +227,16 @@ def test_the_profiler_needs_no_extra(base: Environment, folder: Path, call: Call
     recording = write_recording(folder / "recorded")
 
     ended = base.run("placebench", *words(call, recording=str(recording)), folder=folder, on_terminal=on_terminal)
+
+    assert (call.exit_code, True) == (ended.exit_code, call.says in ended.output), ended.output
+
+
+@pytest.mark.parametrize("call", [call for call in BENCH if call.command in READERS], ids=lambda call: call.command)
+def test_reading_what_was_measured_needs_no_extra(base: Environment, folder: Path, call: Call) -> None:
+    """Runs and histories of other machines are opened, compared and exported after `pip install placebench`."""
+    made = write_run(folder / "made", FakeRun(requests=20, replicates=2))
+
+    ended = base.run("placebench", *words(call, run=str(made), runs=str(folder)), folder=folder)
 
     assert (call.exit_code, True) == (ended.exit_code, call.says in ended.output), ended.output
 
