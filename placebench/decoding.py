@@ -142,10 +142,9 @@ def check(
     max_depth: how deep lists and objects may be nested in it.
     """
     # Level by level: a walk that calls itself would end at Python's limit before it has found out.
-    level = [document]
+    level, finite = [document], True
     for _ in range(max_depth):
-        if any(isinstance(each, float) and not isfinite(each) for each in level):
-            raise error(f"{source}: cannot be read: it holds a number that is infinite or NaN")
+        finite = finite and all(isfinite(each) for each in level if isinstance(each, float))
         level = [
             inner
             for each in level
@@ -155,11 +154,14 @@ def check(
     if level:
         raise error(f"{source}: cannot be read: {_TOO_DEEP}")
     try:
-        return msgspec.convert(document, kind)
+        made = msgspec.convert(document, kind)
     except RecursionError as found:
         raise error(f"{source}: cannot be read: {_TOO_DEEP}") from found
     except msgspec.ValidationError as found:
         raise error(f"{source}: {_in_words_of(source, _describe_error(found, document, kind, at))}") from found
+    if not finite:
+        raise error(f"{source}: cannot be read: it holds a number that is infinite or NaN")
+    return made
 
 
 def _content(path: Path, error: type[PlacebenchError]) -> bytes:

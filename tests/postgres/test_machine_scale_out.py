@@ -113,7 +113,7 @@ def test_parts_end_with_the_connection_while_one_starts(tmp_path: Path, eventual
     (tmp_path / "slow.py").write_text("import time\ntime.sleep(60)\n")
     spec = {"database_url": "", "module": "slow:application", "environment": {"PYTHONPATH": str(tmp_path)}}
     order = {"order": "host", "given": {"name": "host1", "spec": spec}}
-    command = [sys.executable, "-c", "from placebench.remote.parts import main; main()"]
+    command = [sys.executable, "-c", "from placebench.lab.scaleout.parts import main; main()"]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdin is not None
         process.stdin.write(f"{json.dumps(order)}\n")

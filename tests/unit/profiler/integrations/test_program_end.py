@@ -240,9 +240,17 @@ if os.fork():
     assert run(program)[2].split().count("called") == 2
 
 
+def take_signals() -> None:
+    """Undo what a shell does to a job in its background, which ignores SIGINT and SIGQUIT."""
+    for number in _SIGNALS:
+        signal.signal(number, signal.SIG_DFL)
+
+
 def interrupted(program: str, *signals: signal.Signals) -> "subprocess.Popen[str]":
     """A program that gets a signal after each line that it prints, and has ended."""
-    with subprocess.Popen(command(program), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        command(program), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=take_signals
+    ) as process:
         for number in signals:
             assert "ready\n" == process.stdout.readline()
             process.send_signal(number)
@@ -317,7 +325,12 @@ def test_a_signal_ends_the_program_as_without_us(program: str) -> None:
     """By the signal, or as the program's own handler has it; each has its report."""
     for number in _SIGNALS if "lambda" not in program else [signal.SIGTERM]:
         Path("plain.py").write_text(_QUERY + program)
-        with subprocess.Popen([sys.executable, "plain.py"], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as plain:
+        with subprocess.Popen(
+            [sys.executable, "plain.py"],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            preexec_fn=take_signals,
+        ) as plain:
             assert plain.stdout is not None
             plain.stdout.readline()
             plain.send_signal(number)
