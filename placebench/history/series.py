@@ -68,7 +68,7 @@ class Series:
 
     @property
     def margin(self) -> float:
-        """Of the metric, in log ratio."""
+        """The margin of the metric, as a log ratio."""
         return MARGINS[self.metric]
 
     @cached_property

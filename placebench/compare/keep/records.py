@@ -383,7 +383,7 @@ class DataDescription(Protocol):
 
     @property
     def seed(self) -> int:
-        """Of every random choice."""
+        """The seed of every random choice."""
 
 
 @dataclass(frozen=True)

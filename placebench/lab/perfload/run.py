@@ -80,12 +80,12 @@ class PerfloadSettings:
 
     @property
     def compared(self) -> tuple[str, ...]:
-        """Those that are compared and loaded openly: the ends of the series, Placement and the algorithms."""
+        """The variants that are compared and loaded openly: both ends of the series, Placement, the algorithms."""
         return tuple(name for name in self.variants if name in (BASELINE, BEST, *ALGORITHMS, PLACEMENT))
 
     @property
     def profiled(self) -> tuple[str, ...]:
-        """Those of ours among them."""
+        """The compared variants that the profiler can record: all but Placement."""
         return tuple(name for name in self.compared if name in self.ours)
 
     @property

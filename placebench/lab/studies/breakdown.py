@@ -187,7 +187,7 @@ class _Endpoint:
 
     @property
     def verb(self) -> str:
-        """Of the requests that are taken apart: claims ask for candidates in between."""
+        """The HTTP method of the requests that are taken apart; claims ask for candidates in between."""
         return "PUT" if self.name == CLAIMS else "GET"
 
     def database_url(self, setup: StudySetup, load_name: str) -> str:
@@ -201,7 +201,7 @@ class _Endpoint:
         return {"kind": "claims", "request": self.request, "database_url": database_url}
 
     def telemetry(self, load_name: str) -> "Telemetry":
-        """Of the requests that are taken apart."""
+        """Read the telemetry of the requests that are taken apart."""
         from placebench.telemetry import load
 
         telemetry = load(self.part / load_name)

@@ -287,7 +287,7 @@ class _Herd:
             self._counts[name] += 1
 
     def _candidates(self) -> list[dict[str, Any]]:
-        """Those of one response; raises LoadError where there is none."""
+        """The candidates of one response; raises LoadError if it has none."""
         self._count("requests")
         candidates: list[dict[str, Any]] = json.loads(fetch(self.url, self.request).body)["allocation_requests"]
         if not candidates:

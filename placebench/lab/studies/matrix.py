@@ -362,7 +362,7 @@ def _largest(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _judged(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Those that were measured together with their control."""
+    """The rows that were measured together with their control."""
     return [row for row in rows if row["overhead_s"] is not None]
 
 

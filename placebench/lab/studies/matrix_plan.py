@@ -126,7 +126,7 @@ class Matrix:
 
 
 def _kind(axis: str) -> Any:
-    """Of one value of the axis."""
+    """The type of one value of the axis."""
     if axis in _NETWORK:
         return _NETWORK[axis]
     if isinstance(AXES[axis], int):

@@ -128,8 +128,8 @@ def read_stacks(thread_ids: Iterable[int]) -> dict[int, Frames]:
     On Python 3.11 a collection may begin wherever an object is made. Inside of `sys._current_frames` it can deadlock
     the process (https://github.com/python/cpython/issues/106883). While `f_back` makes the frame object of another
     thread's frame, a collection can let that thread go on: the frame's place then holds something else, which is read
-    or overwritten. The collector is switched on again only if it was on. One instruction reads its state and switches
-    it off, so that no other thread runs in between.
+    or overwritten. Garbage collection is switched on again only if it was on. One instruction reads its state and
+    switches it off, so that no other thread runs in between.
     """
     was_enabled, _ = map(call, (gc.isenabled, gc.disable))
     try:
