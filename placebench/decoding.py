@@ -11,37 +11,13 @@ import reprlib
 from collections.abc import Callable, Iterable
 from math import isfinite
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import Annotated, Any, TypeVar
+
+import msgspec
+from msgspec import Meta as Meta
+from msgspec import Struct as Struct
 
 from placebench.errors import PlacebenchError, did_you_mean
-
-if TYPE_CHECKING:
-    import msgspec
-    from msgspec import Meta as Meta
-    from msgspec import Struct as Struct
-else:
-    try:
-        import msgspec
-        from msgspec import Meta, Struct
-    except ModuleNotFoundError as error:
-        # In the base installation, the modules of commands are imported for --help: they may declare what files hold,
-        # and the first file that is read raises the error.
-
-        class Struct:
-            """Declare nothing."""
-
-            def __init_subclass__(cls, **_): ...
-
-        class _Missing:
-            error = error
-
-            def __getattr__(self, name):
-                raise self.error
-
-        def Meta(**_):  # noqa: N802
-            """Declare nothing."""
-
-        msgspec = _Missing()
 
 _T = TypeVar("_T")
 
@@ -194,7 +170,7 @@ def _decode_unchecked(content: bytes, decode: Callable[..., Any]) -> Any:
         return msgspec.UNSET
 
 
-def _describe_error(found: "msgspec.ValidationError", seen: Any, kind: Any, at: str = "") -> str:
+def _describe_error(found: msgspec.ValidationError, seen: Any, kind: Any, at: str = "") -> str:
     """'settings.proxies: expected a whole number >= 1, saw -1'; seen: the whole document."""
     placed = _PLACE.fullmatch(str(found))
     what, place = (placed[1], placed[2]) if placed else (str(found), "")

@@ -54,7 +54,7 @@ MAY_IMPORT = {
     "decoding": {"errors"},
     "addresses": {"errors"},
     "http_session": {"masking", "errors"},
-    "stats": {"errors"},
+    "stats": {"decoding", "errors"},
     "telemetry": {"lazy_names", "errors"},
     "runtime": {"decoding", "limits", "errors"},
     "meters": {"runtime", "telemetry", "decoding", "errors"},

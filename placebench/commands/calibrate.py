@@ -1,8 +1,8 @@
 """`placebench calibrate`: what this machine can resolve, by comparing a variant with itself."""
 
 from argparse import ArgumentParser
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, Any, cast
 
 from placebench.commands import Command, options
 from placebench.commands.output import emit, say
@@ -10,7 +10,7 @@ from placebench.commands.runs import run_comparison
 
 if TYPE_CHECKING:
     from placebench.results import Run
-    from placebench.stats.calibration import MetricCalibration
+    from placebench.stats.calibration import CalibratedMetric, MetricCalibration
 
 _REPLICATES = {"quick": 12, "default": 60}
 _QUICK_TREES, _QUICK_ROUNDS = 20, 2
@@ -73,7 +73,7 @@ def _run(given: CalibrateOptions) -> int:
     folder = run_comparison(given.run, data, settings, name="calibrate")
     loaded = results.load(folder)
     calibrations = [
-        calibrate(each.log_ratios, each.metric, margin=each.margin, seed=seed)
+        calibrate(each.log_ratios, cast("CalibratedMetric", each.metric), margin=each.margin, seed=seed)
         for each in comparisons_of(loaded)
         if each.metric in METRICS and each.measured
     ]
@@ -85,7 +85,7 @@ def _run(given: CalibrateOptions) -> int:
         say(f"not kept for other reports: the calibration in {calibration_file()} has more replicates")
     emit(
         given.output,
-        text=lambda: "\n".join(metric_sentences(each.to_json()) for each in calibrations),
+        text=lambda: "\n".join(metric_sentences(asdict(each)) for each in calibrations),
         document=lambda: _document(loaded, calibrations),
         page=page,
     )
@@ -100,7 +100,7 @@ def _document(run: "Run", calibrations: "list[MetricCalibration]") -> dict[str, 
         "variant": run.head.variants[0],
         "replicates": len({block.replicate for block in run.blocks} - invalid),
         "invalidated": len(invalid),
-        "metrics": {each.metric: each.to_json() for each in calibrations},
+        "metrics": {each.metric: asdict(each) for each in calibrations},
     }
 
 

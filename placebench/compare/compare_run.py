@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from placebench import units
+from placebench.compare.keep.documents import Rules, Trial
 from placebench.compare.keep.environment import manifest
 from placebench.compare.keep.records import RunHead
 from placebench.compare.keep.run_folder import RunFolder, Say, ignore
@@ -32,8 +33,6 @@ from placebench.compare.measure.replicate import PreparedVariants
 from placebench.compare.measure.replicate_series import ReplicateSeries
 from placebench.compare.measure.same_responses import SameResponses
 from placebench.compare.what.data_setup import DataSetup
-from placebench.compare.what.trials import Trial
-from placebench.compare.what.validity import Rules
 from placebench.compare.what.variants import Variant, in_place
 from placebench.compare.what.workload import Workload
 from placebench.errors import PlacebenchError
@@ -103,7 +102,7 @@ class CompareSettings:
             "workload": self.workload.to_json(),
             "variants": variants,
             "trials": trials,
-            "rules": Rules().to_json(),
+            "rules": asdict(Rules()),
         }
 
 

@@ -8,10 +8,11 @@ that one set of draws gives the power for every effect.
 import math
 import random
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, field
 from statistics import fmean
-from typing import Any
+from typing import Annotated, Literal
 
+from placebench.decoding import Amount, AtLeastOne, Count, Meta, Share
 from placebench.stats.hodges_lehmann import MIN_REPLICATES, hodges_lehmann
 from placebench.stats.verdict import POWER
 
@@ -22,35 +23,36 @@ _RUN_SIZES = (12, 30)
 _DRAWS = 400
 
 
-@dataclass(frozen=True)
+CalibratedMetric = Literal["cpu_s", "wall_s", "pss_bytes"]
+_LogRatio = Annotated[float, Meta(ge=-100, le=100)]
+_EffectShare = Annotated[str, Meta(pattern=r"^0?\.\d+$")]
+
+
+@dataclass(frozen=True, kw_only=True)
 class MetricCalibration:
     """The calibration of one metric by replicates of identical variants; effects are log ratios."""
 
-    metric: str
-    replicates: int
-    estimate: float
-    low: float
-    high: float
-    margin: float
+    metric: CalibratedMetric
+    replicates: AtLeastOne
+    estimate: _LogRatio
+    low: _LogRatio
+    high: _LogRatio
+    margin: Amount
     passed: bool
     """Whether the A/A check passed: the interval of all of them lies within half the margin."""
-    runs_of_six: int
+    runs_of_six: Count
     """The number of disjoint runs of six replicates in them."""
-    false_positives: int
+    false_positives: Count
     """The number of runs of six whose interval excludes no change."""
-    power: Mapping[str, Mapping[str, float]]
+    power: Mapping[str, Mapping[_EffectShare, Share]]
     """The share of runs that find an effect, by replicates of the run and by effect: '12' → '0.02' → 0.97."""
-    false_positive_rate: Mapping[str, float]
+    false_positive_rate: Mapping[str, float] = field(default_factory=dict)
     """The share of runs in which noise alone looks like a change, by replicates of the run."""
-    detectable: Mapping[str, float]
+    detectable: Mapping[str, _LogRatio]
     """The minimum detectable effect, found in 4 of 5 runs, by replicates of the run."""
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the calibration as plain values."""
-        return asdict(self)
 
-
-def calibrate(log_ratios: Sequence[float], metric: str, *, margin: float, seed: int) -> MetricCalibration:
+def calibrate(log_ratios: Sequence[float], metric: CalibratedMetric, *, margin: float, seed: int) -> MetricCalibration:
     """Calibrate one metric; costs about a second.
 
     log_ratios: one per replicate of identical variants. Raises TooFewReplicatesError for fewer than 6.

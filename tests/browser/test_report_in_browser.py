@@ -9,7 +9,7 @@ from fake_experiment import write_experiment
 from fake_run import FakeRun, write_inside, write_run
 
 from placebench import results
-from placebench.compare.what.trials import Trial
+from placebench.compare.keep.documents import Trial
 from placebench.report import write_index, write_report
 
 PHONE = {"width": 360, "height": 740}

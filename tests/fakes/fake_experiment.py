@@ -11,8 +11,8 @@ from pathlib import Path
 
 from fake_run import FakeRun, write_run
 
+from placebench.compare.keep.documents import Trial
 from placebench.compare.keep.records import Block, RunHead, WirePass, append_lines
-from placebench.compare.what.trials import Trial
 
 VARIANTS = {
     "naive": 0.0,

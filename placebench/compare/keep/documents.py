@@ -6,12 +6,16 @@ the reports read of them is declared here; further keys are left alone, so that 
 The main table is `RUNS`.
 """
 
+import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, field
 from typing import Annotated, Any, Final, Generic, Literal, NotRequired, TypedDict, TypeVar
 
-from placebench.decoding import Amount, AtLeastOne, Count, Meta, Share
+from placebench.decoding import Amount, AtLeastOne, Count, Meta
+from placebench.errors import UsageError
 from placebench.registries import Registry
+from placebench.stats.calibration import MetricCalibration
 
 _P = TypeVar("_P")
 _S = TypeVar("_S")
@@ -20,10 +24,9 @@ LONGEST_NAME: Final = 160
 """Maximum length of a variant's name, which is part of file names; those have at most 255 bytes."""
 _FileName = Annotated[str, Meta(pattern=r"^[A-Za-z0-9_.,+:=@~-]+$", max_length=LONGEST_NAME + 8)]
 """The name of a variant that files are called after."""
-_Metric = Literal[
+Metric = Literal[
     "", "cpu_s", "wall_s", "pss_bytes", "statements", "rows", "round_trips", "bytes_sent", "bytes_received", "gc_s"
 ]
-_LogRatio = Annotated[float, Meta(ge=-100, le=100)]
 
 
 class SameResponsesDocument(TypedDict, total=False):
@@ -39,29 +42,13 @@ class SameResponsesDocument(TypedDict, total=False):
     """Why responses are not compared; empty if they are."""
 
 
-class _CalibratedMetric(TypedDict):
-    """One metric of a calibration, as `placebench.stats.calibration.Calibration` has it."""
-
-    metric: Literal["cpu_s", "wall_s", "pss_bytes"]
-    replicates: AtLeastOne
-    estimate: _LogRatio
-    low: _LogRatio
-    high: _LogRatio
-    margin: Amount
-    passed: bool
-    runs_of_six: Count
-    false_positives: Count
-    power: dict[str, dict[Annotated[str, Meta(pattern=r"^0?\.\d+$")], Share]]
-    detectable: dict[str, _LogRatio]
-
-
 class CalibrationDocument(TypedDict):
     """The calibration of a machine, as `placebench.compare.keep.environment` keeps it."""
 
     format_version: NotRequired[int]
     made_at: str
     machine: str | None
-    metrics: dict[str, _CalibratedMetric]
+    metrics: dict[str, MetricCalibration]
     rounds: NotRequired[Count]
 
 
@@ -98,24 +85,49 @@ class _Step(TypedDict, total=False):
     why: str
     source: str
     shows_on: str
-    shows_in: _Metric
+    shows_in: Metric
 
 
-class _Trial(TypedDict):
+@dataclass(frozen=True)
+class Trial:
+    """One change: does *variant* do better than *baseline*?"""
+
     name: str
+    """The optimization's name, or the one that the file gives."""
     kind: str
+    """One of step, alone, leave_one_out, alternative and own."""
     baseline: _FileName
     variant: _FileName
-    why: NotRequired[str]
-    shows_on: NotRequired[str]
-    shows_in: NotRequired[_Metric]
+    why: str = ""
+    shows_on: str = ""
+    """The request on which the change should show, if that is known."""
+    shows_in: Metric = ""
+    """The metric in which the change should show first."""
 
 
-class _Rules(TypedDict, total=False):
-    steal_at_most: Amount
-    load_rise_at_most_per_core: Amount
-    clock_step_at_most_s: Amount
-    client_cpu_at_most: Amount
+def _max_steal() -> float:
+    given = os.environ.get("PLACEBENCH_STEAL_AT_MOST", "0.25")
+    with suppress(ValueError):
+        if 0 <= (share := float(given)) <= 1:
+            return share
+    raise UsageError(f"PLACEBENCH_STEAL_AT_MOST is {given!r}: a share of the CPU time from 0 to 1 was expected")
+
+
+@dataclass(frozen=True)
+class Rules:
+    """The limits of a replicate, which are part of the run's settings.
+
+    Raises UsageError if $PLACEBENCH_STEAL_AT_MOST, by default 0.25, is no number from 0 to 1.
+    """
+
+    steal_at_most: Amount = field(default_factory=_max_steal)
+    """Share of the machine's CPU time that its host gave to others."""
+    load_rise_at_most_per_core: Amount = 2.0
+    """The rise of the load average of a minute that is allowed from the beginning of a replicate to its end."""
+    clock_step_at_most_s: Amount = 0.5
+    """The move of the wall clock against the monotonic one that is allowed."""
+    client_cpu_at_most: Amount = 0.7
+    """Share of a core that the client may use while it waits for responses."""
 
 
 class _WeightedRequest(TypedDict):
@@ -151,8 +163,8 @@ class _Interleaved(TypedDict, total=False):
     rounds: Count
     block_s: Amount
     steps: dict[str, _Step]
-    trials: list[_Trial]
-    rules: _Rules
+    trials: list[Trial]
+    rules: Rules
     workload: WorkloadDocument
 
 

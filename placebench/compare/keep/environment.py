@@ -13,6 +13,7 @@ import platform
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -210,7 +211,7 @@ def calibration_document(calibrations: Sequence[MetricCalibration], head: RunHea
         "topology": head.topology,
         "trees": head.trees,
         "rounds": head.settings["rounds"],
-        "metrics": {each.metric: each.to_json() for each in calibrations},
+        "metrics": {each.metric: asdict(each) for each in calibrations},
     }
 
 

@@ -8,9 +8,9 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import zip_longest
 from pathlib import Path
-from typing import Any
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
+from placebench.compare.keep.documents import SameResponsesDocument
 from placebench.compare.load.client_process import body_file, read_response
 from placebench.compare.what.canonical_response import (
     PLACEMENT_RULES,
@@ -70,7 +70,7 @@ class SameResponses:
         self._calls: tuple[str, list[str]] | None = None
         """The variant that was sent requests first, and its requests."""
         self._checked: list[str] = []
-        self._saved: dict[str, Any] = {}
+        self._saved: SameResponsesDocument = {}
 
     def request(self, name: str, request: str, url: str) -> int:
         """Send *request* once to the variant *name* at *url*, before any load, and compare its response.
@@ -185,7 +185,7 @@ class SameResponses:
             return ""
         return f"; if that may differ, as after a request that writes: same_responses.{rule}"
 
-    def _document(self, found: str | None) -> dict[str, Any]:
+    def _document(self, found: str | None) -> SameResponsesDocument:
         first = next((each.first for each in self._expected.values()), None)
         return {
             "checked": list(self._checked),

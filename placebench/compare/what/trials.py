@@ -9,6 +9,7 @@ import msgspec
 from msgspec import Meta, Struct, to_builtins
 
 from placebench import limits
+from placebench.compare.keep.documents import Trial
 from placebench.compare.what.data_setup import DatabaseKind
 from placebench.compare.what.variants import VariantTable, VariantTables, check_tables, known_change
 from placebench.compare.what.workload import WorkloadKeys
@@ -16,23 +17,6 @@ from placebench.decoding import Seed, check, read_toml
 from placebench.errors import PlacebenchError
 from placebench.paths import is_file
 from placebench.stats import COUNTED, METRICS
-
-
-@dataclass(frozen=True)
-class Trial:
-    """One change: does *variant* do better than *baseline*?"""
-
-    name: str
-    """The optimization's name, or the one that the file gives."""
-    kind: str
-    """One of step, alone, leave_one_out, alternative and own."""
-    baseline: str
-    variant: str
-    why: str = ""
-    shows_on: str = ""
-    """The request on which the change should show, if that is known."""
-    shows_in: str = ""
-    """The metric in which the change should show first."""
 
 
 @dataclass(frozen=True)
@@ -180,5 +164,7 @@ def _experiment(path: Path, given: _File, *, name: str, at: str = "variants") ->
 def _own_trial(baseline: str, variant: str, *, kind: str = "own", **said: str) -> Trial:
     """Return a trial of a file, explained by what is known of the one difference between its variants."""
     change = known_change(baseline, variant)
-    known = {"why": change.why, "shows_on": change.shows_on, "shows_in": change.shows_in} if change else {}
+    known: dict[str, Any] = (
+        {"why": change.why, "shows_on": change.shows_on, "shows_in": change.shows_in} if change else {}
+    )
     return Trial(kind=kind, baseline=baseline, variant=variant, **{"name": variant, **known, **said})

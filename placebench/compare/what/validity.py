@@ -7,15 +7,14 @@ values stay on the disk.
 
 import os
 import time
-from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
 from placebench import units
+from placebench.compare.keep.documents import Rules
 from placebench.compare.keep.records import LoadResult
-from placebench.errors import UsageError
 from placebench.loadgen.options import MAX_CONCURRENT
 from placebench.loadgen.samples import MISSED_AFTER_S
 
@@ -23,35 +22,6 @@ _STEAL = 7
 """Position in the first line of /proc/stat, after the word cpu."""
 _GUEST = 8
 """Position after which times are counted in the first two already."""
-
-
-def _max_steal() -> float:
-    given = os.environ.get("PLACEBENCH_STEAL_AT_MOST", "0.25")
-    with suppress(ValueError):
-        if 0 <= (share := float(given)) <= 1:
-            return share
-    raise UsageError(f"PLACEBENCH_STEAL_AT_MOST is {given!r}: a share of the CPU time from 0 to 1 was expected")
-
-
-@dataclass(frozen=True)
-class Rules:
-    """The limits of a replicate, which are part of the run's settings.
-
-    Raises UsageError if $PLACEBENCH_STEAL_AT_MOST, by default 0.25, is no number from 0 to 1.
-    """
-
-    steal_at_most: float = field(default_factory=_max_steal)
-    """Share of the machine's CPU time that its host gave to others."""
-    load_rise_at_most_per_core: float = 2.0
-    """The rise of the load average of a minute that is allowed from the beginning of a replicate to its end."""
-    clock_step_at_most_s: float = 0.5
-    """The move of the wall clock against the monotonic one that is allowed."""
-    client_cpu_at_most: float = 0.7
-    """Share of a core that the client may use while it waits for responses."""
-
-    def to_json(self) -> dict[str, float]:
-        """Return the limits for the run's head."""
-        return asdict(self)
 
 
 @dataclass(frozen=True)
@@ -152,14 +122,3 @@ def late_arrivals(result: LoadResult, *, at_once: int = MAX_CONCURRENT) -> int:
         under_way = place - ended
         late += sent_s[number] - due_s[number] > MISSED_AFTER_S and under_way < at_once
     return late
-
-
-def describe(rules: Mapping[str, float]) -> str:
-    """Return the rules of a run's head as a sentence."""
-    given = Rules(**rules)
-    return (
-        f"A replicate is discarded when a request failed, the client used more than {given.client_cpu_at_most:.0%} "
-        f"of a core, the host took more than {given.steal_at_most:.0%} of the CPU time, the load average rose by more "
-        f"than {given.load_rise_at_most_per_core:g} a core, or the clock stepped by more than "
-        f"{given.clock_step_at_most_s:g} s."
-    )

@@ -21,7 +21,7 @@ from typing import Annotated, Any, Literal, Protocol
 
 from msgspec import Meta, Struct, structs
 
-from placebench.compare.keep.documents import LONGEST_NAME
+from placebench.compare.keep.documents import LONGEST_NAME, Metric
 from placebench.compare.what.data_setup import database_variables, fill_placeholders, search_path
 from placebench.compare.what.source_checkout import Origin, checked_out, read_origin
 from placebench.decoding import check
@@ -184,7 +184,7 @@ class KnownChange:
     why: str
     shows_on: str
     """The request on which the change should show."""
-    shows_in: str
+    shows_in: Metric
     """The metric in which the change should show first."""
 
 

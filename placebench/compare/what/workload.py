@@ -18,6 +18,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from placebench.addresses import REQUEST, check_request
+from placebench.compare.keep.documents import WorkloadDocument
 from placebench.compare.what.canonical_response import PLACEMENT_RULES, ResponseRules, parse_path
 from placebench.compare.what.http_request import HEADERS
 from placebench.compare.what.recorded_session import HarTable, read_har
@@ -99,7 +100,7 @@ class Workload(Struct, frozen=True, kw_only=True):
         """Whether its requests may change the data; each variant must then be sent the same number."""
         return bool(self.script) or any(call.method not in SAFE_METHODS for call in self.calls)
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> WorkloadDocument:
         """Return the workload for the head of a run, with a digest in place of bodies and headers.
 
         The digest leaves secrets out, so that nobody can find a password by trying, and a new token changes nothing.

@@ -3,7 +3,8 @@
 from collections.abc import Iterator
 from dataclasses import replace
 
-from placebench.compare.what.trials import Experiment, Trial
+from placebench.compare.keep.documents import Trial
+from placebench.compare.what.trials import Experiment
 from placebench.compare.what.workload import WorkloadKeys
 from placebench.errors import MissingExtraError, PlacebenchError, did_you_mean
 from placebench.lab.reference.domain.optimization import OBJECTS, Optimization

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from placebench.compare.compare_run import CompareRun, CompareSettings
+from placebench.compare.keep.documents import Trial
 from placebench.compare.keep.records import Block, append_lines
-from placebench.compare.what.trials import Trial
 from placebench.compare.what.variants import read_variants
 from placebench.compare.what.workload import placement_workload
 from placebench.lab.inventory.data_sets import TopologyData

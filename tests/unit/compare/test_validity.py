@@ -5,12 +5,11 @@ from pathlib import Path
 
 import pytest
 
+from placebench.compare.keep.documents import Rules
 from placebench.compare.keep.records import LoadResult
 from placebench.compare.what.validity import (
     MachineSample,
-    Rules,
     block_problem,
-    describe,
     late_arrivals,
     load_problem,
     machine_problem,
@@ -79,13 +78,6 @@ def test_a_moment_reads_the_kernel(tmp_path: Path) -> None:
     moment = MachineSample.now(stat)
 
     assert (moment.stolen, moment.total) == (5, 285)
-
-
-def test_the_rules_in_words() -> None:
-    """The sentence of the report holds every limit."""
-    sentence = describe(Rules(steal_at_most=0.1).to_json())
-
-    assert all(limit in sentence for limit in ("70%", "10%", "2 a core", "0.5 s"))
 
 
 def opened(waits_s: list[float], *, service_s: float = 0.02, client_cpu_s: float = 0.1) -> LoadResult:

@@ -9,7 +9,7 @@ from comparisons import comparison as made_up
 from fake_experiment import VARIANTS, write_experiment
 
 from placebench import results
-from placebench.compare.what.trials import Trial
+from placebench.compare.keep.documents import Trial
 from placebench.report import write_report
 from placebench.report.effects import (
     comparison_sentence,

@@ -10,8 +10,8 @@ from fake_experiment import TRIALS, VARIANTS, write_experiment
 from reports import document_of, text_of
 
 from placebench import results
+from placebench.compare.keep.documents import Trial
 from placebench.compare.keep.records import Block, FrameTime, ProfiledReplicate, WirePass, append_lines
-from placebench.compare.what.trials import Trial
 from placebench.report import comparisons_of, write_report
 from placebench.report.figures import figures_of
 from placebench.report.trial_results import ExperimentResults, experiment_results

@@ -1,6 +1,7 @@
 """What a machine can resolve, on noise whose size is known."""
 
 import random
+from dataclasses import asdict
 
 import pytest
 
@@ -41,7 +42,7 @@ def test_noise_alone_is_seldom_called_a_change() -> None:
     assert 0.02 < min(made.false_positive_rate.values()) <= max(made.false_positive_rate.values()) < 0.09
     assert set(made.false_positive_rate) == set(made.detectable) == {"12", "30"}
     assert made.low < made.estimate < made.high
-    assert made.to_json()["metric"] == "cpu_s"
+    assert asdict(made)["metric"] == "cpu_s"
     assert (made.runs_of_six, made.replicates) == (10, 60)
     assert made.false_positives <= 2
 
@@ -80,7 +81,7 @@ def test_the_detectable_shift_brings_four_of_five_above_no_change() -> None:
 
 def test_a_machine_without_noise_finds_every_effect_and_no_other() -> None:
     """Two runs of six zeros, whose intervals end at no change: it is not excluded."""
-    made = calibrate([0.0] * 12, "bytes", margin=0.01, seed=1)
+    made = calibrate([0.0] * 12, "pss_bytes", margin=0.01, seed=1)
 
     assert (made.passed, made.runs_of_six, made.false_positives) == (True, 2, 0)
     assert made.false_positive_rate == made.detectable == {"12": 0.0, "30": 0.0}

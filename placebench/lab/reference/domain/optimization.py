@@ -99,7 +99,7 @@ class Optimization:
     why: str
     source: str
     request: str = REFERENCE_REQUEST
-    metric: str
+    metric: Literal["cpu_s", "pss_bytes", "round_trips", "rows"]
     data: str = "nested-perfload"
     topology: str | None = None
     utilization: float | None = None
