@@ -11,7 +11,6 @@ import signal
 import sys
 import traceback
 from collections.abc import Sequence
-from functools import partial
 from importlib import import_module
 from typing import Any, NoReturn
 
@@ -91,15 +90,6 @@ def _run(command: Command[Any], parsed: argparse.Namespace) -> int:
     """Run a command here, or on the machine of --host."""
     from placebench.commands import options
 
-    if command.options is None:
-        if not (command.run_name and parsed.host):
-            return command.run(parsed)
-        from placebench.commands.runs import ParsedOptions, run_parsed, run_there
-
-        run_there(
-            options.read(ParsedOptions, parsed, parsed=parsed), command.run_name, partial(run_parsed, command.run)
-        )
-        return 0
     given = options.read(command.options, parsed)
     if not (command.run_name and given.run.host):
         return command.run(given)

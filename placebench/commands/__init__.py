@@ -21,10 +21,10 @@ class Command(NamedTuple, Generic[_Options]):
     """Adds the command's options to its parser."""
     run: Callable[[_Options], int]
     """Runs the command; returns its exit code."""
+    options: type[_Options]
+    """The frozen dataclass that the command gets, as `placebench.commands.options.read` makes it."""
     run_name: str = ""
     """The name of its run folders, if the whole command can run on another machine by --host."""
-    options: type[_Options] | None = None
-    """The frozen dataclass that the command gets, as `placebench.commands.options.read` makes it; None: a Namespace."""
 
 
 class Entry(NamedTuple):

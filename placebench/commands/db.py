@@ -120,7 +120,7 @@ def _emit(output: options.OutputOptions, server: "PersistentServer", **result: A
         print_result(result["url"])
 
 
-COMMANDS = {
+COMMANDS: dict[str, Command[Any]] = {
     "db start": Command(_configure, _start, options=ServerOptions),
     "db stop": Command(_configure_stop, _stop, options=ServerOptions),
     "db url": Command(_configure, _url, options=ServerOptions),

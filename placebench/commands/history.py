@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from placebench.commands import Command, options
 from placebench.commands.output import emit, say, terminal_width
@@ -477,7 +477,7 @@ def _now() -> str:
     return datetime.now(UTC).isoformat(timespec="seconds")
 
 
-COMMANDS = {
+COMMANDS: dict[str, Command[Any]] = {
     "history add": Command(_configure_add, _add, options=AddOptions),
     "history show": Command(_configure_show, _show, options=HistoryShowOptions),
     "history check": Command(_configure_check, _check, options=CheckOptions),

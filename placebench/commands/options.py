@@ -152,14 +152,14 @@ class RequestOptions:
         return list(map(complete, requests))
 
 
-def read(kind: type[_Options], parsed: Namespace, /, **more: object) -> _Options:
+def read(kind: type[_Options], parsed: Namespace) -> _Options:
     """Return the options of a command as its dataclass, whose fields are called as argparse calls the options.
 
     A field that is a dataclass has options of the command in it; a list becomes a tuple. A field whose option the
     command does not have keeps its default.
     """
     assert is_dataclass(kind)
-    values: dict[str, Any] = dict(more)
+    values: dict[str, Any] = {}
     for each in fields(kind):
         if isinstance(each.type, type) and is_dataclass(each.type):
             values[each.name] = read(each.type, parsed)

@@ -202,7 +202,7 @@ def _folder(run: Path | None) -> Path:
     return run or paths.profiles_folder() / "latest"
 
 
-COMMANDS = {
+COMMANDS: dict[str, Command[Any]] = {
     "report open": Command(_configure_open, _open, options=OpenOptions),
     "report list": Command(_configure_list, _list, options=ListOptions),
     "report diff": Command(_configure_diff, _diff, options=DiffOptions),

@@ -6,10 +6,9 @@ run is found or made by `run_folder`, and given its page by `reported` however t
 
 import os
 import shutil
-from argparse import Namespace
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, redirect_stdout, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -34,21 +33,6 @@ if TYPE_CHECKING:
 _T = TypeVar("_T")
 _Options = TypeVar("_Options", bound=options.RunCommandOptions)
 _NEEDED = 6
-
-
-@dataclass(frozen=True)
-class ParsedOptions(options.RunCommandOptions):
-    """Options of a command without a dataclass of its own, for `run_there`."""
-
-    parsed: Namespace
-    topology: str | None = field(default=None, metadata=options.MAY_BE_FILE)
-    matrix: str | None = field(default=None, metadata=options.MAY_BE_FILE)
-
-
-def run_parsed(run: Callable[[Namespace], int], given: ParsedOptions) -> int:
-    """Run a command without a dataclass of its own."""
-    names = {name: value for name in ("topology", "matrix") if (value := getattr(given, name)) is not None}
-    return run(Namespace(**{**vars(given.parsed), **vars(given.run), **vars(given.output), **names}))
 
 
 def _with_python(plan: "Experiment", python: Path) -> "Experiment":

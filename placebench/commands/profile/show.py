@@ -3,7 +3,7 @@
 from argparse import ArgumentParser
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from placebench.commands import Command, options
 from placebench.commands.output import emit
@@ -113,7 +113,7 @@ def _load(path: Path) -> "Recording":
     return Recording.load(path)
 
 
-COMMANDS = {
+COMMANDS: dict[str, Command[Any]] = {
     "profile show": Command(_configure_show, _show, options=ShowOptions),
     "profile diff": Command(_configure_diff, _diff, options=RecordingDiffOptions),
 }

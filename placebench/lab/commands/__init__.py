@@ -27,6 +27,6 @@ OWN: Mapping[str, Entry] = {
     ),
     "lab steps": Entry("measure what each optimization brings", "placebench.lab.commands.steps"),
     "lab study": Entry("run one of the laboratory's studies"),
-    **{f"lab study {study.name}": Entry(study.help, study.module) for study in STUDIES},
+    **{f"lab study {name}": Entry(line, "placebench.lab.studies.commands") for name, line in STUDIES.items()},
 }
 """By the words that call them, in the order of the help."""

@@ -84,4 +84,4 @@ def _placement(python: Path | None) -> str | None:
     return variant.python
 
 
-COMMANDS = {"lab perfload": Command(_configure, _run, "perfload", PerfloadOptions)}
+COMMANDS = {"lab perfload": Command(_configure, _run, PerfloadOptions, "perfload")}

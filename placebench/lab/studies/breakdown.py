@@ -7,7 +7,6 @@ Claims change the data, so each of their loads has a copy of it.
 """
 
 import shutil
-from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -16,21 +15,17 @@ from statistics import fmean, median
 from typing import TYPE_CHECKING, Annotated, Any, Final, TypedDict
 
 from placebench import units
-from placebench.commands import Command, options
 from placebench.compare.keep.documents import MeasuredPoint, RunKind, StudyHead, StudySettings
 from placebench.compare.keep.records import LoadResult, Measurement
 from placebench.decoding import Amount, Count, Meta, Positive, Share
 from placebench.errors import LoadError, PlacebenchError
+from placebench.lab.studies.commands import LOAD_S, REPLICATES, BreakdownOptions
 from placebench.lab.studies.study import (
-    REPLICATES,
     Measure,
     Point,
     StudySetup,
     StudySpec,
-    add_study_options,
-    is_quick,
     run_study,
-    topology_of,
 )
 from placebench.page.row_charts import Bar, bars
 from placebench.report.model import Chart
@@ -76,54 +71,31 @@ class _BreakdownValues(TypedDict):
 # --- the command
 
 
-_TIME_S = 3.0
-_QUICK_TIME_S = 0.5
-_MOST_PROCESSES = 64
+_QUICK_LOAD_S = 0.5
 
 
-def _configure(parser: ArgumentParser) -> None:
-    parser.add_argument(
-        "--variant", default="tuned", metavar="V", help="variant that serves the requests (default: %(default)s)"
-    )
-    parser.add_argument(
-        "--processes",
-        type=options.whole(1, _MOST_PROCESSES),
-        default=2,
-        metavar="N",
-        help="number of worker processes, and of users (default: 2)",
-    )
-    parser.add_argument(
-        "--endpoints", metavar="E,E", help="endpoints beside the no-op (default: all; --preset quick: two)"
-    )
-    parser.add_argument(
-        "--time", type=options.seconds, metavar="S", help=f"seconds of each load (default: {_TIME_S:g})"
-    )
-    options.add_data(parser)
-    add_study_options(parser)
-
-
-def _run(arguments: Namespace) -> int:
+def run(given: BreakdownOptions) -> int:
     """Measure every endpoint."""
     from placebench.lab.reference.variants import variant
 
-    variant(arguments.variant)
-    topology = topology_of(arguments)
+    variant(given.variant)
+    topology = given.topology()
     study = BreakdownStudy(
-        endpoints=_endpoints(arguments),
-        request=arguments.request or topology.request,
-        variant=arguments.variant,
-        processes=arguments.processes,
-        time_s=arguments.time or (_QUICK_TIME_S if is_quick(arguments) else _TIME_S),
+        endpoints=_endpoints(given),
+        request=given.request or topology.request,
+        variant=given.variant,
+        processes=given.processes,
+        time_s=given.time or given.by_preset(usual=LOAD_S, quick=_QUICK_LOAD_S),
     )
-    return run_study(arguments, topology, study.spec(repeats=arguments.replicates or REPLICATES))
+    return run_study(given, topology, study.spec(repeats=given.replicates or REPLICATES))
 
 
-def _endpoints(arguments: Namespace) -> tuple[str, ...]:
+def _endpoints(given: BreakdownOptions) -> tuple[str, ...]:
     """The no-op, then those that are named, without their blanks and commas: `candidates-limit-10`."""
-    if arguments.endpoints is None:
-        return QUICK_ENDPOINTS if is_quick(arguments) else ENDPOINTS
+    if given.endpoints is None:
+        return given.by_preset(usual=ENDPOINTS, quick=QUICK_ENDPOINTS)
     known = {name.replace(",", "").replace(" ", "-"): name for name in ENDPOINTS}
-    names = arguments.endpoints.split(",")
+    names = given.endpoints.split(",")
     if strange := [name for name in names if name not in known]:
         raise PlacebenchError(f"--endpoints names {strange[0]!r}: expected {', '.join(known)}, with commas between")
     return tuple(dict.fromkeys((NOOP, *(known[name] for name in names))))
@@ -514,4 +486,3 @@ _LIMITS = (
 KIND = RunKind(
     StudyHead[StudySettings[_BreakdownPoint]], MeasuredPoint[_BreakdownPoint, _BreakdownValues], f"{__name__}:results"
 )
-COMMANDS = {"lab study breakdown": Command(_configure, _run, "breakdown")}

@@ -7,7 +7,6 @@ claim is a real `PUT /allocations/{consumer}`. What is counted are requests, so 
 
 import json
 import threading
-from argparse import ArgumentParser, Namespace
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -18,22 +17,19 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, TypedDict
 from uuid import uuid4
 
-from placebench import limits, units
-from placebench.commands import Command, options
+from placebench import units
 from placebench.compare.keep.documents import MeasuredPoint, RunKind, StudyHead, StudySettings
 from placebench.compare.keep.records import Measurement
 from placebench.compare.what.http_request import HEADERS, fetch, send
 from placebench.decoding import AtLeastOne, Count
 from placebench.errors import LoadError, PlacebenchError
+from placebench.lab.studies.commands import CLAIMS, QUICK_CLAIMS, QUICK_SCHEDULERS, REPLICATES, SCHEDULERS, HerdOptions
 from placebench.lab.studies.study import (
-    REPLICATES,
     Measure,
     Point,
     Restartable,
     StudySetup,
     StudySpec,
-    add_study_options,
-    is_quick,
     run_study,
 )
 from placebench.report.study_report import StudyResults, interval_columns, interval_figures, measured, valid_points
@@ -72,52 +68,25 @@ class _HerdValues(TypedDict):
 
 
 _TOPOLOGIES = ("bare-metal", "flat-hosts")
-_SCHEDULERS, _QUICK_SCHEDULERS = [1, 2, 5, 10, 20, 40], [1, 10]
-_CLAIMS, _QUICK_CLAIMS = 80, 20
 _TREES, _QUICK_TREES = 200, 50
-_MOST_SCHEDULERS = 40
 
 
-def _listed(numbers: list[int]) -> str:
-    return ",".join(map(str, numbers))
-
-
-def _configure(parser: ArgumentParser) -> None:
-    parser.add_argument(
-        "--schedulers",
-        type=options.wholes(1, _MOST_SCHEDULERS),
-        metavar="N,N",
-        help=f"numbers of schedulers, up to {_MOST_SCHEDULERS} (default: {_listed(_SCHEDULERS)}; --preset quick: "
-        f"{_listed(_QUICK_SCHEDULERS)})",
-    )
-    parser.add_argument(
-        "--claims",
-        type=options.whole(1, limits.TREES),
-        metavar="N",
-        help=f"number of claims per measurement (default: {_CLAIMS}; --preset quick: {_QUICK_CLAIMS})",
-    )
-    options.add_placement(parser)
-    options.add_size(parser)
-    add_study_options(parser)
-
-
-def _run(arguments: Namespace) -> int:
+def run(given: HerdOptions) -> int:
     """Measure every number of schedulers on both inventories."""
     from placebench.compare.what.variants import read_variant, require_servers
     from placebench.lab.inventory.seeding import find_topology
     from placebench.lab.variants import PLACEMENT
 
-    quick = is_quick(arguments)
-    placement = read_variant(PLACEMENT, placement_python=arguments.placement_python)
+    placement = read_variant(PLACEMENT, placement_python=given.placement_python)
     require_servers([placement])
-    trees = arguments.trees or (_QUICK_TREES if quick else _TREES)
-    topologies = [find_topology(name, trees=trees, seed=arguments.seed) for name in _TOPOLOGIES]
-    claims = arguments.claims or (_QUICK_CLAIMS if quick else _CLAIMS)
+    trees = given.trees or given.by_preset(usual=_TREES, quick=_QUICK_TREES)
+    topologies = [find_topology(name, trees=trees, seed=given.seed) for name in _TOPOLOGIES]
+    claims = given.claims or given.by_preset(usual=CLAIMS, quick=QUICK_CLAIMS)
     if claims > trees:
         raise PlacebenchError(f"{claims} claims on {trees} hosts for one instance each: give --trees {claims} or more")
-    schedulers = arguments.schedulers or (_QUICK_SCHEDULERS if quick else _SCHEDULERS)
+    schedulers = given.schedulers or given.by_preset(usual=SCHEDULERS, quick=QUICK_SCHEDULERS)
     study = HerdStudy(placement, topologies, schedulers, claims)
-    return run_study(arguments, topologies[0], study.spec(repeats=arguments.replicates or REPLICATES))
+    return run_study(given, topologies[0], study.spec(repeats=given.replicates or REPLICATES))
 
 
 # --- the measurement
@@ -403,4 +372,3 @@ def _headline(rows: Sequence[Mapping[str, Any]]) -> str:
 
 
 KIND = RunKind(StudyHead[_HerdSettings], MeasuredPoint[_HerdPoint, _HerdValues], f"{__name__}:results")
-COMMANDS = {"lab study herd": Command(_configure, _run, "herd")}

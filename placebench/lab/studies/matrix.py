@@ -5,23 +5,19 @@ of the difference from the control of the same repeat; so a machine that got slo
 """
 
 import re
-from argparse import ArgumentParser, Namespace
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, NotRequired, TypedDict
+from typing import Any, NotRequired, TypedDict
 
 from placebench import units
-from placebench.commands import Command, options
+from placebench.commands import options
 from placebench.commands.runs import first_given
 from placebench.compare.keep.documents import MeasuredPoint, RunKind, StudyHead, StudySettings
 from placebench.compare.keep.records import Measurement
 from placebench.decoding import Amount, AtLeastOne, Count, Positive
+from placebench.lab.studies.commands import REPLICATES, MatrixOptions
 from placebench.lab.studies.study import (
-    REPLICATES,
-    add_study_options,
-    is_quick,
     run_study,
-    trees_of,
 )
 from placebench.page.row_charts import Bar, bars
 from placebench.report.model import Chart, Column, Table
@@ -37,9 +33,6 @@ from placebench.report.study_report import (
 )
 from placebench.results import Run
 from placebench.stats import median_interval
-
-if TYPE_CHECKING:
-    pass
 
 
 class _MatrixPoint(TypedDict, total=False):
@@ -90,38 +83,25 @@ class _MatrixValues(TypedDict):
 # --- the command
 
 
-def _configure(parser: ArgumentParser) -> None:
-    parser.add_argument(
-        "matrix",
-        nargs="?",
-        default="stack",
-        metavar="NAME|FILE",
-        help="latency, mariadb, profiler, pythons, sqlite, stack or a .toml file (default: stack)",
-    )
-    options.add_placement(parser)
-    options.add_data(parser, plan="matrix", utilization=False)
-    add_study_options(parser, replicates=f"the matrix's, or {REPLICATES}")
-
-
-def _run(arguments: Namespace) -> int:
+def run(given: MatrixOptions) -> int:
     """Measure every combination."""
     from placebench.lab.inventory.seeding import find_topology
     from placebench.lab.studies.matrix_plan import matrix_named
     from placebench.lab.studies.matrix_run import combine, matrix_study
 
-    matrix = matrix_named(arguments.matrix, quick=is_quick(arguments)).scaled(trees_of(arguments))
+    matrix = matrix_named(given.matrix, quick=given.is_quick).scaled(given.trees_or_preset(given.data.trees))
     topology = find_topology(
-        first_given(arguments.topology, matrix.topology, default=options.TOPOLOGY),
+        first_given(given.data.topology, matrix.topology, default=options.TOPOLOGY),
         trees=max(job.trees for job in matrix.jobs),
-        seed=first_given(arguments.seed, matrix.seed, default=options.SEED),
+        seed=first_given(given.data.seed, matrix.seed, default=options.SEED),
     )
     spec = matrix_study(
         matrix,
-        combine(matrix, placement_python=arguments.placement_python),
-        request=first_given(arguments.request, matrix.request, default=topology.request),
-        repeats=first_given(arguments.replicates, matrix.repeats, default=REPLICATES),
+        combine(matrix, placement_python=given.placement_python),
+        request=first_given(given.request, matrix.request, default=topology.request),
+        repeats=first_given(given.replicates, matrix.repeats, default=REPLICATES),
     )
-    return run_study(arguments, topology, spec)
+    return run_study(given, topology, spec)
 
 
 # --- the report
@@ -449,4 +429,3 @@ def _key(point: Mapping[str, Any]) -> str:
 
 
 KIND = RunKind(StudyHead[_MatrixSettings], MeasuredPoint[_MatrixJob, _MatrixValues], f"{__name__}:results")
-COMMANDS = {"lab study matrix": Command(_configure, _run, "matrix")}

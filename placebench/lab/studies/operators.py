@@ -7,7 +7,6 @@ import json
 import math
 import os
 import time
-from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -19,13 +18,13 @@ from typing import TYPE_CHECKING, Annotated, Any, TypedDict
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
 from placebench import limits, units
-from placebench.commands import Command, options
 from placebench.compare.keep.documents import MeasuredPoint, RunKind, StudyHead, StudySettings
 from placebench.compare.keep.records import Measurement
 from placebench.compare.what.http_request import Reply, get
 from placebench.decoding import AtLeastOne, Count, Meta, Positive, Struct, read_toml
 from placebench.errors import LoadError, PlacebenchError, TooFewReplicatesError
-from placebench.lab.studies.study import Measure, Point, StudySetup, StudySpec, add_study_options, run_study, trees_of
+from placebench.lab.studies.commands import OPERATORS_REPLICATES, OperatorsOptions
+from placebench.lab.studies.study import Measure, Point, StudySetup, StudySpec, run_study
 from placebench.report.study_report import StudyResults, interval_columns, measured, valid_points
 from placebench.results import Run
 from placebench.stats import hodges_lehmann
@@ -61,58 +60,19 @@ class _OperatorsValues(TypedDict):
 # --- the command
 
 
-_REPLICATES = 6
-_REQUESTS = 2
-_TIMEOUT_S = 60.0
-
-
-def _configure(parser: ArgumentParser) -> None:
-    parser.add_argument(
-        "--inventories",
-        type=options.names,
-        metavar="NAME,NAME",
-        help="inventory data sets (default: cern,flat-hosts,gpu-hosts)",
-    )
-    parser.add_argument(
-        "--requests",
-        type=options.request_count,
-        default=_REQUESTS,
-        metavar="N",
-        help="number of requests of each of four clients per measurement (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--timeout",
-        type=options.seconds,
-        default=_TIMEOUT_S,
-        metavar="S",
-        help="seconds that a client waits for a response (default: 60)",
-    )
-    parser.add_argument(
-        "--plan",
-        type=options.path,
-        metavar="FILE",
-        help="TOML file with other inventories and settings (default: those of the documentation)",
-    )
-    options.add_placement(parser)
-    options.add_size(parser)
-    add_study_options(parser, replicates=_REPLICATES)
-
-
-def _run(arguments: Namespace) -> int:
+def run(given: OperatorsOptions) -> int:
     """Measure every setting on every inventory."""
     from placebench.compare.what.variants import read_variant, require_servers
     from placebench.lab.inventory.seeding import find_topology
     from placebench.lab.variants import PLACEMENT
 
-    plan = read_plan(arguments.plan)
-    placement = read_variant(PLACEMENT, placement_python=arguments.placement_python)
+    plan = read_plan(given.plan)
+    placement = read_variant(PLACEMENT, placement_python=given.placement_python)
     require_servers([placement])
-    topologies = [
-        find_topology(name, trees=trees_of(arguments), seed=arguments.seed)
-        for name in arguments.inventories or plan.inventories
-    ]
-    study = OperatorsStudy(placement, topologies, plan.settings, arguments.requests, arguments.timeout)
-    return run_study(arguments, topologies[0], study.spec(repeats=arguments.replicates or _REPLICATES))
+    trees = given.trees_or_preset(given.trees)
+    topologies = [find_topology(name, trees=trees, seed=given.seed) for name in given.inventories or plan.inventories]
+    study = OperatorsStudy(placement, topologies, plan.settings, given.requests, given.timeout)
+    return run_study(given, topologies[0], study.spec(repeats=given.replicates or OPERATORS_REPLICATES))
 
 
 # --- the measurement
@@ -413,4 +373,3 @@ def _unanswered(rows: Sequence[Mapping[str, Any]], timeout_s: float) -> Iterator
 
 
 KIND = RunKind(StudyHead[_OperatorsSettings], MeasuredPoint[_OperatorsPoint, _OperatorsValues], f"{__name__}:results")
-COMMANDS = {"lab study operators": Command(_configure, _run, "operators")}

@@ -1,6 +1,5 @@
 """Placement's published figures measured again: 10 requests by 1 client and 400 by 40 against nested providers."""
 
-from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
@@ -10,20 +9,16 @@ from statistics import median
 from typing import TYPE_CHECKING, Any, TypedDict
 
 from placebench import units
-from placebench.commands import Command, options
 from placebench.compare.keep.documents import MeasuredPoint, RunKind, StudyHead, StudySettings
 from placebench.decoding import Amount, Count, Positive
 from placebench.errors import MissingExtraError
+from placebench.lab.studies.commands import REPLICATES, PublishedOptions
 from placebench.lab.studies.study import (
-    REPLICATES,
     Measure,
     Point,
     StudySetup,
     StudySpec,
-    add_study_options,
-    is_quick,
     run_study,
-    trees_of,
 )
 from placebench.page.row_charts import Estimate, forest
 from placebench.page.svg import Role
@@ -82,28 +77,16 @@ class _PublishedValues(TypedDict):
 _TOPOLOGIES = ("nested-perfload", "flat-perfload")
 
 
-def _configure(parser: ArgumentParser) -> None:
-    parser.add_argument(
-        "--variants",
-        type=options.names,
-        metavar="V,V",
-        help="variants (default: the cumulative series, dedup, cached, placement)",
-    )
-    options.add_placement(parser)
-    options.add_size(parser)
-    add_study_options(parser, replicates=f"{REPLICATES}; --preset quick: 1")
-
-
-def _run(arguments: Namespace) -> int:
+def run(given: PublishedOptions) -> int:
     """Measure; with the preset quick without the steps between naive and tuned."""
     from placebench.lab.inventory.seeding import find_topology
 
-    topologies = [find_topology(name, trees=trees_of(arguments), seed=arguments.seed) for name in _TOPOLOGIES]
-    is_small = is_quick(arguments)
-    named = arguments.variants or services(quick=is_small)
-    study = PublishedStudy(find_services(named, placement_python=arguments.placement_python), topologies)
-    replicates = arguments.replicates or (1 if is_small else REPLICATES)
-    return run_study(arguments, topologies[0], study.spec(repeats=replicates))
+    trees = given.trees_or_preset(given.trees)
+    topologies = [find_topology(name, trees=trees, seed=given.seed) for name in _TOPOLOGIES]
+    named = given.variants or services(quick=given.is_quick)
+    study = PublishedStudy(find_services(named, placement_python=given.placement_python), topologies)
+    repeats = given.replicates or given.by_preset(usual=REPLICATES, quick=1)
+    return run_study(given, topologies[0], study.spec(repeats=repeats))
 
 
 # --- the measurement
@@ -421,4 +404,3 @@ def _key(point: Mapping[str, Any]) -> tuple[str, str, int]:
 
 
 KIND = RunKind(StudyHead[_PublishedSettings], MeasuredPoint[_PublishedPoint, _PublishedValues], f"{__name__}:results")
-COMMANDS = {"lab study published": Command(_configure, _run, "published")}

@@ -1,4 +1,4 @@
-"""What all studies share: points and how they are measured, one session of a study, and the options of its command.
+"""What all studies share: points and how they are measured, one session of a study, and the run of its command.
 
 A study says what its points are and how one of them is measured (`StudySpec`). `StudyRun` measures each of them several
 times in an interleaved, seeded order, and each measurement is on the disk before the next. A session measures what is
@@ -11,7 +11,6 @@ measures is imported inside the functions that do, here and in each study.
 
 import json
 import random
-from argparse import ArgumentParser, Namespace
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -19,12 +18,12 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
-from placebench import limits, units
-from placebench.commands import options
+from placebench import units
 from placebench.commands.output import emit_report, say, steps
 from placebench.commands.runs import reported, run_folder
 from placebench.compare.keep.records import Measurement, RunHead, append_lines, read_measurements
 from placebench.errors import DatabaseError, GateFailedError, PlacebenchError, UndecidedError
+from placebench.lab.studies.commands import StudyOptions
 from placebench.masking import mask_document
 
 if TYPE_CHECKING:
@@ -230,48 +229,7 @@ def _key(point: Point, repeat: int) -> str:
     return json.dumps([mask_document(dict(point)), repeat], sort_keys=True)
 
 
-# --- the command of a study
-
-
-REPLICATES = 5
-_QUICK_TREES = 50
-
-
-def add_study_options(parser: ArgumentParser, *, replicates: int | str = REPLICATES) -> None:
-    """--replicates, --preset, and those of a run and its result."""
-    parser.add_argument(
-        "-n",
-        "--replicates",
-        type=options.whole(1, limits.REPEATS),
-        metavar="N",
-        help=f"number of replicates per point (default: {replicates})",
-    )
-    options.add_preset(parser, quick=f"about a minute, on {_QUICK_TREES} trees unless --trees is given", default="all")
-    options.add_run(parser)
-    options.add_output(parser, markdown=True, page=True)
-
-
-def is_quick(arguments: Namespace) -> bool:
-    """Whether little is to be measured."""
-    return bool(arguments.preset == "quick")
-
-
-def trees_of(arguments: Namespace) -> int | None:
-    """The number of trees; None where the topology decides."""
-    trees: int | None = arguments.trees
-    return _QUICK_TREES if is_quick(arguments) and trees is None else trees
-
-
-def topology_of(arguments: Namespace) -> "Topology":
-    """The topology that the options name."""
-    from placebench.lab.inventory.seeding import find_topology
-
-    return find_topology(
-        arguments.topology, trees=trees_of(arguments), seed=arguments.seed, utilization=arguments.utilization
-    )
-
-
-def run_study(arguments: Namespace, topology: "Topology", spec: StudySpec) -> int:
+def run_study(given: StudyOptions, topology: "Topology", spec: StudySpec) -> int:
     """Measure the points of a study, in a new folder or the one to resume; return the exit code.
 
     What was measured is reported, with its page, however the study ends.
@@ -283,12 +241,12 @@ def run_study(arguments: Namespace, topology: "Topology", spec: StudySpec) -> in
     if spec.repeats < 1 or not spec.points or not topology.trees:
         seen = f"{spec.repeats} replicates of {len(spec.points)} points on {topology.trees} trees"
         raise PlacebenchError(f"{seen}: at least one of each is needed")
-    run, output = options.read(options.RunOptions, arguments), options.read(options.OutputOptions, arguments)
+    run = given.run
     with run_folder(run, spec.command) as folder, open_server(run.server) as server:
         study = StudyRun(spec, topology, folder, server)
         with (
             steps(run.command, study.steps) as announce,
-            reported(folder, partial(emit_report, output)),
+            reported(folder, partial(emit_report, given.output)),
         ):
             study.run(announce, note=say)
     return 0

@@ -34,24 +34,25 @@ def run(program: str, *, missing: list[str]) -> str:
 
 def test_each_study_is_a_command_and_a_kind_of_run() -> None:
     """In the order of the list, which is that of the help."""
-    names = [study.name for study in STUDIES]
+    names = list(STUDIES)
 
     assert [name for name in COMMANDS.own if name.startswith("lab study ")] == [f"lab study {name}" for name in names]
     assert [name for name in RUNS.own if name in names] == names
 
 
 def test_a_kind_of_run_imports_only_its_own_study() -> None:
-    """Nor does the list of commands import any."""
+    """Nor do the list of commands and the options of each study import any."""
     program = """
 from placebench.commands import COMMANDS
+from placebench.lab.studies.commands import COMMANDS as STUDY_COMMANDS
 from placebench.compare.keep.documents import RUNS
 from placebench.lab.studies import STUDIES
-modules = {study.module for study in STUDIES}
-print(len(COMMANDS.own) > len(RUNS.own), *(modules & sys.modules.keys()))
+modules = {f"placebench.lab.studies.{name}" for name in STUDIES}
+print(len(COMMANDS.own) > len(RUNS.own), len(STUDY_COMMANDS), *(modules & sys.modules.keys()))
 print(RUNS.get("herd").results, *(modules & sys.modules.keys()))
 """
     assert run(program, missing=[]).splitlines() == [
-        "True",
+        "True 9",
         "placebench.lab.studies.herd:results placebench.lab.studies.herd",
     ]
 
@@ -66,22 +67,34 @@ def test_the_base_installation_has_the_options_of_every_command() -> None:
     assert run(program, missing=MEASURING) == "FalseTrue\n"
 
 
+@pytest.mark.parametrize("study", STUDIES)
+def test_the_help_of_a_study_loads_no_report(study: str) -> None:
+    """It costs no more CPU than that of another command."""
+    program = f"""
+import sys
+from placebench.cli import parser_of
+parser_of("lab study {study}").format_help()
+print(*{{"msgspec", "jinja2", "placebench.report", "placebench.compare"}} & sys.modules.keys())
+"""
+    assert run(program, missing=[]) == "\n"
+
+
 def test_the_runs_of_every_study_are_read_without_what_measures(tmp_path: Path) -> None:
     """As long as msgspec, which checks the files, is there."""
     for study in STUDIES:
-        write_survey(tmp_path / study.name, study.name)
+        write_survey(tmp_path / study, study)
     program = f"""
 from pathlib import Path
 from placebench.report.building import build_report
 for folder in sorted(Path({str(tmp_path)!r}).iterdir()):
     print(folder.name, len(build_report(folder).document["rows"]))
 """
-    expected = sorted(f"{study.name} {len(POINTS[study.name])}" for study in STUDIES)
+    expected = sorted(f"{study} {len(POINTS[study])}" for study in STUDIES)
 
     assert run(program, missing=MEASURING).splitlines() == expected
 
 
-@pytest.mark.parametrize("study", [study.name for study in STUDIES])
+@pytest.mark.parametrize("study", STUDIES)
 def test_points_that_failed_are_rows_whichever_they_are(study: str, tmp_path: Path) -> None:
     """One point or more, up to all of them: there is a row for each point, and those that failed say why."""
     for failed, rows in with_failures(write_survey(tmp_path / "run", study)):
