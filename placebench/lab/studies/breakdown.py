@@ -15,18 +15,12 @@ from statistics import fmean, median
 from typing import TYPE_CHECKING, Annotated, Any, Final, TypedDict
 
 from placebench import units
-from placebench.compare.keep.documents import MeasuredPoint, RunKind, StudyHead, StudySettings
+from placebench.compare.keep.documents import StudySettings
 from placebench.compare.keep.records import LoadResult, Measurement
 from placebench.decoding import Amount, Count, Meta, Positive, Share
 from placebench.errors import LoadError, PlacebenchError
 from placebench.lab.studies.commands import LOAD_S, REPLICATES, BreakdownOptions
-from placebench.lab.studies.study import (
-    Measure,
-    Point,
-    StudySetup,
-    StudySpec,
-    run_study,
-)
+from placebench.lab.studies.study import Measure, Point, StudySetup, StudySpec, run_study, study_kind
 from placebench.page.row_charts import Bar, bars
 from placebench.report.model import Chart
 from placebench.report.study_report import (
@@ -41,8 +35,6 @@ from placebench.results import Run
 from placebench.stats import median_interval
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from placebench.lab.inventory.topology import Topology
     from placebench.telemetry import Telemetry
 
@@ -117,13 +109,13 @@ class BreakdownStudy:
     """The latency breakdown of some endpoints."""
 
     endpoints: tuple[str, ...]
-    """Of ENDPOINTS; the no-op among them."""
+    """Names in ENDPOINTS, the no-op among them."""
     request: str
-    """Of the endpoint "candidates"."""
+    """The request of the endpoint "candidates"."""
     variant: str = "tuned"
     processes: int = 2
     time_s: float = 3.0
-    """Of each of the two loads of a measurement."""
+    """Duration of each of the two loads of a measurement."""
 
     def spec(self, *, repeats: int) -> StudySpec:
         """Return what is measured; a measurement has the fields of `load_figures` and of `request_breakdown`."""
@@ -142,15 +134,17 @@ class BreakdownStudy:
         requests = _endpoint_requests(self.request, setup.data.topology)
 
         def measure(point: Point, repeat: int) -> dict[str, Any]:
-            endpoint = _Endpoint(point["endpoint"], requests[point["endpoint"]], _part(setup, point, repeat))
-            return _measure(self, setup, endpoint)
+            name = "".join(letter if letter.isalnum() else "-" for letter in f"{point['endpoint']} {repeat + 1}")
+            part = setup.folder / "telemetry" / name.replace("--", "-")
+            shutil.rmtree(part, ignore_errors=True)  # what a measurement that failed has left there
+            return _measure(self, setup, _Endpoint(point["endpoint"], requests[point["endpoint"]], part))
 
         yield measure
 
 
 @dataclass(frozen=True)
 class _Endpoint:
-    """What is loaded in one measurement."""
+    """The endpoint that is loaded in one measurement."""
 
     name: str
     request: str
@@ -181,7 +175,7 @@ class _Endpoint:
 
 
 def _endpoint_requests(request: str, topology: "Topology") -> dict[str, str]:
-    """Path and query of each endpoint; a provider is the root of the first tree."""
+    """Return path and query of each endpoint; a provider is the root of the first tree."""
     provider = f"/resource_providers/{topology.uuids(0)[0]}"
     return {
         NOOP: "/",
@@ -192,14 +186,6 @@ def _endpoint_requests(request: str, topology: "Topology") -> dict[str, str]:
         "traits": "/traits",
         CLAIMS: f"{request}&limit={_CANDIDATES_PER_USER}",
     }
-
-
-def _part(setup: StudySetup, point: Point, repeat: int) -> Path:
-    """Where the telemetry of this measurement goes; what one that failed has left there is gone."""
-    name = "".join(letter if letter.isalnum() else "-" for letter in f"{point['endpoint']} {repeat + 1}")
-    part = setup.folder / "telemetry" / name.replace("--", "-")
-    shutil.rmtree(part, ignore_errors=True)
-    return part
 
 
 def _measure(study: BreakdownStudy, setup: StudySetup, endpoint: _Endpoint) -> dict[str, Any]:
@@ -282,32 +268,28 @@ def request_breakdown(telemetry: "Telemetry") -> dict[str, Any]:
     pairs = telemetry.paired()
     if not len(pairs):
         raise LoadError("no request of the client is in the server's telemetry: log/uwsgi-breakdown.log may say why")
-    inside = _inside(telemetry.durations, pairs)
+    recorded = telemetry.durations[telemetry.durations["request"].isin(pairs["request"])]
+    sums = recorded.groupby("series", observed=True)["duration_s"].sum()
+    framework, handler, statement, transaction, pool = (
+        float(sums.get(name, 0.0)) / len(pairs) for name in ("framework", "handler", "statement", "transaction", "pool")
+    )
     way_in = (pairs["started_s_server"] - pairs["started_s_client"]).mean()
-    client, handler = pairs["duration_s_client"].mean(), inside["handler"]
-    database = inside["statement"] + inside["transaction"]
+    client = pairs["duration_s_client"].mean()
+    database = statement + transaction
     parts = {
         "client_s": client,
         "way_in_s": way_in,
-        "framework_s": inside["framework"],
-        "python_s": handler - database - inside["pool"],
-        "pool_s": inside["pool"],
+        "framework_s": framework,
+        "python_s": handler - database - pool,
+        "pool_s": pool,
         "database_s": database,
-        "way_out_s": client - way_in - inside["framework"] - handler,
+        "way_out_s": client - way_in - framework - handler,
     }
-    statements = telemetry.durations["series"].eq("statement") & telemetry.durations["request"].isin(pairs["request"])
     return {
         **{name: float(seconds) for name, seconds in parts.items()},
         "apart_requests": len(pairs),
-        "statements": int(statements.sum()) / len(pairs),
+        "statements": int(recorded["series"].eq("statement").sum()) / len(pairs),
     }
-
-
-def _inside(durations: "pd.DataFrame", pairs: "pd.DataFrame") -> Mapping[str, float]:
-    """Seconds of each series in the mean of these requests; 0 where there is none of it."""
-    sums = durations[durations["request"].isin(pairs["request"])].groupby("series", observed=True)["duration_s"].sum()
-    names = ("framework", "handler", "statement", "transaction", "pool")
-    return {name: float(sums.get(name, 0.0)) / len(pairs) for name in names}
 
 
 # --- the report
@@ -348,6 +330,9 @@ def _row(name: str, made: Sequence[Measurement], noop: Sequence[Measurement]) ->
     floor_s = fmean(each.values["way_in_s"] + each.values["way_out_s"] for each in noop) if noop else None
     http_s = ways_s if floor_s is None else min(ways_s, floor_s)
     parts = {part: _mean(values, part) for part in ("framework_s", "python_s", "pool_s", "database_s")}
+    # A ratio per repeat: both were measured within the same minutes.
+    noop_per_s = {each.repeat: each.values["throughput_per_s"] for each in noop}
+    of_noop = [each.values["throughput_per_s"] / noop_per_s[each.repeat] for each in made if each.repeat in noop_per_s]
     handler_s = parts["python_s"] + parts["pool_s"] + parts["database_s"]
     return {
         "endpoint": name,
@@ -355,7 +340,7 @@ def _row(name: str, made: Sequence[Measurement], noop: Sequence[Measurement]) ->
         "n": throughput.n,
         "requests": sum(each["requests"] for each in values),
         **interval_figures("throughput", "_per_s", throughput),
-        "share_of_noop": _share_of(made, noop),
+        "share_of_noop": median(of_noop) if of_noop else None,
         "client_s": _mean(values, "client_s"),
         "http_s": http_s,
         **parts,
@@ -371,13 +356,6 @@ def _row(name: str, made: Sequence[Measurement], noop: Sequence[Measurement]) ->
 
 def _mean(values: Sequence[Mapping[str, Any]], name: str) -> float:
     return fmean(each[name] for each in values)
-
-
-def _share_of(made: Sequence[Measurement], noop: Sequence[Measurement]) -> float | None:
-    """The median of the repeats' ratios: both were measured within the same minutes."""
-    of_noop = {each.repeat: each.values["throughput_per_s"] for each in noop}
-    ratios = [each.values["throughput_per_s"] / of_noop[each.repeat] for each in made if each.repeat in of_noop]
-    return median(ratios) if ratios else None
 
 
 def _headline(rows: Sequence[Mapping[str, Any]]) -> str:
@@ -483,6 +461,4 @@ _LIMITS = (
 )
 
 
-KIND = RunKind(
-    StudyHead[StudySettings[_BreakdownPoint]], MeasuredPoint[_BreakdownPoint, _BreakdownValues], f"{__name__}:results"
-)
+KIND = study_kind(__name__, StudySettings[_BreakdownPoint], _BreakdownPoint, _BreakdownValues)

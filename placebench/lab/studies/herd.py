@@ -18,20 +18,13 @@ from typing import TYPE_CHECKING, Any, TypedDict
 from uuid import uuid4
 
 from placebench import units
-from placebench.compare.keep.documents import MeasuredPoint, RunKind, StudyHead, StudySettings
+from placebench.compare.keep.documents import StudySettings
 from placebench.compare.keep.records import Measurement
 from placebench.compare.what.http_request import HEADERS, fetch, send
 from placebench.decoding import AtLeastOne, Count
 from placebench.errors import LoadError, PlacebenchError
 from placebench.lab.studies.commands import CLAIMS, QUICK_CLAIMS, QUICK_SCHEDULERS, REPLICATES, SCHEDULERS, HerdOptions
-from placebench.lab.studies.study import (
-    Measure,
-    Point,
-    Restartable,
-    StudySetup,
-    StudySpec,
-    run_study,
-)
+from placebench.lab.studies.study import Measure, Point, Restartable, StudySetup, StudySpec, run_study, study_kind
 from placebench.report.study_report import StudyResults, interval_columns, interval_figures, measured, valid_points
 from placebench.results import Run
 from placebench.stats import median_interval
@@ -123,7 +116,7 @@ class HerdStudy:
     """The first is the run's."""
     schedulers: Sequence[int]
     claims: int
-    """How many succeed in each measurement."""
+    """Number of claims that succeed in each measurement."""
 
     def spec(self, *, repeats: int) -> StudySpec:
         """Return what is measured: every inventory and number of schedulers, without and with randomization.
@@ -175,7 +168,7 @@ class HerdStudy:
 
     @contextmanager
     def _serve(self, setup: StudySetup, topology: "Topology", *, randomized: bool) -> "Iterator[RunningServer]":
-        """Placement with or without randomization, warmed up."""
+        """Serve Placement with or without randomization, warmed up."""
         from placebench.compare.load.load_run import warm_up
         from placebench.runtime.application_servers import serve
 
@@ -187,27 +180,21 @@ class HerdStudy:
             yield server
 
     def _measure(self, server: "RunningServer", topology: "Topology", url: str, schedulers: int) -> dict[str, Any]:
+        from sqlalchemy import text
+
         from placebench.compare.load.load_run import responses_of
+        from placebench.runtime.postgres import open_connection
 
         herd = _Herd(server.url, topology.request, self.claims)
         with responses_of(server):
             try:
                 herd.claim(schedulers)
-                overcommitted = _count_overcommitted(url)
+                with open_connection(url) as connection:
+                    overcommitted = int(connection.execute(text(_OVERCOMMITTED)).scalar_one())
             finally:
                 herd.release()
         server.check()
         return {**herd.values(), "overcommitted": overcommitted}
-
-
-def _count_overcommitted(url: str) -> int:
-    """How many providers have more allocated than they have."""
-    from sqlalchemy import text
-
-    from placebench.runtime.postgres import open_connection
-
-    with open_connection(url) as connection:
-        return int(connection.execute(text(_OVERCOMMITTED)).scalar_one())
 
 
 @dataclass
@@ -223,7 +210,7 @@ class _Herd:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def claim(self, schedulers: int) -> None:
-        """Let so many schedulers claim at once; raises LoadError or OSError for a request that fails."""
+        """Let that many schedulers claim at once; raises LoadError or OSError for a request that fails."""
         waiting, start = iter(range(self.claims)), threading.Barrier(schedulers)
 
         def schedule() -> None:
@@ -232,7 +219,14 @@ class _Herd:
                 with self._lock:
                     if next(waiting, None) is None:
                         return
-                while not self._claim_first(self._candidates()):
+                while True:
+                    self._count("requests")
+                    candidates = json.loads(fetch(self.url, self.request).body)["allocation_requests"]
+                    if not candidates:
+                        missing = f"no candidate was left before {self.claims} claims"
+                        raise LoadError(f"{missing}: give the inventory more --trees")
+                    if any(self._claim_one(each["allocations"]) for each in candidates):
+                        break
                     self._count("exhausted")
 
         with ThreadPoolExecutor(schedulers) as pool:
@@ -247,7 +241,7 @@ class _Herd:
                 raise LoadError(f"DELETE /allocations/{consumer} returned {reply.status}, expected 204")
 
     def values(self) -> dict[str, Any]:
-        """What was counted, by its name in the measurement."""
+        """Return the counts, by their names in the measurement."""
         counted = {name: self._counts[name] for name in ("requests", *REFUSALS, "exhausted")}
         return {"claims": len(self._claimed), **counted, "hosts": len(set(self._claimed.values()))}
 
@@ -255,19 +249,8 @@ class _Herd:
         with self._lock:
             self._counts[name] += 1
 
-    def _candidates(self) -> list[dict[str, Any]]:
-        """The candidates of one response; raises LoadError if it has none."""
-        self._count("requests")
-        candidates: list[dict[str, Any]] = json.loads(fetch(self.url, self.request).body)["allocation_requests"]
-        if not candidates:
-            raise LoadError(f"no candidate was left before {self.claims} claims: give the inventory more --trees")
-        return candidates
-
-    def _claim_first(self, candidates: Sequence[Mapping[str, Any]]) -> bool:
-        """Claim the first candidate that can be; one that was only changed by others is tried again, as nova does."""
-        return any(self._claim_one(each["allocations"]) for each in candidates)
-
     def _claim_one(self, allocations: Mapping[str, Any]) -> bool:
+        """Claim a candidate; one that was only changed by others is tried again, as nova does."""
         consumer = str(uuid4())
         body = json.dumps({**_CLAIM, "allocations": allocations}).encode()
         headers = {**HEADERS, "Content-Type": "application/json"}
@@ -371,4 +354,4 @@ def _headline(rows: Sequence[Mapping[str, Any]]) -> str:
     return f"Claims refused per claim with {most} schedulers on {topology}: {said or 'not measured'}."
 
 
-KIND = RunKind(StudyHead[_HerdSettings], MeasuredPoint[_HerdPoint, _HerdValues], f"{__name__}:results")
+KIND = study_kind(__name__, _HerdSettings, _HerdPoint, _HerdValues)

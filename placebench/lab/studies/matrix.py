@@ -12,13 +12,11 @@ from typing import Any, NotRequired, TypedDict
 from placebench import units
 from placebench.commands import options
 from placebench.commands.runs import first_given
-from placebench.compare.keep.documents import MeasuredPoint, RunKind, StudyHead, StudySettings
+from placebench.compare.keep.documents import StudySettings
 from placebench.compare.keep.records import Measurement
 from placebench.decoding import Amount, AtLeastOne, Count, Positive
 from placebench.lab.studies.commands import REPLICATES, MatrixOptions
-from placebench.lab.studies.study import (
-    run_study,
-)
+from placebench.lab.studies.study import run_study, study_kind
 from placebench.page.row_charts import Bar, bars
 from placebench.report.model import Chart, Column, Table
 from placebench.report.study_report import (
@@ -119,7 +117,7 @@ _FIGURES = (
     measured("cpu_s", "Server CPU", units.duration),
     measured("client_cpu_s", "Client CPU", units.duration),
 )
-_MOST_BARS = 24
+_MAX_BARS = 24
 _HEADINGS = {"python": "Environment", "latency_ms": "Latency, ms"}
 _VERSIONS = {"python": "Python", "service": "Version", "sqlalchemy": "SQLAlchemy", "driver": "Driver"}
 _AXES_OF_VERSIONS = ("version", "sqlalchemy", "driver")
@@ -130,7 +128,9 @@ _NUMBERS = ("users", "threads", "processes", "latency_ms", "proxies")
 def results(run: Run) -> StudyResults:
     """Return the rows in the order of the file; the chart is of the largest job."""
     settings = run.head.settings
-    rows, axes = _rows(run), partial(_axes_of, settings)
+    found, axes = list(valid_points(run)), partial(_axes_of, settings)
+    by_point = {_key(point): made for point, made in found}
+    rows = [_row(point, made, settings, by_point) for point, made in found]
     return StudyResults(
         headline=_headline(settings, rows),
         rows=rows,
@@ -156,21 +156,21 @@ def results(run: Run) -> StudyResults:
 
 def _axes_of(settings: Mapping[str, Any], point: Mapping[str, Any]) -> dict[str, Any]:
     from placebench.lab.studies.matrix_plan import AXES
+    from placebench.profiler.capture.sampling_thread import profile_function_defect
 
     none = dict.fromkeys(_VERSIONS)
     versions = next((each for each in settings["versions"] if _key(each["point"]) == _key(point)), none)
     axes = {**AXES, **settings["usual"], **point}
+    profiler = axes["profiler"]
+    python = tuple(int(number) for number in re.findall(r"\d+", versions["python"] or "")[:3])
+    if profiler == "full" and python and profile_function_defect(python):  # "full" installs no profile function there
+        profiler += ", by a sampling thread"
     return {
         **axes,
-        "profiler": _profiler(axes["profiler"], versions["python"]),
+        "profiler": profiler,
         "is_control": all(point[axis] == value for axis, value in settings["control"].items()),
         "versions": {name: value for name, value in versions.items() if name != "point"},
     }
-
-
-def _rows(run: Run) -> list[dict[str, Any]]:
-    measured = {_key(point): made for point, made in valid_points(run)}
-    return [_row(point, made, run.head.settings, measured) for point, made in valid_points(run)]
 
 
 def _row(
@@ -193,21 +193,13 @@ def _row(
     }
 
 
-def _profiler(mode: str, python: str | None) -> str:
-    """The mode, and what it is on a Python on which "full" installs no profile function."""
-    from placebench.profiler.capture.sampling_thread import profile_function_defect
-
-    version = tuple(int(number) for number in re.findall(r"\d+", python or "")[:3])
-    return f"{mode}, by a sampling thread" if mode == "full" and version and profile_function_defect(version) else mode
-
-
 def _overhead(
     point: Mapping[str, Any],
     made: Sequence[Measurement],
     control: Mapping[str, Any],
     measured: Mapping[str, Sequence[Measurement]],
 ) -> dict[str, Any]:
-    """Over the control, by the repeats that both have; nothing for the control itself, or where it was not measured."""
+    """Return the overhead over the control, by the repeats that both have; None for the control, or without one."""
     against = {each.repeat: each.values["duration_s"] for each in measured.get(_key({**point, **control}), ())}
     pairs = [(each, against[each.repeat]) for each in made if each.repeat in against]
     if not pairs or all(point[axis] == value for axis, value in control.items()):
@@ -235,7 +227,7 @@ _OVERHEAD = (
 
 
 def _axes(rows: Sequence[dict[str, Any]], settings: Mapping[str, Any]) -> list[Column]:
-    """The axes on which the rows differ, at least the service; and the versions, where they do."""
+    """Return columns of the axes on which the rows differ, at least the service, and of the versions that differ."""
     from placebench.lab.studies.matrix_plan import THIS
 
     axes = [axis for axis in settings["usual"] if axis not in _AXES_OF_VERSIONS]
@@ -293,31 +285,27 @@ def _summary(rows: Sequence[dict[str, Any]]) -> Iterator[str]:
         yield f"Smallest overhead: {_cost(least, rows)}."
         if least is not most:
             yield f"Largest: {_cost(most, rows)}."
-        yield from _directions([row for row in judged if row["overhead_low_s"] is not None])
-
-
-def _directions(judged: Sequence[dict[str, Any]]) -> Iterator[str]:
-    """How many are slower and faster than their control."""
-    if not judged:
-        return
-    more = sum(row["overhead_low_s"] > 0 for row in judged)
-    less = sum(row["overhead_high_s"] < 0 for row in judged)
-    counts = {"slower than their control": more, "faster": less, "inconclusive": len(judged) - more - less}
-    outcomes = ", ".join(f"{units.count(number)} {what}" for what, number in counts.items() if number)
-    yield f"Largest job, {units.count(len(judged))} combinations: {outcomes}."
+    if known := [row for row in judged if row["overhead_low_s"] is not None]:
+        more = sum(row["overhead_low_s"] > 0 for row in known)
+        less = sum(row["overhead_high_s"] < 0 for row in known)
+        counts = {"slower than their control": more, "faster": less, "inconclusive": len(known) - more - less}
+        outcomes = ", ".join(f"{units.count(number)} {what}" for what, number in counts.items() if number)
+        yield f"Largest job, {units.count(len(known))} combinations: {outcomes}."
 
 
 def _charts(rows: Sequence[dict[str, Any]], settings: Mapping[str, Any]) -> list[tuple[str, Chart]]:
-    drawn = sorted(_judged(_largest(rows)), key=lambda row: float(row["duration_s"]))[:_MOST_BARS]
+    drawn = sorted(_judged(_largest(rows)), key=lambda row: float(row["duration_s"]))[:_MAX_BARS]
     if not drawn:
         return []
     faster = any(row["overhead_s"] < 0 for row in drawn)
-    labels = [
-        f"{_label(row, rows)}: {units.times(row['times_the_control'])}" if faster else _label(row, rows)
-        for row in drawn
-    ]
+    labels, drawn_bars = [], []
+    for row in drawn:
+        over = max(0.0, min(row["overhead_s"], row["duration_s"]))
+        times = f": {units.times(row['times_the_control'])}" if faster else ""
+        labels.append(f"{_label(row, rows)}{times}")
+        drawn_bars.append(Bar(labels[-1], (row["duration_s"] - over, over)))
     svg = bars(
-        [Bar(label, _parts(row)) for label, row in zip(labels, drawn, strict=True)],
+        drawn_bars,
         title="Duration of the largest job: the control and the overhead",
         description=", ".join(
             f"{label} {units.duration(row['duration_s'])}" for label, row in zip(labels, drawn, strict=True)
@@ -331,11 +319,6 @@ def _charts(rows: Sequence[dict[str, Any]], settings: Mapping[str, Any]) -> list
     return [("Largest job", Chart(svg, caption))]
 
 
-def _parts(row: Mapping[str, Any]) -> tuple[float, float]:
-    over = max(0.0, min(row["overhead_s"], row["duration_s"]))
-    return row["duration_s"] - over, over
-
-
 def _largest(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     most = max((row["requests"] * row["trees"] for row in rows), default=0)
     return [row for row in rows if row["requests"] * row["trees"] == most]
@@ -347,9 +330,9 @@ def _judged(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _pivot(rows: Sequence[dict[str, Any]], settings: Mapping[str, Any]) -> list[Table]:
-    """A row for each combination of the other axes and each job, a column for each value of the axis of columns.
+    """Return a table: a row for each combination of the other axes and each job, a column for each value of the axis.
 
-    Before them the control, where it is the same for all columns.
+    The control has a column before them if it is the same for all of them.
     """
     axis = settings.get("columns")
     judged = _judged(rows)
@@ -361,7 +344,10 @@ def _pivot(rows: Sequence[dict[str, Any]], settings: Mapping[str, Any]) -> list[
         job = f"{units.count(row['requests'])} requests × {units.count(row['trees'])} trees"
         name = ", ".join([*(f"{each} {row[each]}" for each in others), job])
         cells = together.setdefault(name, {"name": name, "control": units.duration(row["control_s"])})
-        cells[str(row[axis])] = _cell(row)
+        limits = f" [{_limits(row)}]" if _limits(row) else ""
+        cells[str(row[axis])] = (
+            f"{units.duration(row['duration_s'])}, overhead {signed_duration(row['overhead_s'])}{limits}"
+        )
     values = dict.fromkeys(str(row[axis]) for row in judged)
     return [
         Table(
@@ -377,13 +363,6 @@ def _pivot(rows: Sequence[dict[str, Any]], settings: Mapping[str, Any]) -> list[
     ]
 
 
-def _cell(row: Mapping[str, Any]) -> str:
-    """'1.24 s, overhead 1.1 s [1.0 s, 1.2 s]', the overhead with its interval where there is one."""
-    limits = _limits(row)
-    interval = f" [{limits}]" if limits else ""
-    return f"{units.duration(row['duration_s'])}, overhead {signed_duration(row['overhead_s'])}{interval}"
-
-
 def _limits(row: Mapping[str, Any]) -> str:
     """The interval of the overhead; empty where there is none."""
     limits = row["overhead_low_s"], row["overhead_high_s"]
@@ -391,7 +370,7 @@ def _limits(row: Mapping[str, Any]) -> str:
 
 
 def _label(row: Mapping[str, Any], rows: Sequence[dict[str, Any]]) -> str:
-    """The values by which the row differs from others, with their axis where they are numbers."""
+    """Return the values by which the row differs from others, with their axis if they are numbers."""
     return ", ".join(_values(row, rows)) or _named(rows, row["service"])
 
 
@@ -428,4 +407,4 @@ def _key(point: Mapping[str, Any]) -> str:
     return repr(sorted(point.items()))
 
 
-KIND = RunKind(StudyHead[_MatrixSettings], MeasuredPoint[_MatrixJob, _MatrixValues], f"{__name__}:results")
+KIND = study_kind(__name__, _MatrixSettings, _MatrixJob, _MatrixValues)

@@ -63,7 +63,7 @@ _NETWORK: Mapping[str, Any] = {
     "latency_ms": Annotated[float, Meta(ge=0, le=limits.LATENCY_MS)],
     "proxies": Annotated[int, Meta(ge=1, le=limits.PROXIES)],
 }
-"""A round trip of the network between service and database, through each of so many proxies."""
+"""A round trip of the network between service and database, through each of a number of proxies."""
 _HERE = Path(__file__).with_name("matrices")
 
 Point = dict[str, Any]
@@ -71,7 +71,7 @@ Point = dict[str, Any]
 
 @dataclass(frozen=True)
 class Job:
-    """So many requests, on a database of so many trees."""
+    """A number of requests, on a database of a number of trees."""
 
     requests: int
     trees: int
@@ -79,7 +79,7 @@ class Job:
 
 @dataclass(frozen=True)
 class Matrix:
-    """What a file states; None where the command line or the topology decides."""
+    """A matrix as its file states it; None: the command line or the topology decides."""
 
     name: str
     title: str
@@ -117,7 +117,7 @@ class Matrix:
         return found
 
     def scaled(self, trees: int | None) -> "Matrix":
-        """The same with *trees* trees in the largest job, the others in proportion; None changes nothing."""
+        """Return the matrix with *trees* trees in the largest job, the others in proportion; None changes nothing."""
         if trees is None:
             return self
         most = max(job.trees for job in self.jobs)

@@ -8,7 +8,7 @@ import json
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
@@ -19,7 +19,7 @@ from placebench.compare.load.client_process import HttpClient, app_client, http_
 from placebench.compare.load.load_run import JobResult, http_job
 from placebench.compare.measure.same_responses import SameResponses
 from placebench.compare.what.pythons import VERSION, python_environment
-from placebench.compare.what.source_checkout import Origin, read_origin
+from placebench.compare.what.source_checkout import read_origin
 from placebench.compare.what.variants import Variant, find_variant, in_place
 from placebench.errors import DatabaseError, MissingExtraError, PlacebenchError, ServerError
 from placebench.lab.inventory.seeding import seed
@@ -104,12 +104,16 @@ class Combination:
         inside, server, database = self["client"] == "in-process", self["server"], self["database"]
         foreign, noop = self.variant is not None and not self.variant.ours, self["service"] == CONTROL
         alone = self["users"] == self["threads"] == self["processes"] == 1
-        python, (driver, *_) = self.installed.python, (*_drivers(self.variant), "")
+        python, drivers = self.installed.python, _drivers(self.variant)
+        no_driver = bool(drivers) and "driver" not in self.pinned and not self._has(*drivers)
         return (
             (inside and server != "none", "a client in the process has no server: it goes with server none"),
             (not inside and server == "none", "a client over http needs a server"),
             (inside and not alone, "in the process requests come one by one: users, threads and processes are 1"),
-            (self._has_settings(), "settings of PostgreSQL: placebench compare has them"),
+            (
+                self.variant is not None and bool(self.variant.postgres),
+                "settings of PostgreSQL: placebench compare has them",
+            ),
             (
                 self["version"] != INSTALLED and "version" not in self.pinned and not noop,
                 f"no version of {self['service']} is on the package index: name a python, or a table with app and rev",
@@ -127,7 +131,7 @@ class Combination:
                 database in _PORTABLE_TO and not (self.variant is None or self.variant.portable),
                 f"{self['service']} runs on PostgreSQL alone",
             ),
-            (database == "mariadb", _why_no_mariadb()),
+            (database == "mariadb", _why_absent(find_mariadbd)),
             (
                 database == "mariadb" and not self._has(_PYMYSQL),
                 f"no driver for MariaDB in it: {python} -m pip install {_PYMYSQL}",
@@ -138,7 +142,7 @@ class Combination:
             ),
             (self["profiler"] != "off" and foreign, f"the profiler is not installed in {self['service']}"),
             (server == "uwsgi" and not self.installed.uwsgi, f"no uwsgi there: {python} -m pip install pyuwsgi"),
-            (server == "mod_wsgi", _why_no_mod_wsgi(python) if server == "mod_wsgi" else ""),
+            (server == "mod_wsgi", _why_no_mod_wsgi(Path(python)) if server == "mod_wsgi" else ""),
             (
                 self._in_event_loop() and server not in ("uvicorn", "granian"),
                 f"{self['service']} runs in an event loop: it goes with server uvicorn or granian",
@@ -156,34 +160,27 @@ class Combination:
                 f"no placebench: {python} -m pip install placebench[bench]",
             ),
             (
-                database == "postgresql" and not noop and not self._has_driver(),
-                f"no driver in it: {python} -m pip install {driver}",
+                database == "postgresql" and not noop and no_driver,
+                f"no driver in it: {python} -m pip install {next(iter(drivers), '')}",
             ),
         )
 
     def _in_event_loop(self) -> bool:
         return self.variant is not None and self.variant.interface == "asgi"
 
-    def _has_settings(self) -> bool:
-        return self.variant is not None and bool(self.variant.postgres)
-
-    def _has_driver(self) -> bool:
-        drivers = _drivers(self.variant)
-        return not drivers or "driver" in self.pinned or self._has(*drivers)
-
     def _has(self, *packages: str) -> bool:
         return self.installed.version(*packages) is not None
 
     @property
     def versions(self) -> dict[str, str | None]:
-        """Of Python, the service, SQLAlchemy and the driver; None for what is not there, or does not say."""
+        """The versions of Python, the service, SQLAlchemy and the driver; None for one that is not there or unknown."""
         is_ours, is_placement = self.variant is not None and self.variant.ours, self["service"] == PLACEMENT
         service = _OURS if is_ours else _THEIRS if is_placement else ""
         installed, pinned = self.installed, self.pinned
         return {
             "python": installed.versions["python"],
             "service": _named(installed, service, pin=pinned.get("version")),
-            "sqlalchemy": _version(pinned.get("sqlalchemy")) or installed.version("sqlalchemy"),
+            "sqlalchemy": pinned.get("sqlalchemy", "").partition("==")[2] or installed.version("sqlalchemy"),
             "driver": {
                 "postgresql": _named(installed, *_drivers(self.variant), pin=pinned.get("driver")),
                 "mariadb": _named(installed, _PYMYSQL, pin=None),
@@ -192,27 +189,21 @@ class Combination:
         }
 
 
-def _why_no_mariadb() -> str:
-    """Why no MariaDB can be started; empty where one can."""
+def _why_absent(find: Callable[..., object], *places: Path) -> str:
+    """Say why a program is not found; empty if it is."""
     try:
-        find_mariadbd()
-    except DatabaseError as error:
+        find(*places)
+    except (DatabaseError, MissingExtraError) as error:
         return str(error)
     return ""
 
 
-@cache
-def _why_no_mod_wsgi(python: str) -> str:
-    """The same for Apache with mod_wsgi for this Python."""
-    try:
-        find_mod_wsgi(Path(python))
-    except MissingExtraError as error:
-        return str(error)
-    return ""
+_why_no_mod_wsgi = cache(partial(_why_absent, find_mod_wsgi))
+"""Cached, since it starts the Python that it asks."""
 
 
 def _is_before(version: str, first: tuple[int, ...]) -> bool:
-    """Whether a version, or "installed", is one of numbers before *first*."""
+    """Whether a version of numbers is before *first*; "installed" is not."""
     numbers = [int(part) for part in version.split(".")[: len(first)] if part.isdecimal()]
     return len(numbers) == len(first) and tuple(numbers) < first
 
@@ -233,7 +224,11 @@ def combine(matrix: Matrix, *, placement_python: Path | None = None) -> list[tup
         there = installed(python)
         if variant is not None:
             constraints = tuple(_constraints(matrix, full["version"], pinned))
-            origin = _with(variant.origin, (*pinned.values(), *constraints))
+            packages, origin = (*pinned.values(), *constraints), variant.origin
+            if origin is None:
+                origin = read_origin(folder=Path(), revision=None, packages=packages)
+            else:
+                origin = replace(origin, packages=(*origin.packages, *packages))
             variant = replace(variant, python=str(python) if python else None, origin=origin)
             there = there.after(constraints)
         made.append((point, Combination(full, variant, there, missing or absent, pinned)))
@@ -253,13 +248,6 @@ def _constraints(matrix: Matrix, version: str, pinned: Mapping[str, str]) -> Ite
     yield from (
         line for line in map(str.strip, lines) if line and line[0] != "#" and line.partition("==")[0] not in named
     )
-
-
-def _with(origin: Origin | None, packages: tuple[str, ...]) -> Origin | None:
-    """The same with these packages before the environment's; raises PlacebenchError for what is no version."""
-    if origin is None:
-        return read_origin(folder=Path(), revision=None, packages=packages)
-    return replace(origin, packages=(*origin.packages, *packages))
 
 
 def _environment(folder: Path, named: str, own: str | None) -> tuple[Path | None, str]:
@@ -313,10 +301,6 @@ def _named(installed: Installed, *packages: str, pin: str | None) -> str | None:
     if pin:
         return pin.replace("[binary]", "").replace("==", " ")
     return next((f"{name} {installed.versions[name]}" for name in packages if name in installed.versions), None)
-
-
-def _version(pin: str | None) -> str | None:
-    return pin.partition("==")[2] if pin else None
 
 
 # --- the measurement
@@ -383,27 +367,24 @@ def _key(point: Mapping[str, Any]) -> _Key:
 
 @contextmanager
 def _put_in_place(combinations: Mapping[_Key, Combination], folder: Path) -> Iterator[Mapping[_Key, Combination]]:
-    """Those that can be run, their revisions and versions put in place, each once however many points have it.
+    """Yield the combinations that can be run, their revisions and versions put in place.
 
-    One that could not be put in place says so in `missing`.
+    Each is put in place once, however many points have it; one that could not be says so in `missing`.
     """
     runs = {name: each for name, each in combinations.items() if each.reason is None}
     variants = [each.variant for each in runs.values() if each.variant is not None]
     each_once = [variant for number, variant in enumerate(variants) if variant not in variants[:number]]
     with ExitStack() as stack:
-        placed = [_placed(variant, folder / str(number), stack) for number, variant in enumerate(each_once)]
+        placed: list[dict[str, Any]] = []
+        for number, variant in enumerate(each_once):
+            try:
+                (ready,) = stack.enter_context(in_place((variant,), folder / str(number)))
+                placed.append({"variant": ready})
+            except PlacebenchError as error:
+                placed.append({"missing": str(error)})
         yield {
             name: replace(each, **placed[each_once.index(each.variant)]) for name, each in runs.items() if each.variant
         }
-
-
-def _placed(variant: Variant, folder: Path, stack: ExitStack) -> dict[str, Any]:
-    """What its combinations have then: the variant that can be served, or in `missing` why there is none."""
-    try:
-        (placed,) = stack.enter_context(in_place((variant,), folder))
-    except PlacebenchError as error:
-        return {"missing": str(error)}
-    return {"variant": placed}
 
 
 class _Rig:
@@ -419,7 +400,7 @@ class _Rig:
         self._same: dict[int, SameResponses] = {}
 
     def measure(self, combination: Combination, repeat: int) -> dict[str, Any]:
-        """Duration and CPU of the whole job, in seconds, and how many results came.
+        """Return duration and CPU of the whole job, in seconds, and the number of its results.
 
         Raises GateFailedError for a response that differs, LoadError for a request that failed, ServerError for a
         combination that could not be put in place or does not start.
@@ -432,12 +413,13 @@ class _Rig:
         with self._far(combination, url) as far_url:
             done = job(combination, self._spec(combination, combination.variant, far_url, repeat), url)
         shutil.rmtree(self._profiles, ignore_errors=True)
+        same = self._same_responses(combination)
         return {
             "duration_s": done.duration_s,
             "cpu_s": done.cpu_s,
             "client_cpu_s": None if combination["client"] == "in-process" else done.client_cpu_s,
             "body_bytes": done.body_bytes,
-            "results": combination["requests"] * self._results(combination),
+            "results": combination["requests"] * (same.candidates(self._request) if same else 0),
         }
 
     @contextmanager
@@ -487,7 +469,7 @@ class _Rig:
         return done
 
     def _same_responses(self, combination: Combination) -> SameResponses | None:
-        """Of those that get the same request on the same data; None for a variant with a request of its own."""
+        """Return the comparison of responses to the request on this data; None for a variant with another request."""
         if combination.variant is None or combination.variant.request is not None:
             return None
         trees = combination["trees"]
@@ -498,11 +480,6 @@ class _Rig:
     def _request_of(self, combination: Combination) -> str:
         assert combination.variant is not None
         return combination.variant.request or self._request
-
-    def _results(self, combination: Combination) -> int:
-        """How many candidates one response holds; 0 for what is no response with candidates."""
-        same = self._same_responses(combination)
-        return same.candidates(self._request) if same else 0
 
     def _spec(self, combination: Combination, variant: Variant, url: str, repeat: int) -> ServerSpec:
         log = self._setup.folder / "log" / f"{combination['server']}.log"
@@ -521,22 +498,19 @@ class _Rig:
         return self._scratch / "profiles"
 
     def _database(self, kind: str, trees: int, revisions: tuple[str, ...]) -> str:
-        """The URL of the database of this kind with so many trees; a file that is never opened for none."""
+        """Return the URL of the database of this kind with that many trees; for none a file that is never opened."""
         if kind == "none":
             return f"sqlite:///{self._scratch}/none.db"
         if kind == "postgresql":
             return self._setup.data.with_trees(trees, revisions)
         if (kind, trees) not in self._seeded:
-            url = self._on_mariadb(trees) if kind == "mariadb" else f"sqlite:///{self._scratch}/{trees}.db"
+            url = f"sqlite:///{self._scratch}/{trees}.db"
+            if kind == "mariadb":
+                self._mariadb = self._mariadb or self._servers.enter_context(temporary_mariadb())
+                url = self._mariadb.database(f"trees_{trees}")
             seed(replace(self._setup.data.topology, trees=trees), url, loader="sql")
             self._seeded[kind, trees] = url
         return self._seeded[kind, trees]
-
-    def _on_mariadb(self, trees: int) -> str:
-        """The URL of a new database on the session's MariaDB, which is started for the first."""
-        if self._mariadb is None:
-            self._mariadb = self._servers.enter_context(temporary_mariadb())
-        return self._mariadb.database(f"trees_{trees}")
 
 
 def _name(combination: Combination) -> str:

@@ -11,14 +11,12 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NotRequired, TypedDic
 from markupsafe import Markup
 
 from placebench import units
-from placebench.compare.keep.documents import MeasuredPoint, RunKind, StudyHead, StudySettings
+from placebench.compare.keep.documents import StudySettings
 from placebench.compare.keep.records import Measurement
 from placebench.decoding import Amount, AtLeastOne, Count, Meta, Positive
 from placebench.errors import PlacebenchError
 from placebench.lab.studies.commands import LATENCIES_MS, PROTOCOL_JOBS, QUICK_LATENCIES_MS, REPLICATES, NetworkOptions
-from placebench.lab.studies.study import (
-    run_study,
-)
+from placebench.lab.studies.study import run_study, study_kind
 from placebench.page.axis_charts import Line, TrafficSeries, flows, lines
 from placebench.page.svg import Role
 from placebench.report.model import Chart, Column
@@ -180,11 +178,6 @@ class _Point:
         return (self.values["round_trips"] or 0.0) + (self.values["connections"] or 0.0)
 
 
-def _points_by_key(run: Run) -> dict[_Key, _Point]:
-    """Every point that was measured, in the order requested; the first one's variant is the baseline."""
-    return {(each.variant, each.latency_ms): each for each in _points(run)}
-
-
 def _axes(point: Mapping[str, Any]) -> dict[str, Any]:
     """The variant of a point, with its compression of responses, and the latency."""
     variant = point["variant"] + (", gzip" if point.get("compress") else "")
@@ -206,14 +199,23 @@ def _points(run: Run) -> Iterator[_Point]:
 
 
 def _row(point: _Point, points: Mapping[_Key, _Point], settings: Mapping[str, Any]) -> dict[str, Any]:
-    """The row of a point; `ratios` are over the baseline, None where either is 0 or not measured."""
+    """Return the row of a point; `ratios` are over the baseline, None where either is 0 or not measured.
+
+    `round_trips_published` is runtime over round-trip time over operations; None without latency, or where clients
+    share it.
+    """
     baseline = _baseline(points)
     is_alone = settings.get("clients", 1) == 1
     latency_s, values = point.latency_ms / 1e3, point.values
+    round_trip_s = latency_s * settings["proxies"]
     against = points.get((baseline, point.latency_ms)) if point.variant != baseline else None
     growth = _growth(point, points, settings["proxies"]) if is_alone else _Growth()
     idle_s = values["in_transit_s"] if is_alone else None
-    ratios = None if against is None else _ratios(against, point)
+    apparent = point.elapsed.median / round_trip_s / settings["operations"] if is_alone and round_trip_s else None
+    ratios = None
+    if against is not None:
+        before, after = _amounts(against), _amounts(point)
+        ratios = {name: after[name] / before[name] if before[name] and after[name] else None for name in before}
     return {
         "variant": point.variant,
         "latency_ms": point.latency_ms,
@@ -222,7 +224,7 @@ def _row(point: _Point, points: Mapping[_Key, _Point], settings: Mapping[str, An
         **interval_figures("elapsed", "_s", point.elapsed),
         "confidence": point.elapsed.confidence,
         **{name: values[name] for name in ("cpu_s", "bytes_sent", "bytes_received", "round_trips", "connections")},
-        "round_trips_published": _published(point, settings),
+        "round_trips_published": apparent,
         "idle_share": None if idle_s is None else idle_s / point.elapsed.median,
         "idle_s": idle_s,
         "client_cpu_s": values["client_cpu_s"],
@@ -240,17 +242,9 @@ def _row(point: _Point, points: Mapping[_Key, _Point], settings: Mapping[str, An
     }
 
 
-def _published(point: _Point, settings: Mapping[str, Any]) -> float | None:
-    """Runtime over round-trip time over operations; None where the round trip takes no time, or many share it."""
-    if settings.get("clients", 1) > 1:
-        return None
-    round_trip_s = point.latency_ms / 1e3 * settings["proxies"]
-    return point.elapsed.median / round_trip_s / settings["operations"] if round_trip_s else None
-
-
 @dataclass(frozen=True)
 class _Growth:
-    """By how many seconds the baseline's surplus over a variant grew since the shortest latency."""
+    """The seconds by which the baseline's surplus over a variant grew since the shortest latency."""
 
     predicted_s: float | None = None
     measured_s: float | None = None
@@ -266,7 +260,7 @@ class _Growth:
 
 
 def _growth(point: _Point, points: Mapping[_Key, _Point], proxies: int) -> _Growth:
-    """Measured repeat by repeat, for what the machine did meanwhile hits neighbours in time alike."""
+    """Return the growth, measured per repeat, since what the machine did meanwhile hits neighbours in time alike."""
     baseline, shortest_ms = _baseline(points), min(latency_ms for _, latency_ms in points)
     places = [(baseline, point.latency_ms), (baseline, shortest_ms), (point.variant, shortest_ms)]
     if point.variant == baseline or point.latency_ms == shortest_ms or not all(place in points for place in places):
@@ -285,13 +279,8 @@ def _baseline(points: Mapping[_Key, _Point]) -> str:
     return next(iter(points))[0]
 
 
-def _ratios(baseline: _Point, point: _Point) -> dict[str, float | None]:
-    before, after = _amounts(baseline), _amounts(point)
-    return {name: after[name] / before[name] if before[name] and after[name] else None for name in before}
-
-
 def _amounts(point: _Point) -> dict[str, float]:
-    """Amounts of which less is better; 0 for what was not measured."""
+    """Return the amounts of which less is better; 0 for one that was not measured."""
     values = {name: value or 0.0 for name, value in point.values.items()}
     return {
         "time": point.elapsed.median,
@@ -302,7 +291,7 @@ def _amounts(point: _Point) -> dict[str, float]:
 
 
 def _waits(point: _Point, proxies: int) -> float:
-    """How many latencies of one proxy it waits: every round trip for all proxies, a handshake for the nearest."""
+    """Return the number of one proxy's latencies that it waits: a round trip for all proxies, a handshake for one."""
     return (point.values["round_trips"] or 0.0) * proxies + (point.values["connections"] or 0.0)
 
 
@@ -313,7 +302,7 @@ _STARVED_FROM = 0.5
 
 def results(run: Run) -> StudyResults:
     """Return a row for each variant and latency; charts of time over latency, and of bytes over time."""
-    points = _points_by_key(run)
+    points = {(each.variant, each.latency_ms): each for each in _points(run)}  # the first one's variant is the baseline
     rows = [_row(each, points, run.head.settings) for each in points.values()]
     return StudyResults(
         headline=_headline(rows, run.head.settings),
@@ -328,17 +317,17 @@ def results(run: Run) -> StudyResults:
 
 
 def _change(ratios: Mapping[str, float | None] | None) -> str | None:
-    """'−57 % time, equal CPU, −55 % round trips, −23 % bytes'; None for None."""
+    """Return '−57 % time, equal CPU, −55 % round trips, −23 % bytes'; None for None."""
     if ratios is None:
         return None
-    return ", ".join(_amount_change(what, ratio) for what, ratio in ratios.items())
-
-
-def _amount_change(what: str, ratio: float | None) -> str:
-    if ratio is None:
-        return f"{what} {units.NOT_MEASURED}"
-    is_equal = 1 / _ABOUT_AS_MUCH < ratio < _ABOUT_AS_MUCH
-    return f"{'about equal' if is_equal else units.signed_percent(ratio)} {what}"
+    changes = []
+    for what, ratio in ratios.items():
+        if ratio is None:
+            changes.append(f"{what} {units.NOT_MEASURED}")
+        else:
+            is_equal = 1 / _ABOUT_AS_MUCH < ratio < _ABOUT_AS_MUCH
+            changes.append(f"{'about equal' if is_equal else units.signed_percent(ratio)} {what}")
+    return ", ".join(changes)
 
 
 def _headline(rows: Sequence[dict[str, Any]], settings: Mapping[str, Any]) -> str:
@@ -363,7 +352,8 @@ def _summary(rows: Sequence[dict[str, Any]]) -> Iterator[str]:
     for row in rows:
         if row["latency_ms"] == longest and row["change"]:
             yield f"At {_milliseconds(longest)}, {row['variant']} compared with {rows[0]['variant']}: {row['change']}."
-    starved = max(map(_starved_share, rows), default=0.0)
+    waits = [(row["starved_s"] or 0.0, row["cpu_s"] or 0.0) for row in rows]
+    starved = max((starved_s / (starved_s + used_s) for starved_s, used_s in waits if starved_s), default=0.0)
     if starved > _STARVED_FROM:
         yield (
             f"The machine was busy with other work: for up to {units.percent(starved)} of the time that the server had "
@@ -374,13 +364,8 @@ def _summary(rows: Sequence[dict[str, Any]]) -> Iterator[str]:
         yield _agreement(predicted[-1])
 
 
-def _starved_share(row: Mapping[str, Any]) -> float:
-    starved_s, used_s = row["starved_s"] or 0.0, row["cpu_s"] or 0.0
-    return starved_s / (starved_s + used_s) if starved_s else 0.0
-
-
 def _agreement(row: Mapping[str, Any]) -> str:
-    """What the round trips predict for this row, and what was measured: of what is saved, or of what is lost."""
+    """Say what the round trips predict for this row, and what was measured: of time saved, or of time lost."""
     sign = -1 if row["predicted_growth_s"] < 0 else 1
     low, high = row["measured_growth_low_s"], row["measured_growth_high_s"]
     limits = () if low is None else sorted((sign * low, sign * high))
@@ -427,7 +412,18 @@ def _charts(points: Mapping[_Key, _Point], settings: Mapping[str, Any]) -> Itera
     variants = list(dict.fromkeys(variant for variant, _ in points))
     if len({latency_ms for _, latency_ms in points}) > 1:
         over_latency = lines(
-            [Line(variant, _over_latency(variant, points), _role(variant, variants)) for variant in variants],
+            [
+                Line(
+                    variant,
+                    [
+                        (latency_ms, point.elapsed.median)
+                        for (name, latency_ms), point in points.items()
+                        if name == variant
+                    ],
+                    _role(variant, variants),
+                )
+                for variant in variants
+            ],
             title="Time over latency",
             description="One line for each variant; its slope is the number of its round trips.",
             show=units.duration,
@@ -444,21 +440,14 @@ def _charts(points: Mapping[_Key, _Point], settings: Mapping[str, Any]) -> Itera
         [_traffic(point, _role(point.variant, variants), bin_s) for point in there],
         title="Bytes over time",
         description="A row for each variant on one time axis.",
-        names=_sides(settings),
+        names=(
+            "received from the database" if settings["between"] == "database" else "received from the service",
+            "sent to it",
+        ),
         show=units.duration,
     )
     caption = "The repeat nearest to the median of each. Each direction has one scale for all variants."
     yield f"Bytes over time at {_milliseconds(longest)}", Chart(over_time, caption)
-
-
-def _sides(settings: Mapping[str, Any]) -> tuple[str, str]:
-    if settings["between"] == "database":
-        return "received from the database", "sent to it"
-    return "received from the service", "sent to it"
-
-
-def _over_latency(variant: str, points: Mapping[_Key, _Point]) -> list[tuple[float, float]]:
-    return [(latency_ms, point.elapsed.median) for (name, latency_ms), point in points.items() if name == variant]
 
 
 def _traffic(point: _Point, role: Role, bin_s: float) -> TrafficSeries:
@@ -475,7 +464,7 @@ def _traffic(point: _Point, role: Role, bin_s: float) -> TrafficSeries:
 
 
 def _merged(bins: Sequence[int], count: int) -> list[float]:
-    """The bins, each *count* of them as one: a trace that is shorter than another has shorter ones."""
+    """Return the bins, each *count* of them as one: a trace that is shorter than another has shorter ones."""
     return [float(sum(bins[at : at + count])) for at in range(0, len(bins), count)]
 
 
@@ -532,4 +521,4 @@ _LIMITS = (
 )
 
 
-KIND = RunKind(StudyHead[_NetworkSettings], MeasuredPoint[_NetworkPoint, _NetworkValues], f"{__name__}:results")
+KIND = study_kind(__name__, _NetworkSettings, _NetworkPoint, _NetworkValues)

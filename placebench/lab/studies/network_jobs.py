@@ -19,7 +19,6 @@ from functools import partial
 from http import HTTPStatus
 from http.client import HTTPException, parse_headers
 from importlib.util import find_spec
-from io import BufferedReader
 from itertools import chain, pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, LiteralString, TypeVar
@@ -53,7 +52,7 @@ _Between = Literal["database", "client"]
 
 @dataclass(frozen=True)
 class NetworkStudy:
-    """What goes over which link."""
+    """Which variants are measured over which link."""
 
     variants: tuple[Variant, ...]
     """The baseline first."""
@@ -69,11 +68,11 @@ class NetworkStudy:
     compress: bool = False
     """Whether each variant is also measured with responses in gzip."""
     clients: int = 1
-    """How many do the job at the same time, each on connections of its own; as many workers serve them."""
+    """Number of clients that do the job at once, each on connections of its own; as many workers serve them."""
 
     @property
     def points(self) -> tuple[Point, ...]:
-        """Variant by variant, each without and, where wanted, with gzip, from the shortest latency on."""
+        """The points variant by variant, each without and, if wanted, with gzip, from the shortest latency on."""
         ways = ({"compress": False}, {"compress": True}) if self.compress else ({},)
         return tuple(
             {"variant": variant.name, **way, "latency_ms": latency_ms}
@@ -103,7 +102,9 @@ class NetworkStudy:
     @contextmanager
     def _prepare(self, setup: StudySetup) -> Iterator[Measure]:
         """Start every variant at its first point, and warm it up."""
-        requests, same = _requests(self, setup.data.topology), setup.same_responses()
+        requests, same = [self.request] * self.operations, setup.same_responses()
+        if self.job == "tiny":
+            requests = small_reads(setup.data.topology, self.operations)
         with ExitStack() as stack:
             starts = {each.name: partial(_Served.start, self, each, setup, same, requests) for each in self.variants}
             served = {name: stack.enter_context(Restartable(start)) for name, start in starts.items()}
@@ -113,11 +114,6 @@ class NetworkStudy:
                     return variant.measure(point, requests, self)
 
             yield measure
-
-
-def _requests(study: NetworkStudy, topology: Topology) -> list[str]:
-    """Return the requests of the job, in this order."""
-    return small_reads(topology, study.operations) if study.job == "tiny" else [study.request] * study.operations
 
 
 def small_reads(topology: Topology, operations: int) -> list[str]:
@@ -186,7 +182,7 @@ class _Served:
     def start(
         cls, study: NetworkStudy, variant: Variant, setup: StudySetup, same: SameResponses, requests: Sequence[str]
     ) -> Iterator["_Served"]:
-        """The variant served on its own copy of the data, with a link on one side, warmed up."""
+        """Serve the variant on its own copy of the data, with a link on one side, warmed up."""
         database_url = setup.data.copy(variant.name)
         log = setup.folder / "log" / f"network-{variant.name}.log"
         with ExitStack() as stack:
@@ -202,7 +198,7 @@ class _Served:
             yield made
 
     def measure(self, point: Point, requests: Sequence[str], study: NetworkStudy) -> dict[str, Any]:
-        """One job over the emulated network of the point."""
+        """Run one job over the emulated network of the point."""
         encoding = "gzip" if point.get("compress") else "identity"
         url = self._link.url if self._link.url.startswith("http") else self._server.url
         profile = LinkProfile(point["latency_ms"] / 1e3, study.bytes_per_s)
@@ -217,7 +213,7 @@ class _Served:
         return made
 
     def _send_all(self, url: str, requests: Sequence[str], encoding: str, clients: int) -> Sent:
-        """The requests one after the other, by so many clients at once: the longest time, and the sums."""
+        """Send the requests one after the other, by each of the clients at once; return the longest time, and sums."""
 
         def job(_: int) -> Sent:
             made = [self._send(url, request, encoding) for request in requests]
@@ -229,7 +225,7 @@ class _Served:
         return Sent(longest_s, sum(each.cpu_s for each in made), sum(each.packed_bytes for each in made))
 
     def _send(self, url: str, request: str, encoding: str) -> Sent:
-        """One request, timed until its body is read; then its response is compared with the others'."""
+        """Send one request, timed until its body is read; then compare its response with the others'."""
         started, cpu_before = time.perf_counter(), time.thread_time()
         try:
             reply = get(url, request, encoding=encoding)
@@ -243,7 +239,7 @@ class _Served:
         return Sent(elapsed_s, cpu_s, reply.packed_bytes)
 
     def _state(self) -> str:
-        """Whether its proxy still runs, which is the first thing to check."""
+        """Say whether its proxy still runs, which is the first thing to check."""
         try:
             self._link.traffic()
         except LoadError as error:
@@ -295,7 +291,7 @@ class ProtocolStudy:
     job: str
     """A key of `PROTOCOLS`."""
     protocols: tuple[str, ...]
-    """Of that job, the baseline first."""
+    """Protocols of that job, the baseline first."""
     latencies_ms: tuple[float, ...]
     operations: int
     """Requests, rows, or steps of the walk."""
@@ -375,7 +371,7 @@ def _over_http(study: ProtocolStudy, setup: StudySetup) -> Iterator[_MeasurePoin
 
 
 def _bodies(url: str, requests: Sequence[str], at_once: int) -> list[bytes]:
-    """The bodies of the responses: so many requests are sent before they are read; 0: each on its own connection."""
+    """Return the bodies: *at_once* requests are sent before they are read; 0: each on its own connection."""
     if not at_once:
         return [body for request in requests for body in _bodies(url, [request], 1)]
     address, bodies = urlsplit(url), list[bytes]()
@@ -388,19 +384,15 @@ def _bodies(url: str, requests: Sequence[str], at_once: int) -> list[bytes]:
         ):
             for first in range(0, len(sent), at_once):
                 connection.sendall(b"".join(sent[first : first + at_once]))
-                bodies += [_read_body(replies) for _ in sent[first : first + at_once]]
+                for _ in sent[first : first + at_once]:
+                    status = replies.readline().decode("latin-1")
+                    length = int(parse_headers(replies)["Content-Length"])
+                    bodies.append(replies.read(length))
+                    if f" {HTTPStatus.OK.value} " not in status or len(bodies[-1]) < length:
+                        raise ValueError(f"{status.strip()!r} with {len(bodies[-1])} of {length} bytes")
     except (OSError, HTTPException, ValueError, TypeError) as error:
         raise LoadError(f"{url} gave no whole response: {type(error).__name__} {error}") from error
     return bodies
-
-
-def _read_body(replies: BufferedReader) -> bytes:
-    status = replies.readline().decode("latin-1")
-    length = int(parse_headers(replies)["Content-Length"])
-    body = replies.read(length)
-    if f" {HTTPStatus.OK.value} " not in status or len(body) < length:
-        raise ValueError(f"{status.strip()!r} with {len(body)} of {length} bytes")
-    return body
 
 
 # --- rows and walk: on a database
@@ -427,7 +419,7 @@ class _Sql:
                 self._far.execute(_INSERT, row)
 
     def pipeline(self) -> None:
-        """The same statements; no response is waited for before the last is sent. A pipeline is a transaction."""
+        """INSERT in pipeline mode: no response is waited for before the last is sent. A pipeline is a transaction."""
         with self._far.pipeline():
             for row in self._rows:
                 self._far.execute(_INSERT, row)
@@ -479,9 +471,12 @@ def _over_sql(study: ProtocolStudy, setup: StudySetup) -> Iterator[_MeasurePoint
     database_url, log = setup.data.copy("protocols"), setup.folder / "log" / "link.log"
     with open_database_link(database_url, proxies=study.proxies, log=log) as link, ExitStack() as stack:
         # Without prepared statements, whose preparation is a round trip now and then.
-        near, far = (
-            stack.enter_context(psycopg.connect(_libpq_url(url), autocommit=True, prepare_threshold=None))
+        libpq_urls = [
+            make_url(url).set(drivername="postgresql").render_as_string(hide_password=False)
             for url in (database_url, link.url)
+        ]
+        near, far = (
+            stack.enter_context(psycopg.connect(url, autocommit=True, prepare_threshold=None)) for url in libpq_urls
         )
         sql = _Sql(near, far, study.operations)
 
@@ -498,7 +493,3 @@ def _over_sql(study: ProtocolStudy, setup: StudySetup) -> Iterator[_MeasurePoint
         for protocol in study.protocols:
             measure({"variant": protocol}, LinkProfile())
         yield measure
-
-
-def _libpq_url(url: str) -> str:
-    return make_url(url).set(drivername="postgresql").render_as_string(hide_password=False)

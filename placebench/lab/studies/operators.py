@@ -9,7 +9,7 @@ import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from http import HTTPStatus
 from pathlib import Path
@@ -18,13 +18,13 @@ from typing import TYPE_CHECKING, Annotated, Any, TypedDict
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
 from placebench import limits, units
-from placebench.compare.keep.documents import MeasuredPoint, RunKind, StudyHead, StudySettings
+from placebench.compare.keep.documents import StudySettings
 from placebench.compare.keep.records import Measurement
 from placebench.compare.what.http_request import Reply, get
 from placebench.decoding import AtLeastOne, Count, Meta, Positive, Struct, read_toml
 from placebench.errors import LoadError, PlacebenchError, TooFewReplicatesError
 from placebench.lab.studies.commands import OPERATORS_REPLICATES, OperatorsOptions
-from placebench.lab.studies.study import Measure, Point, StudySetup, StudySpec, run_study
+from placebench.lab.studies.study import Measure, Point, StudySetup, StudySpec, run_study, study_kind
 from placebench.report.study_report import StudyResults, interval_columns, measured, valid_points
 from placebench.results import Run
 from placebench.stats import hodges_lehmann
@@ -92,23 +92,23 @@ class Setting(Struct, frozen=True, forbid_unknown_fields=True):
 
     name: str
     limit: Annotated[int, Meta(ge=1)] | None = None
-    """Of the request; None: the inventory's."""
+    """Limit of the request; None: the inventory's."""
     processes: _Number = 1
     threads: _Number = 1
     freeze: bool = False
     """Whether gc.freeze() follows the start."""
     options: dict[str, dict[str, str | int | bool]] = {}  # noqa: RUF012  a Struct copies its empty defaults
-    """Of placement.conf, by group and name."""
+    """Options of placement.conf, by group and name."""
 
     def request(self, request: str) -> str:
-        """The request with the setting's limit."""
+        """Return the request with the setting's limit."""
         if self.limit is None:
             return request
         path, query = urlsplit(request).path, dict(parse_qsl(urlsplit(request).query))
         return f"{path}?{urlencode({**query, 'limit': self.limit}, safe=':,')}"
 
     def spec(self, placement: "Variant", url: str, *, hash_seed: int, log: Path) -> "ServerSpec":
-        """How Placement is served with it."""
+        """Return how Placement is served with the setting."""
         from placebench.runtime.application_servers import STANDALONE
 
         variables = {
@@ -146,10 +146,10 @@ def read_plan(path: Path | None = None) -> OperatorsPlan:
 
 @dataclass
 class _Sent:
-    """What clients saw."""
+    """Responses and times as the clients saw them."""
 
     replies: list[Reply | None] = field(default_factory=list)
-    """None: no response in time."""
+    """The responses; None for one that did not come in time."""
     latency_s: list[float] = field(default_factory=list)
     elapsed_s: float = 0.0
 
@@ -175,7 +175,7 @@ class OperatorsStudy:
     settings: Sequence[Setting]
     """The base first."""
     requests: int
-    """By each client in a measurement."""
+    """Number of requests of each client in a measurement."""
     timeout_s: float
     """How long a client waits for a response."""
 
@@ -240,7 +240,7 @@ class OperatorsStudy:
         return {**sent.values(), **dict(times)}
 
     def _send(self, server: "RunningServer", request: str, *, clients: int, requests: int) -> "_Sent":
-        """Let so many clients send so many requests each; one that was not answered in time sends no more."""
+        """Let *clients* send *requests* each; a client without a response in time sends no more."""
         sent = _Sent()
 
         def use() -> None:
@@ -285,7 +285,14 @@ _COLUMNS = (
 def results(run: Run) -> StudyResults:
     """Return a row for each inventory and setting."""
     settings, found = run.head.settings, list(valid_points(run))
-    cpu = {(point["topology"], point["setting"]): _cpu_by_repeat(made) for point, made in found}
+    cpu = {  # seconds per request by repeat, if all requests had a response and all CPU could be read
+        (point["topology"], point["setting"]): {
+            each.repeat: each.values["cpu_s"] / each.values["requests"]
+            for each in made
+            if each.values["cpu_s"] is not None
+        }
+        for point, made in found
+    }
     rows = [
         _row(point, made, cpu[point["topology"], point["setting"]], cpu.get((point["topology"], settings["base"]), {}))
         for point, made in found
@@ -294,7 +301,12 @@ def results(run: Run) -> StudyResults:
         headline=_headline(rows, settings["base"]),
         rows=rows,
         columns=_COLUMNS,
-        summary=list(_unanswered(rows, settings["timeout_s"])),
+        summary=[
+            f"{row['setting']} on {row['topology']}: {row['unanswered']} of {row['requests']} requests had no "
+            f"response within {units.duration(settings['timeout_s'])}."
+            for row in rows
+            if row["unanswered"]
+        ],
         notes=(
             f"Each measurement is a new Placement of one worker, or as set, and {settings['clients']} clients.",
             f"Change: against {settings['base']} in the same repeat; 95 % intervals from six repeats on.",
@@ -307,19 +319,16 @@ def results(run: Run) -> StudyResults:
     )
 
 
-def _cpu_by_repeat(made: Sequence[Measurement]) -> dict[int, float]:
-    """CPU seconds per request, where all were answered and all CPU could be read."""
-    return {
-        each.repeat: each.values["cpu_s"] / each.values["requests"] for each in made if each.values["cpu_s"] is not None
-    }
-
-
 def _row(
     point: Mapping[str, Any], made: Sequence[Measurement], cpu: Mapping[int, float], base: Mapping[int, float]
 ) -> dict[str, Any]:
     values = [each.values for each in made]
     ratios = [] if cpu is base else [math.log(cpu[repeat] / base[repeat]) for repeat in sorted(cpu.keys() & base)]
-    estimate, low, high = _change_of(ratios)
+    estimate = math.exp(median(ratios)) if ratios else None
+    low, high = None, None  # with too few repeats
+    with suppress(TooFewReplicatesError):
+        change = hodges_lehmann(ratios)
+        estimate, low, high = (math.exp(each) for each in (change.estimate, change.low, change.high))
     elapsed_s, latency_s, _ = TIMES
     answered = [each for each in values if each[elapsed_s] is not None]
     return {
@@ -338,21 +347,12 @@ def _row(
     }
 
 
-def _change_of(log_ratios: Sequence[float]) -> tuple[float | None, float | None, float | None]:
-    """The estimated ratio with its limits; without them where there are too few repeats."""
-    try:
-        made = hodges_lehmann(log_ratios)
-    except TooFewReplicatesError:
-        return (math.exp(median(log_ratios)) if log_ratios else None), None, None
-    return math.exp(made.estimate), math.exp(made.low), math.exp(made.high)
-
-
 def _median(values: Sequence[float]) -> float | None:
     return median(values) if values else None
 
 
 def _headline(rows: Sequence[Mapping[str, Any]], base: str) -> str:
-    """The setting that saves most CPU, of those with an interval below 1."""
+    """Name the setting that saves most CPU, of those with an interval below 1."""
     sure = [row for row in rows if row["cpu_ratio_high"] is not None and row["cpu_ratio_high"] < 1]
     best = min(sure, key=lambda row: float(row["cpu_ratio"]), default=None)
     if best is None:
@@ -363,13 +363,4 @@ def _headline(rows: Sequence[Mapping[str, Any]], base: str) -> str:
     )
 
 
-def _unanswered(rows: Sequence[Mapping[str, Any]], timeout_s: float) -> Iterator[str]:
-    for row in rows:
-        if row["unanswered"]:
-            yield (
-                f"{row['setting']} on {row['topology']}: {row['unanswered']} of {row['requests']} requests had no "
-                f"response within {units.duration(timeout_s)}."
-            )
-
-
-KIND = RunKind(StudyHead[_OperatorsSettings], MeasuredPoint[_OperatorsPoint, _OperatorsValues], f"{__name__}:results")
+KIND = study_kind(__name__, _OperatorsSettings, _OperatorsPoint, _OperatorsValues)

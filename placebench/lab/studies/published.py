@@ -9,19 +9,12 @@ from statistics import median
 from typing import TYPE_CHECKING, Any, TypedDict
 
 from placebench import units
-from placebench.compare.keep.documents import MeasuredPoint, RunKind, StudyHead, StudySettings
+from placebench.compare.keep.documents import StudySettings
 from placebench.decoding import Amount, Count, Positive
 from placebench.errors import MissingExtraError
 from placebench.lab.studies.commands import REPLICATES, PublishedOptions
-from placebench.lab.studies.study import (
-    Measure,
-    Point,
-    StudySetup,
-    StudySpec,
-    run_study,
-)
+from placebench.lab.studies.study import Measure, Point, StudySetup, StudySpec, run_study, study_kind
 from placebench.page.row_charts import Estimate, forest
-from placebench.page.svg import Role
 from placebench.report.model import Chart
 from placebench.report.study_report import (
     StudyResults,
@@ -35,7 +28,6 @@ from placebench.results import Run
 from placebench.stats import median_interval
 
 if TYPE_CHECKING:
-    from placebench.compare.load.load_run import JobResult
     from placebench.compare.measure.same_responses import SameResponses
     from placebench.compare.what.variants import Variant
     from placebench.lab.inventory.topology import Topology
@@ -118,7 +110,7 @@ _PUBLISHED: Mapping[tuple[str, int], _Published] = {
 
 _PROCESSES, _THREADS = 4, 10
 _REQUESTS: Mapping[int, int] = {1: 10, 40: 400}
-"""How many, by the number of clients."""
+"""Number of requests by the number of clients."""
 
 
 @dataclass(frozen=True)
@@ -184,20 +176,18 @@ def services(*, quick: bool) -> tuple[str, ...]:
 
 def find_services(names: Sequence[str], *, placement_python: Path | None = None) -> "dict[str, Variant | str]":
     """Return the variant of each name, or in one line why it is not there; raises VariantError for an unknown name."""
-    return {name: _find(name, placement_python) for name in names}
-
-
-def _find(name: str, placement_python: Path | None) -> "Variant | str":
     from placebench.compare.what.variants import find_variant, require_servers
 
-    variant, missing = find_variant(name, placement_python=placement_python)
-    if variant is None:
-        return missing
-    try:
-        require_servers([variant])
-    except MissingExtraError as error:
-        return str(error)
-    return variant
+    found: dict[str, Variant | str] = {}
+    for name in names:
+        variant, missing = find_variant(name, placement_python=placement_python)
+        found[name] = missing if variant is None else variant
+        if variant is not None:
+            try:
+                require_servers([variant])
+            except MissingExtraError as error:
+                found[name] = str(error)
+    return found
 
 
 def _points(names: Sequence[str], topologies: Sequence[str]) -> list[dict[str, Any]]:
@@ -212,7 +202,7 @@ def _points(names: Sequence[str], topologies: Sequence[str]) -> list[dict[str, A
 def _measure(
     setup: StudySetup, variant: "Variant", topology: "Topology", same: "SameResponses", clients: int, repeat: int
 ) -> dict[str, Any]:
-    """One service under one load; raises GateFailedError when it responds differently from the others."""
+    """Measure one service under one load; raises GateFailedError when it responds differently from the others."""
     from placebench.compare.load.load_run import locust_job, warm_up
     from placebench.meters.meters import ServerMeter
     from placebench.runtime.application_servers import serve
@@ -232,16 +222,12 @@ def _measure(
             folder=setup.folder,
         )
         server.check()
-    return _values(done, _REQUESTS[clients])
-
-
-def _values(done: "JobResult", requests: int) -> dict[str, Any]:
     return {
         "elapsed_s": done.duration_s,
-        "rate_per_s": requests / done.duration_s,
+        "rate_per_s": _REQUESTS[clients] / done.duration_s,
         "latency_s_median": median(done.latency_s),
         "cpu_s": done.cpu_s,
-        "body_bytes": done.body_bytes / requests,
+        "body_bytes": done.body_bytes / _REQUESTS[clients],
     }
 
 
@@ -271,12 +257,22 @@ def results(run: Run) -> StudyResults:
     """Return a row for each service, topology and number of clients; a chart for each of the last two."""
     settings, rows = run.head.settings, _rows(run)
     same = run.head.trees == settings["published_trees"]
+    other_data = (
+        f"The published figures are of {units.count(settings['published_trees'])} trees, these of "
+        f"{units.count(run.head.trees)}, so there is no ratio of the two."
+    )
+    groups: dict[tuple[str, int], list[dict[str, Any]]] = {}
+    for row in rows:
+        groups.setdefault((row["topology"], row["clients"]), []).append(row)
     return StudyResults(
         headline=_headline(rows, same=same),
         rows=rows,
         columns=[measured("service", "Service", partial(service_name, among=_services(rows))), *_COLUMNS],
-        charts=[_chart(topology, clients, found, same=same) for (topology, clients), found in _groups(rows)],
-        summary=[_about(settings), *([] if same else [_other_data(run.head.trees, settings)])],
+        charts=[_chart(topology, clients, found, same=same) for (topology, clients), found in groups.items()],
+        summary=[
+            f"Published: {settings['published_source']}; on {settings['published_machine']}.",
+            *([] if same else [other_data]),
+        ],
         notes=(
             "Throughput: the number of requests over the time from the first start to the last end, as of ab.",
             "× published is the ratio to the published figure after Placement's optimizations of 2019.",
@@ -341,13 +337,6 @@ def _headline(rows: Sequence[Mapping[str, Any]], *, same: bool) -> str:
     return f"{said}."
 
 
-def _groups(rows: Sequence[dict[str, Any]]) -> list[tuple[tuple[str, int], list[dict[str, Any]]]]:
-    groups: dict[tuple[str, int], list[dict[str, Any]]] = {}
-    for row in rows:
-        groups.setdefault((row["topology"], row["clients"]), []).append(row)
-    return list(groups.items())
-
-
 def _chart(topology: str, clients: int, rows: Sequence[Mapping[str, Any]], *, same: bool) -> tuple[str, Chart]:
     drawn = [
         Estimate(
@@ -356,7 +345,7 @@ def _chart(topology: str, clients: int, rows: Sequence[Mapping[str, Any]], *, sa
             row["rate_per_s"],
             row["rate_low_per_s"],
             row["rate_high_per_s"],
-            _role(row["service"]),
+            "baseline" if row["service"] == _ORIGINAL else "variant" if row["service"] == _BEST else "between",
         )
         for row in rows
     ]
@@ -386,21 +375,8 @@ def _services(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     return [row["service"] for row in rows]
 
 
-def _role(service: str) -> Role:
-    return "baseline" if service == _ORIGINAL else "variant" if service == _BEST else "between"
-
-
-def _about(settings: Mapping[str, Any]) -> str:
-    return f"Published: {settings['published_source']}; on {settings['published_machine']}."
-
-
-def _other_data(trees: int, settings: Mapping[str, Any]) -> str:
-    of = units.count(settings["published_trees"])
-    return f"The published figures are of {of} trees, these of {units.count(trees)}, so there is no ratio of the two."
-
-
 def _key(point: Mapping[str, Any]) -> tuple[str, str, int]:
     return point["service"], point["topology"], point["clients"]
 
 
-KIND = RunKind(StudyHead[_PublishedSettings], MeasuredPoint[_PublishedPoint, _PublishedValues], f"{__name__}:results")
+KIND = study_kind(__name__, _PublishedSettings, _PublishedPoint, _PublishedValues)

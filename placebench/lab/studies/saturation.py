@@ -18,7 +18,7 @@ from statistics import median
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypedDict
 
 from placebench import units
-from placebench.compare.keep.documents import MeasuredPoint, RunKind, StudyHead, StudySettings
+from placebench.compare.keep.documents import StudySettings
 from placebench.compare.keep.records import LoadResult, Measurement
 from placebench.compare.load.load_steps import LoadStep, Objective, highest_held, parse_objective
 from placebench.compare.what.http_request import HEADERS, fetch, send
@@ -33,13 +33,7 @@ from placebench.lab.studies.commands import (
     VARIANTS,
     SaturationOptions,
 )
-from placebench.lab.studies.study import (
-    Measure,
-    Point,
-    StudySetup,
-    StudySpec,
-    run_study,
-)
+from placebench.lab.studies.study import Measure, Point, StudySetup, StudySpec, run_study, study_kind
 from placebench.page.axis_charts import Line, lines
 from placebench.report.model import Chart, Table
 from placebench.report.study_report import (
@@ -54,7 +48,6 @@ from placebench.results import Run
 from placebench.stats import median_interval, percentile
 
 if TYPE_CHECKING:
-    from placebench.compare.measure.same_responses import SameResponses
     from placebench.compare.what.variants import Variant
     from placebench.runtime.running_server import RunningServer
 
@@ -120,7 +113,7 @@ def run(given: SaturationOptions) -> int:
 
 
 OVERLOAD = 2.0
-"""The last step of a search has so many times the arrivals of the knee."""
+"""The arrivals of the last step of a search, in multiples of the knee's."""
 _SAMPLES_SPARE = 1.2
 _TIMED = 3
 
@@ -135,9 +128,9 @@ class SaturationStudy:
     workers: tuple[int, int]
     """Processes, and threads in each."""
     step_s: float
-    """A step lasts so long, or as long as the objective's percentile takes."""
+    """Minimum duration of a step; it lasts longer if the objective's percentile needs more samples."""
     timeout_s: float
-    """After which a client gives a request up."""
+    """Seconds after which a client gives a request up."""
 
     def spec(self, *, repeats: int) -> StudySpec:
         """Return what is measured: each variant, a search in every repeat.
@@ -165,23 +158,20 @@ class SaturationStudy:
 
     @contextmanager
     def _prepare(self, setup: StudySetup) -> Iterator[Measure]:
+        from placebench.runtime.application_servers import serve
+
         variants, same = {each.name: each for each in self.variants}, setup.same_responses()
 
         def measure(point: Point, repeat: int) -> dict[str, Any]:
-            return self._measure(setup, variants[point["variant"]], same, repeat)
+            variant, log = variants[point["variant"]], setup.folder / "log"
+            url = setup.data.copy(variant.name, variant.revisions)
+            spec = variant.spec(url, hash_seed=repeat, log=log / f"uwsgi-{variant.name}.log")
+            processes, threads = self.workers
+            with serve(replace(spec, processes=processes, threads=threads)) as server:
+                same.request(variant.name, self.request, server.url)
+                return _Search(self, server, url, _consumers(url), log, repeat).run()
 
         yield measure
-
-    def _measure(self, setup: StudySetup, variant: "Variant", same: "SameResponses", repeat: int) -> dict[str, Any]:
-        from placebench.runtime.application_servers import serve
-
-        url = setup.data.copy(variant.name, variant.revisions)
-        spec = variant.spec(url, hash_seed=repeat, log=setup.folder / "log" / f"uwsgi-{variant.name}.log")
-        processes, threads = self.workers
-        with serve(replace(spec, processes=processes, threads=threads)) as server:
-            same.request(variant.name, self.request, server.url)
-            search = _Search(self, server, url, _consumers(url), setup.folder / "log", repeat)
-            return search.run()
 
 
 @dataclass(frozen=True)
@@ -192,17 +182,23 @@ class _Search:
     server: "RunningServer"
     database_url: str
     consumers: frozenset[str]
-    """Those whose allocations were there before."""
+    """Consumers whose allocations were there before."""
     log: Path
     seed: int
 
     def run(self) -> dict[str, Any]:
-        """Search the knee from what one client gets, then double the load; returns the measurement."""
+        """Search the knee from the rate of a single client, then double the load; return the measurement."""
         from placebench.compare.load.capacity import highest_rate
 
         self._settle()
+        taken_s = []
+        for _ in range(_TIMED):
+            began = time.perf_counter()
+            fetch(self.server.url, self.study.request)
+            taken_s.append(time.perf_counter() - began)
+        start = float(2.0 ** math.floor(-math.log2(median(taken_s))))  # a power of two: the same rates in all repeats
         steps: list[dict[str, Any]] = []
-        made = list(highest_rate(partial(self._step, steps), self._start()))
+        made = list(highest_rate(partial(self._step, steps), start))
         knee, broken = _knee(made)
         found: dict[str, Any] = {"steps": list(steps), "knee_per_s": knee, "broken_per_s": broken, "overload": None}
         if knee is not None and broken is not None:
@@ -237,33 +233,23 @@ class _Search:
 
     def _settle(self) -> None:
         """Wait until the server has worked off what nobody waits for any more, and release what was claimed."""
-        from placebench.compare.load.load_run import warm_up
+        from placebench.compare.load.load_run import responses_of, warm_up
 
         processes, threads = self.study.workers
         warm_up(self.server, self.study.request, processes * threads)
+
+        def release(consumer: str) -> None:
+            with responses_of(self.server):
+                reply = send(self.server.url, "DELETE", f"/allocations/{consumer}", headers=HEADERS)
+            if reply.status != HTTPStatus.NO_CONTENT:
+                raise LoadError(f"DELETE /allocations/{consumer} returned {reply.status}, expected 204")
+
         with ThreadPoolExecutor(processes) as pool:
-            list(pool.map(self._release, _consumers(self.database_url) - self.consumers))
-
-    def _release(self, consumer: str) -> None:
-        from placebench.compare.load.load_run import responses_of
-
-        with responses_of(self.server):
-            reply = send(self.server.url, "DELETE", f"/allocations/{consumer}", headers=HEADERS)
-        if reply.status != HTTPStatus.NO_CONTENT:
-            raise LoadError(f"DELETE /allocations/{consumer} returned {reply.status}, expected 204")
-
-    def _start(self) -> float:
-        """The power of two below what a single client gets: the same rates in all repeats."""
-        taken_s = []
-        for _ in range(_TIMED):
-            began = time.perf_counter()
-            fetch(self.server.url, self.study.request)
-            taken_s.append(time.perf_counter() - began)
-        return float(2.0 ** math.floor(-math.log2(median(taken_s))))
+            list(pool.map(release, _consumers(self.database_url) - self.consumers))
 
 
 def _knee(made: Sequence[LoadStep]) -> tuple[float | None, float | None]:
-    """The highest load that held below all that was broken; and the next one, None where the generator ended there."""
+    """Return the highest load that held below all broken ones, and the next one; None if the generator ended there."""
     held = highest_held(made)
     knee = held.load if held else None
     above = [step for step in reversed(made) if step.load > (knee or 0.0)]
@@ -286,7 +272,7 @@ def _values(step: LoadStep, result: LoadResult) -> dict[str, Any]:
 
 
 def _consumers(url: str) -> frozenset[str]:
-    """Those with allocations in the database."""
+    """Return the consumers that have allocations in the database."""
     from sqlalchemy import text
 
     from placebench.runtime.postgres import open_connection
@@ -379,16 +365,19 @@ def _row(variant: str, made: Sequence[Measurement]) -> dict[str, Any]:
         "confidence": knee and knee.confidence,
         "limited_by": "service" if is_limited else "generator",
         **_latencies(at_knee),
-        "refused_share": _share_of(at_knee, _after_refusal),
+        "refused_share": _share_of(
+            at_knee, lambda step: _count_statuses(step, lambda status: status.endswith(_REFUSED))
+        ),
         **interval_figures("overload", "_per_s", claimed),
         "overload_failed": _share_of(overloads, _failures),
-        "overload_timeouts": _share_of(overloads, _without_response),
+        # A status that is the name of an exception: a timeout, or a connection that was refused or closed.
+        "overload_timeouts": _share_of(overloads, lambda step: _count_statuses(step, str.isidentifier)),
         "client_cpu": max((step["client_cpu"] for step in at_knee), default=None),
     }
 
 
 def _rates(variant: str, made: Sequence[Measurement]) -> Iterator[dict[str, Any]]:
-    """What came of each rate that was offered, by rate; the steps of all repeats together."""
+    """Yield a row for each rate that was offered, by rate; the steps of all repeats together."""
     by_rate: dict[float, list[dict[str, Any]]] = {}
     for each in made:
         for step in [*each.values["steps"], *filter(None, [each.values["overload"]])]:
@@ -424,13 +413,8 @@ def _failures(step: Mapping[str, Any]) -> int:
     return int(step["failures"])
 
 
-def _after_refusal(step: Mapping[str, Any]) -> int:
-    return sum(count for status, count in step["statuses"].items() if status.endswith(_REFUSED))
-
-
-def _without_response(step: Mapping[str, Any]) -> int:
-    """Those that ended with an exception: a timeout, or a connection that was refused or closed."""
-    return sum(count for status, count in step["statuses"].items() if status.isidentifier())
+def _count_statuses(step: Mapping[str, Any], is_counted: Callable[[str], bool]) -> int:
+    return sum(count for status, count in step["statuses"].items() if is_counted(status))
 
 
 def _headline(rows: Sequence[Mapping[str, Any]], objective: str) -> str:
@@ -462,7 +446,10 @@ def _charts(rates: Sequence[Mapping[str, Any]], objective: str) -> Iterator[tupl
         (f"{name}_s", f"{name} over offered rate", units.duration),
     ):
         drawn = [
-            Line(variant, [(rate["rate_per_s"], rate[value]) for rate in rates if _is_shown(rate, variant, value)])
+            Line(
+                variant,
+                [(rate["rate_per_s"], rate[value]) for rate in rates if rate["variant"] == variant and rate[value]],
+            )
             for variant in dict.fromkeys(rate["variant"] for rate in rates)
         ]
         svg = lines(
@@ -476,10 +463,4 @@ def _charts(rates: Sequence[Mapping[str, Any]], objective: str) -> Iterator[tupl
         yield heading, Chart(svg, "Instances per second that were offered, on logarithmic axes.")
 
 
-def _is_shown(rate: Mapping[str, Any], variant: str, value: str) -> bool:
-    return bool(rate["variant"] == variant and rate[value])
-
-
-KIND = RunKind(
-    StudyHead[_SaturationSettings], MeasuredPoint[_SaturationPoint, _SaturationValues], f"{__name__}:results"
-)
+KIND = study_kind(__name__, _SaturationSettings, _SaturationPoint, _SaturationValues)

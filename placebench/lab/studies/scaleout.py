@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypedDict
 
 from placebench import units
-from placebench.compare.keep.documents import MeasuredPoint, RunKind, StudyHead, StudySettings
+from placebench.compare.keep.documents import StudySettings
 from placebench.compare.keep.records import Measurement
 from placebench.decoding import Amount, AtLeastOne, Count, Positive
 from placebench.errors import PlacebenchError
@@ -25,14 +25,7 @@ from placebench.lab.studies.commands import (
     SIZES,
     ScaleOutOptions,
 )
-from placebench.lab.studies.study import (
-    Measure,
-    Point,
-    Restartable,
-    StudySetup,
-    StudySpec,
-    run_study,
-)
+from placebench.lab.studies.study import Measure, Point, Restartable, StudySetup, StudySpec, run_study, study_kind
 from placebench.page.axis_charts import Line, lines
 from placebench.report.model import Chart
 from placebench.report.study_report import (
@@ -132,19 +125,19 @@ class ScaleOutStudy:
     sizes: tuple[tuple[int, int], ...]
     """Hosts, and replicas; without a replica the primary is read from."""
     requests: int
-    """In each measurement."""
+    """Number of requests in each measurement."""
     users: int
     """Closed-loop users, the same number for every size."""
     request: str
     variant: str
     revisions: tuple[str, ...]
-    """Of the variant."""
+    """Revisions of the schema that the variant needs."""
     processes: int
-    """Of each host, of one thread."""
+    """Number of processes of each host, of one thread each."""
 
     @property
     def _cpus(self) -> list[frozenset[int]]:
-        """Of each host, where there are as many as in the largest size."""
+        """The CPUs of each host, if there are as many hosts as in the largest size."""
         from placebench.lab.scaleout.cluster import share_cpus
 
         return share_cpus(max(hosts for hosts, _ in self.sizes))
@@ -196,7 +189,7 @@ class _Meter:
     cpus: list[frozenset[int]]
 
     def measure(self, point: Point, _: int) -> dict[str, Any]:
-        """One size, on hosts of its own."""
+        """Measure one size, on hosts of its own."""
         from placebench.compare.what.workload import placement_workload
         from placebench.lab.scaleout.cluster import LoadBalancer, start_hosts
         from placebench.runtime.running_server import ServerSpec
@@ -244,7 +237,7 @@ class _Meter:
 
 
 def _cpu_s(pids: Mapping[str, Iterable[int]]) -> dict[str, float]:
-    """CPU seconds so far of each part, with all processes below those that are named."""
+    """Return the CPU seconds of each part so far, with all processes below the main ones."""
     import psutil
 
     from placebench.meters.processes import read_tree_cpu_s
@@ -262,12 +255,17 @@ def results(run: Run) -> StudyResults:
     """Return a row for each size, and a chart over hosts and over replicas."""
     found = list(valid_points(run))
     rows = [_row(point, made, run.head.settings["processes"]) for point, made in found]
+    busy = [f"{row['hosts']} x {row['replicas']}" for row in rows if row["client_cpu_share"] > CLIENT_IS_BUSY]
+    generator = (
+        f"The load generator took more than {units.round_percent(CLIENT_IS_BUSY)} of a core, so it may have been the "
+        f"limit: {', '.join(busy)}."
+    )
     return StudyResults(
         headline=_headline(rows),
         rows=rows,
         columns=_COLUMNS,
         charts=list(_charts(rows)),
-        summary=list(_summary(rows)),
+        summary=[generator] if busy else [],
         notes=_notes(run.head.settings),
         limits=_LIMITS,
     )
@@ -310,7 +308,7 @@ _COLUMNS = (
 
 
 def _headline(rows: Sequence[Mapping[str, Any]]) -> str:
-    """From the fewest hosts to the most, beside as many replicas."""
+    """Compare the fewest hosts with the most beside as many replicas; if there is one size only, describe it."""
     for replicas in dict.fromkeys(row["replicas"] for row in rows):
         beside = sorted((row for row in rows if row["replicas"] == replicas), key=lambda row: row["hosts"])
         if len(beside) > 1:
@@ -320,19 +318,11 @@ def _headline(rows: Sequence[Mapping[str, Any]]) -> str:
                 f"{units.rate(few['throughput_per_s'])} to {units.rate(many['throughput_per_s'])}, "
                 f"{units.duration(few['cpu_s'])} to {units.duration(many['cpu_s'])} of CPU per request."
             )
-    return _one(rows[0]) if rows else "Scale-out: nothing was measured."
-
-
-def _one(row: Mapping[str, Any]) -> str:
+    if not rows:
+        return "Scale-out: nothing was measured."
+    row = rows[0]
     size = f"{units.numbered(row['hosts'], 'host')}, {units.numbered(row['replicas'], 'replica')}"
     return f"{size}: {units.rate(row['throughput_per_s'])}, {units.duration(row['cpu_s'])} of CPU per request."
-
-
-def _summary(rows: Iterable[Mapping[str, Any]]) -> Iterator[str]:
-    busy = [f"{row['hosts']} x {row['replicas']}" for row in rows if row["client_cpu_share"] > CLIENT_IS_BUSY]
-    if busy:
-        share = units.round_percent(CLIENT_IS_BUSY)
-        yield f"The load generator took more than {share} of a core, so it may have been the limit: {', '.join(busy)}."
 
 
 def _charts(rows: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, Chart]]:
@@ -355,22 +345,18 @@ def _charts(rows: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, Chart]]:
 
 
 def _notes(settings: Mapping[str, Any]) -> tuple[str, ...]:
+    per_host = settings["cpus_per_host"]
+    cpus = f"Each host has CPUs of its own: {units.count(per_host)}" if per_host else "All parts share all CPUs"
     return (
         f"Each measurement has hosts of its own, {units.count(settings['processes'])} processes each, and nginx.",
         f"It is {units.count(settings['requests'])} requests of {units.count(settings['users'])} closed-loop users.",
         "Every response is compared with the first one.",
-        _cpus_text(settings["cpus_per_host"]),
+        f"{cpus}; one machine, one network.",
         f"Read-only requests, by the variant {settings['variant']}: without replicas the primary is read from.",
         "CPU is per request, of all processes of the part together; cores used counts the load generator too.",
         "A core each: nginx, each process of a host, the primary and each replica has one core of its own.",
         "That column is the throughput at which the first of them is used up, at the CPU per request measured here.",
     )
-
-
-def _cpus_text(per_host: int) -> str:
-    """What is isolated; nothing else is."""
-    own = f"Each host has CPUs of its own: {units.count(per_host)}" if per_host else "All parts share all CPUs"
-    return f"{own}; one machine, one network."
 
 
 _LIMITS = (
@@ -381,4 +367,4 @@ _LIMITS = (
 )
 
 
-KIND = RunKind(StudyHead[_ScaleOutSettings], MeasuredPoint[_ScaleOutPoint, _ScaleOutValues], f"{__name__}:results")
+KIND = study_kind(__name__, _ScaleOutSettings, _ScaleOutPoint, _ScaleOutValues)

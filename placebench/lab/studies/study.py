@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 from placebench import units
 from placebench.commands.output import emit_report, say, steps
 from placebench.commands.runs import reported, run_folder
+from placebench.compare.keep.documents import MeasuredPoint, RunKind, StudyHead
 from placebench.compare.keep.records import Measurement, RunHead, append_lines, read_measurements
 from placebench.errors import DatabaseError, GateFailedError, PlacebenchError, UndecidedError
 from placebench.lab.studies.commands import StudyOptions
@@ -75,7 +76,7 @@ class StudySetup:
 
     data: "SeededData"
     folder: Path
-    """Of the run."""
+    """The run's folder."""
     save: Callable[..., object] = lambda **_: None
     """Changes fields of the run's head and saves it."""
 
@@ -151,7 +152,9 @@ class StudyRun:
         self._run.say, self._run.note = say, note
         data = self._setup.data
         with self._run.recorded():
-            _keep_whole_lines(self._path)
+            # Cut off a last line that a kill left without its end, so that the next one begins a line of its own.
+            if self._path.is_file() and not (content := self._path.read_bytes()).endswith(b"\n"):
+                self._path.write_bytes(content[: content.rfind(b"\n") + 1])
             self._run.begin_step("data", f"seed {self._topology.title}, {units.numbered(self._topology.trees, 'tree')}")
             self._run.claim_server(data.server)
             described = manifest(data.url)
@@ -219,14 +222,13 @@ def _point_text(point: Point) -> str:
     return ", ".join(f"{name} {value}" for name, value in point.items())
 
 
-def _keep_whole_lines(path: Path) -> None:
-    """Cut off a last line that a kill left without its end, so that the next one begins a line of its own."""
-    if path.is_file() and not (content := path.read_bytes()).endswith(b"\n"):
-        path.write_bytes(content[: content.rfind(b"\n") + 1])
-
-
 def _key(point: Point, repeat: int) -> str:
     return json.dumps([mask_document(dict(point)), repeat], sort_keys=True)
+
+
+def study_kind(module: str, settings: Any, point: Any, values: Any) -> RunKind:
+    """Return the kind of run of the study in *module*: the types of its settings, points and values, and its report."""
+    return RunKind(StudyHead[settings], MeasuredPoint[point, values], f"{module}:results")
 
 
 def run_study(given: StudyOptions, topology: "Topology", spec: StudySpec) -> int:

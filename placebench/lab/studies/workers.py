@@ -20,19 +20,12 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, NotRequired, T
 
 from placebench import units
 from placebench.commands.output import say
-from placebench.compare.keep.documents import MeasuredPoint, RunKind, StudyHead, StudySettings
+from placebench.compare.keep.documents import StudySettings
 from placebench.compare.keep.records import Measurement
 from placebench.decoding import Amount, AtLeastOne, Count, Meta, Positive
 from placebench.errors import PlacebenchError
 from placebench.lab.studies.commands import QUICK_WORKLOADS, REPLICATES, WORKLOADS, WorkersOptions
-from placebench.lab.studies.study import (
-    Measure,
-    Point,
-    Restartable,
-    StudySetup,
-    StudySpec,
-    run_study,
-)
+from placebench.lab.studies.study import Measure, Point, Restartable, StudySetup, StudySpec, run_study, study_kind
 from placebench.page.axis_charts import Line, PointSeries, lines, points
 from placebench.page.svg import Role
 from placebench.report.model import Chart
@@ -182,13 +175,13 @@ class WorkersStudy:
     subprocess: the start of a program; state: reads of a state of 200 000 records that was
     loaded before the fork, GET /state/N; state-frozen: the same after gc.freeze()."""
     requests: Mapping[str, int]
-    """How many, by workload; the same for every mix."""
+    """Number of requests by workload; the same for every mix."""
     users: int
     """Closed-loop users, the same number for every mix."""
     request: str
     variant: str = "tuned"
     driver: str = "asyncpg"
-    """Of the variant in an event loop."""
+    """Driver of the variant in an event loop."""
 
     @property
     def points(self) -> tuple[Point, ...]:
@@ -233,13 +226,17 @@ class WorkersStudy:
         return [f"/{workload.partition('-')[0]}/{number}" for number in range(count)]
 
     def server_spec(self, point: Point, database_url: str, log: Path, upstream: str) -> "ServerSpec":
-        """How the point is served; *upstream*: the service that the workload network waits for."""
+        """Return how the point is served; *upstream*: the service that the workload network waits for."""
         from placebench.lab.reference.variants import variant as reference_variant
         from placebench.runtime.running_server import ServerSpec
 
         server = point.get("server", THREADS)
         name = f"{self.variant}+driver:{self.driver}" if server in EVENT_LOOPS else self.variant
         serving = reference_variant(name).serving
+        variables = {}
+        if point["workload"] != _QUERY:  # for placebench.lab.reference.workloads
+            workload, _, frozen = point["workload"].partition("-")
+            variables = {"PLACEBENCH_WORKLOAD": workload, "PLACEBENCH_FREEZE": str(int(frozen == "frozen"))}
         return ServerSpec(
             database_url=database_url,
             variant=name,
@@ -248,7 +245,7 @@ class WorkersStudy:
             environment={
                 "PYTHONHASHSEED": _HASH_SEED,
                 "PLACEBENCH_UPSTREAM": upstream,
-                **_variables(point["workload"]),
+                **variables,
             },
             module=serving["module"] if point["workload"] == _QUERY else _APPLICATION,
             interface=serving["interface"],
@@ -258,17 +255,9 @@ class WorkersStudy:
         )
 
 
-def _variables(workload: str) -> dict[str, str]:
-    """For placebench.lab.reference.workloads; nothing for the query."""
-    if workload == _QUERY:
-        return {}
-    name, _, frozen = workload.partition("-")
-    return {"PLACEBENCH_WORKLOAD": name, "PLACEBENCH_FREEZE": str(int(frozen == "frozen"))}
-
-
 @contextmanager
 def _slow_service() -> Iterator[str]:
-    """A service that sends a line 20 ms after a client has connected; yields HOST:PORT."""
+    """Start a service that sends a line 20 ms after a client has connected; yield HOST:PORT."""
 
     class Handler(socketserver.BaseRequestHandler):
         def handle(self) -> None:
@@ -310,7 +299,7 @@ class _Meter:
     upstream: str
 
     def measure(self, point: Point, _: int) -> dict[str, Any]:
-        """One point on a server of its own."""
+        """Measure one point on a server of its own."""
         from placebench.compare.what.workload import placement_workload
         from placebench.runtime.application_servers import serve
 
@@ -351,7 +340,7 @@ class _Meter:
         }
 
     def _backends(self, point: Point) -> "Backends | None":
-        """None are needed for a workload without a database."""
+        """Read the CPU of the backends; a workload without a database has none."""
         from placebench.meters.meters import Backends, read_backends
 
         return read_backends(self.setup.data.url) if point["workload"] in _ON_DATABASE else Backends({})
@@ -382,9 +371,9 @@ def _figures(memory: "Memory") -> tuple[int, int, int]:
 
 
 _MEDIANS = ("throughput_per_s", "latency_s", "pss_bytes", "uss_bytes", "rss_bytes", "unshared_bytes", "client_cpu_s")
-_LOST = 4
-"""Where the un-shared bytes are in a sample of `memory`."""
-_POINTS_OF_A_LINE = 25
+_UNSHARED = 4
+"""Position of the un-shared bytes in a sample of `memory`."""
+_MAX_POINTS_OF_LINE = 25
 _MIB = 2**20
 """Axes are in MiB, so that their ticks are round in the unit beside them."""
 _NAMES = {
@@ -422,7 +411,15 @@ def _row(point: Mapping[str, Any], made: Sequence[Measurement]) -> dict[str, Any
     values = [each.values for each in made]
     elapsed = median_interval([each["elapsed_s"] for each in values])
     medians = {name: median_interval([each[name] for each in values]).median for name in _MEDIANS}
-    cpu_s = median_of_all([_cpu_s(each) for each in values])
+    cpu_s = median_of_all(
+        [
+            None if each["backend_cpu_s"] is None else float(each["worker_cpu_s"] + each["backend_cpu_s"])
+            for each in values
+        ]
+    )
+    typical = min(made, key=lambda each: abs(each.values["elapsed_s"] - elapsed.median))
+    samples = typical.values["memory"]
+    step = max(1, math.ceil(len(samples) / _MAX_POINTS_OF_LINE))
     share = medians.pop("client_cpu_s") / elapsed.median
     return {
         **_axes(point),
@@ -433,21 +430,14 @@ def _row(point: Mapping[str, Any], made: Sequence[Measurement]) -> dict[str, Any
         **medians,
         "cpu_s": cpu_s,
         "cpu_s_per_request": None if cpu_s is None else cpu_s / values[0]["requests"],
-        "unshared_over_time": _over_time(_median_measurement(made)),
+        "unshared_over_time": [[sample[0], sample[_UNSHARED]] for sample in [*samples[:-1:step], samples[-1]]],
         "client_cpu_share": share,
         "client_was_busy": share > CLIENT_IS_BUSY,
     }
 
 
-def _cpu_s(values: Mapping[str, Any]) -> float | None:
-    """Of workers and backends; None where the backends are elsewhere."""
-    if values["backend_cpu_s"] is None:
-        return None
-    return float(values["worker_cpu_s"] + values["backend_cpu_s"])
-
-
 def _headline(rows: Sequence[Mapping[str, Any]]) -> str:
-    """The largest number of processes beside as many threads, for the query where it was measured."""
+    """Compare the most processes with as many threads, for the query if it was measured."""
     for workload in sorted({row["workload"] for row in rows}, key=lambda name: (name != "query", name)):
         mine = {
             (row["processes"], row["threads"]): row
@@ -536,11 +526,17 @@ def _throughput_charts(rows: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str,
 
 
 def _unshared_charts(rows: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, Chart]]:
-    """For each workload with a shared state: un-shared memory over time in the repeat nearest to the median."""
+    """Draw un-shared memory over time for each workload with a shared state, in the repeat nearest to the median."""
     for workload in dict.fromkeys(row["workload"] for row in rows if row["workload"].startswith("state")):
         title = f"Memory un-shared by copy-on-write, {_NAMES[workload]}"
         svg = lines(
-            [_unshared_line(row) for row in rows if row["workload"] == workload],
+            [
+                Line(
+                    row["mix"], [(at_s, max(0.0, lost / _MIB)) for at_s, lost in row["unshared_over_time"]], _role(row)
+                )
+                for row in rows
+                if row["workload"] == workload
+            ],
             title=title,
             description="A line for each mix: memory that its workers no longer share since the first request.",
             show=_mebibytes,
@@ -553,25 +549,8 @@ def _unshared_charts(rows: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, C
         yield title, Chart(svg, caption)
 
 
-def _unshared_line(row: Mapping[str, Any]) -> Line:
-    over_time = [(at_s, max(0.0, unshared_bytes / _MIB)) for at_s, unshared_bytes in row["unshared_over_time"]]
-    return Line(row["mix"], over_time, _role(row))
-
-
 def _mebibytes(value: float) -> str:
     return units.size(value * _MIB)
-
-
-def _median_measurement(made: Sequence[Measurement]) -> Measurement:
-    median = median_interval([each.values["elapsed_s"] for each in made]).median
-    return min(made, key=lambda each: abs(each.values["elapsed_s"] - median))
-
-
-def _over_time(made: Measurement) -> list[list[float]]:
-    """[seconds since the first request, bytes no longer shared], 25 of them at most and the last."""
-    samples = made.values["memory"]
-    step = max(1, math.ceil(len(samples) / _POINTS_OF_A_LINE))
-    return [[sample[0], sample[_LOST]] for sample in [*samples[:-1:step], samples[-1]]]
 
 
 def _role(row: Mapping[str, Any]) -> Role:
@@ -608,4 +587,4 @@ _LIMITS = (
 )
 
 
-KIND = RunKind(StudyHead[_WorkersSettings], MeasuredPoint[_WorkersPoint, _WorkersValues], f"{__name__}:results")
+KIND = study_kind(__name__, _WorkersSettings, _WorkersPoint, _WorkersValues)
