@@ -1,6 +1,7 @@
 """What many tests share: one PostgreSQL and one MariaDB for the whole session, a fresh empty database for each test
 that asks for one, and patience for what happens in another process."""
 
+import gc
 import os
 import re
 import signal
@@ -25,6 +26,12 @@ settings.register_profile("busy", settings(), deadline=None, suppress_health_che
 settings.load_profile("busy")
 
 _numbers = count(1)
+
+
+def pytest_collection_finish() -> None:
+    """Collections leave alone what was imported and collected: thousands of tests and their modules stay to the end."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session")

@@ -24,7 +24,7 @@ LOADED = "() => performance.getEntriesByType('navigation')[0].domContentLoadedEv
 def bench_waiting(arguments: argparse.Namespace, say: Callable[..., None], spread: Callable[..., str]) -> None:
     """A line for each: seconds, n, and of the quick run where they go; what is measured is kept at once."""
     few, many = (1, 2) if arguments.smoke else (arguments.quick_runs, 12)
-    run = "compare naive tuned --trees 4 -n 1 --rounds 1" if arguments.smoke else "lab perfload --preset quick"
+    run = "compare naive tuned --trees 4 -n 0" if arguments.smoke else "lab perfload --preset quick"
     document: dict[str, Any] = {**measured_here(), "n": many, "seconds": {}, "quick_spent_s": []}
 
     def keep(name: str, values: list[float]) -> None:
