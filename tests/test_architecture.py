@@ -279,7 +279,6 @@ BORDER = {
     "placebench.loadgen.locustfile_hooks.LocustfileSession._read_options",
     "placebench.loadgen.session.LoadSession._read_options",
     "placebench.loadgen.session.LoadSession._new_samples",
-    "placebench.loadgen.session._give_each_worker_a_user",
 }
 """The functions that get what argparse has parsed."""
 

@@ -36,7 +36,7 @@ class Sending:
 
 
 all_others = Sending()
-"""What applies to requests outside of `sending`."""
+"""The setting of requests outside of `sending`."""
 _sending: ContextVar[Sending] = ContextVar("sending", default=all_others)
 
 
@@ -52,7 +52,7 @@ def sending(*, may_repeat: bool) -> Iterator[Sending]:
 
 @dataclass
 class _Attempt:
-    """What connection a request is to have, and whether the one that it got had had a response before."""
+    """The connection that a request needs, and whether the one that it got had carried a response before."""
 
     new: bool
     watch: bool
@@ -63,10 +63,10 @@ _attempt: ContextVar[_Attempt] = ContextVar("attempt")
 
 
 class KeptConnections:
-    """The connection pool of one client, which knows what connections have had a response before."""
+    """The connection pool of one client, which knows which connections have carried a response before."""
 
     _keeps: dict[tuple[str, int | None], bool] = {}  # noqa: RUF012  all clients of a server share what they know
-    """By host and port: whether the server keeps its connections, once that is known."""
+    """Whether a server, by host and port, keeps its connections, once that is known."""
 
     def __init__(self, client: HTTPClient) -> None:
         self._pool = client._connection_pool
@@ -80,11 +80,11 @@ class KeptConnections:
         return self._keeps.get(self._server)
 
     def note(self, *, keeps: bool) -> None:
-        """Remember what a connection has shown; one that was closed without a word counts for good."""
+        """Remember whether the server kept a connection; one that it closed without a word counts for good."""
         self._keeps[self._server] = keeps and self.server_keeps is not False
 
     def get_socket(self) -> Any:
-        """Take a kept connection that is open or make one, as the attempt of this greenlet wants it."""
+        """Take a kept connection that is open, or make one, as the attempt of this greenlet needs."""
         attempt = _attempt.get()
         sock = self._pool.get_socket()
         while attempt.new and sock in self._used:

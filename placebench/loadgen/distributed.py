@@ -32,20 +32,29 @@ _clock = time.perf_counter
 
 
 class MasterLink:
-    """The master's side."""
+    """The master's side of the connection to its workers."""
 
     def __init__(self, runner: MasterRunner, samples: LoadSamples, write_log: Path | None) -> None:
-        """samples, write_log: what those of the workers are added to."""
+        """samples, write_log: collect those of the workers."""
         self._runner = runner
         self._samples = samples
         self._write_log = write_log
         self._parts: list[str] = []
         self._ready: dict[str, float] = {}
-        """Of each worker that is ready, the round trip to it in seconds."""
+        """Round trip in seconds to each worker that is ready."""
         self._done: set[str] = set()
         self._changed = Event()
-        runner.register_message(_CLOCK, self._on_clock)
-        runner.register_message(_READY, self._on_ready)
+
+        def answer(msg: Message, **_: object) -> None:
+            received = _clock()
+            runner.send_message(_CLOCK, {"received": received, "answered": _clock()}, msg.node_id)
+
+        def note_ready(msg: Message, **_: object) -> None:
+            self._ready[msg.node_id] = msg.data["round_trip_s"]
+            self._changed.set()
+
+        runner.register_message(_CLOCK, answer)
+        runner.register_message(_READY, note_ready)
         runner.register_message(_SAMPLES, self._on_samples)
 
     def assign_parts(self) -> None:
@@ -55,7 +64,7 @@ class MasterLink:
             self._runner.send_message(_PART, {"index": index, "count": len(self._parts)}, worker)
 
     def run(self) -> None:
-        """Let all begin at once when all are ready, wait until all have handed their samples over, and quit."""
+        """Let all workers begin at once when they are ready, wait for their samples, and quit."""
         self._wait(self._ready)
         lead_s = _LEAD_S + _LEAD_ROUND_TRIPS * max(self._ready.values(), default=0.0)
         self._runner.send_message(_BEGIN, {"at": _clock() + lead_s})
@@ -63,38 +72,30 @@ class MasterLink:
         self._runner.quit()
 
     def collect(self, *, at_once: bool, limit_s: float = _LAST_WORDS_S) -> None:
-        """End the load and wait for the samples. at_once: as they are, without the requests that are in flight."""
+        """End the load and wait for the samples. at_once: do not wait for the requests in flight."""
         if self._alive(self._done):
             self._runner.send_message(_END, {"at_once": at_once})
             with gevent.Timeout(limit_s, False):
                 self._wait(self._done)
 
     def note_lost_workers(self) -> int:
-        """Add the workers that handed nothing over to the result; returns how many."""
+        """Add the workers that sent no samples to the result; returns their number."""
         lost = [index for index, worker in enumerate(self._parts) if worker not in self._done]
         for index in lost:
             self._samples.workers.append(self._worker(index, requests=None, client_cpu_s=None, clock_error_s=None))
         return len(lost)
 
     def _wait(self, reported: Collection[str]) -> None:
-        """Until all workers are among the *reported*, apart from those that are gone."""
+        """Wait until all workers that are not gone are among the *reported*."""
         while self._alive(reported):
             self._changed.wait(_CHECK_S)
             self._changed.clear()
 
     def _alive(self, reported: Collection[str]) -> list[str]:
-        """The workers from whom a report is still to come."""
+        """Return the connected workers that have not reported."""
         clients = self._runner.clients
         connected = {worker for worker in self._parts if worker in clients and clients[worker].state != STATE_MISSING}
         return [worker for worker in connected if worker not in reported]
-
-    def _on_clock(self, msg: Message, **_: object) -> None:
-        received = _clock()
-        self._runner.send_message(_CLOCK, {"received": received, "answered": _clock()}, msg.node_id)
-
-    def _on_ready(self, msg: Message, **_: object) -> None:
-        self._ready[msg.node_id] = msg.data["round_trip_s"]
-        self._changed.set()
 
     def _on_samples(self, msg: Message, **_: object) -> None:
         if msg.node_id not in self._parts or msg.node_id in self._done:
@@ -114,32 +115,42 @@ class MasterLink:
 
 
 class WorkerLink:
-    """A worker's side."""
+    """A worker's side of the connection to its master."""
 
     part: LoadPart | None = None
-    """None until the master has said, and for a worker that came after the start."""
+    """The worker's part of the load; None until the master sends it, and for a worker that came after the start."""
 
     def __init__(self, runner: WorkerRunner, *, begin: Callable[[float], None], end: Callable[[bool], None]) -> None:
-        """begin: gets the moment at which the load begins, a reading of time.perf_counter here, when it has come.
+        """begin: called when the load begins, with that moment as a reading of this process's time.perf_counter.
 
-        end: is called when the load is to end before its time; with True when requests in flight do not matter.
+        end: called to end the load before its time; with True if requests in flight do not matter.
         """
         self._runner = runner
         self._begin = begin
         self._answer: AsyncResult[dict[str, float]] = AsyncResult()
         self._at_start: ClockBounds | None = None
         self._is_handed_over = False
-        runner.register_message(_PART, self._on_part)
+
+        def set_part(msg: Message, **_: object) -> None:
+            self.part = LoadPart(msg.data["index"], msg.data["count"])
+
+        runner.register_message(_PART, set_part)
         runner.register_message(_CLOCK, lambda msg, **_: self._answer.set(msg.data))
         runner.register_message(_BEGIN, self._on_begin, concurrent=True)
         runner.register_message(_END, lambda msg, **_: end(msg.data["at_once"]), concurrent=True)
 
     def report_ready(self) -> None:
-        """Bound the offset of the clocks and wait for the start; returns at once."""
-        gevent.spawn(self._report_ready)
+        """Bound the offset of the clocks and tell the master, in a greenlet; returns at once."""
+
+        def report() -> None:
+            self._at_start = bounds = self._exchange_stamps()
+            round_trip_s = 2 * bounds.uncertainty_s if bounds is not None else 0.0
+            self._runner.send_message(_READY, {"round_trip_s": round_trip_s})
+
+        gevent.spawn(report)
 
     def hand_over(self, samples: LoadSamples, write_log: Path | None, *, at_once: bool = False) -> None:
-        """Send the samples and the log of writes to the master, once. at_once: without a look at its clock."""
+        """Send the samples and the log of writes to the master, once. at_once: do not compare the clocks again."""
         if self._is_handed_over or self.part is None:
             return
         self._is_handed_over = True
@@ -154,14 +165,8 @@ class WorkerLink:
         }
         self._runner.send_message(_SAMPLES, sent)
 
-    def _report_ready(self) -> None:
-        self._at_start = self._exchange_stamps()
-        self._runner.send_message(
-            _READY, {"round_trip_s": 2 * self._at_start.uncertainty_s if self._at_start is not None else 0.0}
-        )
-
     def _exchange_stamps(self) -> ClockBounds | None:
-        """The master's clock minus ours; None where the master does not respond."""
+        """Bound the offset of the master's clock from ours; None if the master does not respond."""
         exchanges = []
         for _ in range(_EXCHANGES):
             self._answer = AsyncResult()
@@ -173,9 +178,6 @@ class WorkerLink:
                 return None
             exchanges.append((sent, answer["received"], answer["answered"], _clock()))
         return ClockBounds.of(exchanges)
-
-    def _on_part(self, msg: Message, **_: object) -> None:
-        self.part = LoadPart(msg.data["index"], msg.data["count"])
 
     def _on_begin(self, msg: Message, **_: object) -> None:
         at = msg.data["at"] - (self._at_start.offset_s if self._at_start is not None else 0.0)

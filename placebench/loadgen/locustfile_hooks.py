@@ -1,6 +1,6 @@
-"""Samples and telemetry of an ordinary locustfile; locust gets this file before it, by `placebench load --locustfile`.
+"""Samples and telemetry of an ordinary locustfile, before which `placebench load --locustfile` gives locust this file.
 
-The locustfile says what is sent, when, and by whom, as under plain locust. Its requests are seen by locust's events.
+The locustfile decides what is sent, when, and by whom, as under plain locust. Its requests are seen by locust's events.
 """
 
 from argparse import Namespace
@@ -16,7 +16,7 @@ from placebench.loadgen.options import DEFAULT_TIME_S
 from placebench.loadgen.session import LoadSession
 
 _STOP_S = 30.0
-"""How long the tasks that are under way at the end may take."""
+"""Time that the tasks under way at the end may take."""
 _UNUSED = {
     "candidates_path": "/",
     "requests_file": None,
@@ -28,7 +28,7 @@ _UNUSED = {
     "response_timeout": _STOP_S,
     "insecure": 0,
 }
-"""Options of our own locustfiles, which an ordinary one may have with another meaning."""
+"""Options of our own locustfiles, which an ordinary one may define with another meaning."""
 
 
 class LocustfileSession(LoadSession):
@@ -49,7 +49,7 @@ class LocustfileSession(LoadSession):
         super()._read_options(Namespace(**_UNUSED, **own, num_users=parsed.num_users))
 
     def _configure_users(self, environment: Environment) -> None:
-        """Leave the users as they are; without a shape the run has an end, and tasks may end after it."""
+        """Leave the users as they are; a run without a shape gets an end, and tasks get time to end after it."""
         parsed = environment.parsed_options
         environment.stop_timeout = getattr(parsed, "stop_timeout", None) or _STOP_S
         if environment.shape_class is not None:
@@ -80,11 +80,16 @@ class LocustfileSession(LoadSession):
         url: str = "",
         **_: object,
     ) -> None:
-        """Keep what locust says of a request, by whatever client; one that began before the load is left out."""
+        """Record a request that locust reports, of any client; one that began before the load is left out."""
         samples = self.samples
         if samples.zero is None or (sent_s := samples.now_s() - response_time / 1000) < 0:
             return
         status = str(getattr(response, "status_code", 0) or (type(exception).__name__ if exception else "ok"))
+        failure = None
+        if exception is not None:
+            code, failure = getattr(response, "status_code", 0), f"{type(exception).__name__}: {exception}"
+            failure = " ".join(failure.split())[:300]
+            failure = f"status {code}: {failure}" if code else failure
         samples.sent += 1
         samples.end(
             sent_s,
@@ -92,7 +97,7 @@ class LocustfileSession(LoadSession):
             due_s=None,
             status=status,
             body_bytes=response_length or 0,
-            failure=self._failure(exception, response),
+            failure=failure,
         )
         samples.repeats = connections.all_others.repeats
         if self._telemeter is not None and self._telemeter.ready():
@@ -101,14 +106,6 @@ class LocustfileSession(LoadSession):
             self._telemeter.duration(
                 "client", started, response_time / 1000, request=number, verb=request_type, path=path, status=status
             )
-
-    @staticmethod
-    def _failure(exception: BaseException | None, response: Any) -> str | None:
-        if exception is None:
-            return None
-        status = getattr(response, "status_code", 0)
-        said = " ".join(f"{type(exception).__name__}: {exception}".split())[:300]
-        return f"status {status}: {said}" if status else said
 
 
 session = LocustfileSession()

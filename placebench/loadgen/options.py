@@ -12,7 +12,7 @@ from placebench.http_session import Request
 
 _RESPONSE_TIMEOUT_S = 300.0
 DEFAULT_TIME_S = 10.0
-"""How long a load takes that says neither how long nor how many requests."""
+"""Duration of a load for which neither a duration nor a number of requests is given."""
 MAX_CONCURRENT = 400
 _Arrival = TypeVar("_Arrival")
 
@@ -23,7 +23,7 @@ class LoadOptions:
 
     path: str
     workload: tuple[Request, ...]
-    """Sent in turn; none: a GET of *path* with the headers of Placement's API."""
+    """Requests that are sent in turn; if empty, GET requests of *path* with the headers of Placement's API."""
     requests: int | None
     warmup: int
     measure_s: float | None
@@ -37,7 +37,7 @@ class LoadOptions:
 
     @classmethod
     def of(cls, parsed: argparse.Namespace) -> Self:
-        """What `add_options` has read."""
+        """Return the options that the parser of `add_options` has read."""
         import msgspec  # not at the top: the command line reads a default from here and starts faster without it
 
         return cls(
@@ -57,7 +57,7 @@ class LoadOptions:
 
 
 def add_options(parser: argparse.ArgumentParser, *, path: str) -> None:
-    """Our options with their defaults; *path* is what is requested unless --candidates-path says otherwise."""
+    """Add our options with their defaults; *path* is the default of --candidates-path."""
     group = parser.add_argument_group("placebench")
     group.add_argument(
         "--candidates-path", default=path, metavar="PATH", help="path and query to request (default: %(default)s)"
@@ -125,7 +125,7 @@ def _whole(text: str, *, at_least: int) -> int:
 
 
 def arrivals(rate_per_s: float, seed: int) -> Iterator[float]:
-    """Offsets in seconds from the start at which requests are due, for ever; the gaps are exponential."""
+    """Yield offsets in seconds from the start at which requests are due, without end; the gaps are exponential."""
     chance = random.Random(seed)
     at = 0.0
     while True:
@@ -135,21 +135,21 @@ def arrivals(rate_per_s: float, seed: int) -> Iterator[float]:
 
 @dataclass(frozen=True)
 class LoadPart:
-    """The part of one of several processes in a load; without arguments that of the only one."""
+    """The part of one of several processes in a load, by default of a single process."""
 
     index: int = 0
     count: int = 1
 
     def share(self, total: int) -> int:
-        """How many of *total* are its own; those of all parts add up to *total*."""
+        """Return this part's share of *total*; the shares of all parts add up to *total*."""
         return total // self.count + (self.index < total % self.count)
 
     def select(self, schedule: Iterable[_Arrival], seed: int) -> Iterator[_Arrival]:
-        """The arrivals of *schedule* that are its own: each belongs to one part, drawn independently by *seed*.
+        """Return this part's arrivals of *schedule*: each arrival belongs to one part, drawn independently by *seed*.
 
         All parts together are the schedule itself. A Poisson process that is divided by independent draws is one
         Poisson process per part, independent of the others, so that clocks which differ do not change the process of
-        all arrivals. Every n-th arrival would give regular gaps, whose sum depends on the clocks.
+        all arrivals. Taking every n-th arrival would give regular gaps, whose sum depends on the clocks.
         """
         chance = random.Random(f"part of each arrival, seed {seed}")
         return (arrival for arrival in schedule if chance.randrange(self.count) == self.index)

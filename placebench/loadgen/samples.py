@@ -22,7 +22,7 @@ _MESSAGES_KEPT = 5
 
 @dataclass
 class LoadSamples:
-    """Grows while the load runs; offsets are seconds since `begin`."""
+    """The samples of a load while it runs; offsets are seconds since `begin`."""
 
     kind: str
     users: int
@@ -43,28 +43,28 @@ class LoadSamples:
     sent: int = 0
     missed: int = 0
     repeats: int = 0
-    """How often a request was sent again: the server had closed the kept connection that it was sent on."""
+    """The number of requests sent again since the server had closed the kept connection."""
     zero: float | None = None
     """Reading of the clock at `begin`; None before."""
     cpu_at_zero_s: float = 0.0
     cpu_s: float = 0.0
     """CPU seconds of this process from `begin` to the last end."""
     workers: list[dict[str, Any]] = field(default_factory=list)
-    """Of a load from several processes: the fields of placebench.compare.keep.records.LoadWorker."""
+    """The processes of a load from several, as the fields of placebench.compare.keep.records.LoadWorker."""
 
     def begin(self, at: float | None = None) -> None:
-        """From here on it counts, or from the reading *at* of the clock; only the first call does anything."""
+        """Begin to count now, or from the reading *at* of the clock; only the first call has an effect."""
         if self.zero is None:
             self.zero, self.cpu_at_zero_s = self.clock() if at is None else at, self.cpu_clock()
 
     def now_s(self) -> float:
-        """Seconds since `begin`."""
+        """Return the seconds since `begin`."""
         if self.zero is None:
             raise RuntimeError("LoadSamples.begin has to be called first")
         return self.clock() - self.zero
 
     def send(self, due_s: float | None = None) -> float:
-        """A request leaves now, due at offset *due_s* in an open-loop load; returns the offset of now."""
+        """Note that a request leaves now, due at offset *due_s* in an open-loop load; returns the current offset."""
         now_s = self.now_s()
         self.sent += 1
         self.missed += due_s is not None and now_s - due_s > MISSED_AFTER_S
@@ -81,7 +81,7 @@ class LoadSamples:
         failure: str | None,
         repeats: int = 0,
     ) -> None:
-        """The request that first left at *sent_s* has ended; *failure* says why it counts as failed."""
+        """Record the end of a request that first left at *sent_s*; *failure* says why it counts as failed."""
         self.repeats += repeats
         self.cpu_s = self.cpu_clock() - self.cpu_at_zero_s
         started_s = sent_s if due_s is None else due_s
@@ -100,17 +100,19 @@ class LoadSamples:
 
     @property
     def completed(self) -> int:
-        """How many requests have ended, failed ones included."""
+        """The number of requests that have ended, failed ones included."""
         return len(self.latency_s) + self.failures
 
     def to_json(self) -> dict[str, Any]:
-        """The fields of LoadResult."""
+        """Return the fields of LoadResult."""
+        started_s, latency_s = [*self.started_s, *self.failed_started_s], [*self.latency_s, *self.failed_latency_s]
+        ended_s = (started + latency for started, latency in zip(started_s, latency_s, strict=True))
         return {
             "kind": self.kind,
             "users": self.users,
             "rate_per_s": self.rate_per_s,
             "seed": self.seed,
-            "elapsed_s": self._elapsed_s(),
+            "elapsed_s": max(ended_s, default=0.0) - min(started_s, default=0.0),
             "started_s": self.started_s,
             "latency_s": self.latency_s,
             "service_s": self.service_s,
@@ -129,13 +131,13 @@ class LoadSamples:
         }
 
     def encode(self) -> bytes:
-        """The fields of LoadResult as JSON; no digit of a sample is lost."""
+        """Return the fields of LoadResult as JSON, with all digits of the samples."""
         return msgspec.json.encode(self.to_json())
 
     def merge(self, encoded: bytes) -> int:
-        """Add the samples of another process, as `encode` gave them; returns how many there are.
+        """Add the samples of another process, which its `encode` returned; returns their number.
 
-        Its offsets are from the same moment as ours: whoever starts the processes sees to that.
+        The offsets of both must count from the same moment.
         """
         other = msgspec.json.decode(encoded)
         times = ("started_s", "latency_s", "service_s")
@@ -153,16 +155,10 @@ class LoadSamples:
         return completed
 
     def save(self, path: Path) -> None:
-        """Write atomically."""
+        """Write the samples to *path* atomically."""
         partial = path.with_name(path.name + ".partial")
         partial.write_bytes(self.encode())
         partial.replace(path)
-
-    def _elapsed_s(self) -> float:
-        started_s = [*self.started_s, *self.failed_started_s]
-        latency_s = [*self.latency_s, *self.failed_latency_s]
-        ended_s = (started + latency for started, latency in zip(started_s, latency_s, strict=True))
-        return max(ended_s, default=0.0) - min(started_s, default=0.0)
 
     def _keep_message(self, message: str) -> None:
         message = mask(message)

@@ -53,12 +53,12 @@ connections.install()
 
 
 def candidates_path(default: str) -> str:
-    """What the locustfiles of candidates request: $PLACEBENCH_REQUEST, or the *default*."""
+    """Return the request of the locustfiles for candidates: $PLACEBENCH_REQUEST, or the *default*."""
     return os.environ.get("PLACEBENCH_REQUEST") or default
 
 
 class ResponseTimeoutError(OSError):
-    """A response was not there, to its last byte, in time."""
+    """A response was not complete in time."""
 
 
 @dataclass(frozen=True)
@@ -70,15 +70,15 @@ class LoadRequest:
     headers: dict[str, str] = field(default_factory=lambda: PLACEMENT_HEADERS)
     body: bytes = b""
     expected: Collection[str] | None = ("200",)
-    """The statuses that are no failure; None: all below 400."""
+    """The statuses that are no failure; None for all below 400."""
     name: str | None = None
-    """What locust counts it under; None: its path without the query."""
+    """The name under which locust counts it, by default its path without the query."""
     write: tuple[str, Allocations | None] | None = None
-    """Of a write, for the write log: the consumer, and what it is to have."""
+    """For the write log of a request that writes: the consumer, and the allocations that it should get."""
 
     @classmethod
     def of(cls, request: Request) -> Self:
-        """A request to any service: with its own headers, and a failure from status 400 on."""
+        """Return a request to any service, with its own headers; a status of 400 or more is a failure."""
         return cls(
             request.path,
             request.method,
@@ -91,14 +91,14 @@ class LoadRequest:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of one request."""
+    """The outcome of one request."""
 
     status: str
-    """The HTTP status, or the name of the exception that came in its place."""
+    """The HTTP status, or the name of the exception if there was no response."""
     body: bytes
     failure: str | None
     has_response: bool
-    """Whether there was a response, with whatever status."""
+    """Whether there was a response, of any status."""
 
 
 class LoadSession:
@@ -108,7 +108,7 @@ class LoadSession:
     samples: LoadSamples
 
     def __init__(self, kind: str, path: str) -> None:
-        """kind: "closed" or "open". path: what is requested unless the command line says otherwise."""
+        """kind: "closed" or "open". path: the default request of the command line."""
         self._kind = kind
         self._path = path
         self._warm = Event()
@@ -127,14 +127,14 @@ class LoadSession:
             hook.add_listener(listener)  # type: ignore[no-untyped-call]
 
     def get(self, client: FastHttpSession) -> None:
-        """Closed-loop load: the next request; raises StopUser when no more is to be sent."""
+        """Send the next request of a closed-loop load; raises StopUser if it has no more."""
         if self._warmup_left:
             self._pause_without_response(self._warm_up(client))
         else:
             self.send(client, next(self._requests))
 
     def send(self, client: FastHttpSession, request: LoadRequest) -> Outcome:
-        """Closed-loop load: send any request, once the warm-up is over; a write goes into the write log."""
+        """Send any request of a closed-loop load once the warm-up is over; a write is logged."""
         while self._warmup_left:
             self._warm_up(client)
         self._warm.wait()
@@ -153,12 +153,12 @@ class LoadSession:
         return WriteLog(path, seed=options.seed, run=str(time.time_ns()), part=self.part.index)
 
     def follow_schedule(self, client: FastHttpSession, job: Callable[[float], object] | None = None) -> None:
-        """Open-loop load: the whole schedule, by the first user that comes; every user raises StopUser in the end.
+        """Send the whole schedule of an open-loop load, in the first user that calls; then every user raises StopUser.
 
-        A request is sent when it is due, whatever became of the ones before, as long as fewer than
-        options.max_concurrent are in flight; else it waits, counts as missed, and its latency still runs from when it
-        was due. With several processes it is this one's part of the schedule. job: is called with that offset instead
-        of a request; it sends its requests by `send_part`, and is one sample, which it takes itself.
+        A request is sent when it is due, whatever became of the ones before, while fewer than options.max_concurrent
+        are in flight. Otherwise it waits and counts as missed, and its latency still runs from when it was due. With
+        several processes this one sends its part of the schedule. job: called with the offset instead of sending a
+        request; it sends its requests by `send_part`, and is one sample, which it takes itself.
         """
         if self._schedule_taken:
             raise StopUser
@@ -173,17 +173,17 @@ class LoadSession:
         for due_s, request in self.part.select(schedule, options.seed):
             if not self._wait_for(due_s):
                 break
-            pool.spawn(job, due_s) if job else pool.spawn(self._send_due, client, request, due_s)
+            if job:
+                pool.spawn(job, due_s)
+            else:
+                pool.spawn(self._send, client, request, self.samples, due_s=due_s, telemeter=self._telemeter)
         self._stopping.set()
         pool.join()
         raise StopUser
 
     def send_part(self, client: FastHttpSession, request: LoadRequest) -> Outcome:
-        """Send a request of a job, which is not a sample of its own."""
+        """Send a request of a job, which is not a separate sample."""
         return self._send(client, request, self._parts, telemeter=self._telemeter)
-
-    def _send_due(self, client: FastHttpSession, request: LoadRequest, due_s: float) -> None:
-        self._send(client, request, self.samples, due_s=due_s, telemeter=self._telemeter)
 
     def _send(
         self,
@@ -195,10 +195,10 @@ class LoadSession:
         write_log: WriteLog | None = None,
         telemeter: Telemeter | None = None,
     ) -> Outcome:
-        """Send the request and read the response; a write is logged before it leaves, and its status when it came.
+        """Send the request and read the response; a write is logged before it leaves, and its status afterwards.
 
-        due_s: the offset at which it is due in an open-loop load. telemeter: records how long the request took; its
-        number is sent along, so that the server's telemetry has it too.
+        due_s: the offset at which it is due in an open-loop load. telemeter: records how long the request took; the
+        request carries a number, so that the server's telemetry can name it too.
         """
         number = write_log.sent(*request.write) if write_log is not None and request.write else None
         path = urlsplit(request.path).path
@@ -241,12 +241,19 @@ class LoadSession:
             repeats=sending.repeats,
         )
         if telemeter is not None and request_number is not None:
-            started = (samples.zero or 0.0) + sent_s
-            _record(telemeter, request_number, request, started, ended_s - sent_s, outcome.status)
+            telemeter.duration(
+                "client",
+                (samples.zero or 0.0) + sent_s,
+                ended_s - sent_s,
+                request=request_number,
+                verb=request.method,
+                path=telemeter.patterns.of(path),
+                status=outcome.status,
+            )
         return outcome
 
     def _wait_for(self, due_s: float) -> bool:
-        """Until then; False when the run ends before."""
+        """Wait until the offset *due_s*; False if the run ends before."""
         end_s = self.options.measure_s
         if self._stopping.is_set() or (end_s is not None and due_s >= end_s):
             return False
@@ -270,12 +277,12 @@ class LoadSession:
         return outcome
 
     def _pause_without_response(self, outcome: Outcome) -> None:
-        """A server that is away does not get ten thousand requests per second."""
+        """Pause after a request without response, so that a server which is away does not get thousands per second."""
         if not outcome.has_response:
             gevent.sleep(_PAUSE_WITHOUT_RESPONSE_S)
 
     def _begin(self) -> None:
-        """The warm-up is over: from here on it counts, or from when the master says so."""
+        """End the warm-up and begin to count, at once or when the master says so."""
         if self._worker is not None:
             self._worker.report_ready()
         else:
@@ -299,9 +306,12 @@ class LoadSession:
             log = write_log_path(self.options.samples_file) if self.options.samples_file else None
             self._master = MasterLink(runner, self.samples, log)
             if self._kind == "open":
-                events.worker_connect.add_listener(  # type: ignore[no-untyped-call]
-                    lambda **_: _give_each_worker_a_user(parsed, len(runner.clients) + 1)
-                )
+                # One user sends all of a worker's requests, so each worker needs one.
+                def add_user(**_: object) -> None:
+                    parsed.num_users = max(parsed.num_users or 1, len(runner.clients) + 1)
+                    parsed.spawn_rate = max(parsed.spawn_rate or 1, parsed.num_users)
+
+                events.worker_connect.add_listener(add_user)  # type: ignore[no-untyped-call]
         elif isinstance(runner, WorkerRunner):
             self._worker = WorkerLink(runner, begin=self._begin_at, end=self._end_now)
             if self.options.samples_file is None:
@@ -310,7 +320,7 @@ class LoadSession:
                 self._read_options(parsed)
         if self.options.telemetry is not None:
             self._telemeter = Telemeter(self.options.telemetry, role="client")
-        # Before those of the runner, whom nobody can send anything after them.
+        # Must run before the runner's own listeners: afterwards no message can be sent.
         events.quitting.add_listener(self._on_quitting)  # type: ignore[no-untyped-call]
         # Locust times its -t on a clock that was last read before the imports: without this it ends a second early.
         gevent.get_hub().loop.update_now()
@@ -318,7 +328,7 @@ class LoadSession:
         self._configure_users(environment)
 
     def _read_options(self, parsed: Namespace) -> None:
-        """Read the options; *part* of the load is this process's."""
+        """Read the options of this process's *part* of the load."""
         self.options = LoadOptions.of(parsed)
         self._requests = cycle(
             [LoadRequest.of(each) for each in self.options.workload] or [LoadRequest(self.options.path)]
@@ -351,7 +361,14 @@ class LoadSession:
         self._warmup.begin()
         if not self._warmup_left:
             self._begin()
-        gevent.spawn(self._end_the_run, environment)
+
+        def end() -> None:
+            self._warm.wait()
+            self._stopping.wait(timeout=self.options.measure_s)
+            self._stopping.set()
+            self._end_users(environment)
+
+        gevent.spawn(end)
         if self.options.samples_file:
             gevent.spawn(self._write_count)
 
@@ -370,9 +387,9 @@ class LoadSession:
             gevent.spawn(self._write_count, runner)
 
     def _take_part(self, environment: Environment, worker: WorkerLink) -> bool:
-        """Read the options again, which are the master's now; False for a worker that came after the start.
+        """Read the options again, which are now the master's; False for a worker that came after the start.
 
-        Files are those that it was started with, by the number of its part.
+        Its files keep the paths that it was started with, numbered by its part.
         """
         if worker.part is None:
             self._end_now(at_once=False)
@@ -386,14 +403,8 @@ class LoadSession:
         self._configure_users(environment)
         return True
 
-    def _end_the_run(self, environment: Environment) -> None:
-        self._warm.wait()
-        self._stopping.wait(timeout=self.options.measure_s)
-        self._stopping.set()
-        self._end_users(environment)
-
     def _end_users(self, environment: Environment) -> None:
-        """Wait for the users, who take no further request, and hand over what this process has."""
+        """Wait for the users, which take no further request, and hand over the samples of this process."""
         runner = environment.runner
         if isinstance(runner, LocalRunner) and runner.state in (STATE_SPAWNING, STATE_RUNNING):
             # The users end by themselves. To let quit() wait for them would cost the last requests its inspect.stack(),
@@ -406,15 +417,15 @@ class LoadSession:
             self._hand_over()
 
     def _hand_over(self, *, at_once: bool = False) -> None:
-        """A worker's samples into its file, and to the master."""
+        """Write a worker's samples to its file, and send them to the master."""
         if self._worker is not None and self._worker.part is not None and self.options.samples_file:
             self.samples.save(self.options.samples_file)
             self._worker.hand_over(self.samples, write_log_path(self.options.samples_file), at_once=at_once)
 
     def _write_count(self, master: MasterRunner | None = None) -> None:
-        """Keep the number of ended requests in a file beside the samples, for whoever shows progress.
+        """Write the number of ended requests to a file beside the samples, from which progress is shown.
 
-        locust's master knows it from its workers, the warm-up included.
+        locust's master knows the number from its workers, the warm-up included.
         """
         if self.options.samples_file:
             count_file = self.options.samples_file.with_suffix(".count")
@@ -423,7 +434,7 @@ class LoadSession:
                 gevent.sleep(_COUNT_EVERY_S)
 
     def _end_now(self, at_once: bool) -> None:
-        """The end before its time; at_once: the requests in flight are not waited for."""
+        """End the load before its time; at_once: do not wait for the requests in flight."""
         self._stopping.set()
         self._warm.set()
         if at_once:
@@ -435,7 +446,7 @@ class LoadSession:
             self._master.collect(at_once=False, limit_s=environment.stop_timeout or 0.0)
 
     def _on_quitting(self, environment: Environment, **_: object) -> None:
-        """The end, and also what Ctrl-C and SIGTERM come to: keep what there is, and wait for nothing any more."""
+        """Save the samples at the end of the run, also after Ctrl-C and SIGTERM, and wait for nothing any more."""
         environment.stop_timeout = 0.0
         if self._telemeter is not None:
             self._telemeter.close()
@@ -461,21 +472,8 @@ class LoadSession:
             environment.process_exit_code = cast(Namespace, environment.parsed_options).exit_code_on_error
 
 
-def _give_each_worker_a_user(parsed: Namespace, workers: int) -> None:
-    """Of an open-loop load, in which one user sends all of a worker's requests."""
-    parsed.num_users = max(parsed.num_users or 1, workers)
-    parsed.spawn_rate = max(parsed.spawn_rate or 1, parsed.num_users)
-
-
-def _record(
-    telemeter: Telemeter, number: int, request: LoadRequest, started: float, duration_s: float, status: str
-) -> None:
-    pattern = telemeter.patterns.of(urlsplit(request.path).path)
-    telemeter.duration("client", started, duration_s, request=number, verb=request.method, path=pattern, status=status)
-
-
 def _read_outcome(response: ResponseContextManager, expected: Collection[str] | None) -> Outcome:
-    """What came back; a status that is not among *expected* is a failure, and so is a response that broke off."""
+    """Return the outcome; a status that is not among *expected* and a response that broke off are failures."""
     status, error = str(response.status_code), response.request_meta["exception"]
     if not response.status_code:
         return Outcome(type(error).__name__, b"", _shorten(f"{type(error).__name__}: {error}"), has_response=False)
