@@ -1,6 +1,6 @@
 """A throwaway cache server: `start_cache_server` starts the machine's Valkey or Redis.
 
-It listens on 127.0.0.1 alone, wants a password, keeps 256 MB at most, and writes nothing to disk.
+It listens on 127.0.0.1 alone, requires a password, keeps 256 MB at most, and writes nothing to disk.
 """
 
 import secrets
@@ -33,7 +33,7 @@ _SETTINGS: Final = {
 
 @dataclass(frozen=True)
 class CacheServer:
-    """A running server."""
+    """A running cache server."""
 
     url: str
     _child: Child
@@ -41,11 +41,11 @@ class CacheServer:
 
     @property
     def pid(self) -> int:
-        """Its one process."""
+        """The process id of the server."""
         return self._child.pid
 
     def stop(self) -> None:
-        """End it; a second call does nothing."""
+        """End the server; a second call does nothing."""
         self._child.stop()
         self._supervisor.close()
 
@@ -62,9 +62,9 @@ def find_cache_server() -> str:
 
 
 def start_cache_server(prefix: Sequence[str] = ()) -> CacheServer:
-    """Start a server, which takes some 50 ms; prefix: what its command begins with, as that of the service.
+    """Start a server, which takes some 50 ms; prefix: the beginning of its command, as for the service.
 
-    Raises ServerError where there is none on this machine or it does not start, with the end of its log.
+    Raises ServerError if there is none on this machine, or it does not start, with the end of its log.
     """
     program, folder = find_cache_server(), new_scratch_path("placebench-cache-")
     port, password = free_port(), secrets.token_urlsafe(32)
@@ -75,17 +75,12 @@ def start_cache_server(prefix: Sequence[str] = ()) -> CacheServer:
         write_private(settings, "".join(f"{name} {value}\n" for name, value in own.items()))
         argv = [*prefix, program, str(settings)]
         child = start_child(ChildSpec(Path(program).name, argv, cwd=folder, log=log), supervisor)
-        _wait_until_ready(child, log)
+        give_up_at = time.monotonic() + _START_LIMIT_S
+        while child.poll() is None and time.monotonic() < give_up_at:
+            if log.exists() and _READY in log.read_text(errors="replace"):
+                return CacheServer(f"redis://:{password}@127.0.0.1:{port}", child, supervisor)
+            time.sleep(_POLL_S)
+        raise ServerError(f"{child.spec.name} did not start: {' '.join(child.log_tail(3).split())}")
     except BaseException:
         supervisor.close()
         raise
-    return CacheServer(f"redis://:{password}@127.0.0.1:{port}", child, supervisor)
-
-
-def _wait_until_ready(child: Child, log: Path) -> None:
-    give_up_at = time.monotonic() + _START_LIMIT_S
-    while child.poll() is None and time.monotonic() < give_up_at:
-        if log.exists() and _READY in log.read_text(errors="replace"):
-            return
-        time.sleep(_POLL_S)
-    raise ServerError(f"{child.spec.name} did not start: {' '.join(child.log_tail(3).split())}")

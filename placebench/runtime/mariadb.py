@@ -1,7 +1,7 @@
 """A throwaway MariaDB server: `temporary_mariadb` starts the machine's mariadbd in a folder that goes away with it.
 
 As for PostgreSQL, root's server runs as an unprivileged user, listens on 127.0.0.1 alone, and syncs nothing to disk.
-`find_mariadbd` finds the program, which is never needed for anything else.
+`find_mariadbd` finds the program, which nothing else needs.
 """
 
 import secrets
@@ -48,10 +48,10 @@ class MariaDbServer:
     """A running server; its databases are whatever the user makes."""
 
     url: URL
-    """Of the server, without a database; the user may do everything."""
+    """The URL of the server, without a database; its user may do everything."""
 
     def database(self, name: str) -> str:
-        """The URL of a new database *name*; raises DatabaseError where it cannot be made."""
+        """Make the database *name* and return its URL; raises DatabaseError if it cannot be made."""
         try:
             with create_engine(self.url, poolclass=NullPool).connect() as connection:
                 connection.execute(text(f"CREATE DATABASE `{name}`"))
@@ -61,9 +61,9 @@ class MariaDbServer:
 
 
 def mariadb_url(url: str) -> str | None:
-    """Return *url* with its driver named where it is that of a MariaDB or MySQL; None for any other.
+    """Return the *url* of a MariaDB or MySQL with its driver named; None for any other URL.
 
-    Raises MissingExtraError where PyMySQL, which it is without a driver, is not installed.
+    A URL without a driver gets PyMySQL; raises MissingExtraError if that is not installed.
     """
     backend, _, rest = url.partition("://")
     if backend.partition("+")[0] not in ("mysql", "mariadb"):
@@ -90,7 +90,7 @@ def find_mariadbd() -> dict[str, str]:
 def temporary_mariadb() -> Iterator[MariaDbServer]:
     """Start a server for the `with` block; takes one to three seconds.
 
-    Raises DatabaseError where MariaDB is not installed or does not start, with the end of its log.
+    Raises DatabaseError if MariaDB is not installed or does not start, with the end of its log.
     """
     programs, account = find_mariadbd(), server_account()
     folder = private_folder(account)
@@ -129,16 +129,10 @@ def _launch(programs: dict[str, str], account: Account, folder: Path, supervisor
         "init-file": str(init),
     }
     server = run("mariadbd", *(f"--{name}={value}" for name, value in {**_SETTINGS, **settings}.items()))
-    _wait_until_ready(server, port)
-    return MariaDbServer(URL.create("mysql+pymysql", _USER, password, "127.0.0.1", port))
-
-
-def _wait_until_ready(server: Child, port: int) -> None:
-    """It listens once init.sql is done."""
     deadline = time.monotonic() + _START_LIMIT_S
     while server.poll() is None and time.monotonic() < deadline:
-        with suppress(OSError):
+        with suppress(OSError):  # it listens once init.sql is done
             socket.create_connection(("127.0.0.1", port), timeout=5).close()
-            return
+            return MariaDbServer(URL.create("mysql+pymysql", _USER, password, "127.0.0.1", port))
         time.sleep(_POLL_S)
     raise DatabaseError(f"mariadbd did not start: {server.log_tail(6)}")

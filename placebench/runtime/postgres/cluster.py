@@ -1,8 +1,8 @@
-"""A primary and its streaming replicas, each a private server of its own, with failover: the main class is `Cluster`.
+"""A primary and its streaming replicas, each a private server, with failover: the main class is `Cluster`.
 
-Whoever connects finds the primary and the replicas by libpq's own means, a URL with all hosts and
-`target_session_attrs`. So do the replicas, which therefore follow whichever node was promoted. There are no replication
-slots; every node keeps the last 512 MB of the log for those that were away.
+Clients find the primary and the replicas by libpq's own means, a URL with all hosts and `target_session_attrs`. So do
+the replicas, which therefore follow whichever node was promoted. There are no replication slots; every node keeps the
+last 512 MB of the log for replicas that were away.
 """
 
 import os
@@ -36,14 +36,14 @@ from placebench.runtime.postgres.private_server import (
 from placebench.runtime.supervisor import Child, Supervisor, start_child
 
 Who = Literal["services", "nodes"]
-"""Who connects to a node: services, or other nodes for replication."""
+"""The clients of a node: services, or other nodes for replication."""
 _DATABASE: Final = "placement"
 _LOOPBACK: Final = "127.0.0.1"
 _LIMIT_S: Final = 30.0
 _POLL_S: Final = 0.01
 WRITER: Final = {"target_session_attrs": "read-write"}
 READER: Final = {"target_session_attrs": "prefer-standby", "load_balance_hosts": "random"}
-"""Parameters of a URL of several nodes, that lead to the primary, or to any replica, and to the primary without one."""
+"""URL parameters for several nodes: to the primary, or to any replica, and to the primary if there is none."""
 SETTINGS: Final = {
     # The data are throwaway, but a commit has to be in the log before its position is handed out, and pg_rewind needs
     # whole pages and hint bits there.
@@ -61,7 +61,7 @@ SETTINGS: Final = {
 
 @dataclass
 class ClusterNode:
-    """One server of a cluster; *child* is the one that runs now, or ran last."""
+    """One server of a cluster; *child* is the process that runs now, or ran last."""
 
     name: str
     place: ServerInstance
@@ -69,10 +69,10 @@ class ClusterNode:
     supervisor: Supervisor
     child: Child | None = None
     links: dict[Who, Link] = field(default_factory=dict)
-    """The network between others and the node, where it can be cut."""
+    """The network between its clients and the node, if it can be cut."""
 
     def port_for(self, who: Who) -> int:
-        """Where they connect."""
+        """Return the port to which these clients connect."""
         return self.links[who].port if self.links else self.port
 
     @property
@@ -87,9 +87,9 @@ class Cluster:
     def __init__(self, replicas: int, *, cuttable: bool = False, address: str = _LOOPBACK) -> None:
         """Start the primary alone, with an empty database; takes about a second.
 
-        address: of this machine, that services connect to, without proxies.
+        address: the address of this machine to which services connect, without proxies.
         cuttable: services and nodes connect to a node through a proxy each, for `cut_off`; costs some 100 ms for each,
-        and some 60 µs per round trip. Raises DatabaseError where there is no PostgreSQL, or where it does not start.
+        and some 60 µs per round trip. Raises DatabaseError if there is no PostgreSQL, or if it does not start.
         """
         self._password = secrets.token_urlsafe(32)
         self._stack = ExitStack()
@@ -99,8 +99,17 @@ class Cluster:
         self.nodes: list[ClusterNode] = []
         try:
             with one_line_errors("no PostgreSQL cluster could be made"):
-                self.nodes.extend(self._make_node(number) for number in range(replicas + 1))
-                self._start_primary(self.nodes[0])
+                for number in range(replicas + 1):
+                    node = new_node(f"node{number}", free_port())
+                    self._stack.callback(node.supervisor.close)
+                    if self._is_cuttable:
+                        for who in get_args(Who):
+                            node.links[who] = self._stack.enter_context(open_link_ahead(node.port))
+                    self.nodes.append(node)
+                clients = f"host all all {BLOCK} scram-sha-256\n" if self._address != _LOOPBACK else ""
+                make_primary(self.nodes[0], self._password, self._addresses(), clients)
+                self._start(self.nodes[0])
+                create_database(self._password, _LOOPBACK, self.nodes[0].port)
         except BaseException:
             self._stack.close()
             raise
@@ -121,30 +130,35 @@ class Cluster:
 
     @property
     def writer_url(self) -> str:
-        """A URL of all nodes, that leads to the one that takes writes."""
+        """The URL of all nodes that leads to the primary."""
         return self._url_of(self.nodes, **WRITER)
 
     def reader_url(self, replicas: int) -> str:
-        """A URL of the first nodes, that leads to any of so many replicas, or where there is none to the primary."""
+        """Return a URL that leads to any of the first *replicas*, or to the primary if there is none."""
         return self._url_of(self.nodes[: 1 + replicas], **READER)
 
     def url(self, node: ClusterNode) -> str:
-        """The URL of the database on this node alone."""
+        """Return the URL of the database on this node alone."""
         return node_url(self._password, _LOOPBACK, node.port)
 
     def add_replicas(self, *, synchronous: bool = False) -> None:
         """Copy the primary to the other nodes, side by side, and wait until they stream from it.
 
-        synchronous: from then on a commit returns when every replica shows it (synchronous_commit = remote_apply).
+        synchronous: afterwards a commit returns when every replica shows it (synchronous_commit = remote_apply).
         """
+
+        def copy(node: ClusterNode) -> None:
+            copy_primary(node, self._password, self._conninfo(), self._addresses())
+            self._start(node)
+
         self._is_synchronous = synchronous and len(self.nodes) > 1
         with one_line_errors("no replica could be made"), ThreadPoolExecutor(max(1, len(self.nodes) - 1)) as pool:
-            list(pool.map(self._copy_primary, self.nodes[1:]))
+            list(pool.map(copy, self.nodes[1:]))
         await_streams(self.url(self.primary), len(self.nodes) - 1)
         self._set_synchronous()
 
     def kill(self, node: ClusterNode) -> None:
-        """SIGKILL to all processes of the node, and wait until they are gone."""
+        """Send SIGKILL to all processes of the node, and wait until they are gone."""
         assert node.child is not None
         node.child.kill()
         node.child.wait(_LIMIT_S)
@@ -153,12 +167,12 @@ class Cluster:
                 link.shut()
 
     def restart(self, node: ClusterNode) -> None:
-        """Start a replica again that was killed, and wait until it streams."""
+        """Restart a killed replica, and wait until it streams."""
         self._start(node)
         await_streams(self.url(self.primary), len(self.replicas))
 
     def promote(self) -> ClusterNode:
-        """Make the replica that has most of the log the primary, and return it; the old one has to be gone.
+        """Promote the replica that has most of the log, and return it; the old primary must be gone.
 
         SELECT pg_last_wal_receive_lsn(); SELECT pg_promote()
         """
@@ -174,7 +188,7 @@ class Cluster:
         return chosen
 
     def rejoin(self, node: ClusterNode) -> None:
-        """Make a replica of a former primary that was killed: pg_rewind takes back what only that one had.
+        """Make a killed former primary a replica: pg_rewind takes back the changes that only it had.
 
         `pg_rewind --source-server=… --write-recovery-conf`, which first recovers the data from the crash.
         """
@@ -189,7 +203,7 @@ class Cluster:
 
     @contextmanager
     def replay_paused(self, node: ClusterNode) -> Iterator[None]:
-        """The replica gets the log, and does not apply it meanwhile: pg_wal_replay_pause()."""
+        """Pause the replay of the log, which the replica still receives, in the `with` block: pg_wal_replay_pause()."""
         with open_connection(self.url(node)) as connection:
             connection.exec_driver_sql("SELECT pg_wal_replay_pause()")
             try:
@@ -199,9 +213,9 @@ class Cluster:
 
     @contextmanager
     def cut_off(self, node: ClusterNode, who: Who) -> Iterator[None]:
-        """Let nothing pass between the node and others meanwhile: no connection ends, and none is refused.
+        """Let nothing pass between the node and others in the `with` block: no connection ends, and none is refused.
 
-        What was sent meanwhile arrives afterwards, unless the node has ended. For a cluster that is cuttable.
+        Data sent meanwhile arrives afterwards, unless the node has ended. Only for a cluster that is cuttable.
         """
         link = node.links[who]
         link.cut()
@@ -212,28 +226,10 @@ class Cluster:
                 link.shut()
             link.heal()
 
-    def _make_node(self, number: int) -> ClusterNode:
-        node = new_node(f"node{number}", free_port())
-        self._stack.callback(node.supervisor.close)
-        if self._is_cuttable:
-            for who in get_args(Who):
-                node.links[who] = self._stack.enter_context(open_link_ahead(node.port))
-        return node
-
     def _start(self, node: ClusterNode) -> None:
         node.child = start_server(node.place, node.supervisor, node.port)
         for link in node.links.values():
             link.open()
-
-    def _start_primary(self, node: ClusterNode) -> None:
-        clients = f"host all all {BLOCK} scram-sha-256\n" if self._address != _LOOPBACK else ""
-        make_primary(node, self._password, self._addresses(), clients)
-        self._start(node)
-        create_database(self._password, _LOOPBACK, node.port)
-
-    def _copy_primary(self, node: ClusterNode) -> None:
-        copy_primary(node, self._password, self._conninfo(), self._addresses())
-        self._start(node)
 
     def _addresses(self) -> tuple[str, ...]:
         return tuple(dict.fromkeys((_LOOPBACK, self._address)))
@@ -255,14 +251,14 @@ class Cluster:
 
 
 def new_node(name: str, port: int) -> ClusterNode:
-    """A folder for a server, guarded by a supervisor that removes it; nothing is in it, and nothing runs."""
+    """Make an empty folder for a server that does not run yet, with a supervisor that removes it."""
     account = server_account()
     place = ServerInstance(private_folder(account), make_runnable(find_binaries(), account), account)
     return ClusterNode(name, place, port, Supervisor(place.folder))
 
 
 def make_primary(node: ClusterNode, password: str, addresses: Sequence[str], clients: str = "") -> None:
-    """Make an empty primary, which is not started. addresses: that it listens on. clients: lines for pg_hba.conf."""
+    """Make an empty primary without starting it, which listens on *addresses*; clients: lines for pg_hba.conf."""
     make_data(node.place, node.supervisor, password, _settings(node, addresses))
     # The replicas copy it. Its folder belongs to the server's user, who could have put a link there for root to follow.
     descriptor = os.open(node.place.data / "pg_hba.conf", os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW)
@@ -277,7 +273,7 @@ def create_database(password: str, address: str, port: int) -> None:
 
 
 def copy_primary(node: ClusterNode, password: str, source: str, addresses: Sequence[str]) -> None:
-    """Make a replica by `pg_basebackup --write-recovery-conf`, which is not started. source: as `conninfo` has it."""
+    """Make a replica by `pg_basebackup --write-recovery-conf` without starting it; source: from `conninfo`."""
     place = node.place
     place.account.enter(place.folder)
     place.data.mkdir(mode=0o700)
@@ -291,7 +287,7 @@ def copy_primary(node: ClusterNode, password: str, source: str, addresses: Seque
 
 
 def conninfo(nodes: Iterable[tuple[str, int]]) -> str:
-    """Where the primary is among the addresses and ports, as libpq wants it; without the password."""
+    """Return libpq's connection string to the primary among these addresses and ports, without the password."""
     hosts, ports = zip(*nodes, strict=True)
     given = {
         "host": ",".join(hosts),
@@ -304,12 +300,12 @@ def conninfo(nodes: Iterable[tuple[str, int]]) -> str:
 
 
 def node_url(password: str, address: str, port: int) -> str:
-    """The URL of the database on one node."""
+    """Return the URL of the database on one node."""
     return with_database(own_url(password, port, address), _DATABASE)
 
 
 def cluster_url(password: str, nodes: Iterable[tuple[str, int]], **more: str) -> str:
-    """The URL of the database on nodes with these addresses and ports. more: libpq's parameters."""
+    """Return the URL of the database on nodes with these addresses and ports; more: libpq's parameters."""
     hosts = tuple(f"{address}:{port}" for address, port in nodes)
     driver = make_url(own_url(password, 0)).drivername
     query = {"host": hosts, "connect_timeout": "2", **more}
@@ -330,7 +326,7 @@ def wait_for_replicas(primary_url: str, names: Sequence[str]) -> None:
 
 
 def await_streams(primary_url: str, count: int) -> None:
-    """Wait until so many replicas have caught up with the primary; DatabaseError after 30 s."""
+    """Wait until *count* replicas have caught up with the primary; raises DatabaseError after 30 s."""
     give_up_at = time.monotonic() + _LIMIT_S
     with open_connection(primary_url) as connection:
         streaming = text("SELECT count(*) FROM pg_stat_replication WHERE state = 'streaming'")
@@ -347,7 +343,7 @@ def _settings(node: ClusterNode, addresses: Sequence[str]) -> dict[str, str]:
 
 
 def _run(node: ClusterNode, password: str, name: str, command: tuple[str, ...]) -> None:
-    """Run a program of the node to its end; raises DatabaseError with what it said if it fails."""
+    """Run a program of the node to its end; raises DatabaseError with its message if it fails."""
     spec = node.place.spec(name, *command)
     environment = {**(spec.env or {}), "PGPASSWORD": password}
     child = start_child(replace(spec, env=environment), node.supervisor)

@@ -1,9 +1,9 @@
-"""A server that outlives the command that started it, with data that stays: what `placebench db` works on.
+"""A server that outlives the command that started it, with persistent data, for `placebench db`.
 
 The main class is `PersistentServer`. Its folder holds `server.json` (port and password, for its owner alone), `data`,
 logs, `programs`, a copy for an account that cannot read the installed ones, and `running`, a file that all processes of
-the server keep locked: process ids say nothing in another container. Unlike a private server it writes through to the
-disk: somebody may care for this data.
+the server keep locked: process ids mean nothing in another container. Unlike a private server it writes through to the
+disk, because this data may matter.
 """
 
 import fcntl
@@ -15,8 +15,7 @@ import shlex
 import shutil
 import signal
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import IO, Annotated, Self
@@ -53,7 +52,7 @@ _CONTENTS = ("data", "programs", "initdb.log", "postgresql.log", "postgresql.con
 
 @dataclass(frozen=True)
 class _AccessFile:
-    """What `server.json` says: how to reach the server, and which PostgreSQL made its data (None: not made yet)."""
+    """The content of `server.json`: access to the server, and the PostgreSQL that made its data (None before)."""
 
     port: Annotated[int, Meta(ge=1, le=65535)]
     password: str
@@ -68,7 +67,7 @@ class _AccessFile:
 
     @classmethod
     def load(cls, path: Path) -> Self:
-        """Read the file; raises DatabaseError when it is not what `save` wrote."""
+        """Read the file; raises DatabaseError if `save` did not write it."""
         try:
             return read_json(path, cls, error=DatabaseError)
         except DatabaseError as error:
@@ -82,28 +81,32 @@ class PersistentServer:
     folder: Path
 
     def start(self) -> bool:
-        """Start it, making its data at the first time; False when it ran already.
+        """Start the server, with new data the first time; return False if it ran already.
 
-        Raises DatabaseError with the end of its log when it does not start, or when *folder* holds something else.
+        Raises DatabaseError with the end of its log if it does not start, or if *folder* holds something else.
         """
         account = server_account()
         with one_line_errors(f"no server could be started in {self.folder}"):
             _make_folder(self.folder, account)
-            with _lock_folder(self.folder):
+            descriptor = os.open(self.folder, os.O_RDONLY)
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX)  # one process at a time starts a server here
                 if self._pid() is not None:
                     return False
                 self._start(ServerInstance(self.folder, self._programs(account), account))
+            finally:
+                os.close(descriptor)
         return True
 
     def url(self) -> str:
-        """The URL of its maintenance database; raises DatabaseError when it does not run."""
+        """Return the URL of its maintenance database; raises DatabaseError if it does not run."""
         if self._pid() is None:
             raise DatabaseError(f"no server runs in {self.folder}: start it with placebench db start")
         access = _AccessFile.load(self._access_file)
         return own_url(access.password, access.port)
 
     def stop(self) -> bool:
-        """Stop it, also when clients are connected; False when it did not run. The data stays."""
+        """Stop the server even if clients are connected; return False if it did not run. The data stays."""
         if (pid := self._pid()) is None:
             return False
         os.kill(pid, signal.SIGINT)
@@ -116,7 +119,7 @@ class PersistentServer:
         return True
 
     def remove(self) -> bool:
-        """Remove what a stopped server left, its data too; False when there was nothing of a server in the folder."""
+        """Remove the files and data of a stopped server; return False if the folder has none."""
         if not self._access_file.exists():
             return False
         check_owned(self.folder, error=DatabaseError)
@@ -138,10 +141,10 @@ class PersistentServer:
         return self.folder / "running"
 
     def _pid(self) -> int | None:
-        """The postmaster's process id, None when no process of a server is left.
+        """Return the postmaster's process id, None if no process of a server is left.
 
-        A process that got the number of one that crashed works elsewhere. Raises DatabaseError for a server whose
-        processes are not seen from here.
+        A process that got the id of a crashed postmaster has another working directory. Raises DatabaseError for a
+        server whose processes are not visible from here.
         """
         data = self.folder / "data"
         if data.exists() or self._access_file.exists():
@@ -162,7 +165,7 @@ class PersistentServer:
         return None
 
     def _lock(self, file: IO[str]) -> None:
-        """Lock *file* when the last process of an earlier server is gone; waits for it as long as it takes to end."""
+        """Lock *file* once the last process of an earlier server is gone, waiting some seconds for its end."""
         deadline = time.monotonic() + _LAST_PROCESSES_S
         while True:
             try:
@@ -176,7 +179,7 @@ class PersistentServer:
                 time.sleep(_POLL_S)
 
     def _programs(self, account: Account) -> Binaries:
-        """The programs that are here, or a fresh copy of them in the folder where *account* cannot run them."""
+        """Return the installed programs, or a fresh copy of them in the folder if *account* cannot run them."""
         binaries = find_binaries()
         if not needs_copy(account, binaries):
             return binaries
@@ -186,9 +189,13 @@ class PersistentServer:
         return copy_binaries(account, binaries, copies)
 
     def _start(self, place: ServerInstance) -> None:
-        access = self._access()
+        if not self._access_file.exists():  # noted down before the data is made
+            _AccessFile(free_port(), secrets.token_urlsafe(32)).save(self._access_file)
+        access = _AccessFile.load(self._access_file)
         if access.data_version is None:
-            self._make_data(place, access)
+            shutil.rmtree(place.data, ignore_errors=True)  # an earlier attempt may have left it half made
+            with Supervisor() as supervisor:
+                make_data(place, supervisor, access.password, measuring_settings(place))
         elif access.data_version != place.version:
             raise DatabaseError(
                 f"the data in {self.folder} was made by PostgreSQL {access.data_version}, but {place.version} is "
@@ -199,23 +206,11 @@ class PersistentServer:
         replace(access, data_version=place.version).save(self._access_file)
         self._run_pg_ctl(place, access.port)
 
-    def _access(self) -> _AccessFile:
-        """What is known from before, or the port and the password of a new server, noted down before it is made."""
-        if not self._access_file.exists():
-            _AccessFile(free_port(), secrets.token_urlsafe(32)).save(self._access_file)
-        return _AccessFile.load(self._access_file)
-
-    def _make_data(self, place: ServerInstance, access: _AccessFile) -> None:
-        """Make the data; what an earlier attempt left half made goes first."""
-        shutil.rmtree(place.data, ignore_errors=True)
-        with Supervisor() as supervisor:
-            make_data(place, supervisor, access.password, measuring_settings(place))
-
     def _run_pg_ctl(self, place: ServerInstance, port: int) -> None:
-        """Let pg_ctl start the server in a session of its own and wait until it takes connections.
+        """Let pg_ctl start the server in its own session and wait until it accepts connections.
 
-        The pid file of a server that crashed goes first: where process 1 reaps nobody (a container without an init),
-        its postmaster stays a zombie, which PostgreSQL takes for alive. Backends that still live are found by their
+        The pid file of a crashed server goes first: if process 1 reaps nobody (a container without an init), its
+        postmaster stays a zombie, which PostgreSQL takes for alive. Backends that still live are found by their
         shared memory (PostgreSQL 12 and later).
         """
         (place.data / "postmaster.pid").unlink(missing_ok=True)
@@ -233,7 +228,7 @@ class PersistentServer:
 
 
 def state_folder() -> Path:
-    """Where the server lies that no --dir names: in $XDG_STATE_HOME or ~/.local/state.
+    """Return the default folder of the server: in $XDG_STATE_HOME or ~/.local/state.
 
     Root's lies in /var/lib, in a folder for each $HOME: the unprivileged user that runs root's servers cannot enter
     /root.
@@ -246,7 +241,7 @@ def state_folder() -> Path:
 
 
 def _make_folder(folder: Path, account: Account) -> None:
-    """Make the folder for *account*; refuses another user's, and one that holds anything but a server of ours."""
+    """Make the folder for *account*; refuses another user's folder, and one that holds anything but our server."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     if not account.may_enter(folder.parent):
         raise DatabaseError(
@@ -260,14 +255,3 @@ def _make_folder(folder: Path, account: Account) -> None:
         folder.chmod(0o700)
     check_owned(folder, error=DatabaseError)
     account.enter(folder)
-
-
-@contextmanager
-def _lock_folder(folder: Path) -> Iterator[None]:
-    """One process at a time starts a server in *folder*."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(descriptor)

@@ -11,7 +11,7 @@ import signal
 import socket
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -27,9 +27,9 @@ _LITTLE_SPACE_MB = 200
 
 @dataclass(frozen=True)
 class ServerInstance:
-    """Where a server of ours lives, whose programs it runs, and as whom.
+    """The folder of our own server, its programs, and the account that runs them.
 
-    Of all that is in *folder*, only the data belongs to that user: when root makes a file or changes its owner, nobody
+    Only the data in *folder* belongs to that account: when root makes a file or changes its owner, nobody
     else can have put a link in its place.
     """
 
@@ -39,7 +39,7 @@ class ServerInstance:
 
     @cached_property
     def version(self) -> int:
-        """18 for PostgreSQL 18.6; raises DatabaseError when the server's program does not run."""
+        """The major version, 18 for PostgreSQL 18.6; raises DatabaseError if the server's program does not run."""
         program = self.binaries.program("postgres")
         try:
             said = self.account.run([program, "--version"])
@@ -69,7 +69,7 @@ class ServerInstance:
 
     @property
     def log(self) -> Path:
-        """What the server said."""
+        """The log of the server."""
         return self.folder / "postgresql.log"
 
     @property
@@ -79,7 +79,7 @@ class ServerInstance:
         return ours | {"LC_ALL": "C", "TZ": "UTC", "HOME": str(self.folder)}
 
     def spec(self, name: str, *command: str, stop_signal: int = signal.SIGINT) -> ChildSpec:
-        """One of its programs as a child; SIGINT is PostgreSQL's fast shutdown (SIGTERM waits for clients)."""
+        """Return one of its programs as a child; SIGINT is PostgreSQL's fast shutdown (SIGTERM waits for clients)."""
         return ChildSpec(
             name,
             command,
@@ -93,7 +93,7 @@ class ServerInstance:
 
 
 def failure_reason(child: Child, place: ServerInstance) -> str:
-    """Why a program of *place* failed: the end of its log, and the space that is left where that is little."""
+    """Return why a program of *place* failed: the end of its log, and the free space if that is little."""
     free_mb = shutil.disk_usage(place.folder).free // 1_000_000
     space = f" ({free_mb} MB are free in {place.folder})" if free_mb < _LITTLE_SPACE_MB else ""
     return f"{child.log_tail(6) or 'its log is empty'}{space}"
@@ -101,7 +101,7 @@ def failure_reason(child: Child, place: ServerInstance) -> str:
 
 @contextmanager
 def one_line_errors(what: str) -> Iterator[None]:
-    """Turn what the system refuses meanwhile (a full disk, a program that may not run) into a DatabaseError."""
+    """Turn errors of the system in the block (a full disk, a program that may not run) into a DatabaseError."""
     try:
         yield
     except DatabaseError:
@@ -113,11 +113,11 @@ def one_line_errors(what: str) -> Iterator[None]:
 _IN_THE_DATA = {"dynamic_shared_memory_type": "mmap"}
 _THROWAWAY = {"fsync": "off", "synchronous_commit": "off", "full_page_writes": "off"}
 DATABASE_SETTINGS = {"jit": "off", "max_parallel_workers_per_gather": "0"}
-"""Those of the settings for measuring that a single database can have."""
+"""Settings for measuring that a single database can have."""
 
 
 def make_data(place: ServerInstance, supervisor: Supervisor, password: str, settings: Mapping[str, str]) -> None:
-    """Make the data folder with *settings* in it; takes 0.4 to 0.6 s. Raises DatabaseError with what initdb said."""
+    """Make the data folder with *settings* in it; takes 0.4 to 0.6 s. Raises DatabaseError with initdb's message."""
     place.account.enter(place.folder)
     place.data.mkdir(mode=0o700)
     place.account.own(place.data)
@@ -133,7 +133,7 @@ def make_data(place: ServerInstance, supervisor: Supervisor, password: str, sett
 
 
 def measuring_settings(place: ServerInstance) -> dict[str, str]:
-    """The settings of every server of ours: TCP from this machine alone, one process for one connection."""
+    """Return the settings of all our servers: TCP from this machine alone, one process per connection."""
     settings = {
         "listen_addresses": "127.0.0.1",
         "unix_socket_directories": "",
@@ -152,7 +152,7 @@ def measuring_settings(place: ServerInstance) -> dict[str, str]:
 
 
 def write_configuration(place: ServerInstance, settings: Mapping[str, str]) -> None:
-    """Write our postgresql.conf: what initdb chose for the data, and over it *settings* (the last mention wins)."""
+    """Write our postgresql.conf: the choices of initdb, and over them *settings* (the last mention wins)."""
     lines = (f"{name} = '{_escape(value)}'\n" for name, value in settings.items())
     included = f"include = '{_escape(str(place.data / 'postgresql.conf'))}'\n"
     write_private(place.configuration, included + "".join(lines), readers=place.account.gid)
@@ -188,7 +188,7 @@ def _escape(value: str) -> str:
 
 
 def free_port(address: str = "127.0.0.1") -> int:
-    """A port of an address of this machine that nobody listens on at this moment."""
+    """Return a port of an address of this machine on which nobody listens at this moment."""
     with socket.socket() as probe:
         probe.bind((address, 0))
         return int(probe.getsockname()[1])
@@ -216,9 +216,9 @@ class LaunchedServer:
 
 
 def launch_private_server(binaries: Binaries, settings: Mapping[str, str]) -> LaunchedServer:
-    """Start a private server; *settings* go over those for measuring. Takes 0.5 to 0.7 s, most of it initdb.
+    """Start a private server; *settings* override those for measuring. Takes 0.5 to 0.7 s, most of it initdb.
 
-    Raises DatabaseError with the end of the log when it does not start.
+    Raises DatabaseError with the end of the log if it does not start.
     """
     with one_line_errors("no PostgreSQL server could be made"):
         account = server_account()
@@ -245,30 +245,18 @@ def _launch(place: ServerInstance, supervisor: Supervisor, settings: Mapping[str
 
 
 def start_server(place: ServerInstance, supervisor: Supervisor, port: int) -> Child:
-    """Start the server of *place*, whose data are there, and wait until it takes connections.
+    """Start the server of *place*, whose data exists, and wait until it accepts connections.
 
-    Raises DatabaseError with the end of the log when it does not within 60 s.
+    Raises DatabaseError with the end of the log if it does not within 60 s.
     """
     command = [place.binaries.program("postgres"), "-D", str(place.data), "-p", str(port), *place.server_options]
     child = start_child(place.spec("PostgreSQL", *command), supervisor)
-    if not _becomes_ready(child, place.data):
-        raise DatabaseError(f"PostgreSQL {place.version} did not start: {failure_reason(child, place)}")
-    return child
-
-
-def _becomes_ready(child: Child, data: Path) -> bool:
     deadline = time.monotonic() + _START_LIMIT_S
     while child.poll() is None and time.monotonic() < deadline:
-        if _is_ready(data):
-            return True
+        with suppress(FileNotFoundError):
+            # The eighth line of the postmaster's pid file says whether it accepts connections.
+            lines = (place.data / "postmaster.pid").read_text().splitlines()
+            if len(lines) >= 8 and lines[7].strip() == "ready":
+                return child
         time.sleep(_POLL_S)
-    return False
-
-
-def _is_ready(data: Path) -> bool:
-    """Whether the eighth line of the postmaster's pid file says that it accepts connections."""
-    try:
-        lines = (data / "postmaster.pid").read_text().splitlines()
-    except FileNotFoundError:
-        return False
-    return len(lines) >= 8 and lines[7].strip() == "ready"
+    raise DatabaseError(f"PostgreSQL {place.version} did not start: {failure_reason(child, place)}")

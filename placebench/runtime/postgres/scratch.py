@@ -1,9 +1,9 @@
-"""Scratch databases: which databases a run made, and whether that run still lives.
+"""Scratch databases of runs, and the lock that shows whether a run still lives.
 
 The mark is a comment on the database (`Mark`). Comments on databases are in a catalog that all databases share: every
-role can read them without connecting, and a copy does not inherit them. `scratch_databases`
-lists what carries a mark. That a run lives is said by an advisory lock (`RunLock`). Where our role is a superuser the
-databases belong to a role of the run (`DatabaseOwner`), which carries a mark too and goes after the last of them.
+role can read them without connecting, and a copy does not inherit them. `scratch_databases` lists the databases with a
+mark. An advisory lock shows that a run lives (`RunLock`). If our role is a superuser, the databases belong to a role of
+the run (`DatabaseOwner`), which carries a mark too and is dropped after the last of them.
 """
 
 import hashlib
@@ -33,12 +33,12 @@ _NAME_LIMIT = 63
 UNMARKED = 2_015_161_205
 """The connection limit that a scratch database is created with, until it has its comment.
 
-CREATE DATABASE cannot run in one transaction with COMMENT: by this number, which nobody chooses, and its name, a
-database is known whose creator was killed between the two.
+CREATE DATABASE cannot run in one transaction with COMMENT: this number, which nobody chooses, and its name identify a
+database whose creator was killed between the two.
 """
 _State = Literal["running", "in use", "left"]
 _COMMENT_PREFIX = "scratch database of placebench, dropped at the end of its run: "
-_OWNER_SAID = "owner of scratch databases of placebench, dropped after them: "
+_OWNER_COMMENT_PREFIX = "owner of scratch databases of placebench, dropped after them: "
 _SUFFIX = re.compile(r"_([0-9a-f]{16})_\d+$")
 _PING_S = 5.0
 _AGAIN_AFTER_S = 0.2
@@ -48,34 +48,34 @@ _SECOND_LOOK_S = 1.0
 
 @dataclass(frozen=True)
 class Mark:
-    """What the comment of a scratch database says."""
+    """The content of the comment on a scratch database."""
 
     run: str
-    """Random, 16 hexadecimal digits: the key of the run's advisory lock."""
+    """The key of the run's advisory lock: 16 random hexadecimal digits."""
     database: str
-    """Its name when it was made: a database with another name was renamed by somebody who keeps it."""
+    """The name of the database when it was made: if it has another one, somebody renamed it to keep it."""
     host: str
     pid: int
     created_at: str
-    """UTC, ISO 8601."""
+    """The time of its creation: UTC, ISO 8601."""
 
     @classmethod
     def of(cls, run: str, database: str) -> Self:
-        """The mark of a database that this process makes now."""
+        """Return the mark of a database that this process makes now."""
         return cls(run, database, platform.node(), os.getpid(), datetime.now(UTC).isoformat(timespec="seconds"))
 
     @classmethod
-    def read(cls, comment: str | None, said: str = _COMMENT_PREFIX) -> Self | None:
-        """The mark that *comment* is; None for any other comment."""
-        if not (comment or "").startswith(said):
+    def read(cls, comment: str | None, prefix: str = _COMMENT_PREFIX) -> Self | None:
+        """Return the mark in *comment*; None for any other comment."""
+        if not (comment or "").startswith(prefix):
             return None
         with suppress(ValueError, TypeError):
-            return cls(**json.loads((comment or "").removeprefix(said)))
+            return cls(**json.loads((comment or "").removeprefix(prefix)))
         return None
 
-    def comment(self, said: str = _COMMENT_PREFIX) -> str:
-        """The comment that `read` reads."""
-        return said + json.dumps(asdict(self))
+    def comment(self, prefix: str = _COMMENT_PREFIX) -> str:
+        """Return the comment that `read` reads."""
+        return prefix + json.dumps(asdict(self))
 
 
 @dataclass(frozen=True)
@@ -88,26 +88,26 @@ class DatabaseOwner:
 
 @dataclass(frozen=True)
 class ScratchDatabase:
-    """A database that a run of placebench made, and what is known of that run."""
+    """A database that a run of placebench made, and the state of that run."""
 
     name: str
     run: str
     mark: Mark | None
-    """None where its creator was killed before it could leave one."""
+    """The mark of the run; None if its creator was killed before it could leave one."""
     state: _State
-    """left: the run holds its lock no more and nobody is connected to the database. Only such a one may go."""
+    """'left' if the run no longer holds its lock and nobody is connected: only then may the database be dropped."""
 
 
 def scratch_name(label: str, run: str, number: int) -> str:
-    """A name that nobody has: *label*, cut where PostgreSQL would cut it, the run and the database's number in it."""
+    """Return an unused name: *label*, cut as PostgreSQL would cut it, the run and the number of the database."""
     suffix = f"_{run}_{number}"
     return label.encode()[: _NAME_LIMIT - len(suffix)].decode(errors="ignore") + suffix
 
 
 def scratch_databases(connection: Connection) -> list[ScratchDatabase]:
-    """All scratch databases on the server, of whatever run, by name; 2 round trips.
+    """Return all scratch databases on the server, of any run, by name; 2 round trips.
 
-    A run is taken for alive while its advisory lock is held, in whichever database.
+    A run is considered alive while its advisory lock is held, in any database.
     """
     rows = connection.execute(
         text(
@@ -127,7 +127,7 @@ def scratch_databases(connection: Connection) -> list[ScratchDatabase]:
 
 
 def _living_runs(connection: Connection) -> set[str]:
-    """The runs that hold their advisory lock."""
+    """Return the runs that hold their advisory lock."""
     return set(
         connection.scalars(
             text(
@@ -139,7 +139,7 @@ def _living_runs(connection: Connection) -> set[str]:
 
 
 def run_of_mark(name: str, limit: int, mark: Mark | None) -> str | None:
-    """The run whose mark a database carries; None for a database that is not ours."""
+    """Return the run whose mark a database carries; None for a database that is not ours."""
     if mark is not None:
         return mark.run if mark.database == name else None
     unfinished = _SUFFIX.search(name) if limit == UNMARKED else None
@@ -164,10 +164,10 @@ def find_leftovers(url: str) -> list[ScratchDatabase]:
 
 
 def drop_leftovers(url: str, databases: list[ScratchDatabase]) -> dict[str, str]:
-    """Drop those of *databases* whose run is gone; returns the server's reason for each that stays all the same.
+    """Drop those of *databases* whose run is gone; return the server's reason for each that stays nevertheless.
 
-    DROP DATABASE name, without FORCE: PostgreSQL refuses where somebody has connected meanwhile. Roles with the mark of
-    a run that is gone follow, once they own no database.
+    DROP DATABASE name, without FORCE: PostgreSQL refuses if somebody has connected meanwhile. Roles with the mark of a
+    run that is gone follow, once they own no database.
     """
     problems = {}
     for name in (database.name for database in databases if database.state == "left"):
@@ -185,7 +185,7 @@ def drop_leftovers(url: str, databases: list[ScratchDatabase]) -> dict[str, str]
         ).all()
         alive = _living_runs(connection)
     for name, comment in rows:
-        mark = Mark.read(comment, _OWNER_SAID)
+        mark = Mark.read(comment, _OWNER_COMMENT_PREFIX)
         if mark is not None and mark.database == name and mark.run not in alive:
             try:
                 drop_owner(url, name)
@@ -199,11 +199,11 @@ def create_owner(url: str, run: str, *, is_marked: bool) -> DatabaseOwner:
 
     CREATE ROLE name LOGIN PASSWORD 'SCRAM-SHA-256$…'; COMMENT ON ROLE name IS 'mark'
 
-    is_marked: whether the run holds its lock, so that others see when it is gone. The server gets the verifier and not
-    the password, which its log and its statistics would keep.
+    is_marked: whether the run holds its lock, so that others see when it is gone. The server gets the verifier instead
+    of the password, which its log and its statistics would keep.
     """
     owner = DatabaseOwner(f"placebench_{run}", secrets.token_urlsafe(32))
-    mark = Mark.of(run, owner.name).comment(_OWNER_SAID) if is_marked else None
+    mark = Mark.of(run, owner.name).comment(_OWNER_COMMENT_PREFIX) if is_marked else None
     with open_connection(url) as connection:
         iterations = int(connection.scalar(text("SELECT current_setting('scram_iterations', true)")) or 4096)
         # One string is one transaction: there is no role without its mark.
@@ -222,7 +222,7 @@ def drop_owner(url: str, name: str) -> None:
 
 
 def _scram_verifier(password: str, iterations: int) -> str:
-    """Return what PostgreSQL stores of a password (RFC 5803), for a password of ASCII characters."""
+    """Return the verifier that PostgreSQL stores for a password of ASCII characters (RFC 5803)."""
     salt = secrets.token_bytes(16)
     salted = hashlib.pbkdf2_hmac("sha256", password.encode(), salt, iterations)
     stored = hashlib.sha256(hmac.digest(salted, b"Client Key", "sha256")).digest()
@@ -232,22 +232,22 @@ def _scram_verifier(password: str, iterations: int) -> str:
 
 
 def quote_name(name: str) -> str:
-    """A name as SQL wants it; longer than 63 bytes it would silently be cut."""
+    """Return a quoted name for SQL; raises DatabaseError above 63 bytes, where PostgreSQL would cut it silently."""
     if not 0 < len(name.encode()) <= _NAME_LIMIT:
         raise DatabaseError(f"{name!r} cannot be the name of a database: 1 to {_NAME_LIMIT} bytes are allowed")
     return '"' + name.replace('"', '""') + '"'
 
 
 class RunLock:
-    """Says on a server that a run lives: an advisory lock, held by a connection of its own until `release`.
+    """A sign on a server that a run lives: an advisory lock, held by a separate connection until `release`.
 
-    The lock goes with the connection, and so with the process, however that ends. It belongs to a transaction, which a
+    The lock ends with the connection, and so with the process, however that ends. It belongs to a transaction, which a
     pooler such as PgBouncer leaves on one connection to the server; the transaction has neither a snapshot nor an id,
     so that it holds nothing back. A thread connects anew as soon as the connection is lost, or a ping every 5 s fails.
     """
 
     def __init__(self, url: str, run: str) -> None:
-        """Return when the lock is held; raises DatabaseError when the server refuses the connection."""
+        """Return when the lock is held; raises DatabaseError if the server refuses the connection."""
         self._url, self._key = url, int.from_bytes(bytes.fromhex(run), signed=True)
         self._tried, self._released = threading.Event(), threading.Event()
         self._wake_receiver, self._wake_sender = socket.socketpair()
@@ -279,7 +279,7 @@ class RunLock:
         self._wake_receiver.close()
 
     def _hold_by(self, connection: Connection) -> None:
-        """Take the lock and keep it; at once back when an earlier connection, lost to us alone, still has it."""
+        """Take the lock and keep it; return at once if an earlier connection, lost only on our side, still has it."""
         connection.exec_driver_sql("BEGIN")
         connection.execute(
             text(

