@@ -114,7 +114,7 @@ def test_a_lost_worker_is_named(served: Served, locust: Callable[..., Locust], t
     master = locust(
         *("-f", locustfile("closed"), "-H", server.url, "-u", "2", "-r", "2", "--candidates-path", "/work?sleep=0.05"),
         *("--master", "--expect-workers", "2", "--master-bind-host", "127.0.0.1", "--master-bind-port", port),
-        *("--samples-file", "all.json", "--measure-s", "1"),
+        *("--samples-file", "all.json", "--measure-s", "3"),
     )
     workers = [locust("-f", "-", "--worker", "--master-port", port) for _ in range(2)]
     give_up_at = time.monotonic() + LIMIT_S
