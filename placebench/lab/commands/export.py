@@ -55,7 +55,10 @@ def _run(given: InventoryExportOptions) -> int:
     from placebench.lab.inventory.export.exporter import export
     from placebench.lab.inventory.topology import render_toml
 
-    _check(given.out)
+    if given.out:  # before the inventory is read, which may take minutes
+        if given.out.suffix != ".toml":
+            raise ExportError(f"--out {given.out}: expected a file whose name ends in .toml")
+        check_writable(given.out)
     exported = export(_read(given), salt=given.salt or secrets.token_hex(_SALT_BYTES), request=given.request)
     text = render_toml(exported.topology, comments=[_headline(exported), *exported.losses])
     if given.out:
@@ -68,14 +71,6 @@ def _run(given: InventoryExportOptions) -> int:
     for loss in exported.losses:
         say(loss)
     return 0
-
-
-def _check(out: Path | None) -> None:
-    """Refuse a file that cannot be written before the inventory is read, which may take minutes."""
-    if out and out.suffix != ".toml":
-        raise ExportError(f"--out {out}: expected a file whose name ends in .toml")
-    if out:
-        check_writable(out)
 
 
 def _read(given: InventoryExportOptions) -> "PlacementData":

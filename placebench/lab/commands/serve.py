@@ -1,7 +1,6 @@
 """`placebench lab serve`: the reference service under uWSGI in the foreground, until Ctrl-C or SIGTERM."""
 
 import json
-import threading
 from argparse import ArgumentParser
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +14,6 @@ from placebench.paths import check_writable, make_folder
 
 if TYPE_CHECKING:
     from placebench.lab.reference.variants import ReferenceVariant
-    from placebench.runtime.running_server import RunningServer
 
 _CHECK_EVERY_S = 0.5
 
@@ -65,9 +63,12 @@ def _configure(parser: ArgumentParser) -> None:
 
 def _run(given: ServeOptions) -> int:
     """Serve until a signal stops it; a server or worker that dies ends it with the end of uWSGI's log."""
+    from placebench.lab.inventory.seeding import has_change_log
     from placebench.lab.reference.variants import variant
     from placebench.meters.wait_events import sample_wait_events
     from placebench.runtime.application_servers import serve
+    from placebench.runtime.mariadb import mariadb_url
+    from placebench.runtime.postgres import normalise_url
     from placebench.runtime.running_server import ServerSpec
 
     if given.statements and not given.telemetry:
@@ -76,8 +77,13 @@ def _run(given: ServeOptions) -> int:
         make_folder(given.telemetry)
     if given.log:
         check_writable(given.log)
-    url = _normalised(options.database_url(given.db))
-    chosen = variant(given.variant or _default(url))
+    given_url = options.database_url(given.db)
+    url = mariadb_url(given_url) or normalise_url(given_url)
+    # The fastest one for this database that is never stale for writers that fire the change log's triggers.
+    name = given.variant
+    if not name:
+        name = "tuned" if not url.startswith("postgresql") else "cached" if has_change_log(url) else "dedup"
+    chosen = variant(name)
     processes, threads = chosen.worker.workers
     spec = ServerSpec(
         database_url=_seeded(url, chosen),
@@ -97,13 +103,9 @@ def _run(given: ServeOptions) -> int:
         say(f"{spec.variant} is served at {server.url}; Ctrl-C stops it")
         if given.output.json:
             print_result(json.dumps({"url": server.url, "pid": server.pid, "variant": spec.variant}))
-        _watch(server, stopped)
+        while not stopped.wait(_CHECK_EVERY_S):
+            server.check()
     return 0
-
-
-def _watch(server: "RunningServer", stopped: threading.Event) -> None:
-    while not stopped.wait(_CHECK_EVERY_S):
-        server.check()
 
 
 def _complete(url: str) -> None:
@@ -127,22 +129,6 @@ def _complete(url: str) -> None:
             f"resource providers without a root_provider_id, which no response shows: {count}; Placement's"
             " `placement-manage db online_data_migrations` gives them one"
         )
-
-
-def _default(url: str) -> str:
-    """Return the fastest variant for this database, never stale for writers that fire the change log's triggers."""
-    from placebench.lab.inventory.seeding import has_change_log
-
-    if not url.startswith("postgresql"):
-        return "tuned"
-    return "cached" if has_change_log(url) else "dedup"
-
-
-def _normalised(url: str) -> str:
-    from placebench.runtime.mariadb import mariadb_url
-    from placebench.runtime.postgres import normalise_url
-
-    return mariadb_url(url) or normalise_url(url)
 
 
 def _seeded(url: str, chosen: "ReferenceVariant") -> str:

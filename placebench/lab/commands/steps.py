@@ -55,15 +55,14 @@ def _run(given: StepsOptions) -> int:
     name = given.only or ("leave-one-out" if given.leave_one_out else "cumulative")
     plan = experiment_named(name, everywhere="".join(f"+{each}" for each in given.add))
     requests = [Request("GET", given.request)] if given.request else []
-    compare_plan(given.comparison, plan, postgres=dict(map(_setting, given.pg)), requests=requests)
+    postgres: dict[str, str] = {}
+    for text in given.pg:
+        setting, sign, value = text.partition("=")
+        if not (setting and sign and value):
+            raise UsageError(f"--pg {text!r}: expected NAME=VALUE, such as work_mem=64kB")
+        postgres[setting.lower()] = value
+    compare_plan(given.comparison, plan, postgres=postgres, requests=requests)
     return 0
-
-
-def _setting(text: str) -> tuple[str, str]:
-    name, sign, value = text.partition("=")
-    if not (name and sign and value):
-        raise UsageError(f"--pg {text!r}: expected NAME=VALUE, such as work_mem=64kB")
-    return name.lower(), value
 
 
 COMMANDS = {"lab steps": Command(_configure, _run, options=StepsOptions)}

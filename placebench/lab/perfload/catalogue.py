@@ -1,6 +1,5 @@
 """The catalogue of optimizations as experiments: the cumulative series, leave-one-out, or one optimization."""
 
-from collections.abc import Iterator
 from dataclasses import replace
 
 from placebench.compare.keep.documents import Trial
@@ -20,9 +19,16 @@ def experiment_named(name: str, *, everywhere: str = "") -> Experiment:
 
     everywhere: what every variant has too, such as "+driver:psycopg3". Raises PlacebenchError for another name.
     """
-    series = {"cumulative": _cumulative_trials, "leave-one-out": _leave_one_out_trials}
-    if name in series:
-        made = series[name]()
+    if name == "cumulative":
+        series = cumulative()
+        steps = zip(OPTIMIZATIONS, series[:-1], series[1:], strict=True)
+        each_step = tuple(_trial(each, "step", before, after) for each, before, after in steps)
+        made = Experiment(name, series, each_step, rounds=_ROUNDS)
+    elif name == "leave-one-out":  # both ways in the same replicates, so that interactions can be seen
+        alone = [_trial(each, "alone", "naive", f"naive+{each.name}") for each in OPTIMIZATIONS]
+        left_out = [_trial(each, "leave_one_out", f"tuned-{each.name}", "tuned") for each in OPTIMIZATIONS]
+        variants = ("naive", "tuned", *(each.variant for each in alone), *(each.baseline for each in left_out))
+        made = Experiment(name, variants, (*alone, *left_out), rounds=_ROUNDS)
     elif name in _STEPS:
         made = _step_trials(_STEPS[name])
     else:
@@ -35,7 +41,7 @@ def experiment_named(name: str, *, everywhere: str = "") -> Experiment:
 
 
 def _trial(optimization: Optimization, kind: str, baseline: str, variant: str, *, name: str = "") -> Trial:
-    """A trial of one optimization, which says why, on what and in what it should show."""
+    """Return a trial of one optimization, which says why, on what and in which metric it should show."""
     return Trial(
         name or optimization.name,
         kind,
@@ -47,55 +53,33 @@ def _trial(optimization: Optimization, kind: str, baseline: str, variant: str, *
     )
 
 
-def _cumulative_trials() -> Experiment:
-    """Each step of the cumulative series against the one before it."""
-    series = cumulative()
-    steps = zip(OPTIMIZATIONS, series[:-1], series[1:], strict=True)
-    trials = tuple(_trial(each, "step", before, after) for each, before, after in steps)
-    return Experiment("cumulative", series, trials, rounds=_ROUNDS)
-
-
-def _leave_one_out_trials() -> Experiment:
-    """Each optimization added alone and left out, in the same replicates, so that what they do together can be seen."""
-    alone = [_trial(each, "alone", "naive", f"naive+{each.name}") for each in OPTIMIZATIONS]
-    left_out = [_trial(each, "leave_one_out", f"tuned-{each.name}", "tuned") for each in OPTIMIZATIONS]
-    variants = ("naive", "tuned", *(each.variant for each in alone), *(each.baseline for each in left_out))
-    return Experiment("leave-one-out", variants, (*alone, *left_out), rounds=_ROUNDS)
-
-
 def _step_trials(step: Optimization) -> Experiment:
-    """One step on its own request and data: added alone and left out, or each further way in tuned.
+    """Return one step on its own request and data: added alone and left out of tuned, or each further way in tuned.
 
-    Ways whose package is not installed are left out; MissingExtraError where nothing is left.
+    With an algorithm beside it, that is compared whole and without the step. Ways whose package is not installed are
+    left out; raises MissingExtraError if nothing is left.
     """
-    trials = (*_better(step), *_further(step))
+    trials = []
+    if step.alternative and OBJECTS in step.algorithms:
+        trials.append(_trial(step, "alone", "naive", f"naive+{step.name}"))
+        trials.append(_trial(step, "leave_one_out", f"tuned-{step.name}", "tuned"))
+    elif step.alternative:
+        for algorithm in step.algorithms:
+            name = f"{step.name} of {algorithm}"
+            trials.append(_trial(step, "alternative", f"{algorithm}-{step.name}", algorithm, name=name))
+    for way in step.further:
+        if not way.missing_extra():
+            name = f"{step.field}:{way.name}"
+            trials.append(_trial(step, "alternative", "tuned", f"tuned+{name}", name=name))
     if not trials:
         raise MissingExtraError(next(lack for way in step.further if (lack := way.missing_extra())))
     variants = dict.fromkeys(variant for trial in trials for variant in (trial.baseline, trial.variant))
     return Experiment(
         step.name,
         tuple(variants),
-        trials,
+        tuple(trials),
         workload=WorkloadKeys(request=step.request),
         topology=step.topology,
         utilization=step.utilization,
         rounds=_ROUNDS_OF_A_STEP,
     )
-
-
-def _better(step: Optimization) -> Iterator[Trial]:
-    """Added alone and left out of tuned; an algorithm beside it is whole, or without the step."""
-    if step.alternative and OBJECTS in step.algorithms:
-        yield _trial(step, "alone", "naive", f"naive+{step.name}")
-        yield _trial(step, "leave_one_out", f"tuned-{step.name}", "tuned")
-    elif step.alternative:
-        for algorithm in step.algorithms:
-            name = f"{step.name} of {algorithm}"
-            yield _trial(step, "alternative", f"{algorithm}-{step.name}", algorithm, name=name)
-
-
-def _further(step: Optimization) -> Iterator[Trial]:
-    for way in step.further:
-        if not way.missing_extra():
-            name = f"{step.field}:{way.name}"
-            yield _trial(step, "alternative", "tuned", f"tuned+{name}", name=name)

@@ -35,10 +35,10 @@ BASELINE, BEST = "naive", "tuned"
 
 @dataclass(frozen=True)
 class PerfloadSettings:
-    """How much is measured, and how."""
+    """The variants of a run, how long each is loaded, and how often it is measured."""
 
     variants: tuple[str, ...]
-    """The cumulative series, baseline first, then the real Placement where it is there, and the other algorithms."""
+    """The cumulative series, baseline first, then the real Placement if it is measured, and the other algorithms."""
     processes: int = 2
     threads: int = 2
     users: int = 4
@@ -52,7 +52,7 @@ class PerfloadSettings:
     telemetry: bool = False
     """Whether workers, client and backends write telemetry."""
     placement_python: str | None = None
-    """Of the environment that the real Placement is in; None: it takes no part."""
+    """The Python of the real Placement's environment; None: it is not measured."""
     load_rules: LoadRules = LOAD_RULES
     """When an open-loop load is discarded."""
 
@@ -63,7 +63,7 @@ class PerfloadSettings:
 
     @classmethod
     def quick(cls) -> "PerfloadSettings":
-        """naive, tuned and the algorithms: about a minute with 50 trees."""
+        """Return naive, tuned and the algorithms: about a minute with 50 trees."""
         variants = (BASELINE, BEST, *ALGORITHMS)
         return cls(variants, closed_s=1.5, open_s=1.0, rounds=1, block_s=0.15)
 
@@ -90,7 +90,7 @@ class PerfloadSettings:
 
     @property
     def steps(self) -> int:
-        """How many steps are announced."""
+        """Number of steps that are announced."""
         passes = (self.variants, self.ours, self.profiled, self.compared)  # loaded, counted, profiled, loaded openly
         return 1 + self.replicates + sum(map(len, passes))
 
@@ -141,9 +141,14 @@ class PerfloadRun:
             profile = partial(profile_under_load, setup, variant, requests=settings.profiled_requests)
             self._run.make_part("profile", variant, profile)
         self._check_data(setup.database_url)
+        # Half of what the slowest variant managed overloads none.
+        rate_per_s = min(loaded.result.throughput_per_s for loaded in self._loaded.values()) / 2
         for variant in settings.compared:
             self._run.begin_step("open_load", f"{variant}: open-loop load, {settings.open_s:g} s")
-            self._load_open(setup, variant)
+            load = partial(
+                load_open, setup, variant, time_s=settings.open_s, rate_per_s=rate_per_s, rules=settings.load_rules
+            )
+            self._run.make_part("open-loop load", variant, load)
         self._check_data(setup.database_url)
 
     def _prepare(self) -> PassSetup:
@@ -172,18 +177,6 @@ class PerfloadRun:
         self._run.begin_step("count", f"{variant}: count of {self._settings.counted_requests} requests")
         count = partial(count_requests, setup, variant, requests=self._settings.counted_requests)
         self._run.make_part("count", variant, count)
-
-    def _load_open(self, setup: PassSetup, variant: str) -> None:
-        settings = self._settings
-        rate_per_s = self._slowest_per_s() / 2
-        load = partial(
-            load_open, setup, variant, time_s=settings.open_s, rate_per_s=rate_per_s, rules=settings.load_rules
-        )
-        self._run.make_part("open-loop load", variant, load)
-
-    def _slowest_per_s(self) -> float:
-        """Requests per second of the variant that managed least: an open-loop load at half of it overloads none."""
-        return min(loaded.result.throughput_per_s for loaded in self._loaded.values())
 
     def _compare(self, setup: PassSetup) -> None:
         """Make the comparison, a part of the run that fails where too few replicates are valid."""

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from http import HTTPStatus
 from itertools import cycle, pairwise
 from pathlib import Path
@@ -41,17 +42,17 @@ _WHO: Final = {"project_id": "placebench", "user_id": "placebench", "consumer_ty
 
 @dataclass(frozen=True)
 class ScaleOutCheck:
-    """What clients saw, and what became of their writes."""
+    """Responses that clients saw, and what became of their writes."""
 
     history: HistoryCheck
     errors: dict[str, int]
     """Requests without a right response, by method and status or exception."""
     elapsed_s: float
     longest_without_write_s: float
-    """The longest time in which no write was acknowledged, from the start on: unavailability, where it is seconds."""
+    """The longest time in which no write was acknowledged, from the start on: unavailability, if it is seconds."""
     longest_without_read_s: float
     events: list[tuple[float, str]]
-    """What was done to a part, and when, in seconds from the start."""
+    """Each time in seconds from the start, with what was done to a part then."""
 
 
 def check_scale_out(
@@ -66,7 +67,7 @@ def check_scale_out(
     disturb: Callable[[Note], None] | None = None,
     progress: Callable[[int], None] = lambda _: None,
 ) -> ScaleOutCheck:
-    """Let *sessions* clients make so many *claims* at once, releasing most of them later, and read after each write.
+    """Let *sessions* clients make *claims* in all at once, releasing most of them later, and read after each write.
 
     url: of the service. database_url: where the writes are looked up in the end. request: path and query of the
     candidates that are claimed. path: where the history is recorded. with_position: whether a read carries the position
@@ -106,8 +107,11 @@ def check_scale_out(
     operations = read_history(path)
     ended_s = max((each.ended_s or 0.0 for each in operations), default=began_s)  # the repair may take longer
     held = read_holdings({each.consumer for each in operations}, url=url, database_url=database_url)
-    failed = (operation for operation in operations if not operation.is_acknowledged)
-    errors = Counter(f"{_method(each)} {each.status or 'interrupted'}" for each in failed)
+    errors: Counter[str] = Counter()
+    for operation in operations:
+        if not operation.is_acknowledged:
+            method = "GET" if operation.kind == "read" else "DELETE" if operation.value is None else "PUT"
+            errors[f"{method} {operation.status or 'interrupted'}"] += 1
     return ScaleOutCheck(
         check_history(operations, held),
         dict(errors),
@@ -119,7 +123,7 @@ def check_scale_out(
 
 
 class _Claims:
-    """How many claims are left to make, by all sessions together."""
+    """The number of claims that are left to make, by all sessions together."""
 
     def __init__(self, count: int) -> None:
         self.made = 0
@@ -165,7 +169,7 @@ class _Session:
                 self._read(oldest)
 
     def _write(self, consumer: str, claimed: Allocations | None, body: bytes) -> bool:
-        """Send a write; whether it was acknowledged."""
+        """Send a write; return whether it was acknowledged."""
         write = Operation(self.number, "write", consumer, claimed, time.perf_counter())
         number = self._log.sent(write)
         headers = {**HEADERS, "Content-Type": "application/json"} if body else HEADERS
@@ -194,7 +198,7 @@ class _Session:
     def _send(
         self, method: str, consumer: str, headers: Mapping[str, str], body: bytes = b""
     ) -> tuple[str, Reply | None]:
-        """The status or the exception's name, and the reply if one came."""
+        """Return the status or the exception's name, and the reply if one came."""
         try:
             reply = send(self._url, method, f"/allocations/{consumer}", headers=headers, body=body)
         except OSError as error:
@@ -202,14 +206,8 @@ class _Session:
         return str(reply.status), reply
 
 
-def _method(operation: Operation) -> str:
-    if operation.kind == "read":
-        return "GET"
-    return "DELETE" if operation.value is None else "PUT"
-
-
 def _longest_without(kind: str, operations: Iterable[Operation], began_s: float, ended_s: float) -> float:
-    """The longest time without a successful response to a request of this kind."""
+    """Return the longest time without a successful response to a request of this kind."""
     succeeded = (each.ended_s for each in operations if each.kind == kind and each.is_acknowledged and each.ended_s)
     return max(after - before for before, after in pairwise([began_s, *sorted(succeeded), ended_s]))
 
@@ -240,23 +238,18 @@ def _slow_replica(scaled: ScaleOut, note: Note) -> None:
 
 
 def _kill_primary(scaled: ScaleOut, note: Note) -> None:
-    """A replica is promoted at once, and the former primary becomes a replica of it."""
+    """Promote a replica at once; the former primary becomes a replica of it."""
     former = _replace_primary(scaled.cluster, note)
     _rejoin(scaled.cluster, former, note)
 
 
-def _cut_hosts(scaled: ScaleOut, note: Note) -> None:
-    with _cut_off(scaled.cluster, "services", note):
-        pass
-
-
-def _cut_replicas(scaled: ScaleOut, note: Note) -> None:
-    with _cut_off(scaled.cluster, "nodes", note):
+def _cut(scaled: ScaleOut, note: Note, *, who: Who) -> None:
+    with _cut_off(scaled.cluster, who, note):
         pass
 
 
 def _cut_then_kill(scaled: ScaleOut, note: Note) -> None:
-    """The primary is killed before the replicas had what it acknowledged meanwhile."""
+    """Kill the primary before the replicas have what it acknowledged meanwhile."""
     with _cut_off(scaled.cluster, "nodes", note):
         former = _replace_primary(scaled.cluster, note)
     _rejoin(scaled.cluster, former, note)
@@ -264,7 +257,7 @@ def _cut_then_kill(scaled: ScaleOut, note: Note) -> None:
 
 @contextmanager
 def _cut_off(cluster: Cluster, who: Who, note: Note) -> Iterator[None]:
-    """Nothing passes between the primary and *who* for some seconds, and until the block ends."""
+    """Let nothing pass between the primary and *who* for some seconds, and until the block ends."""
     primary = cluster.primary
     with cluster.cut_off(primary, who):
         note(f"{primary.name}, the primary, cut off from {who}")
@@ -302,7 +295,7 @@ FAULTS: Final[Mapping[str, Fault]] = {
     "kill-replica": Fault(_kill_replica),
     "kill-primary": Fault(_kill_primary),
     "slow-replica": Fault(_slow_replica),
-    "cut-hosts": Fault(_cut_hosts, of_database=False, of_network=True),
-    "cut-replicas": Fault(_cut_replicas, of_network=True),
+    "cut-hosts": Fault(partial(_cut, who="services"), of_database=False, of_network=True),
+    "cut-replicas": Fault(partial(_cut, who="nodes"), of_network=True),
     "cut-then-kill": Fault(_cut_then_kill, of_network=True),
 }
