@@ -67,7 +67,7 @@ def export(data: PlacementData, *, salt: str, request: str | None = None) -> Exp
 
 
 def _anonymise(data: PlacementData, anonymiser: _Anonymiser) -> tuple[PlacementData, int]:
-    """The data with other names, and how many inventories it has that no topology may have, which are left out."""
+    """Return the data with other names, and the number of its inventories that no topology may have, left out there."""
     providers = [_anonymise_provider(provider, anonymiser) for provider in data.providers]
     invalid = sum(len(each.inventories) for each in data.providers) - sum(len(each.inventories) for each in providers)
     consumers = {
@@ -92,7 +92,7 @@ def _anonymise_provider(provider: LiveProvider, anonymiser: _Anonymiser) -> Live
 
 
 def _tree_types(trees: Sequence[_Tree], use: _Usage) -> tuple[tuple[TreeType, ...], int]:
-    """The tree types, the most frequent first, and in how many trees the use is not what it was."""
+    """Return the tree types, the most frequent first, and the number of trees whose use is not what it was."""
     numbers: defaultdict[_Structure, list[int]] = defaultdict(list)
     for number, tree in enumerate(trees):
         numbers[tree.structure].append(number)
@@ -108,7 +108,7 @@ def _tree_types(trees: Sequence[_Tree], use: _Usage) -> tuple[tuple[TreeType, ..
 
 
 def _nodes(tree: _Tree) -> tuple[Node, ...]:
-    """The providers as nodes: p, below it p_0, p_1 and so on, below p_0 p_0_0."""
+    """Return the providers as nodes: p, below it p_0, p_1 and so on, below p_0 p_0_0."""
     nodes: list[Node] = []
     below = [0] * len(tree.providers)
     for provider, parent in zip(tree.providers, tree.parents, strict=True):
@@ -161,12 +161,20 @@ class _Branch:
 
 
 def _group_trees(data: PlacementData) -> list[_Tree]:
-    """All trees, in the order of their roots' UUIDs."""
+    """Return all trees, in the order of their roots' UUIDs."""
     children: defaultdict[str | None, list[LiveProvider]] = defaultdict(list)
     for provider in sorted(data.providers, key=lambda each: each.uuid):
         children[provider.parent_uuid].append(provider)
     used = Counter(allocation.provider_uuid for each in data.consumers.values() for allocation in each)
-    return [_tree(_branch(root, children, used)) for root in children[None]]
+    trees = []
+    for root in children[None]:
+        branches = [_branch(root, children, used)]
+        parents: list[int | None] = [None]
+        for place, branch in enumerate(branches):  # which grows meanwhile
+            branches += branch.below
+            parents += [place] * len(branch.below)
+        trees.append(_Tree(branches[0].structure, tuple(branch.provider for branch in branches), tuple(parents)))
+    return trees
 
 
 def _branch(provider: LiveProvider, children: dict[str | None, list[LiveProvider]], used: Counter[str]) -> _Branch:
@@ -182,21 +190,12 @@ def _branch(provider: LiveProvider, children: dict[str | None, list[LiveProvider
     )
 
 
-def _tree(root: _Branch) -> _Tree:
-    branches: list[_Branch] = [root]
-    parents: list[int | None] = [None]
-    for place, branch in enumerate(branches):  # which grows meanwhile
-        branches += branch.below
-        parents += [place] * len(branch.below)
-    return _Tree(root.structure, tuple(branch.provider for branch in branches), tuple(parents))
-
-
 _TreeUsage = Counter[Takes]
-"""How many consumers of a tree take the same."""
+"""The number of consumers of a tree by what they take."""
 
 
 class _Usage:
-    """The allocations of a data by its trees."""
+    """The allocations of the data by its trees."""
 
     def __init__(self, data: PlacementData, trees: Sequence[_Tree]) -> None:
         self.split = 0
@@ -219,7 +218,7 @@ class _Usage:
                 self._takes[number].append(tuple(sorted(takes)))
 
     def of(self, number: int, nodes: Sequence[Node]) -> _TreeUsage:
-        """What is taken of the tree with this number, which has these nodes."""
+        """Return what is taken of the tree with this number, which has these nodes."""
         inventories = inventory_map(nodes)
         taken: Counter[tuple[int, str]] = Counter()
         used: _TreeUsage = Counter()
@@ -257,7 +256,7 @@ class _Anonymiser:
         return f"aggregate-{self._digits(uuid)}"
 
     def request(self, request: str) -> str:
-        """The request with other names. Raises ExportError for one that names ids, which the new data has not got."""
+        """Return the request with other names; raises ExportError for one that names ids, which the new data lacks."""
         if found := _ID.search(request):
             raise ExportError(f"--request names {found[0]}: expected no ids, since the exported data has others")
         return _CUSTOM.sub(lambda name: self.name(name[0]), request)
@@ -270,7 +269,7 @@ _NOBODY = {"VCPU": [1]}
 
 
 def _default_request(data: PlacementData) -> str:
-    """The path and query. A class that consumers have of several providers is requested in as many groups, apart."""
+    """Return path and query; a class that consumers have of several providers is requested in as many groups, apart."""
     amounts = _most_frequent_amounts(data)
     plain = {name: values[0] for name, values in amounts.items() if len(values) == 1}
     groups = [(name, value) for name, values in amounts.items() if len(values) > 1 for value in values]
@@ -282,7 +281,7 @@ def _default_request(data: PlacementData) -> str:
 
 
 def _most_frequent_amounts(data: PlacementData) -> Mapping[str, Sequence[int]]:
-    """What most consumers have, by class; without consumers, the least that most inventories give."""
+    """Return what most consumers have, by class; without consumers, the least that most inventories give."""
     seen = Counter(
         tuple(sorted((name, amount) for _, name, amount in allocations)) for allocations in data.consumers.values()
     )
@@ -312,24 +311,19 @@ _GOLDEN = (5**0.5 - 1) / 2
 
 
 def _claim_patterns(used: Sequence[_TreeUsage]) -> tuple[tuple[ClaimPattern, ...], int]:
-    """The claims on the trees of one kind, and how many of the trees they do not represent.
+    """Return the claims on the trees of one kind, and the number of trees that they do not represent.
 
-    Each use comes as often as it does in the data, if there are no more than MAX_PATTERNS; otherwise so many stand for
-    all, evenly from the emptiest tree to the fullest. The order is mixed: the first few are no emptier than the rest.
+    Each use comes as often as it does in the data, if there are no more than MAX_PATTERNS; otherwise that many stand
+    for all, evenly from the emptiest tree to the fullest. The order is mixed: the first few are no emptier than the
+    rest.
     """
-    patterns = _patterns_of_trees(used)
+    counts = Counter(tuple(sorted(each.items())) for each in used)
+    divisor = gcd(*counts.values())
+    ordered = sorted(counts, key=lambda key: (sum(count for _, count in key), key))
+    uses = [Counter(dict(key)) for key in ordered for _ in range(counts[key] // divisor)]
+    if len(uses) > MAX_PATTERNS:
+        uses = [uses[(2 * number + 1) * len(uses) // (2 * MAX_PATTERNS)] for number in range(MAX_PATTERNS)]
+    patterns = [uses[number] for number in sorted(range(len(uses)), key=lambda number: number * _GOLDEN % 1)]
     every: list[Takes] = sorted(set().union(*patterns))
     claims = tuple(ClaimPattern(takes, tuple(pattern[takes] for pattern in patterns)) for takes in every)
     return claims, max(0, len(used) - len(patterns)) if len(patterns) == MAX_PATTERNS else 0
-
-
-def _patterns_of_trees(used: Sequence[_TreeUsage]) -> list[_TreeUsage]:
-    keys = [tuple(sorted(each.items())) for each in used]
-    counts = Counter(keys)
-    divisor = gcd(*counts.values())
-    ordered = sorted(counts, key=lambda key: (sum(count for _, count in key), key))
-    patterns = [dict(key) for key in ordered for _ in range(counts[key] // divisor)]
-    if len(patterns) > MAX_PATTERNS:
-        patterns = [patterns[(2 * number + 1) * len(patterns) // (2 * MAX_PATTERNS)] for number in range(MAX_PATTERNS)]
-    mixed = sorted(range(len(patterns)), key=lambda number: number * _GOLDEN % 1)
-    return [Counter(patterns[number]) for number in mixed]

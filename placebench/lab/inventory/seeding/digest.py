@@ -1,4 +1,4 @@
-"""What a database holds, as counts and one digest over its sorted rows, by uuid and name, and what it should hold."""
+"""The content of a database as counts and one digest over its rows, by uuid and name, and what it should be."""
 
 import hashlib
 import struct
@@ -22,82 +22,47 @@ from sqlalchemy import (
 
 from placebench.lab.inventory import tables
 from placebench.lab.inventory.seeding.connection import exclusive_connection
-from placebench.lab.inventory.topology import CONSUMER_TYPE, OWNER, Inventory, Node, Topology, TreeType
+from placebench.lab.inventory.topology import CONSUMER_TYPE, OWNER, Node, Topology, TreeType
 
 _AMOUNTS = ("total", "reserved", "min_unit", "max_unit", "step_size", "allocation_ratio")
 
 
-def _provider_rows() -> Select[Any]:
-    provider = tables.resource_providers
-    parent, root = provider.alias("parent"), provider.alias("root")
-    return (
-        select(provider.c.uuid, provider.c.name, parent.c.uuid, root.c.uuid)
-        .outerjoin_from(provider, parent, parent.c.id == provider.c.parent_provider_id)
-        .outerjoin(root, root.c.id == provider.c.root_provider_id)
-    )
-
-
-def _inventory_rows() -> Select[Any]:
+def _selects() -> dict[str, Select[Any]]:
     provider, inventory, resource_class = tables.resource_providers, tables.inventories, tables.resource_classes
-    return (
-        select(provider.c.uuid, resource_class.c.name, *(inventory.c[name] for name in _AMOUNTS))
+    parent, root = provider.alias("parent"), provider.alias("root")
+    trait, trait_link = tables.traits, tables.resource_provider_traits
+    aggregate, aggregate_link = tables.placement_aggregates, tables.resource_provider_aggregates
+    consumer, consumer_type, allocation = tables.consumers, tables.consumer_types, tables.allocations
+    project, user = tables.projects, tables.users
+    return {
+        "providers": select(provider.c.uuid, provider.c.name, parent.c.uuid, root.c.uuid)
+        .outerjoin_from(provider, parent, parent.c.id == provider.c.parent_provider_id)
+        .outerjoin(root, root.c.id == provider.c.root_provider_id),
+        "inventories": select(provider.c.uuid, resource_class.c.name, *(inventory.c[name] for name in _AMOUNTS))
         .join_from(inventory, provider, provider.c.id == inventory.c.resource_provider_id)
-        .join(resource_class, resource_class.c.id == inventory.c.resource_class_id)
-    )
-
-
-def _trait_rows() -> Select[Any]:
-    provider, trait, link = tables.resource_providers, tables.traits, tables.resource_provider_traits
-    return (
-        select(provider.c.uuid, trait.c.name)
-        .join_from(link, provider, provider.c.id == link.c.resource_provider_id)
-        .join(trait, trait.c.id == link.c.trait_id)
-    )
-
-
-def _aggregate_rows() -> Select[Any]:
-    provider, aggregate = tables.resource_providers, tables.placement_aggregates
-    link = tables.resource_provider_aggregates
-    return (
-        select(provider.c.uuid, aggregate.c.uuid)
-        .join_from(link, provider, provider.c.id == link.c.resource_provider_id)
-        .join(aggregate, aggregate.c.id == link.c.aggregate_id)
-    )
-
-
-def _consumer_rows() -> Select[Any]:
-    consumer, project, user = tables.consumers, tables.projects, tables.users
-    consumer_type = tables.consumer_types
-    return (
-        select(consumer.c.uuid, project.c.external_id, user.c.external_id, consumer_type.c.name)
+        .join(resource_class, resource_class.c.id == inventory.c.resource_class_id),
+        "provider_traits": select(provider.c.uuid, trait.c.name)
+        .join_from(trait_link, provider, provider.c.id == trait_link.c.resource_provider_id)
+        .join(trait, trait.c.id == trait_link.c.trait_id),
+        "provider_aggregates": select(provider.c.uuid, aggregate.c.uuid)
+        .join_from(aggregate_link, provider, provider.c.id == aggregate_link.c.resource_provider_id)
+        .join(aggregate, aggregate.c.id == aggregate_link.c.aggregate_id),
+        "consumers": select(consumer.c.uuid, project.c.external_id, user.c.external_id, consumer_type.c.name)
         .outerjoin_from(consumer, project, project.c.id == consumer.c.project_id)
         .outerjoin(user, user.c.id == consumer.c.user_id)
-        .outerjoin(consumer_type, consumer_type.c.id == consumer.c.consumer_type_id)
-    )
-
-
-def _allocation_rows() -> Select[Any]:
-    provider, allocation, resource_class = tables.resource_providers, tables.allocations, tables.resource_classes
-    return (
-        select(provider.c.uuid, allocation.c.consumer_id, resource_class.c.name, allocation.c.used)
+        .outerjoin(consumer_type, consumer_type.c.id == consumer.c.consumer_type_id),
+        "allocations": select(provider.c.uuid, allocation.c.consumer_id, resource_class.c.name, allocation.c.used)
         .join_from(allocation, provider, provider.c.id == allocation.c.resource_provider_id)
-        .join(resource_class, resource_class.c.id == allocation.c.resource_class_id)
-    )
+        .join(resource_class, resource_class.c.id == allocation.c.resource_class_id),
+    }
 
 
-SELECTS = {
-    "providers": _provider_rows(),
-    "inventories": _inventory_rows(),
-    "provider_traits": _trait_rows(),
-    "provider_aggregates": _aggregate_rows(),
-    "consumers": _consumer_rows(),
-    "allocations": _allocation_rows(),
-}
-"""What a Placement's database holds, by uuid and name: a query for each of its tables."""
+SELECTS = _selects()
+"""A query for each table of a Placement's database, of its rows by uuid and name."""
 
 
 def _line(query: Select[Any]) -> Select[Any]:
-    """The columns of the query as text with bars between them; NULL is empty, and ratios are in millionths."""
+    """Return the query's columns as text with bars between them; NULL is empty, and ratios are in millionths."""
     line: ColumnElement[str] = literal("")
     for place, column in enumerate(query.selected_columns):
         whole = cast(func.round(column * 1_000_000), BigInteger) if column.name == "allocation_ratio" else column
@@ -117,7 +82,7 @@ _WIDE = "SET LOCAL max_parallel_workers_per_gather = 2; SET LOCAL work_mem = '64
 
 @dataclass(frozen=True)
 class _LineSum:
-    """How many lines there are of one table, and their sum."""
+    """The number of lines of one table, and their sum."""
 
     count: int
     total: int
@@ -125,12 +90,12 @@ class _LineSum:
 
 @dataclass(frozen=True)
 class Content:
-    """What a database holds, table by table."""
+    """The content of a database, table by table."""
 
     tables: tuple[tuple[str, _LineSum], ...]
 
     def count(self, table: str) -> int:
-        """How many lines there are of *table*: "providers", "inventories", "provider_traits" ..."""
+        """Return the number of lines of *table*: "providers", "inventories", "provider_traits" and so on."""
         return dict(self.tables)[table].count
 
     @property
@@ -141,7 +106,7 @@ class Content:
 
 
 def data_digest(database: str | Connection) -> str:
-    """The digest of what is seeded in the database: six queries, each reads a table once."""
+    """Return the digest of what is seeded in the database: six queries, each reads a table once."""
     if isinstance(database, Connection):
         return read_content(database).digest
     with exclusive_connection(database) as connection:
@@ -149,22 +114,34 @@ def data_digest(database: str | Connection) -> str:
 
 
 def count_consumers_and_allocations(url: str) -> tuple[int, int]:
-    """How many consumers the database holds, and how many allocations they have."""
+    """Return the numbers of consumers in the database and of their allocations."""
     with exclusive_connection(url) as connection:
         counts = [connection.scalar(select(func.count()).select_from(table)) or 0 for table in _USED]
     return counts[0], counts[1]
 
 
 def read_content(connection: Connection) -> Content:
-    """What the database holds: six queries; PostgreSQL adds the lines up itself, from others they are fetched."""
-    add_up = _in_postgresql if connection.dialect.name == "postgresql" else _here
-    if connection.dialect.name == "postgresql" and connection.in_transaction():
+    """Return what the database holds: six queries; PostgreSQL adds the lines up, from others they are fetched."""
+    is_postgresql = connection.dialect.name == "postgresql"
+    if is_postgresql and connection.in_transaction():
         connection.execute(text(_WIDE))
-    return Content(tuple((table, add_up(connection, _line(query))) for table, query in SELECTS.items()))
+    sums: list[tuple[str, _LineSum]] = []
+    for table, query in SELECTS.items():
+        if is_postgresql:  # SELECT count(*), sum(('x' || md5(line))::bit(64)::bigint) FROM (…) AS lines
+            number = func.sum(literal_column("('x' || md5(line))::bit(64)::bigint", BigInteger))
+            counted = select(func.count(), func.coalesce(number, 0)).select_from(_line(query).subquery("lines"))
+            count, total = connection.execute(counted).one()
+            sums.append((table, _LineSum(count, int(total))))
+        else:
+            added = _Sum()
+            for part in connection.scalars(_line(query), execution_options={"yield_per": 1000}).partitions():
+                added.add(part)
+            sums.append((table, added.lines))
+    return Content(tuple(sums))
 
 
 def expected_content(topology: Topology) -> Content:
-    """What a database holds when exactly this topology was loaded; about 1 µs of CPU a line.
+    """Return what a database holds when exactly this topology was loaded; about 1 µs of CPU per line.
 
     What the providers of one node have in common is written once, so that a line is one addition of two strings.
     """
@@ -196,23 +173,24 @@ def expected_content(topology: Topology) -> Content:
 
 
 class _Common:
-    """What the trees of one type have in common: by the place of a node, what follows its provider's uuid."""
+    """The lines that trees of one type have in common: by the place of a node, what follows its provider's uuid."""
 
     def __init__(self, topology: Topology, tree_type: TreeType) -> None:
         uuids = topology.aggregate_uuids
         self.nodes = tree_type.nodes
-        self.inventories = self._endings(lambda node: [_inventory(each) for each in node.inventories])
+        self.inventories = self._endings(
+            lambda node: [
+                f"|{each.resource_class}|{each.total}|{each.reserved}|{each.min_unit}|{each.max_unit}|{each.step_size}"
+                f"|{round(each.allocation_ratio * 1_000_000)}"
+                for each in node.inventories
+            ]
+        )
         self.traits = self._endings(lambda node: [f"|{trait}" for trait in node.traits])
         self.aggregates = self._endings(lambda node: [f"|{uuids[name]}" for name in topology.common_aggregates(node)])
         self.varying = [(place, node) for place, node in enumerate(tree_type.nodes) if topology.varies(node)]
 
     def _endings(self, of_node: Callable[[Node], list[str]]) -> list[tuple[int, str]]:
         return [(place, ending) for place, node in enumerate(self.nodes) for ending in of_node(node)]
-
-
-def _inventory(each: Inventory) -> str:
-    amounts = f"{each.total}|{each.reserved}|{each.min_unit}|{each.max_unit}|{each.step_size}"
-    return f"|{each.resource_class}|{amounts}|{round(each.allocation_ratio * 1_000_000)}"
 
 
 class _Sum:
@@ -223,7 +201,7 @@ class _Sum:
         self._total = 0
 
     def add(self, lines: Sequence[str]) -> None:
-        """Each line as the first eight bytes of its MD5, signed; all numbers are unpacked at once."""
+        """Add each line as the first eight bytes of its MD5, signed; all numbers are unpacked at once."""
         firsts = [_md5(line.encode(), usedforsecurity=False).digest()[:8] for line in lines]
         self._count += len(lines)
         self._total += sum(struct.unpack(f">{len(lines)}q", b"".join(firsts)))
@@ -231,18 +209,3 @@ class _Sum:
     @property
     def lines(self) -> _LineSum:
         return _LineSum(self._count, self._total)
-
-
-def _in_postgresql(connection: Connection, query: Select[Any]) -> _LineSum:
-    """Count and add up: SELECT count(*), sum(('x' || md5(line))::bit(64)::bigint) FROM (…) AS lines."""
-    lines = query.subquery("lines")
-    number = literal_column("('x' || md5(line))::bit(64)::bigint", BigInteger)
-    count, total = connection.execute(select(func.count(), func.coalesce(func.sum(number), 0)).select_from(lines)).one()
-    return _LineSum(count, int(total))
-
-
-def _here(connection: Connection, query: Select[Any]) -> _LineSum:
-    total = _Sum()
-    for part in connection.scalars(query, execution_options={"yield_per": 1000}).partitions():
-        total.add(part)
-    return total.lines

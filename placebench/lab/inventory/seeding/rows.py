@@ -35,7 +35,7 @@ _INSERT: dict[str, Callable[[Table], Any]] = {
 
 @dataclass(frozen=True)
 class Owner:
-    """The ids of whose the consumers are, and of their type."""
+    """The ids of the project, the user and the type of all consumers."""
 
     project: int
     user: int
@@ -44,7 +44,7 @@ class Owner:
 
 @dataclass(frozen=True)
 class Ids:
-    """The id in the database of each name of the topology; an owner where it has consumers."""
+    """The id in the database of each name of the topology; an owner if it has consumers."""
 
     resource_classes: Mapping[str, int]
     traits: Mapping[str, int]
@@ -55,10 +55,10 @@ class Ids:
 def add_standard_names(connection: Connection, further: Collection[str] = ()) -> None:
     """Add the classes of os-resource-classes and the traits of os-traits that are missing; what is there stays.
 
-    As Placement does when it starts, which may be now: what it adds meanwhile is no error. The id of a class is its
+    Placement does so when it starts, which may be now: what it adds meanwhile is no error. The id of a class is its
     place in os-resource-classes. Two statements, and one more for each table that lacks some.
 
-    further: traits that are to be there, too.
+    further: more traits that must be there.
     """
     import os_traits  # 377 traits in 36 modules: a quarter of a second
 
@@ -68,24 +68,23 @@ def add_standard_names(connection: Connection, further: Collection[str] = ()) ->
 
 
 def ensure_ids(connection: Connection, topology: Topology) -> Ids:
-    """The ids of the topology's names, after adding those that are missing: at most 18 statements."""
+    """Return the ids of the topology's names, after adding missing ones: at most 18 statements."""
     _add_custom_classes(connection, topology.resource_classes)
     _add(connection, tables.traits.c.name, topology.traits)
     _add(connection, tables.placement_aggregates.c.uuid, topology.aggregate_uuids.values())
     aggregates = _ids(connection, tables.placement_aggregates.c.uuid, topology.aggregate_uuids.values())
+    owner = None
+    if topology.is_used:
+        owner = Owner(
+            project=_id(connection, tables.projects.c.external_id, OWNER),
+            user=_id(connection, tables.users.c.external_id, OWNER),
+            consumer_type=_id(connection, tables.consumer_types.c.name, CONSUMER_TYPE),
+        )
     return Ids(
         resource_classes=_ids(connection, tables.resource_classes.c.name, topology.resource_classes),
         traits=_ids(connection, tables.traits.c.name, topology.traits),
         aggregates={name: aggregates[uuid] for name, uuid in topology.aggregate_uuids.items()},
-        owner=_owner(connection) if topology.is_used else None,
-    )
-
-
-def _owner(connection: Connection) -> Owner:
-    return Owner(
-        project=_id(connection, tables.projects.c.external_id, OWNER),
-        user=_id(connection, tables.users.c.external_id, OWNER),
-        consumer_type=_id(connection, tables.consumer_types.c.name, CONSUMER_TYPE),
+        owner=owner,
     )
 
 
@@ -148,7 +147,7 @@ class Rows:
 
 
 def table_rows(topology: Topology, ids: Ids) -> tuple[Rows, ...]:
-    """The rows of every table that a topology fills, parents first; of consumers only where it has some."""
+    """Return the rows of every table that a topology fills, parents first; of consumers only if it has some."""
     used = (
         ()
         if ids.owner is None
@@ -206,7 +205,7 @@ def _links(
     always: Callable[[Node], tuple[str, ...]],
     chosen: Callable[[int, Node], list[str]],
 ) -> Iterator[list[_Row]]:
-    """A row for each name that a provider has: those that it always has, and those chosen for it in this tree."""
+    """Yield a row for each name of a provider: the ones that it always has, and those chosen for it in this tree."""
     types = [
         [(place, ids[name]) for place, node in enumerate(each.nodes) for name in always(node)]
         for each in topology.tree_types
@@ -240,7 +239,7 @@ def _allocations(topology: Topology, ids: Ids) -> Iterator[list[_Row]]:
 
 
 def _trees(topology: Topology) -> Iterator[tuple[int, int, int]]:
-    """Each tree's number, the place of its type, and the id of its root."""
+    """Yield each tree's number, the place of its type, and the id of its root."""
     sizes = [len(each.nodes) for each in topology.tree_types]
     root = 1
     for tree in range(topology.trees):

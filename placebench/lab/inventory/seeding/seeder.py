@@ -32,7 +32,7 @@ _FORMAT_VERSION = 1
 
 @dataclass(frozen=True)
 class SeedReceipt:
-    """What was seeded, how, in how many seconds of the loader (its indexes included), and the digest of the data."""
+    """The data set that was seeded, the loader and its seconds (its indexes included), and the digest of the data."""
 
     topology: str
     trees: int
@@ -47,7 +47,7 @@ class SeedReceipt:
     format_version: int = _FORMAT_VERSION
 
     def to_json(self) -> dict[str, Any]:
-        """The fields by name."""
+        """Return the fields by name."""
         return asdict(self)
 
     def save(self, path: Path) -> None:
@@ -56,7 +56,7 @@ class SeedReceipt:
 
     @classmethod
     def load(cls, path: Path) -> SeedReceipt:
-        """The receipt that `save` wrote. Raises SeedError for a file that is none, or of another format."""
+        """Return the receipt that `save` wrote; raises SeedError if it is no receipt, or of another format."""
         receipt = read_json(path, cls, error=SeedError)
         if receipt.format_version != _FORMAT_VERSION:
             raise SeedError(f"{path}: format {receipt.format_version}, this placebench reads {_FORMAT_VERSION}")
@@ -64,14 +64,14 @@ class SeedReceipt:
 
 
 def _load_receipt(connection: Connection) -> SeedReceipt | None:
-    """The receipt that the database holds, or None."""
+    """Return the receipt that the database holds, or None."""
     columns = [placebench_receipts.c[name] for name in SeedReceipt.__dataclass_fields__]
     row = connection.execute(select(*columns).order_by(placebench_receipts.c.id.desc()).limit(1)).one_or_none()
     return None if row is None else SeedReceipt(**row._mapping)
 
 
 def read_receipt(url: str) -> SeedReceipt | None:
-    """The receipt that the database at *url* holds, or None where it has none; nothing is written or migrated."""
+    """Return the receipt that the database at *url* holds, or None; nothing is written or migrated."""
     with exclusive_connection(url) as connection:
         if not inspect(connection).has_table(placebench_receipts.name):
             return None
@@ -79,7 +79,7 @@ def read_receipt(url: str) -> SeedReceipt | None:
 
 
 def foreign_rows(url: str) -> dict[str, int]:
-    """Rows by table that `seed` with *reset* would remove and that placebench did not seed; nothing is written.
+    """Return rows by table that `seed` with *reset* would remove and that placebench did not seed; writes nothing.
 
     A database that still holds just what its receipt says has none.
     """
@@ -121,7 +121,7 @@ _EMPTIED = (
 
 
 def _matching_receipt(connection: Connection, expected: Callable[[], Future[Content]]) -> SeedReceipt | None:
-    """The stored receipt if the database holds just what is expected, None if it holds nothing.
+    """Return the stored receipt if the database holds just what is expected, None if it holds nothing.
 
     Raises SeedError for everything else, with what was found.
     """
@@ -155,7 +155,7 @@ def _empty(connection: Connection) -> str:
 
 
 def _count_rows(connection: Connection, counted: Iterable[Table]) -> str:
-    """The tables that have rows, as text: "7000 resource_providers, 9000 inventories"; a query for each table."""
+    """Return the tables that have rows as text: "7000 resource_providers, 9000 inventories"; a query per table."""
     counts = ((connection.scalar(select(func.count()).select_from(table)), table.name) for table in counted)
     return ", ".join(f"{count} {name}" for count, name in counts if count)
 
@@ -179,6 +179,13 @@ def seed(
     DatabaseError for one that does not respond, lacks rights, is full, or goes away.
     """
     load = find_loader(loader)
+
+    def tell(done: int, total: int) -> None:
+        """Report progress; while PostgreSQL makes the indexes, this process has time to say what is expected."""
+        (progress or _ignore)(done, total)
+        if done >= total:
+            expected()
+
     with exclusive_connection(url) as connection, ThreadPoolExecutor(1) as beside:
         expected = cache(lambda: beside.submit(expected_content, topology))
         migrate_connection(connection)
@@ -198,7 +205,7 @@ def seed(
             return receipt
         with connection.begin():
             started = perf_counter()
-            load(topology, Target(connection, api_url), _and_then(progress or _ignore, expected))
+            load(topology, Target(connection, api_url), tell)
             elapsed_s = perf_counter() - started
             _verify(read_content(connection), expected().result(), loader)
             receipt = _receipt(topology, loader, expected().result(), elapsed_s=elapsed_s)
@@ -210,19 +217,8 @@ def seed(
     return receipt
 
 
-def _and_then(progress: Progress, expected: Callable[[], Future[Content]]) -> Progress:
-    """Once the last row is sent PostgreSQL makes the indexes, and this process has time to say what is expected."""
-
-    def tell(done: int, total: int) -> None:
-        progress(done, total)
-        if done >= total:
-            expected()
-
-    return tell
-
-
 def _verify(found: Content, expected: Content, loader: str) -> None:
-    """What was written is what the topology says, line by line."""
+    """Check line by line that what was written is what the topology says; raises SeedError."""
     unseen = loader == "http" and not found.count("providers")
     advice = "does the server serve this database?" if unseen else "run it again with --reset"
     for table, lines in expected.tables:

@@ -42,7 +42,7 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True)
 class _TextForm:
-    """How a text must look, and how to say so."""
+    """The form that a text must have, and how to say so."""
 
     pattern: str
     expected: str
@@ -75,7 +75,7 @@ _Number = Annotated[int, Meta(ge=1, le=MAX_INTEGER)]
 _NumberOrZero = Annotated[int, Meta(ge=0, le=MAX_INTEGER)]
 _Share = Annotated[float, Meta(ge=0, le=1)]
 _Tables = dict[str, Any]
-"""By names that the user chooses: each is converted by itself, so that a message names it."""
+"""Tables by names that the user chooses: each is converted by itself, so that a message names it."""
 
 
 class _InventoryTable(Struct, forbid_unknown_fields=True):
@@ -126,25 +126,30 @@ class _File(Struct, forbid_unknown_fields=True):
 
 
 def read_topology(path: Path, *, trees: int | None = None, seed: int = 1, utilization: float | None = None) -> Topology:
-    """The topology that the file describes, its trees repeated *trees* times (the file's own number when None).
+    """Return the topology that the file describes, its trees repeated *trees* times (None: the file's own number).
 
     utilization: fill the trees to this, whatever the file says of utilization and claims (when None: as it says).
     Raises TopologyError for a file that cannot be read, is no TOML, or has a wrong key or value.
     """
     content, place = read_toml(path, _File, error=TopologyError), _Place(str(path))
     tree_types = _tree_types(content, place)
-    most_trees = min(_max_trees(each.nodes) for each in tree_types)
+    # Ids have to fit Placement's integer columns.
+    max_trees = min(
+        MAX_INTEGER // max(len(each.nodes), sum(len(node.inventories) for node in each.nodes)) for each in tree_types
+    )
+    if utilization is not None and not 0 <= utilization <= 1:
+        raise TopologyError(f"utilization: expected a number from 0 to 1, saw {utilization}")
     if content.utilization is not None and any(each.claims for each in tree_types):
         place.fail("utilization", "no utilization beside claims", content.utilization)
     return Topology(
         name=place.text("the file's name", path.stem, _NAME),
-        trees=place.number("trees", content.trees, 0, most_trees)
+        trees=place.number("trees", content.trees, 0, max_trees)
         if trees is None
-        else _within("trees", trees, 0, most_trees),
+        else _within("trees", trees, 0, max_trees),
         seed=_within("seed", seed, limits.MIN_SEED, limits.MAX_SEED),
         request=place.text("request", content.request, _REQUEST),
         tree_types=tree_types,
-        utilization=content.utilization if utilization is None else _check_utilization(utilization),
+        utilization=content.utilization if utilization is None else utilization,
         aggregates_every=content.aggregates_every,
     )
 
@@ -168,7 +173,7 @@ class _Place:
         return value
 
     def texts(self, key: str, values: Sequence[str], form: _TextForm) -> tuple[str, ...]:
-        """A list of different texts."""
+        """Return a list of different texts."""
         for number, value in enumerate(values):
             self.text(f"{key}[{number}]", value, form)
             if value in values[:number]:
@@ -181,13 +186,13 @@ class _Place:
         return value
 
     def convert(self, value: object, kind: type[_T]) -> _T:
-        """The value at this place as a *kind*."""
+        """Return the value at this place as a *kind*."""
         converted: _T = check(value, kind, self.file, at=self.key, error=TopologyError)
         return converted
 
 
 def _tree_types(content: _File, place: _Place) -> tuple[TreeType, ...]:
-    """One tree type from [[providers]], or several from [[tree_types]]."""
+    """Return one tree type from [[providers]], or several from [[tree_types]]."""
     if content.tree_types is UNSET:
         if content.providers is UNSET:
             place.fail("providers", "one or more tables [[providers]] or [[tree_types]]", None)
@@ -208,12 +213,17 @@ def _tree_type(table: _TreeTable, place: _Place) -> TreeType:
 
 
 def _nodes(tables: Sequence[_ProviderTable], place: _Place) -> tuple[Node, ...]:
-    """The providers in the file's order, each after its parent, the root first."""
+    """Return the providers in the file's order, each after its parent, the root first."""
     nodes: list[Node] = []
     places: dict[str, int] = {}
     for number, table in enumerate(tables):
         at = place / f"providers[{number}]"
-        for name in _names(table, at, is_root=not nodes):
+        names = [at.text("name", table.name, _NAME)]
+        if table.count is not UNSET:
+            if not nodes:
+                at.fail("count", "no count: a tree has one root, --trees makes more of them", table.count)
+            names = [f"{table.name}{copy}" for copy in range(table.count)]  # such as fpga0 and fpga1
+        for name in names:
             node = _node(table, name, nodes, places, at)
             if node.name in places:
                 at.fail("name", "a name that no other provider has", node.name)
@@ -222,25 +232,22 @@ def _nodes(tables: Sequence[_ProviderTable], place: _Place) -> tuple[Node, ...]:
     return tuple(nodes)
 
 
-def _names(table: _ProviderTable, place: _Place, *, is_root: bool) -> list[str]:
-    """The provider's name, or with a count the names of so many alike, such as fpga0 and fpga1."""
-    name = place.text("name", table.name, _NAME)
-    if table.count is UNSET:
-        return [name]
-    if is_root:
-        place.fail("count", "no count: a tree has one root, --trees makes more of them", table.count)
-    return [f"{name}{number}" for number in range(table.count)]
-
-
 def _node(table: _ProviderTable, name: str, nodes: list[Node], places: Mapping[str, int], place: _Place) -> Node:
     parent = _parent(table, places, place)
     traits = place.texts("traits", table.traits, _TRAIT)
     aggregates = place.texts("aggregates", table.aggregates, _NAME)
+    inventories, at = [], place / "inventories"
+    for resource_class, content in table.inventories.items():
+        amounts = (at / at.text(resource_class, resource_class, _CLASS)).convert(content, _InventoryTable)
+        (at / resource_class).number("reserved", amounts.reserved, 0, amounts.total)
+        inventories.append(
+            Inventory(resource_class, **{key: getattr(amounts, key) for key in amounts.__struct_fields__})
+        )
     return Node(
         name=name,
         path=name if parent is None else f"{nodes[parent].path}/{name}",
         parent=parent,
-        inventories=_inventories(table.inventories, place / "inventories"),
+        inventories=tuple(inventories),
         traits=traits,
         some_traits=_subset(table.some_traits, place / "some_traits", _TRAIT, besides=traits),
         aggregates=aggregates,
@@ -257,15 +264,6 @@ def _parent(table: _ProviderTable, places: Mapping[str, int], place: _Place) -> 
         seen = None if table.parent is UNSET else table.parent
         place.fail("parent", f"a provider above: {', '.join(places)}", seen)
     return places[table.parent]
-
-
-def _inventories(tables: _Tables, place: _Place) -> tuple[Inventory, ...]:
-    inventories = []
-    for name, content in tables.items():
-        table = (place / place.text(name, name, _CLASS)).convert(content, _InventoryTable)
-        (place / name).number("reserved", table.reserved, 0, table.total)
-        inventories.append(Inventory(name, **{key: getattr(table, key) for key in table.__struct_fields__}))
-    return tuple(inventories)
 
 
 def _subset(
@@ -286,7 +284,8 @@ def _claims(tables: Sequence[_ClaimTable], nodes: Sequence[Node], place: _Place)
     claims = []
     for number, table in enumerate(tables):
         at = place / f"claims[{number}]"
-        claims.append(ClaimPattern(_takes(table, nodes, at), _counts(table)))
+        counts = (1,) if table.counts is UNSET else tuple(table.counts)
+        claims.append(ClaimPattern(_takes(table, nodes, at), counts))
         if len(claims[-1].counts) != len(claims[0].counts):
             expected = f"as many counts as the first claim of the tree type has ({len(claims[0].counts)})"
             at.fail("counts", expected, list(claims[-1].counts))
@@ -315,21 +314,6 @@ def _takes(table: _ClaimTable, nodes: Sequence[Node], place: _Place) -> tuple[Ta
     return tuple(takes)
 
 
-def _counts(table: _ClaimTable) -> tuple[int, ...]:
-    return (1,) if table.counts is UNSET else tuple(table.counts)
-
-
-def _check_utilization(utilization: float) -> float:
-    if not 0 <= utilization <= 1:
-        raise TopologyError(f"utilization: expected a number from 0 to 1, saw {utilization}")
-    return utilization
-
-
-def _max_trees(nodes: tuple[Node, ...]) -> int:
-    """How many trees have ids that fit Placement's integer columns."""
-    return MAX_INTEGER // max(len(nodes), sum(len(node.inventories) for node in nodes))
-
-
 def _within(name: str, value: int, at_least: int, at_most: int) -> int:
     if not at_least <= value <= at_most:
         raise TopologyError(f"{name}: expected a whole number from {at_least} to {at_most}, saw {value}")
@@ -340,7 +324,7 @@ _DEFAULTS = {field.name: field.default for field in fields(Inventory)}
 
 
 def render_toml(topology: Topology, *, comments: Sequence[str] = ()) -> str:
-    """The text of the file, the *comments* on top; the topology's name and seed are not in it."""
+    """Return the text of the file, the *comments* on top; the topology's name and seed are not in it."""
     return "\n".join([*(f"# {comment}" for comment in comments), *_lines(topology), ""])
 
 
@@ -363,11 +347,17 @@ def _tree_type_lines(tree_type: TreeType, above: str) -> Iterator[str]:
     for stem, alike in _group_alike(tree_type.nodes):
         yield from ("", f"[[{above}providers]]", *_node_lines(tree_type.nodes, alike[0], stem, len(alike)))
     for claim in tree_type.claims:
-        yield from ("", f"[[{above}claims]]", *_claim_lines(tree_type.nodes, claim))
+        yield from ("", f"[[{above}claims]]")
+        if claim.counts != (1,):
+            yield f"counts = [{', '.join(map(str, claim.counts))}]"
+        for place, takes in groupby(claim.takes, key=lambda take: take.place):
+            amounts = ", ".join(f"{take.resource_class} = {take.amount}" for take in takes)
+            name = tree_type.nodes[place].name
+            yield f"takes.{_quote(name) if '.' in name else name} = {{ {amounts} }}"
 
 
 def _group_alike(nodes: Sequence[Node]) -> Iterator[tuple[str, list[Node]]]:
-    """Each provider with those after it that a count can say with it: x0, x1, …, alike but for their names."""
+    """Yield each provider with the following ones that its count covers: x0, x1, …, alike but for their names."""
     left = list(nodes)
     while left:
         first, count = left[0], 1
@@ -393,29 +383,16 @@ def _node_lines(nodes: Sequence[Node], node: Node, name: str, count: int) -> Ite
     if node.aggregates:
         yield f"aggregates = {_quote_all(node.aggregates)}"
     for inventory in node.inventories:
-        yield f"inventories.{inventory.resource_class} = {_inventory_text(inventory)}"
+        amounts = [
+            f"{key} = {value}"
+            for key, value in vars(inventory).items()
+            if key != "resource_class" and (key == "total" or value != _DEFAULTS[key])
+        ]
+        yield f"inventories.{inventory.resource_class} = {{ {', '.join(amounts)} }}"
     for key, subset in (("some_traits", node.some_traits), ("some_aggregates", node.some_aggregates)):
         if subset:
             limits_text = f"at_least = {subset.at_least}, at_most = {subset.at_most}"
             yield f"{key} = {{ of = {_quote_all(subset.names)}, {limits_text} }}"
-
-
-def _inventory_text(inventory: Inventory) -> str:
-    amounts = [
-        f"{name} = {value}"
-        for name, value in vars(inventory).items()
-        if name != "resource_class" and (name == "total" or value != _DEFAULTS[name])
-    ]
-    return f"{{ {', '.join(amounts)} }}"
-
-
-def _claim_lines(nodes: Sequence[Node], claim: ClaimPattern) -> Iterator[str]:
-    if claim.counts != (1,):
-        yield f"counts = [{', '.join(map(str, claim.counts))}]"
-    for place, takes in groupby(claim.takes, key=lambda take: take.place):
-        amounts = ", ".join(f"{take.resource_class} = {take.amount}" for take in takes)
-        name = nodes[place].name
-        yield f"takes.{_quote(name) if '.' in name else name} = {{ {amounts} }}"
 
 
 def _quote_all(texts: Sequence[str]) -> str:
@@ -423,6 +400,6 @@ def _quote_all(texts: Sequence[str]) -> str:
 
 
 def _quote(text: str) -> str:
-    """A basic string of TOML; the names and requests of a topology hold nothing that is not printable."""
+    """Return a basic string of TOML; names and requests of a topology hold nothing that is not printable."""
     escaped = text.replace("\\", "\\\\").replace('"', '\\"')
     return f'"{escaped}"'

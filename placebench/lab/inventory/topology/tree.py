@@ -28,7 +28,7 @@ class Inventory:
 
     @property
     def capacity(self) -> float:
-        """What all consumers together may take; not rounded, as Placement compares."""
+        """The amount that all consumers together may take; not rounded, as Placement compares."""
         return (self.total - self.reserved) * self.allocation_ratio
 
     def allows(self, amount: int) -> bool:
@@ -46,7 +46,7 @@ class RandomSubset:
     at_most: int
 
     def choose(self, number: int) -> list[str]:
-        """The names that the random *number* chooses: first how many, then which, each as likely as any other."""
+        """Return the names that the random *number* chooses: first how many, then which, all equally likely."""
         number, extra = divmod(number, self.at_most - self.at_least + 1)
         left, chosen = list(self.names), []
         for _ in range(self.at_least + extra):  # the number is read as digits of falling base
@@ -78,12 +78,12 @@ class Take(NamedTuple):
 
 
 Takes = tuple[Take, ...]
-"""All that one consumer takes."""
+"""Everything that one consumer takes."""
 
 
 @dataclass(frozen=True)
 class ClaimPattern:
-    """Consumers that take the same, and how many: a count for the first tree of its type, the second, …, then again."""
+    """Consumers that take the same, and their number: a count for the first tree of its type, the second, and so on."""
 
     takes: Takes
     counts: tuple[int, ...] = (1,)
@@ -106,12 +106,12 @@ _Inventories = Mapping[tuple[int, str], Inventory]
 
 
 def inventory_map(nodes: Sequence[Node]) -> _Inventories:
-    """The inventories of the tree, by the place of their provider and their resource class."""
+    """Return the inventories of the tree, by the place of their provider and their resource class."""
     return {(place, each.resource_class): each for place, node in enumerate(nodes) for each in node.inventories}
 
 
 def find_overdrawn(inventories: _Inventories, claims: Iterable[ClaimPattern]) -> tuple[int, str] | None:
-    """The first inventory, by place and class, of which some tree's consumers take more than there is; or None."""
+    """Return the first inventory, by place and class, of which a tree's consumers take more than there is; or None."""
     used: dict[tuple[int, str], Counter[int]] = {}
     for claim in claims:
         for place, resource_class, amount in claim.takes:
@@ -127,7 +127,7 @@ _MAX_ATTEMPTS = 10_000
 
 
 def fill_tree(nodes: Sequence[Node], request: str) -> list[Takes]:
-    """The consumers of a full tree, in an order in which any first ones are spread evenly over the providers.
+    """Return the consumers of a full tree, in an order in which any first ones are spread evenly over the providers.
 
     request: path and query; each consumer takes its resources, until no more fit.
     """
@@ -139,7 +139,7 @@ def fill_tree(nodes: Sequence[Node], request: str) -> list[Takes]:
 
 
 def draw_consumer_count(random_number: int, utilization: float, full: int) -> int:
-    """How many of the *full* tree's consumers a tree has that draws *random_number*, a number below 2**160.
+    """Return how many of the *full* tree's consumers a tree has that draws *random_number*, a number below 2**160.
 
     The utilization of a tree is anything between 2 * utilization - 1 and 2 * utilization that is within 0 and 1, and
     *utilization* on average.
@@ -151,7 +151,7 @@ def draw_consumer_count(random_number: int, utilization: float, full: int) -> in
 
 @dataclass(frozen=True)
 class _RequestGroup:
-    """What comes from one provider: amounts by class, and the traits that it must have and must not have."""
+    """A demand on one provider: amounts by class, and the traits that it must have and must not have."""
 
     suffix: str
     resources: tuple[tuple[str, int], ...]
@@ -167,7 +167,7 @@ class _RequestGroup:
 
 @dataclass(frozen=True)
 class _Demand:
-    """All groups; `isolated` ones from different providers, those of each `same_subtree` with one above the others."""
+    """All groups; `isolated` ones need different providers, those of each `same_subtree` one above the others."""
 
     groups: tuple[_RequestGroup, ...]
     isolated: frozenset[str]
@@ -191,19 +191,13 @@ def _parse_groups(parameters: list[tuple[str, str]]) -> Iterator[_RequestGroup]:
         if not key.startswith("resources"):
             continue
         suffix = key.removeprefix("resources")
-        amounts = tuple(_parse_amounts(value))
+        parts = (part.partition(":") for part in value.split(","))
+        amounts = tuple((name, int(amount)) for name, _, amount in parts if amount.isdecimal() and int(amount))
         if not suffix:
             yield from (_RequestGroup("", (each,)) for each in amounts)
         elif amounts:
             traits = [value for key, value in parameters if key == f"required{suffix}"]
             yield _RequestGroup(suffix, amounts, *_parse_traits(traits))
-
-
-def _parse_amounts(value: str) -> Iterator[tuple[str, int]]:
-    for part in value.split(","):
-        resource_class, _, amount = part.partition(":")
-        if amount.isdecimal() and int(amount):
-            yield resource_class, int(amount)
 
 
 def _parse_traits(values: list[str]) -> tuple[tuple[frozenset[str], ...], frozenset[str]]:
@@ -230,12 +224,20 @@ class _FillingTree:
         self._inventories = inventory_map(nodes)
         self._used: Counter[tuple[int, str]] = Counter()
         self._visits: Counter[int] = Counter()
-        possible = [(group, self._places(group)) for group in demand.groups]
-        self._wanted = [(group, places) for group, places in possible if places]
+        self._wanted: list[tuple[_RequestGroup, list[int]]] = []
+        for group in demand.groups:
+            places = [
+                place
+                for place, node in enumerate(nodes)
+                if group.matches_traits(node)
+                and all(self._allows((place, name), amount) for name, amount in group.resources)
+            ]
+            if places:
+                self._wanted.append((group, places))
         self._attempts_left = 0
 
     def claim(self) -> Takes:
-        """What the next consumer takes; nothing when no more fit."""
+        """Return what the next consumer takes; nothing when no more fit."""
         self._attempts_left = _MAX_ATTEMPTS
         chosen = self._choose(()) if self._wanted else None
         if chosen is None:
@@ -243,20 +245,12 @@ class _FillingTree:
         self._visits.update(set(chosen))
         return tuple(Take(*key, amount) for key, amount in self._taken(chosen).items())
 
-    def _places(self, group: _RequestGroup) -> list[int]:
-        return [
-            place
-            for place, node in enumerate(self._nodes)
-            if group.matches_traits(node)
-            and all(self._allows((place, name), amount) for name, amount in group.resources)
-        ]
-
     def _allows(self, key: tuple[int, str], amount: int) -> bool:
         inventory = self._inventories.get(key)
         return inventory is not None and inventory.allows(amount)
 
     def _choose(self, chosen: tuple[int, ...]) -> tuple[int, ...] | None:
-        """A place for each group, the least visited first; what they take is booked."""
+        """Return a place for each group, the least visited first, and book what they take."""
         if len(chosen) == len(self._wanted):
             subtrees = self._demand.same_subtree
             fits = all(self._have_common_root(chosen, suffixes) for suffixes in subtrees) and all(
@@ -268,7 +262,13 @@ class _FillingTree:
             self._attempts_left -= 1
             if self._attempts_left < 0:
                 return None
-            if not self._is_isolated(group, place, chosen) or not self._has_capacity(group, place):
+            others = [other for (each, _), other in zip(self._wanted, chosen, strict=False) if each.suffix]
+            if group.suffix in self._demand.isolated and place in others:
+                continue
+            if any(
+                self._used[place, name] + amount > self._inventories[place, name].capacity
+                for name, amount in group.resources
+            ):
                 continue
             self._book(group, place, 1)
             if complete := self._choose((*chosen, place)):
@@ -279,16 +279,6 @@ class _FillingTree:
     def _book(self, group: _RequestGroup, place: int, sign: int) -> None:
         for name, amount in group.resources:
             self._used[place, name] += sign * amount
-
-    def _has_capacity(self, group: _RequestGroup, place: int) -> bool:
-        return all(
-            self._used[place, name] + amount <= self._inventories[place, name].capacity
-            for name, amount in group.resources
-        )
-
-    def _is_isolated(self, group: _RequestGroup, place: int, chosen: tuple[int, ...]) -> bool:
-        others = [other for (each, _), other in zip(self._wanted, chosen, strict=False) if each.suffix]
-        return group.suffix not in self._demand.isolated or place not in others
 
     def _have_common_root(self, chosen: tuple[int, ...], suffixes: frozenset[str]) -> bool:
         """Whether one of the groups' providers is above all others of them."""
