@@ -15,7 +15,7 @@ from placebench.profiler.analysis.difference import (
     StatementFigures,
     statement_changes,
 )
-from placebench.profiler.model.fingerprint import normalised
+from placebench.profiler.model.normalised_sql import normalised
 from placebench.profiler.output.flame_svg import flame_difference_svg, flame_svg
 from placebench.report.effects import frame_labels, shorten_statement
 from placebench.report.figures import Figures, shorten_variant

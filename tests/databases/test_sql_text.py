@@ -8,8 +8,8 @@ from sqlalchemy import create_engine
 from sqlalchemy.engine import make_url
 
 from placebench.profiler import SqlProfiler
-from placebench.profiler.model.fingerprint import statement_facts
 from placebench.profiler.model.sql_tokens import redacted
+from placebench.profiler.model.statement_facts import statement_facts
 from placebench.runtime.mariadb import MariaDbServer
 
 

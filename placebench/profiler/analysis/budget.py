@@ -9,8 +9,8 @@ from placebench import units
 from placebench.errors import ProfilerError
 from placebench.gates import COUNT, Gate, parse_gate
 from placebench.profiler.analysis.findings import find
-from placebench.profiler.model.fingerprint import shortened
 from placebench.profiler.model.recording_data import RecordingData
+from placebench.profiler.model.shortened_sql import shortened
 
 _MAX_STATEMENTS = 10
 METRICS = ("statements", "rows", "round_trips", "duplicates", "n_plus_one")

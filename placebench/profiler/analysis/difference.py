@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from placebench import units
 from placebench.profiler.analysis.summary import StatementGroup, group_statements
-from placebench.profiler.model.fingerprint import shortened
 from placebench.profiler.model.recording_data import RecordingData
+from placebench.profiler.model.shortened_sql import shortened
 from placebench.profiler.model.statement import Statement
 
 if TYPE_CHECKING:

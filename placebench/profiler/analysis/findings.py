@@ -13,9 +13,9 @@ from typing import Any
 
 from placebench import units
 from placebench.errors import ProfilerError
-from placebench.profiler.model.fingerprint import shortened
 from placebench.profiler.model.plan import PlanNode
 from placebench.profiler.model.recording_data import RecordingData
+from placebench.profiler.model.shortened_sql import shortened
 from placebench.profiler.model.statement import Caller, Statement, UnkeptStatements
 
 _Statements = Sequence[Statement]

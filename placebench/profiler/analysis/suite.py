@@ -18,8 +18,8 @@ from placebench import units
 from placebench.errors import ProfilerError
 from placebench.profiler.analysis.findings import find
 from placebench.profiler.model.files import write_whole
-from placebench.profiler.model.fingerprint import shortened
 from placebench.profiler.model.recording_data import RecordingData
+from placebench.profiler.model.shortened_sql import shortened
 from placebench.profiler.model.statement import Caller, Statement
 
 _KINDS = {"n+1": "n_plus_one", "duplicate": "duplicates"}

@@ -5,8 +5,8 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from placebench import units
-from placebench.profiler.model.fingerprint import shortened
 from placebench.profiler.model.recording_data import RecordingData, sum_of_measured
+from placebench.profiler.model.shortened_sql import shortened
 from placebench.profiler.model.statement import Caller, Statement
 
 

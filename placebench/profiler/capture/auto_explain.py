@@ -14,7 +14,7 @@ import re
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from placebench.profiler.model.fingerprint import statement_facts
+from placebench.profiler.model.statement_facts import statement_facts
 
 # INFO reaches the client whatever its client_min_messages is, and by default does not reach the server's log.
 _SETTINGS = {

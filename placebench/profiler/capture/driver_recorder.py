@@ -21,7 +21,7 @@ from placebench.profiler.capture.pending_statement import PendingStatement, guar
 from placebench.profiler.capture.stack import find_callers
 from placebench.profiler.capture.statistics_collector import StatisticsCollector, as_text
 from placebench.profiler.capture.timed_cursor import TimedConnection, TimedCursor
-from placebench.profiler.model.fingerprint import statement_facts
+from placebench.profiler.model.statement_facts import statement_facts
 
 _LOG = logging.getLogger("placebench.profiler")
 # psycopg 3 is pinged with an empty statement.
@@ -138,7 +138,7 @@ class DriverRecorder:
         if facts.kind == "read":
             pending.compare(sql, values, cursor)
         else:
-            pending.note_write(sql, facts.table)
+            pending.note_write(facts.table)
         if recording.options.parameters:
             pending.parameters = repr(values)[:MAX_PARAMETERS_LENGTH]
 

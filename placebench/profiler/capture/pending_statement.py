@@ -4,17 +4,16 @@ The main classes are `PendingStatement`, `RecordingContext` (what all pending st
 `_DuplicateDetector` (statements that run again with equal values, rows that are fetched again).
 """
 
-import re
 from collections.abc import Callable, Hashable, Sequence
 from typing import TYPE_CHECKING, Any, Concatenate, NamedTuple, ParamSpec, Protocol, TypeVar
 
 from placebench.profiler.capture.connection_state import ConnectionState
 from placebench.profiler.capture.options import Clock, Options
 from placebench.profiler.capture.sent_values import comparable, count_values
-from placebench.profiler.model.fingerprint import statement_facts
 from placebench.profiler.model.plan import PlanNode, read_plan
 from placebench.profiler.model.sql_tokens import redacted
 from placebench.profiler.model.statement import Caller, Statement, Transaction
+from placebench.profiler.model.statement_facts import SECOND_STATEMENT, statement_facts
 
 if TYPE_CHECKING:
     from placebench.profiler.capture.external_flame_graph import ExternalFlameGraph
@@ -25,14 +24,6 @@ _MIN_LEAF_S = 20e-6
 _MAX_SQL_LENGTH = 4000
 _MAX_SINGLE_ROWS = 1000
 _MAX_KEYS = 50_000
-_SECOND_STATEMENT = re.compile(r";\s*\w")
-# What changes no row that a read finds; a temporary table may hide one of the same name.
-_NO_WRITE = re.compile(
-    r"\s*(?:notify|listen|unlisten|lock|analyze|vacuum|checkpoint|prepare|deallocate|declare|fetch|move|close)\b"
-    r"|\s*create\s+(?:local\s+|global\s+)?temp(?:orary)?\s+table\s+(?:if\s+not\s+exists\s+)?[\"`]?(\w+)"
-    r"|\s*copy\b.*\bto\s+std(out)\b",
-    re.IGNORECASE | re.DOTALL,
-)
 ROW_COUNT_UNKNOWN = 2**64 - 1
 
 
@@ -353,10 +344,9 @@ class PendingStatement:
             cursor.will_be_asked()
         self.repeated = self.recording.duplicates.is_repeated(sql, shown, self.connection.identity)
 
-    def note_write(self, sql: str, table: str | None) -> None:
-        """Note that this statement changed *table*, or something unknown (None)."""
-        harmless = _NO_WRITE.match(sql) if table is None and not _SECOND_STATEMENT.search(sql) else None
-        self.recording.duplicates.add_write(table if harmless is None else (harmless[1] or "").lower())
+    def note_write(self, table: str | None) -> None:
+        """Note that this statement changed *table*, nothing that is read (empty), or something unknown (None)."""
+        self.recording.duplicates.add_write(table)
         self.repeated = False
 
     def _compare_sent(self, sql: str, cursor: _SendingCursor) -> None:
@@ -449,7 +439,7 @@ class PendingStatement:
 
     def holds_several(self) -> bool:
         """Whether the text holds more than one statement."""
-        return ";" in self.sql and _SECOND_STATEMENT.search(redacted(self.sql, self.dialect)) is not None
+        return ";" in self.sql and SECOND_STATEMENT.search(redacted(self.sql, self.dialect)) is not None
 
     def rows(self) -> int | None:
         """Return the driver's own count of rows, or the fetched rows if it has none (SQLite, server-side cursors).

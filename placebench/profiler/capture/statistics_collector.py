@@ -11,8 +11,8 @@ from typing import Any
 
 from placebench.profiler.capture.options import Clock
 from placebench.profiler.capture.pending_statement import ROW_COUNT_UNKNOWN, PendingStatement, guarded
-from placebench.profiler.model.fingerprint import statement_facts
 from placebench.profiler.model.sql_tokens import redacted
+from placebench.profiler.model.statement_facts import statement_facts
 from placebench.profiler.model.statement_statistics import OTHER, StatementStatistics
 
 _MAX_SQL_LENGTH = 1000

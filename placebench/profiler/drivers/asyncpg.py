@@ -27,7 +27,7 @@ from placebench.profiler.capture.timed_cursor import (
     has_no_sets,
     time_adapter,
 )
-from placebench.profiler.model.fingerprint import statement_kind
+from placebench.profiler.model.statement_facts import statement_facts
 
 _COUNT = re.compile(r"\d+\Z")
 # The reset that asyncpg's pool sends when a connection comes back: it writes no row, and reads none.
@@ -340,7 +340,9 @@ def _count_rows(pending: PendingStatement, response: Any) -> None:
     """Add the rows in a response, or set the number of rows that its statement changed."""
     rows = _rows_of(response)
     # A write without RETURNING has its count only in the status, which `fetch` does not ask for.
-    is_known = isinstance(response, tuple) or statement_kind(pending.sql) == "read" or _RETURNS.search(pending.sql)
+    is_known = (
+        isinstance(response, tuple) or statement_facts(pending.sql).kind == "read" or _RETURNS.search(pending.sql)
+    )
     if rows or (rows is not None and is_known):
         pending.fetched_rows = (pending.fetched_rows or 0) + len(rows)
     status = response[1] if isinstance(response, tuple) and len(response) > 1 else response

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from placebench.profiler.capture.timed_cursor import CallRecorder, DriverConnection, Replace, TimedCursor, timed_class
-from placebench.profiler.model.fingerprint import statement_facts
+from placebench.profiler.model.statement_facts import statement_facts
 
 _FACTORY = 4  # its position among the arguments of connect, after the database
 _DJANGO_QUOTES = "_quote_params_for_last_executed_query"

@@ -31,7 +31,7 @@ from placebench.profiler.drivers.engine import (
     time_executes,
     watch_connections,
 )
-from placebench.profiler.model.fingerprint import statement_facts
+from placebench.profiler.model.statement_facts import statement_facts
 
 # What SQLAlchemy 2.0 or a late patch release of 1.4 has under another name, or not at all, in 1.4.0.
 _CACHE_HIT: Any = DefaultDialect.CACHE_HIT
@@ -453,7 +453,7 @@ def _describe(
     # The six frames above are three of ours and at least three of SQLAlchemy's: the walk need not read them.
     pending.caller, pending.outer_caller = find_callers(sys._getframe(6), recording.application)
     if info.writes:
-        pending.note_write(statement, info.table)
+        pending.note_write(info.table)
     elif info.step is None:
         pending.compare(statement, parameters, cursor)
     pending.key = info.key

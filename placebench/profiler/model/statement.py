@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from placebench.profiler.model.fingerprint import StatementFacts, query_summary, statement_facts
 from placebench.profiler.model.plan import PlanNode
+from placebench.profiler.model.shortened_sql import query_summary
+from placebench.profiler.model.statement_facts import StatementFacts, statement_facts
 
 _IN_LIST = re.compile(r"\bin\s*\(([^()]*)", re.IGNORECASE)
 _CELL = re.compile(r"<(cell \d+)>")

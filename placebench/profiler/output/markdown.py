@@ -14,8 +14,8 @@ from placebench.plain_text import printable
 from placebench.profiler.analysis.difference import RecordingDifference
 from placebench.profiler.analysis.findings import Finding, find
 from placebench.profiler.analysis.summary import RecordingSummary, StatementGroup, summarise
-from placebench.profiler.model.fingerprint import shortened
 from placebench.profiler.model.recording_data import RecordingData
+from placebench.profiler.model.shortened_sql import shortened
 from placebench.profiler.output.source_places import place_of, repository_root
 
 _MAX_ROWS = 10

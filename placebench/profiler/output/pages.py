@@ -26,9 +26,9 @@ from placebench.profiler.analysis.findings import find
 from placebench.profiler.analysis.merging import bounded, unfolded
 from placebench.profiler.analysis.summary import RecordingSummary, summarise
 from placebench.profiler.model.files import write_whole
-from placebench.profiler.model.fingerprint import one_line
 from placebench.profiler.model.plan import PlanNode
 from placebench.profiler.model.recording_data import RecordingData
+from placebench.profiler.model.shortened_sql import one_line
 from placebench.profiler.model.statement import Statement
 from placebench.profiler.output.flame_svg import flame_svg
 

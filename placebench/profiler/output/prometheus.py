@@ -5,7 +5,7 @@ Durations are a histogram, so that a server can add up processes and compute per
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from placebench.profiler.model.fingerprint import one_line
+from placebench.profiler.model.shortened_sql import one_line
 from placebench.profiler.model.statement_statistics import StatementStatistics
 
 _BUCKETS_S = (0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)

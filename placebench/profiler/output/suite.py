@@ -19,7 +19,7 @@ from placebench.profiler.analysis.suite import (
     SuiteProfile,
 )
 from placebench.profiler.model.files import write_whole
-from placebench.profiler.model.fingerprint import shortened
+from placebench.profiler.model.shortened_sql import shortened
 from placebench.profiler.output.markdown import table
 
 _MARKER = "<!-- placebench: pytest --sql -->"

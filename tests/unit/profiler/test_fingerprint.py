@@ -4,18 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from placebench.profiler.model.fingerprint import (
-    fingerprint,
-    normalised,
-    one_line,
-    query_summary,
-    shortened,
-    statement_facts,
-    statement_kind,
-    transaction_step,
-    written_table,
-)
+from placebench.profiler.model.normalised_sql import normalised
+from placebench.profiler.model.shortened_sql import one_line, query_summary, shortened
 from placebench.profiler.model.sql_tokens import redacted
+from placebench.profiler.model.statement_facts import statement_facts
 
 SAME = [
     ("select a from t where b = 1", "SELECT a  FROM t\n WHERE b=2"),
@@ -72,13 +64,13 @@ DIFFERENT = [
 @pytest.mark.parametrize(("one", "other"), SAME)
 def test_values_comments_case_and_list_lengths_do_not_count(one: str, other: str) -> None:
     """Both texts are the same statement."""
-    assert fingerprint(one) == fingerprint(other)
+    assert statement_facts(one).fingerprint == statement_facts(other).fingerprint
 
 
 @pytest.mark.parametrize(("one", "other"), DIFFERENT)
 def test_names_and_shape_count(one: str, other: str) -> None:
     """The texts are different statements."""
-    assert fingerprint(one) != fingerprint(other)
+    assert statement_facts(one).fingerprint != statement_facts(other).fingerprint
 
 
 def test_a_list_of_a_thousand_is_one_placeholder() -> None:
@@ -90,7 +82,7 @@ def test_a_list_of_a_thousand_is_one_placeholder() -> None:
 
 def test_a_fingerprint_is_sixteen_digits_and_stable() -> None:
     """Recordings of different processes can be compared."""
-    assert fingerprint("select 1") == "b9a4c90ce4157373"
+    assert statement_facts("select 1").fingerprint == "b9a4c90ce4157373"
 
 
 @pytest.mark.parametrize(
@@ -112,7 +104,7 @@ def test_literals_are_redacted_and_names_and_placeholders_are_not(sql: str, show
 @given(st.text(max_size=200))
 def test_any_text_has_a_fingerprint(sql: str) -> None:
     """No text, however broken, raises."""
-    assert len(fingerprint(sql)) == 16
+    assert len(statement_facts(sql).fingerprint) == 16
 
 
 @given(st.text(alphabet=st.characters(exclude_characters="\x00"), max_size=40))
@@ -155,7 +147,7 @@ def test_no_string_literal_survives(secret: str) -> None:
 )
 def test_transaction_steps_are_told_from_statements(sql: str, step: str | None) -> None:
     """By their first words, SQLAlchemy's own savepoints and hand-written ones alike."""
-    assert transaction_step(sql) == step
+    assert statement_facts(sql).step == step
 
 
 @pytest.mark.parametrize(
@@ -248,6 +240,12 @@ KINDS = [
     ("update or ignore t set a = 1", "update", "t"),
     ("replace into t values (1)", "insert", "t"),
     ("create trigger x after insert on t begin update u set a = 1; end", "other", None),
+    ("notify a", "other", ""),
+    ("notify a; delete from t", "other", "t"),
+    ("notify a; call f()", "other", None),
+    ('\nCREATE LOCAL TEMP TABLE IF NOT EXISTS "Hides" (a int)', "other", "hides"),
+    ("copy (select a\nfrom t) to stdout", "other", ""),
+    ("copy t from stdin", "other", None),
     ("\n # load the orders\n SELECT 1", "read", None),
     ("", "other", None),
 ]
@@ -256,7 +254,9 @@ KINDS = [
 @pytest.mark.parametrize(("sql", "kind", "table"), KINDS)
 def test_reads_are_told_from_writes(sql: str, kind: str, table: str | None) -> None:
     """By the first word, and after WITH by the writes in it, a setting by more; the table of a write is known."""
-    assert (statement_kind(sql), written_table(sql)) == (kind, table)
+    facts = statement_facts(sql)
+
+    assert (facts.kind, facts.table) == (kind, table)
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from placebench.profiler.model.fingerprint import statement_kind
 from placebench.profiler.model.sql_tokens import redacted, sql_tokens
+from placebench.profiler.model.statement_facts import statement_facts
 
 sqlglot = pytest.importorskip("sqlglot")
 
@@ -67,4 +67,4 @@ def test_a_statement_does_what_the_other_parser_says(sql: str, before: str) -> N
     """Behind blanks and comments too; a write in WITH counts, one in a string or a lock does not."""
     tree = sqlglot.parse_one(sql, read="postgres")
 
-    assert statement_kind(before + sql, "postgresql") == KINDS.get(type(tree).__name__, "read")
+    assert statement_facts(before + sql, "postgresql").kind == KINDS.get(type(tree).__name__, "read")

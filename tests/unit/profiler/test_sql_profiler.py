@@ -44,7 +44,7 @@ from placebench.errors import ProfilerError
 from placebench.profiler import Clocks, Recording, SqlProfiler
 from placebench.profiler.drivers import statement_hooks
 from placebench.profiler.drivers.engine import raw_connection
-from placebench.profiler.model.fingerprint import fingerprint
+from placebench.profiler.model.statement_facts import statement_facts
 
 TABLE = Table("t", MetaData(), Column("id", Integer, primary_key=True), Column("name", String))
 
@@ -197,7 +197,7 @@ def test_a_listener_that_rewrites_statements_does_not_change_the_fingerprint(
     with profiler.record("tagged") as recording, engine.connect() as connection:
         connection.execute(text("select 1"))
 
-    assert recording.statements[0].fingerprint == fingerprint("select 1")
+    assert recording.statements[0].fingerprint == statement_facts("select 1").fingerprint
 
 
 def test_a_statement_that_fails_is_recorded_with_its_error(profiler: SqlProfiler, engine: Engine) -> None:
