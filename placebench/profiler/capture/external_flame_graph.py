@@ -27,7 +27,17 @@ from placebench.profiler.capture.external_sampler import (
     external_sampler,
     frame_name,
 )
-from placebench.profiler.capture.flame_graph import (
+from placebench.profiler.capture.options import Clock, inside_event_loop
+from placebench.profiler.capture.stack import (
+    CELL_FILES,
+    PROFILER_FOLDER,
+    Stacks,
+    application_frame,
+    frames_of,
+    leaf,
+    root_of_thread,
+)
+from placebench.profiler.capture.timeline import (
     SHARED_NOTE,
     StackInterval,
     StackTime,
@@ -38,16 +48,6 @@ from placebench.profiler.capture.flame_graph import (
     rooted,
     timeline,
     without_profiler,
-)
-from placebench.profiler.capture.options import Clock, inside_event_loop
-from placebench.profiler.capture.stack import (
-    CELL_FILES,
-    PROFILER_FOLDER,
-    Stacks,
-    application_frame,
-    frames_of,
-    leaf,
-    root_of_thread,
 )
 from placebench.profiler.model.statement import Caller
 

@@ -1,8 +1,7 @@
 """A flame graph of Python and SQL: samples of Python's stacks, with each statement as a leaf on the frame that ran it.
 
 The main class is `FlameGraphRecorder`: the samples of one record, by a profile function or by a sampling thread
-(`_start_sampler`), and its SQL intervals. The intervals have their own stacks and are exact; `timeline` gives the time
-between them to the samples. The profiler's frames are removed; their time is a leaf of its own.
+(`_start_sampler`), and its SQL intervals, which `capture.timeline` puts together at the end.
 
 `Sampler` is pyinstrument's, with samples that cost a fiftieth, so that it takes them four times as often. pyinstrument
 names each frame and its class when it takes a sample, which takes 0.5 ms for the sixty frames of an ORM below a web
@@ -14,79 +13,48 @@ samples are pyinstrument's own.
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from functools import lru_cache
-from itertools import takewhile
-from operator import eq
-from pathlib import Path
+from collections.abc import Callable
 from types import FrameType
 from typing import Any, Literal, Protocol, cast
 
 import pyinstrument
 from pyinstrument import stack_sampler
-from pyinstrument.frame_info import frame_info_get_identifier
 from pyinstrument.low_level.stat_profile import setstatprofile
 from pyinstrument.session import Session
 
 from placebench.profiler.capture.options import Clock, inside_event_loop, inside_greenlets, shares_thread
 from placebench.profiler.capture.sampling_thread import ThreadSamples, profile_function_defect, thread_interval_s
 from placebench.profiler.capture.stack import (
-    PROFILER_FOLDER,
     Frames,
     IdleEventLoop,
     Stacks,
     application_frame,
     awaiting_frames,
     frames_of,
-    is_application_file,
     leaf,
     root_of_thread,
 )
-from placebench.profiler.model.plan import PlanNode
+from placebench.profiler.capture.timeline import (
+    BUILT_IN,
+    SHARED_NOTE,
+    HasPlan,
+    Sample,
+    StackInterval,
+    innermost,
+    make_session,
+    notes_on_waits,
+    rooted,
+    timeline,
+    with_plans,
+    without_profiler,
+)
 
 _MAX_INTERVALS = 100_000
 _SAMPLE_INTERVAL_S = 0.00025
 _SHARED_INTERVAL_S = 0.005
 _MAX_SAMPLES = 40_000
-_NOTED_WAITS = 0.05
-SHARED_NOTE = "its thread's other tasks are in the flame graph too, and its waits are below the event loop"
 
-StackTime = tuple[list[str], float]
-"""A stack and its seconds."""
-_Sample = tuple[float, list[str]]
-"""A reading of the clock and the stack that ran then."""
-
-
-class _Planned(Protocol):
-    """A statement that the server may have sent a plan for."""
-
-    def plan(self) -> PlanNode | None:
-        """Return the plan; None if there is none."""
-
-
-@dataclass(frozen=True, slots=True)
-class StackInterval:
-    """An interval with its own leaf: a statement, a fetch, a COMMIT, a garbage collection.
-
-    statement: the statement whose plan belongs below. owner: the statement of an execute or a fetch.
-    leaves: how many frames at the end of the stack are not Python: the statement's leaf and the nodes of its plan.
-    """
-
-    started: float
-    ended: float
-    stack: list[str]
-    statement: _Planned | None = None
-    leaves: int = 1
-    owner: object = None
-
-    @property
-    def frames(self) -> list[str]:
-        """The Python frames above the interval's leaves."""
-        return self.stack[: len(self.stack) - self.leaves]
-
-
-_NotedInterval = tuple[float, float, Frames, Callable[[], str], str, _Planned | None]
+_NotedInterval = tuple[float, float, Frames, Callable[[], str], str, HasPlan | None]
 """An interval as it was noted: start, end, frames, text and kind of its leaf, statement. Frames are named later."""
 
 
@@ -100,7 +68,7 @@ class _SampleSource(Protocol):
     interval_s: float
     holds: bool
 
-    def samples(self) -> list[_Sample]:
+    def samples(self) -> list[Sample]:
         """Stop, and return the samples in order of time."""
 
 
@@ -138,7 +106,7 @@ class FlameGraphRecorder:
         self.notes: tuple[str, ...] = _notes(mode, self._source)
 
     def add(
-        self, started: float, ended: float, label: Callable[[], str], kind: str, statement: _Planned | None = None
+        self, started: float, ended: float, label: Callable[[], str], kind: str, statement: HasPlan | None = None
     ) -> None:
         """Add an interval of the running frame, unless the flame graph is full.
 
@@ -179,25 +147,6 @@ class FlameGraphRecorder:
         ]
 
 
-def make_session(
-    records: list[StackTime], above: list[str], duration_s: float, *, samples: int, interval_s: float, cpu_s: float
-) -> Session:
-    """Return the session of a record that ends now; *above* is the stack that the record began at."""
-    return Session(
-        frame_records=records,
-        start_time=time.time() - duration_s,
-        duration=duration_s,
-        min_interval=interval_s,
-        max_interval=interval_s,
-        sample_count=samples,
-        start_call_stack=above,
-        target_description="one record",
-        cpu_time=cpu_s,
-        sys_path=sys.path,
-        sys_prefixes=Session.current_sys_prefixes(),
-    )
-
-
 def _notes(mode: str, source: _SampleSource) -> tuple[str, ...]:
     """Notes on a flame graph whose samples a sampling thread takes, or would take without greenlets."""
     if isinstance(source, Sampler):
@@ -214,192 +163,6 @@ def _notes(mode: str, source: _SampleSource) -> tuple[str, ...]:
         f"{why}Python's time is estimated by a sampling thread, every {every}; {exact}",
         *shared,
     )
-
-
-def notes_on_waits(records: Sequence[StackTime], *, holds: bool) -> list[str]:
-    """Return notes on event loops whose waits take 5 % of the time or more, and are not at the lines that await.
-
-    A profile function puts the waits of asyncio's own loop at the lines that await (`IdleEventLoop`); samples that hold
-    until the next one (*holds*) stay below the selector.
-    """
-    waits_s: dict[str, float] = {}
-    for stack, seconds in records:
-        python = [frame.split("\x00") for frame in stack[-3:] if _BUILT_IN not in frame and frame.count("\x00") > 1]
-        name, file = python[-1][:2] if python else ("", "")
-        if name == "select" and file.endswith("/selectors.py") and python[-2:][0][0] == "_run_once" and holds:
-            loop = "asyncio"
-        elif name == "get_events" and "/trio/_core/_io_" in file:
-            loop = "trio"
-        elif name == "run" and file.endswith("/asyncio/runners.py") and "uvloop" in sys.modules:
-            loop = "uvloop"  # it has no frames of its own
-        else:
-            continue
-        waits_s[loop] = waits_s.get(loop, 0.0) + seconds
-    least_s = sum(seconds for _, seconds in records) * _NOTED_WAITS
-    return [
-        f"waits of {loop}'s event loop are below the loop in the flame graph, not at the lines that await"
-        for loop, seconds in waits_s.items()
-        if seconds > least_s
-    ]
-
-
-def rooted(stack: list[str], above: list[str]) -> list[str]:
-    """Return *stack*, below *above* if it begins elsewhere: a sampled greenlet lacks the frames that await it."""
-    return stack if len(common_frames(stack[:2], above[:2])) == 2 else [*above, *stack[1:]]
-
-
-def timeline(
-    samples: Sequence[_Sample], intervals: Iterator[StackInterval], whole: StackInterval, *, holds: bool
-) -> list[StackTime]:
-    """Return the time of *whole* as stacks with seconds, in order: those of the intervals, with samples in between.
-
-    samples: in order of time; samples inside of an interval are left out. intervals: disjoint, in order of time.
-    A sample stands for the time since the sample or interval before it, and if it *holds*, for the time after it too.
-    The rest of the time before an interval goes to the Python frames that ran on both sides of the gap, or to the stack
-    that was sampled on both sides. It never goes to a leaf: a statement has only its own execute and fetch.
-    """
-    records: list[StackTime] = []
-    at, before = whole.started, whole.stack
-    seen: list[str] = []
-    left: StackInterval | None = None
-    waiting = iter([*samples, (float("inf"), whole.stack)])
-    taken, stack = next(waiting)
-    for interval in (*intervals, replace(whole, started=whole.ended)):
-        sampled = False
-        begin = min(interval.started, whole.ended)
-        while taken <= max(at, begin):
-            if taken > at:
-                records.append((stack, taken - at))
-                at, before, sampled = taken, stack, holds and not _in_profiler(stack)
-                # A sample inside of the profiler's call of the driver says nothing about the time after that call.
-                left = StackInterval(taken, taken, stack, leaves=0) if holds and not sampled else None
-            seen = stack
-            taken, stack = next(waiting)
-        if begin > at:
-            here = before
-            if not sampled:
-                here = _between(left, interval) if left else common_frames(before, interval.frames)
-                if holds and seen == stack and _is_below(stack, here) and not _in_profiler(stack):
-                    here = stack
-            records.append((here if len(here) >= len(whole.stack) else whole.stack, begin - at))
-            at = begin
-        if min(interval.ended, whole.ended) > at:
-            records.append((interval.stack, min(interval.ended, whole.ended) - at))
-            at, left = min(interval.ended, whole.ended), interval
-    return records
-
-
-def _between(left: StackInterval, entered: StackInterval) -> list[str]:
-    """The frames that ran from the end of one interval to the beginning of the next, as far as is known.
-
-    Both are calls into the driver: between two statements the program has left at least the frames of libraries that
-    lead to it, even where the two stacks are equal, as they are in a loop.
-    """
-    common = list(takewhile(lambda frame: _OURS not in frame, common_frames(left.frames, entered.frames)))
-    if left.owner is not None and left.owner is entered.owner:
-        return common
-    depth = next((depth for depth in range(len(common), 1, -1) if _is_application(common[depth - 1])), len(common))
-    return common[:depth]
-
-
-def _in_profiler(stack: Sequence[str]) -> bool:
-    return any(_OURS in frame for frame in stack)
-
-
-@lru_cache(maxsize=4096)
-def _is_application(frame: str) -> bool:
-    return is_application_file(frame.partition("\x00")[2].partition("\x00")[0])
-
-
-def with_plans(intervals: Sequence[StackInterval]) -> list[StackInterval]:
-    """Return the intervals, with those of a planned statement cut into plan nodes below the node that reads their rows.
-
-    A node gets its self time; time that the plan does not explain (parsing, planning, network) stays on the statement.
-    Parallel workers may make a plan longer than its statement: it is then shortened to fit.
-    """
-    by_statement: dict[int, list[StackInterval]] = {}
-    for each in intervals:
-        by_statement.setdefault(id(each.statement), []).append(each)
-    cut: list[StackInterval] = []
-    for group in by_statement.values():
-        statement, length = group[0].statement, sum(each.ended - each.started for each in group)
-        plan = None if statement is None else statement.plan()
-        for each in group:
-            cut.extend([each] if plan is None else _nodes(each, plan, length))
-    return cut
-
-
-def _nodes(interval: StackInterval, plan: PlanNode, length: float) -> Iterator[StackInterval]:
-    """Cut one interval of a statement into its plan's nodes; all intervals of the statement take *length* seconds."""
-    stacks: list[tuple[list[str], float]] = []
-    path: list[str] = []
-    for depth, node in plan.walk():
-        path[depth:] = [leaf(node.title, "plan")]
-        stacks.append(([*interval.stack, *path], node.self_s or 0.0))
-    planned = sum(seconds for _, seconds in stacks)
-    scale = (interval.ended - interval.started) / max(length, planned) if planned else 0.0
-    at = interval.ended - planned * scale
-    yield replace(interval, ended=at)
-    for stack, seconds in stacks:
-        leaves = interval.leaves + len(stack) - len(interval.stack)
-        yield replace(interval, started=at, ended=at + seconds * scale, stack=stack, leaves=leaves)
-        at += seconds * scale
-
-
-_OURS = f"\x00{PROFILER_FOLDER}"
-_SAMPLERS = f"\x00{Path(pyinstrument.__file__).parent}"
-_BUILT_IN = "\x00<built-in>\x00"
-_OVERHEAD = leaf("profiler overhead", "profiler")
-
-
-def without_profiler(stack: Sequence[str]) -> list[str]:
-    """Return the stack without the profiler's and pyinstrument's frames; a leaf replaces them if they were on top.
-
-    A built-in called by a timed cursor is the driver, one called by pyinstrument is profiler overhead.
-    """
-    python = next((frame for frame in reversed(stack) if _BUILT_IN not in frame), "")
-    working = _SAMPLERS in python or (bool(stack) and _OURS in stack[-1])
-    kept = [frame for frame in stack if _OURS not in frame and _SAMPLERS not in frame]
-    while working and kept and _BUILT_IN in kept[-1]:
-        kept.pop()
-    return [*kept, _OVERHEAD] if working else kept
-
-
-def common_frames(one: Sequence[str], other: Sequence[str]) -> list[str]:
-    """Return the frames that both stacks begin with, down to the first one that is at different lines."""
-    common: list[str] = []
-    for frame, of_other in zip(one, other, strict=False):
-        if frame_info_get_identifier(frame) != frame_info_get_identifier(of_other):
-            break
-        common.append(frame)
-        if frame != of_other:
-            break
-    return common
-
-
-def _is_below(stack: Sequence[str], above: Sequence[str]) -> bool:
-    """Whether *stack* begins with the frames *above*, whatever their lines."""
-    identifiers = map(frame_info_get_identifier, stack), map(frame_info_get_identifier, above)
-    return len(stack) >= len(above) and all(map(eq, *identifiers))
-
-
-def innermost(intervals: Sequence[StackInterval]) -> Iterator[StackInterval]:
-    """Yield disjoint intervals in order of time: where one lies inside of another, the inner one counts."""
-    open_intervals: list[StackInterval] = []
-    at = float("-inf")
-    for interval in [*sorted(intervals, key=lambda interval: (interval.started, -interval.ended)), None]:
-        until = float("inf") if interval is None else interval.started
-        while open_intervals and open_intervals[-1].ended <= until:
-            closed = open_intervals.pop()
-            if closed.ended > at:
-                yield replace(closed, started=max(at, closed.started))
-                at = closed.ended
-        if interval is not None:
-            if open_intervals and interval.started > max(at, open_intervals[-1].started):
-                around = open_intervals[-1]
-                yield replace(around, started=max(at, around.started), ended=interval.started)
-            at = max(at, interval.started)
-            open_intervals.append(interval)
 
 
 class Sampler(pyinstrument.Profiler):
@@ -427,7 +190,7 @@ class Sampler(pyinstrument.Profiler):
         self.start()
         self._started = clock()
 
-    def samples(self) -> list[_Sample]:
+    def samples(self) -> list[Sample]:
         """Stop, and return each sample's time and stack, in order of time; for the thread that made the sampler."""
         taken, found = self._started, []
         for sample, seconds in cast("list[tuple[Any, float]]", self.stop().frame_records):
@@ -493,7 +256,7 @@ class _StackSampler(stack_sampler.StackSampler):
             seconds = now - self.last_profile_time
             last, wait = None, None
             if event in ("c_return", "c_exception"):
-                last = f"{arg.__qualname__}{_BUILT_IN}0"
+                last = f"{arg.__qualname__}{BUILT_IN}0"
                 wait = self._idle_loop.stack(frame, frames, seconds)
             for sampler, subscriber in zip(samplers, self.subscribers, strict=True):
                 state = subscriber.async_state

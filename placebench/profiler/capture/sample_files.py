@@ -17,8 +17,8 @@ from pyinstrument.session import Session
 from placebench.errors import ProfilerError
 from placebench.profiler.capture.external_flame_graph import CalledInterval, TimeLine
 from placebench.profiler.capture.external_sampler import Stack, StackChange, StackChanges, frame_name
-from placebench.profiler.capture.flame_graph import make_session
 from placebench.profiler.capture.stack import leaf
+from placebench.profiler.capture.timeline import make_session
 from placebench.profiler.model.recording_data import RecordingData
 from placebench.profiler.model.statement import Caller, Statement, Transaction
 

@@ -17,15 +17,9 @@ from sqlalchemy.util import greenlet_spawn
 from placebench.profiler import Recording, SqlProfiler
 from placebench.profiler.capture import flame_graph
 from placebench.profiler.capture import timed_cursor as base
-from placebench.profiler.capture.flame_graph import (
-    StackInterval,
-    common_frames,
-    innermost,
-    timeline,
-    without_profiler,
-)
 from placebench.profiler.capture.sampling_thread import profile_function_defect
 from placebench.profiler.capture.stack import frames_of, leaf
+from placebench.profiler.capture.timeline import StackInterval, common_frames, innermost, timeline, without_profiler
 
 WITH_PROFILE_FUNCTION = pytest.mark.skipif(profile_function_defect() is not None, reason=str(profile_function_defect()))
 SLOW = "with recursive n(i) as (select 1 union all select i + 1 from n where i < 40000) select count(*) from n"

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 from flame_graphs import times_of
 
-from placebench.profiler.capture.flame_graph import StackInterval, innermost, timeline, with_plans
+from placebench.profiler.capture.timeline import StackInterval, innermost, timeline, with_plans
 from placebench.profiler.model.plan import PlanNode, read_plan
 
 DOCUMENT = {
