@@ -1,7 +1,7 @@
-"""What the commands that make a run share: its folder, its PostgreSQL, its progress, its page and its result.
+"""The parts of the commands that make a run: its folder, its PostgreSQL, its progress, its page and its result.
 
-The main functions are `compare_plan`, of compare and lab steps, and `run_comparison`, of calibrate too. The folder of a
-run is found or made by `run_folder`, and given its page by `reported` however the work in it ends.
+The main functions are `compare_plan`, for compare and lab steps, and `run_comparison`, for calibrate too. `run_folder`
+finds or makes the folder of a run, and `reported` gives it its page, however the work in it ends.
 """
 
 import os
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from placebench.compare.what.data_setup import DataSetup
     from placebench.compare.what.trials import Experiment
     from placebench.compare.what.variants import Variant, VariantTable
+    from placebench.compare.what.workload import Workload
     from placebench.gates import Gate
     from placebench.http_session import Request
     from placebench.remote.project import Project
@@ -68,13 +69,6 @@ def compare_plan(
     postgres: settings of PostgreSQL that every variant has too. requests, login: of the command line.
     emit: as that of `run_comparison`; None: the report is printed.
     """
-    from placebench.compare.compare_run import (
-        DEFAULT_REPLICATES,
-        MAX_SEQUENTIAL_REPLICATES,
-        ROUNDS,
-        SEQUENTIAL_ROUNDS,
-        CompareSettings,
-    )
     from placebench.compare.published_plan import plan_document
     from placebench.compare.what.variants import read_variants
     from placebench.compare.what.workload import read_workload
@@ -87,21 +81,40 @@ def compare_plan(
         plan = _with_python(plan, given.python)
     variants = read_variants(plan.variants, plan.tables, placement_python=given.placement_python)
     data, request = _data(given.data, plan, variants)
+    workload = read_workload(
+        plan.workload,
+        source=plan.source,
+        folder=plan.folder,
+        seed=data.seed,
+        requests=requests,
+        login=login,
+        placement=request if any(each.data_kind for each in variants) else None,
+    )
+    variants = tuple(replace(each, postgres={**each.postgres, **postgres}) for each in variants)
+    settings = _settings(given, plan, variants, workload)
+    settings = replace(settings, plan=plan_document(_filled_in(given.data, plan, data), settings))
+    return run_comparison(given.run, data, settings, name=plan.name, gates=gates, emit=emit)
+
+
+def _settings(
+    given: options.ComparisonOptions, plan: "Experiment", variants: "tuple[Variant, ...]", workload: "Workload"
+) -> "CompareSettings":
+    """Decide what is compared and how often: by the options, else by the plan, else by the defaults."""
+    from placebench.compare.compare_run import (
+        DEFAULT_REPLICATES,
+        MAX_SEQUENTIAL_REPLICATES,
+        ROUNDS,
+        SEQUENTIAL_ROUNDS,
+        CompareSettings,
+    )
+
     sequential, width = given.sequential, given.width
     if width is not None and not sequential:
         raise UsageError("--width is for --sequential: without it the number of replicates decides")
     names = dict(zip(plan.variants, [each.name for each in variants], strict=True)) if plan.trials else {}
-    settings = CompareSettings(
-        variants=tuple(replace(each, postgres={**each.postgres, **postgres}) for each in variants),
-        workload=read_workload(
-            plan.workload,
-            source=plan.source,
-            folder=plan.folder,
-            seed=data.seed,
-            requests=requests,
-            login=login,
-            placement=request if any(each.data_kind for each in variants) else None,
-        ),
+    return CompareSettings(
+        variants=variants,
+        workload=workload,
         replicates=first_given(
             given.replicates,
             plan.replicates,
@@ -121,8 +134,6 @@ def compare_plan(
         ),
         machine=_client(given.run, plan, variants),
     )
-    settings = replace(settings, plan=plan_document(_filled_in(given.data, plan, data), settings))
-    return run_comparison(given.run, data, settings, name=plan.name, gates=gates, emit=emit)
 
 
 def _client(run: options.RunOptions, plan: "Experiment", variants: "Sequence[Variant]") -> "ClientMachine | None":

@@ -10,7 +10,7 @@ import ctypes
 import os
 import re
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -265,20 +265,22 @@ def count_on_the_wire(
                 f"{name} never connected to the database that it was given: let it read DATABASE_URL, name its "
                 'variable with env = { NAME = "{database_url}" }, or say database = "none"'
             )
-    made = WirePass(
-        variant=name,
+    made = replace(_wire_pass(name, counted), by_statement=by_statement, table_statements=later, first_statements=kept)
+    made.save(prepared.folder / f"wire-{name}.json")
+    return made
+
+
+def _wire_pass(variant: str, counted: Sequence[_Request]) -> WirePass:
+    """Gather the counts of all requests by what was counted; requests of which it is unknown are left out."""
+    return WirePass(
+        variant=variant,
         statements=[each.statements for each in counted if each.statements is not None] or None,
         rows=[each.rows for each in counted if each.rows is not None] or None,
         round_trips=[each.round_trips for each in counted if each.round_trips is not None],
         bytes_sent=[each.bytes_sent for each in counted if each.bytes_sent is not None],
         bytes_received=[each.bytes_received for each in counted if each.bytes_received is not None],
         body_bytes=[each.body_bytes for each in counted],
-        by_statement=by_statement,
-        table_statements=later,
-        first_statements=kept,
     )
-    made.save(prepared.folder / f"wire-{name}.json")
-    return made
 
 
 @contextmanager
