@@ -55,7 +55,6 @@ def _run(given: CalibrateOptions) -> int:
     from placebench.compare.keep.run_folder import RunFolder
     from placebench.compare.what.data_setup import find_data
     from placebench.compare.what.variants import read_variants
-    from placebench.compare.what.workload import placement_workload
     from placebench.report import comparisons_of, write_report
     from placebench.report.calibration import metric_sentences
     from placebench.stats import METRICS
@@ -64,9 +63,10 @@ def _run(given: CalibrateOptions) -> int:
     is_quick, seed = given.preset == "quick", given.data.seed
     trees = _QUICK_TREES if is_quick and given.data.trees is None else given.data.trees
     data, request = find_data(given.data.topology, trees=trees, seed=seed, utilization=given.data.utilization)
+    variants = read_variants([given.variant, given.variant])
     settings = CompareSettings(
-        variants=read_variants([given.variant, given.variant]),
-        workload=placement_workload(given.request or request),
+        variants=variants,
+        workload=variants[0].api.workload(given.request or request),
         replicates=_REPLICATES[given.preset or "default"] if given.replicates is None else given.replicates,
         rounds=given.rounds or (_QUICK_ROUNDS if is_quick else _ROUNDS),
     )

@@ -71,7 +71,7 @@ def compare_plan(
     """
     from placebench.compare.published_plan import plan_document
     from placebench.compare.what.variants import read_variants
-    from placebench.compare.what.workload import read_workload
+    from placebench.compare.what.workload import ServiceApi, read_workload
 
     emit = emit or partial(emit_report, given.output)
     if given.run.host:
@@ -88,7 +88,8 @@ def compare_plan(
         seed=data.seed,
         requests=requests,
         login=login,
-        placement=request if any(each.data_kind for each in variants) else None,
+        api=next((each.api for each in variants if each.data_kind), ServiceApi()),
+        default=request if any(each.data_kind for each in variants) else None,
     )
     variants = tuple(replace(each, postgres={**each.postgres, **postgres}) for each in variants)
     settings = _settings(given, plan, variants, workload)

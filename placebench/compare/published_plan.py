@@ -12,10 +12,9 @@ from typing import Any
 import msgspec
 
 from placebench.compare.compare_run import CompareSettings
-from placebench.compare.what.http_request import HEADERS
 from placebench.compare.what.trials import OWN_DATA, Experiment
 from placebench.compare.what.variants import Variant, VariantTables
-from placebench.compare.what.workload import LoginRequest, SentRequest, Workload, WorkloadKeys
+from placebench.compare.what.workload import LoginRequest, SentRequest, ServiceApi, Workload, WorkloadKeys
 from placebench.masking import HIDDEN, mask, mask_document
 
 
@@ -34,7 +33,9 @@ def plan_document(plan: Experiment, settings: CompareSettings) -> dict[str, Any]
         **app,
         "variants": {variant.name: _variant_table(name, variant, plan.tables) for name, variant in tables},
         "trials": [_without_defaults(asdict(each)) for each in settings.trials],
-        **_workload(plan.workload, settings.workload, placement=any(each.data_kind for each in settings.variants)),
+        **_workload(
+            plan.workload, settings.workload, next((each.api for each in settings.variants if each.data_kind), None)
+        ),
         "seed": plan.seed,
         **_without_defaults({name: getattr(plan, name) for name in data}),
         **({} if plan.utilization is None else {"utilization": plan.utilization}),
@@ -55,7 +56,7 @@ def _variant_table(name: str, variant: Variant, tables: VariantTables) -> dict[s
     return {**said, "pg": dict(variant.postgres)} if variant.postgres else said
 
 
-def _workload(keys: WorkloadKeys, workload: Workload, *, placement: bool) -> dict[str, Any]:
+def _workload(keys: WorkloadKeys, workload: Workload, api: ServiceApi | None) -> dict[str, Any]:
     """Write a recorded session as its requests, and a script as its name, which the reader must have."""
     rules = _said(workload.rules)
     said: dict[str, Any] = {"same_responses": rules} if rules else {}
@@ -68,7 +69,7 @@ def _workload(keys: WorkloadKeys, workload: Workload, *, placement: bool) -> dic
     if workload.script:
         return {**said, "workload" if keys.workload else "locustfile": workload.script}
     weights = Counter(workload.cycle)
-    common = HEADERS if placement else {}
+    common = api.headers if api else {}
     requests = [_request(call, weights[number], common) for number, call in enumerate(workload.calls)]
     return {**said, "requests": requests}
 

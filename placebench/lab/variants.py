@@ -5,6 +5,7 @@ from pathlib import Path
 
 from placebench.compare.what.variants import KnownChange, Variant, VariantKind, existing_python
 from placebench.errors import MissingExtraError, VariantError
+from placebench.lab.placement_api import API
 from placebench.lab.reference.variants import differing
 from placebench.lab.reference.variants import variant as reference_variant
 from placebench.paths import profiles_folder
@@ -29,7 +30,7 @@ class LaboratoryVariants:
         """Return the variant of this name; raises VariantError, and MissingExtraError for what is not installed."""
         if name == CONTROL:
             control = {"PLACEBENCH_VARIANT": "tuned"}
-            return Variant(CONTROL, module=_REFERENCE, variables=control, request="/", data_kind=_DATA)
+            return Variant(CONTROL, module=_REFERENCE, variables=control, request="/", data_kind=_DATA, api=API)
         if name == PLACEMENT:
             return _placement(placement_python)
         try:
@@ -43,6 +44,7 @@ class LaboratoryVariants:
             workers=chosen.worker.workers,
             revisions=chosen.revisions,
             data_kind=_DATA,
+            api=API,
             portable=chosen.portable,
         )
 
@@ -68,6 +70,7 @@ def _placement(python: Path | None) -> Variant:
         module=_PLACEMENT_MODULE,
         variables=_PLACEMENT_VARIABLES,
         data_kind=_DATA,
+        api=API,
         python=str(existing_python(python)),
         ours=False,
     )

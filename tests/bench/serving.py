@@ -23,11 +23,11 @@ from raw_file import measured_here, write_raw
 from server_cpu import server_cpu
 
 from placebench.compare.measure.replicate import plan_replicate
-from placebench.compare.what.canonical_response import canonical_candidates
 from placebench.compare.what.http_request import HEADERS, fetch, send
 from placebench.compare.what.variants import Variant, read_variants
 from placebench.errors import TooFewReplicatesError
 from placebench.lab.inventory.topology import Topology
+from placebench.lab.placement_api import canonical_candidates
 from placebench.lab.reference.variants import ALGORITHMS
 from placebench.runtime.application_servers import serve
 from placebench.runtime.postgres import Server, open_server

@@ -19,6 +19,7 @@ from sqlalchemy.exc import DBAPIError
 from werkzeug.test import Client
 
 from placebench.compare.what.canonical_response import difference, parse_response
+from placebench.lab.placement_api import RULES
 from placebench.lab.reference.api.handlers.candidates import find_candidates
 from placebench.lab.reference.api.pipeline import make_app
 from placebench.lab.reference.domain.candidates_query import parse_query
@@ -278,7 +279,7 @@ def compare(
                 bodies[each] = found if isinstance(found, bytes) else b"".join(found)
             except BadRequest as error:
                 bodies[each] = type(error).__name__.encode()
-        naive, *found_by_others = (parse_response(bodies[each]) for each in ("naive", *others))
+        naive, *found_by_others = (parse_response(bodies[each], RULES) for each in ("naive", *others))
         return next(filter(None, (difference(naive, found) for found in found_by_others)), None)
 
 

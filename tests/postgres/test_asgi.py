@@ -18,6 +18,7 @@ from placebench.compare.what.canonical_response import parse_response
 from placebench.errors import DatabaseError
 from placebench.http_session import Request
 from placebench.lab.inventory.seeding import find_topology, seed
+from placebench.lab.placement_api import RULES
 from placebench.lab.reference.api.event_loop import EventLoopApplication
 from placebench.lab.reference.api.pipeline import make_app
 from placebench.lab.reference.deployment import load_application, make_engine
@@ -149,7 +150,7 @@ def digest(response: Response) -> object:
     """The document; of candidates, whose order means nothing, their digest; of an error all but the request's id."""
     document = json.loads(response.body or "{}")
     if "allocation_requests" in document:
-        return parse_response(response.body).digest
+        return parse_response(response.body, RULES).digest
     for error in document.get("errors", []):
         error.pop("request_id")
     return document

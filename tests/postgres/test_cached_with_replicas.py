@@ -7,9 +7,9 @@ import pytest
 from sqlalchemy import create_engine
 from werkzeug.test import Client, TestResponse
 
-from placebench.compare.what.canonical_response import CandidatesResponse, canonical_candidates
 from placebench.compare.what.http_request import HEADERS
 from placebench.lab.inventory.seeding import find_topology, seed
+from placebench.lab.placement_api import CandidatesResponse, canonical_candidates
 from placebench.lab.reference.candidates.dedup.statements import read_state
 from placebench.lab.reference.deployment import make_application
 from placebench.lab.reference.store.database import Database

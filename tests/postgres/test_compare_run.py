@@ -22,10 +22,10 @@ from placebench import results
 from placebench.compare.compare_run import CompareRun, CompareSettings
 from placebench.compare.keep.run_folder import claim_folder, lock
 from placebench.compare.what.variants import Variant, read_variants
-from placebench.compare.what.workload import placement_workload
 from placebench.errors import GateFailedError, RunFolderError, UndecidedError
 from placebench.lab.inventory.data_sets import TopologyData
 from placebench.lab.inventory.seeding import find_topology
+from placebench.lab.placement_api import placement_workload
 from placebench.report import write_report
 from placebench.runtime.postgres import Server, open_server
 

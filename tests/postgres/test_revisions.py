@@ -12,10 +12,10 @@ from placebench import results
 from placebench.compare.compare_run import CompareRun, CompareSettings
 from placebench.compare.keep.run_folder import claim_folder
 from placebench.compare.what.variants import VariantTable, VariantTables, read_variants
-from placebench.compare.what.workload import placement_workload
 from placebench.errors import GateFailedError
 from placebench.lab.inventory.data_sets import TopologyData
 from placebench.lab.inventory.seeding import find_topology
+from placebench.lab.placement_api import placement_workload
 from placebench.report import build_report, parse_gates, raise_for_gates, write_report
 from placebench.runtime.postgres import Server
 

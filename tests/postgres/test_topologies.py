@@ -6,10 +6,10 @@ import pytest
 from sqlalchemy import create_engine
 from werkzeug.test import Client
 
-from placebench.compare.what.canonical_response import canonical_candidates
 from placebench.compare.what.http_request import HEADERS
 from placebench.lab.inventory.seeding import find_topology, seed
 from placebench.lab.inventory.topology import Topology
+from placebench.lab.placement_api import canonical_candidates
 from placebench.lab.reference.api.pipeline import make_app
 
 

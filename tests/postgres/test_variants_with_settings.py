@@ -14,9 +14,9 @@ from placebench.compare.keep.run_folder import claim_folder
 from placebench.compare.measure.databases import VariantServers, check_settings
 from placebench.compare.measure.replicate import PreparedVariants, make_replicate, plan_replicate
 from placebench.compare.what.variants import Variant, VariantTable, VariantTables, read_variant
-from placebench.compare.what.workload import placement_workload
 from placebench.errors import DatabaseError, PlacebenchError
 from placebench.lab.inventory.seeding import data_digest, find_topology, migrate_options, seed
+from placebench.lab.placement_api import placement_workload
 from placebench.lab.reference.api.pipeline import make_app
 from placebench.lab.reference.deployment import make_engine
 from placebench.runtime.postgres import Server

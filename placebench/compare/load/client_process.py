@@ -34,9 +34,9 @@ from placebench.compare.what.canonical_response import (
     find_values,
     parse_response,
 )
-from placebench.compare.what.http_request import HEADERS, Reply, send
+from placebench.compare.what.http_request import Reply, send
 from placebench.compare.what.scripted_workload import Script, WorkloadClient, load_script
-from placebench.compare.what.workload import LoginRequest, SentRequest, Workload
+from placebench.compare.what.workload import LoginRequest, SentRequest, ServiceApi, Workload
 from placebench.errors import LoadError
 from placebench.http_session import Session
 from placebench.runtime.line_process import LineProcess, line_process, serve_lines
@@ -113,15 +113,15 @@ class HttpClient:
 class AppClient:
     """A process that calls an application inside itself, without server, URL or connection."""
 
-    def __init__(self, process: LineProcess, folder: Path) -> None:
-        self._process, self._folder = process, folder
+    def __init__(self, process: LineProcess, folder: Path, api: ServiceApi) -> None:
+        self._process, self._folder, self._api = process, folder, api
         self.pid = process.pid
         self._digests: dict[str, str] = {}
         """Canonical digest by the digest of the bytes."""
 
     def drive(self, requests: Sequence[str]) -> Driven:
         """Call the application with one request after the other; raises LoadError when the process is gone."""
-        made = self._process.call({"requests": list(requests), "headers": HEADERS})
+        made = self._process.call({"requests": list(requests), "headers": dict(self._api.headers)})
         bodies = made.pop("bodies")
         responses = {request: sorted({self._digest(name) for name in names}) for request, names in bodies.items()}
         return Driven(**made, elapsed_s=sum(made["wall_s"]), responses=responses)
@@ -136,7 +136,7 @@ class AppClient:
     def _digest(self, name: str) -> str:
         raw = self._folder / f"{name}.raw"
         if name not in self._digests:
-            self._digests[name] = parse_response(raw.read_bytes()).digest
+            self._digests[name] = parse_response(raw.read_bytes(), self._api.rules).digest
             raw.rename(body_file(self._folder, self._digests[name]))
         raw.unlink(missing_ok=True)
         return self._digests[name]
@@ -156,12 +156,17 @@ def http_client(folder: Path, machine: ClientMachine | None = None) -> Iterator[
 
 
 @contextmanager
-def app_client(python: str, module: str, variables: Mapping[str, str], folder: Path) -> Iterator[AppClient]:
-    """Load the application *module* into a process of the Python *python* for the `with` block."""
+def app_client(
+    python: str, module: str, variables: Mapping[str, str], folder: Path, *, api: ServiceApi
+) -> Iterator[AppClient]:
+    """Load the application *module* into a process of the Python *python* for the `with` block.
+
+    api: the headers of its requests, and the rules by which its responses are compared.
+    """
     responses = responses_folder(folder)
     argv = [python, "-P", str(_IN_PROCESS), module, str(responses)]
     with line_process(_spec(argv, folder, variables), gone=_GONE) as process:
-        yield AppClient(process, responses)
+        yield AppClient(process, responses, api)
 
 
 def responses_folder(folder: Path) -> Path:

@@ -26,7 +26,7 @@ from placebench.compare.keep.records import LoadResult
 from placebench.compare.load.client_process import Driven, HttpClient
 from placebench.compare.load.write_check import check_writes, read_holdings
 from placebench.compare.what.http_request import get
-from placebench.compare.what.workload import placement_workload
+from placebench.compare.what.workload import Workload
 from placebench.errors import LoadError, MissingExtraError
 from placebench.http_session import Request
 from placebench.loadgen.write_log import read_write_log, write_log_path
@@ -323,6 +323,7 @@ def http_job(
     server: RunningServer,
     request: str,
     *,
+    workload: Workload,
     client: HttpClient,
     requests: int,
     users: int,
@@ -332,13 +333,13 @@ def http_job(
 ) -> JobResult:
     """Warm the server's *slots* (its threads in all its processes) up, then send *requests* requests by *users*.
 
-    A single user is *client*, several are locust's. Raises LoadError for a request that fails.
+    A single user is *client*, which sends *workload*; several are locust's. Raises LoadError for a request that fails.
     """
     warm_up(server, request, slots)
     if users > 1:
         return locust_job(server, request, requests=requests, users=users, meter=meter, folder=folder)
     with meter:
-        driven = client.drive(server.url, placement_workload(request), times=requests)
+        driven = client.drive(server.url, workload, times=requests)
     return JobResult.of_client(driven, meter.read())
 
 

@@ -239,7 +239,7 @@ def count_on_the_wire(
         serve(recordings.around(variant.spec(counters.url, hash_seed=_HASH_SEED, log=server_log))) as server,
     ):
         first = 0
-        if same is not None and workload.rules.candidates:
+        if same is not None and workload.rules.kind:
             reads = (call.path for call in workload.calls if call.method == "GET")
             first = sum(same.request(name, path, server.url) for path in reads)
         warm = client.drive(server.url, workload, times=_WARM_UP_REQUESTS, login=True).check()

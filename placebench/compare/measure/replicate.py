@@ -30,7 +30,7 @@ from placebench.compare.load.client_machine import ClientMachine
 from placebench.compare.load.client_process import Client, Driven, HttpClient, http_client, responses_folder
 from placebench.compare.what.validity import MachineSample, block_problem, machine_problem
 from placebench.compare.what.variants import Variant
-from placebench.compare.what.workload import Workload, placement_workload
+from placebench.compare.what.workload import Workload
 from placebench.errors import DatabaseError, LoadError, ServerError
 from placebench.meters.meters import Backends, read_backends
 from placebench.meters.processes import cpu_between, read_cpu_by_pid, read_ended_cpu_s, read_pss_bytes, read_tree_cpu_s
@@ -183,8 +183,8 @@ class PreparedVariants:
 
     def workload_of(self, name: str) -> Workload:
         """Return the requests to the variant *name*."""
-        request = self.named[name].request
-        return self.workload if request is None else placement_workload(request)
+        variant = self.named[name]
+        return self.workload if variant.request is None else variant.api.workload(variant.request)
 
 
 def make_replicate(prepared: PreparedVariants, plan: ReplicatePlan) -> list[Block]:

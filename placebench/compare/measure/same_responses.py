@@ -8,18 +8,16 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import zip_longest
 from pathlib import Path
-from urllib.parse import parse_qsl, urlencode, urlsplit
 
 from placebench.compare.keep.documents import SameResponsesDocument
 from placebench.compare.load.client_process import body_file, read_response
 from placebench.compare.what.canonical_response import (
-    PLACEMENT_RULES,
-    CandidatesResponse,
+    DEFAULT_RULES,
+    DocumentResponse,
     Response,
     ResponseRules,
     difference,
     find_values,
-    limit_violation,
     parse_response,
 )
 from placebench.compare.what.http_request import fetch
@@ -49,19 +47,21 @@ class _Expected:
         assert self.first is not None
         if self.limit is None:
             return difference(self.first, response, tolerance)
-        if isinstance(self.whole, CandidatesResponse) and isinstance(response, CandidatesResponse):
-            return limit_violation(self.whole, response, self.limit)
-        return None if self.whole is None else difference(self.first, response)
+        if self.whole is None:
+            return None
+        if isinstance(self.whole, DocumentResponse) or isinstance(response, DocumentResponse):
+            return difference(self.first, response)
+        return self.whole.limit_violation(response, self.limit)
 
 
 class SameResponses:
     """Compares the responses of a run's variants with those of the first one, by the rules.
 
-    Under Placement's rules a request with a limit leaves open which candidates come back: a response is legal when it
-    is a part of the first variant's whole one (`limit_violation`), or when the whole one was never requested.
+    By the rules of some kinds a request with a limit leaves open which part of the whole response comes back: a
+    response is legal when it is a part of the first variant's whole one, or when the whole one was never requested.
     """
 
-    def __init__(self, save: Callable[..., object] = lambda **_: None, rules: ResponseRules = PLACEMENT_RULES) -> None:
+    def __init__(self, save: Callable[..., object] = lambda **_: None, rules: ResponseRules = DEFAULT_RULES) -> None:
         """save: called with `same_responses=`, for the head of the run, whenever a new response was compared."""
         self.rules = rules
         self._save = save
@@ -84,8 +84,8 @@ class SameResponses:
         expected = self._expectation(request)
         needs_whole = expected.limit is not None and expected.whole is None
         if needs_whole:
-            expected.whole = parse_response(send(expected.whole_request))
-        self._check(name, request, parse_response(send(request)))
+            expected.whole = parse_response(send(expected.whole_request), self.rules)
+        self._check(name, request, parse_response(send(request), self.rules))
         return 1 + needs_whole
 
     def check(self, name: str, request: str, body: bytes) -> None:
@@ -130,10 +130,9 @@ class SameResponses:
             expected.variant, expected.first = name, response
         return expected.difference(response, self.rules.tolerance)
 
-    def candidates(self, request: str) -> int:
-        """Return the number of candidates in the first response to *request*; 0 if there is none."""
-        first = self._expectation(request).first
-        return first.candidate_count if isinstance(first, CandidatesResponse) else 0
+    def first_response(self, request: str) -> Response | None:
+        """Return the response that those to *request* are compared with; None before the first."""
+        return self._expectation(request).first
 
     def save_equal(self) -> None:
         """Save that nothing differs, also if nothing was compared since each variant has its own request."""
@@ -155,8 +154,8 @@ class SameResponses:
 
     def _expectation(self, request: str) -> _Expected:
         if request not in self._expected:
-            limited = _without_limit(request) if self.rules.candidates else (request, None)
-            self._expected[request] = _Expected(*limited)
+            kind = self.rules.kind
+            self._expected[request] = _Expected(*(kind.without_limit(request) if kind else (request, None)))
         return self._expected[request]
 
     def _check(self, name: str, request: str, response: Response) -> None:
@@ -172,7 +171,7 @@ class SameResponses:
 
     def _remedy(self, found: str) -> str:
         """Return how the plan can allow a difference at a JSON path, in a header or in a text."""
-        if self.rules.candidates:
+        if self.rules.kind:
             return ""
         if path := _PATH.match(found):
             places = re.sub(r"\[\d+\]", "[*]", path[0])
@@ -187,23 +186,13 @@ class SameResponses:
 
     def _document(self, found: str | None) -> SameResponsesDocument:
         first = next((each.first for each in self._expected.values()), None)
+        counts = {} if first is None or isinstance(first, DocumentResponse) else first.counts
         return {
             "checked": list(self._checked),
             "equal": None if self.rules.off and found is None else found is None,
-            "allocation_requests": first.candidate_count if isinstance(first, CandidatesResponse) else None,
-            "provider_summaries": len(first.summaries) if isinstance(first, CandidatesResponse) else None,
+            "allocation_requests": counts.get("allocation_requests"),
+            "provider_summaries": counts.get("provider_summaries"),
             "digest": first.digest if first else None,
             "off": self.rules.off,
             "difference": found,
         }
-
-
-def _without_limit(request: str) -> tuple[str, int | None]:
-    """Return the request without its limit, and the limit; None if it is missing or no number."""
-    parts = urlsplit(request)
-    given = parse_qsl(parts.query, keep_blank_values=True)
-    limits = [value for name, value in given if name == "limit"]
-    if len(limits) != 1 or not limits[0].isdecimal():
-        return request, None
-    rest = urlencode([pair for pair in given if pair[0] != "limit"], safe=":,!")
-    return f"{parts.path}?{rest}" if rest else parts.path, int(limits[0])

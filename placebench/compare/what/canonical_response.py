@@ -1,8 +1,7 @@
 """The canonical form of a response by the rules of its comparison, its digest, and the first difference of two.
 
-`ResponseRules` says what is compared, `parse_response` returns the canonical form, `difference` compares two. By
-`PLACEMENT_RULES` the order of candidates, of traits and of a mapping's providers means nothing, as in Placement. The
-responses of other services are compared as documents, with their status and headers.
+`ResponseRules` says what is compared, `parse_response` returns the canonical form, `difference` compares two. Responses
+are compared as documents, with their status and headers, unless the rules name one of `KINDS`.
 """
 
 import hashlib
@@ -13,36 +12,52 @@ from dataclasses import dataclass, field
 from functools import cache, cached_property
 from itertools import chain
 from types import MappingProxyType
-from typing import Annotated, Any
+from typing import Annotated, Any, Protocol
 
 from msgspec import Meta, Struct
 
 from placebench.errors import PlacebenchError
+from placebench.registries import Registry
 
-_CANDIDATES = {"allocation_requests", "provider_summaries"}
 
+class SpecialResponse(Protocol):
+    """A response of one of `KINDS`, in canonical form."""
 
-@dataclass(frozen=True)
-class CandidatesResponse:
-    """One response to GET /allocation_candidates, in canonical form."""
-
-    candidates: frozenset[str]
-    """One text per candidate: its allocations and mappings, sorted."""
-    candidate_count: int
-    """The number of candidates in the document, which may repeat one."""
-    summaries: dict[str, str]
-    """The text of each summary by the provider's uuid."""
-
-    @cached_property
+    @property
     def digest(self) -> str:
         """A digest that is equal for responses of equal contents."""
-        lines = [str(self.candidate_count), *sorted(self.candidates), *sorted(self.summaries.values())]
-        return _digest("\n".join(lines).encode())
+
+    @property
+    def counts(self) -> Mapping[str, int]:
+        """How many of what it holds, by the keys of `same_responses` in a run's head."""
+
+    def difference(self, other: "Response") -> str | None:
+        """Return one line that shows where *other* differs from this response, or None if they agree."""
+
+    def limit_violation(self, limited: "Response", limit: int) -> str | None:
+        """Return why *limited* is no legal response to this response's request with a limit, or None if it is."""
+
+
+class ResponseKind(Protocol):
+    """Responses that are compared by rules of their own instead of as documents."""
+
+    def parse(self, document: Any) -> SpecialResponse | None:
+        """Return the canonical form of a JSON document, or None for a document that is none of this kind."""
+
+    def without_limit(self, request: str) -> tuple[str, int | None]:
+        """Return the request without its limit, and the limit; None if it has none.
+
+        A limit leaves open which part of the whole response comes back.
+        """
+
+
+KINDS: Registry[ResponseKind] = Registry("placebench.responses", "placebench.lab.placement_api:RESPONSES")
+"""The kinds of responses that rules can name."""
 
 
 @dataclass(frozen=True)
-class _OtherResponse:
-    """A response of any other service: a JSON document or other bytes, with its status and headers."""
+class DocumentResponse:
+    """A response that is compared as it is: a JSON document or other bytes, with its status and headers."""
 
     document: Any
     """The parsed document without what the rules ignore; the body as bytes if it is no JSON."""
@@ -56,7 +71,7 @@ class _OtherResponse:
         return _digest(_text(dict(self.head)).encode() + b"\n" + body if self.head else body)
 
 
-Response = CandidatesResponse | _OtherResponse
+Response = SpecialResponse | DocumentResponse
 
 
 class ResponseRules(Struct, frozen=True, forbid_unknown_fields=True):
@@ -73,9 +88,14 @@ class ResponseRules(Struct, frozen=True, forbid_unknown_fields=True):
     ignore_text: tuple[str, ...] = ()
     """Regular expressions of text that may differ in a body that is no JSON."""
     candidates: bool = False
-    """Whether responses of Placement's GET /allocation_candidates are compared as the sets that they are."""
+    """Whether responses of the kind of this name (`KINDS`) are compared by its rules."""
     off: str = ""
     """The reason why nothing is compared, if so."""
+
+    @property
+    def kind(self) -> ResponseKind | None:
+        """The kind whose rules come before these, if one is named."""
+        return KINDS.get("candidates") if self.candidates else None
 
     def check(self, source: str) -> None:
         """Raise PlacebenchError, which begins with *source*, for a rule that is not valid."""
@@ -92,8 +112,7 @@ class ResponseRules(Struct, frozen=True, forbid_unknown_fields=True):
             raise PlacebenchError(f"{source}: off = {self.off!r} compares nothing: expected no other key beside it")
 
 
-PLACEMENT_RULES = ResponseRules(ignore_headers=("*",), candidates=True)
-"""Placement's responses differ in headers and in order; a request with a limit leaves open which candidates come."""
+DEFAULT_RULES = ResponseRules()
 _MAX_SHOWN, _CONTEXT = 80, 20
 """Length of a value in a message, and the part of it before the difference."""
 _VOLATILE = frozenset(
@@ -215,7 +234,7 @@ def _sort_key(value: Any) -> tuple[str, list[float]]:
 
 
 def parse_response(
-    body: bytes, rules: ResponseRules = PLACEMENT_RULES, head: Mapping[str, Any] = MappingProxyType({})
+    body: bytes, rules: ResponseRules = DEFAULT_RULES, head: Mapping[str, Any] = MappingProxyType({})
 ) -> Response:
     """Return the canonical form of a body by the *rules*, with the *head* of `compared_head`.
 
@@ -223,35 +242,26 @@ def parse_response(
     """
     try:
         document = json.loads(body, parse_float=float if rules.tolerance else _parse_number)
-        made: Response
-        if rules.candidates and isinstance(document, dict) and document.keys() >= _CANDIDATES:
-            made = canonical_candidates(document)
-        else:
+        made: Response | None = rules.kind.parse(document) if rules.kind else None
+        if made is None:
             ignored = [parse_path(path) or () for path in rules.ignore]
             unordered = [steps for path in rules.unordered if (steps := parse_path(path)) is not None]
-            made = _OtherResponse(_without(document, ignored, unordered), head)
+            made = DocumentResponse(_without(document, ignored, unordered), head)
         made.digest  # noqa: B018  it walks through the whole document, as a comparison does
     except (ValueError, RecursionError):
         text = body.decode(errors="surrogateescape")  # so that a pattern may have letters of any alphabet
         for pattern in rules.ignore_text:
             text = re.sub(pattern, "", text)
-        return _OtherResponse(text.encode(errors="surrogateescape"), head)
+        return DocumentResponse(text.encode(errors="surrogateescape"), head)
     return made
-
-
-def canonical_candidates(document: dict[str, Any]) -> CandidatesResponse:
-    """Return the canonical form of a document with allocation candidates."""
-    candidates = [_sorted_text(candidate) for candidate in document["allocation_requests"]]
-    summaries = {uuid: f"{uuid} {_sorted_text(summary)}" for uuid, summary in document["provider_summaries"].items()}
-    return CandidatesResponse(frozenset(candidates), len(candidates), summaries)
 
 
 def difference(baseline: Response, variant: Response, tolerance: float = 0.0) -> str | None:
     """Return one line that shows where *variant* differs from *baseline*, or None if they agree."""
-    if isinstance(baseline, CandidatesResponse) and isinstance(variant, CandidatesResponse):
-        return _candidates_difference(baseline, variant)
-    if isinstance(baseline, CandidatesResponse) or isinstance(variant, CandidatesResponse):
-        return "one responds with allocation candidates, the other does not"
+    if not isinstance(baseline, DocumentResponse):
+        return baseline.difference(variant)
+    if not isinstance(variant, DocumentResponse):
+        return variant.difference(baseline)
     heads = _different_places(dict(baseline.head), dict(variant.head), "", 0.0)
     bodies = _different_bodies(baseline.document, variant.document, tolerance)
     try:
@@ -260,42 +270,6 @@ def difference(baseline: Response, variant: Response, tolerance: float = 0.0) ->
         )
     except RecursionError:
         return None if baseline.digest == variant.digest else "the documents differ, nested too deeply to say where"
-
-
-def _candidates_difference(baseline: CandidatesResponse, variant: CandidatesResponse) -> str | None:
-    for what, ours, theirs in (
-        ("candidate", baseline.candidates, variant.candidates),
-        ("summary", set(baseline.summaries.values()), set(variant.summaries.values())),
-    ):
-        if missing := sorted(ours - theirs):
-            return f"{len(missing)} of {len(ours)} {what} entries are missing, first: {missing[0]}"
-        if added := sorted(theirs - ours):
-            return f"{len(added)} {what} entries more than {len(ours)}, first: {added[0]}"
-    if baseline.candidate_count != variant.candidate_count:
-        return f"{variant.candidate_count} candidates where {baseline.candidate_count} were expected"
-    return None
-
-
-def limit_violation(whole: CandidatesResponse, limited: CandidatesResponse, limit: int) -> str | None:
-    """Return why *limited* is no legal response to a request with *limit*, or None if it is legal.
-
-    whole: the response without the limit. A legal one has exactly min(limit, all) of its distinct candidates, with the
-    summaries of just their trees.
-    """
-    expected = min(limit, whole.candidate_count)
-    if (limited.candidate_count, len(limited.candidates)) != (expected, expected):
-        seen = f"{limited.candidate_count} candidates, {len(limited.candidates)} of them distinct"
-        return f"{seen}, where {expected} were expected"
-    if strange := sorted(limited.candidates - whole.candidates):
-        return f"a candidate that the response without a limit does not hold: {strange[0]}"
-    roots = {_root(whole, uuid) for each in limited.candidates for uuid in json.loads(each)["allocations"]}
-    summaries = {uuid: text for uuid, text in whole.summaries.items() if _root(whole, uuid) in roots}
-    return _candidates_difference(CandidatesResponse(limited.candidates, expected, summaries), limited)
-
-
-def _root(response: CandidatesResponse, uuid: str) -> str:
-    summary = json.loads(response.summaries[uuid].partition(" ")[2])
-    return str(summary.get("root_provider_uuid", uuid))
 
 
 def _different_bodies(expected: Any, seen: Any, tolerance: float) -> Iterator[str]:
@@ -369,14 +343,3 @@ def _digest(content: bytes) -> str:
 
 def _text(value: Any) -> str:
     return json.dumps(value, sort_keys=True, ensure_ascii=False)
-
-
-def _sorted_text(value: Any) -> str:
-    return _text(_sorted(value))
-
-
-def _sorted(value: Any) -> Any:
-    """Return *value* with every list sorted: traits and a mapping's providers are sets written as lists."""
-    if isinstance(value, dict):
-        return {key: _sorted(inner) for key, inner in value.items()}
-    return sorted(value) if isinstance(value, list) else value

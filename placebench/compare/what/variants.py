@@ -24,6 +24,7 @@ from msgspec import Meta, Struct, structs
 from placebench.compare.keep.documents import LONGEST_NAME, Metric
 from placebench.compare.what.data_setup import database_variables, fill_placeholders, search_path
 from placebench.compare.what.source_checkout import Origin, checked_out, read_origin
+from placebench.compare.what.workload import ServiceApi
 from placebench.decoding import check
 from placebench.errors import MissingExtraError, PlacebenchError, VariantError
 from placebench.paths import is_file
@@ -88,7 +89,7 @@ def check_tables(tables: Mapping[str, Any], source: str, *, at: str = "variants"
     }
 
 
-_NOT_RECORDED = ("origin", "folder", "start_timeout_s", "data_kind", "portable")
+_NOT_RECORDED = ("origin", "folder", "start_timeout_s", "data_kind", "api", "portable")
 """Fields that a run's head does not hold as they are, since they follow from the name or change no result."""
 
 
@@ -129,6 +130,8 @@ class Variant:
     """The revision and the packages that must be put in place for it."""
     data_kind: str = ""
     """The kind of data that it serves, such as topology; empty for whatever its database holds."""
+    api: ServiceApi = ServiceApi()  # noqa: RUF009  frozen
+    """Defaults of the requests to it."""
     portable: bool = True
     """Whether it runs on MariaDB and SQLite too, as far as its name says."""
 

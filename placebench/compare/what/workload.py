@@ -1,7 +1,7 @@
 """The workload of each variant of a comparison: requests with their weights, a login, and how responses are compared.
 
-The main class is `Workload`. `read_workload` makes one from the keys of a plan and the requests of the command line,
-`placement_workload` one for a service with Placement's API. It travels to the client process as JSON.
+The main class is `Workload`, which travels to the client process as JSON. `read_workload` makes one from the keys of a
+plan and the requests of the command line; `ServiceApi` has the defaults of services of one kind.
 """
 
 import hashlib
@@ -9,7 +9,7 @@ import json
 import random
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import gcd
 from pathlib import Path
 from typing import Annotated, Any
@@ -19,8 +19,7 @@ from msgspec import Meta, Struct
 
 from placebench.addresses import REQUEST, check_request
 from placebench.compare.keep.documents import WorkloadDocument
-from placebench.compare.what.canonical_response import PLACEMENT_RULES, ResponseRules, parse_path
-from placebench.compare.what.http_request import HEADERS
+from placebench.compare.what.canonical_response import DEFAULT_RULES, ResponseRules, parse_path
 from placebench.compare.what.recorded_session import HarTable, read_har
 from placebench.errors import PlacebenchError
 from placebench.http_session import SAFE_METHODS, Request, content_type
@@ -78,7 +77,7 @@ class Workload(Struct, frozen=True, kw_only=True):
     """Seed of the script's random numbers."""
     login: tuple[LoginRequest, ...] = ()
     """Requests that are sent once after each start of a server."""
-    rules: ResponseRules = PLACEMENT_RULES
+    rules: ResponseRules = DEFAULT_RULES
     notes: tuple[str, ...] = ()
     """Notes for readers of the report, such as what was left out of a recorded session."""
 
@@ -128,10 +127,22 @@ class Workload(Struct, frozen=True, kw_only=True):
         }
 
 
-def placement_workload(*paths: str) -> Workload:
-    """Return a workload of GET requests with the headers of Placement's API, which accepts only a status of 200."""
-    calls = tuple(SentRequest("GET", path, dict(HEADERS), expect_status=200, label=path) for path in paths)
-    return Workload(calls=calls, cycle=tuple(range(len(calls))))
+@dataclass(frozen=True)
+class ServiceApi:
+    """Defaults of the requests to services of one kind, for what a plan does not say."""
+
+    headers: Mapping[str, str] = field(default_factory=dict)
+    expect_status: int | None = None
+    rules: ResponseRules = DEFAULT_RULES
+
+    def workload(self, *paths: str) -> Workload:
+        """Return a workload of GET requests, which accepts only the expected status, by default 200."""
+        status = self.expect_status or 200
+        calls = tuple(SentRequest("GET", path, dict(self.headers), expect_status=status, label=path) for path in paths)
+        return Workload(calls=calls, cycle=tuple(range(len(calls))), rules=self.rules)
+
+
+_PLAIN_API = ServiceApi()
 
 
 class RequestTable(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -204,15 +215,16 @@ def read_workload(
     seed: int,
     requests: Sequence[Request] = (),
     login: Sequence[Request] = (),
-    placement: str | None = None,
+    api: ServiceApi = _PLAIN_API,
+    default: str | None = None,
 ) -> Workload:
     """Return the workload of the *keys* of the plan *source*; the requests of the command line override the plan's.
 
     folder: the folder of the plan's files. seed: for the order of requests with weights, and for a script.
-    placement: the default request to variants with Placement's API; requests then have its headers, and responses are
-    compared by `PLACEMENT_RULES`. Raises PlacebenchError for keys that do not fit each other, or without any request.
+    api: the defaults of the variants' kind of service. default: the request that is sent if neither has any. Raises
+    PlacebenchError for keys that do not fit each other, or without any request.
     """
-    rules = keys.same_responses or (ResponseRules() if placement is None else PLACEMENT_RULES)
+    rules = keys.same_responses or api.rules
     rules.check(f"{source}: same_responses")
     logins, notes = _login(keys, login, source, folder), list[str]()
     given = [_Weighted(each) for each in requests] or _plan_requests(keys, source)
@@ -222,11 +234,11 @@ def read_workload(
         given = [_Weighted(each.request, each.expect_status) for each in recorded]
     if script := "" if given else keys.workload or keys.locustfile or "":
         return Workload(script=script, folder=str(folder.absolute()), seed=seed, login=logins, rules=rules)
-    if not given and placement is not None:
-        given = [_Weighted(Request.parse(placement))]
+    if not given and default is not None:
+        given = [_Weighted(Request.parse(default))]
     if not given:
         raise PlacebenchError("no request: give --request 'GET /orders', or [[requests]] in the plan")
-    calls = _calls(given, HEADERS if placement is not None else {}, 200 if placement is not None else None)
+    calls = _calls(given, api.headers, api.expect_status)
     cycle = _cycle([each.weight for each in given], seed)
     return Workload(calls=calls, cycle=cycle, login=logins, rules=rules, notes=tuple(notes))
 

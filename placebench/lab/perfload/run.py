@@ -21,11 +21,11 @@ from placebench.compare.measure.replicate_series import ReplicateSeries
 from placebench.compare.measure.same_responses import SameResponses
 from placebench.compare.what.validity import LOAD_RULES, LoadRules
 from placebench.compare.what.variants import read_variants
-from placebench.compare.what.workload import placement_workload
 from placebench.errors import DatabaseError, LoadError, ServerError, UndecidedError
 from placebench.lab.inventory.data_sets import SeededData, TopologyData
 from placebench.lab.inventory.seeding import data_digest
 from placebench.lab.inventory.topology import Topology
+from placebench.lab.placement_api import RULES, placement_workload
 from placebench.lab.reference.variants import ALGORITHMS, OPTIMIZATIONS, WHY, cumulative
 from placebench.lab.variants import PLACEMENT
 from placebench.runtime.postgres import Server
@@ -113,7 +113,7 @@ class PerfloadRun:
             settings={**kept, "steps": _steps(settings.variants)},
         )
         self._run = RunFolder(folder, head)
-        self._same = SameResponses(self._run.save)
+        self._same = SameResponses(self._run.save, RULES)
 
     def run(self, say: Say, note: Say = ignore) -> None:
         """Measure everything, in order; a count, profile, open-loop load or comparison that fails is left out.

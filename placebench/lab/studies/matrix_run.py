@@ -23,6 +23,7 @@ from placebench.compare.what.source_checkout import read_origin
 from placebench.compare.what.variants import Variant, find_variant, in_place
 from placebench.errors import DatabaseError, MissingExtraError, PlacebenchError, ServerError
 from placebench.lab.inventory.seeding import seed
+from placebench.lab.placement_api import API, count_candidates, placement_workload
 from placebench.lab.studies.matrix_plan import AXES, INSTALLED, THIS, Matrix, Point
 from placebench.lab.studies.study import Measure, Restartable, StudySetup, StudySpec
 from placebench.lab.variants import CONTROL, PLACEMENT
@@ -419,7 +420,7 @@ class _Rig:
             "cpu_s": done.cpu_s,
             "client_cpu_s": None if combination["client"] == "in-process" else done.client_cpu_s,
             "body_bytes": done.body_bytes,
-            "results": combination["requests"] * (same.candidates(self._request) if same else 0),
+            "results": combination["requests"] * count_candidates(same.first_response(self._request) if same else None),
         }
 
     @contextmanager
@@ -442,6 +443,7 @@ class _Rig:
             done = http_job(
                 server,
                 request,
+                workload=placement_workload(request),
                 client=client,
                 requests=combination["requests"],
                 users=combination["users"],
@@ -454,7 +456,7 @@ class _Rig:
 
     def _inside(self, combination: Combination, spec: ServerSpec, near_url: str) -> JobResult:
         request, python = self._request_of(combination), str(spec.python or sys.executable)
-        with app_client(python, spec.module, spec.variables(), self._setup.folder) as app:
+        with app_client(python, spec.module, spec.variables(), self._setup.folder, api=API) as app:
             if same := self._same_responses(combination):
                 same.request_by(_name(combination), self._request, app.body)
             app.drive([request] * 2)

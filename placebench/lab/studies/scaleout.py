@@ -190,7 +190,7 @@ class _Meter:
 
     def measure(self, point: Point, _: int) -> dict[str, Any]:
         """Measure one size, on hosts of its own."""
-        from placebench.compare.what.workload import placement_workload
+        from placebench.lab.placement_api import placement_workload
         from placebench.lab.scaleout.cluster import LoadBalancer, start_hosts
         from placebench.runtime.running_server import ServerSpec
 

@@ -24,6 +24,7 @@ from placebench.commands.runs import reported, run_folder
 from placebench.compare.keep.documents import MeasuredPoint, RunKind, StudyHead
 from placebench.compare.keep.records import Measurement, RunHead, append_lines, read_measurements
 from placebench.errors import DatabaseError, GateFailedError, PlacebenchError, UndecidedError
+from placebench.lab.placement_api import RULES
 from placebench.lab.studies.commands import StudyOptions
 from placebench.masking import mask_document
 
@@ -84,7 +85,7 @@ class StudySetup:
         """Return a new comparison of responses, whose result is in the head of the run."""
         from placebench.compare.measure.same_responses import SameResponses
 
-        return SameResponses(self.save)
+        return SameResponses(self.save, RULES)
 
 
 @dataclass(frozen=True)

@@ -300,7 +300,7 @@ class _Meter:
 
     def measure(self, point: Point, _: int) -> dict[str, Any]:
         """Measure one point on a server of its own."""
-        from placebench.compare.what.workload import placement_workload
+        from placebench.lab.placement_api import placement_workload
         from placebench.runtime.application_servers import serve
 
         log = self.setup.folder / "log" / f"{point.get('server', THREADS)}.log"
@@ -314,7 +314,7 @@ class _Meter:
             return self._load(point, server, client, paths)
 
     def _load(self, point: Point, server: "RunningServer", client: "HttpClient", paths: list[str]) -> dict[str, Any]:
-        from placebench.compare.what.workload import placement_workload
+        from placebench.lab.placement_api import placement_workload
         from placebench.meters.meters import backend_cpu_between
         from placebench.meters.processes import MemorySampler, read_tree_cpu_s
 

@@ -12,8 +12,8 @@ from placebench.compare.keep.run_folder import claim_folder
 from placebench.compare.load.client_process import Client, body_file, http_client
 from placebench.compare.what import http_request
 from placebench.compare.what.canonical_response import parse_response
-from placebench.compare.what.workload import placement_workload
 from placebench.errors import LoadError
+from placebench.lab.placement_api import placement_workload
 
 DIGEST = parse_response(b"0123456789").digest
 

@@ -7,9 +7,9 @@ from placebench.compare.compare_run import CompareRun, CompareSettings
 from placebench.compare.keep.documents import Trial
 from placebench.compare.keep.records import Block, append_lines
 from placebench.compare.what.variants import read_variants
-from placebench.compare.what.workload import placement_workload
 from placebench.lab.inventory.data_sets import TopologyData
 from placebench.lab.inventory.seeding import find_topology
+from placebench.lab.placement_api import placement_workload
 
 NAMES = ("naive", "tuned", "dedup")
 NOISE = (0.004, -0.003, 0.001, -0.005, 0.002, 0.0, -0.001, 0.003, 0.005, -0.004, -0.002, 0.0)

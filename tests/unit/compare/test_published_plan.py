@@ -11,8 +11,9 @@ from placebench.compare.compare_run import CompareSettings
 from placebench.compare.published_plan import plan_document
 from placebench.compare.what.trials import Experiment, parse_plan, read_plan
 from placebench.compare.what.variants import read_variants
-from placebench.compare.what.workload import Workload, read_workload
+from placebench.compare.what.workload import ServiceApi, Workload, read_workload
 from placebench.errors import PlacebenchError
+from placebench.lab.placement_api import API
 from placebench.report.reproduction import hidden_places
 
 PLAN = """
@@ -70,7 +71,8 @@ def checkout(tmp_path: Path) -> Path:
 
 def workload_of(plan: Experiment, *, placement: str | None = None) -> Workload:
     """What the plan sends."""
-    return read_workload(plan.workload, source=plan.source, folder=plan.folder, seed=1, placement=placement)
+    api = ServiceApi() if placement is None else API
+    return read_workload(plan.workload, source=plan.source, folder=plan.folder, seed=1, api=api, default=placement)
 
 
 def published(plan: Experiment, *, placement: str | None = None) -> dict[str, Any]:

@@ -7,7 +7,8 @@ import pytest
 
 from placebench.compare.measure.replicate import PreparedVariants, ReplicatePlan, block_size, plan_replicate
 from placebench.compare.what.variants import Variant
-from placebench.compare.what.workload import SentRequest, Workload, placement_workload
+from placebench.compare.what.workload import SentRequest, Workload
+from placebench.lab.placement_api import placement_workload
 
 
 def plan_replicates(variants: tuple[str, ...], *, replicates: int, rounds: int, seed: int) -> list[ReplicatePlan]:

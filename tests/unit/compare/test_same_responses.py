@@ -7,16 +7,14 @@ from typing import Any
 import pytest
 
 from placebench.compare.load.client_process import body_file
-from placebench.compare.measure.same_responses import SameResponses, _without_limit
+from placebench.compare.measure.same_responses import SameResponses
 from placebench.compare.what.canonical_response import (
-    PLACEMENT_RULES,
     ResponseRules,
-    canonical_candidates,
     difference,
-    limit_violation,
     parse_response,
 )
 from placebench.errors import GateFailedError
+from placebench.lab.placement_api import RULES
 
 
 def document(*roots: str, summaries: tuple[str, ...] | None = None) -> dict[str, Any]:
@@ -34,46 +32,6 @@ def document(*roots: str, summaries: tuple[str, ...] | None = None) -> dict[str,
     }
 
 
-WHOLE = canonical_candidates(document("a", "b", "c"))
-
-
-@pytest.mark.parametrize("roots", [("a", "b"), ("c", "a")])
-def test_any_part_of_the_whole_is_legal(roots: tuple[str, ...]) -> None:
-    """Two of three candidates, with the summaries of just their trees."""
-    assert limit_violation(WHOLE, canonical_candidates(document(*roots)), 2) is None
-
-
-def test_a_limit_above_all_gives_all() -> None:
-    """min(limit, total) candidates are expected."""
-    assert limit_violation(WHOLE, canonical_candidates(document("a", "b", "c")), 10) is None
-    assert (
-        limit_violation(WHOLE, canonical_candidates(document("a", "b")), 10)
-        == "2 candidates, 2 of them distinct, where 3 were expected"
-    )
-
-
-@pytest.mark.parametrize(
-    ("limited", "reason"),
-    [
-        (document("a"), "1 candidates, 1 of them distinct, where 2 were expected"),
-        (document("a", "a"), "2 candidates, 1 of them distinct, where 2 were expected"),
-        (document("a", "b", "c"), "3 candidates, 3 of them distinct, where 2 were expected"),
-        (document("y", "x"), "a candidate that the response without a limit does not hold: .*x-child"),
-        (document("a", "x"), "a candidate that the response without a limit does not hold: .*x-child"),
-        (document("a", "b", summaries=("a", "b", "c")), "2 summary entries more than 4, first: c "),
-        (document("a", "b", summaries=("a",)), "2 of 4 summary entries are missing, first: b "),
-    ],
-)
-def test_what_a_limit_does_not_allow(limited: dict[str, Any], reason: str) -> None:
-    """Too few, twice the same, too many, one or two from elsewhere, summaries of other trees, summaries left out."""
-    import re
-
-    found = limit_violation(WHOLE, canonical_candidates(limited), 2)
-
-    assert found is not None
-    assert re.match(reason, found)
-
-
 def test_other_documents_are_compared_place_by_place() -> None:
     """For a service that is not Placement's the order of a list counts, and that of keys does not."""
     ours, theirs = parse_response(b'{"a": [1, 2], "b": 3}'), parse_response(b'{"b": 3, "a": [1, 4]}')
@@ -81,7 +39,6 @@ def test_other_documents_are_compared_place_by_place() -> None:
     assert difference(ours, parse_response(b'{"b":3,"a":[1,2]}')) is None
     assert difference(ours, theirs) == "$.a[1] is 4 where 2 was expected"
     assert difference(parse_response(b"[1]"), parse_response(b"[1, 2]")) == "$ has 2 entries where 1 were expected"
-    assert difference(ours, WHOLE) == "one responds with allocation candidates, the other does not"
     assert (
         difference(parse_response(b"hello"), parse_response(b"world"))
         == 'byte 0 of the body: "world" where "hello" was expected'
@@ -113,12 +70,12 @@ def test_a_different_response_under_load_stops_the_run(tmp_path: Path, monkeypat
     service = FakeService(monkeypatch)
     service.answers = {"url": json.dumps(document("a", "b")).encode()}
     heads: list[dict[str, Any]] = []
-    same = SameResponses(lambda same_responses: heads.append(same_responses))
+    same = SameResponses(lambda same_responses: heads.append(same_responses), RULES)
     same.request("naive", REQUEST, "url")
     same.request("tuned", REQUEST, "url")
     digests = {}
     for name, body in (("right", document("b", "a")), ("wrong", document("a"))):
-        digests[name] = parse_response(json.dumps(body).encode()).digest
+        digests[name] = parse_response(json.dumps(body).encode(), RULES).digest
         body_file(tmp_path, digests[name]).write_text(json.dumps(body))
 
     same.check_bodies("tuned", REQUEST, [digests["right"]], tmp_path)
@@ -135,7 +92,7 @@ def test_a_limited_response_is_compared_with_the_whole_one(monkeypatch: pytest.M
     """The baseline is sent the request once without its limit; other variants may give other candidates."""
     service = FakeService(monkeypatch)
     service.answers = {"naive": json.dumps(document("a")).encode(), "tuned": json.dumps(document("a")).encode()}
-    limited, same = "/x?resources=VCPU:1,MEMORY_MB:2&limit=1&required=!T", SameResponses()
+    limited, same = "/x?resources=VCPU:1,MEMORY_MB:2&limit=1&required=!T", SameResponses(rules=RULES)
 
     same.request("naive", limited, "naive")
     same.request("tuned", limited, "tuned")
@@ -145,7 +102,7 @@ def test_a_limited_response_is_compared_with_the_whole_one(monkeypatch: pytest.M
 
 def test_each_request_has_its_own_responses() -> None:
     """The first response to another request is compared with nothing; a limit alone allows any."""
-    same = SameResponses()
+    same = SameResponses(rules=RULES)
     same.check("naive", "/one", b'{"a": 1, "b": 2}')
     same.check("tuned", "/one", b'{"b": 2, "a": 1}')
     same.check("naive", "/two", b"2")
@@ -163,28 +120,28 @@ def body(*roots: str) -> bytes:
 def test_another_part_of_the_whole_response_is_the_same() -> None:
     """The whole one costs a request of its own, once; a document that holds no candidates is another response."""
     bodies = {REQUEST: body("a", "b"), f"{REQUEST}&limit=1": body("a")}
-    limited, same = f"{REQUEST}&limit=1", SameResponses()
+    limited, same = f"{REQUEST}&limit=1", SameResponses(rules=RULES)
 
-    assert same.candidates(limited) == 0
+    assert same.first_response(limited) is None
     assert same.request_by("naive", limited, bodies.__getitem__) == 2
     assert same.request_by("tuned", limited, lambda _: body("b")) == 1
-    assert same.candidates(limited) == 1
+    assert same.first_response(limited).counts == {"allocation_requests": 1, "provider_summaries": 2}
     with pytest.raises(GateFailedError, match="the other does not"):
         same.request_by("broken", limited, lambda _: b"[]")
 
 
 def test_candidates_are_of_responses_with_candidates() -> None:
     """A list is none."""
-    same = SameResponses()
+    same = SameResponses(rules=RULES)
     same.check("naive", "/", b"[1, 2]")
 
-    assert same.candidates("/") == 0
+    assert same.first_response("/") is not None
 
 
 def test_each_variant_is_checked_though_its_response_was_seen() -> None:
     """The second variant's bytes are those of the first; the message names who differs from whom, and the request."""
     heads: list[dict[str, Any]] = []
-    same = SameResponses(lambda same_responses: heads.append(same_responses))
+    same = SameResponses(lambda same_responses: heads.append(same_responses), RULES)
     for name in ("second", "first"):
         same.check(name, "/one", b"1")
 
@@ -209,7 +166,7 @@ def test_each_variant_is_checked_though_its_response_was_seen() -> None:
     [
         (ResponseRules(), b'{"rows": [{"at": 1}]}', b'{"rows": [{"at": 2}]}', 'ignore = ["$.rows[*].at"]'),
         (ResponseRules(), b"hello", b"world", "ignore_text = "),
-        (PLACEMENT_RULES, b'{"at": 1}', b'{"at": 2}', None),
+        (RULES, b'{"at": 1}', b'{"at": 2}', None),
     ],
 )
 def test_how_a_variant_may_differ_from_itself(
@@ -259,18 +216,3 @@ def test_where_nothing_is_compared_nothing_is_said_to_be_equal() -> None:
     same.error("another sequence")
 
     assert [(head["equal"], head["difference"]) for head in heads] == [(None, None), (False, "another sequence")]
-
-
-@pytest.mark.parametrize(
-    ("request_", "whole"),
-    [
-        ("/x?group_policy=none&a=&limit=2", ("/x?group_policy=none&a=", 2)),
-        ("/x?limit=2", ("/x", 2)),
-        ("/x?limit=1&limit=2", ("/x?limit=1&limit=2", None)),
-        ("/x?limit=few", ("/x?limit=few", None)),
-        ("/x?group_policy=2", ("/x?group_policy=2", None)),
-    ],
-)
-def test_a_request_without_its_limit(request_: str, whole: tuple[str, int | None]) -> None:
-    """Everything else stays, empty values too; two limits, and one that is no number, are none."""
-    assert _without_limit(request_) == whole

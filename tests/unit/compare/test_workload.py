@@ -15,6 +15,7 @@ from placebench.compare.what.canonical_response import ResponseRules, difference
 from placebench.compare.what.workload import Workload, WorkloadKeys, read_workload
 from placebench.errors import GateFailedError, LoadError, PlacebenchError
 from placebench.http_session import Request
+from placebench.lab.placement_api import API
 
 
 @pytest.fixture(scope="module")
@@ -59,7 +60,7 @@ def test_a_request_of_a_plan_is_that_of_the_command_line() -> None:
 def test_the_laboratory_has_its_own_headers_and_rules() -> None:
     """An application of one's own is sent nothing of Placement's, and its query keeps its limit."""
     own = workload(request="/orders?limit=3")
-    lab = read_workload(WorkloadKeys(), source="plan.toml", seed=1, placement="/allocation_candidates?limit=3")
+    lab = read_workload(WorkloadKeys(), source="plan.toml", seed=1, api=API, default="/allocation_candidates?limit=3")
 
     assert (own.calls[0].headers, own.rules) == ({}, ResponseRules())
     assert lab.calls[0].headers["OpenStack-API-Version"] == "placement 1.39"
