@@ -79,7 +79,7 @@ def compare_plan(
         return _compare_on_host(given, plan, more, gates=gates, emit=emit)
     if given.python:
         plan = _with_python(plan, given.python)
-    variants = read_variants(plan.variants, plan.tables, placement_python=given.placement_python)
+    variants = read_variants(plan.variants, plan.tables, python=given.placement_python)
     data, request = _data(given.data, plan, variants)
     workload = read_workload(
         plan.workload,

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any, Final
 
 from placebench.compare.what.variants import KnownChange, Variant, VariantKind, existing_python
 from placebench.errors import MissingExtraError, VariantError
@@ -13,6 +14,9 @@ from placebench.paths import profiles_folder
 CONTROL, PLACEMENT = "noop", "placement"
 _REFERENCE = "placebench.lab.reference.wsgi:application"
 _DATA = "topology"
+APPLICATION = ("placebench/lab/reference",)
+"""The folder of the reference service, whose frames are the application's in a flame graph."""
+_OURS: Final[Mapping[str, Any]] = {"ours": True, "data_kind": _DATA, "api": API, "application": APPLICATION}
 _PLACEMENT_MODULE = "placement.wsgi.api:application"
 # No authentication, no debug log, and nothing written at its start.
 _PLACEMENT_VARIABLES = {
@@ -26,13 +30,13 @@ _PLACEMENT_VARIABLES = {
 class LaboratoryVariants:
     """The names noop (the control: `GET /` of tuned, without a statement), placement, and those of `reference`."""
 
-    def find(self, name: str, placement_python: Path | None = None) -> Variant:
+    def find(self, name: str, python: Path | None = None) -> Variant:
         """Return the variant of this name; raises VariantError, and MissingExtraError for what is not installed."""
         if name == CONTROL:
             control = {"PLACEBENCH_VARIANT": "tuned"}
-            return Variant(CONTROL, module=_REFERENCE, variables=control, request="/", data_kind=_DATA, api=API)
+            return Variant(CONTROL, module=_REFERENCE, variables=control, request="/", **_OURS)
         if name == PLACEMENT:
-            return _placement(placement_python)
+            return _placement(python)
         try:
             chosen = reference_variant(name)
         except VariantError as error:
@@ -43,9 +47,8 @@ class LaboratoryVariants:
             **chosen.serving,
             workers=chosen.worker.workers,
             revisions=chosen.revisions,
-            data_kind=_DATA,
-            api=API,
             portable=chosen.portable,
+            **_OURS,
         )
 
     def change(self, baseline: str, variant: str) -> KnownChange | None:
@@ -72,7 +75,6 @@ def _placement(python: Path | None) -> Variant:
         data_kind=_DATA,
         api=API,
         python=str(existing_python(python)),
-        ours=False,
     )
 
 

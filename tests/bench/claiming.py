@@ -95,7 +95,7 @@ def bench_claims(arguments: argparse.Namespace, say: Callable[..., None], spread
 
 def _variants(placement_python: str | None) -> dict[str, Variant]:
     python = Path(placement_python) if placement_python else None
-    ours = read_variants(["tuned", "placement" if python else "tuned"], placement_python=python)
+    ours = read_variants(["tuned", "placement" if python else "tuned"], python=python)
     ways = {way: {**ours[0].variables, "PLACEBENCH_CLAIMS": way} for way in ("at_once", "step_by_step")}
     variants = {way: replace(ours[0], name=way, variables=variables) for way, variables in ways.items()}
     return variants | ({"placement": ours[1]} if python else {})

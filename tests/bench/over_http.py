@@ -123,7 +123,7 @@ def _variants(arguments: argparse.Namespace) -> dict[str, Variant]:
     names = arguments.variants or [*(["placement"] if python else []), *ALGORITHMS]
     path = os.pathsep.join([str(FAKES), os.environ.get("PYTHONPATH", "")])
     transport = Variant("transport", module="constant_body:application", variables={"PYTHONPATH": path}, ours=False)
-    return {variant.name: variant for variant in (*read_variants(names, placement_python=python), transport)}
+    return {variant.name: variant for variant in (*read_variants(names, python=python), transport)}
 
 
 @contextmanager

@@ -83,7 +83,7 @@ def bench_scale(arguments: argparse.Namespace, say: Callable[..., None], spread:
     """A row for each variant, answer and size; scale.json and two charts after each size."""
     python = Path(arguments.placement_python) if arguments.placement_python else None
     names = arguments.variants or ["naive", "tuned", *ALGORITHMS, *(["placement"] if python else [])]
-    variants = read_variants(names, placement_python=python)
+    variants = read_variants(names, python=python)
     results = _kept(arguments.out)
     with open_server() as server:
         for trees in map(int, arguments.sizes.split(",")):

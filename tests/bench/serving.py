@@ -52,7 +52,7 @@ def bench_candidates(arguments: argparse.Namespace, say: Callable[..., None], sp
     """
     python = arguments.placement_python
     names = arguments.variants or [*(["placement"] if python else []), "naive", "tuned", *ALGORITHMS]
-    variants = read_variants(names, placement_python=Path(python) if python else None)
+    variants = read_variants(names, python=Path(python) if python else None)
     with open_server() as server:
         for data in (DATA[name] for name in arguments.data or DATA):
             topology = data.seeded(arguments.trees)

@@ -25,7 +25,7 @@ STAND_IN = Path(__file__).parents[1] / "fakes" / "stand_in"
 def placement(monkeypatch: pytest.MonkeyPatch) -> Variant:
     """The reference service, found as `placement`."""
     monkeypatch.setenv("PYTHONPATH", str(STAND_IN), prepend=os.pathsep)
-    return read_variant(PLACEMENT, placement_python=Path(sys.executable))
+    return read_variant(PLACEMENT, python=Path(sys.executable))
 
 
 def test_every_claim_of_the_herd_has_a_host_of_its_own_on_bare_metal(

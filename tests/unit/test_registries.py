@@ -16,10 +16,10 @@ from placebench.report.study_report import StudyResults
 
 
 class ShopVariants:
-    def find(self, name, placement_python=None):
+    def find(self, name, python=None):
         if name != "shop-v2":
             raise VariantError(f"no variant {name!r}: expected shop-v2")
-        return Variant(name, module="shop:app", ours=False)
+        return Variant(name, module="shop:app")
 
     def change(self, baseline, variant):
         return None

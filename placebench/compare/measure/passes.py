@@ -33,8 +33,8 @@ class PassSetup:
     seed: int
     telemetry: bool = False
     """Whether workers, client and backends write telemetry, below the run's folder."""
-    placement_python: str | None = None
-    """The Python of the environment that holds openstack-placement."""
+    python: str | None = None
+    """The Python of another environment, for a variant that needs one."""
 
     def part(self, name: str) -> Path | None:
         """Return the folder for the telemetry of the pass *name*, or None without telemetry.
@@ -51,8 +51,8 @@ class PassSetup:
     def serve(self, variant: str, part: Path | None = None, **environment: str) -> RunningServer:
         """Return the variant's service, ready for requests, its telemetry in *part*; use it in a `with` block."""
         log = self.folder / "log" / f"uwsgi-{variant}.log"
-        python = Path(self.placement_python) if self.placement_python else None
-        chosen = read_variant(variant, placement_python=python)
+        python = Path(self.python) if self.python else None
+        chosen = read_variant(variant, python=python)
         if chosen.ours:
             spec = ServerSpec(
                 self.database_url,

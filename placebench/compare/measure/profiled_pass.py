@@ -169,10 +169,11 @@ def with_profiler(variant: Variant, spec: ServerSpec, folder: Path, mode: str = 
     return replace(spec, module=f"{_WSGI_ENTRY}:application", environment={**spec.environment, **variables})
 
 
-def profile_under_load(setup: PassSetup, variant: str, *, requests: int) -> None:
+def profile_under_load(setup: PassSetup, variant: str, *, requests: int, application: tuple[str, ...] = ()) -> None:
     """Send *requests* requests in a closed loop with the profiler on, and merge them into one page.
 
-    The pass is saved as profile-<variant>.html, profile-<variant>.speedscope.json and profiled-<variant>.json.
+    application: as that of a `Variant`. The pass is saved as profile-<variant>.html, profile-<variant>.speedscope.json
+    and profiled-<variant>.json.
     """
     sessions = fresh_log_folder(setup.folder / "log" / f"profiled-{variant}")
     names = recording_names(setup.request)
@@ -185,7 +186,7 @@ def profile_under_load(setup: PassSetup, variant: str, *, requests: int) -> None
         run_load(load, folder=setup.folder / "log")
         server.check()
     found = wait_for_recordings(sessions, names)
-    session = merge_sessions([flame for flame, _ in found], application=("placebench/lab/reference",))
+    session = merge_sessions([flame for flame, _ in found], application=application)
     notes = list(notes_of(recording for _, recording in found))
     page = setup.folder / f"profile-{variant}.html"
     write_flame_page(session, page, title=variant, requests=len(found), notes=notes)
@@ -240,7 +241,7 @@ def _keep_flame_graph(folder: Path, variant: Variant, made: ProfiledPass) -> Non
     sessions = sorted(folder.glob(f"log/{_mean_request(folder, variant.name, '*').name}"))
     if not sessions:
         return
-    session = merge_sessions(sessions, application=("placebench/lab/reference",) if variant.ours else ())
+    session = merge_sessions(sessions, application=variant.application)
     page = folder / f"profile-{variant.name}.html"
     write_flame_page(session, page, title=variant.name, requests=made.requests, notes=made.notes)
     write_speedscope(session, page.with_suffix(".speedscope.json"))

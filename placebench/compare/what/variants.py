@@ -89,7 +89,7 @@ def check_tables(tables: Mapping[str, Any], source: str, *, at: str = "variants"
     }
 
 
-_NOT_RECORDED = ("origin", "folder", "start_timeout_s", "data_kind", "api", "portable")
+_NOT_RECORDED = ("origin", "folder", "start_timeout_s", "data_kind", "api", "application", "portable")
 """Fields that a run's head does not hold as they are, since they follow from the name or change no result."""
 
 
@@ -106,7 +106,7 @@ class Variant:
     """The Python of the environment that it is installed in, unless that is this one."""
     request: str | None = None
     """A request that it gets instead of the comparison's, whose responses are compared with nothing."""
-    ours: bool = True
+    ours: bool = False
     """Whether it reads placebench's own environment variables: it profiles itself, and writes telemetry."""
     server: str = "uwsgi"
     """The kind of server; if empty, it is found when the application can be imported."""
@@ -126,6 +126,8 @@ class Variant:
     """Whether a cache server is started beside its server."""
     postgres: Mapping[str, str] = field(default_factory=dict)
     """Settings of its own PostgreSQL server; without any it shares the comparison's."""
+    application: tuple[str, ...] = ()
+    """Folders that flame graphs count as the application's own code even if they are installed."""
     origin: Origin | None = None
     """The revision and the packages that must be put in place for it."""
     data_kind: str = ""
@@ -194,10 +196,10 @@ class KnownChange:
 class VariantKind(Protocol):
     """Variants that are known by name, beside the applications of a plan."""
 
-    def find(self, name: str, placement_python: Path | None = None) -> Variant:
+    def find(self, name: str, python: Path | None = None) -> Variant:
         """Return the variant of this name.
 
-        placement_python: the Python of an environment with openstack-placement. Raises VariantError if this kind has
+        python: the Python of another environment, for a variant that needs one. Raises VariantError if this kind has
         none of this name, MissingExtraError if a package that it needs is not installed.
         """
 
@@ -215,7 +217,7 @@ def known_change(baseline: str, variant: str) -> KnownChange | None:
 
 
 def read_variants(
-    names: Sequence[str], tables: VariantTables = _NO_TABLES, *, placement_python: Path | None = None
+    names: Sequence[str], tables: VariantTables = _NO_TABLES, *, python: Path | None = None
 ) -> tuple[Variant, ...]:
     """Return the variants of these names, the base first; a name given twice is an A/A comparison.
 
@@ -225,7 +227,7 @@ def read_variants(
     if len(names) < 2:
         named = "one variant was" if names else "no variants were"
         raise PlacebenchError(f"{named} named: a comparison needs two, the base first")
-    read = [read_variant(name, tables, placement_python=placement_python) for name in names]
+    read = [read_variant(name, tables, python=python) for name in names]
     given, variants = {variant.name for variant in read}, dict[str, Variant]()
     for variant in read:
         numbered = (f"{variant.name}.{number}" for number in count(2))
@@ -245,7 +247,7 @@ def require_servers(variants: Sequence[Variant]) -> None:
             uwsgi_program(Path(variant.python) if variant.python else None)
 
 
-def read_variant(name: str, tables: VariantTables = _NO_TABLES, *, placement_python: Path | None = None) -> Variant:
+def read_variant(name: str, tables: VariantTables = _NO_TABLES, *, python: Path | None = None) -> Variant:
     """Return the variant of this name. Raises as `read_variants` does, but not for a missing uWSGI."""
     if len(name) > LONGEST_NAME:
         raise PlacebenchError(
@@ -253,23 +255,23 @@ def read_variant(name: str, tables: VariantTables = _NO_TABLES, *, placement_pyt
             f"of {LONGEST_NAME} at most"
         )
     if name in tables.variants:
-        variant = _table_variant(name, tables.variants[name], tables, placement_python)
+        variant = _table_variant(name, tables.variants[name], tables, python)
     else:
-        variant = _named_variant(name, tables, placement_python)
+        variant = _named_variant(name, tables, python)
     return replace(variant, name=_NOT_IN_A_NAME.sub("_", name))
 
 
 def find_variant(
-    name: str, tables: VariantTables = _NO_TABLES, *, placement_python: Path | None = None
+    name: str, tables: VariantTables = _NO_TABLES, *, python: Path | None = None
 ) -> tuple[Variant | None, str]:
     """Return the variant of this name, or None and which package is not installed."""
     try:
-        return read_variant(name, tables, placement_python=placement_python), ""
+        return read_variant(name, tables, python=python), ""
     except MissingExtraError as error:
         return None, str(error)
 
 
-def _table_variant(name: str, table: VariantTable, tables: VariantTables, placement_python: Path | None) -> Variant:
+def _table_variant(name: str, table: VariantTable, tables: VariantTables, python: Path | None) -> Variant:
     if table.variant is None and (app := tables.app) is not None:
         said = {key: value for key in _APPLICATION_KEYS if (value := getattr(table, key))}
         served = {"app": table.app, "command": table.command} if table.app or table.command else {}
@@ -286,7 +288,7 @@ def _table_variant(name: str, table: VariantTable, tables: VariantTables, placem
         if strange := [key for key in _APPLICATION_KEYS if getattr(table, key)]:
             key = strange[0].replace("packages", "with")
             raise PlacebenchError(f"the variant {name} has {key} and no application: expected app = 'module:callable'")
-        variant = _named_variant(table.variant or name, _NO_TABLES, placement_python)
+        variant = _named_variant(table.variant or name, _NO_TABLES, python)
         variant = replace(variant, variables={**variant.variables, **table.env})
     settings = {key.lower(): ("off", "on")[it] if isinstance(it, bool) else str(it) for key, it in table.pg.items()}
     return replace(variant, postgres=settings)
@@ -295,17 +297,17 @@ def _table_variant(name: str, table: VariantTable, tables: VariantTables, placem
 _APPLICATION_KEYS = ("rev", "path", "python", "packages", "server", "ready", "start_timeout_s", "migrate")
 
 
-def _named_variant(name: str, tables: VariantTables, placement_python: Path | None) -> Variant:
+def _named_variant(name: str, tables: VariantTables, python: Path | None) -> Variant:
     """Return the variant that one of the kinds knows by this name, or this revision of the application."""
     unknown: list[VariantError] = []
     for kinds in (KINDS.own, KINDS.all):
         for kind in kinds.values():
             try:
-                return kind.find(name, placement_python)
+                return kind.find(name, python)
             except VariantError as error:
                 unknown.append(error)
     if tables.app is not None:
-        return _table_variant(name, VariantTable(rev=name), tables, placement_python)
+        return _table_variant(name, VariantTable(rev=name), tables, python)
     own = (
         "a table [tool.placebench.variants.NAME] in pyproject.toml, or [variants.NAME] in --plan FILE; or a git "
         "revision, where a table [tool.placebench.app] or [app] there has your app = 'module:callable'"
@@ -330,7 +332,6 @@ def _application(name: str, table: VariantTable, folder: Path) -> Variant:
         module=module,
         variables={**table.env, **named},
         python=str(existing_python(folder / Path(table.python).expanduser())) if table.python else None,
-        ours=False,
         server="command" if table.command else table.server or "",
         command=table.command or "",
         ready=table.ready or "",

@@ -75,7 +75,7 @@ def _placement(python: Path | None) -> str | None:
     from placebench.lab.variants import PLACEMENT
 
     try:
-        variant = read_variant(PLACEMENT, placement_python=python)
+        variant = read_variant(PLACEMENT, python=python)
         require_servers([variant])
     except PlacebenchError:
         if python is not None:

@@ -27,7 +27,7 @@ from placebench.lab.inventory.seeding import data_digest
 from placebench.lab.inventory.topology import Topology
 from placebench.lab.placement_api import RULES, placement_workload
 from placebench.lab.reference.variants import ALGORITHMS, OPTIMIZATIONS, WHY, cumulative
-from placebench.lab.variants import PLACEMENT
+from placebench.lab.variants import APPLICATION, PLACEMENT
 from placebench.runtime.postgres import Server
 
 BASELINE, BEST = "naive", "tuned"
@@ -138,7 +138,9 @@ class PerfloadRun:
         self._compare(setup)
         for variant in settings.profiled:
             self._run.begin_step("profile", f"{variant}: profile of {settings.profiled_requests} requests")
-            profile = partial(profile_under_load, setup, variant, requests=settings.profiled_requests)
+            profile = partial(
+                profile_under_load, setup, variant, requests=settings.profiled_requests, application=APPLICATION
+            )
             self._run.make_part("profile", variant, profile)
         self._check_data(setup.database_url)
         # Half of what the slowest variant managed overloads none.
@@ -166,7 +168,7 @@ class PerfloadRun:
             users=settings.users,
             seed=topology.seed,
             telemetry=settings.telemetry,
-            placement_python=settings.placement_python,
+            python=settings.placement_python,
         )
 
     def _load_closed(self, setup: PassSetup, variant: str) -> None:
@@ -184,7 +186,7 @@ class PerfloadRun:
         try:
             python = settings.placement_python
             prepared = PreparedVariants(
-                variants=read_variants(names, placement_python=Path(python) if python else None),
+                variants=read_variants(names, python=Path(python) if python else None),
                 databases={name: self._data.copy(name) for name in names},
                 workload=placement_workload(setup.request),
                 folder=self._run.path,

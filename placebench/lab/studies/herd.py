@@ -70,7 +70,7 @@ def run(given: HerdOptions) -> int:
     from placebench.lab.inventory.seeding import find_topology
     from placebench.lab.variants import PLACEMENT
 
-    placement = read_variant(PLACEMENT, placement_python=given.placement_python)
+    placement = read_variant(PLACEMENT, python=given.placement_python)
     require_servers([placement])
     trees = given.trees or given.by_preset(usual=_TREES, quick=_QUICK_TREES)
     topologies = [find_topology(name, trees=trees, seed=given.seed) for name in _TOPOLOGIES]

@@ -219,7 +219,7 @@ def combine(matrix: Matrix, *, placement_python: Path | None = None) -> list[tup
     made = []
     for point in matrix.points:
         full = {**AXES, **point}
-        variant, missing = find_variant(full["service"], matrix.tables, placement_python=placement_python)
+        variant, missing = find_variant(full["service"], matrix.tables, python=placement_python)
         python, absent = environment(full["python"], variant.python if variant else None)
         pinned = dict(_pins(full, variant))
         there = installed(python)

@@ -108,7 +108,7 @@ def _network_study(
     from placebench.lab.studies.network_jobs import TINY_OPERATIONS, NetworkStudy
 
     names = given.variants or ("naive", "tuned")
-    variants = tuple(read_variant(name, placement_python=given.placement_python) for name in names)
+    variants = tuple(read_variant(name, python=given.placement_python) for name in names)
     for variant in variants:
         if variant.request:
             raise PlacebenchError(f"the variant {variant.name} uses no database: name variants, or placement")

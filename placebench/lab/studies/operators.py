@@ -67,7 +67,7 @@ def run(given: OperatorsOptions) -> int:
     from placebench.lab.variants import PLACEMENT
 
     plan = read_plan(given.plan)
-    placement = read_variant(PLACEMENT, placement_python=given.placement_python)
+    placement = read_variant(PLACEMENT, python=given.placement_python)
     require_servers([placement])
     trees = given.trees_or_preset(given.trees)
     topologies = [find_topology(name, trees=trees, seed=given.seed) for name in given.inventories or plan.inventories]

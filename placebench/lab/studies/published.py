@@ -180,7 +180,7 @@ def find_services(names: Sequence[str], *, placement_python: Path | None = None)
 
     found: dict[str, Variant | str] = {}
     for name in names:
-        variant, missing = find_variant(name, placement_python=placement_python)
+        variant, missing = find_variant(name, python=placement_python)
         found[name] = missing if variant is None else variant
         if variant is not None:
             try:

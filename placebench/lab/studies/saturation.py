@@ -95,7 +95,7 @@ def run(given: SaturationOptions) -> int:
     names = given.variants or given.by_preset(usual=VARIANTS, quick=QUICK_VARIANTS)
     if CONTROL in names:
         raise PlacebenchError(f"--variants {','.join(names)}: {CONTROL} has no candidates")
-    variants = [read_variant(name, placement_python=given.placement_python) for name in names]
+    variants = [read_variant(name, python=given.placement_python) for name in names]
     require_servers(variants)
     study = SaturationStudy(
         variants=variants,

@@ -63,7 +63,7 @@ def test_placement_is_served_from_its_environment(tmp_path: Path) -> None:
     """Its settings come by its own variables."""
     (tmp_path / "python").touch()
     (tmp_path / "uwsgi").touch()
-    placement = read_variants(["naive", "placement"], placement_python=tmp_path / "python")[1]
+    placement = read_variants(["naive", "placement"], python=tmp_path / "python")[1]
     spec = placement.spec("postgresql://h/d", hash_seed=1, log=tmp_path / "log")
 
     assert spec.module == "placement.wsgi.api:application"
