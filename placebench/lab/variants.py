@@ -79,6 +79,6 @@ def _placement(python: Path | None) -> Variant:
 
 
 def _of_tox() -> Path | None:
-    """The Python that `tox -e oracle` puts Placement beside, where it was run in this checkout."""
+    """Return the Python that `tox -e oracle` installs Placement for, if it was run in this checkout."""
     made = profiles_folder().with_name(".tox") / "oracle" / "placement" / "bin" / "python"
     return made if made.is_file() else None

@@ -1,4 +1,4 @@
-"""Whether the variants of the reference service send the same responses: `verify_variants`."""
+"""The check that the variants of the reference service send the same responses: `verify_variants`."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from placebench.runtime.running_server import ServerSpec
 
 @dataclass(frozen=True)
 class VerifiedResponse:
-    """What one variant responded to one request."""
+    """The response of one variant to one request."""
 
     variant: str
     request: str

@@ -68,7 +68,7 @@ class SeededData(ScratchData):
         return self.made[name]
 
     def with_trees(self, trees: int, revisions: tuple[str, ...] = ()) -> str:
-        """Return the URL of a database of the same topology with so many trees, at these optional revisions."""
+        """Return the URL of a database of the same topology with *trees* trees, at these optional revisions."""
         return self.of(replace(self.topology, trees=trees), revisions)
 
 

@@ -54,7 +54,7 @@ class PerfloadSettings:
     placement_python: str | None = None
     """The Python of the real Placement's environment; None: it is not measured."""
     load_rules: LoadRules = LOAD_RULES
-    """When an open-loop load is discarded."""
+    """Rules by which an open-loop load is discarded."""
 
     @classmethod
     def default(cls) -> "PerfloadSettings":

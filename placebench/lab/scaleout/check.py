@@ -1,4 +1,4 @@
-"""Whether a service on several hosts responds rightly: claims, reads after them, and a fault meanwhile.
+"""The check that a service on several hosts responds correctly: claims, reads after them, and a fault meanwhile.
 
 The main function is `check_scale_out`; FAULTS has the faults. Each consumer is written by one session, which reads it
 after each acknowledged write. All of it is recorded, and `history_check` looks for what is wrong; what is there in the
@@ -69,12 +69,12 @@ def check_scale_out(
 ) -> ScaleOutCheck:
     """Let *sessions* clients make *claims* in all at once, releasing most of them later, and read after each write.
 
-    url: of the service. database_url: where the writes are looked up in the end. request: path and query of the
-    candidates that are claimed. path: where the history is recorded. with_position: whether a read carries the position
-    of the session's last write. disturb: is called after a third of the claims, and says what it does.
+    url: the service's. database_url: the database in which the writes are looked up in the end. request: path and query
+    of the candidates that are claimed. path: the file of the history. with_position: whether a read carries the
+    position of the session's last write. disturb: is called after a third of the claims, and says what it does.
 
     Ctrl-C ends it early: its result is of the claims until then, and its last event is INTERRUPTED.
-    Raises LoadError where the service offers no candidates, and what *disturb* raises.
+    Raises LoadError if the service offers no candidates, and what *disturb* raises.
     """
     offered = [each["allocations"] for each in json.loads(fetch(url, request).body)["allocation_requests"]]
     if not offered:
@@ -281,7 +281,7 @@ def _rejoin(cluster: Cluster, former: ClusterNode, note: Note) -> None:
 
 @dataclass(frozen=True)
 class Fault:
-    """What happens to a scaled-out service during a check, and is repaired in the end."""
+    """A fault that is inflicted on a scaled-out service during a check, and repaired in the end."""
 
     inflict: Callable[[ScaleOut, Note], None]
     of_database: bool = True

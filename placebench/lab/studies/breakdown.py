@@ -83,7 +83,7 @@ def run(given: BreakdownOptions) -> int:
 
 
 def _endpoints(given: BreakdownOptions) -> tuple[str, ...]:
-    """The no-op, then those that are named, without their blanks and commas: `candidates-limit-10`."""
+    """Return the no-op, then the named endpoints, without their blanks and commas: `candidates-limit-10`."""
     if given.endpoints is None:
         return given.by_preset(usual=ENDPOINTS, quick=QUICK_ENDPOINTS)
     known = {name.replace(",", "").replace(" ", "-"): name for name in ENDPOINTS}
@@ -149,7 +149,7 @@ class _Endpoint:
     name: str
     request: str
     part: Path
-    """Where its telemetry goes."""
+    """Folder of its telemetry."""
 
     @property
     def verb(self) -> str:
@@ -157,11 +157,11 @@ class _Endpoint:
         return "PUT" if self.name == CLAIMS else "GET"
 
     def database_url(self, setup: StudySetup, load_name: str) -> str:
-        """The data of the study; for claims a copy for each load, since they use up what there is."""
+        """Return the study's database; for claims a copy for each load, since they use up what there is."""
         return setup.data.copy(f"{self.part.name} {load_name}") if self.name == CLAIMS else setup.data.url
 
     def load(self, database_url: str) -> dict[str, Any]:
-        """What `LoadSpec` takes: for claims a mix of nova's kind, whose acknowledged writes are looked for."""
+        """Return what `LoadSpec` takes: for claims a mix like nova's, whose acknowledged writes are looked up."""
         if self.name != CLAIMS:
             return {"request": self.request}
         return {"kind": "claims", "request": self.request, "database_url": database_url}
@@ -201,7 +201,7 @@ def _measure(study: BreakdownStudy, setup: StudySetup, endpoint: _Endpoint) -> d
 def _load(
     study: BreakdownStudy, setup: StudySetup, endpoint: _Endpoint, name: str, *, processes: int, **environment: str
 ) -> LoadResult:
-    """Load a fresh server by as many users as it has workers; raises LoadError where a request failed."""
+    """Load a fresh server by as many users as it has workers; raises LoadError if a request failed."""
     from placebench.compare.load.load_run import LoadSpec, run_load
     from placebench.lab.reference.variants import variant as reference_variant
     from placebench.runtime.application_servers import serve
@@ -259,11 +259,11 @@ def load_figures(result: LoadResult, telemetry: "Telemetry") -> dict[str, Any]:
 
 
 def request_breakdown(telemetry: "Telemetry") -> dict[str, Any]:
-    """The mean request in seconds: way_in + framework + python + pool + database + way_out is client, exactly.
+    """Return the mean request in seconds: way_in + framework + python + pool + database + way_out is client, exactly.
 
     way_in: from sending to the call of the application. framework, handler: as in `Telemetry`. database: inside the
     driver. python: the rest of the handler. way_out: from the application's return to the last byte at the client.
-    Raises LoadError where no request was seen by both sides.
+    Raises LoadError if no request was seen by both sides.
     """
     pairs = telemetry.paired()
     if not len(pairs):

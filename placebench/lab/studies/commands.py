@@ -33,7 +33,7 @@ class StudyOptions(options.RunCommandOptions):
 
     @property
     def is_quick(self) -> bool:
-        """Whether little is measured."""
+        """Whether the preset is quick, which measures little."""
         return self.preset == "quick"
 
     def by_preset(self, *, usual: _T, quick: _T) -> _T:

@@ -109,7 +109,7 @@ WHERE used > (total - reserved) * allocation_ratio
 
 @dataclass(frozen=True)
 class HerdStudy:
-    """How many schedulers claim on which inventories, and how much."""
+    """The numbers of schedulers, the inventories that they claim on, and the number of claims."""
 
     placement: "Variant"
     topologies: "Sequence[Topology]"

@@ -1,6 +1,6 @@
 """The matrix, the study of `placebench lab study matrix`: the duration of each combination's job, and its overhead.
 
-`matrix_plan` reads what is to be combined, and `matrix_run` measures it. An overhead is the median, over the repeats,
+`matrix_plan` reads the combinations, and `matrix_run` measures them. An overhead is the median, over the repeats,
 of the difference from the control of the same repeat; so a machine that got slower between two repeats is in neither.
 """
 
@@ -121,7 +121,7 @@ _MAX_BARS = 24
 _HEADINGS = {"python": "Environment", "latency_ms": "Latency, ms"}
 _VERSIONS = {"python": "Python", "service": "Version", "sqlalchemy": "SQLAlchemy", "driver": "Driver"}
 _AXES_OF_VERSIONS = ("version", "sqlalchemy", "driver")
-"""What was requested; the column says what ran."""
+"""Axes whose values are versions that were requested; the column says what ran."""
 _NUMBERS = ("users", "threads", "processes", "latency_ms", "proxies")
 
 
@@ -364,7 +364,7 @@ def _pivot(rows: Sequence[dict[str, Any]], settings: Mapping[str, Any]) -> list[
 
 
 def _limits(row: Mapping[str, Any]) -> str:
-    """The interval of the overhead; empty where there is none."""
+    """Return the interval of the overhead as text; empty if there is none."""
     limits = row["overhead_low_s"], row["overhead_high_s"]
     return "" if None in limits else ", ".join(map(signed_duration, limits))
 

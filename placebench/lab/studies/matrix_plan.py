@@ -52,7 +52,7 @@ AXES: Mapping[str, Any] = {
     "proxies": 1,
     "profiler": "off",
 }
-"""What can be varied, each with its usual value."""
+"""The axes that can be varied, each with its usual value."""
 _CHOICES: Mapping[str, tuple[str, ...]] = {
     "server": ("uwsgi", "gunicorn", "mod_wsgi", "granian", "uvicorn", "wsgiref", "none"),
     "client": ("http", "in-process"),
@@ -91,9 +91,9 @@ class Matrix:
     seed: int | None = None
     repeats: int | None = None
     folder: Path = field(default=_HERE, compare=False)
-    """Where the file lies; a relative python starts there."""
+    """Folder of the file; a relative python starts there."""
     tables: VariantTables = field(default_factory=VariantTables)
-    """What the names on the axis service mean."""
+    """The tables of the names on the axis service."""
     columns: str | None = None
     """The axis whose values are the columns of a table of their own, beside the control."""
     constraints: Mapping[str, str] = field(default_factory=dict)
@@ -126,7 +126,7 @@ class Matrix:
 
 
 def _kind(axis: str) -> Any:
-    """The type of one value of the axis."""
+    """Return the type of one value of the axis."""
     if axis in _NETWORK:
         return _NETWORK[axis]
     if isinstance(AXES[axis], int):
@@ -177,12 +177,12 @@ _FILE: Any = defstruct(
 
 
 def names() -> list[str]:
-    """The matrices that placebench brings."""
+    """Return the names of the matrices that placebench brings."""
     return sorted(path.stem for path in _HERE.glob("*.toml"))
 
 
 def matrix_named(name: str, *, quick: bool = False) -> Matrix:
-    """The matrix of this name or in this file; raises PlacebenchError that names the file and the key."""
+    """Return the matrix of this name or in this file; raises PlacebenchError that names the file and the key."""
     path = _HERE / f"{name}.toml" if name in names() else Path(name)
     if not is_file(path):
         raise PlacebenchError(f"no matrix {name!r}: expected {', '.join(names())} or a .toml file")

@@ -1,4 +1,4 @@
-"""What of a matrix can run, and how it is measured: a job at each combination, against a server of its own.
+"""The combinations of a matrix that can run, and their measurement: a job each, against a server of its own.
 
 `combine` gives each point of a matrix its variant, its Python and what is missing there; `Installed` is what one Python
 environment holds, read by that Python. `matrix_study` is the study of those that can run.
@@ -87,7 +87,7 @@ class Combination:
 
     point: Mapping[str, Any]
     variant: Variant | None
-    """None where it is not installed; `missing` says so."""
+    """The variant; None: it is not installed, and `missing` says so."""
     installed: Installed
     missing: str = ""
     pinned: Mapping[str, str] = field(default_factory=dict)
@@ -98,7 +98,7 @@ class Combination:
 
     @property
     def reason(self) -> str | None:
-        """Why it cannot be run; None when it can."""
+        """The reason why it cannot run; None if it can."""
         return self.missing or next((text for applies, text in self._rules() if applies and text), None)
 
     def _rules(self) -> Sequence[tuple[bool, str]]:
@@ -252,7 +252,7 @@ def _constraints(matrix: Matrix, version: str, pinned: Mapping[str, str]) -> Ite
 
 
 def _environment(folder: Path, named: str, own: str | None) -> tuple[Path | None, str]:
-    """The Python of the point, the service's *own* where that is this one; or None and why there is no such Python."""
+    """Return the Python of the point, the service's *own* for "this"; or None and why there is no such Python."""
     if VERSION.fullmatch(named):
         try:
             return python_environment(named), ""
@@ -289,7 +289,7 @@ def _pins(point: Mapping[str, Any], variant: Variant | None) -> Iterator[tuple[s
 
 
 def _drivers(variant: Variant | None) -> tuple[str, ...]:
-    """The packages of which one has to be there for PostgreSQL; nobody knows those of anybody's application."""
+    """Return the packages of which PostgreSQL needs one; those of an application of the user's are unknown."""
     if variant is None or not (variant.ours or variant.name == PLACEMENT):
         return ()
     if "driver:asyncpg" in variant.name:
@@ -314,9 +314,9 @@ _MODES = {"off": "", "light": "light", "full": "flame"}
 def matrix_study(
     matrix: Matrix, combinations: list[tuple[Point, Combination]], *, request: str, repeats: int
 ) -> StudySpec:
-    """Return the study that measures what of the matrix can be run.
+    """Return the study that measures the combinations that can run.
 
-    Raises PlacebenchError where nothing can, with the first reason.
+    Raises PlacebenchError if none can, with the first reason.
     """
     wanted = matrix.combinations
     reasons = [(point, each.reason) for point, each in combinations]
@@ -389,7 +389,7 @@ def _put_in_place(combinations: Mapping[_Key, Combination], folder: Path) -> Ite
 
 
 class _Rig:
-    """What the measurements of one session share: the data, the client, and the first responses."""
+    """The data, the client and the first responses, which the measurements of one session share."""
 
     def __init__(
         self, setup: StudySetup, request: str, scratch: Path, client: Restartable[HttpClient], servers: ExitStack
@@ -425,7 +425,7 @@ class _Rig:
 
     @contextmanager
     def _far(self, combination: Combination, url: str) -> Iterator[str]:
-        """The URL by which the service reaches its database: over the network of the point, where it has latency."""
+        """Yield the URL by which the service reaches its database: over the point's network, if that has latency."""
         if not combination["latency_ms"]:
             yield url
             return

@@ -253,7 +253,7 @@ class _Growth:
 
     @property
     def agrees(self) -> bool | None:
-        """None where nothing is predicted."""
+        """Whether the measured growth is near the predicted one; None if nothing is predicted."""
         if not self.predicted_s or self.measured_s is None:
             return None
         return abs(self.measured_s / self.predicted_s - 1) <= _AGREES_WITHIN

@@ -1,4 +1,4 @@
-"""What each setting of the real Placement is worth, on inventories of the size that operators have.
+"""The effect of each setting of the real Placement, on inventories of the size that operators have.
 
 The main class is `OperatorsStudy`, the study of `placebench lab study operators`; `read_plan` reads what is varied.
 """
@@ -81,7 +81,7 @@ def run(given: OperatorsOptions) -> int:
 CLIENTS = 4
 """Each sends the next request after the response to the one before."""
 TIMES = ("elapsed_s", "latency_s", "cpu_s")
-"""What a measurement has in seconds; None where a request had no response in time."""
+"""Values of a measurement in seconds; None if a request had no response in time."""
 _PLAN = Path(__file__).with_name("operators.toml")
 _FROZEN = "frozen_placement:application"
 _Number = Annotated[int, Meta(ge=1, le=limits.WORKERS)]
@@ -130,7 +130,7 @@ class Setting(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class OperatorsPlan(Struct, frozen=True, forbid_unknown_fields=True):
-    """What is measured."""
+    """The inventories and settings that are measured."""
 
     inventories: Annotated[list[str], Meta(min_length=1)]
     """Names of topologies."""
@@ -177,7 +177,7 @@ class OperatorsStudy:
     requests: int
     """Number of requests of each client in a measurement."""
     timeout_s: float
-    """How long a client waits for a response."""
+    """Seconds that a client waits for a response."""
 
     def spec(self, *, repeats: int) -> StudySpec:
         """Return what is measured: every setting on every inventory.

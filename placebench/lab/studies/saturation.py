@@ -1,4 +1,4 @@
-"""How much load each variant takes and how it breaks: the knee of throughput under an objective, and twice the knee.
+"""The load that each variant takes, and how it breaks: the knee of throughput under an objective, and twice the knee.
 
 The main class is `SaturationStudy`, the study of `placebench lab study saturation`. A measurement is a fresh server and
 a search over arrival rates: instances arrive on an open-loop schedule, each fetches candidates and claims one, and as
@@ -120,7 +120,7 @@ _TIMED = 3
 
 @dataclass(frozen=True)
 class SaturationStudy:
-    """Which variants are loaded, and how."""
+    """The variants that are loaded, and how."""
 
     variants: "Sequence[Variant]"
     objective: Objective
@@ -232,7 +232,7 @@ class _Search:
         return judged
 
     def _settle(self) -> None:
-        """Wait until the server has worked off what nobody waits for any more, and release what was claimed."""
+        """Wait until the server is done with abandoned requests, and release what was claimed."""
         from placebench.compare.load.load_run import responses_of, warm_up
 
         processes, threads = self.study.workers

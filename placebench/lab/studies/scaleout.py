@@ -1,4 +1,4 @@
-"""Scale-out: the same requests served by so many hosts and replicas, with the CPU that each kind of part takes.
+"""Scale-out: the same requests served by several hosts and replicas, with the CPU of each kind of part.
 
 The main class is `ScaleOutStudy`, the study of `placebench lab study scaleout`. The database and its replicas are
 started once; each measurement has service hosts and an nginx of its own, which read from as many replicas as it says.

@@ -1,4 +1,4 @@
-"""What all studies share: points and how they are measured, one session of a study, and the run of its command.
+"""The parts that all studies share: points and their measurement, one session, and the run of a command.
 
 A study says what its points are and how one of them is measured (`StudySpec`). `StudyRun` measures each of them several
 times in an interleaved, seeded order, and each measurement is on the disk before the next. A session measures what is
@@ -42,7 +42,7 @@ _T = TypeVar("_T")
 
 
 class Restartable(Generic[_T]):
-    """What several measurements use, such as a client: started for the first, and anew after one that failed."""
+    """A resource of several measurements, such as a client: started for the first, and anew after one that failed."""
 
     def __init__(self, start: Callable[[], AbstractContextManager[_T]]) -> None:
         self._start = start
@@ -57,7 +57,7 @@ class Restartable(Generic[_T]):
 
     @contextmanager
     def in_use(self) -> Iterator[_T]:
-        """Yield it for one measurement; it is stopped where the `with` block fails."""
+        """Yield it for one measurement; it is stopped if the `with` block fails."""
         if self._started is None:
             self._started = self._stack.enter_context(self._start())
         try:
@@ -73,7 +73,7 @@ class Restartable(Generic[_T]):
 
 @dataclass(frozen=True)
 class StudySetup:
-    """What the measurements of a study share."""
+    """The data and the folder that the measurements of a study share."""
 
     data: "SeededData"
     folder: Path
@@ -90,7 +90,7 @@ class StudySetup:
 
 @dataclass(frozen=True)
 class StudySpec:
-    """What a study measures."""
+    """The points of a study, and how they are measured."""
 
     command: str
     points: tuple[Point, ...]
@@ -105,7 +105,7 @@ class StudySpec:
     """Points that cannot be measured, each with the reason."""
 
     def to_json(self) -> dict[str, Any]:
-        """For the head of the run; the same for the same study."""
+        """Return the settings of the run's head; equal for equal studies."""
         points = [dict(point) for point in self.points]
         impossible = [{"point": dict(point), "reason": reason} for point, reason in self.impossible]
         return {**self.settings, "repeats": self.repeats, "points": points, "impossible": impossible}
@@ -137,7 +137,7 @@ class StudyRun:
 
     @property
     def steps(self) -> int:
-        """How many steps are announced, if every measurement is valid."""
+        """Number of steps that are announced, if every measurement is valid."""
         return 1 + sum(_key(point, repeat) not in self._done for point, repeat in self._all())
 
     def run(self, say: "Say", note: "Say" = lambda _: None) -> None:
@@ -201,7 +201,7 @@ class StudyRun:
         return made.invalid
 
     def _give_up(self, measured: tuple[Point, int], reason: str) -> None:
-        """Leave the point out; raises UndecidedError where the database is gone: no other could be measured either."""
+        """Leave the point out; raises UndecidedError if the database is gone: no other could be measured either."""
         from placebench.runtime.postgres import open_connection
 
         self._failed[_point_text(measured[0])] = reason

@@ -166,7 +166,7 @@ _LOADED_WITHIN_S, _LOADED_STEP_S, _LOADED_SHARE = 60.0, 0.2, 0.2
 
 @dataclass(frozen=True)
 class WorkersStudy:
-    """Which mixes of processes and threads serve which workloads."""
+    """The mixes of processes and threads, and the workloads that they serve."""
 
     mixes: tuple[tuple[int, int, str], ...]
     """Processes, threads in each of them (tasks of an event loop), and the server."""

@@ -242,7 +242,7 @@ _ID = re.compile("[0-9a-f]{8}-?[0-9a-f]{4}-?[0-9a-f]{4}-?[0-9a-f]{4}-?[0-9a-f]{1
 
 
 class _Anonymiser:
-    """Makes the other names, with a salt without which nobody can try names until they fit."""
+    """Makes new names, with a salt: without it nobody can find the old ones by trying."""
 
     def __init__(self, salt: str) -> None:
         self._salt = salt

@@ -92,7 +92,7 @@ def _engine(url: str) -> Engine:
 
 
 def _wait_for_others(connection: Connection) -> None:
-    """Two seedings of one database go one after the other; for a table that is in use we do not wait so long."""
+    """Wait for another seeding of the database to end; the wait for a table that is in use is shorter."""
     if connection.dialect.name == "postgresql":
         connection.execute(text("SELECT pg_advisory_lock(:key)"), {"key": _LOCK})
         connection.execute(text(f"SET lock_timeout = '{_PATIENCE}'"))

@@ -61,12 +61,12 @@ class Topology:
 
     @property
     def providers(self) -> int:
-        """How many providers the data set has."""
+        """Number of providers in the data set."""
         return self._rotation.sum(self.trees, [len(each.nodes) for each in self.tree_types])
 
     @property
     def inventories(self) -> int:
-        """How many inventories the data set has."""
+        """Number of inventories in the data set."""
         counts = [sum(len(node.inventories) for node in each.nodes) for each in self.tree_types]
         return self._rotation.sum(self.trees, counts)
 
@@ -164,7 +164,7 @@ class Topology:
 
     @cached_property
     def _paths(self) -> list[list[str]]:
-        """What follows a tree's number in the paths of its providers, for each type."""
+        """The rest of a provider's path after the tree's number, for each type and provider."""
         return [[f"/{node.path}" for node in each.nodes] for each in self.tree_types]
 
     @cached_property
@@ -201,12 +201,12 @@ class _Rotation:
         return self._cycle[number % len(self._cycle)]
 
     def ordinal(self, number: int) -> int:
-        """How many trees of its type came before tree *number*."""
+        """Return the number of trees of its type that came before tree *number*."""
         cycles, rest = divmod(number, len(self._cycle))
         return cycles * self._weights[self._cycle[rest]] + self._before[rest]
 
     def sum(self, trees: int, by_type: Sequence[int]) -> int:
-        """The sum over so many trees of something that each type has so often."""
+        """Return a sum over the first *trees* trees, of something that *by_type* counts for a tree of each type."""
         cycles, rest = divmod(trees, len(self._cycle))
         whole = sum(by_type[index] for index in self._cycle)
         return cycles * whole + sum(by_type[index] for index in self._cycle[:rest])
@@ -242,7 +242,7 @@ class Identity:
 
 
 class _Membership:
-    """The aggregates of a data set; with *every*, those of so many trees, and others of the next as many."""
+    """The aggregates of a data set; with *every*, that many trees share some, and the next as many have others."""
 
     def __init__(self, nodes: Iterable[Node], trees: int, every: int | None, identity: Identity) -> None:
         self._every = every
@@ -268,7 +268,7 @@ class _Membership:
         return [_number_name(name, number // self._every) for name in (*node.aggregates, *chosen)]
 
     def varies(self, node: Node) -> bool:
-        """Whether this provider may be in others in another tree."""
+        """Whether this provider may be in other aggregates in another tree."""
         return bool(node.some_aggregates) or (self._every is not None and bool(node.aggregates))
 
 
