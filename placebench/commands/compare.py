@@ -12,7 +12,7 @@ from placebench.errors import UsageError
 if TYPE_CHECKING:
     from placebench.compare.what.data_setup import DatabaseKind
 
-_REPLICATES = {"quick": 6, "default": 12, "publish": 30}
+_REPLICATES = {"quick": 7, "default": 12, "publish": 30}
 
 
 @dataclass(frozen=True)

@@ -238,8 +238,9 @@ def _power_chart(made: Comparison) -> Chart | None:
 
 
 def _power(made: Comparison, widest: float, replicates: int) -> list[tuple[float, float]]:
-    """Return (change, share of runs that find it); the precision grows with the root of the replicates."""
-    sharper = math.sqrt(replicates / made.replicates)
+    """Return (change, share of runs that find it)."""
     changes = [widest * place / _PLACES for place in range(_PLACES + 1)]
-    chance = partial(detection_probability, log_ratios=made.log_ratios, confidence=made.confidence)
-    return [(each, chance(math.log1p(each) * sharper) or 0.0) for each in changes]
+    chance = partial(
+        detection_probability, log_ratios=made.log_ratios, replicates=replicates, confidence=made.confidence
+    )
+    return [(each, chance(math.log1p(each)) or 0.0) for each in changes]

@@ -37,7 +37,7 @@ def hodges_lehmann(log_ratios: Sequence[float], *, confidence: float = 0.95) -> 
     """
     if not 0 < confidence < 1:
         raise ValueError(f"confidence {confidence} is not between 0 and 1")
-    needed = _replicates_needed(confidence)
+    needed = replicates_needed(confidence)
     if len(log_ratios) < needed:
         raise TooFewReplicatesError(f"inconclusive: {count_replicates(len(log_ratios))}, {needed} needed")
     return _interval(finite_values(log_ratios), confidence)
@@ -48,7 +48,7 @@ def pseudo_median(log_ratios: Sequence[float]) -> float:
     return _middle(*walsh_averages(finite_values(log_ratios), _middle_ranks(len(log_ratios))))
 
 
-def _replicates_needed(confidence: float) -> int:
+def replicates_needed(confidence: float) -> int:
     """Return the minimum number of replicates whose range reaches *confidence* as an interval; never below 6."""
     return max(MIN_REPLICATES, math.ceil(1 - math.log2(1 - confidence)))
 

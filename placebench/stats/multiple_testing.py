@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from itertools import accumulate
+from itertools import accumulate, compress
 
 from placebench.stats.comparison import Comparison
 from placebench.stats.replicates import METRICS, PRIMARY, MeasuredBlock, ReducedReplicates, reduce_blocks
@@ -10,11 +10,15 @@ from placebench.stats.verdict import EQUIVALENT, INCONCLUSIVE
 
 
 def adjust_for_multiple_testing(comparisons: Sequence[Comparison]) -> list[Comparison]:
-    """Return the comparisons in their order; p and verdict are adjusted for metrics other than the primary one."""
-    others = [each.p for each in comparisons if each.metric != PRIMARY and each.p is not None]
-    corrected = iter(benjamini_hochberg(others))
+    """Return the comparisons in their order, p and verdict adjusted for the metrics that noise could move.
+
+    These are the measured ones but for the primary metric. Counts are the same in every process: they neither gain a
+    verdict by chance, nor make those of the others dearer.
+    """
+    noisy = [each.p is not None and each.metric in METRICS and each.metric != PRIMARY for each in comparisons]
+    corrected = iter(benjamini_hochberg(each.p or 0.0 for each in compress(comparisons, noisy)))
     return [
-        each if each.metric == PRIMARY or each.p is None else _adjust(each, next(corrected)) for each in comparisons
+        _adjust(each, next(corrected)) if is_noisy else each for each, is_noisy in zip(comparisons, noisy, strict=True)
     ]
 
 

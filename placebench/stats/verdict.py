@@ -4,11 +4,20 @@ The main function is `decide`; it is never "no difference".
 """
 
 import math
+from bisect import bisect_right
 from collections.abc import Sequence
+from functools import lru_cache
+from random import Random
 from statistics import NormalDist, stdev
 from typing import Literal, Protocol
 
-from placebench.stats.hodges_lehmann import ConfidenceInterval, hodges_lehmann
+from placebench.stats.hodges_lehmann import (
+    ConfidenceInterval,
+    critical_rank,
+    hodges_lehmann,
+    replicates_needed,
+    walsh_averages,
+)
 
 Verdict = Literal["faster", "slower", "equivalent", "below the margin", "inconclusive"]
 
@@ -18,8 +27,6 @@ EQUIVALENT: Verdict = "equivalent"
 BELOW_MARGIN: Verdict = "below the margin"
 INCONCLUSIVE: Verdict = "inconclusive"
 
-_EFFICIENCY = math.sqrt(0.955)
-"""The efficiency of the signed-rank test relative to a test that assumes normal errors."""
 POWER = 0.8
 """The share of runs that find a detectable effect."""
 ROUGH_BELOW = 20
@@ -56,31 +63,44 @@ def decide(
 
 
 def minimum_detectable_effect(log_ratios: Sequence[float], *, confidence: float = 0.95) -> float | None:
-    """Return the smallest log ratio that as many replicates find in about 4 of 5 runs; None for a single one.
+    """Return the smallest log ratio that as many replicates find in 4 of 5 runs; None if they are too few to find any.
 
-    It is 2.87 σ/√n with intervals of 95 %, and accurate from some twenty replicates on: six replicates must all agree,
-    and find it half the time.
+    With intervals of 95 % it is 4.4 σ/√n for 6 replicates, which must then all agree, 3.2 σ/√n for 12, and 2.9 σ/√n for
+    many. The noise is taken as normal; with fewer than `ROUGH_BELOW` replicates its σ is a rough figure.
     """
-    if len(log_ratios) < 2:
+    if len(log_ratios) < replicates_needed(confidence):
         return None
-    deviates = (_beyond_noise(confidence) + NormalDist().inv_cdf(POWER)) / _EFFICIENCY
-    return deviates * stdev(log_ratios) / math.sqrt(len(log_ratios))
+    needed = _needed_effects(len(log_ratios), confidence)
+    return needed[math.ceil(POWER * len(needed)) - 1] * stdev(log_ratios)
 
 
-def detection_probability(effect: float, log_ratios: Sequence[float], *, confidence: float = 0.95) -> float | None:
-    """Return the share of runs in which as many replicates find a log ratio of *effect*; None for a single one.
+def detection_probability(
+    effect: float, log_ratios: Sequence[float], *, replicates: int, confidence: float = 0.95
+) -> float | None:
+    """Return the share of runs of *replicates* that find a log ratio of *effect* in the noise of *log_ratios*.
 
-    `minimum_detectable_effect` is the effect at which this is 0.8; with few replicates both are rough.
+    None if so many never find any. `minimum_detectable_effect` is the effect at which this is 0.8.
     """
-    if len(log_ratios) < 2:
+    if len(log_ratios) < 2 or replicates < replicates_needed(confidence):
         return None
-    noise = stdev(log_ratios) / math.sqrt(len(log_ratios))
-    return NormalDist().cdf(abs(effect) * _EFFICIENCY / noise - _beyond_noise(confidence)) if noise else 1.0
+    needed, noise = _needed_effects(replicates, confidence), stdev(log_ratios)
+    return bisect_right(needed, abs(effect) / noise) / len(needed) if noise else 1.0
 
 
-def _beyond_noise(confidence: float) -> float:
-    """Return the normal deviate that noise alone exceeds, on either side, in 1 − *confidence* of all runs."""
-    return NormalDist().inv_cdf((1 + confidence) / 2)
+@lru_cache(maxsize=32)
+def _needed_effects(replicates: int, confidence: float) -> list[float]:
+    """Return the effects that simulated runs need to be found, in their order, in standard deviations of the noise.
+
+    A run finds an effect that lifts the lower limit of its interval above 0: it needs that limit without an effect,
+    negated. The draws are the same in every process, and cost 0.1 s for 12 replicates and 0.3 s for 60. More than 60
+    need the effect of 60, divided by the root of how many times as many they are.
+    """
+    drawn = min(replicates, 60)
+    rank = max(1, critical_rank(drawn, (1 - confidence) / 2))
+    chance, normal = Random(0), NormalDist()
+    runs = ([normal.inv_cdf(chance.random() or 0.5) for _ in range(drawn)] for _ in range(48_000 // drawn))
+    limits = [walsh_averages(run, [rank])[0] for run in runs]
+    return sorted(-limit * math.sqrt(drawn / replicates) for limit in limits)
 
 
 def _equivalent(both_sides: ConfidenceInterval, margin: float) -> bool:

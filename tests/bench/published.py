@@ -14,7 +14,7 @@ import random
 import re
 import statistics
 import sys
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -24,7 +24,8 @@ from typing import Any
 from placebench import units
 from placebench.page.axis_charts import Line, lines
 from placebench.stats import hodges_lehmann, median_interval
-from placebench.stats.hodges_lehmann import pseudo_median
+from placebench.stats.hodges_lehmann import pseudo_median, signed_rank_p
+from placebench.stats.multiple_testing import benjamini_hochberg
 from placebench.stats.sequential import sequential_p
 
 TOP = Path(__file__).resolve().parents[2]
@@ -1167,6 +1168,10 @@ def network_clients() -> str:
     return table("| Responses | Latency | n | Received | Time | Server CPU | Client CPU |", rows)
 
 
+PYTHON_PAIRS = [(service, python) for service in ("naive", "tuned") for python in ("3.11.7", "3.12.1", "3.13.0")]
+"""The services and Pythons that are compared with 3.11.2."""
+
+
 def _matrix(name: str, axis: str) -> Callable[[], str]:
     def made() -> str:
         lines = []
@@ -1188,6 +1193,22 @@ def _matrix(name: str, axis: str) -> Callable[[], str]:
 
 
 FIGURES |= {f"matrix-{name}": _matrix(name, axis) for name, axis in (("latency", "latency_ms"), ("pythons", "python"))}
+
+
+@figure
+def matrix_pythons_paired() -> str:
+    """Return the duration on each Python beside that on 3.11.2 in the same repeat, and the smallest adjusted p."""
+    taken: dict[tuple[str, str], list[float]] = defaultdict(list)
+    for each in sorted(raw("matrix-pythons.json")["measurements"], key=lambda each: each["repeat"]):
+        taken[each["point"]["service"], each["point"]["python"]].append(each["values"]["duration_s"])
+    pairs = [(taken[service, "3.11.2"], taken[service, python]) for service, python in PYTHON_PAIRS]
+    logs = [[math.log(now / then) for then, now in zip(*pair, strict=True)] for pair in pairs]
+    said = [
+        f"`{service}` on {python} {effect(*paired(*pair))}"
+        for (service, python), pair in zip(PYTHON_PAIRS, pairs, strict=True)
+    ]
+    least = min(benjamini_hochberg(map(signed_rank_p, logs)))
+    return f"{', '.join(said)}; the smallest p, adjusted for {len(pairs)} pairs, is {least:.2f}"
 
 
 def release_ratios() -> list[float]:

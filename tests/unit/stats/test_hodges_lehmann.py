@@ -12,9 +12,9 @@ from placebench.stats import ConfidenceInterval, hodges_lehmann
 from placebench.stats.hodges_lehmann import (
     _cumulative,
     _normal_rank,
-    _replicates_needed,
     critical_rank,
     pseudo_median,
+    replicates_needed,
     signed_rank_p,
     walsh_averages,
 )
@@ -104,7 +104,7 @@ def test_more_confidence_needs_more_replicates() -> None:
         hodges_lehmann(values, confidence=0.99)
     exactly = hodges_lehmann(values, confidence=1 - 2 / 128)
     assert (exactly.low, exactly.high) == (1, 7)
-    assert [_replicates_needed(level) for level in (0.90, 0.95, 0.9779, 0.99, 0.999)] == [6, 6, 7, 8, 11]
+    assert [replicates_needed(level) for level in (0.90, 0.95, 0.9779, 0.99, 0.999)] == [6, 6, 7, 8, 11]
 
 
 @pytest.mark.parametrize("strange", [math.nan, math.inf, -math.inf])

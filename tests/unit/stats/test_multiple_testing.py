@@ -5,11 +5,14 @@ import random
 from dataclasses import replace
 
 import pytest
+from comparisons import comparison
 
 from placebench.stats import adjust_for_multiple_testing, compare_counts, compare_profiled
+from placebench.stats.comparison import Comparison
 from placebench.stats.hodges_lehmann import hodges_lehmann
 from placebench.stats.multiple_testing import benjamini_hochberg
-from placebench.stats.verdict import decide
+from placebench.stats.replicates import COUNTED
+from placebench.stats.verdict import FASTER, INCONCLUSIVE, Verdict, decide
 
 
 def test_benjamini_hochberg_by_hand() -> None:
@@ -27,7 +30,7 @@ def test_benjamini_hochberg_agrees_with_scipy() -> None:
 
 
 def test_a_count_that_differs_is_told_apart() -> None:
-    """17 statements against 11 in twelve requests: a ratio without noise, and a p that stands among others."""
+    """17 statements against 11 in twelve requests: a ratio without noise."""
     made = compare_counts([17.0] * 12, [11.0] * 12, "naive", "tuned", "statements")
 
     assert (made.verdict, made.baseline_value, made.variant_value) == ("faster", 17.0, 11.0)
@@ -94,38 +97,48 @@ def test_a_count_that_is_sometimes_none_is_never_equivalent() -> None:
     )
 
 
+def measured(metric: str, p: float, verdict: Verdict = FASTER) -> Comparison:
+    """Return a comparison of a measured metric with this p."""
+    return comparison(metric=metric, p=p, p_adjusted=p, verdict=verdict, confidence=0.95)
+
+
 def test_a_secondary_metric_needs_an_adjusted_p() -> None:
-    """Six replicates that agree have p 2/64; beside four metrics that do not move this is no verdict any more."""
-    moved = compare_counts([10.0] * 6, [9.0] * 6, "a", "b", "rows")
-    same = [compare_counts([10.0] * 6, [10.0] * 6, "a", "b", name) for name in ("statements", "round_trips")]
+    """Six replicates that agree have p 2/64; beside another measured metric this is no verdict any more."""
+    among, still = adjust_for_multiple_testing([measured("wall_s", 2 / 64), measured("pss_bytes", 1.0, INCONCLUSIVE)])
+    (alone,) = adjust_for_multiple_testing([measured("wall_s", 2 / 64)])
 
-    alone, (_, among, *_) = adjust_for_multiple_testing([moved]), adjust_for_multiple_testing([same[0], moved, same[1]])
-
-    assert (alone[0].verdict, alone[0].p_adjusted) == ("faster", pytest.approx(2 / 64))
-    assert (among.verdict, among.p_adjusted) == ("inconclusive", pytest.approx(3 * 2 / 64))
+    assert (alone.verdict, alone.p_adjusted) == (FASTER, pytest.approx(2 / 64))
+    assert (among.verdict, among.p_adjusted, still.p_adjusted) == (INCONCLUSIVE, pytest.approx(4 / 64), 1.0)
     assert among.reason == (
-        f"inconclusive: adjusted for the other metrics, {among.metric} has too few replicates: "
-        "p is 0.094 and 0.05 is needed"
+        "inconclusive: adjusted for the other metrics, wall_s has too few replicates: p is 0.062 and 0.05 is needed"
     )
 
 
-def test_the_primary_metric_and_what_was_not_measured_stay_as_they_are() -> None:
-    """Of two metrics with p 2/64 and 1 the first has 4/64; the others have no part in it."""
-    moved = compare_counts([10.0] * 6, [9.0] * 6, "a", "b", "bytes_sent")
-    primary = replace(moved, metric="cpu_s", p=0.9, p_adjusted=0.9)
+def test_seven_replicates_that_agree_are_enough_for_every_metric() -> None:
+    """p 2/128 of wall time holds beside memory that does not move, and beside any number of counts."""
+    counts = [compare_counts([10.0] * 6, [10.0] * 6, "a", "b", name) for name in COUNTED]
+
+    made = adjust_for_multiple_testing([measured("wall_s", 2 / 128), measured("pss_bytes", 1.0, INCONCLUSIVE), *counts])
+
+    assert (made[0].verdict, made[0].p_adjusted) == (FASTER, pytest.approx(4 / 128))
+
+
+def test_the_primary_metric_counts_and_what_was_not_measured_stay_as_they_are() -> None:
+    """They are as they were, whatever the p of the others is."""
+    counted = compare_counts([10.0] * 6, [9.0] * 6, "a", "b", "bytes_sent")
     unknown = compare_counts(None, None, "a", "b", "rows")
+    before = [measured("cpu_s", 0.9), unknown, counted]
 
-    made = adjust_for_multiple_testing([primary, unknown, moved, replace(moved, metric="statements", p=1.0)])
+    made = adjust_for_multiple_testing([*before, measured("wall_s", 1.0), measured("pss_bytes", 1.0)])
 
-    assert made[:2] == [primary, unknown]
-    assert [each.p_adjusted for each in made[2:]] == [4 / 64, 1.0]
+    assert made[:3] == before
 
 
 def test_an_adjusted_p_at_the_level_keeps_its_verdict() -> None:
     """At a confidence of 1 − 2/64 a p of 2/64 is as small as it has to be."""
-    moved = compare_counts([10.0] * 6, [9.0] * 6, "a", "b", "rows", confidence=1 - 2 / 64)
+    moved = replace(measured("wall_s", 2 / 64), confidence=1 - 2 / 64)
 
-    assert [each.verdict for each in adjust_for_multiple_testing([moved])] == ["faster"]
+    assert [each.verdict for each in adjust_for_multiple_testing([moved])] == [FASTER]
 
 
 @pytest.mark.parametrize("n", [6, 12, 30])
