@@ -34,7 +34,7 @@ _MAX_USERS = 1024
 _RESULT = "load.json"
 _BIND = "127.0.0.1:5557"
 _MAX_CONNECT_S = 60.0
-"""How long the workers of --hosts may take to connect."""
+"""Seconds that the workers of --hosts may take to connect."""
 _MAX_PORT = 65_535
 
 
@@ -162,7 +162,7 @@ def _configure_kind(parser: ArgumentParser) -> None:
 
 def _run(given: LoadCommandOptions) -> int:
     """Make the run; exit code 1 when requests failed or a write was lost, 3 when nobody could look for the writes."""
-    from placebench.compare.load.load_run import LoadInterrupted
+    from placebench.compare.load.load_run import LoadInterrupted, run_load
     from placebench.runtime.supervisor import Supervisor, new_scratch_path
 
     if given.db and not (given.check_writes or given.locustfile):
@@ -175,7 +175,9 @@ def _run(given: LoadCommandOptions) -> int:
         _check_result(make_folder(given.out) / _RESULT)
     with Supervisor(folder := new_scratch_path("placebench-load-")), _on_hosts(given, _spec(given)) as spec:
         try:
-            result = _load(spec, folder)
+            label, total = ("requests", spec.requests) if spec.requests else ("seconds", round(spec.time_s or 0))
+            with progress(label, total) as advance:
+                result = run_load(spec, folder=folder, progress=lambda done, _: advance(done))
         except LoadInterrupted as interrupted:
             say("interrupted" if interrupted.result else "interrupted before any request had ended")
             if interrupted.result:
@@ -305,14 +307,6 @@ def _bind(given: LoadCommandOptions) -> str:
     if not host or not re.fullmatch("[0-9]{1,5}", port) or not 0 < int(port) <= _MAX_PORT:
         raise LoadError(f"--bind {given.bind!r}: expected an address of this machine and a port, as 10.0.0.5:5557")
     return given.bind
-
-
-def _load(spec: "LoadSpec", folder: Path) -> "LoadResult":
-    from placebench.compare.load.load_run import run_load
-
-    label, total = ("requests", spec.requests) if spec.requests else ("seconds", round(spec.time_s or 0))
-    with progress(label, total) as advance:
-        return run_load(spec, folder=folder, progress=lambda done, _: advance(done))
 
 
 def _emit(result: "LoadResult", given: LoadCommandOptions) -> None:

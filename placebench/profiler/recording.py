@@ -1,4 +1,4 @@
-"""A recording with what can be done with it: `Recording`, which `SqlProfiler` fills."""
+"""A recording and its uses: `Recording`, which `SqlProfiler` fills."""
 
 import html
 import json
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Recording(RecordingData):
-    """What one record saw; filled when it ends, empty until then.
+    """One recording, filled when its record ends and empty until then.
 
     path: the file that it was last saved as.
     """
@@ -28,42 +28,42 @@ class Recording(RecordingData):
     path: Path | None = None
 
     def summary(self) -> "RecordingSummary":
-        """The sums, and one line per fingerprint, most expensive first; `str()` of it is a table for a terminal."""
+        """Return the sums, and one line per fingerprint, most expensive first; `str()` makes a table for a terminal."""
         from placebench.profiler.analysis.summary import summarise
 
         return summarise(self)
 
     def findings(self, limits: "Limits | None" = None) -> "tuple[Finding, ...]":
-        """What is worth changing, with the place in the code and what to do, most expensive first."""
+        """Return the patterns worth changing, with their place in the code and advice, most expensive first."""
         from placebench.profiler.analysis.findings import find
 
         return find(self, limits)
 
     def diff(self, after: "Recording") -> "RecordingDifference":
-        """From this recording to the one *after* a change: by statement, frame and plan, each of one request."""
+        """Compare this recording with the one *after* a change: by statement, frame and plan, per request."""
         from placebench.profiler.analysis.difference import diff_recordings
 
         return diff_recordings(self, after)
 
     def to_markdown(self) -> str:
-        """Its figures, findings and most expensive statements as Markdown, for a pull request or an agent."""
+        """Return figures, findings and the most expensive statements as Markdown, for a pull request or an agent."""
         from placebench.profiler.output.markdown import recording_markdown
 
         return recording_markdown(self)
 
     def write_page(self, path: Path | str, *, flame_page: str | None = None) -> None:
-        """Write it as one HTML file that opens without a network, runs no script and escapes everything.
+        """Write one HTML file that opens without a network, runs no script and escapes everything.
 
-        flame_page: the link to its flame graph as a page of its own (`write_flame_page`), if there is one.
+        flame_page: the link to the flame graph as a separate page (`write_flame_page`), if there is one.
         """
         from placebench.profiler.output.pages import write_recording_page
 
         write_recording_page(self, Path(path), flame_page=flame_page)
 
     def write_flame(self, path: Path | str) -> None:
-        """Write its flame graph: as an HTML page of its own, or a name that ends in .json for speedscope.
+        """Write the flame graph as an HTML page, or for speedscope if the name ends in .json.
 
-        Raises ProfilerError if it has none.
+        Raises ProfilerError if there is none.
         """
         from placebench.profiler.output.pages import write_flame_page, write_speedscope
 
@@ -76,21 +76,21 @@ class Recording(RecordingData):
             write_flame_page(self.session, path, title=self.name, requests=self.requests, notes=self.notes, back="")
 
     def _repr_html_(self) -> str:
-        """Its page, as Jupyter shows it below a cell: in a frame of its own, without scripts."""
+        """Return the page for Jupyter, which shows it below a cell, in a separate frame without scripts."""
         from placebench.profiler.output.pages import recording_page
 
         page = html.escape(recording_page(self))
         return f'<iframe srcdoc="{page}" sandbox style="width: 100%; height: 40em; border: 0"></iframe>'
 
     def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
-        """Its summary and findings as text, for IPython and for readers of notebooks that show no frames."""
+        """Print the summary and findings as text, for IPython and for readers of notebooks that show no frames."""
         printer.text("..." if cycle else "\n".join(map(str, (self.summary(), *self.notes, *self.findings()))))
 
     def join_samples(self, path: Path | str) -> None:
-        """Give it a flame graph from the samples in a file of Python 3.15's `profiling.sampling --gecko`.
+        """Add a flame graph from the samples in a file of Python 3.15's `profiling.sampling --gecko`.
 
-        For one request, recorded on this machine since it was booted. Raises ProfilerError if the file cannot be read,
-        or has no sample of when this was recorded.
+        The recording must be of one request, made on this machine since it was booted. Raises ProfilerError if the file
+        cannot be read, or has no sample of the time of this recording.
         """
         from placebench.profiler.capture.sample_files import join_samples
 
@@ -117,14 +117,14 @@ class Recording(RecordingData):
         write_whole(self.path, json.dumps(self.to_json()), private=True)
 
     def add_flame_graph(self, session: "Session") -> None:
-        """Give it the flame graph that came after its end; beside the file too, if that is still there."""
+        """Add the flame graph that came after the end; also beside the saved file, if that still exists."""
         self.session = session
         if self.path is not None and self.path.exists():
             write_whole(flame_graph_beside(self.path), json.dumps(session.to_json()), private=True)
 
     @classmethod
     def load(cls, path: Path | str) -> Self:
-        """The recording in a file, with the flame graph beside it if there is one.
+        """Read the recording in a file, with the flame graph beside it if there is one.
 
         Raises ProfilerError if one of them cannot be read, or holds something else.
         """
@@ -141,7 +141,7 @@ class Recording(RecordingData):
 
     @classmethod
     def merge(cls, recordings: Iterable[Self], *, name: str | None = None) -> Self:
-        """One recording of all requests: sums are totals, and a sum is None if one of the recordings has none.
+        """Return one recording of all requests: sums are totals, and a sum is None if one of the recordings has none.
 
         The flame graph is that of the mean request, if every recording is one request with a flame graph. Raises
         ProfilerError if there is nothing to merge.

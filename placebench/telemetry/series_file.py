@@ -134,17 +134,13 @@ class PathPatterns:
 
     def of(self, path: str) -> str:
         """Return the pattern of *path*, for a line of telemetry."""
-        known = self._known.get(path)
-        if known is None:
-            known = self._new(path)
+        pattern = self._known.get(path)
+        if pattern is None:
+            pattern = clean(_SEGMENT.sub("<id>", path)) or "/"
+            if pattern not in self._patterns and len(self._patterns) >= _MAX_PATTERNS:
+                pattern = _OTHER
+            else:
+                self._patterns.add(pattern)
             if len(self._known) < _MAX_REMEMBERED:
-                self._known[path] = known
-        return known
-
-    def _new(self, path: str) -> str:
-        pattern = clean(_SEGMENT.sub("<id>", path)) or "/"
-        if pattern not in self._patterns:
-            if len(self._patterns) >= _MAX_PATTERNS:
-                return _OTHER
-            self._patterns.add(pattern)
+                self._known[path] = pattern
         return pattern

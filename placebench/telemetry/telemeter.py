@@ -193,17 +193,13 @@ class _WatchedApplication:
             watch.status = type(error).__name__
             watch.end()
             raise
-        if _is_sent_by_server(body, environ):
+        # The server sends its own file wrapper by itself, but only if it gets it unwrapped.
+        wrapper = environ.get("wsgi.file_wrapper")
+        if isinstance(wrapper, type) and isinstance(body, wrapper):
             watch.end()
             return body
         watch.body = body
         return watch
-
-
-def _is_sent_by_server(body: object, environ: dict[str, Any]) -> bool:
-    """Whether the body is the server's own file wrapper, which it sends by itself only if it gets it unwrapped."""
-    wrapper = environ.get("wsgi.file_wrapper")
-    return isinstance(wrapper, type) and isinstance(body, wrapper)
 
 
 _BEAT_S = 1.0

@@ -388,8 +388,10 @@ class IdleEventLoop:
         if tasks:
             stack = [_RUN_HANDLE, 0, *stack]
         for task in tasks:
-            for suspended in _suspended_frames(task.get_coro()):
+            awaited = task.get_coro()  # and the coroutines and generators that it awaits in turn
+            while (suspended := getattr(awaited, "cr_frame", None) or getattr(awaited, "gi_frame", None)) is not None:
                 stack = [suspended.f_code, suspended.f_lasti, *stack]
+                awaited = getattr(awaited, "cr_await", None) or getattr(awaited, "gi_yieldfrom", None)
         what = "other task" if tasks else "task"
         return stack, leaf(f"waiting: {count} {what}{'s' * (count != 1)}", "wait") if count else None
 
@@ -403,13 +405,3 @@ def _awaited_tasks(task: Any) -> Iterator[Any]:
         waiter = getattr(task, "_fut_waiter", None)
         unfinished = [each for each in getattr(waiter, "_children", [waiter]) if each is not None and not each.done()]
         task = unfinished[0] if len(unfinished) == 1 else None
-
-
-def _suspended_frames(coroutine: Any) -> Iterator[FrameType]:
-    """The frames of a suspended coroutine, and of the coroutines and generators that it awaits in turn."""
-    while coroutine is not None:
-        frame = getattr(coroutine, "cr_frame", None) or getattr(coroutine, "gi_frame", None)
-        if frame is None:
-            return
-        yield frame
-        coroutine = getattr(coroutine, "cr_await", None) or getattr(coroutine, "gi_yieldfrom", None)

@@ -1,1 +1,1 @@
-"""What the profiler records, as pure data: recordings, statements, plans and fingerprints."""
+"""The records of the profiler as pure data: recordings, statements, plans and fingerprints."""

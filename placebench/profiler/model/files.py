@@ -49,5 +49,5 @@ def is_recording(path: Path) -> bool:
 
 
 def flame_graph_beside(path: Path) -> Path:
-    """Where the flame graph of the recording at *path* is: 7-1.recording.json has 7-1.pyisession beside it."""
+    """Return the path of a recording's flame graph: 7-1.recording.json has 7-1.pyisession beside it."""
     return path.with_name(f"{path.name.removesuffix('.json').removesuffix('.recording')}.pyisession")

@@ -11,20 +11,22 @@ from typing import Any
 from placebench.profiler.model.sql_tokens import redacted
 
 _CONDITIONS = ("Index Cond", "Recheck Cond", "Hash Cond", "Merge Cond", "Join Filter", "Filter", "One-Time Filter")
-_LONGEST_CONDITION = 400
+_MAX_CONDITION = 400
 _MS = 1e-3
 
 
 @dataclass(frozen=True, slots=True)
 class PlanNode:
-    """One node of a plan with the nodes below it; what was estimated only has None for all that was not measured.
+    """One node of a plan with the nodes below it; measured fields are None if the plan was only estimated.
 
     kind: PostgreSQL's name of it, such as "Seq Scan". condition: its filters, constants as `?`.
-    rows_expected, rows: of all loops together. PostgreSQL tells the mean of a loop, rounded to 0.01 rows (to whole rows
-        before version 18): rows is None where that is 0 in several loops.
-    rows_removed: read and thrown away by a filter.
-    elapsed_s: of all loops, with the nodes below; summed over parallel workers it may exceed the statement's time.
-    blocks_hit, blocks_read: of the shared buffers, with the nodes below. spilled_kb: written to disk by this node.
+    rows_expected, rows: rows of all loops together. PostgreSQL reports the mean per loop, rounded to 0.01 rows (to
+        whole rows before version 18): rows is None if that is 0 in several loops.
+    rows_removed: rows that a filter discarded.
+    elapsed_s: seconds of all loops and of the nodes below, summed over parallel workers: they may exceed the
+        statement's time.
+    blocks_hit, blocks_read: blocks of the shared buffers, with those of the nodes below.
+    spilled_kb: kilobytes that this node wrote to disk: 0 if all stayed in memory, None for a node that writes none.
     """
 
     kind: str
@@ -44,16 +46,16 @@ class PlanNode:
 
     @property
     def self_s(self) -> float | None:
-        """Seconds in this node and not below it; None of an estimate."""
+        """Seconds in this node and not below it; None for an estimate."""
         if self.elapsed_s is None:
             return None
         return max(0.0, self.elapsed_s - sum(child.elapsed_s or 0.0 for child in self.children))
 
     @property
     def estimate_error(self) -> float | None:
-        """How many times the rows differ from what the planner expected, 1 or more either way; None of an estimate.
+        """Ratio of the rows to those that the planner expected, 1 or more either way; None for an estimate.
 
-        Per loop, of which the planner never expects less than one row: that half a row came is no error.
+        It is per loop; the planner never expects less than one row, so half a row is no error.
         """
         if self.loops == 0 or (self.rows is None and self.loops in (None, 1)):
             return None
@@ -62,27 +64,27 @@ class PlanNode:
 
     @property
     def title(self) -> str:
-        """What it is and on what: "Index Scan using t_pkey on t"."""
+        """The kind of the node with its index and table: "Index Scan using t_pkey on t"."""
         using = f" using {self.index}" if self.index else ""
         return f"{self.kind}{using}{f' on {self.relation}' if self.relation else ''}"
 
     @property
     def shape(self) -> str:
-        """The plan without its numbers: equal for two executions that went the same way."""
+        """The plan without its numbers, equal for two executions of one plan."""
         below = ", ".join(child.shape for child in self.children)
         return f"{self.title} ({below})" if below else self.title
 
     def walk(self, depth: int = 0) -> Iterator[tuple[int, "PlanNode"]]:
-        """Each node with its depth, this one first."""
+        """Yield each node with its depth, this one first."""
         yield depth, self
         for child in self.children:
             yield from child.walk(depth + 1)
 
 
 def read_plan(text: str, *, values: bool = False) -> PlanNode:
-    """The plan in a document of auto_explain or EXPLAIN (FORMAT JSON); its query text and parameters are dropped.
+    """Return the plan in a document of auto_explain or EXPLAIN (FORMAT JSON), without query text and parameters.
 
-    values: keep the constants in conditions, which may be secrets. Raises ValueError if it is no such document.
+    values: keep the constants in conditions, which may be secrets. Raises ValueError if *text* is no such document.
     """
     document = json.loads(text)
     if isinstance(document, list):
@@ -93,11 +95,11 @@ def read_plan(text: str, *, values: bool = False) -> PlanNode:
 
 
 def _node(fields: Mapping[str, Any], *, values: bool) -> PlanNode:
-    """One node of PostgreSQL's JSON."""
     loops = fields.get("Actual Loops")
-    condition = " and ".join(str(fields[key]) for key in _CONDITIONS if key in fields)[:_LONGEST_CONDITION]
+    condition = " and ".join(str(fields[key]) for key in _CONDITIONS if key in fields)[:_MAX_CONDITION]
     milliseconds = _of_all_loops(fields, "Actual Total Time")
     operation = fields.get("Operation")
+    spilled = [kilobytes for part in (fields, *fields.get("Workers", ())) for kilobytes in _written(part)]
     return PlanNode(
         kind=f"{operation}" if operation and fields["Node Type"] == "ModifyTable" else fields["Node Type"],
         relation=fields.get("Relation Name") or fields.get("CTE Name") or fields.get("Function Name"),
@@ -111,28 +113,22 @@ def _node(fields: Mapping[str, Any], *, values: bool) -> PlanNode:
         elapsed_s=None if milliseconds is None else milliseconds * _MS,
         blocks_hit=fields.get("Shared Hit Blocks"),
         blocks_read=fields.get("Shared Read Blocks"),
-        spilled_kb=_spilled(fields),
+        spilled_kb=sum(spilled) if spilled else None,
         children=tuple(_node(child, values=values) for child in fields.get("Plans", ())),
     )
 
 
 def _of_all_loops(fields: Mapping[str, Any], key: str) -> float | None:
-    """PostgreSQL gives means over a node's loops."""
+    """Return the total of a field that PostgreSQL gives as the mean over a node's loops."""
     value = fields.get(key)
     return None if value is None else float(value) * int(fields.get("Actual Loops", 1))
 
 
-def _spilled(fields: Mapping[str, Any]) -> int | None:
-    """Kilobytes that a node and its parallel workers wrote to disk; 0 if all stayed in memory, None of what cannot."""
-    known = [kilobytes for part in (fields, *fields.get("Workers", ())) for kilobytes in _written(part)]
-    return sum(known) if known else None
-
-
 def _written(part: Mapping[str, Any]) -> Iterator[int]:
-    """Kilobytes on disk of the leader or of a worker: of a sort, an aggregate, a stored result, a hash."""
+    """Yield the kilobytes that the leader or a worker wrote for a sort, an aggregate, a stored result or a hash."""
     if "Sort Space Used" in part:
         yield int(part["Sort Space Used"]) if part.get("Sort Space Type") == "Disk" else 0
-    for groups in ("Full-sort Groups", "Pre-sorted Groups"):  # of an incremental sort
+    for groups in ("Full-sort Groups", "Pre-sorted Groups"):  # an incremental sort
         if groups in part:
             yield int(part[groups].get("Sort Space Disk", {}).get("Peak Sort Space Used", 0))
     if "Disk Usage" in part:

@@ -1,4 +1,4 @@
-"""What one record saw: its statements, transactions and spans, and its sums, as pure data.
+"""One recording as pure data: its statements, transactions and spans, and its sums.
 
 The main class is `RecordingData`. Raw times are kept; sums are computed when they are read.
 """
@@ -27,7 +27,7 @@ else:
 _FORMAT_VERSION = 2
 _LISTS = ("statements", "transactions", "spans", "checkouts", "unkept_places", "timeline", "session")
 _MAX_DEPTH = 500
-"""How deep the JSON of a recording may be nested: two levels for each node of a plan below another."""
+"""Levels to which the JSON of a recording may be nested: two for each node of a plan below another."""
 
 _Number = TypeVar("_Number", int, float)
 _Numbered = TypeVar("_Numbered", Statement, Transaction, Checkout, UnkeptStatements)
@@ -66,30 +66,30 @@ class Unkept:
 
 @dataclass
 class RecordingData:
-    """Filled when its record ends; empty until then.
+    """One recording, filled when its record ends and empty until then.
 
-    elapsed_s: wall time of the record. Of merged recordings this and every other sum is the total of all of them.
+    elapsed_s: wall time of the record. For merged recordings this and every other sum is the total of all of them.
     cpu_s: CPU of the recording thread; None under asyncio, whose tasks share a thread.
-    sql_s: seconds in pool waits, connects, compilation, execute, fetch, COMMIT and ROLLBACK. Where statements ran at
-        the same time this is the sum over them, and may be more than elapsed_s. None if the profiler was off.
+    sql_s: seconds in pool waits, connects, compilation, execute, fetch, COMMIT and ROLLBACK. If statements ran at the
+        same time this is the sum over them, and may be more than elapsed_s. None if the profiler was off.
     overlapping: whether statements ran at the same time, so that sql_s is no part of elapsed_s.
-    plan_setup_s: seconds that it took to have connections send plans, and no more; in overhead_s too.
+    plan_setup_s: seconds to make connections begin and stop to send plans; in overhead_s too.
     gc_s: pauses of the garbage collector in the recording thread; they lie inside the other times.
-    dropped: statements, transaction steps and spans beyond the limit: not kept.
+    dropped: statements, transaction steps and spans beyond the limit, which are not kept.
     unkept: the sums of those statements and steps, which are in every sum of the recording.
-    unkept_places: those statements by text and place, as far as there are at most 1000 of them.
-    missed: statements, those of new connections included, that ran meanwhile where no recording saw them: in threads
-        without a copy of the context. They are in no other figure.
+    unkept_places: those statements by text and place, 1000 at most.
+    missed: statements, those of new connections included, that ran meanwhile and no recording saw: in threads without a
+        copy of the context. They are in no other figure.
     failed_hooks: parts of the profiler that failed, each with its error's class; what they measure is missing.
-    requests: how many recordings were merged into this one; 1 for one that was recorded.
+    requests: the number of recordings that were merged into this one; 1 if none were.
     error: the class of the exception that ended the record.
     overhead_s: profiler overhead within elapsed_s, by its own clock, between its hook and the driver's call;
-        what SQLAlchemy takes to call the hooks, and the sampling for a flame graph, are not in it.
-    notes: what could not be measured and why, one line each.
-    timeline: when each of its requests ran.
-    open_transactions: those that were still open when their record ended, each by its request and its number.
-    session: pyinstrument's session of a record with a flame graph, the statements as leaves; of merged requests the
-        mean one. It is saved in a file of its own.
+        SQLAlchemy's time to call the hooks, and the sampling for a flame graph, are not in it.
+    notes: one line for each thing that could not be measured, with the reason.
+    timeline: the time of each of its requests.
+    open_transactions: transactions that were still open when their record ended, each by its request and its number.
+    session: pyinstrument's session of a record with a flame graph, the statements as leaves; for merged requests that
+        of the mean one. It is saved in a separate file.
     """
 
     name: str
@@ -120,13 +120,13 @@ class RecordingData:
 
     @property
     def python_s(self) -> float | None:
-        """Elapsed seconds outside of sql_s: rows into objects, and the application; None if statements overlapped."""
+        """Elapsed seconds outside of sql_s: making objects, and the application; None if statements overlapped."""
         seconds = None if self.sql_s is None else self.elapsed_s - self.sql_s - self.plan_setup_s
         return None if seconds is None or seconds < 0 or self.overlapping else seconds
 
     @property
     def gaps(self) -> tuple[str, ...]:
-        """Why its figures are lower than what ran, one line each; empty if nothing was missed as far as is known."""
+        """Reasons why its figures are too low, one line each; empty if nothing is known to be missing."""
         found = [f"a hook failed, what it measures is missing: {hook}" for hook in self.failed_hooks]
         if self.missed:
             found.append(
@@ -142,7 +142,7 @@ class RecordingData:
 
     @property
     def row_count(self) -> int | None:
-        """Rows of all statements; None if one of them has rows that nobody counted, or none has any."""
+        """Rows of all statements; None if one of them has uncounted rows, or none has any."""
         uncounted = self.unkept.uncounted or any(each.is_uncounted for each in self.statements)
         return None if uncounted else cast("int | None", self.sum("row_count"))
 
@@ -150,7 +150,7 @@ class RecordingData:
     def round_trips(self) -> int | None:
         """Round trips of all statements and transaction steps; None if one of them has unknown ones.
 
-        Those of SQLite, which has none, are left out; None if there are no others.
+        SQLite has no round trips: its statements are left out; None if there are no others.
         """
         every: list[Statement | Transaction] = [*self.statements, *self.transactions]
         if self.unkept.unknown_round_trips or any(each.has_unknown_round_trips for each in every):
@@ -160,21 +160,21 @@ class RecordingData:
 
     @property
     def bytes_sent(self) -> int | None:
-        """Bytes that the statements sent; None if none was measured."""
+        """The bytes that the statements sent; None if none was measured."""
         return cast("int | None", self.sum("bytes_sent"))
 
     @property
     def bytes_received(self) -> int | None:
-        """Bytes of the responses to the statements; None if none was measured."""
+        """The bytes of the responses to the statements; None if none was measured."""
         return cast("int | None", self.sum("bytes_received"))
 
     def sum(self, name: str) -> Any:
-        """The sum of what each statement has under this name, those beyond the limit included; None if none has it."""
+        """Return the sum of a field over all statements, those beyond the limit included; None if none has it."""
         kept = (getattr(statement, name) for statement in self.statements)
         return sum_of_measured((getattr(self.unkept, name), *kept))
 
     def to_json(self) -> dict[str, Any]:
-        """Plain data for json.dump."""
+        """Return plain data for json.dump."""
         plain = {item.name: getattr(self, item.name) for item in fields(self) if item.name not in _LISTS}
         names = ("statements", "transactions", "spans", "checkouts", "unkept_places")
         lists = {name: [asdict(each) for each in getattr(self, name)] for name in names}
@@ -198,7 +198,7 @@ class RecordingData:
             )
         if missing := [name for name in ("statements", "transactions", "spans") if name not in document]:
             raise ProfilerError(f"{source}: {missing[0]} is missing: it is no recording; record it again")
-        # An earlier version knew of the statements beyond the limit only their number.
+        # An earlier version kept only the number of the statements beyond the limit.
         unkept = document.get("unkept", {"statements": document.get("dropped", 0)})
         plain = {**document, "unkept": unkept, "session": None}
         recording: Self = check(plain, cls, source, error=ProfilerError, max_depth=_MAX_DEPTH)
@@ -213,7 +213,7 @@ class RecordingData:
 
     @classmethod
     def merge(cls, recordings: Iterable[Self], *, name: str | None = None) -> Self:
-        """One recording with everything of all: sums are totals, started_s stays relative to each own recording.
+        """Return one recording of all: sums are totals, and started_s stays relative to each original recording.
 
         A sum is None if one of the recordings has none; the session of a flame graph is left out. Raises ProfilerError
         if there is nothing to merge.
@@ -222,7 +222,6 @@ class RecordingData:
         if not parts:
             raise ProfilerError("no recordings to merge: expected at least one; were any requests profiled?")
         modes = {each.mode for each in parts}
-        totals = ("cpu_s", "sql_s", "gc_s", "gc_collections", "overhead_s")
         merged = cls(
             name=name or parts[0].name,
             mode=modes.pop() if len(modes) == 1 else "mixed",
@@ -241,8 +240,10 @@ class RecordingData:
             requests=sum(each.requests for each in parts),
             error=next((each.error for each in parts if each.error), None),
             open_transactions=_renumbered_pairs(parts),
-            **{total: _sum_if_all_measured(getattr(each, total) for each in parts) for total in totals},
         )
+        for total in ("cpu_s", "sql_s", "gc_s", "gc_collections", "overhead_s"):
+            values = [getattr(each, total) for each in parts]
+            setattr(merged, total, None if None in values else sum(values))
         for each in parts:
             merged.unkept.add(each.unkept)
         gaps = {gap for each in parts for gap in each.gaps}
@@ -251,24 +252,18 @@ class RecordingData:
 
 
 def sum_of_measured(values: Iterable[_Number | None]) -> _Number | None:
-    """The sum of those that were measured; None if none was."""
+    """Return the sum of the values that were measured; None if none was."""
     measured = [value for value in values if value is not None]
     return sum(measured) if measured else None
 
 
 def notes_of(recordings: Iterable[RecordingData]) -> tuple[str, ...]:
-    """What the recordings could not measure or had to estimate, each note once."""
+    """Return the notes of the recordings on what they could not measure or had to estimate, each once."""
     return tuple(dict.fromkeys(note for recording in recordings for note in recording.notes))
 
 
-def _sum_if_all_measured(values: Iterable[_Number | None]) -> Any:
-    """The sum, or None if one of them was not measured."""
-    every = list(values)
-    return None if None in every else sum_of_measured(every)
-
-
 def _renumbered_pairs(parts: Iterable[RecordingData]) -> tuple[tuple[int, int], ...]:
-    """The open transactions of all parts, numbered by request as `_renumbered` does."""
+    """Return the open transactions of all parts, numbered by request like `_renumbered`."""
     found: list[tuple[int, int]] = []
     before = 0
     for each in parts:
@@ -278,7 +273,7 @@ def _renumbered_pairs(parts: Iterable[RecordingData]) -> tuple[tuple[int, int], 
 
 
 def _renumbered(parts: Iterable[tuple[Sequence[_Numbered], int]]) -> list[_Numbered]:
-    """What is in all parts, numbered by request: each part brings so many requests."""
+    """Return the items of all parts, numbered by request: each part comes with its number of requests."""
     merged: list[_Numbered] = []
     before = 0
     for items, requests in parts:

@@ -1,8 +1,8 @@
-"""SQL text as tokens, by the rules of its database, and what a recording may show of it: `sql_tokens` and `redacted`.
+"""SQL text as tokens, by the rules of its database (`sql_tokens`), and without its values (`redacted`).
 
-Whatever the profiler says of a text (its fingerprint, its kind, what a recording may show of it) is derived from these
-tokens. `"…"` is a name in PostgreSQL, a string in MySQL unless sql_mode has ANSI_QUOTES, and in SQLite a name that
-becomes a string if there is no such column. Where that cannot be known, its place in the statement decides.
+The fingerprint of a text, its kind, and its redacted form in recordings are derived from these tokens. `"…"` is a name
+in PostgreSQL, a string in MySQL unless sql_mode has ANSI_QUOTES, and in SQLite a name that becomes a string if there is
+no such column. If that cannot be known, its place in the statement decides.
 Time and memory grow with the text.
 """
 
@@ -13,14 +13,14 @@ from typing import TypeVar
 
 _T = TypeVar("_T")
 # Results for longer texts are not kept with their text: some hundred of them would fill the memory.
-LONGEST_REMEMBERED = 4096
-MOST_REMEMBERED = 512
+MAX_REMEMBERED_LENGTH = 4096
+MAX_REMEMBERED = 512
 
 Token = tuple[str, str]
 """A kind ("space", "comment", "word", "name", "value", "placeholder" or "other") and the text."""
 
 # A group that is repeated is possessive: another one keeps a mark per repetition, which is memory by the character.
-# What is repeated may fail at its first character only: CPython gh-106052, mended in 3.11.5.
+# A repeated part may fail at its first character only: CPython gh-106052, mended in 3.11.5.
 # An unterminated literal ends with the text: a statement may have been cut.
 _PLAIN = r"{0}[^{0}]*+(?:{0}{0}[^{0}]*+)*+(?:{0}|\Z)"
 _ESCAPED = r"{0}[^{0}\\]*+(?:(?:\\.|{0}{0})[^{0}\\]*+)*+(?:{0}|\\?\Z)"
@@ -36,7 +36,7 @@ _BLOCK_COMMENT = r"/\*.*?(?:\*/|\Z)"
 # In MySQL a name may begin with a digit, a comment needs a blank after its dashes, and what /*! begins is executed.
 _MYSQL_NUMBER = r"0[xXbB]\w+|(?:\d[\d_]*(?:\.\d*)?|(?<![\w\"`\])])\.\d+)(?:[eE][+-]?\d+)?(?![\w$])"
 _MYSQL_COMMENT = r"--(?=[\s\x00-\x20]|\Z)[^\n]*|\#[^\n]*|/\*(?!M?!).*?(?:\*/|\Z)"
-# What only some databases take for a comment ends with its line, or with the text if a literal may begin in it.
+# A comment for only some databases ends with its line, or with the text if a literal may begin in it.
 _EITHER_COMMENT = rf"--[\s\x00-\x20][^\n]*|(?:--|\#)(?:[^\n'\"`$/]*(?=\n|\Z)|.*)|{_BLOCK_COMMENT}"
 
 # Constants whose number is that of the commas, as in long lists; in parts, for each repetition takes memory.
@@ -45,20 +45,20 @@ _ITEMS = r"(?:\s*,\s*(?:%\(\w+\)s|%s|[$]\d+|[?]|\d+|'[^',\\]*'(?!'))(?=\s*[,)]))
 _DIALECTS = frozenset({"postgresql", "sqlite", "mysql", "oracle", "mssql"})
 _NESTING = frozenset({"postgresql", "mssql", None})
 _UNSURE = frozenset({"sqlite", "mysql", None})
-"""Those in which a text between double quotes may be a string or a name."""
+"""Dialects in which a text between double quotes may be a string or a name."""
 _NESTED = re.compile(r"/\*|\*/")
 
 
 def sql_tokens(sql: str, dialect: str | None = None) -> Iterator[Token]:
-    """The tokens of *sql* in order, of which nothing is left out: together they are the text.
+    """Return the tokens of *sql* in order; joined they are the whole text.
 
-    dialect: SQLAlchemy's name of it. If it is not known, what any of them may take for a value is one.
+    dialect: SQLAlchemy's name. If it is not known, a token that is a value in any dialect is a value.
     """
     return _tokens(sql, dialect, all_tokens=True)
 
 
 def significant_tokens(sql: str, dialect: str | None = None) -> Iterator[Token]:
-    """The tokens of *sql* without blanks and comments; several constants after commas are one of the kind "items"."""
+    """Return the tokens without blanks and comments; several constants after commas are one of the kind "items"."""
     return _tokens(sql.rstrip(), dialect, all_tokens=False)
 
 
@@ -77,7 +77,7 @@ def _tokens(sql: str, dialect: str | None, *, all_tokens: bool) -> Iterator[Toke
 
 @functools.lru_cache
 def _pattern(dialect: str | None, *, all_tokens: bool) -> re.Pattern[str]:
-    """The pattern of one token of a dialect, with a group per kind."""
+    """Return the pattern of one token of a dialect, with a group per kind."""
     string = {"mysql": _ESCAPED, None: _EITHER}.get(dialect, _PLAIN)
     values = [_Q_QUOTED] if dialect in ("oracle", None) else []
     values += ["[eE]" + _ESCAPED.format("'"), "(?:[bBxXnN]|[uU]&)?" + string.format("'")]
@@ -102,7 +102,7 @@ def _pattern(dialect: str | None, *, all_tokens: bool) -> re.Pattern[str]:
 
 
 def _split(sql: str, dialect: str | None, *, all_tokens: bool) -> Iterator[Token]:
-    """The tokens by their form alone; a text between double quotes that may be either is "quoted"."""
+    """Yield the tokens by their form alone; a text between double quotes that may be either is "quoted"."""
     pattern, nests, position = _pattern(dialect, all_tokens=all_tokens), dialect in _NESTING, 0
     while position < len(sql):
         for match in pattern.finditer(sql, position):
@@ -124,7 +124,7 @@ def _split(sql: str, dialect: str | None, *, all_tokens: bool) -> Iterator[Token
 
 
 def _end_of_comment(sql: str, start: int) -> int:
-    """Where the comment that begins at *start* ends, with those that are nested in it."""
+    """Return where the comment that begins at *start* ends, with the comments that are nested in it."""
     depth = 0
     for match in _NESTED.finditer(sql, start):
         depth += 1 if match.group() == "/*" else -1
@@ -146,7 +146,7 @@ _USERS = frozenset({"grant", "revoke", "user"})
 
 
 class _Level:
-    """What is known between two brackets: whether a comma leads to a name, the statement, and an open BETWEEN."""
+    """The state between two brackets: whether a comma leads to a name, the statement, and an open BETWEEN."""
 
     __slots__ = ("between", "commas", "verb")
 
@@ -157,7 +157,7 @@ class _Level:
 
 
 def _tell_names(tokens: Iterable[Token], *, strict: bool) -> Iterator[Token]:
-    """*tokens* in which a text between double quotes is a name where it stands for one, and a value elsewhere.
+    """Yield *tokens*, in which a text between double quotes is a name by its place, and a value elsewhere.
 
     It is a name beside a dot, after words such as FROM, INTO, UPDATE, JOIN, TABLE and AS, in lists of columns (INSERT,
     CREATE, ON CONFLICT, USING) and at the left of SET's equals sign. strict: nowhere else, as in MySQL; otherwise also
@@ -200,9 +200,9 @@ def _tell_names(tokens: Iterable[Token], *, strict: bool) -> Iterator[Token]:
 
 
 def _leads_to_name(word: str, before: str, level: _Level, statement: str, *, perhaps: bool) -> bool:
-    """Whether a name follows this word, which comes after *before*; *level* notes what its next comma leads to.
+    """Whether a name follows this word, which comes after *before*; notes in *level* what its next comma leads to.
 
-    perhaps: the answer where a string may follow as well.
+    perhaps: the result if a string may follow as well.
     """
     if word in _BEFORE_NAMES or (word == "on" and statement == "create"):
         return True
@@ -240,7 +240,7 @@ _PASSWORD = re.compile(r"\bidentified\b", re.IGNORECASE)
 
 _QUERIES = frozenset({"delete", "insert", "merge", "select", "update"})
 _HAVE_SETTINGS = frozenset({"database", "function", "procedure", "role", "routine", "session", "system", "user"})
-"""What ALTER, and of functions CREATE, gives a setting with SET."""
+"""Objects to which ALTER, and for functions CREATE, gives a setting with SET."""
 _KEY = re.compile(r"(?:hex|text)?(?:re)?key")
 _SCOPE = re.compile(r"@@(?:global|local|persist|persist_only|session)\.")
 _NAMING_SETTINGS = frozenset(
@@ -252,12 +252,12 @@ _SWITCHES = frozenset({"auto", "default", "false", "no", "none", "null", "off", 
 
 
 def _tell_settings(tokens: Iterable[Token], dialect: str | None) -> Iterator[Token]:
-    """*tokens* in which words and names that become the value of a setting are values.
+    """Yield *tokens*, in which words and names that become the value of a setting are values.
 
     Settings are made by SET, ALTER … SET, PRAGMA key and ATTACH … KEY. Every word is left out if an application chose
-    the setting: its name has a dot, or an @ as MySQL's variables have. A setting of the database keeps on, off, default
-    and the like, and what names a schema, role, time zone or encoding. What follows SET ROLE, SET NAMES or SET TIME
-    ZONE is such a name.
+    the setting: its name has a dot, or an @ like MySQL's variables. A setting of the database keeps on, off, default
+    and the like, and the name of a schema, role, time zone or encoding. Such a name follows SET ROLE, SET NAMES or SET
+    TIME ZONE.
     """
     reader = _SettingReader(separates_by_comma=dialect == "mysql")
     for kind, text in tokens:
@@ -331,7 +331,7 @@ _NO_ARGUMENT = frozenset({"default", "null", "out", "output", "recompile", "with
 
 
 def _tell_arguments(tokens: Iterable[Token]) -> Iterator[Token]:
-    """*tokens* in which words and names that are arguments of T-SQL's EXEC are values: they need no quotes there."""
+    """Yield *tokens*, in which arguments of T-SQL's EXEC are values: words and names need no quotes there."""
     state = before = ""
     is_first = True
     for kind, text in tokens:
@@ -357,7 +357,7 @@ def _tell_arguments(tokens: Iterable[Token]) -> Iterator[Token]:
 
 
 def _tell_passwords(tokens: Iterable[Token]) -> Iterator[Token]:
-    """*tokens* with the passwords of users as values: in Oracle's IDENTIFIED BY new REPLACE old they are names."""
+    """Yield *tokens* with users' passwords as values: in Oracle's IDENTIFIED BY new REPLACE old they are names."""
     before = ""
     for kind, text in tokens:
         word = text.lower() if kind == "word" else ""
@@ -373,19 +373,19 @@ def _tell_passwords(tokens: Iterable[Token]) -> Iterator[Token]:
 
 
 def remembered_for_short_texts(function: Callable[[str, str | None], _T]) -> Callable[[str, str | None], _T]:
-    """*function* of a text and its dialect, with its results for the last short texts remembered."""
-    remembered = functools.lru_cache(MOST_REMEMBERED)(function)
+    """Return *function* of a text and its dialect, with its results for the last short texts remembered."""
+    remembered = functools.lru_cache(MAX_REMEMBERED)(function)
 
     @functools.wraps(function)
     def call(sql: str, dialect: str | None = None) -> _T:
-        return remembered(sql, dialect) if len(sql) <= LONGEST_REMEMBERED else function(sql, dialect)
+        return remembered(sql, dialect) if len(sql) <= MAX_REMEMBERED_LENGTH else function(sql, dialect)
 
     return call
 
 
 @remembered_for_short_texts
 def redacted(sql: str, dialect: str | None = None) -> str:
-    """*sql* with its literals, and what its comments say, as `?`; placeholders, names and hints stay as they are.
+    """Return *sql* with its literals and the text of its comments as `?`; placeholders, names and hints stay.
 
     A text between double quotes is a name or a literal by the rules of the dialect and, where these leave it open, by
     its place in the statement. If the dialect is not known, what may be a literal in any of them is one.
@@ -395,7 +395,7 @@ def redacted(sql: str, dialect: str | None = None) -> str:
 
 
 def _shown(kind: str, text: str) -> str:
-    """One token as a recording keeps it."""
+    """Return one token as a recording keeps it."""
     if kind == "comment" and not text.startswith("/*+"):
         return "/* ? */" if text[0] == "/" else f"{text[0] if text[0] == '#' else '--'} ?"
     return "?" if kind == "value" else text

@@ -1,4 +1,4 @@
-"""What a recording holds: statements, transactions, checkouts and the user's own spans, with their times in seconds.
+"""The parts of a recording: statements, transactions, checkouts and the user's own spans, with their times.
 
 The main class is `Statement`. A field that nothing could measure is None ("not measured"), never 0.
 """
@@ -20,7 +20,7 @@ _CELL = re.compile(r"<(cell \d+)>")
 class Caller(NamedTuple):
     """A line of the application, and the function that it is in.
 
-    file: that of the line's code; "<cell 3>" of the third cell that a notebook or IPython ran.
+    file: the file of the line, or "<cell 3>" for the third cell that a notebook or IPython ran.
     """
 
     file: str
@@ -35,7 +35,7 @@ class Caller(NamedTuple):
 
 
 class DatabaseAddress(NamedTuple):
-    """Which database it is, without user and password; None for what the driver does not say.
+    """The address of a database, without user and password; None for parts that the driver does not tell.
 
     system: "postgresql", "mysql", "mariadb" or "sqlite". address: a host, or the folder of a Unix socket.
     """
@@ -52,7 +52,7 @@ class DatabaseAddress(NamedTuple):
 
 
 class RecordedRequest(NamedTuple):
-    """When a recording ran: its name, the Unix time of its start, and how long it took."""
+    """The name of a recording, the Unix time of its start, and its duration."""
 
     name: str
     started_unix_s: float
@@ -60,7 +60,7 @@ class RecordedRequest(NamedTuple):
 
 
 def _shown_file(file: str) -> str:
-    """The path of an installed file from site-packages on; of any other from the current folder on, if it is in it."""
+    """Return the path of a file below site-packages or below the current folder, else the whole path."""
     *_, installed = re.split(r"/(?:site|dist)-packages/", file)
     if installed != file:
         return installed
@@ -73,36 +73,37 @@ def _shown_file(file: str) -> str:
 class Statement:
     """One execution of one statement at the driver: a batch of an insertmanyvalues is a statement of its own.
 
-    sql: as it was sent, literals redacted unless the recording keeps parameters, cut after 4000 characters.
-    fingerprint: equal for statements that differ in values, comments or the length of an IN list only.
+    sql: the text that was sent, literals redacted unless the recording keeps parameters, cut after 4000 characters.
+    fingerprint: equal for statements that differ only in values, comments or the length of an IN list.
     parameters: as text; None unless the recording keeps them.
-    started_s: when it was handed to the driver, from the start of its recording.
-    compile_s: SQLAlchemy's compilation or cache look-up, binding and context; 0 where there is nothing to compile.
+    started_s: the time at which it was handed to the driver, from the start of its recording.
+    compile_s: SQLAlchemy's compilation or cache look-up, binding and context; 0 if there is nothing to compile.
     pool_wait_s: the wait for the connection, charged to the first statement after a checkout, and 0 for the next ones.
-    execute_s, fetch_s: inside the driver; the rest of a statement's life (rows into objects) is Python's.
+    execute_s, fetch_s: seconds inside the driver; making objects of the rows is Python's time.
     row_count: rows returned, or touched by a write.
-    bytes_sent, bytes_received: of the TCP socket; None in modes "light" and "external", over TLS and on Unix sockets.
+    bytes_sent, bytes_received: bytes of the TCP socket; None in modes "light" and "external", over TLS and on Unix
+        sockets.
     round_trips: messages that waited for a response, the hidden BEGIN included; None in a pipeline of psycopg 3, where
         nobody knows whose response is waited for.
     cache_hit: whether SQLAlchemy had the compiled form; None for text handed to the driver, and for further batches.
     error: the class of the driver's exception; its message too if the recording keeps parameters.
-    plan: what PostgreSQL ran, in mode "plans" only.
-    transaction: the number of the transaction in its recording, 1 for the first; None in autocommit, and of a
+    plan: the plan that PostgreSQL ran, in mode "plans" only.
+    transaction: the number of the transaction in its recording, 1 for the first; None in autocommit, and in a
         transaction that began before the recording.
-    request: which of the recordings that were merged it comes from, 1 for the first.
+    request: the number of the recording that it comes from, if several were merged; 1 for the first.
     redundant_rows: distinct primary keys among its rows that another statement of the same record had fetched already;
-        None in mode "light", and where no primary key is among the columns.
+        None in mode "light", and if no primary key is among the columns.
     repeated: whether the same text had run with the same values on the same database in the same record, and nothing
-        was written since to a table that it names; False of a write, None in mode "light" and of values that cannot be
-        compared.
-    relationship: the relationship of the ORM that it loads, such as "Order.items"; None of all others.
-    outer_caller: the next line of the application above the caller: who called the helper that ran the statement.
-    batch: which batch of an insertmanyvalues it is, 1 for the first; None of all others.
-    connection: the number of the connection in its recording, 1 for the first; None where it had none.
-    database: which one the connection is to; None if the driver is not known.
-    value_count: how many values a read was given, those in a list one by one; of an executemany how many sets of them;
-        None in mode "light" and where nobody counted them.
-    engine: of a cache miss, the number of its SQLAlchemy engine in its recording, 1 for the first; None of all others.
+        was written since to a table that it names; False for a write, None in mode "light" and for values that cannot
+        be compared.
+    relationship: the relationship of the ORM that it loads, such as "Order.items"; None if it loads none.
+    outer_caller: the next line of the application above the caller, which called the helper that ran the statement.
+    batch: the number of the batch of an insertmanyvalues, 1 for the first; None for other statements.
+    connection: the number of the connection in its recording, 1 for the first; None if it had none.
+    database: the database of the connection; None if the driver is not known.
+    value_count: the number of values of a read, those in a list one by one, or of sets of values of an executemany;
+        None in mode "light" and if nobody counted them.
+    engine: for a cache miss, the number of its SQLAlchemy engine in its recording, 1 for the first; else None.
     """
 
     sql: str
@@ -141,17 +142,17 @@ class Statement:
 
     @property
     def kind(self) -> str:
-        """What it does: "read", "insert", "update", "delete", "merge", "setting" or "other"."""
+        """The kind of its effect: "read", "insert", "update", "delete", "merge", "setting" or "other"."""
         return self.facts.kind
 
     @property
     def facts(self) -> StatementFacts:
-        """What all executions of its text have alike."""
+        """Facts shared by all executions of its text."""
         return statement_facts(self.sql, None if self.database is None else self.database.system)
 
     @property
     def summary(self) -> str:
-        """Its operations and the tables of each, as in "INSERT shipping SELECT orders"."""
+        """The operations and the tables of each, as in "INSERT shipping SELECT orders"."""
         return query_summary(self.sql, None if self.database is None else self.database.system)
 
     @property
@@ -163,9 +164,9 @@ class Statement:
 
     @property
     def item_count(self) -> int:
-        """How many rows it is about, as far as it shows: a chunk of a load or of a write is about many.
+        """The number of rows that it is about, as far as its text shows: a chunk of a load or of a write has many.
 
-        Of a read these are the values that it looks for: one that is given one value and returns a hundred rows may
+        For a read these are the values that it looks for: a read that is given one value and returns a hundred rows may
         well be run for one parent after the other.
         """
         if self.kind == "read":
@@ -190,14 +191,15 @@ class Statement:
 
 @dataclass(slots=True)
 class UnkeptStatements:
-    """What is known of the statements beyond the limit that ran one text from one place, for the findings.
+    """Counts of the statements beyond the limit that ran one text from one place, for the findings.
 
-    first: the first of them; its figures are its own. repeated, repeated_s: how many were repeated, and their seconds.
-    different, different_s: how many others there were, further batches of an insertmanyvalues and what is repeated on
-        purpose apart, and their seconds. item_count: the sum of those. unknown: whose values could not be compared.
-    first_row_count, last_row_count: of the first and the last of the different ones.
+    first: the first of them, with its own figures. repeated, repeated_s: number and seconds of the repeated ones.
+    different, different_s: number and seconds of the others, except further batches of an insertmanyvalues and
+        statements that are repeated on purpose. item_count: the sum of their item counts.
+    unknown: the number of those whose values could not be compared.
+    first_row_count, last_row_count: rows of the first and the last of the different ones.
     has_full_pages: whether all but the last of them have as many rows as the first.
-    others: how many are in no other count. request: as of `Statement`.
+    others: the number of those in no other count. request: as for `Statement`.
     """
 
     first: Statement
@@ -215,7 +217,7 @@ class UnkeptStatements:
 
     @property
     def count(self) -> int:
-        """How many statements these are."""
+        """The number of these statements."""
         return self.repeated + self.different + self.others
 
     def add(self, statement: Statement) -> None:
@@ -237,7 +239,7 @@ class UnkeptStatements:
             self.item_count += statement.item_count
 
     def add_all(self, later: "UnkeptStatements") -> None:
-        """Count those that ran later at the same place, of a recording inside of this one."""
+        """Count the statements that ran later at the same place in a recording inside of this one."""
         if later.different and self.different:
             has_full_pages = self.last_row_count == later.first_row_count == self.first_row_count
             self.has_full_pages &= has_full_pages and later.has_full_pages
@@ -254,12 +256,12 @@ class Transaction:
     """One step of a connection's life beside its statements.
 
     kind: BEGIN, COMMIT, ROLLBACK, SAVEPOINT, RELEASE, ROLLBACK TO, PREPARE; and around the transactions CONNECT,
-        PING (the pool's test of a connection), RESET (what asyncpg's pool sends when a connection comes back), POOL
-        TIMEOUT, and PREPARE STATEMENT of what asyncpg prepared and did not execute.
+        PING (the pool's test of a connection), RESET (sent by asyncpg's pool when a connection comes back), POOL
+        TIMEOUT, and PREPARE STATEMENT for a statement that asyncpg prepared and did not execute.
     elapsed_s: None for a BEGIN that the driver sends with the first statement: it is inside that statement's execute_s.
     number: the transaction in its recording, 1 for the first; None outside of one.
-    request: which of the recordings that were merged it comes from, 1 for the first.
-    connection, database: as of `Statement`.
+    request: the number of the recording that it comes from, if several were merged; 1 for the first.
+    connection, database: as for `Statement`.
     """
 
     kind: str
@@ -276,7 +278,7 @@ class Transaction:
     def has_unknown_round_trips(self) -> bool:
         """Whether it took time over a network, as far as is known, and nobody counted its round trips.
 
-        Neither a connect nor its end in vain counts any.
+        A connect, successful or not, counts none.
         """
         is_local = self.database is not None and self.database.system == "sqlite"
         is_apart = self.kind in ("CONNECT", "POOL TIMEOUT") or self.elapsed_s is None
@@ -285,18 +287,18 @@ class Transaction:
 
 @dataclass(frozen=True, slots=True)
 class Checkout:
-    """One connection that a pool of SQLAlchemy's gave out, or did not in time.
+    """One connection that a pool of SQLAlchemy gave out, or failed to give out in time.
 
     pool: its `pool_logging_name`, or address:port/database.
-    started_s: when it was requested, from the start of its recording.
-    wait_s: until it came, the making of a connection included; None if nothing of it was seen.
-    create_s: seconds to make a connection, where one was made for it. use_s: until it was given back; None if that was
-        not before the recording ended, or it did not come.
+    started_s: the time of the request, from the start of its recording.
+    wait_s: seconds until it came, the making of a connection included; None if the wait was not seen.
+    create_s: seconds to make a connection, if one was made for it.
+    use_s: seconds until it was given back; None if the recording ended before, or no connection came.
     pending: requests that waited for a connection of this pool when this one was made, itself included if it had to.
-    used, idle: connections of the pool when it came. size, limit: how many the pool keeps, and may have open at most.
-        All None of a pool without a queue, limit of a pool without one.
+    used, idle: connections of the pool when it came. size, limit: connections that the pool keeps, and may have open at
+        most. All are None for a pool without a queue, limit for a pool without one.
     timed_out: whether no connection came.
-    request: which of the recordings that were merged it comes from, 1 for the first.
+    request: the number of the recording that it comes from, if several were merged; 1 for the first.
     """
 
     pool: str

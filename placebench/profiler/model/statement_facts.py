@@ -1,4 +1,4 @@
-"""What a statement is and does, by the words of its text.
+"""The kind and the effects of a statement, by the words of its text.
 
 The main function is `statement_facts`, which reads the text once, by the tokens of its dialect. *dialect* is
 SQLAlchemy's name of the database everywhere; None if it is not known.
@@ -12,7 +12,7 @@ from hashlib import blake2b
 from typing import NamedTuple
 
 from placebench.profiler.model.normalised_sql import normalised_tokens
-from placebench.profiler.model.sql_tokens import LONGEST_REMEMBERED, MOST_REMEMBERED
+from placebench.profiler.model.sql_tokens import MAX_REMEMBERED, MAX_REMEMBERED_LENGTH
 
 
 class StatementFacts(NamedTuple):
@@ -57,13 +57,13 @@ _facts_of_long_texts: dict[tuple[int, int, str | None], StatementFacts] = {}
 
 def statement_facts(sql: str, dialect: str | None = None) -> StatementFacts:
     """Return the facts of *sql*; those of the last few hundred texts are remembered, long texts by their hash."""
-    if len(sql) <= LONGEST_REMEMBERED:
+    if len(sql) <= MAX_REMEMBERED_LENGTH:
         return _facts_of_short_text(sql, dialect)
     key = len(sql), hash(sql), dialect
     facts = _facts_of_long_texts.get(key)
     if facts is None:
         facts = _read_statement(sql, dialect)
-        if len(_facts_of_long_texts) >= MOST_REMEMBERED:
+        if len(_facts_of_long_texts) >= MAX_REMEMBERED:
             _facts_of_long_texts.clear()
         _facts_of_long_texts[key] = facts
     return facts
@@ -96,7 +96,7 @@ def _read_statement(sql: str, dialect: str | None) -> StatementFacts:
     )
 
 
-_facts_of_short_text = functools.lru_cache(MOST_REMEMBERED)(_read_statement)
+_facts_of_short_text = functools.lru_cache(MAX_REMEMBERED)(_read_statement)
 
 
 _STEPS = {

@@ -1,4 +1,4 @@
-"""What a process counts of each statement over its whole life, in bounded memory: `StatementStatistics`.
+"""Counts of each statement over the whole life of a process, in bounded memory: `StatementStatistics`.
 
 Times are counted in 208 buckets, 26 per decade from 1 µs to 100 s, so that any percentile of them is known to 5 %. The
 bounds hold 1, 2 and 5 of each decade exactly.
@@ -12,7 +12,7 @@ from itertools import accumulate
 from math import ceil
 from typing import Self
 
-# In each of the ranges 1 to 2, 2 to 5 and 5 to 10 of a decade: its lower end, its ratio, and its number of buckets.
+# The ranges 1 to 2, 2 to 5 and 5 to 10 of a decade: lower end, ratio, and number of buckets of each.
 _RANGES = ((1.0, 2.0, 8), (2.0, 2.5, 10), (5.0, 2.0, 8))
 _BOUNDS_S: tuple[float, ...] = (
     *(
@@ -24,9 +24,9 @@ _BOUNDS_S: tuple[float, ...] = (
     100.0,
 )
 RELATIVE_ERROR = 0.046
-"""Of a percentile, at most: half the width of a bucket over its middle; for times from 1 µs to 100 s."""
+"""Maximum error of a percentile: half the width of a bucket over its middle; for times from 1 µs to 100 s."""
 OTHER = "other"
-"""The fingerprint of all statements together that came when as many fingerprints as are kept were known."""
+"""The fingerprint under which all statements beyond the limit are counted together."""
 
 
 def _no_buckets() -> "array[int]":
@@ -37,11 +37,11 @@ def _no_buckets() -> "array[int]":
 class StatementStatistics:
     """All executions of the statements with one fingerprint.
 
-    fingerprint: as of a recorded statement; "COMMIT" and "ROLLBACK" of these, and "other" of the rest.
-    sql: the first text that was seen, without its literals; empty of "other".
-    row_count: returned or touched by a write; None if no execution told.
+    fingerprint: as for a recorded statement; "COMMIT" and "ROLLBACK" for these, and "other" for the rest.
+    sql: the first text that was seen, without its literals; empty for "other".
+    row_count: rows returned, or touched by a write; None if no execution told.
     error_count: executions that raised; they count in all other figures too.
-    total_s, max_s: seconds inside the driver, execute and fetch, as a sum and of the slowest execution.
+    total_s, max_s: seconds inside the driver, execute and fetch, in total and for the slowest execution.
     buckets: executions by their seconds, for `quantile_s` and `counts_within`.
     """
 
@@ -55,12 +55,12 @@ class StatementStatistics:
 
     @property
     def count(self) -> int:
-        """Number of executions."""
+        """The number of executions."""
         return sum(self.buckets)
 
     @property
     def p95_s(self) -> float | None:
-        """Seconds within which 95 % of the executions ended, to `RELATIVE_ERROR`."""
+        """The seconds within which 95 % of the executions ended, to `RELATIVE_ERROR`."""
         return self.quantile_s(0.95)
 
     def add(self, seconds: float, rows: int | None, *, failed: bool) -> None:
@@ -75,7 +75,7 @@ class StatementStatistics:
             self.row_count = rows + (self.row_count or 0)
 
     def quantile_s(self, share: float) -> float | None:
-        """Seconds within which this *share* of the executions ended, to `RELATIVE_ERROR`; None if there were none."""
+        """Return the seconds within which this *share* of executions ended, to `RELATIVE_ERROR`; None without any."""
         wanted, seen = max(1, ceil(share * self.count)), 0
         for index, count in enumerate(self.buckets):
             seen += count
@@ -84,12 +84,12 @@ class StatementStatistics:
         return None
 
     def counts_within(self, bounds_s: Sequence[float]) -> list[int]:
-        """How many executions took at most so many seconds, for each of these bounds: 1, 2 or 5 of a decade."""
+        """Return the executions that took at most as long as each of these bounds, which are 1, 2 or 5 of a decade."""
         within = list(accumulate(self.buckets))
         return [within[bisect_left(_BOUNDS_S, bound)] for bound in bounds_s]
 
     def copy(self) -> Self:
-        """The same figures, which do not change any more."""
+        """Return a copy, whose figures no longer change."""
         return type(self)(
             self.fingerprint,
             self.sql,
@@ -102,7 +102,7 @@ class StatementStatistics:
 
 
 def _middle_s(index: int) -> float:
-    """The value with the same relative distance to both bounds of a bucket; infinite above the last one."""
+    """Return the value with the same relative distance to both bounds of a bucket; infinite above the last one."""
     if index == len(_BOUNDS_S):
         return float("inf")
     low, high = _BOUNDS_S[max(index - 1, 0)], _BOUNDS_S[index]
