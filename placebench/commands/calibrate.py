@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 _REPLICATES = {"quick": 12, "default": 60}
 _QUICK_TREES, _QUICK_ROUNDS = 20, 2
 _ROUNDS = 64
-"""So many that a replicate of `tuned` takes as long as one of `naive` and `tuned` by default."""
+"""With this number a replicate of `tuned` takes as long as one of `naive` and `tuned` by default."""
 _MIN_REPLICATES = 6
 
 

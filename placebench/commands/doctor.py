@@ -39,7 +39,7 @@ class DoctorOptions:
 
 @dataclass(frozen=True)
 class _Diagnosis:
-    """One requirement of placebench, and what this machine has of it."""
+    """One requirement of placebench, and whether this machine meets it."""
 
     what: str
     well: bool
@@ -218,7 +218,7 @@ def _hosts(path: Path) -> list[_Diagnosis]:
 
 
 def _host(host: "RemoteHost") -> list[_Diagnosis]:
-    """Look at one machine: what it lacks for its roles, and what uvx or placebench there would bring."""
+    """Look at one machine: missing requirements of its roles, and those that uvx or placebench would bring there."""
     from placebench.meters.remote_hosts import inspect_host
 
     try:

@@ -1,9 +1,9 @@
-"""The options that several commands have: how a parser gets them, as what a command gets them, and their types.
+"""The options that several commands share: in the parser, as dataclasses for the commands, and their types.
 
 An option has the same name, metavar and meaning in every command that has it: each `add_…` function adds some to a
-command's parser. `read` makes a command's frozen dataclass of what was parsed; shared parts of it, such as
-`OutputOptions`, are dataclasses here. The types (`whole`, `number`, `path` …) refuse a value with what was expected and
-what was seen.
+command's parser. `read` makes a command's frozen dataclass of the parsed arguments; shared parts of it, such as
+`OutputOptions`, are dataclasses here. The types (`whole`, `number`, `path` …) refuse a value and say what they expected
+and saw.
 """
 
 import os
@@ -54,7 +54,7 @@ class RunOptions:
     """The words that call the command, which label its progress."""
     out: Path | None = None
     resume: bool | None = None
-    """None: the command has no --resume."""
+    """Whether to go on with a run; None if the command has no --resume."""
     server: str | None = None
     host: str | None = None
     client_host: str | None = None
@@ -260,7 +260,7 @@ def database_url(given: str | None, *, what: str = "database") -> str:
 def add_data(parser: ArgumentParser, *, plan: str = "", utilization: bool = True, requests: bool = True) -> None:
     """Add --topology, --utilization, --request (unless *requests* are read otherwise), --trees and --seed.
 
-    plan: what has a topology and a seed of its own; the options override them, and are None unless they are given.
+    plan: a name for the source of a topology and a seed, which the options override; they are None unless given.
     """
     add_topology(parser, plan=plan)
     if utilization:
@@ -343,7 +343,7 @@ def add_sequential(parser: ArgumentParser) -> None:
 
 
 def add_preset(parser: ArgumentParser, **presets: str) -> None:
-    """Add --preset with these names; each value says what the preset is."""
+    """Add --preset with these names, each with its meaning for the help text."""
     described = "; ".join(f"{name}: {meaning}" for name, meaning in presets.items())
     parser.add_argument(
         "--preset",

@@ -1,4 +1,4 @@
-"""What a command prints: its result on stdout (`emit`), and progress on stderr (`say`, `steps`, `progress`).
+"""The output of a command: its result on stdout (`emit`), and progress on stderr (`say`, `steps`, `progress`).
 
 The result is text, one JSON document (`--json`) or Markdown (`--markdown`), alone on stdout, so that it can be piped.
 Progress is a bar on a terminal and plain lines elsewhere; `--quiet` leaves it out.

@@ -1,1 +1,1 @@
-"""What locust runs: users, schedules, sample files and the log of writes."""
+"""Code that locust runs: users, schedules, sample files and the log of writes."""

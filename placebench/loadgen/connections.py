@@ -28,7 +28,7 @@ _WATCHED_S: Final = 0.05
 
 @dataclass
 class Sending:
-    """How a request is sent, and how often it was sent again."""
+    """The way to send a request, and the number of times that it was sent again."""
 
     may_repeat: bool = True
     """False for a request whose effect may not happen twice, whatever its method."""

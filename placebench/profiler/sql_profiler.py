@@ -54,7 +54,7 @@ _T = TypeVar("_T")
 
 
 class Listener(Protocol):
-    """Is told about spans and recordings as they end; must not raise. Times are readings of time.perf_counter."""
+    """Receives spans and recordings as they end; must not raise. Times are readings of time.perf_counter."""
 
     def on_span(self, label: str, started: float, ended: float) -> None:
         """Take a span of `timed` that has ended, whether anything was recorded or not."""

@@ -47,8 +47,8 @@ class SeriesFile:
         self.path = path
         self.wall_zero_s: float = _wall_zero_s()
         self._head = {"format_version": FORMAT_VERSION, **head}
-        # A deque, because append and popleft of two threads need no lock.
-        # Of strings, because the garbage collector does not look at those.
+        # A deque, because append and popleft of two threads need no lock, and of strings, because the garbage collector
+        # does not look at those.
         self._rows: deque[str] = deque()
         self._file = -1
         self._written = 0

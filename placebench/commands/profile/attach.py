@@ -62,7 +62,7 @@ def _configure(parser: ArgumentParser) -> None:
 
 
 def _run(given: AttachOptions) -> int:
-    """Record, and write what came as one recording."""
+    """Record, and write all requests as one recording."""
     from placebench.profiler import Recording
 
     check_replaceable(given.recording.out)
@@ -137,7 +137,7 @@ def _recorded(attachments: "list[Attachment]", given: AttachOptions) -> "tuple[l
 
 
 def _say_names(recordings: "Sequence[Recording]") -> None:
-    """Say what was requested how often, and how long it took, the most expensive first."""
+    """Print each request with its number and time, the most expensive first."""
     by_name: dict[str, list[Recording]] = defaultdict(list)
     for recording in recordings:
         by_name[recording.name].append(recording)

@@ -1,4 +1,4 @@
-"""How the commands of `placebench profile` record, and what they write and print of a recording."""
+"""Recording by the commands of `placebench profile`, and what they write and print of it."""
 
 from argparse import ArgumentParser
 from collections.abc import Callable, Sequence
@@ -60,7 +60,7 @@ class ProfileOptions:
 
 
 def add_recording(parser: ArgumentParser, *, modes: Sequence[str], mode: str, requests: int, per: str) -> None:
-    """Add --requests, --mode, --out and the options of the output. per: what --requests is the number of."""
+    """Add --requests, --mode, --out and the options of the output. per: the things that --requests counts."""
     parser.add_argument(
         "--requests",
         type=options.request_count,
@@ -98,12 +98,12 @@ def make_profiler(drivers: Sequence[str], folders: tuple[str, ...], clocks: "Clo
 
 
 def record(profiler: "SqlProfiler", name: str, given: ProfileOptions) -> "AbstractContextManager[Recording]":
-    """Record what runs in the `with` block, as the options say."""
+    """Record the `with` block by the options."""
     return profiler.record(name, given.recording.mode, parameters=given.parameters, explain=given.explain)
 
 
 def note_nothing_seen(profiler: "SqlProfiler", recordings: "Sequence[Recording]") -> None:
-    """Note in all recordings, if none has a statement, what was looked for."""
+    """Note in all recordings, if none has a statement, where the profiler looked."""
     if not any(each.statements or each.transactions for each in recordings):
         for each in recordings:
             each.notes = (*each.notes, profiler.nothing_seen)
@@ -130,7 +130,7 @@ def check_page(page: Path) -> None:
 def check_replaceable(folder: Path) -> None:
     """Raise ProfilerError if a file that a recording is written to is there already and is not placebench's own.
 
-    A page has a mark, a recording its keys; whatever else is written belongs to them.
+    A page has a mark, a recording its keys; all other files belong to them.
     """
     from placebench.profiler.model.files import is_recording
 
@@ -163,7 +163,7 @@ def write_recording(recording: "Recording", folder: Path, formats: "Sequence[str
 
 
 def write_formats(recording: "Recording", folder: Path, name: str, formats: "Sequence[str]") -> dict[str, Path]:
-    """Write what other programs read, as --format requests it; return the paths by their kinds."""
+    """Write the formats for other programs that --format requests; return the paths by their kinds."""
     from placebench.profiler import (
         write_firefox_profile,
         write_otlp_metrics,
@@ -208,7 +208,7 @@ def write_pages(recording: "Recording", folder: Path, name: str, *, flame: str |
 def emit_recording(
     output: options.OutputOptions, recording: "Recording", files: dict[str, Path], **more: object
 ) -> None:
-    """Print the recording as text, Markdown or JSON. more: what the JSON document has beside it."""
+    """Print the recording as text, Markdown or JSON. more: further keys of the JSON document."""
     emit(
         output,
         text=lambda: recording_text(recording),

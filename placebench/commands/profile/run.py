@@ -237,7 +237,7 @@ def _finish(
 ) -> int:
     """Write the recording of a program that has ended, with *notes*, and return the exit code *code*.
 
-    code: None of a program that was interrupted. Raises GateFailedError if it is 0 and a gate does not hold.
+    code: None for a program that was interrupted. Raises GateFailedError if it is 0 and a gate does not hold.
     """
     from placebench.profiler.integrations.application import application_in
 
@@ -313,15 +313,15 @@ def _check_statuses(recorded: "_Recorded", expected: int | None) -> None:
 
 @dataclass
 class _Recorded:
-    """One request of the command line, with what was recorded of it."""
+    """One request of the command line, with its recordings."""
 
     request: "Request"
     folder: str
-    """Below that of the command, where there are several requests."""
+    """Its folder below that of the command, if there are several requests."""
     recordings: "list[Recording]" = field(default_factory=list)
     statuses: list[int] = field(default_factory=list)
     responses: "dict[int, Response]" = field(default_factory=dict)
-    """The first one of each status."""
+    """The first response of each status."""
     files: dict[str, Path] = field(default_factory=dict)
 
     @property
@@ -389,7 +389,7 @@ def _log_in(client: "InProcessClient", login: "Request") -> None:
 
 
 def _send(profiler: "SqlProfiler", client: "InProcessClient", each: _Recorded, given: ProfileOptions) -> None:
-    """Record one request; one that raises is recorded all the same, and counts as 500, which a server makes of it."""
+    """Record one request; one that raises is recorded too, and counts as 500, which a server makes of it."""
     from placebench.profiler.integrations.program import traceback_of
 
     status = 500

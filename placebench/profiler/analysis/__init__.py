@@ -1,1 +1,1 @@
-"""What is computed from recordings: findings, summaries, differences, merged flame graphs and budgets."""
+"""Analysis of recordings: findings, summaries, differences, merged flame graphs and budgets."""

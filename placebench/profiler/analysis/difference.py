@@ -41,7 +41,7 @@ class Change:
 
     @property
     def size(self) -> float:
-        """How large the change is, in either direction."""
+        """The size of the change, in either direction."""
         return abs((self.after or 0.0) - (self.before or 0.0))
 
     def __str__(self) -> str:
@@ -61,7 +61,7 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class StatementFigures:
-    """What all executions of one statement took together in one request; None for what was not measured."""
+    """The sums of all executions of one statement in one request; None for sums that were not measured."""
 
     sql: str
     calls: float

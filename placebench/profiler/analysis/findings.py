@@ -435,12 +435,12 @@ def _where(recording: RecordingData) -> str:
 
 
 def _times(number: int) -> str:
-    """How often, as text."""
+    """Return the number of times, as text."""
     return "once" if number == 1 else f"{number} times"
 
 
 def _in_one_request(number: int, recording: RecordingData) -> str:
-    """How often something happened in the mean request, if more than once."""
+    """Return how often something happened in the mean request, if more than once."""
     mean = number / recording.requests
     return f", {units.average(mean)} times{_where(recording)}" if mean > 1 else ""
 

@@ -30,7 +30,7 @@ class StatementGroup:
 
 @dataclass(frozen=True)
 class RecordingSummary:
-    """Where the time of a recording went, in seconds, and its statements by fingerprint, most expensive first.
+    """The time of a recording by its parts, in seconds, and its statements by fingerprint, most expensive first.
 
     Sums are over all requests; `str()` shows the mean request. connect_s: None if no connection was made.
     """

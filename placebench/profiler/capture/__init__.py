@@ -1,1 +1,1 @@
-"""What runs while a request is recorded: event hooks, pending statements, stack samples, TCP counters and plans."""
+"""Code that runs while a request is recorded: hooks, pending statements, stack samples, TCP counters and plans."""

@@ -415,4 +415,4 @@ class ProgramRecording:
 
 
 CurrentRecording = ContextVar[ActiveRecording | None] | ProcessRecording | ProgramRecording
-"""Where hooks find the recording that runs."""
+"""The place where hooks find the running recording."""

@@ -121,7 +121,7 @@ class DriverRecorder:
             self.count_missed()
             cursor.placebench_pending = self.measure(sql, cursor)
             return cursor.placebench_pending
-        # What runs while connecting is part of the CONNECT.
+        # Statements that run while connecting are part of the CONNECT.
         connecting = self.connecting.get() is not None
         cursor.placebench_pending = None if connecting else self._start(recording, cursor, sql, values)
         return cursor.placebench_pending

@@ -255,7 +255,7 @@ class TimeLine:
 
 
 def _cut(stack: list[str], caller: Caller, outer: Caller | None) -> list[str] | None:
-    """*stack* down to the call site; None if that is not in it."""
+    """Return *stack* down to the call site; None if that is not in it."""
     depth = _depth(stack, caller)
     if not depth or (outer is not None and not _depth(stack[:depth], outer)):
         return None

@@ -53,7 +53,7 @@ def guarded(method: Callable[Concatenate[_Part, _P], _T]) -> Callable[Concatenat
 
 
 class KeyColumn(NamedTuple):
-    """Which column of a result holds the whole primary key of a table."""
+    """The column of a result that holds the whole primary key of a table."""
 
     table: str
     position: int
@@ -225,7 +225,7 @@ class PendingStatement:
         self.sql: str = sql[:_MAX_SQL_LENGTH]
         self.step = step
         self.number: int | None = connection.transaction
-        # What every statement reads: an attribute of the class would be looked up in the object first.
+        # Every statement reads these: an attribute of the class would be looked up in the object first.
         self.executing = True
         self.rows_come_alone: bool = False
         self.execute_s: float | None = None

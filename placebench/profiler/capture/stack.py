@@ -141,7 +141,7 @@ _NOWHERE = Caller("", 0, "")
 """Stands for a line where the application has none at this frame or above it."""
 _ASGIREF_THREADS = "/asgiref/sync.py"
 _DJANGO_TEMPLATES, _RENDERS = "/django/template/base.py", "render_annotated"
-# What each known file belongs to, by the application's folders and packages.
+# The owner of each known file, by the application's folders and packages.
 _KINDS: dict[tuple[str, ...], dict[str, int]] = {}
 
 

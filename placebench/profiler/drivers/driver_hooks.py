@@ -1,8 +1,8 @@
-"""How connections come to be timed, of SQLAlchemy's engines and of the drivers themselves (`DriverHooks`).
+"""Installs timing on database connections, whether SQLAlchemy or the driver itself opens them (`DriverHooks`).
 
-An engine calls `use_timed_classes` before its driver connects, and `adopt_connection` with the new connection. For what
-does not go through SQLAlchemy, each driver's way to connect is exchanged until the profiler is removed, so that it
-makes timed connections: at once if the driver has been imported, or else as soon as it is.
+An engine calls `use_timed_classes` before its driver connects, and `adopt_connection` with the new connection. For
+connections that do not go through SQLAlchemy, each driver's way to connect is exchanged until the profiler is removed,
+so that it makes timed connections: at once if the driver has been imported, or else as soon as it is.
 """
 
 import gc
@@ -147,7 +147,7 @@ class DriverHooks(DriverRecorder):
 
     @property
     def sources(self) -> str:
-        """Where statements are recorded, as text."""
+        """The places where statements are recorded, as text."""
         return str(self.patches)
 
     def install(self) -> None:

@@ -62,7 +62,7 @@ class Execution:
 
 
 class ExecutionRecorder(Protocol):
-    """Is told about connections and their executes; no method raises."""
+    """Receives connections and their executes; no method raises."""
 
     current: CurrentRecording
     timed_classes: dict[Any, type]
@@ -178,7 +178,7 @@ Replacement = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 
 class DialectTimer:
-    """Has a dialect call the recording profilers instead of its own methods; all profilers of a dialect share it."""
+    """Makes a dialect call the recording profilers instead of its own methods; all profilers of a dialect share it."""
 
     def __init__(self, dialect: Any) -> None:
         # Weakly: `_TIMERS` would keep the dialect alive.

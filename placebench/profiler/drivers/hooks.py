@@ -48,7 +48,7 @@ class Hooks(StatementHooks):
 
     @property
     def sources(self) -> str:
-        """Where statements are recorded, as text."""
+        """The places where statements are recorded, as text."""
         return "one engine of SQLAlchemy" if self.patches is None else f"SQLAlchemy and {self.patches}"
 
     def install(self) -> None:

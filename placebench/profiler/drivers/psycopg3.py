@@ -497,7 +497,7 @@ def patch_psycopg_pool(recorder: CallRecorder, replace: Replace) -> None:
 def _time_direct_cursors() -> None:
     """Have cursor classes make timed cursors if the application calls them itself, as Django does.
 
-    It stays for good, without effect on other connections: a class whose `__new__` was deleted refuses arguments.
+    This is never undone, and has no effect on other connections: a class whose `__new__` was deleted refuses arguments.
     """
     from psycopg import AsyncConnection
     from psycopg._cursor_base import BaseCursor

@@ -33,7 +33,7 @@ from placebench.profiler.drivers.engine import (
 )
 from placebench.profiler.model.statement_facts import statement_facts
 
-# What SQLAlchemy 2.0 or a late patch release of 1.4 has under another name, or not at all, in 1.4.0.
+# SQLAlchemy 1.4.0 has these names of 2.0 or of a late patch release of 1.4 under another name, or not at all.
 _CACHE_HIT: Any = DefaultDialect.CACHE_HIT
 _INSERTMANYVALUES: Any = getattr(getattr(interfaces, "ExecuteStyle", None), "INSERTMANYVALUES", "not before 2.0")
 

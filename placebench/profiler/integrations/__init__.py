@@ -1,1 +1,1 @@
-"""How the profiler is attached: WSGI and ASGI middleware, pytest, in-process clients."""
+"""Ways to attach the profiler: WSGI and ASGI middleware, pytest, in-process clients."""

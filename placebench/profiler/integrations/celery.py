@@ -15,8 +15,8 @@ from placebench.profiler.requests.middleware import ProfiledCalls, ProfiledReque
 def profile_tasks(app: Celery, **settings: Unpack[IntegrationSettings]) -> ProfiledCalls:
     """Record each task of *app*, in whatever pool it runs; call it before the first connection to the database.
 
-    Takes what `SqlProfiler.wsgi` takes. Each process of a prefork pool writes files of its own. A task that ends with
-    an exception is recorded with its class.
+    settings: as for `SqlProfiler.wsgi`. Each process of a prefork pool writes its own files. A task that ends with an
+    exception is recorded with its class.
     """
     profiler, rest = split_settings(settings)
     calls = profiler.calls(**rest)

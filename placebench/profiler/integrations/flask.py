@@ -14,7 +14,7 @@ from placebench.profiler.integrations.process_profiler import IntegrationSetting
 class FlaskExtension:
     """Profiles an application; make it before the first connection to the database.
 
-    Takes what `SqlProfiler.wsgi` takes; app.config["SQL_PROFILER"] may hold the same by name, and comes first.
+    settings: as for `SqlProfiler.wsgi`; app.config["SQL_PROFILER"] may hold the same by name, and comes first.
     """
 
     def __init__(self, app: Flask | None = None, **settings: Unpack[IntegrationSettings]) -> None:

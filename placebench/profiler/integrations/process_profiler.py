@@ -12,7 +12,7 @@ _made: list[SqlProfiler] = []
 
 
 class RecordingSettings(TypedDict, total=False):
-    """How requests are recorded, as `SqlProfiler.wsgi` takes it."""
+    """The settings by which requests are recorded, as for `SqlProfiler.wsgi`."""
 
     folder: Path | str | None
     mode: str
@@ -21,9 +21,9 @@ class RecordingSettings(TypedDict, total=False):
 
 
 class IntegrationSettings(RecordingSettings, total=False):
-    """What every integration takes.
+    """The arguments of every integration.
 
-    profiler: the one to record with, instead of the process's own. comments: whether statements of SQLAlchemy, and
+    profiler: the profiler to record with, instead of the process's own. comments: whether statements of SQLAlchemy, and
         in Django those of its ORM, get a comment with route and function (`SqlProfiler.comment_statements`).
     """
 

@@ -12,7 +12,7 @@ from placebench.profiler.requests.middleware import AsgiApplication
 
 
 class StarletteMiddleware:
-    """ASGI middleware for `app.add_middleware`; takes what `SqlProfiler.asgi` takes."""
+    """ASGI middleware for `app.add_middleware`; settings: as for `SqlProfiler.asgi`."""
 
     def __init__(self, app: AsgiApplication, **settings: Unpack[IntegrationSettings]) -> None:
         self._application = app

@@ -24,7 +24,7 @@ Token = tuple[str, str]
 # An unterminated literal ends with the text: a statement may have been cut.
 _PLAIN = r"{0}[^{0}]*+(?:{0}{0}[^{0}]*+)*+(?:{0}|\Z)"
 _ESCAPED = r"{0}[^{0}\\]*+(?:(?:\\.|{0}{0})[^{0}\\]*+)*+(?:{0}|\\?\Z)"
-# Where \' ends the string in one database and not in another, the rest of the text may be inside of it.
+# If \' ends the string in one database and not in another, the rest of the text may be inside of it.
 _EITHER = r"{0}[^{0}\\]*+(?:(?:\\[^{0}]|{0}{0})[^{0}\\]*+)*+(?:{0}|\\?\Z|\\{0}.*)"
 _DOLLAR_QUOTED = r"\$(?P<tag>(?:[^\W\d]\w*)?)\$.*?(?:\$(?P=tag)\$|\Z)"
 _Q_QUOTED = (

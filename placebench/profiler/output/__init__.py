@@ -1,1 +1,1 @@
-"""How recordings are written: HTML pages, SVG flame graphs, speedscope files and data frames."""
+"""Formats in which recordings are written: HTML pages, SVG flame graphs, speedscope files and data frames."""

@@ -59,7 +59,7 @@ class SuiteReport:
 
     @property
     def baseline_line(self) -> str:
-        """How many tests differ from the baseline."""
+        """Return how many tests differ from the baseline."""
         worse = len(self.regressions)
         better = sum(change.after.total < change.before.total for change in self.changes if not change.is_regression)
         others = len(self.changes) - worse - better

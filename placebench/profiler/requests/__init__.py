@@ -1,1 +1,1 @@
-"""Which requests are recorded: middleware, sampling, and attachment from outside."""
+"""Choice of the requests that are recorded: middleware, sampling, and attachment from outside."""

@@ -55,7 +55,7 @@ class AttachmentChannel:
         self._start_anew()
 
     def options(self) -> Options | None:
-        """Return how a command wants the request that begins now recorded; None if no command wants it."""
+        """Return the options by which a command records the request that begins now; None if no command does."""
         try:
             magic, until, _, _, mode = _HEADER.unpack(os.pread(self._file, _HEADER.size, 0))
         except (OSError, struct.error):  # some servers close all files when they become daemons

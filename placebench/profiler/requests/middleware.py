@@ -63,7 +63,7 @@ class _Middleware:
 
     @property
     def counts(self) -> Counts:
-        """How many requests of this process came, were profiled, and were dropped for slower ones."""
+        """The numbers of requests of this process that came, were profiled, and were dropped for slower ones."""
         return self._sampler.counts
 
     def _sampled(self, name: str, header: str | None) -> "ProfiledRequest | None":

@@ -1,4 +1,4 @@
-"""Which requests are profiled and which recordings are kept: sampling, a header with a token, the slowest ones.
+"""Choice of the requests to profile and the recordings to keep: sampling, a header with a token, the slowest ones.
 
 The main classes are `RequestSampler`, which decides before each request, and `RecordingFolder` and `RecentRecordings`,
 which keep the recordings. They start no threads and may be forked: names and counters are per process.
@@ -27,7 +27,7 @@ _OUR_FILE = re.compile(r"(\d+-\d+)\.(?:recording\.json|pyisession)(?:\.unfinishe
 
 @dataclass(frozen=True, slots=True)
 class Keep:
-    """How many recordings of a process are kept, and which.
+    """The number and the choice of the recordings that a process keeps.
 
     "first": the first ones; later requests run unprofiled. "slowest": all are profiled, and the slowest stay.
     "latest": all are profiled, and the last ones stay.
@@ -43,7 +43,7 @@ class Keep:
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
-    """Which requests are profiled at all.
+    """The choice of the requests that are profiled.
 
     rate: the share of requests, evenly spread: at 0.1 every tenth.
     token: a request with this token in its header is always profiled; None: no header is read. After the token the
