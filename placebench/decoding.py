@@ -22,7 +22,7 @@ from placebench.errors import PlacebenchError, did_you_mean
 _T = TypeVar("_T")
 
 Count = Annotated[int, Meta(ge=0, le=2**53)]
-"""So large that a float still holds it exactly."""
+"""An integer up to the largest that a float holds exactly."""
 Seed = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
 Amount = Annotated[float, Meta(ge=0, le=1e15)]
 """Seconds, bytes or counts that may be 0."""
@@ -48,7 +48,7 @@ _TOO_DEEP = "nested deeper than anything that placebench writes"
 
 
 def read_json(path: Path, kind: type[_T], *, error: type[PlacebenchError]) -> _T:
-    """The JSON document in a file as a *kind*; raises *error* for one that is none, or cannot be read."""
+    """Return the JSON document in a file as a *kind*; raises *error* if it does not fit or cannot be read."""
     return decode_json(_content(path, error), kind, str(path), error=error)
 
 
@@ -58,7 +58,7 @@ def decode_json(content: bytes, kind: type[_T], source: str, *, error: type[Plac
 
 
 def read_lines(path: Path, kind: type[_T], *, error: type[PlacebenchError]) -> list[_T]:
-    """Each line of a file as a *kind*; a last line that a kill cut short is left out, and a missing file has none.
+    """Return each line of a file as a *kind*, without a last line that a kill cut short; a missing file has none.
 
     A last line that is a whole document counts without its newline, which editors and merges leave out.
     """
@@ -88,7 +88,7 @@ def append_lines(path: Path, documents: Iterable[bytes]) -> None:
 
 
 def _is_whole(line: bytes) -> bool:
-    """Whether a line, which is an object, was written to its end."""
+    """Return whether a line, which is an object, was written to its end."""
     try:
         msgspec.json.decode(line)
     except (msgspec.MsgspecError, ValueError):
@@ -112,7 +112,7 @@ def check(
     error: type[PlacebenchError],
     max_depth: int = _MAX_DEPTH,
 ) -> Any:
-    """The *document* as a *kind*; raises *error* where it does not fit.
+    """Return the *document* as a *kind*; raises *error* if it does not fit.
 
     source: what the message begins with. at: the key of the document in there, such as "providers[2]".
     max_depth: how deep lists and objects may be nested in it.
@@ -163,7 +163,7 @@ def _decode(
 
 
 def _decode_unchecked(content: bytes, decode: Callable[..., Any]) -> Any:
-    """The document as it is, for what was seen in it."""
+    """Return the document unchecked, to show what was seen in it."""
     try:
         return decode(content)
     except (msgspec.MsgspecError, ValueError, RecursionError):
@@ -171,7 +171,7 @@ def _decode_unchecked(content: bytes, decode: Callable[..., Any]) -> Any:
 
 
 def _describe_error(found: msgspec.ValidationError, seen: Any, kind: Any, at: str = "") -> str:
-    """'settings.proxies: expected a whole number >= 1, saw -1'; seen: the whole document."""
+    """Return 'settings.proxies: expected a whole number >= 1, saw -1'; seen: the whole document."""
     placed = _PLACE.fullmatch(str(found))
     what, place = (placed[1], placed[2]) if placed else (str(found), "")
     declared: Any = msgspec.inspect.type_info(kind)
@@ -188,7 +188,7 @@ def _describe_error(found: msgspec.ValidationError, seen: Any, kind: Any, at: st
 
 
 def _in_words_of(source: str, described: str) -> str:
-    """The description in the words of TOML, if the source is such a file."""
+    """Return the description in the words of TOML if the source is such a file."""
     if ".toml" not in source:
         return described
     expected, saw, seen = described.partition(", saw ")
@@ -198,7 +198,7 @@ def _in_words_of(source: str, described: str) -> str:
 
 
 def _translate_expectation(what: str, declared: Any) -> str:
-    """What msgspec says, in the words of our messages."""
+    """Return what msgspec says in the words of our messages."""
     name = what.rpartition(" ")[2].strip("`")
     kinds = getattr(declared, "types", (declared,))
     if "unknown field" in what:
@@ -214,20 +214,20 @@ def _translate_expectation(what: str, declared: Any) -> str:
 
 
 def _key_of(table: dict[str, Any], what: str) -> str:
-    """The key of the first value of the kind that msgspec says it got; it names no keys of mappings."""
+    """Return the key of the first value of the kind that msgspec got, since it names no keys of mappings."""
     got = what.rpartition(", got ")[2].strip("`")
     return next((key for key, value in table.items() if isinstance(value, _KINDS.get(got, object))), "...")
 
 
 def _value_in(document: Any, step: str) -> Any:
-    """The value there; UNSET where that cannot be said."""
+    """Return the value at a step into the document; UNSET if there is none."""
     if isinstance(document, dict):
         return document.get(step, msgspec.UNSET)
     return document[int(step)] if isinstance(document, list) and step.isdecimal() else msgspec.UNSET
 
 
 def _type_in(declared: Any, key: str) -> Any:
-    """The type of a field, or of what a list or a mapping holds; None where that cannot be said."""
+    """Return the type of a field, or of the items of a list or a mapping; None if it is not known."""
     for each in getattr(declared, "types", (declared,)):
         if key:
             found = next((field.type for field in getattr(each, "fields", ()) if field.encode_name == key), None)

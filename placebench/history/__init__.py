@@ -1,6 +1,6 @@
 """The history of an application: each entry is the ratio of a commit to a pinned reference, measured in one run.
 
-Because both sides of a ratio ran interleaved on one machine, machines cancel, and several may write to one history.
+Both sides of a ratio run interleaved on one machine, so the machine cancels out; several may write to one history.
 
     from placebench.history import History
     history = History.read(Path("placebench-history.jsonl"))

@@ -1,7 +1,7 @@
 """Steps in a series of estimates that each have an interval: `find_steps`.
 
 After each point, the points since the last step are split in two at every place, and the weighted means of both sides
-are compared (the generalised likelihood ratio). A split is a step where they differ by more than noise explains: its
+are compared (the generalised likelihood ratio). A split is a step if they differ by more than noise explains: its
 threshold rises with the number of points so that a flat series, tested again after every commit, has a step in at most
 5 of 100 histories.
 
@@ -23,9 +23,9 @@ _FALSE_STEPS = 0.05
 _LEFT_OUT = 0.1
 """Share of the differences of neighbours that does not count for the noise: the largest, among which steps are."""
 _EXPECTED_COUNTS_AS = 4
-"""So many differences weigh as much as the expected noise between runs."""
+"""Number of differences that weigh as much as the expected noise between runs."""
 _PLAUSIBLE = 6.0
-"""A place is plausible where twice its log likelihood is at most so much lower: odds of 1 to 20."""
+"""A place is plausible if twice its log likelihood is lower by at most this: odds of 1 to 20."""
 _NORMAL = NormalDist()
 
 
@@ -36,7 +36,7 @@ class Point:
     value: float
     variance: float
     links: frozenset[str] = frozenset()
-    """Of the references that it was brought to another reference by: their error is the same for all its points."""
+    """Entries that brought its reference to the newest one; all points brought by one share its error."""
 
 
 @dataclass(frozen=True)
@@ -44,10 +44,10 @@ class Step:
     """A change of the level; places are indices of points."""
 
     place: int
-    """The first point after it, at best guess."""
+    """Index of the first point after it, at best guess."""
     first: int
     last: int
-    """The first point after it lies between these two."""
+    """The first point after it lies between `first` and `last`."""
     before: float
     after: float
     """Levels in log ratio."""
@@ -69,7 +69,7 @@ def find_steps(
 
     between_runs: the standard deviation, in log ratio, to expect between runs of the same pair of programs.
     is_known: whether that is exact, as it is for counts, instead of an expected value.
-    link_variances: of the links that points name.
+    link_variances: the variance of each link that points name.
     """
     links = link_variances or {}
     starts = [0]
@@ -81,7 +81,7 @@ def find_steps(
 
 
 def _located(points: Sequence[Point], starts: list[int], noise: "_Noise", links: Mapping[str, float]) -> list[Step]:
-    """The steps at *starts*, each placed anew between its neighbours; one that is none any more is left out."""
+    """Return the steps at *starts*, each placed anew between its neighbours, without those that no longer are."""
     found: list[Step] = []
     number = 1
     while number < len(starts):
@@ -101,11 +101,11 @@ def _located(points: Sequence[Point], starts: list[int], noise: "_Noise", links:
 
 @dataclass(frozen=True)
 class _Noise:
-    """What differs between runs of the same pair of programs."""
+    """Variance between runs of the same pair of programs."""
 
     variance: float
     freedom: float
-    """How many differences of neighbours it rests on."""
+    """Number of differences of neighbours that it rests on."""
 
     @classmethod
     def of(cls, points: Sequence[Point], expected: float, is_known: bool) -> "_Noise":
@@ -125,7 +125,7 @@ class _Noise:
 
 
 def _smaller_squares(left_out: float) -> float:
-    """Mean square of normal deviates without the share of the largest."""
+    """Return the mean square of normal deviates without this share of the largest."""
     limit = _NORMAL.inv_cdf(1 - left_out / 2)
     return (1 - left_out - 2 * limit * _NORMAL.pdf(limit)) / (1 - left_out)
 
@@ -136,7 +136,7 @@ class _Splits:
 
     levels: tuple[tuple[float, float], ...]
     deviates: tuple[float, ...]
-    """Of the difference of the levels, without its sign."""
+    """Absolute normal deviate of the difference between the two levels."""
     threshold: float
 
     @classmethod
@@ -162,23 +162,23 @@ class _Splits:
 
     @property
     def step(self) -> int | None:
-        """How many points are before the step; None where no split is one."""
+        """Number of points before the step; None if no split is a step."""
         highest = max(self.deviates, default=0.0)
         return self.deviates.index(highest) + 1 if highest > self.threshold else None
 
     @property
     def plausible(self) -> tuple[int, int]:
-        """The least and most points that may be before it."""
+        """Smallest and largest number of points that may be before the step."""
         needed = max(self.deviates) ** 2 - _PLAUSIBLE
         places = [place for place, each in enumerate(self.deviates, start=1) if each**2 >= needed]
         return places[0], places[-1]
 
 
 def _threshold(points: int, estimated: float, freedom: float) -> float:
-    """The normal deviate that a split of so many points has to exceed.
+    """Return the normal deviate that a split of this many points must exceed.
 
-    estimated: the share of the variance that is estimated, with so much freedom: a deviate of Student's t is larger
-    (first term of its expansion by Cornish and Fisher).
+    estimated: the share of the variance that is estimated, with this many degrees of freedom: a deviate of Student's t
+    is larger (first term of its expansion by Cornish and Fisher).
     """
     z = _NORMAL.inv_cdf(1 - _FALSE_STEPS / points**2)
     return z + estimated**2 * (z**3 + z) / (4 * freedom)

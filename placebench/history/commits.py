@@ -1,4 +1,4 @@
-"""What a history needs of git: the commit that a revision names, and the order of commits."""
+"""Reads git for a history: the commit that a revision names, and the order of commits."""
 
 import subprocess
 from dataclasses import dataclass
@@ -18,23 +18,23 @@ class Commit:
 
     @property
     def short(self) -> str:
-        """Its hash as people write it."""
+        """First 12 digits of the hash."""
         return self.hash[:12]
 
 
 def find_commit(folder: Path, revision: str) -> Commit:
-    """The commit that *revision* names in the repository around *folder*; raises HistoryError where there is none."""
+    """Return the commit that *revision* names in the repository around *folder*; raises HistoryError without one."""
     (found,) = _log(folder, "--no-walk", f"{revision}{_TO_A_COMMIT}")
     return found
 
 
 def commits_between(folder: Path, revisions: str) -> list[Commit]:
-    """The commits of a range such as v1.0..HEAD, of a branch without those that were merged into it, oldest first."""
+    """Return the commits of a range such as v1.0..HEAD, oldest first, without those of branches merged into it."""
     return _log(folder, "--first-parent", "--reverse", revisions)
 
 
 def ancestors(folder: Path) -> list[str] | None:
-    """HEAD and all that it rests on, the oldest first; None outside a repository, or without a commit."""
+    """Return HEAD and its ancestors, oldest first; None outside a repository, or without a commit."""
     try:
         return [each.hash for each in _log(folder, "--topo-order", "--reverse", "HEAD")]
     except HistoryError:
@@ -42,7 +42,7 @@ def ancestors(folder: Path) -> list[str] | None:
 
 
 def is_shallow(folder: Path) -> bool:
-    """Whether the repository around *folder* is a clone without the older commits."""
+    """Return whether the repository around *folder* is a clone without the older commits."""
     command = ["git", "-C", str(folder), "rev-parse", "--is-shallow-repository"]
     return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip() == "true"
 

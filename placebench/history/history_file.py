@@ -1,4 +1,4 @@
-"""The file of a history: one JSON document a line, appended and never changed (`History.read`, `append_lines`)."""
+"""The file of a history: one JSON document per line, appended and never changed (`History.read`, `append_lines`)."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -20,9 +20,9 @@ class Measured(Struct, frozen=True, omit_defaults=True):
     """One metric of an entry: the commit's over the reference's."""
 
     ratio: Positive | None
-    """None where one of the two values is 0."""
+    """Commit over reference; None if one of the two values is 0."""
     low: Positive | None = None
-    """The interval; None where the replicates were too few."""
+    """Lower end of the interval; None if the replicates were too few."""
     high: Positive | None = None
     confidence: Annotated[float, Meta(ge=0.5, lt=1)] = 0.95
     replicates: Count = 0
@@ -37,7 +37,7 @@ class HistoryEntry(Struct, frozen=True, kw_only=True, tag="entry", tag_field="ki
     subject: str
     reference: _Commit
     reference_name: str
-    """As it was given, such as a tag."""
+    """The reference as it was given, such as a tag."""
     measured_at: str
     """UTC, ISO 8601."""
     request: str
@@ -61,7 +61,7 @@ class Blessing(Struct, frozen=True, kw_only=True, tag="bless", tag_field="kind")
 
     commit: _Commit
     metric: str | None
-    """None: every metric."""
+    """The metric whose step is accepted; None for every metric."""
     reason: str
     blessed_at: str
 
@@ -77,24 +77,24 @@ class History:
 
     @classmethod
     def read(cls, path: Path) -> "History":
-        """Read the file, which may be missing; raises HistoryError with the number of a line that is none of ours."""
+        """Read the file, which may be missing; raises HistoryError with the number of a line that is not valid."""
         return cls(read_lines(path, Line, error=HistoryError))  # type: ignore[arg-type]
 
     @cached_property
     def entries(self) -> list[HistoryEntry]:
-        """What was measured."""
+        """Commits that were measured."""
         return [each for each in self.lines if isinstance(each, HistoryEntry)]
 
     @cached_property
     def failures(self) -> list[Failure]:
-        """What could not be measured, without commits that could later."""
+        """Commits that could not be measured, without those that could later."""
         measured = {each.commit for each in self.entries}
         last = {each.commit: each for each in self.lines if isinstance(each, Failure)}
         return [each for each in last.values() if each.commit not in measured]
 
     @cached_property
     def blessings(self) -> list[Blessing]:
-        """What is accepted."""
+        """Steps that are accepted."""
         return [each for each in self.lines if isinstance(each, Blessing)]
 
     @property

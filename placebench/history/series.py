@@ -16,9 +16,9 @@ from placebench.history.history_file import Blessing, History, HistoryEntry, Mea
 from placebench.stats import COUNTED, METRICS
 
 MARGINS = {**{name: rule.margin for name, rule in METRICS.items()}, **COUNTED}
-"""In log ratio: a smaller step is no regression."""
+"""Margin of each metric as a log ratio: a smaller step is no regression."""
 _BETWEEN_RUNS = 0.6
-"""Of a margin: the standard deviation that is expected between runs of identical programs, before it is known."""
+"""Standard deviation expected between runs of identical programs before it is known, as a share of the margin."""
 
 
 @dataclass(frozen=True)
@@ -28,14 +28,14 @@ class SeriesPoint:
     commit: str
     subject: str
     reference_name: str
-    """What it was measured against, the newest of its entries."""
+    """The reference of the newest of its entries."""
     place: int
-    """Of the commit in the order of the commits."""
+    """Position of the commit in the order of the commits."""
     point: Point
 
     @property
     def interval(self) -> tuple[float, float, float]:
-        """Ratio to the newest reference, and its interval of 95 %."""
+        """Ratio to the newest reference, with the ends of its 95 % interval."""
         half = NormalDist().inv_cdf(0.975) * math.sqrt(self.point.variance)
         return tuple(math.exp(self.point.value + each) for each in (0.0, -half, half))  # type: ignore[return-value]
 
@@ -49,7 +49,7 @@ class SeriesStep:
     until: str
     """The first that surely has the new one."""
     commits: tuple[str, ...]
-    """Those measured that may have brought it, `until` the last."""
+    """Measured commits that may have brought it; the last one is `until`."""
     step: Step
     blessing: Blessing | None = None
 
@@ -126,7 +126,7 @@ def series_of(history: History, metric: str, *, order: Sequence[str] | None = No
 
 
 def _point(measured: Measured | None) -> Point | None:
-    """The estimate and its variance; None where there is no interval."""
+    """Return the estimate and its variance; None without an interval."""
     if measured is None or measured.ratio is None or measured.low is None or measured.high is None:
         return None
     half = (math.log(measured.high) - math.log(measured.low)) / 2
@@ -137,7 +137,7 @@ def _point(measured: Measured | None) -> Point | None:
 def _chain(
     entries: Sequence[HistoryEntry], metric: str
 ) -> tuple[dict[str, tuple[float, frozenset[str]]], dict[str, float], set[int]]:
-    """By reference, the log ratio to the newest one and the links on the way; the variance of each link; the links."""
+    """Return each reference's log ratio to the newest one and its links; the links' variances; the links' entries."""
     references = {each.reference for each in entries}
     chain = {each.reference: (0.0, frozenset[str]()) for each in entries[-1:]}
     variances: dict[str, float] = {}
@@ -154,7 +154,7 @@ def _chain(
 
 
 def _merge(entries: Sequence[tuple[HistoryEntry, Point]], place: int) -> SeriesPoint:
-    """The entries of a commit against the same reference as one, the newest reference's where there are several."""
+    """Merge the entries of a commit against one reference, the newest if there are several, into one point."""
     newest, last = entries[-1]
     same = [point for entry, point in entries if entry.reference == newest.reference]
     if len(same) > 1 and all(each.variance for each in same):

@@ -93,7 +93,7 @@ class WriteCheck:
 
     @property
     def passed(self) -> bool | None:
-        """Whether nothing is lost, doubled or there against the response; None where nobody could look."""
+        """Whether nothing is lost, doubled or there against the response; None if nobody could look."""
         if self.lost is None:
             return None
         return not (self.lost or self.doubled or self.refused_and_found)
@@ -104,9 +104,9 @@ class LoadWorker:
     """One of several generators of a load."""
 
     name: str
-    """Its host and number."""
+    """Host and number of the generator."""
     requests: Count | None
-    """None: it was lost, and its samples with it."""
+    """Number of requests that it sent; None if it was lost, and its samples with it."""
     client_cpu_s: Amount | None
     clock_error_s: Amount | None
     """Upper bound of its clock offset from the master during the run; None if it is not known."""
@@ -180,7 +180,7 @@ class LoadPass(Record):
 
     @property
     def cpu_s_per_request(self) -> float | None:
-        """Server CPU seconds for each request, workers and backends; None where that of the backends is not known."""
+        """Server CPU seconds for each request, workers and backends; None if that of the backends is not known."""
         cpu_s = self.meters.cpu_s
         return None if cpu_s is None or not self.result.requests else cpu_s / self.result.requests
 
@@ -218,7 +218,7 @@ class StatementCount:
 class WirePass(Record):
     """A few requests of one variant counted from outside, not timed: by PostgreSQL and on the wire to it.
 
-    One entry a request in each list; None where the server does not let us count.
+    Each list has one entry per request; None if the server does not let us count.
     """
 
     variant: str
@@ -232,9 +232,9 @@ class WirePass(Record):
     """From the service to the database."""
     bytes_received: list[Amount]
     body_bytes: list[Amount]
-    """Of the response to the client."""
+    """Size of the response to the client."""
     by_statement: list[StatementCount] = field(default_factory=list)
-    """The most expensive first; empty where the server does not let us count."""
+    """The most expensive first; empty if the server does not let us count."""
     table_statements: Amount | None = None
     """Statements on tables, per request: without those of a driver that connects."""
     first_statements: Amount | None = None
@@ -261,7 +261,7 @@ class FrameTime(NamedTuple):
     name: str
     """Function, or the text of a statement."""
     place: str
-    """Its file, or "sql", "plan" or "gc"."""
+    """The function's file, or "sql", "plan" or "gc"."""
     self_s: Amount
 
 
@@ -308,9 +308,9 @@ class Measurement(Record):
     """One point of a study measured once; a line of measurements.jsonl."""
 
     point: dict[str, Any]
-    """Where: plain values by the names of the axes."""
+    """The measured point: plain values by the names of the axes."""
     repeat: Count
-    """From 0; every point is measured once in each repeat."""
+    """Number of the repeat, from 0; every point is measured once in each."""
     values: dict[str, Any]
     """What was measured: seconds, bytes, counts; None where it is not measured."""
     invalid: str | None = None
@@ -363,9 +363,9 @@ class FailedPart:
     part: str
     """count, profile, open-loop load or comparison."""
     variant: str
-    """Empty for the comparison, which is of several."""
+    """The variant's name; empty for the comparison, which is of several."""
     reason: str
-    """Of the last failure."""
+    """Reason of the last failure."""
     made_again: bool = False
     """True if a retry succeeded; otherwise the part is missing from the run."""
 
@@ -379,7 +379,7 @@ class DataDescription(Protocol):
 
     @property
     def trees(self) -> int:
-        """Provider trees of an inventory data set; 0 for other data."""
+        """Trees of an inventory data set; 0 for other data."""
 
     @property
     def seed(self) -> int:
@@ -406,7 +406,7 @@ class RunHead(Record):
     settings: dict[str, Any]
     """Users, times, processes, threads: what the passes were made with."""
     same_responses: SameResponsesDocument
-    """Empty before the first response."""
+    """State of the comparison of responses; empty before the first one."""
     elapsed_s: Amount = 0.0
     cost: RunCost | None = None
     """CPU of all its processes, and energy; None in a run that was made before it was metered."""

@@ -54,7 +54,7 @@ class RunFolder:
         self.timer = PhaseTimer(head.spent_s)
         """Where the time goes; its seconds are `spent_s` of the head."""
         self._cost: CostMeter | None = None
-        """Of the session under way."""
+        """Cost of the session under way."""
 
     @classmethod
     def resume(cls, path: Path, head: RunHead) -> Self:
