@@ -94,7 +94,7 @@ def test_results_that_are_stored_on_disk_are_spills(profiler: SqlProfiler, engin
     )
     with profiler.record("stored", mode="plans") as recording, engine.connect() as connection:
         if connection.dialect.server_version_info < (17,):
-            pytest.skip("before PostgreSQL 17")
+            pytest.skip("PostgreSQL tells the storage of these nodes since 17")
         connection.exec_driver_sql("set work_mem = '64kB'")
         for statement in (cte, window):
             connection.execute(text(statement)).all()

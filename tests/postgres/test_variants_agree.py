@@ -99,7 +99,7 @@ def repr_of_request(request: dict[str, Any]) -> str:
 def test_every_variant_answers_as_naive_does(mixed: Any, name: str) -> None:
     """Fifteen requests on a cloud that has something of everything; all but the last two have candidates."""
     if variant(name).postgresql_only and mixed.dialect != "postgresql":
-        pytest.skip("for PostgreSQL only")
+        pytest.skip(f"{name} is for PostgreSQL only")
     documents = [in_one_order(mixed.document(query, name)) for query in QUERIES]
 
     assert [in_one_order(mixed.document(query, "naive")) for query in QUERIES] == documents

@@ -89,7 +89,7 @@ def uwsgi(port: int) -> list[str]:
     """Workers that load the application each; without threads, as by default."""
     program = shutil.which("uwsgi", path=str(Path(sys.executable).parent)) or shutil.which("uwsgi")
     if program is None:
-        pytest.skip("no uwsgi")
+        pytest.skip("uwsgi is not installed: pip install pyuwsgi")
     options = ["--master", "--processes", "2", "--lazy-apps", "--need-app", "--disable-logging", "--die-on-term"]
     home = ["--virtualenv", sys.prefix] if sys.prefix != sys.base_prefix else []
     return [program, "--http-socket", f"127.0.0.1:{port}", *options, *home, "--module", "shop:application"]

@@ -446,7 +446,8 @@ def test_a_first_request_that_takes_long_is_waited_for(
     )
     (tmp_path / "slow.py").write_text(f"{slow}    return [b'']\n")
 
-    serve(of_shop(module="slow:application", server="wsgiref", ready="/", start_timeout_s=200.0)).stop()
+    with serve(of_shop(module="slow:application", server="wsgiref", ready="/", start_timeout_s=200.0)) as running:
+        assert get(running.url, "/").status == 200
 
 
 @pytest.mark.parametrize("server", ["uwsgi", "gunicorn"])
