@@ -53,7 +53,6 @@ def _run(given: VerifyOptions) -> int:
         further_alternatives,
         leave_one_out,
     )
-    from placebench.lab.verification import verify_variants
 
     every = [*cumulative(), *leave_one_out(), *further_alternatives(), *ALGORITHMS, *algorithms_leave_one_out()]
     named = given.variants or every
@@ -67,7 +66,7 @@ def _run(given: VerifyOptions) -> int:
             requests += {request.partition("&limit=")[0]: None for request in own}
         with progress("variants", len(variants) * len(requests)) as advance:
             verified = []
-            for each in verify_variants(url, requests, variants):
+            for each in _verify(url, requests, variants):
                 verified.append(each)
                 advance(len(verified))
     differing = [each for each in verified if each.difference]
@@ -93,6 +92,48 @@ def _run(given: VerifyOptions) -> int:
         first = differing[0]
         raise GateFailedError(f"{first.variant} responds to {first.request} differently: {first.difference}")
     return 0
+
+
+@dataclass(frozen=True)
+class _VerifiedResponse:
+    """The response of one variant to one request."""
+
+    variant: str
+    request: str
+    candidates: int
+    summaries: int
+    digest: str
+    difference: str | None
+    """The first difference from the first variant's response, or None."""
+
+
+def _verify(database_url: str, requests: Sequence[str], variants: Sequence[str]) -> Iterator[_VerifiedResponse]:
+    """Send each request for candidates to each variant, in turn, and compare the responses with the first variant's."""
+    from placebench.compare.measure.same_responses import SameResponses
+    from placebench.compare.what.canonical_response import parse_response
+    from placebench.compare.what.http_request import fetch
+    from placebench.lab.placement_api import RULES, CandidatesResponse
+    from placebench.lab.reference.variants import variant as reference_variant
+    from placebench.runtime.application_servers import serve
+    from placebench.runtime.running_server import ServerSpec
+
+    same = SameResponses(rules=RULES)
+    for variant in variants:
+        chosen = reference_variant(variant)
+        processes, threads = chosen.worker.workers
+        spec = ServerSpec(database_url, variant, processes=processes, threads=threads, **chosen.serving)
+        with serve(spec) as server:
+            for request in requests:
+                response = parse_response(fetch(server.url, request).body, RULES)
+                assert isinstance(response, CandidatesResponse)
+                yield _VerifiedResponse(
+                    variant=variant,
+                    request=request,
+                    candidates=response.candidate_count,
+                    summaries=len(response.summaries),
+                    digest=response.digest,
+                    difference=same.first_difference(variant, request, response),
+                )
 
 
 def _available(names: Sequence[str], url: str, *, must: bool) -> Iterator[str]:
