@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from itertools import count
+from itertools import count, takewhile
 from pathlib import Path
 from typing import Any
 
@@ -36,8 +36,8 @@ class RawServer:
         """Read and respond until either side closes the connection."""
         with suppress(OSError), connection, connection.makefile("rb") as reader:
             for number in count(1):
-                lines = list(iter(reader.readline, b"\r\n"))
-                if not lines or b"" in lines:
+                lines = list(takewhile(b"\r\n".__ne__, iter(reader.readline, b"")))
+                if not lines:  # the client has closed the connection
                     return
                 self.received.append(lines[0].strip())
                 lengths = [int(line.split(b":")[1]) for line in lines if line.lower().startswith(b"content-length")]
