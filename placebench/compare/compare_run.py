@@ -17,7 +17,7 @@ from placebench import units
 from placebench.compare.keep.documents import Rules, Trial
 from placebench.compare.keep.environment import manifest
 from placebench.compare.keep.records import RunHead
-from placebench.compare.keep.run_folder import RunFolder, Say, ignore
+from placebench.compare.keep.run_folder import RunFolder, Say, discard_message
 from placebench.compare.load.client_machine import ClientMachine
 from placebench.compare.measure.counted_pass import (
     Statistics,
@@ -135,7 +135,7 @@ class CompareRun:
         missing = self._settings.replicates - len(self.replicates.valid())
         return 1 + len(self._settings.variants) + self._profiled + max(0, missing)
 
-    def run(self, say: Say, note: Say = ignore) -> None:
+    def run(self, say: Say, note: Say = discard_message) -> None:
         """Measure everything, in order; the folder is readable whatever is raised.
 
         say, note: as those of `RunFolder`. Raises GateFailedError when responses or data differ, UndecidedError when
@@ -251,7 +251,7 @@ class CompareRun:
                 setup = PassSetup(database, first.path, self._run.path, 1, 1, 1, self._data.seed)
                 served = variant.variables["PLACEBENCH_VARIANT"]
                 count = partial(count_requests, setup, variant.name, requests=_COLLECTED_REQUESTS, variant=served)
-                self._run.make_part("count", variant.name, count)
+                self._run.run_optional_part("count", variant.name, count)
 
     @property
     def _profiled(self) -> int:

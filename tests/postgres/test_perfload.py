@@ -19,7 +19,7 @@ from reports import document_of, text_of
 from sqlalchemy import NullPool, create_engine, text
 
 from placebench import results
-from placebench.compare.keep.run_folder import Say, claim_folder, ignore
+from placebench.compare.keep.run_folder import Say, claim_folder, discard_message
 from placebench.compare.what.validity import LoadRules
 from placebench.errors import GateFailedError, ServerError, UndecidedError
 from placebench.lab.inventory.seeding import find_topology
@@ -50,7 +50,12 @@ STAND_IN = Path(__file__).parents[1] / "fakes" / "stand_in"
 
 
 def make(
-    server: Server, folder: Path, say: Say = ignore, settings: PerfloadSettings = SMALL, *, note: Say = ignore
+    server: Server,
+    folder: Path,
+    say: Say = discard_message,
+    settings: PerfloadSettings = SMALL,
+    *,
+    note: Say = discard_message,
 ) -> None:
     """A run on two nested trees: four candidates, fourteen providers."""
     topology = find_topology("nested-perfload", trees=2, seed=1)

@@ -12,7 +12,7 @@ import pytest
 from sqlalchemy import NullPool, create_engine, text
 
 from placebench import results
-from placebench.compare.keep.run_folder import claim_folder, ignore
+from placebench.compare.keep.run_folder import claim_folder, discard_message
 from placebench.errors import LoadError, PlacebenchError, RunFolderError, UndecidedError
 from placebench.lab.inventory.seeding import find_topology
 from placebench.lab.studies.study import Measure, Point, Restartable, StudyRun, StudySetup, StudySpec, in_order
@@ -47,7 +47,7 @@ def test_every_point_is_measured_in_each_repeat(server: Server, tmp_path: Path) 
     """Two points twice are four measurements, the second repeat backwards: 14 providers, 18 inventories."""
     folder = claim_folder(tmp_path / "rows")
 
-    StudyRun(question(), TOPOLOGY, folder, server).run(ignore)
+    StudyRun(question(), TOPOLOGY, folder, server).run(discard_message)
     run = results.load(folder)
 
     assert ("complete", "rows") == (run.head.status, run.head.command)
@@ -63,7 +63,7 @@ def test_who_asks_is_told_why_there_is_no_server_cpu(server: Server, tmp_path: P
     if server.kind == "named":
         pytest.skip("settings are for a server of ours")
     with open_server(settings={"max_parallel_workers_per_gather": "2"}) as stock:
-        StudyRun(question(), TOPOLOGY, claim_folder(tmp_path / "rows"), stock).run(ignore)
+        StudyRun(question(), TOPOLOGY, claim_folder(tmp_path / "rows"), stock).run(discard_message)
     head = results.load(tmp_path / "rows").head
 
     reason = "max_parallel_workers_per_gather is 2: parallel workers come and go unseen"
@@ -74,14 +74,14 @@ def test_who_asks_is_told_why_there_is_no_server_cpu(server: Server, tmp_path: P
 def test_a_survey_that_was_killed_goes_on(server: Server, tmp_path: Path) -> None:
     """A line that a kill cut short is measured again, the whole ones are kept; another question is refused."""
     folder = claim_folder(tmp_path / "resumed")
-    StudyRun(question(), TOPOLOGY, folder, server).run(ignore)
+    StudyRun(question(), TOPOLOGY, folder, server).run(discard_message)
     path = folder / "measurements.jsonl"
     before = path.read_text()
     path.write_text(before[:-20])
 
     again = StudyRun(question(), TOPOLOGY, folder, server)
     steps = again.steps
-    again.run(ignore)
+    again.run(discard_message)
 
     assert (2, before) == (steps, path.read_text())
     with pytest.raises(RunFolderError, match="holds a run with another settings"):
@@ -118,7 +118,7 @@ def test_a_point_that_fails_is_left_out_and_the_others_go_on(server: Server, tmp
     steps = first.steps
     first.run(said.append, notes.append)
     begun = results.load(folder)
-    StudyRun(dying, TOPOLOGY, folder, server).run(ignore)
+    StudyRun(dying, TOPOLOGY, folder, server).run(discard_message)
     resumed = results.load(folder)
 
     assert steps == len(said) == 5
@@ -139,7 +139,7 @@ def test_a_survey_of_which_nothing_can_be_measured(server: Server, tmp_path: Pat
     dying = question(Dying(resource_providers=9, inventories=9).prepare)
 
     with pytest.raises(PlacebenchError, match=r"nothing could be measured; table .*: the link dropped") as raised:
-        StudyRun(dying, TOPOLOGY, folder, server).run(ignore)
+        StudyRun(dying, TOPOLOGY, folder, server).run(discard_message)
 
     assert raised.value.exit_code == 2
     assert [each.invalid for each in results.load(folder).measurements] == ["the link dropped"] * 6

@@ -20,9 +20,9 @@ from placebench.stats.calibration import MetricCalibration
 _P = TypeVar("_P")
 _S = TypeVar("_S")
 _V = TypeVar("_V")
-LONGEST_NAME: Final = 160
+MAX_NAME_LENGTH: Final = 160
 """Maximum length of a variant's name, which is part of file names; those have at most 255 bytes."""
-_FileName = Annotated[str, Meta(pattern=r"^[A-Za-z0-9_.,+:=@~-]+$", max_length=LONGEST_NAME + 8)]
+_FileName = Annotated[str, Meta(pattern=r"^[A-Za-z0-9_.,+:=@~-]+$", max_length=MAX_NAME_LENGTH + 8)]
 """The name of a variant that files are called after."""
 Metric = Literal[
     "", "cpu_s", "wall_s", "pss_bytes", "statements", "rows", "round_trips", "bytes_sent", "bytes_received", "gc_s"

@@ -369,6 +369,10 @@ class FailedPart:
     made_again: bool = False
     """True if a retry succeeded; otherwise the part is missing from the run."""
 
+    def is_of(self, part: str, variant: str) -> bool:
+        """Return whether this is that part of that variant."""
+        return (self.part, self.variant) == (part, variant)
+
 
 class DataDescription(Protocol):
     """What a run's head says of its data: an inventory data set, or data of the user."""
@@ -422,7 +426,7 @@ class RunHead(Record):
     note: str = ""
     """One line about how it ended, for an interrupted or failed run."""
     failed_parts: list[FailedPart] = field(default_factory=list)
-    """The parts that failed without ending the run (`placebench.compare.keep.run_folder.RunFolder.make_part`)."""
+    """Parts that failed without ending the run (`run_optional_part` of `placebench.compare.keep.run_folder`)."""
     scratch_marks: list[str] = field(default_factory=list)
     """Marks of the scratch databases of the last session, and of earlier ones that may have left some."""
 

@@ -28,24 +28,24 @@ from placebench.runtime.postgres import Server
 _T = TypeVar("_T")
 Say = Callable[[str], None]
 FAILURES = (PlacebenchError, SQLAlchemyError, OSError)
-"""What a part of a run may fail with; GateFailedError is among them, and always ends the run."""
+"""Exceptions that a part of a run may raise; GateFailedError is among them, and always ends the run."""
 _ATTEMPTS = 3
 _FIXED = ("command", "request", "topology", "trees", "seed", "variants", "settings")
-"""What has to be the same when a run is resumed."""
+"""Fields of the head that must be equal when a run is resumed."""
 _ENVIRONMENT = ("placebench", "code", "python", "packages", "postgresql", "mariadb", "machine")
-"""Parts of the manifest that every session of a run has in common; of them, but what changes by itself."""
+"""Parts of the manifest that every session of a run has in common, apart from `_CHANGING`."""
 _CHANGING = ("load_average_1min", "kernel", "memory_bytes", "settings", "host")
-_SHOWN_AT_MOST = 160
+_MAX_SHOWN = 160
 
 
-def ignore(_: str) -> None:
-    """Take no notice of a step or a note."""
+def discard_message(_: str) -> None:
+    """Discard the message of a step or a note."""
 
 
 class RunFolder:
     """A run in its folder; run.json is never older than the last change of `head`."""
 
-    def __init__(self, path: Path, head: RunHead, *, say: Say = ignore, note: Say = ignore) -> None:
+    def __init__(self, path: Path, head: RunHead, *, say: Say = discard_message, note: Say = discard_message) -> None:
         """say: is called with each step as it begins; note: with what fails and is tried once more, or left out."""
         self.path = path
         self.head = head
@@ -73,7 +73,7 @@ class RunFolder:
         self.head.save(self.path / "run.json")
 
     def record_environment(self, *, receipt: dict[str, Any], manifest: dict[str, Any]) -> None:
-        """Save what the run is measured on; raises RunFolderError where an earlier session had something else.
+        """Save what the run is measured on; raises RunFolderError if an earlier session had something else.
 
         One verdict over two variants, two data sets or two machines would be about neither.
         """
@@ -120,8 +120,8 @@ class RunFolder:
             self.save(status=status, note=note, elapsed_s=before_s + time.perf_counter() - started)
             self._cost = None
 
-    def try_twice(self, what: str, make: Callable[[], _T], *, keep: Say = ignore) -> _T:
-        """Return what *make* returns, at its second call where the first one fails.
+    def try_twice(self, what: str, make: Callable[[], _T], *, keep: Say = discard_message) -> _T:
+        """Return what *make* returns, at its second call if the first one fails.
 
         keep: is called with the first reason. Raises what the second call raises, and GateFailedError at once:
         responses that differ do not agree the next time.
@@ -136,12 +136,12 @@ class RunFolder:
             self.note(f"{what} failed, it is tried once more: {reason}")
             return make()
 
-    def make_part(self, part: str, variant: str, make: Callable[[], object]) -> None:
+    def run_optional_part(self, part: str, variant: str, make: Callable[[], object]) -> None:
         """Make a part that may fail without ending the run: it is tried once more, then named with its reason.
 
-        A counted, profiled or open-loop pass is such a part. A pass that is timed in a closed loop is not: what follows
-        is measured and read against it. The first failure is kept too, so that a run which is interrupted in the second
-        attempt says why there was one.
+        A counted, profiled or open-loop pass is such a part. A pass that is timed in a closed loop is not, because what
+        follows is measured and read against it. The first failure is kept too, so that a run that is interrupted in the
+        second attempt says why there was one.
         """
         try:
             self.try_twice(f"{variant} {part}", make, keep=partial(self._keep_failure, part, variant))
@@ -151,7 +151,7 @@ class RunFolder:
             self.fail_part(part, variant, error_text(error))
         else:
             failed = self.head.failed_parts
-            made = [replace(each, made_again=True) if _is(each, part, variant) else each for each in failed]
+            made = [replace(each, made_again=True) if each.is_of(part, variant) else each for each in failed]
             self.save(failed_parts=made)
 
     def fail_part(self, part: str, variant: str, reason: str) -> None:
@@ -160,12 +160,8 @@ class RunFolder:
         self.note(f"{variant} {part}".strip() + f" failed, the run goes on without it: {reason}")
 
     def _keep_failure(self, part: str, variant: str, reason: str) -> None:
-        others = [each for each in self.head.failed_parts if not _is(each, part, variant)]
+        others = [each for each in self.head.failed_parts if not each.is_of(part, variant)]
         self.save(failed_parts=[*others, FailedPart(part, variant, reason)])
-
-
-def _is(each: FailedPart, part: str, variant: str) -> bool:
-    return (each.part, each.variant) == (part, variant)
 
 
 def error_text(error: Exception) -> str:
@@ -180,9 +176,10 @@ def measure_each(
     """Measure what is missing, one after the other, each until it is valid: the loop of every resumable run.
 
     Args:
-        missing: gives the next one when the one before has ended.
-        attempt: measures once and keeps the result on the disk; returns why it is invalid, None where it is valid.
-        give_up: is called after three invalid attempts in a row with the last reason; what it raises ends the run.
+        missing: yields the next one when the one before has ended.
+        attempt: measures once and keeps the result on the disk; returns why it is invalid, or None.
+        give_up: is called with the last reason after three invalid attempts in a row; an error that it raises ends the
+            run.
     """
     for each in missing:
         for _ in range(_ATTEMPTS):
@@ -196,7 +193,7 @@ def measure_each(
 def new_folder(name: str, parent: Path) -> Path:
     """Make a new run folder in *parent*, `<UTC time>-<name>`, of the next second that has none yet.
 
-    A *parent* that is not there yet is made, with a .gitignore that keeps its runs out of commits.
+    A missing *parent* is made, with a .gitignore that keeps its runs out of commits.
     """
     if not parent.exists():
         make_folder(parent, error=RunFolderError)
@@ -219,7 +216,7 @@ def new_folder(name: str, parent: Path) -> Path:
 def claim_folder(folder: Path, *, can_resume: bool = False) -> Path:
     """Make *folder* for a new run; raises RunFolderError when it already holds something, or is a file.
 
-    can_resume: whether the command has --resume, which the error names where the folder holds a run.
+    can_resume: whether the command has --resume, which the error names if the folder holds a run.
     """
     if folder.exists() and not folder.is_dir():
         raise RunFolderError(f"{folder} is a file, a run wants a folder of its own: name another with --out")
@@ -237,10 +234,10 @@ def claim_folder(folder: Path, *, can_resume: bool = False) -> Path:
 
 
 def check_resumable(folder: Path, head: RunHead) -> RunHead:
-    """Return the head of the run in *folder*; *head* where there is none yet.
+    """Return the head of the run in *folder*, or *head* if there is none yet.
 
-    Raises RunFolderError when the run there is of something else, or its responses differed: what made them differ may
-    be gone since, and what was measured until then is of variants that do not do the same.
+    Raises RunFolderError if that run is of something else, or if its responses differed: the cause may be gone since,
+    and what was measured until then is of variants that do not do the same.
     """
     path = folder / "run.json"
     if not path.is_file():
@@ -272,12 +269,12 @@ def _changes(name: str, before: Any, now: Any) -> Iterator[str]:
             if before.get(key) != now.get(key):
                 yield from _changes(key, before.get(key), now.get(key))
     elif before != now:
-        was, wanted = (shorten(str(value), _SHOWN_AT_MOST, placeholder=" …") for value in (before, now))
+        was, wanted = (shorten(str(value), _MAX_SHOWN, placeholder=" …") for value in (before, now))
         yield f"{name} was {was}, is now {wanted}"
 
 
 def _fixed_value(head: RunHead, name: str) -> Any:
-    """Return what decides the measurement, as it is kept, without secrets: not the words about its trials."""
+    """Return what decides the measurement, without secrets and without the text about its trials."""
     value = mask_document(getattr(head, name))
     if name != "settings" or "trials" not in value:
         return value
@@ -286,7 +283,7 @@ def _fixed_value(head: RunHead, name: str) -> Any:
 
 @contextmanager
 def lock(folder: Path) -> Iterator[None]:
-    """Keep other processes out of *folder* meanwhile; raises RunFolderError where one works in it."""
+    """Keep other processes out of *folder* for the `with` block; raises RunFolderError if one works in it."""
     (folder / "log").mkdir(exist_ok=True)
     with (folder / "log" / "lock").open("w") as file:
         try:

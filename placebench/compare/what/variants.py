@@ -21,7 +21,7 @@ from typing import Annotated, Any, Literal, Protocol
 
 from msgspec import Meta, Struct, structs
 
-from placebench.compare.keep.documents import LONGEST_NAME, Metric
+from placebench.compare.keep.documents import MAX_NAME_LENGTH, Metric
 from placebench.compare.what.data_setup import database_variables, fill_placeholders, search_path
 from placebench.compare.what.source_checkout import Origin, checked_out, read_origin
 from placebench.compare.what.workload import ServiceApi
@@ -249,10 +249,10 @@ def require_servers(variants: Sequence[Variant]) -> None:
 
 def read_variant(name: str, tables: VariantTables = _NO_TABLES, *, python: Path | None = None) -> Variant:
     """Return the variant of this name. Raises as `read_variants` does, but not for a missing uWSGI."""
-    if len(name) > LONGEST_NAME:
+    if len(name) > MAX_NAME_LENGTH:
         raise PlacebenchError(
             f"the variant {name[:40]!r}… has a name of {len(name)} letters, and files are called after it: give it one "
-            f"of {LONGEST_NAME} at most"
+            f"of {MAX_NAME_LENGTH} at most"
         )
     if name in tables.variants:
         variant = _table_variant(name, tables.variants[name], tables, python)

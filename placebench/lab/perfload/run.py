@@ -12,7 +12,7 @@ from pathlib import Path
 from placebench import units
 from placebench.compare.keep.environment import manifest
 from placebench.compare.keep.records import LoadPass, RunHead
-from placebench.compare.keep.run_folder import RunFolder, Say, error_text, ignore
+from placebench.compare.keep.run_folder import RunFolder, Say, discard_message, error_text
 from placebench.compare.measure.counted_pass import count_requests
 from placebench.compare.measure.passes import PassSetup, load_closed, load_open
 from placebench.compare.measure.profiled_pass import profile_under_load
@@ -115,7 +115,7 @@ class PerfloadRun:
         self._run = RunFolder(folder, head)
         self._same = SameResponses(self._run.save, RULES)
 
-    def run(self, say: Say, note: Say = ignore) -> None:
+    def run(self, say: Say, note: Say = discard_message) -> None:
         """Measure everything, in order; a count, profile, open-loop load or comparison that fails is left out.
 
         say, note: as those of `RunFolder`. Raises GateFailedError when two variants respond differently, UndecidedError
@@ -141,7 +141,7 @@ class PerfloadRun:
             profile = partial(
                 profile_under_load, setup, variant, requests=settings.profiled_requests, application=APPLICATION
             )
-            self._run.make_part("profile", variant, profile)
+            self._run.run_optional_part("profile", variant, profile)
         self._check_data(setup.database_url)
         # Half of what the slowest variant managed overloads none.
         rate_per_s = min(loaded.result.throughput_per_s for loaded in self._loaded.values()) / 2
@@ -150,7 +150,7 @@ class PerfloadRun:
             load = partial(
                 load_open, setup, variant, time_s=settings.open_s, rate_per_s=rate_per_s, rules=settings.load_rules
             )
-            self._run.make_part("open-loop load", variant, load)
+            self._run.run_optional_part("open-loop load", variant, load)
         self._check_data(setup.database_url)
 
     def _prepare(self) -> PassSetup:
@@ -178,7 +178,7 @@ class PerfloadRun:
             return
         self._run.begin_step("count", f"{variant}: count of {self._settings.counted_requests} requests")
         count = partial(count_requests, setup, variant, requests=self._settings.counted_requests)
-        self._run.make_part("count", variant, count)
+        self._run.run_optional_part("count", variant, count)
 
     def _compare(self, setup: PassSetup) -> None:
         """Make the comparison, a part of the run that fails where too few replicates are valid."""

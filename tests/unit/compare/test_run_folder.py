@@ -184,7 +184,7 @@ def test_a_part_that_fails_twice_is_named_with_the_last_reason(run: RunFolder, t
     notes: list[str] = []
 
     run.note = notes.append
-    run.make_part("profile", "tuned", ends(ServerError("a worker\ndied"), ConnectionResetError("gone")))
+    run.run_optional_part("profile", "tuned", ends(ServerError("a worker\ndied"), ConnectionResetError("gone")))
 
     assert on_disk(run, tmp_path) == [FailedPart("profile", "tuned", "ConnectionResetError: gone")]
     assert notes == [
@@ -195,17 +195,17 @@ def test_a_part_that_fails_twice_is_named_with_the_last_reason(run: RunFolder, t
 
 def test_a_part_that_fails_once_is_not_missing(run: RunFolder, tmp_path: Path) -> None:
     """The reason of the first attempt stays; a part that is well at once leaves nothing."""
-    run.make_part("count", "naive", ends(None))
-    run.make_part("count", "tuned", ends(LoadError("no answer"), None))
+    run.run_optional_part("count", "naive", ends(None))
+    run.run_optional_part("count", "tuned", ends(LoadError("no answer"), None))
 
     assert on_disk(run, tmp_path) == [FailedPart("count", "tuned", "no answer", made_again=True)]
 
 
 def test_a_later_sitting_makes_what_was_missing(run: RunFolder, tmp_path: Path) -> None:
     """A part that failed twice and is made when the run is resumed is no longer missing."""
-    run.make_part("count", "tuned", ends(LoadError("one"), LoadError("two")))
+    run.run_optional_part("count", "tuned", ends(LoadError("one"), LoadError("two")))
 
-    run.make_part("count", "tuned", ends(None))
+    run.run_optional_part("count", "tuned", ends(None))
 
     assert on_disk(run, tmp_path) == [FailedPart("count", "tuned", "two", made_again=True)]
 
@@ -214,7 +214,7 @@ def test_a_later_sitting_makes_what_was_missing(run: RunFolder, tmp_path: Path) 
 def test_what_ends_the_run_in_the_second_attempt(run: RunFolder, tmp_path: Path, fatal: BaseException) -> None:
     """It passes, and the reason why there was a second attempt is on the disk."""
     with pytest.raises(type(fatal)):
-        run.make_part("open-loop load", "tuned", ends(ServerError("a worker died"), fatal))
+        run.run_optional_part("open-loop load", "tuned", ends(ServerError("a worker died"), fatal))
 
     assert on_disk(run, tmp_path) == [FailedPart("open-loop load", "tuned", "a worker died")]
 
@@ -222,7 +222,7 @@ def test_what_ends_the_run_in_the_second_attempt(run: RunFolder, tmp_path: Path,
 def test_answers_that_differ_are_not_asked_again(run: RunFolder) -> None:
     """One attempt, and nothing is named: the run ends."""
     with pytest.raises(GateFailedError):
-        run.make_part("count", "tuned", ends(GateFailedError("the answers differ")))
+        run.run_optional_part("count", "tuned", ends(GateFailedError("the answers differ")))
 
     assert run.head.failed_parts == []
 
