@@ -106,7 +106,7 @@ def test_numbers_within_the_tolerance(one: bytes, other: bytes, is_close: bool) 
 
 
 def test_unordered_lists_have_the_order_of_their_entries() -> None:
-    """Of numbers by size and of texts by their letters, inside of entries too; a list that is not named keeps its."""
+    """Numbers are ordered by size and texts by their letters, inside entries too; other lists keep their order."""
     rules = ResponseRules(unordered=("$", "$[*].n"))
     one = parse_response(b'[{"k": "b", "n": [10, 9, true]}, {"k": "a", "o": [2, 1]}]', rules)
     other = parse_response(b'[{"o": [2, 1], "k": "a"}, {"n": [true, 9, 10], "k": "b"}]', rules)
@@ -118,7 +118,7 @@ def test_unordered_lists_have_the_order_of_their_entries() -> None:
 
 
 def test_values_are_shown_cut() -> None:
-    """Of documents 80 characters, from 20 before what differs on; of other bodies 20 bytes before it and 40 after."""
+    """Documents show 80 characters from 20 before the difference; other bodies 20 bytes before it and 40 after."""
     short, long = "x" * 78, "x" * 79
     both = [parse_response(json.dumps(text).encode()) for text in (short, long)]
     bodies = [parse_response(b"a" * 30 + byte + b"c" * 60) for byte in (b"\xff", b"d")]
@@ -186,7 +186,7 @@ def test_what_the_check_accepts_can_be_used(pattern: str, one: str, other: str) 
 
 @pytest.mark.parametrize("depth", [50, 400, 900, 990, 2_000, 100_000])
 def test_a_document_of_any_depth_is_compared(depth: int) -> None:
-    """Also one that cannot be read as JSON for its depth, and by rules that walk through it."""
+    """A document too deep to be read as JSON is compared too, and by rules that walk through it."""
     one, same, other = (b"[" * depth + inner + b"]" * depth for inner in (b"1", b"1", b"2"))
     for rules in (ResponseRules(), ResponseRules(ignore=("$..id",), unordered=("$[0]",)), RULES):
         first, second, third = (parse_response(body, rules) for body in (one, same, other))

@@ -59,7 +59,7 @@ def host(ssh_host: RemoteHost, tmp_path: Path) -> RemoteHost:
 
 @pytest.fixture
 def options(host: RemoteHost, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Those of a small comparison in the current folder, with its client on that machine."""
+    """Options of a small comparison in the current folder, with its client on that machine."""
     (tmp_path / "seen").mkdir()
     (tmp_path / "app.py").write_text(APP)
     (tmp_path / "pyproject.toml").write_text(PLAN.replace("SEEN_FOLDER", str(tmp_path / "seen")))
@@ -98,7 +98,7 @@ def test_responses_come_back_with_the_times(host: RemoteHost, tmp_path: Path) ->
 def test_the_client_there_ends_with_the_connection(
     end: str, host: RemoteHost, tmp_path: Path, eventually: Callable[..., bool]
 ) -> None:
-    """Also in the middle of a request that gets no response."""
+    """It ends in the middle of a request that gets no response, too."""
     machine = ClientMachine("here", host, "127.0.0.3", 0.0)
     failed: list[LoadError] = []
 

@@ -122,6 +122,6 @@ def test_every_body_is_digested_and_the_order_of_keys_means_nothing(client: Clie
 
 
 def test_a_failed_request_is_an_error_when_checked(client: Client, url: str) -> None:
-    """Of two requests one failed."""
+    """One of two requests failed."""
     with pytest.raises(LoadError, match=r"^1 of 2 requests failed: /broken: status 503, "):
         client.drive(url, placement_workload("/x", "/broken")).check()

@@ -97,7 +97,7 @@ def test_three_workers_send_the_one_schedule(served: Served, locust: Callable[..
 
 
 def test_processes_of_this_machine_share_what_is_counted(served: Served, tmp_path: Path) -> None:
-    """Of 4 users, 41 requests and 7 for the warm-up two processes do their part: there are exactly so many."""
+    """Two processes share 4 users, 41 requests and 7 of the warm-up, and together make exactly these."""
     server = served(threads=4)
     spec = LoadSpec(server.url, "/work?size=10", users=4, requests=41, warmup=7, processes=2)
     result = run_load(spec, folder=tmp_path)

@@ -24,7 +24,7 @@ def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def document(tmp_path: Path, *, rounds: int, machine: str = "EPYC") -> dict[str, Any]:
-    """Of six replicates."""
+    """A calibration by six replicates."""
     head = results.load(write_run(tmp_path / f"run{rounds}{machine}", FakeRun())).head
     made = calibrate([0.001, -0.002, 0.003, -0.001, 0.002, -0.003], "cpu_s", margin=0.01, seed=1)
     manifest = {"machine": {"processor": machine}}

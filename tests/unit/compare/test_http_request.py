@@ -82,7 +82,7 @@ def test_a_length_above_the_limit_is_refused_before_it_is_read(monkeypatch: pyte
     ],
 )
 def test_a_packed_body_is_that_of_gzip(pack: Callable[[bytes], bytes], expected: bytes) -> None:
-    """Of one part or several, with padding, and none at all."""
+    """A gzip body has one part or several, padding, or nothing at all."""
     with serving(pack(b"orders")) as url:
         assert send(url, "GET", "/", headers={}).body == expected
 

@@ -85,7 +85,7 @@ def test_ctrl_c_reports_what_was_measured(served: Served, tmp_path: Path) -> Non
 
 
 def test_a_search_that_cannot_begin_leaves_the_folder_of_the_user(tmp_path: Path) -> None:
-    """Empty, as it was."""
+    """The folder stays empty, as it was."""
     exit_code = main(
         ["load", "http://127.0.0.1:1", "--slo", "p95 <= 5ms", "--rate", "1", "--time", "1", "--out", str(tmp_path)]
     )

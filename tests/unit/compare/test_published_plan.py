@@ -76,7 +76,7 @@ def workload_of(plan: Experiment, *, placement: str | None = None) -> Workload:
 
 
 def published(plan: Experiment, *, placement: str | None = None) -> dict[str, Any]:
-    """Its document, through JSON and back."""
+    """The published document of a plan, through JSON and back."""
     variants = read_variants(plan.variants, plan.tables)
     settings = CompareSettings(variants, workload_of(plan, placement=placement), replicates=9, trials=plan.trials)
     made: dict[str, Any] = json.loads(json.dumps(plan_document(plan, settings)))

@@ -76,7 +76,7 @@ def test_what_was_left_out_is_reported(tmp_path: Path) -> None:
 
 
 def test_hosts_and_paths_are_chosen_by_patterns(tmp_path: Path) -> None:
-    """And static files are sent where the plan says so."""
+    """Static files are sent if the plan says so."""
     api = read(tmp_path, SESSION, HarTable("session.har", paths=("/api/*",)))
     static = read(tmp_path, SESSION, HarTable("session.har", host="*", static=True))
 

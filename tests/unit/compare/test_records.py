@@ -3,6 +3,7 @@
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -93,6 +94,37 @@ def test_a_run_of_version_0_2_is_written_back_as_it_was(folder: Path, tmp_path: 
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == {
         path.name: path.read_bytes() for path in tmp_path.iterdir()
     }
+
+
+def test_a_resumed_run_keeps_the_keys_of_another_version(tmp_path: Path) -> None:
+    """Records inside the head are checked by their types, and written back with all that they hold."""
+    trial = {"name": "tuned", "kind": "own", "baseline": "naive", "variant": "tuned", "later": 1}
+    settings = {"rounds": 6, "trials": [trial], "rules": {"steal_at_most": 0.2, "later": 2}, "later": 3}
+    replace(HEAD, settings=settings, manifest={"later": {"cpu": 4}}, receipt={"later": 5}).save(tmp_path / "run.json")
+    written = (tmp_path / "run.json").read_bytes()
+
+    RunHead.load(tmp_path / "run.json").save(tmp_path / "run.json")
+
+    assert written == (tmp_path / "run.json").read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("settings", "told"),
+    [
+        ({"trials": [{"name": "a", "kind": "own", "baseline": "naive"}]}, "settings.trials[0]: variant is missing"),
+        ({"rules": {"steal_at_most": -1}}, "settings.rules.steal_at_most: expected a number >= 0.0, saw -1"),
+    ],
+)
+def test_a_record_inside_the_head_that_does_not_fit_is_named(
+    tmp_path: Path, settings: dict[str, Any], told: str
+) -> None:
+    """The line has the file, the key, what was expected and what was seen."""
+    replace(HEAD, settings=settings).save(tmp_path / "run.json")
+
+    with pytest.raises(RunFolderError) as raised:
+        RunHead.load(tmp_path / "run.json")
+
+    assert str(raised.value) == f"{tmp_path / 'run.json'}: {told}"
 
 
 def test_cpu_per_request_counts_workers_and_backends() -> None:

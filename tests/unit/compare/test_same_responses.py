@@ -183,7 +183,7 @@ def test_how_a_variant_may_differ_from_itself(
 
 
 def test_a_header_that_differs_is_named_with_its_rule() -> None:
-    """Also where a variant differs from another one."""
+    """The rule is named when one variant differs from another, too."""
     same = SameResponses(rules=ResponseRules())
     same._check("first", "/", parse_response(b"1", ResponseRules(), {"next-page": "a"}))
 

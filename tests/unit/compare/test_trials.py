@@ -77,7 +77,7 @@ def test_a_step_is_tried_on_its_own_request() -> None:
 
 @pytest.mark.parametrize("step", CATALOGUE, ids=lambda step: step.name)
 def test_each_name_of_the_catalogue_is_an_experiment(step: Optimization) -> None:
-    """Of variants that exist, on the request of its step; without the package of a way, one line names it."""
+    """Its variants exist and its request is that of its step; a missing package is named on one line."""
     lacks = [lack for way in step.further if (lack := way.missing_extra())]
     if not step.alternative and len(lacks) == len(step.further):
         with pytest.raises(MissingExtraError, match=re.escape(lacks[0])):

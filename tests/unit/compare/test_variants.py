@@ -31,7 +31,7 @@ def test_the_same_variant_twice_is_two_variants() -> None:
 
 
 def test_an_application_of_another_environment(tmp_path: Path) -> None:
-    """Its Python, its variables with the database's URL put in, a name fit for a file."""
+    """It has its own Python, variables with the database's URL put in, and a name fit for a file."""
     python = tmp_path / "python"
     for program in (python, tmp_path / "uwsgi"):
         program.touch()
@@ -60,7 +60,7 @@ def test_files_can_be_called_after_a_variant() -> None:
 
 
 def test_placement_is_served_from_its_environment(tmp_path: Path) -> None:
-    """Its settings come by its own variables."""
+    """Placement gets its settings by its own environment variables."""
     (tmp_path / "python").touch()
     (tmp_path / "uwsgi").touch()
     placement = read_variants(["naive", "placement"], python=tmp_path / "python")[1]
@@ -114,7 +114,7 @@ def test_our_own_python_may_be_named() -> None:
 
 
 def test_settings_of_postgresql_are_for_any_variant() -> None:
-    """Of the reference service and of an application; true and numbers as PostgreSQL reads them."""
+    """The reference service and an application take them; true and numbers are written as PostgreSQL reads them."""
     tables = VariantTables(
         {
             "little": VariantTable(variant="tuned", pg={"Work_mem": "64kB", "jit": True}),

@@ -154,7 +154,7 @@ def test_what_the_rules_ignore() -> None:
     ],
 )
 def test_a_difference_is_a_place_and_both_values(one: bytes, two: bytes, expected: str) -> None:
-    """Of a document its JSON path, of other bytes where they begin to differ."""
+    """A document is described by the JSON path, other bytes by where they begin to differ."""
     found = difference(parse_response(one), parse_response(two))
 
     assert found is not None

@@ -13,7 +13,7 @@ OLD, NEW = "a" * 40, "b" * 40
 
 
 def commit(number: int) -> str:
-    """Its hash."""
+    """Hash of the commit with this number."""
     return f"{number:040x}"
 
 
@@ -91,7 +91,7 @@ def test_commits_that_were_not_measured_widen_the_range() -> None:
     ],
 )
 def test_a_blessing_accepts_its_step(lines: list[Line], regressions: int) -> None:
-    """And no other."""
+    """The blessing accepts no other step."""
     made = series_of(History([*rising(), *lines]), "cpu_s", order=ORDER)
 
     assert len(made.steps) == 1
@@ -167,13 +167,13 @@ def test_an_entry_without_an_interval_is_no_point() -> None:
 
 
 def replace_metrics(made: HistoryEntry, measured: Measured) -> HistoryEntry:
-    """The same with another CPU time."""
+    """The entry with another CPU time."""
     fields = {name: getattr(made, name) for name in made.__struct_fields__}
     return HistoryEntry(**{**fields, "metrics": {"cpu_s": measured}})
 
 
 def test_lines_are_appended_and_read_back(tmp_path: Path) -> None:
-    """Of each kind; what a kill cut short goes, and everything else stays byte for byte."""
+    """Lines of each kind are; what a kill cut short goes, and everything else stays byte for byte."""
     path = tmp_path / "history.jsonl"
     failure = Failure(commit=commit(3), subject="x", reference=OLD, measured_at="", reason="does not start")
     first = [entry(commit(1), 1.0), failure]

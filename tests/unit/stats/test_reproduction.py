@@ -30,7 +30,7 @@ def compared(log_ratios: list[float]) -> Comparison:
 
 
 def claimed(made: Comparison) -> Claim:
-    """The same as a claim."""
+    """An effect as a published claim."""
     return Claim(made.verdict, made.ratio, made.low, made.high)
 
 

@@ -24,7 +24,7 @@ def correlated(chance: random.Random) -> list[float]:
 
 
 def drifting(chance: random.Random) -> list[float]:
-    """Of a machine that becomes slower and faster for long, weighed on variants whose order is drawn by lot."""
+    """Log ratios on a machine that becomes slower and faster for long, with variants in random order."""
     moods = accumulate(chance.gauss(0, 1) for _ in range(REPLICATES))
     return [chance.choice((-1, 1)) * (0.3 * mood + chance.gauss(0, 1)) for mood in moods]
 
