@@ -19,7 +19,7 @@ from placebench.compare.keep.documents import StudySettings
 from placebench.compare.keep.records import LoadResult, Measurement
 from placebench.decoding import Amount, Count, Meta, Positive, Share
 from placebench.errors import LoadError, PlacebenchError
-from placebench.lab.studies.commands import LOAD_S, REPLICATES, BreakdownOptions
+from placebench.lab.studies.commands import LOAD_S, REPLICATES, BreakdownOptions, ByPreset
 from placebench.lab.studies.study import Measure, Point, StudySetup, StudySpec, run_study, study_kind
 from placebench.page.row_charts import Bar, bars
 from placebench.report.model import Chart
@@ -63,9 +63,6 @@ class _BreakdownValues(TypedDict):
 # --- the command
 
 
-_QUICK_LOAD_S = 0.5
-
-
 def run(given: BreakdownOptions) -> int:
     """Measure every endpoint."""
     from placebench.lab.reference.variants import variant
@@ -77,7 +74,7 @@ def run(given: BreakdownOptions) -> int:
         request=given.request or topology.request,
         variant=given.variant,
         processes=given.processes,
-        time_s=given.time or given.by_preset(usual=LOAD_S, quick=_QUICK_LOAD_S),
+        time_s=given.time or given.default(LOAD_S),
     )
     return run_study(given, topology, study.spec(repeats=given.replicates or REPLICATES))
 
@@ -85,7 +82,7 @@ def run(given: BreakdownOptions) -> int:
 def _endpoints(given: BreakdownOptions) -> tuple[str, ...]:
     """Return the no-op, then the named endpoints, without their blanks and commas: `candidates-limit-10`."""
     if given.endpoints is None:
-        return given.by_preset(usual=ENDPOINTS, quick=QUICK_ENDPOINTS)
+        return given.default(ByPreset(ENDPOINTS, QUICK_ENDPOINTS))
     known = {name.replace(",", "").replace(" ", "-"): name for name in ENDPOINTS}
     names = given.endpoints.split(",")
     if strange := [name for name in names if name not in known]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, Literal, NamedTuple, TypeVar
 
 from placebench import limits
 from placebench.commands import Command, options
@@ -22,6 +22,13 @@ if TYPE_CHECKING:
 _T = TypeVar("_T")
 REPLICATES: Final = 5
 _QUICK_TREES = 50
+
+
+class ByPreset(NamedTuple, Generic[_T]):
+    """The default of an option, by --preset."""
+
+    usual: _T
+    quick: _T
 
 
 @dataclass(frozen=True)
@@ -36,9 +43,9 @@ class StudyOptions(options.RunCommandOptions):
         """Whether the preset is quick, which measures little."""
         return self.preset == "quick"
 
-    def by_preset(self, *, usual: _T, quick: _T) -> _T:
-        """Return the default of an option for the preset that was chosen."""
-        return quick if self.is_quick else usual
+    def default(self, of: ByPreset[_T]) -> _T:
+        """Return the default for the preset that was chosen."""
+        return of.quick if self.is_quick else of.usual
 
     def trees_or_preset(self, given: int | None) -> int | None:
         """Return the number of trees of --trees, or of the preset; None: the topology decides."""
@@ -81,13 +88,11 @@ def _add_study_options(parser: ArgumentParser, *, replicates: int | str = REPLIC
 _FAR_MS, _NEAR_MS, _PROTOCOLS_MS = "0,0.5,5,26,50,180,250,370", "0,0.5,5", "0,10,100"
 PROTOCOL_JOBS: Final = ("http", "rows", "walk")
 JOBS: Final = ("query", "tiny", "waits", *PROTOCOL_JOBS)
-LATENCIES_MS: Final = {
-    "query": _FAR_MS,
-    "tiny": _NEAR_MS,
-    "waits": _FAR_MS,
-    **dict.fromkeys(PROTOCOL_JOBS, _PROTOCOLS_MS),
-}
-QUICK_LATENCIES_MS: Final = {**dict.fromkeys(JOBS, "0,50"), "tiny": "0,5"}
+LATENCIES_MS: Final = ByPreset(
+    {"query": _FAR_MS, "tiny": _NEAR_MS, "waits": _FAR_MS, **dict.fromkeys(PROTOCOL_JOBS, _PROTOCOLS_MS)},
+    {**dict.fromkeys(JOBS, "0,50"), "tiny": "0,5"},
+)
+"""By job."""
 
 
 @dataclass(frozen=True)
@@ -169,8 +174,7 @@ def _configure_network(parser: ArgumentParser) -> None:
 
 
 _USUAL_WORKLOADS = ("compute", "query", "state", "state-frozen")
-QUICK_WORKLOADS: Final = _USUAL_WORKLOADS[:3]
-WORKLOADS: Final = (*_USUAL_WORKLOADS, "database", "network", "subprocess")
+WORKLOADS: Final = ByPreset((*_USUAL_WORKLOADS, "database", "network", "subprocess"), _USUAL_WORKLOADS[:3])
 _ASYNC_DRIVERS = ("asyncpg", "psycopg3_async")
 
 
@@ -202,8 +206,8 @@ def _configure_workers(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--workloads",
         metavar="W,W",
-        help=f"workloads, of {', '.join(WORKLOADS)} (default: {','.join(_USUAL_WORKLOADS)}; --preset quick: "
-        f"{','.join(QUICK_WORKLOADS)})",
+        help=f"workloads, of {', '.join(WORKLOADS.usual)} (default: {','.join(_USUAL_WORKLOADS)}; --preset quick: "
+        f"{','.join(WORKLOADS.quick)})",
     )
     parser.add_argument(
         "--requests",
@@ -253,7 +257,7 @@ def _configure_matrix(parser: ArgumentParser) -> None:
 # --- breakdown
 
 
-LOAD_S: Final = 3.0
+LOAD_S: Final = ByPreset(3.0, 0.5)
 _MAX_PROCESSES = 64
 
 
@@ -281,7 +285,9 @@ def _configure_breakdown(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--endpoints", metavar="E,E", help="endpoints beside the no-op (default: all; --preset quick: two)"
     )
-    parser.add_argument("--time", type=options.seconds, metavar="S", help=f"seconds of each load (default: {LOAD_S:g})")
+    parser.add_argument(
+        "--time", type=options.seconds, metavar="S", help=f"seconds of each load (default: {LOAD_S.usual:g})"
+    )
     options.add_data(parser)
     _add_study_options(parser)
 
@@ -340,9 +346,8 @@ def _configure_operators(parser: ArgumentParser) -> None:
 # --- herd
 
 
-SCHEDULERS: Final = (1, 2, 5, 10, 20, 40)
-QUICK_SCHEDULERS: Final = (1, 10)
-CLAIMS, QUICK_CLAIMS = 80, 20
+HERD_SCHEDULERS: Final = ByPreset((1, 2, 5, 10, 20, 40), (1, 10))
+HERD_CLAIMS: Final = ByPreset(80, 20)
 _MAX_SCHEDULERS = 40
 
 
@@ -358,7 +363,7 @@ class HerdOptions(StudyOptions):
 
 
 def _configure_herd(parser: ArgumentParser) -> None:
-    usual, quick = (",".join(map(str, numbers)) for numbers in (SCHEDULERS, QUICK_SCHEDULERS))
+    usual, quick = (",".join(map(str, numbers)) for numbers in HERD_SCHEDULERS)
     parser.add_argument(
         "--schedulers",
         type=options.wholes(1, _MAX_SCHEDULERS),
@@ -369,7 +374,7 @@ def _configure_herd(parser: ArgumentParser) -> None:
         "--claims",
         type=options.whole(1, limits.TREES),
         metavar="N",
-        help=f"number of claims per measurement (default: {CLAIMS}; --preset quick: {QUICK_CLAIMS})",
+        help=f"number of claims per measurement (default: {HERD_CLAIMS.usual}; --preset quick: {HERD_CLAIMS.quick})",
     )
     options.add_placement(parser)
     options.add_size(parser)
@@ -379,10 +384,10 @@ def _configure_herd(parser: ArgumentParser) -> None:
 # --- saturation
 
 
-VARIANTS: Final = ("naive", "tuned", "dedup", "cached")
-QUICK_VARIANTS: Final = ("naive", "cached")
-STEP_S, QUICK_STEP_S = 5.0, 1.0
-QUICK_SEARCHES: Final = 1
+SATURATION_VARIANTS: Final = ByPreset(("naive", "tuned", "dedup", "cached"), ("naive", "cached"))
+STEP_S: Final = ByPreset(5.0, 1.0)
+FEWER_REPLICATES: Final = ByPreset(REPLICATES, 1)
+"""For studies whose measurements take long."""
 _RESPONSE_TIMEOUT_S = 5.0
 
 
@@ -404,8 +409,9 @@ def _configure_saturation(parser: ArgumentParser) -> None:
         "--variants",
         type=options.names,
         metavar="V,V",
-        help=f"variants, of which placement needs --placement-python (default: {','.join(VARIANTS)}; --preset quick: "
-        f"{','.join(QUICK_VARIANTS)})",
+        help=f"variants, of which placement needs --placement-python (default: "
+        f"{','.join(SATURATION_VARIANTS.usual)}; --preset quick: "
+        f"{','.join(SATURATION_VARIANTS.quick)})",
     )
     parser.add_argument(
         "--slo",
@@ -417,7 +423,7 @@ def _configure_saturation(parser: ArgumentParser) -> None:
         "--time",
         type=options.seconds,
         metavar="S",
-        help=f"seconds of each step, at least (default: {STEP_S:g}; --preset quick: {QUICK_STEP_S:g})",
+        help=f"seconds of each step, at least (default: {STEP_S.usual:g}; --preset quick: {STEP_S.quick:g})",
     )
     parser.add_argument(
         "--response-timeout",
@@ -437,15 +443,15 @@ def _configure_saturation(parser: ArgumentParser) -> None:
         )
     options.add_placement(parser)
     options.add_data(parser)
-    _add_study_options(parser, replicates=f"{REPLICATES}; --preset quick: {QUICK_SEARCHES}")
+    _add_study_options(parser, replicates=f"{FEWER_REPLICATES.usual}; --preset quick: {FEWER_REPLICATES.quick}")
 
 
 # --- scaleout
 
 
-SIZES, QUICK_SIZES = "1x1,2x1,3x1,4x1,2x2,2x3,2x4", "1x1,2x1"
+SIZES: Final = ByPreset("1x1,2x1,3x1,4x1,2x2,2x3,2x4", "1x1,2x1")
 MAX_HOSTS: Final = 16
-REQUESTS, QUICK_REQUESTS = 100, 40
+SCALEOUT_REQUESTS: Final = ByPreset(100, 40)
 
 
 @dataclass(frozen=True)
@@ -463,14 +469,15 @@ def _configure_scaleout(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--sizes",
         metavar="HxR,…",
-        help=f"service hosts x replicas, up to {MAX_HOSTS} each; x0: the primary is read from (default: {SIZES}; "
-        f"--preset quick: {QUICK_SIZES})",
+        help=f"service hosts x replicas, up to {MAX_HOSTS} each; x0: the primary is read from (default: {SIZES.usual}; "
+        f"--preset quick: {SIZES.quick})",
     )
     parser.add_argument(
         "--requests",
         type=options.request_count,
         metavar="N",
-        help=f"number of requests per measurement (default: {REQUESTS}; --preset quick: {QUICK_REQUESTS})",
+        help=f"number of requests per measurement (default: {SCALEOUT_REQUESTS.usual}; --preset quick: "
+        f"{SCALEOUT_REQUESTS.quick})",
     )
     parser.add_argument(
         "--users",
@@ -508,7 +515,7 @@ def _configure_published(parser: ArgumentParser) -> None:
     )
     options.add_placement(parser)
     options.add_size(parser)
-    _add_study_options(parser, replicates=f"{REPLICATES}; --preset quick: 1")
+    _add_study_options(parser, replicates=f"{FEWER_REPLICATES.usual}; --preset quick: {FEWER_REPLICATES.quick}")
 
 
 def _run(name: str, given: StudyOptions) -> int:

@@ -23,7 +23,7 @@ from placebench.compare.keep.records import Measurement
 from placebench.compare.what.http_request import HEADERS, fetch, send
 from placebench.decoding import AtLeastOne, Count
 from placebench.errors import LoadError, PlacebenchError
-from placebench.lab.studies.commands import CLAIMS, QUICK_CLAIMS, QUICK_SCHEDULERS, REPLICATES, SCHEDULERS, HerdOptions
+from placebench.lab.studies.commands import HERD_CLAIMS, HERD_SCHEDULERS, REPLICATES, ByPreset, HerdOptions
 from placebench.lab.studies.study import Measure, Point, Restartable, StudySetup, StudySpec, run_study, study_kind
 from placebench.report.study_report import StudyResults, interval_columns, interval_figures, measured, valid_points
 from placebench.results import Run
@@ -61,7 +61,7 @@ class _HerdValues(TypedDict):
 
 
 _TOPOLOGIES = ("bare-metal", "flat-hosts")
-_TREES, _QUICK_TREES = 200, 50
+_TREES = ByPreset(200, 50)
 
 
 def run(given: HerdOptions) -> int:
@@ -72,12 +72,12 @@ def run(given: HerdOptions) -> int:
 
     placement = read_variant(PLACEMENT, python=given.placement_python)
     require_servers([placement])
-    trees = given.trees or given.by_preset(usual=_TREES, quick=_QUICK_TREES)
+    trees = given.trees or given.default(_TREES)
     topologies = [find_topology(name, trees=trees, seed=given.seed) for name in _TOPOLOGIES]
-    claims = given.claims or given.by_preset(usual=CLAIMS, quick=QUICK_CLAIMS)
+    claims = given.claims or given.default(HERD_CLAIMS)
     if claims > trees:
         raise PlacebenchError(f"{claims} claims on {trees} hosts for one instance each: give --trees {claims} or more")
-    schedulers = given.schedulers or given.by_preset(usual=SCHEDULERS, quick=QUICK_SCHEDULERS)
+    schedulers = given.schedulers or given.default(HERD_SCHEDULERS)
     study = HerdStudy(placement, topologies, schedulers, claims)
     return run_study(given, topologies[0], study.spec(repeats=given.replicates or REPLICATES))
 

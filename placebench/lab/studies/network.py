@@ -15,7 +15,7 @@ from placebench.compare.keep.documents import StudySettings
 from placebench.compare.keep.records import Measurement
 from placebench.decoding import Amount, AtLeastOne, Count, Meta, Positive
 from placebench.errors import PlacebenchError
-from placebench.lab.studies.commands import LATENCIES_MS, PROTOCOL_JOBS, QUICK_LATENCIES_MS, REPLICATES, NetworkOptions
+from placebench.lab.studies.commands import LATENCIES_MS, PROTOCOL_JOBS, REPLICATES, ByPreset, NetworkOptions
 from placebench.lab.studies.study import run_study, study_kind
 from placebench.page.axis_charts import Line, TrafficSeries, flows, lines
 from placebench.page.svg import Role
@@ -85,7 +85,7 @@ def run(given: NetworkOptions) -> int:
     from placebench.runtime.network.delay_queue import LinkProfile
 
     topology = given.topology()
-    text = given.latency_ms or given.by_preset(usual=LATENCIES_MS, quick=QUICK_LATENCIES_MS)[given.job]
+    text = given.latency_ms or given.default(LATENCIES_MS)[given.job]
     try:
         latencies_ms = tuple(sorted({float(part) for part in text.split(",")}))
     except ValueError as error:
@@ -118,7 +118,7 @@ def _network_study(
     require_servers(variants)
     if given.compress and given.between != "client":
         raise PlacebenchError("--compress is for responses to the client: add --between client")
-    tiny = given.by_preset(usual=TINY_OPERATIONS, quick=_QUICK_TINY_OPERATIONS)
+    tiny = given.default(ByPreset(TINY_OPERATIONS, _QUICK_TINY_OPERATIONS))
     return NetworkStudy(
         variants=variants,
         latencies_ms=latencies_ms,

@@ -12,7 +12,7 @@ from placebench import units
 from placebench.compare.keep.documents import StudySettings
 from placebench.decoding import Amount, Count, Positive
 from placebench.errors import MissingExtraError
-from placebench.lab.studies.commands import REPLICATES, PublishedOptions
+from placebench.lab.studies.commands import FEWER_REPLICATES, PublishedOptions
 from placebench.lab.studies.study import Measure, Point, StudySetup, StudySpec, run_study, study_kind
 from placebench.page.row_charts import Estimate, forest
 from placebench.report.model import Chart
@@ -77,7 +77,7 @@ def run(given: PublishedOptions) -> int:
     topologies = [find_topology(name, trees=trees, seed=given.seed) for name in _TOPOLOGIES]
     named = given.variants or services(quick=given.is_quick)
     study = PublishedStudy(find_services(named, placement_python=given.placement_python), topologies)
-    repeats = given.replicates or given.by_preset(usual=REPLICATES, quick=1)
+    repeats = given.replicates or given.default(FEWER_REPLICATES)
     return run_study(given, topologies[0], study.spec(repeats=repeats))
 
 

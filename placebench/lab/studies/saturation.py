@@ -24,15 +24,7 @@ from placebench.compare.load.load_steps import LoadStep, Objective, highest_held
 from placebench.compare.what.http_request import HEADERS, fetch, send
 from placebench.decoding import Amount, AtLeastOne, Count, Meta, Positive
 from placebench.errors import LoadError, PlacebenchError
-from placebench.lab.studies.commands import (
-    QUICK_SEARCHES,
-    QUICK_STEP_S,
-    QUICK_VARIANTS,
-    REPLICATES,
-    STEP_S,
-    VARIANTS,
-    SaturationOptions,
-)
+from placebench.lab.studies.commands import FEWER_REPLICATES, SATURATION_VARIANTS, STEP_S, SaturationOptions
 from placebench.lab.studies.study import Measure, Point, StudySetup, StudySpec, run_study, study_kind
 from placebench.page.axis_charts import Line, lines
 from placebench.report.model import Chart, Table
@@ -92,7 +84,7 @@ def run(given: SaturationOptions) -> int:
     from placebench.lab.variants import CONTROL
 
     topology = given.topology()
-    names = given.variants or given.by_preset(usual=VARIANTS, quick=QUICK_VARIANTS)
+    names = given.variants or given.default(SATURATION_VARIANTS)
     if CONTROL in names:
         raise PlacebenchError(f"--variants {','.join(names)}: {CONTROL} has no candidates")
     variants = [read_variant(name, python=given.placement_python) for name in names]
@@ -102,10 +94,10 @@ def run(given: SaturationOptions) -> int:
         objective=parse_objective(given.slo),
         request=given.request or topology.request,
         workers=(given.processes, given.threads),
-        step_s=given.time or given.by_preset(usual=STEP_S, quick=QUICK_STEP_S),
+        step_s=given.time or given.default(STEP_S),
         timeout_s=given.response_timeout,
     )
-    repeats = given.replicates or given.by_preset(usual=REPLICATES, quick=QUICK_SEARCHES)
+    repeats = given.replicates or given.default(FEWER_REPLICATES)
     return run_study(given, topology, study.spec(repeats=repeats))
 
 

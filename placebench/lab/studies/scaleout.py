@@ -16,15 +16,7 @@ from placebench.compare.keep.documents import StudySettings
 from placebench.compare.keep.records import Measurement
 from placebench.decoding import Amount, AtLeastOne, Count, Positive
 from placebench.errors import PlacebenchError
-from placebench.lab.studies.commands import (
-    MAX_HOSTS,
-    QUICK_REQUESTS,
-    QUICK_SIZES,
-    REPLICATES,
-    REQUESTS,
-    SIZES,
-    ScaleOutOptions,
-)
+from placebench.lab.studies.commands import MAX_HOSTS, REPLICATES, SCALEOUT_REQUESTS, SIZES, ScaleOutOptions
 from placebench.lab.studies.study import Measure, Point, Restartable, StudySetup, StudySpec, run_study, study_kind
 from placebench.page.axis_charts import Line, lines
 from placebench.report.model import Chart
@@ -87,7 +79,7 @@ def run(given: ScaleOutOptions) -> int:
     nginx_program()
     study = ScaleOutStudy(
         sizes=sizes,
-        requests=given.requests or given.by_preset(usual=REQUESTS, quick=QUICK_REQUESTS),
+        requests=given.requests or given.default(SCALEOUT_REQUESTS),
         users=given.users or 2 * given.processes * max(hosts for hosts, _ in sizes),
         request=given.request or topology.request,
         variant=chosen.name,
@@ -98,7 +90,7 @@ def run(given: ScaleOutOptions) -> int:
 
 
 def _sizes(given: ScaleOutOptions) -> tuple[tuple[int, int], ...]:
-    text = given.sizes or given.by_preset(usual=SIZES, quick=QUICK_SIZES)
+    text = given.sizes or given.default(SIZES)
     found = [re.fullmatch(r"([0-9]{1,2})x([0-9]{1,2})", part) for part in text.split(",")]
     sizes = tuple(dict.fromkeys((int(each[1]), int(each[2])) for each in found if each))
     if not all(found) or not all(0 < hosts <= MAX_HOSTS and replicas <= MAX_HOSTS for hosts, replicas in sizes):

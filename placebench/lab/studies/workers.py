@@ -24,7 +24,7 @@ from placebench.compare.keep.documents import StudySettings
 from placebench.compare.keep.records import Measurement
 from placebench.decoding import Amount, AtLeastOne, Count, Meta, Positive
 from placebench.errors import PlacebenchError
-from placebench.lab.studies.commands import QUICK_WORKLOADS, REPLICATES, WORKLOADS, WorkersOptions
+from placebench.lab.studies.commands import REPLICATES, WORKLOADS, ByPreset, WorkersOptions
 from placebench.lab.studies.study import Measure, Point, Restartable, StudySetup, StudySpec, run_study, study_kind
 from placebench.page.axis_charts import Line, PointSeries, lines, points
 from placebench.page.svg import Role
@@ -94,7 +94,7 @@ def run(given: WorkersOptions) -> int:
         variant(f"{given.variant}+driver:{given.driver}")
         if strange := [name for name in workloads if name.startswith("state")]:
             raise PlacebenchError(f"--workloads {strange[0]}: memory shared by a fork, and event loops are not forked")
-    requests = given.by_preset(usual=REQUESTS, quick=QUICK_REQUESTS)
+    requests = given.default(_REQUESTS)
     study = WorkersStudy(
         mixes=mixes,
         workloads=workloads,
@@ -133,25 +133,21 @@ def default_mixes(cores: int, *, quick: bool) -> tuple[tuple[int, int], ...]:
 
 def _workloads(given: WorkersOptions) -> tuple[str, ...]:
     if given.workloads is None:
-        return given.by_preset(usual=WORKLOADS, quick=QUICK_WORKLOADS)
+        return given.default(WORKLOADS)
     names = tuple(dict.fromkeys(given.workloads.split(",")))
-    if strange := [name for name in names if name not in WORKLOADS]:
-        raise PlacebenchError(f"--workloads names {strange[0]!r}: expected {', '.join(WORKLOADS)}")
+    if strange := [name for name in names if name not in WORKLOADS.usual]:
+        raise PlacebenchError(f"--workloads names {strange[0]!r}: expected {', '.join(WORKLOADS.usual)}")
     return names
 
 
 # --- the measurement
 
 
-REQUESTS: Final = {
-    **dict.fromkeys(("compute", "database", "network", "state", "state-frozen", "subprocess"), 400),
-    "query": 40,
-}
-QUICK_REQUESTS: Final = {
-    **dict.fromkeys(("compute", "database", "network", "subprocess"), 60),
-    **dict.fromkeys(("state", "state-frozen"), 100),
-    "query": 40,
-}
+_REQUESTS: Final = ByPreset(
+    {**dict.fromkeys(WORKLOADS.usual, 400), "query": 40},
+    {**dict.fromkeys(WORKLOADS.usual, 60), **dict.fromkeys(("state", "state-frozen"), 100), "query": 40},
+)
+"""By workload."""
 THREADS: Final = "uwsgi"
 EVENT_LOOPS: Final = ("uvicorn", "granian")
 """Servers of variants with an asynchronous driver; a mix of theirs says how many tasks there may be, not threads."""
