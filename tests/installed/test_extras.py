@@ -248,26 +248,20 @@ def test_every_command_is_tried() -> None:
     assert every - {"db start", "db stop", "db url"} == {call.command for call in (*BASE, *BENCH)}
 
 
-@anywhere
 @pytest.mark.parametrize("call", BENCH, ids=lambda call: call.command)
 def test_the_extra_bench_is_enough_for_every_command(
-    bench: Environment,
-    folder: Path,
-    call: Call,
-    server: Server,
-    database_url: str,
-    seeded: str,
-    service: str,
-    *,
-    on_terminal: bool,
+    bench: Environment, folder: Path, call: Call, server: Server, database_url: str, seeded: str, service: str
 ) -> None:
-    """Each runs as far as its first result after `pip install 'placebench[bench]'`."""
+    """Each runs as far as its first result after `pip install 'placebench[bench]'`.
+
+    On a terminal, where the display of progress is imported too.
+    """
     made = write_run(folder / "made", FakeRun(requests=20, replicates=2))
     arguments = words(
         call, server=server.url, empty=database_url, seeded=seeded, service=service, run=str(made), runs=str(folder)
     )
 
-    ended = bench.run("placebench", *arguments, folder=folder, on_terminal=on_terminal, until=call.until)
+    ended = bench.run("placebench", *arguments, folder=folder, on_terminal=True, until=call.until)
 
     assert (call.exit_code, True) == (ended.exit_code, call.says in ended.output), ended.output
 
