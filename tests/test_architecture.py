@@ -10,6 +10,7 @@ import sys
 import tomllib
 from collections import defaultdict
 from collections.abc import Iterator
+from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from importlib import import_module
 from pathlib import Path
@@ -161,7 +162,7 @@ def test_a_folder_of_the_profiler_imports_only_those_below(folder: str) -> None:
     """Statements flow one way: from the drivers through the recorder into the model, then to analysis and output."""
     named = {
         imported.split(".")[2]
-        for name in TREES
+        for name in MODULES
         if name.startswith(f"placebench.profiler.{folder}.")
         for imported in imported_modules(name)
         if imported.startswith("placebench.profiler.")
@@ -182,43 +183,42 @@ def test_only_the_hooks_import_sqlalchemy() -> None:
     assert importing == {"engine", "hooks", "sql_profiler", "statement_hooks"}
 
 
-TREES = {
-    ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts).removesuffix(".__init__"): ast.parse(
-        path.read_text()
-    )
+MODULES = {
+    ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts).removesuffix(".__init__"): path
     for path in sorted(PACKAGE.rglob("*.py"))
     if "_workbench" not in path.parts
 }
 
 
-def imported_modules(name: str) -> set[str]:
+@cache
+def imported_modules(name: str) -> frozenset[str]:
     """The modules of placebench that this one imports, inside functions and for type checkers too."""
     found = set()
-    for node in ast.walk(TREES[name]):
+    for node in ast.walk(ast.parse(MODULES[name].read_text())):
         if isinstance(node, ast.ImportFrom) and node.module:
             for alias in node.names:
                 inside = f"{node.module}.{alias.name}"
-                found.add(inside if inside in TREES else node.module)
-    return (found & set(TREES)) - {name}
+                found.add(inside if inside in MODULES else node.module)
+    return frozenset(found & set(MODULES)) - {name}
 
 
 def test_no_modules_import_each_other() -> None:
     """Imports inside functions and those for type checkers count: a cycle is one module in two files."""
     try:
-        order = list(TopologicalSorter({name: imported_modules(name) for name in TREES}).static_order())
+        order = list(TopologicalSorter({name: imported_modules(name) for name in MODULES}).static_order())
     except CycleError as error:
         pytest.fail(f"these modules import each other: {error.args[1]}")
-    assert len(order) == len(TREES)
+    assert len(order) == len(MODULES)
 
 
-PACKAGES = sorted({name.rpartition(".")[0] for name in TREES if name.count(".") > 1} | {"placebench"})
+PACKAGES = sorted({name.rpartition(".")[0] for name in MODULES if name.count(".") > 1} | {"placebench"})
 
 
 @pytest.mark.parametrize("package", PACKAGES)
 def test_no_folders_of_a_package_import_each_other(package: str) -> None:
     """The files and folders of a package are layers: where one stands says what it knows."""
     below: dict[str, set[str]] = defaultdict(set)
-    for name in TREES:
+    for name in MODULES:
         if name.startswith(f"{package}."):
             place = name.removeprefix(f"{package}.").split(".")[0]
             imported = {
@@ -235,8 +235,8 @@ def test_no_folders_of_a_package_import_each_other(package: str) -> None:
 def test_a_class_name_exists_once() -> None:
     """Whoever searches for a name finds one thing."""
     modules = defaultdict(list)
-    for name, tree in TREES.items():
-        for node in tree.body:
+    for name, path in MODULES.items():
+        for node in ast.parse(path.read_text()).body:
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                 modules[node.name].append(name)
 
@@ -250,11 +250,11 @@ MODULES_WITH_ONE_IMPORTER = 59
 def test_modules_with_one_importer_do_not_grow_in_number() -> None:
     """A module that only one other imports, and that is read with it, is part of it."""
     importers = defaultdict(set)
-    for name in TREES:
+    for name in MODULES:
         for imported in imported_modules(name):
             importers[imported].add(name)
 
-    assert len([name for name in TREES if len(importers[name]) == 1]) <= MODULES_WITH_ONE_IMPORTER
+    assert len([name for name in MODULES if len(importers[name]) == 1]) <= MODULES_WITH_ONE_IMPORTER
 
 
 def test_statistics_and_analysis_are_mutated() -> None:
@@ -296,8 +296,8 @@ def test_what_was_parsed_ends_at_the_border() -> None:
     """A command gets a frozen dataclass of its options: no other function takes a Namespace."""
     taking = {
         whole
-        for name, tree in TREES.items()
-        for whole, function in functions(name, tree.body)
+        for name, path in MODULES.items()
+        for whole, function in functions(name, ast.parse(path.read_text()).body)
         for each in (*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs)
         if each.annotation is not None and re.search(r"\bNamespace\b", ast.unparse(each.annotation))
     }
@@ -308,7 +308,7 @@ def test_what_was_parsed_ends_at_the_border() -> None:
 @pytest.mark.parametrize("package", ["placebench.profiler", "placebench.report", "placebench.telemetry"])
 def test_a_public_name_that_is_loaded_on_first_use_is_no_module(package: str) -> None:
     """Once a module of that name is imported, it would be what the package gives."""
-    assert [name for name in import_module(package).__all__ if f"{package}.{name}" in TREES] == []
+    assert [name for name in import_module(package).__all__ if f"{package}.{name}" in MODULES] == []
 
 
 def test_reports_load_nothing_that_measures() -> None:
