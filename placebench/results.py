@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 
     from placebench.telemetry import Telemetry
 
+__all__ = ["Run", "load"]
+
 _R = TypeVar("_R", bound=Record)
 
 _SAMPLES = ("started_s", "latency_s", "service_s", "body_bytes")

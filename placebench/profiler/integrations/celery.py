@@ -11,6 +11,8 @@ from celery.signals import task_postrun, task_prerun
 from placebench.profiler.integrations.process_profiler import IntegrationSettings, split_settings
 from placebench.profiler.requests.middleware import ProfiledCalls, ProfiledRequest
 
+__all__ = ["profile_tasks"]
+
 
 def profile_tasks(app: Celery, **settings: Unpack[IntegrationSettings]) -> ProfiledCalls:
     """Record each task of *app*, in whatever pool it runs; call it before the first connection to the database.

@@ -18,6 +18,8 @@ from placebench.profiler.capture.statement_comments import current_comment, set_
 from placebench.profiler.integrations.process_profiler import IntegrationSettings, split_settings
 from placebench.profiler.requests.middleware import ProfiledBody, ProfiledRequest
 
+__all__ = ["DjangoMiddleware"]
+
 
 class DjangoMiddleware:
     """Middleware for sync and async views, the first in MIDDLEWARE; settings.SQL_PROFILER as `SqlProfiler.wsgi`."""

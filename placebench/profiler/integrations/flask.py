@@ -10,6 +10,8 @@ from flask import Flask, request
 from placebench.profiler.capture.statement_comments import set_comment
 from placebench.profiler.integrations.process_profiler import IntegrationSettings, split_settings
 
+__all__ = ["FlaskExtension"]
+
 
 class FlaskExtension:
     """Profiles an application; make it before the first connection to the database.

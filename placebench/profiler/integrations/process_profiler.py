@@ -7,6 +7,8 @@ from typing import Any, TypedDict, cast
 from placebench.profiler.requests.sampling import Keep, Sampling
 from placebench.profiler.sql_profiler import SqlProfiler
 
+__all__ = ["process_profiler"]
+
 _lock = threading.Lock()
 _made: list[SqlProfiler] = []
 

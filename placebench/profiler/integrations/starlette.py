@@ -10,6 +10,8 @@ from placebench.profiler.capture.statement_comments import comment_text, comment
 from placebench.profiler.integrations.process_profiler import IntegrationSettings, split_settings
 from placebench.profiler.requests.middleware import AsgiApplication
 
+__all__ = ["StarletteMiddleware"]
+
 
 class StarletteMiddleware:
     """ASGI middleware for `app.add_middleware`; settings: as for `SqlProfiler.asgi`."""

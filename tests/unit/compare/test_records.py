@@ -8,12 +8,11 @@ from typing import Any
 import pytest
 
 from placebench import results
-from placebench.compare.keep.records import Block, LoadPass, LoadResult, RunHead, append_lines, rewrite_lines
+from placebench.compare.keep.records import Block, LoadPass, LoadResult, RunHead, append_lines
 from placebench.compare.keep.run_folder import check_resumable, lock
 from placebench.errors import RunFolderError
 from placebench.meters.readings import Meters
 
-RUNS = Path(__file__).parent / "runs"
 LOADED = LoadPass(
     variant="naive",
     result=LoadResult(
@@ -74,26 +73,6 @@ def test_a_pass_is_read_as_it_was_saved(tmp_path: Path) -> None:
     LOADED.save(tmp_path / "pass.json")
 
     assert LoadPass.load(tmp_path / "pass.json") == LOADED
-
-
-@pytest.mark.parametrize("folder", sorted(RUNS.iterdir()), ids=lambda folder: folder.name)
-def test_a_run_of_version_0_2_is_written_back_as_it_was(folder: Path, tmp_path: Path) -> None:
-    """Every byte of its head, its passes and its lines."""
-    run = results.load(folder)
-    run.head.save(tmp_path / "run.json")
-    for name, passes in (
-        *(("locust-{}-closed.json", run.closed), ("locust-{}-open.json", run.open)),
-        *(("counted-{}.json", run.counted), ("wire-{}.json", run.wire), ("profiled-{}.json", run.profiled)),
-    ):
-        for variant, made in passes.items():
-            made.save(tmp_path / name.format(variant))
-    for name, lines in (("blocks.jsonl", run.blocks), ("measurements.jsonl", run.measurements)):
-        if lines:
-            rewrite_lines(tmp_path / name, lines)
-
-    assert {path.name: path.read_bytes() for path in folder.iterdir()} == {
-        path.name: path.read_bytes() for path in tmp_path.iterdir()
-    }
 
 
 def test_a_resumed_run_keeps_the_keys_of_another_version(tmp_path: Path) -> None:

@@ -13,9 +13,7 @@ from placebench.errors import ProfilerError
 from placebench.profiler import Caller, Recording, Span, Statement, Transaction
 from placebench.profiler.model.files import write_whole
 from placebench.profiler.model.plan import PlanNode
-from placebench.profiler.model.statement import Checkout, DatabaseAddress, RecordedRequest
-
-RECORDINGS = Path(__file__).parent / "recordings"
+from placebench.profiler.model.statement import Checkout, DatabaseAddress
 
 
 def recording(name: str = "GET /", **changed: object) -> Recording:
@@ -117,31 +115,6 @@ def test_a_wrong_recording_is_refused_with_the_key(
 
     with pytest.raises(ProfilerError, match=f"bad.json: (cannot be read: it holds )?{message}"):
         Recording.load(path)
-
-
-@pytest.mark.parametrize("name", ["plans", "merged"])
-def test_a_recording_of_version_0_2_is_written_back_as_it_was(name: str, tmp_path: Path) -> None:
-    """Every byte: with a plan, statements beyond the limit, checkouts, errors and open transactions."""
-    kept = RECORDINGS / f"{name}.recording.json"
-    loaded = Recording.load(kept)
-    loaded.save(tmp_path / "again.json")
-
-    assert kept.read_bytes() == (tmp_path / "again.json").read_bytes()
-    assert loaded == Recording.load(tmp_path / "again.json")
-    assert {type(each) for each in (loaded.timeline[0], loaded.checkouts[0], loaded.unkept_places[0].first.plan)} == {
-        RecordedRequest,
-        Checkout,
-        PlanNode,
-    }
-
-
-def test_a_recording_without_the_later_fields_is_read() -> None:
-    """Their values are those of a recording that had none; of what was dropped the number was known."""
-    loaded = Recording.load(RECORDINGS / "earlier.recording.json")
-
-    assert (loaded.unkept.statements, loaded.statement_count) == (3, 5)
-    assert (loaded.checkouts, loaded.timeline, loaded.open_transactions) == ((), (), ())
-    assert loaded.statements[0].database is None
 
 
 def test_text_that_is_no_unicode_is_read_again() -> None:
