@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 _FILE = Path("placebench-history.jsonl")
 _METRICS = ("cpu_s", "statements")
-_OF_THE_COMMIT = (ServerError, LoadError, GateFailedError, VariantError)
+_COMMIT_ERRORS = (ServerError, LoadError, GateFailedError, VariantError)
 """Errors that end the measurement of one commit, and of no other."""
 
 
@@ -207,7 +207,7 @@ def _add(given: AddOptions) -> int:
 
 def _backfill(given: BackfillOptions) -> int:
     """Measure the commits of a range that the history does not hold; one that cannot be measured is noted."""
-    from placebench.history import History, append_lines
+    from placebench.history import Failure, History, append_lines
     from placebench.history.commits import commits_between
 
     measurement = given.measurement
@@ -223,9 +223,17 @@ def _backfill(given: BackfillOptions) -> int:
         say(f"commit {number} of {len(missing)}: {commit.short} {commit.subject}")
         try:
             lines: Sequence[HistoryEntry | Failure] = _measure(measurement, plan, name, [reference, commit])
-        except _OF_THE_COMMIT as error:
+        except _COMMIT_ERRORS as error:
             say(f"{commit.short} cannot be measured: {error}")
-            lines = [_failure(commit, reference, error)]
+            lines = [
+                Failure(
+                    commit=commit.hash,
+                    subject=commit.subject,
+                    reference=reference.hash,
+                    measured_at=_now(),
+                    reason=" ".join(str(error).split()),
+                )
+            ]
         append_lines(measurement.file, lines)
         made.extend(lines)
     _emit_entries(measurement.comparison.output, made)
@@ -400,15 +408,6 @@ def _entry(
             **({"postgresql": database["version"]} if "version" in database else {}),
             **manifest["packages"],
         },
-    )
-
-
-def _failure(commit: "Commit", reference: "Commit", error: PlacebenchError) -> "Failure":
-    from placebench.history import Failure
-
-    reason = " ".join(str(error).split())
-    return Failure(
-        commit=commit.hash, subject=commit.subject, reference=reference.hash, measured_at=_now(), reason=reason
     )
 
 

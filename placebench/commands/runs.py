@@ -147,9 +147,9 @@ def _client(run: options.RunOptions, plan: "Experiment", variants: "Sequence[Var
         return None
     if plan.workload.workload or plan.workload.locustfile:
         raise UsageError("a scripted workload is not sent to --client-host: leave one of the two away")
-    if deaf := [each.name for each in variants if each.command and "{host}" not in each.command]:
+    if hostless := [each.name for each in variants if each.command and "{host}" not in each.command]:
         raise UsageError(
-            f"the command of {deaf[0]} has no {{host}}, the address to listen at for --client-host, as in: uvicorn "
+            f"the command of {hostless[0]} has no {{host}}, the address to listen at for --client-host, as in: uvicorn "
             "shop:app --host {host} --port {port}"
         )
     client = find_client(name, run.client or find_host(name, run.hosts))
