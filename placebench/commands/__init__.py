@@ -32,7 +32,7 @@ class Entry(NamedTuple):
 
     help: str
     module: str = ""
-    """Its name, such as "placebench.commands.load"; empty for a group."""
+    """The name of the module, such as "placebench.commands.load"; empty for a group."""
 
 
 OWN: Mapping[str, Entry] = {

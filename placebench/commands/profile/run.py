@@ -317,7 +317,7 @@ class _Recorded:
 
     request: "Request"
     folder: str
-    """Its folder below that of the command, if there are several requests."""
+    """The folder of the request below that of the command, if there are several requests."""
     recordings: "list[Recording]" = field(default_factory=list)
     statuses: list[int] = field(default_factory=list)
     responses: "dict[int, Response]" = field(default_factory=dict)
