@@ -164,7 +164,7 @@ class Statement:
 
     @property
     def item_count(self) -> int:
-        """The number of rows that it is about, as far as its text shows: a chunk of a load or of a write has many.
+        """The number of rows that it is about, as far as is known: a chunk of a load or of a write has many.
 
         For a read these are the values that it looks for: a read that is given one value and returns a hundred rows may
         well be run for one parent after the other.
