@@ -30,7 +30,7 @@ from placebench.report import write_report
 from placebench.runtime.postgres import Server, open_server
 
 TOPOLOGY = find_topology("nested-perfload", trees=2, seed=1)
-APPS = Path(__file__).parents[1] / "unit" / "compare"
+APPS = Path(__file__).parents[1] / "processes" / "compare"
 SLEEPY = "/asleep?sleep=0.005"  # so that the client has time to wait
 
 

@@ -23,7 +23,7 @@ from placebench.runtime.postgres import Server
 
 TOPOLOGY = find_topology("nested-perfload", trees=3, seed=1)
 VERSIONS = ["installed", "9.9", "9.8"]
-ELSEWHERE = Path(__file__).parents[1] / "unit" / "compare"
+ELSEWHERE = Path(__file__).parents[1] / "processes" / "compare"
 
 
 def surveyed(server: Server, folder: Path, matrix: Matrix) -> Run:

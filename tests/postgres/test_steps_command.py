@@ -8,7 +8,7 @@ import pytest
 from placebench.cli import main
 from placebench.runtime.postgres import Server
 
-APPS = Path(__file__).parents[1] / "unit" / "compare"
+APPS = Path(__file__).parents[1] / "processes" / "compare"
 FILE = f"""
 request = "/asleep?sleep=0.005"
 trees = 3
