@@ -1,6 +1,6 @@
-"""Addresses of services, and requests to them, as a user writes them.
+"""URLs of services, and requests to them, as a user enters them.
 
-`service_address` reads an address, `check_request` checks a request.
+`service_address` parses a URL, `check_request` validates a request.
 """
 
 import re
@@ -9,11 +9,11 @@ from urllib.parse import SplitResult, quote, urlsplit
 from placebench.errors import PlacebenchError
 
 REQUEST = r"/[!-\"$-~]*"
-"""The pattern of a path and query as they are sent: ASCII without blanks, and no fragment."""
+"""The pattern of a path and query as they are sent: ASCII without blanks and without a fragment."""
 
 
 def service_address(url: str, *, error: type[PlacebenchError] = PlacebenchError) -> SplitResult:
-    """Return the parts of a service's URL; raises *error* if it is not valid, as with a port that does not exist."""
+    """Return the parts of a service's URL; raise *error* if it is not valid, for example if the port does not exist."""
     try:
         address = urlsplit(url)
         whole = address.scheme in {"http", "https"} and address.hostname and address.port != 0 and url.isascii()
@@ -25,7 +25,7 @@ def service_address(url: str, *, error: type[PlacebenchError] = PlacebenchError)
 
 
 def check_request(request: str) -> str:
-    """Return the path and query; raises PlacebenchError if it cannot be sent as it is."""
+    """Return *request*, a path with its query; raise PlacebenchError if it cannot be sent as it is."""
     if re.fullmatch(REQUEST, request):
         return request
     if request.startswith("/") and "#" not in request:

@@ -1,7 +1,7 @@
-"""The program `placebench`: reads the command line, runs one command, returns its exit code.
+"""The program `placebench`: parse the command line, run one command, return its exit code.
 
 The main functions are `main` and `parser`. Exit codes: 0 success; 1 a gate failed or responses differ; 2 a mistake in
-the call, or in the environment; 3 inconclusive; 70 a bug; 130 interrupted; 141 nobody reads the output any more.
+the call or in the environment; 3 inconclusive; 70 a bug; 130 interrupted; 141 the reader of the output is gone.
 """
 
 import argparse
@@ -34,12 +34,12 @@ _ENVIRONMENT_ERRORS = {
     *(errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EPERM, errno.EROFS, errno.EPIPE, errno.EMFILE),
     *(errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG, errno.ELOOP),
 }
-"""Errors of the operating system that are no bug: a full disk, no rights, a reader that went away, a folder where a
-file has to be. A missing file is not among them: the command that needs it has its own message."""
+"""Errors of the operating system that are not bugs: a full disk, missing permissions, a reader that is gone, a folder
+in place of a file. A missing file is not among them: the command that needs the file has its own message."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command; return the exit code."""
+    """Run one command and return its exit code."""
     _escape_what_cannot_be_printed()
     given = list(sys.argv[1:] if argv is None else argv)
     words = _words(given)
@@ -80,14 +80,14 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _escape_what_cannot_be_printed() -> None:
-    """Escape letters that the encoding of the terminal does not have, such as the µ of µs in ASCII."""
+    """Escape characters that the terminal's encoding lacks, such as the µ of µs in ASCII."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
 
 
 def _run(command: Command[Any], parsed: argparse.Namespace) -> int:
-    """Run a command here, or on the machine of --host."""
+    """Run a command on this machine, or on the machine of --host."""
     from placebench.commands import options
 
     given = options.read(command.options, parsed)
@@ -100,7 +100,7 @@ def _run(command: Command[Any], parsed: argparse.Namespace) -> int:
 
 
 def parser() -> argparse.ArgumentParser:
-    """Return the whole command line, with the options of every command; imports the module of each."""
+    """Return the parser of the whole command line with all options; this imports the module of every command."""
     return _build("", deep=True)
 
 
@@ -110,7 +110,7 @@ def parser_of(words: str) -> argparse.ArgumentParser:
 
 
 class _Parser(argparse.ArgumentParser):
-    """Reports a mistake in one line, as everything else does."""
+    """A parser that reports a usage error on one line, like all other errors."""
 
     def error(self, message: str) -> NoReturn:
         raise UsageError(f"{self.prog}: {message} (see {self.prog} --help)")
@@ -121,7 +121,7 @@ class _Parser(argparse.ArgumentParser):
         print_to(file or sys.stderr, message.rstrip("\n"))
 
     def _check_value(self, action: argparse.Action, value: object) -> None:
-        """Refuse a value that is not one of the choices, and name the choice that was probably meant."""
+        """Refuse a value that is not one of the choices, and suggest the choice that was probably meant."""
         if action.choices is not None and value not in action.choices:
             names = [str(each) for each in action.choices]
             question = did_you_mean(str(value), names)
@@ -129,7 +129,7 @@ class _Parser(argparse.ArgumentParser):
 
 
 class _Help(argparse.HelpFormatter):
-    """Breaks no name at its hyphen: flat-hosts is copied from the help as it is typed."""
+    """Does not break names at hyphens, so that names such as flat-hosts can be copied from the help."""
 
     def _split_lines(self, text: str, width: int) -> list[str]:
         from textwrap import wrap
@@ -138,11 +138,11 @@ class _Help(argparse.HelpFormatter):
 
 
 class _FirstHelp(_Help, argparse.RawDescriptionHelpFormatter):
-    """Keeps the lines of the exit codes."""
+    """Keeps the line breaks in the list of exit codes."""
 
 
 class _PrintCompletion(argparse.Action):
-    """Prints the script for a shell, as --version prints the version."""
+    """Prints the completion script for a shell and exits, like --version."""
 
     def __call__(self, parser: argparse.ArgumentParser, _: object, values: object, __: object = None) -> NoReturn:
         from placebench.commands.completion import completion_script
@@ -153,7 +153,7 @@ class _PrintCompletion(argparse.Action):
 
 
 def _words(argv: Sequence[str]) -> list[str]:
-    """Return the words at the beginning of *argv* that name a command or a group."""
+    """Return the leading words of *argv* that name a command or a group."""
     words: list[str] = []
     for word in argv:
         entry = None if word.startswith("-") else COMMANDS.get(" ".join((*words, word)))
@@ -172,7 +172,7 @@ def _entry(words: str) -> Entry:
 
 
 def _build(words: str, *, deep: bool) -> argparse.ArgumentParser:
-    """Make the parser of a command or group; deep: with the options of the commands below a group."""
+    """Return the parser of a command or group; deep: with the options of all commands below a group."""
     made = _Parser(
         prog=f"placebench {words}".rstrip(),
         description=_sentence(_entry(words).help) if words else _DESCRIPTION,
@@ -192,7 +192,7 @@ def _build(words: str, *, deep: bool) -> argparse.ArgumentParser:
 
 
 def _fill(made: argparse.ArgumentParser, words: str, *, deep: bool) -> None:
-    """Add a command's options, or the commands of a group."""
+    """Add the options of a command, or the commands of a group."""
     if words and _entry(words).module:
         command = _command(words)
         command.configure(made)
@@ -223,7 +223,7 @@ def _sentence(line: str) -> str:
 
 
 def _check_text(argv: list[str]) -> list[str]:
-    """Return the arguments; raises UsageError for one with bytes that are not text, which nothing could print."""
+    """Return the arguments; raise UsageError if one has bytes that are not UTF-8, which could not be printed."""
     for each in argv:
         if not each.isprintable() and any("\ud800" <= letter <= "\udfff" for letter in each):
             raise UsageError(f"placebench: the argument {each!r} is no text in UTF-8")
@@ -231,7 +231,7 @@ def _check_text(argv: list[str]) -> list[str]:
 
 
 def _explain(error: PlacebenchError | ImportError | OSError) -> str | None:
-    """Say in one line what went wrong; None for a bug."""
+    """Return one line on what went wrong; None if the error is a bug."""
     if isinstance(error, PlacebenchError):
         return _one_line(error)
     if isinstance(error, ModuleNotFoundError):
@@ -248,7 +248,7 @@ def _explain(error: PlacebenchError | ImportError | OSError) -> str | None:
 
 
 def _explain_sqlalchemy() -> str | None:
-    """Say that SQLAlchemy is too old for the command, if it is; the profiler works with older ones."""
+    """Return a message if SQLAlchemy is too old for the command, else None; the profiler supports older versions."""
     import sqlalchemy
 
     if sqlalchemy.__version__.startswith(("1.", "2.0.")):
@@ -272,7 +272,7 @@ def _fail(message: str, exit_code: int) -> int:
 
 
 def _interrupted(name: str, error: KeyboardInterrupt) -> int:
-    """Say that the command was interrupted; if a signal has ended the program that it ran, it ends this process too."""
+    """Report that the command was interrupted; if its program was ended by a signal, end this process by it too."""
     from placebench.commands.interrupts import EXIT_INTERRUPTED, ProgramInterrupted, end_by
 
     code = _fail(f"{name}: interrupted", EXIT_INTERRUPTED)
@@ -289,7 +289,7 @@ def _bug() -> int:
 
 
 def _issues() -> str:
-    """Say where issues are reported, if the package names an address for them."""
+    """Return where issues are reported, if the package metadata has an address for them; else ''."""
     from importlib import metadata
 
     try:

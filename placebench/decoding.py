@@ -1,8 +1,8 @@
-"""Reads files whose content is declared: JSON, lines of JSON and TOML, checked against the types of what they hold.
+"""Read files with a declared content: JSON, lines of JSON and TOML, validated against Python types.
 
-`read_json`, `read_lines` and `read_toml` read files, `check` takes a document that is at hand, and `append_lines`
-appends what `read_lines` reads. What does not fit is one line that names the file, the key, what was expected and what
-was seen. Keys that a type does not know are left alone, but in a `msgspec.Struct` that forbids them.
+`read_json`, `read_lines` and `read_toml` read files, `check` validates a document in memory, and `append_lines` writes
+files for `read_lines`. An error is one line with the file, the key, the expected and the given value. Keys that a type
+does not declare are ignored, except in a `msgspec.Struct` that forbids unknown fields.
 """
 
 import os
@@ -22,14 +22,14 @@ from placebench.errors import PlacebenchError, did_you_mean
 _T = TypeVar("_T")
 
 Count = Annotated[int, Meta(ge=0, le=2**53)]
-"""An integer up to the largest that a float holds exactly."""
+"""An integer from 0 to 2**53, up to which floats hold integers exactly."""
 Seed = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
 Amount = Annotated[float, Meta(ge=0, le=1e15)]
-"""Seconds, bytes or counts that may be 0."""
+"""Seconds, bytes or counts; may be 0."""
 AtLeastOne = Annotated[int, Meta(ge=1, le=2**53)]
 Share = Annotated[float, Meta(ge=0, le=1)]
 Positive = Annotated[float, Meta(ge=1e-9, le=1e15)]
-"""Seconds, bytes or counts that cannot be 0, so that a ratio of two of them is a number."""
+"""Seconds, bytes or counts above 0, so that the ratio of two of them is defined."""
 
 _PLACE = re.compile(r"(.*) - at `(?:key` in `)?\$(.*)`", re.DOTALL)
 _STEPS = re.compile(r"\.([^.\[\]]+)|\[(\d+|\.\.\.)\]")
@@ -48,19 +48,20 @@ _TOO_DEEP = "nested deeper than anything that placebench writes"
 
 
 def read_json(path: Path, kind: type[_T], *, error: type[PlacebenchError]) -> _T:
-    """Return the JSON document in a file as a *kind*; raises *error* if it does not fit or cannot be read."""
+    """Return the JSON document in a file as a *kind*; raise *error* if it is not valid or cannot be read."""
     return decode_json(_content(path, error), kind, str(path), error=error)
 
 
 def decode_json(content: bytes, kind: type[_T], source: str, *, error: type[PlacebenchError]) -> _T:
-    """Return the JSON in *content* as a *kind*; source: what the message begins with."""
+    """Return the JSON in *content* as a *kind*; source: its name in error messages."""
     return _decode(content, kind, msgspec.json.decode, source, error)
 
 
 def read_lines(path: Path, kind: type[_T], *, error: type[PlacebenchError]) -> list[_T]:
-    """Return each line of a file as a *kind*, without a last line that a kill cut short; a missing file has none.
+    """Return each line of a file as a *kind*; a missing file has no lines.
 
-    A last line that is a whole document counts without its newline, which editors and merges leave out.
+    A truncated last line, left by a killed process, is ignored. A complete last line counts even without a newline,
+    which editors and merges may remove.
     """
     if not path.is_file():
         return []
@@ -72,9 +73,9 @@ def read_lines(path: Path, kind: type[_T], *, error: type[PlacebenchError]) -> l
 
 
 def append_lines(path: Path, documents: Iterable[bytes]) -> None:
-    """Append one line per JSON document, on the disk when this returns.
+    """Append one line per JSON document; the lines are on the disk when the function returns.
 
-    A last line that a kill cut short goes; a whole one without its newline gets it.
+    A truncated last line, left by a killed process, is removed; a complete one without a newline gets its newline.
     """
     with path.open("ab+") as file:
         file.seek(0)
@@ -88,7 +89,7 @@ def append_lines(path: Path, documents: Iterable[bytes]) -> None:
 
 
 def _is_whole(line: bytes) -> bool:
-    """Return whether a line, which is an object, was written to its end."""
+    """Return whether a line, which holds one JSON object, was written completely."""
     try:
         msgspec.json.decode(line)
     except (msgspec.MsgspecError, ValueError):
@@ -99,7 +100,7 @@ def _is_whole(line: bytes) -> bool:
 
 
 def read_toml(path: Path, kind: type[_T], *, error: type[PlacebenchError]) -> _T:
-    """Read a TOML file as `read_json` reads JSON."""
+    """Return the TOML document in a file as a *kind*; raise *error* if it is not valid or cannot be read."""
     return _decode(_content(path, error), kind, msgspec.toml.decode, str(path), error)
 
 
@@ -112,10 +113,10 @@ def check(
     error: type[PlacebenchError],
     max_depth: int = _MAX_DEPTH,
 ) -> Any:
-    """Return the *document* as a *kind*; raises *error* if it does not fit.
+    """Return *document* as a *kind*; raise *error* if it is not valid.
 
-    source: what the message begins with. at: the key of the document in there, such as "providers[2]".
-    max_depth: how deep lists and objects may be nested in it.
+    source: its name in error messages. at: the key of the document within the source, such as "providers[2]".
+    max_depth: maximum nesting of lists and objects in the document.
     """
     # Level by level: a walk that calls itself would end at Python's limit before it has found out.
     level, finite = [document], True
@@ -163,7 +164,7 @@ def _decode(
 
 
 def _decode_unchecked(content: bytes, decode: Callable[..., Any]) -> Any:
-    """Return the document unchecked, to show what was seen in it."""
+    """Return the document without validation, to show the invalid value; UNSET if it cannot be parsed."""
     try:
         return decode(content)
     except (msgspec.MsgspecError, ValueError, RecursionError):
@@ -171,7 +172,7 @@ def _decode_unchecked(content: bytes, decode: Callable[..., Any]) -> Any:
 
 
 def _describe_error(found: msgspec.ValidationError, seen: Any, kind: Any, at: str = "") -> str:
-    """Return 'settings.proxies: expected a whole number >= 1, saw -1'; seen: the whole document."""
+    """Return a text like 'settings.proxies: expected a whole number >= 1, saw -1'; seen: the whole document."""
     placed = _PLACE.fullmatch(str(found))
     what, place = (placed[1], placed[2]) if placed else (str(found), "")
     declared: Any = msgspec.inspect.type_info(kind)
@@ -188,7 +189,7 @@ def _describe_error(found: msgspec.ValidationError, seen: Any, kind: Any, at: st
 
 
 def _in_words_of(source: str, described: str) -> str:
-    """Return the description in the words of TOML if the source is such a file."""
+    """Return the description in TOML's terms if the source is a TOML file."""
     if ".toml" not in source:
         return described
     expected, saw, seen = described.partition(", saw ")
@@ -198,7 +199,7 @@ def _in_words_of(source: str, described: str) -> str:
 
 
 def _translate_expectation(what: str, declared: Any) -> str:
-    """Return what msgspec says in the words of our messages."""
+    """Return msgspec's message in the terms of our messages."""
     name = what.rpartition(" ")[2].strip("`")
     kinds = getattr(declared, "types", (declared,))
     if "unknown field" in what:
@@ -214,20 +215,20 @@ def _translate_expectation(what: str, declared: Any) -> str:
 
 
 def _key_of(table: dict[str, Any], what: str) -> str:
-    """Return the key of the first value of the kind that msgspec got, since it names no keys of mappings."""
+    """Return the key of the first value whose type msgspec reported, because msgspec does not name keys of mappings."""
     got = what.rpartition(", got ")[2].strip("`")
     return next((key for key, value in table.items() if isinstance(value, _KINDS.get(got, object))), "...")
 
 
 def _value_in(document: Any, step: str) -> Any:
-    """Return the value at a step into the document; UNSET if there is none."""
+    """Return the value under a key or index of the document; UNSET if there is none."""
     if isinstance(document, dict):
         return document.get(step, msgspec.UNSET)
     return document[int(step)] if isinstance(document, list) and step.isdecimal() else msgspec.UNSET
 
 
 def _type_in(declared: Any, key: str) -> Any:
-    """Return the type of a field, or of the items of a list or a mapping; None if it is not known."""
+    """Return the type of a field, or of the items of a list or mapping; None if unknown."""
     for each in getattr(declared, "types", (declared,)):
         if key:
             found = next((field.type for field in getattr(each, "fields", ()) if field.encode_name == key), None)

@@ -1,14 +1,14 @@
-"""The errors that a user can meet, each with the exit code that the command line ends with.
+"""Errors that a user can encounter, each with the exit code of the command line.
 
 A message says what was seen, what was expected and what to do next, on one line.
-Anything that is not a `PlacebenchError` is a bug and leaves with its traceback and exit code 70.
+Any exception that is not a `PlacebenchError` is a bug: its traceback is printed, and the exit code is 70.
 """
 
 from collections.abc import Iterable
 
 
 def did_you_mean(word: str, words: Iterable[str]) -> str:
-    """Return a question that names the one of *words* most like *word*, for a message; empty if none is like it."""
+    """Return a question, for a message, with the one of *words* most similar to *word*; '' if none is similar."""
     from difflib import get_close_matches
 
     found = get_close_matches(word, words, n=1, cutoff=0.8)
@@ -16,23 +16,23 @@ def did_you_mean(word: str, words: Iterable[str]) -> str:
 
 
 class PlacebenchError(Exception):
-    """A mistake of the user, or a problem of the environment: exit code 2."""
+    """A mistake of the user, or a problem of the environment; exit code 2."""
 
     exit_code = 2
 
 
 class UsageError(PlacebenchError):
-    """A command line that cannot be read."""
+    """The command line is not valid."""
 
 
 class GateFailedError(PlacebenchError):
-    """A gate failed, requests failed, or the responses of two variants differ: exit code 1."""
+    """A gate failed, requests failed, or the responses of two variants differ; exit code 1."""
 
     exit_code = 1
 
 
 class UndecidedError(PlacebenchError):
-    """An inconclusive gate, or a run that was invalidated or ended early: exit code 3."""
+    """A gate is inconclusive, or a run was invalidated or ended early; exit code 3."""
 
     exit_code = 3
 
@@ -42,31 +42,31 @@ class MissingExtraError(PlacebenchError):
 
 
 class DatabaseError(PlacebenchError):
-    """A database that does not respond, is too old, lacks rights, or holds data that is not ours."""
+    """A database does not respond, is too old, lacks permissions, or holds data that placebench did not create."""
 
 
 class TopologyError(PlacebenchError):
-    """A topology file that cannot be used: names file, key and what was expected."""
+    """A topology file is not valid; the message names the file, the key and the expected value."""
 
 
 class HistoryError(PlacebenchError):
-    """A history that cannot be read, or a commit that it does not hold."""
+    """A history file cannot be read, or a commit is not in the history."""
 
 
 class ExportError(PlacebenchError):
-    """A live Placement that cannot be read, or holds nothing to export."""
+    """A live Placement cannot be read, or has nothing to export."""
 
 
 class SeedError(PlacebenchError):
-    """Seeding stopped, or wrote other data than it should have."""
+    """Seeding stopped, or wrote data other than expected."""
 
 
 class VariantError(PlacebenchError):
-    """A name of a variant, optimization or way that does not exist, or a revision without the application."""
+    """A variant, optimization or implementation does not exist, or a revision does not contain the application."""
 
 
 class ServerError(PlacebenchError):
-    """The service under test did not start, died, or its port is taken."""
+    """The service under test did not start or died, or its port is in use."""
 
 
 class HostError(PlacebenchError):
@@ -74,20 +74,20 @@ class HostError(PlacebenchError):
 
 
 class LoadError(PlacebenchError):
-    """A load run that could not be made or has no samples."""
+    """A load could not be generated, or gave no samples."""
 
 
 class NoTrafficError(GateFailedError):
-    """An application that does not use the database that is measured: its counts would pass any gate."""
+    """The application does not use the measured database, so its counts of 0 would pass any gate."""
 
 
 class RunFolderError(PlacebenchError):
-    """A run folder that is missing, damaged, in use, or of a newer format."""
+    """A run folder is missing, damaged, in use, or of a newer format."""
 
 
 class TooFewReplicatesError(UndecidedError):
-    """Fewer replicates than the interval needs."""
+    """There are fewer replicates than the interval needs."""
 
 
 class ProfilerError(PlacebenchError):
-    """A recording that cannot be made, read or merged."""
+    """A recording cannot be made, read or merged."""

@@ -1,9 +1,9 @@
-"""Gates, conditions that are stated before a run: `parse_gate` reads one, and `Gate.outcome` decides it.
+"""Gates are conditions that are fixed before a run: `parse_gate` parses one, and `Gate.outcome` evaluates it.
 
-    statements <= 10    a value, in the unit of the metric
+    statements <= 10    a value, in the metric's own unit
     p95 <= 500ms        a value with its unit: us, ms, s; B, KiB, MiB
-    cpu_s < 1.03x       the ratio of a variant to the base that it is compared with
-    cpu_s < +3%         that ratio as a change: at most 3 % more
+    cpu_s < 1.03x       the ratio of a variant to its base
+    cpu_s < +3%         that ratio as a change: less than 3 % more
 
 Gates of `compare`, budgets of `profile check` and the objective of `load --slo` are written in this grammar.
 """
@@ -21,7 +21,7 @@ Outcome = Literal["passed", "failed", "inconclusive"]
 SECONDS: Final = {"us": 1e-6, "ms": 1e-3, "s": 1.0}
 BYTES: Final = {"B": 1.0, "KiB": 1024.0, "MiB": 1024.0**2}
 COUNT: Final[Mapping[str, float]] = {}
-"""The units of a metric with their factors to the metric's own unit; a count has none."""
+"""The units of a count: none. Like SECONDS and BYTES, it maps units to their factor to the metric's own unit."""
 _GATE = re.compile(r"(\w+)\s*(<=|>=|<|>)\s*([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*([A-Za-z]*|%)")
 _OPERATORS: dict[str, Callable[[float, float], bool]] = {
     "<": operator.lt,
@@ -34,25 +34,25 @@ _MAX_SHOWN_LENGTH = 60
 
 @dataclass(frozen=True)
 class Gate:
-    """One condition that must hold."""
+    """A condition on a metric that must hold."""
 
     metric: str
     operator: str
     """One of <, <=, > and >=."""
     value: float
-    """The limit in the metric's own unit, such as seconds, or as a ratio."""
+    """The limit, in the metric's own unit (such as seconds) or as a ratio."""
     unit: str
-    """The unit as it was written; "x" or "%" for a ratio."""
+    """The unit as the user wrote it; "x" or "%" for a ratio."""
     is_ratio: bool
-    """Whether the ratio of a variant to its base is meant, rather than the variant's own value."""
+    """Whether the condition is on the ratio of a variant to its base, rather than on the variant's own value."""
     text: str
 
     def holds(self, value: float) -> bool:
-        """Whether *value* is on the right side."""
+        """Return whether *value* satisfies the condition."""
         return _OPERATORS[self.operator](value, self.value)
 
     def outcome(self, low: float | None, high: float | None) -> Outcome:
-        """Return whether it holds for all of a confidence interval, none of it, or a part; None if not measured."""
+        """Return whether the condition holds for all, none or part of a confidence interval; None is inconclusive."""
         if low is None or high is None:
             return "inconclusive"
         held = {self.holds(low), self.holds(high)}
@@ -60,10 +60,10 @@ class Gate:
 
 
 def parse_gate(text: str, metrics: Mapping[str, Mapping[str, float]], *, ratios: bool = False) -> Gate:
-    """Return the gate that *text* states.
+    """Return the gate that is written in *text*.
 
-    metrics: the metrics of the command, each with its units. ratios: whether there is a base to compare with. A value
-    without a unit is in the metric's own, if its name ends in it, as in cpu_s. Raises UsageError for any other text.
+    metrics: the metrics of the command, each with its units. ratios: whether there is a base to compare with. The unit
+    may be omitted if the metric's name has it, as in cpu_s. Raises UsageError if *text* is not a gate.
     """
     found = _GATE.fullmatch(text.strip())
     if found is None or found[1] not in metrics:

@@ -1,6 +1,6 @@
-"""A request as a user writes it (`Request`), and the cookies and the token that a client keeps (`Session`).
+"""A request as a user enters it (`Request`), and the cookies and access token that a client keeps (`Session`).
 
-The profiler uses them for an application in its own process, the comparison for one behind HTTP.
+The profiler uses both for an application in its own process, the comparison for an application behind HTTP.
 """
 
 import json
@@ -18,12 +18,12 @@ from placebench.masking import mask_request
 
 SAFE_METHODS = ("GET", "HEAD", "OPTIONS", "TRACE")
 _CSRF_HEADERS = {"csrftoken": "X-CSRFToken", "XSRF-TOKEN": "X-XSRF-TOKEN"}
-"""The cookies with which Django and others protect forms, and the headers in which they expect them back."""
+"""The cookies with which Django and others protect forms from CSRF, and the headers in which they expect the value."""
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One request; its path includes the query, and header names are written as in HTTP."""
+    """One HTTP request; the path includes the query."""
 
     method: str
     path: str
@@ -32,9 +32,10 @@ class Request:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Return the request in "GET /x?y=1", "/x", or 'POST /x BODY'; "@FILE" is the body in a file.
+        """Return the request written as "GET /x?y=1", "/x", or 'POST /x BODY'; "@FILE" stands for a file with the body.
 
-        A body that begins as JSON or as a form is sent as that. Raises PlacebenchError for anything else.
+        The content type is set for a body that looks like JSON or a form. Raises PlacebenchError if *text* is not a
+        request.
         """
         given = f"GET {text}" if text.startswith("/") else text
         method, path, body = (*given.split(maxsplit=2), "", "", "")[:3]
@@ -48,9 +49,9 @@ class Request:
 
     @classmethod
     def read(cls, text: str, folder: Path = Path()) -> Self:
-        """Return the request in the text, the file or the variable that `read_text` reads.
+        """Return the request from the text, file or environment variable that *text* names (see `read_text`).
 
-        A password in a file or a variable is in no list of processes. Raises PlacebenchError like `parse`.
+        A password in a file or a variable does not show in the list of processes. Raises PlacebenchError like `parse`.
         """
         return cls.parse(read_text(text, folder))
 
@@ -59,15 +60,15 @@ class Request:
 
 
 class Session:
-    """The cookies that an application has set, and the access token of a login."""
+    """The cookies that an application has set, and the access token from a login."""
 
     def __init__(self) -> None:
         self.token_headers: dict[str, str] = {}
-        """The headers of every request after a login with a token."""
+        """The headers that carry the access token, once there was a login with a token."""
         self._cookies: dict[str, str] = {}
 
     def headers(self, method: str) -> dict[str, str]:
-        """Return the headers of the next request, with that of a CSRF protection if it may change something."""
+        """Return the headers of the next request, including CSRF protection for methods that may change data."""
         headers = dict(self.token_headers)
         if self._cookies:
             headers["Cookie"] = "; ".join(f"{name}={value}" for name, value in self._cookies.items())
@@ -76,9 +77,9 @@ class Session:
         return headers
 
     def keep_cookies(self, headers: Iterable[tuple[str, str]]) -> None:
-        """Keep the cookies of a response, and forget those that it deletes.
+        """Store the cookies that a response sets, and delete those that it expires.
 
-        A value may hold any character but a semicolon and is sent back as it came (RFC 6265, section 5.2).
+        A value may contain any character but a semicolon, and is returned unchanged (RFC 6265, section 5.2).
         """
         for header, text in headers:
             if header.lower() != "set-cookie":
@@ -92,7 +93,7 @@ class Session:
                 self._cookies[name] = value
 
     def keep_access_token(self, body: bytes) -> None:
-        """Keep the access token of an OAuth2 login, if the response has one."""
+        """Store the access token of an OAuth2 login, if the response body has one."""
         try:
             token = json.loads(body).get("access_token")
         except (ValueError, AttributeError, RecursionError):
@@ -102,7 +103,7 @@ class Session:
 
 
 def _has_expired(attributes: Iterable[str]) -> bool:
-    """Whether the attributes of a cookie delete it: Max-Age, else Expires; unreadable values are ignored."""
+    """Return whether attributes of a cookie delete it: Max-Age if present, else Expires; invalid values are ignored."""
     split = (each.partition("=") for each in attributes)
     given = {name.strip(" \t").lower(): value.strip(" \t") for name, _, value in split}
     if re.fullmatch(r"-?[0-9]+", given.get("max-age", "")):
@@ -115,7 +116,7 @@ def _has_expired(attributes: Iterable[str]) -> bool:
 
 
 def parse_header(text: str) -> dict[str, str]:
-    """Return the header in 'NAME: VALUE'. Raises PlacebenchError for anything else."""
+    """Return the header written as 'NAME: VALUE'; raise PlacebenchError if *text* is not a header."""
     name, colon, value = text.partition(":")
     if not colon:
         raise PlacebenchError(f"header {text!r}: expected 'NAME: VALUE'")
@@ -123,9 +124,9 @@ def parse_header(text: str) -> dict[str, str]:
 
 
 def read_text(text: str, folder: Path = Path()) -> str:
-    """Return the text, the content of the file in "@FILE" (below *folder*), or the variable in "env:NAME".
+    """Return the text, the content of the file in "@FILE" (relative to *folder*), or the variable in "env:NAME".
 
-    Raises PlacebenchError if there is no such file or variable.
+    Raises PlacebenchError if the file or variable does not exist.
     """
     if text.startswith("@"):
         return read_body(f"@{folder / text[1:]}").decode(errors="replace").strip()
@@ -138,7 +139,7 @@ def read_text(text: str, folder: Path = Path()) -> str:
 
 
 def read_body(text: str) -> bytes:
-    """Return the text, or the content of the file that "@FILE" names. Raises PlacebenchError if it cannot be read."""
+    """Return the text, or the content of the file in "@FILE"; raise PlacebenchError if the file cannot be read."""
     if not text.startswith("@"):
         return text.encode()
     try:

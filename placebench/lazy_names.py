@@ -1,4 +1,4 @@
-"""Public names of a package that are loaded on first use, so that its import costs nothing: `load_on_use`."""
+"""Lazy loading of a package's public names on first use, so that importing the package costs nothing: `load_on_use`."""
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -9,9 +9,9 @@ from typing import Any
 def load_on_use(
     package: str, names: Mapping[str, Sequence[str]]
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """Return the functions `__getattr__` and `__dir__` of *package*.
+    """Return the functions `__getattr__` and `__dir__` for *package*.
 
-    names: the public names of each module, whose name is relative to the package.
+    names: the public names by module; module names are relative to the package.
     """
     homes = {name: module for module, its_names in names.items() for name in its_names}
 

@@ -1,6 +1,6 @@
-"""The largest values that options accept, on the command line and in files alike.
+"""The largest values that options accept, both on the command line and in files.
 
-A larger number is a slip of the finger: it could not be measured in a lifetime.
+A larger value is a typing error: the measurement would not end in a lifetime.
 """
 
 from typing import Final
@@ -13,15 +13,15 @@ REQUESTS: Final = 100_000_000
 RATE_PER_S: Final = 1e6
 USERS: Final = 100_000
 WORKERS: Final = 1024
-"""Processes of a server, and threads in each of them."""
+"""Maximum number of processes of a server, and of threads in each process."""
 OPERATIONS: Final = 1_000_000
 PROXIES: Final = 8
 CLIENTS: Final = 64
-"""Clients of an emulated network; each needs its own worker and its own connection to PostgreSQL."""
+"""Maximum number of clients of an emulated network; each needs its own worker and its own PostgreSQL connection."""
 LATENCY_MS: Final = 370.0
-"""Latency of one round trip of an emulated network."""
+"""Maximum latency of one round trip in an emulated network, in milliseconds."""
 SECONDS: Final = 7 * 24 * 3600.0
 BANDWIDTH_MBIT: Final = 1e6
 MIN_SEED: Final = -(2**63)
 MAX_SEED: Final = 2**63 - 1
-"""Seeds are signed numbers of 64 bits."""
+"""Limits of a seed, which is a signed 64-bit integer."""

@@ -1,7 +1,7 @@
-"""Hides secrets in text that goes into a record, a page or a message, in time linear in its length.
+"""Mask secrets in text that is stored, put on a page or printed, in time linear in the length of the text.
 
 `mask` takes a text, `mask_arguments` a command line, `mask_document` a document of plain values, `mask_request` a
-request whose body is a password. Text without a sign of a secret stays as it is, and masked text masks to itself.
+request whose body has a password. Text without signs of a secret is unchanged, and masking is idempotent.
 """
 
 import json
@@ -10,9 +10,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 HIDDEN: Final = "***"
-"""The text in place of a secret."""
+"""The text that replaces a secret."""
 
-# Case decides where a word ends: max_tokens and tokenizer are no secrets, accessToken and TOKEN are.
+# Case decides where a word ends: max_tokens and tokenizer are not secrets, accessToken and TOKEN are.
 _SECRET_WORD = (
     r"(?i:passw(?:or)?d|passphrase|passwort|secret(?!ar)|credential|sess(?:ion)?id)"
     r"|_PASS(?![A-Z])|(?i:(?:db|ftp|mail|mysql|pg|postgres|redis|root|smtp|user)_?pass)(?![A-Za-z])"
@@ -35,7 +35,7 @@ _TABLE_NAME = re.compile(
     r"secret|token|key|passw|passphrase|pass(?![a-z])|pwd|jwt|salt|credential|auth|cookie|dsn|csrf|xsrf|sess(?:ion)?_?id",
     re.IGNORECASE,
 )
-"""Names whose values are hidden in tables of variables and headers, in which short names suffice."""
+"""Names whose values are masked in tables of variables and headers; short names are sufficient there."""
 _TABLES = ("env", "variables", "headers")
 _NO_SECRET_NAME = re.compile(
     r"[_.-](?:file|path|header|type|stdin|env|count|age|name|length|size|limit|url|uri|endpoint|expiry|expires|expires_in"
@@ -43,7 +43,7 @@ _NO_SECRET_NAME = re.compile(
     r"|(?:^|[_.-])(?:page|next|next_?page|continuation|sync)[_-]?token$",
     re.IGNORECASE,
 )
-"""Names that mention a secret but hold none: mostly settings, and the token of the next page."""
+"""Names that mention a secret but do not hold one: mostly settings, and the token of the next page."""
 _HEADER = re.compile(r"(?i)(?:proxy-)?authorization|(?:set-)?cookie2?|x-[\w-]+")
 _LINE_HEADER = re.compile(r"(?i)(?:proxy-)?authorization|(?:set-)?cookie2?")
 _SEPARATOR = re.compile(r"(?P<closed>\\*[\"']\]?)?(?P<sign>\s{0,8}(?:=>?|:=?)\s{0,8}|,\s{0,8}|\s{1,8})")
@@ -62,7 +62,7 @@ _TRAILING = "\"'>)]},;`"
 _NO_PASSWORD = re.compile(r"(?:[\d.]{1,15}:){0,2}\d{1,5}(?:/(?:tcp|udp))?(?![^\s;|&)])|no:\w")
 _TAKES_PASSWORD = re.compile(r"(?<![\w-])(?:mysql|mariadb|sshpass)[^\n;|&]*\Z")
 _TAKES_ANOTHER = re.compile(r"(?:mkdir|cp|install) \Z|(?<![\w-])(?:pytest|py\.test|tox)\s[^\n;|&]*\Z")
-"""Commands whose -p is not a password: mkdir and cp take a folder, pytest a plug-in."""
+"""Commands whose -p does not take a password: mkdir and cp take a folder, pytest a plug-in."""
 _IDS = re.compile(r"\d+:\d+(?!\S)")
 _SAME_NAME = re.compile(r"[:@$]?(?:\w{1,40}\.){0,3}(\w{1,40})")
 _LINE_START = re.compile(r"(?:\A|[\r\n])[ \t]{0,80}(?:- )?\Z")
@@ -74,11 +74,11 @@ _USER_MAY_BE_A_TOKEN = re.compile(r"http|ws|ftp|git", re.IGNORECASE)
 
 
 def mask(text: str) -> str:
-    """Return *text* with `HIDDEN` in place of each secret that can be told by its shape or by its name.
+    """Return *text* with `HIDDEN` in place of each secret that its form or its name reveals.
 
-    Passwords and tokens in URLs, values of names such as PGPASSWORD, api_key or "token" in JSON, of options such as
-    --password, the headers that authenticate, and tokens of well-known services. A secret that nothing announces, such
-    as a word of a sentence, stays.
+    Masked are passwords and tokens in URLs, values of names such as PGPASSWORD, api_key or "token" in JSON, values of
+    options such as --password, headers that authenticate, and tokens of well-known services. A secret without such a
+    sign, such as a word in a sentence, is not found.
     """
     for _ in range(_MAX_PASSES):  # what is hidden may have been what kept the text around it from being a secret
         masked = _mask_once(text)
@@ -101,9 +101,9 @@ def _mask_once(text: str) -> str:
 
 
 def _secret_span(text: str, found: re.Match[str], shown_from: int) -> tuple[int, int] | None:
-    """Return the span of the secret that this place in *text* announces; None if it announces none.
+    """Return the span of the secret that follows the match *found* in *text*; None if there is no secret.
 
-    shown_from: end of the secret before it, because hidden text announces nothing.
+    shown_from: end of the previous secret; text before it is already masked and cannot reveal a secret.
     """
     kind, end = found.lastgroup or "", found.end()
     if kind in ("bearer", "token"):
@@ -135,7 +135,7 @@ def _secret_span(text: str, found: re.Match[str], shown_from: int) -> tuple[int,
 
 
 def _value_form(text: str, found: re.Match[str], separator: re.Match[str], *, is_quoted: bool) -> str | None:
-    """Return the kind of end of an unquoted value behind a name and this separator; None if it is not a value."""
+    """Return how the unquoted value after a name and separator ends, as a key of `_BARE`; None if it is not a value."""
     name, sign = found[found.lastgroup or ""], separator["sign"].strip()
     is_header = _HEADER.fullmatch(name) is not None
     if not sign:
@@ -162,9 +162,10 @@ def _value_form(text: str, found: re.Match[str], separator: re.Match[str], *, is
 
 
 def _quoted_span(text: str, opening: re.Match[str]) -> tuple[int, int] | None:
-    """Return the inside of a quoted value; it ends at a quote with as many backslashes before it, else with the line.
+    """Return the span inside the quotes of a value, which ends at the matching quote or at the end of the line.
 
-    A value whose quotes are escaped is inside another text and always ends with its line.
+    A quote matches if it has as many backslashes before it. A value in escaped quotes is part of another text and
+    always ends with its line.
     """
     start = opening.end()
     escapes, quote = len(opening[1]), opening[2]
@@ -184,7 +185,7 @@ def _quoted_span(text: str, opening: re.Match[str]) -> tuple[int, int] | None:
 
 
 def _bare_span(text: str, start: int, kind: str) -> tuple[int, int] | None:
-    """Return the span of an unquoted value, up to the end of its word, its part of a query, or the line."""
+    """Return the span of an unquoted value, which ends with the word, the query parameter or the line, by *kind*."""
     found = _BARE[kind].match(text, start)
     if found is None:
         return None
@@ -201,7 +202,7 @@ def _bare_span(text: str, start: int, kind: str) -> tuple[int, int] | None:
 
 
 def _mask_urls(word: str) -> str:
-    """Return a word with the password of each URL in it hidden, up to the last @: a password may hold an @."""
+    """Return a word with the password of each URL masked, up to the last @, because a password may contain an @."""
     first, *rest = word.split("://")
     before, shown = first, [first]
     for part in rest:
@@ -214,7 +215,7 @@ def _mask_urls(word: str) -> str:
 
 
 def _mask_user(scheme: str, url: str) -> str:
-    """Return the part of a URL behind :// without its password, and without its user if that may be a token."""
+    """Return the part of a URL after :// without its password, and without its user if that may be a token."""
     query = _QUERY.search(url)
     at = url.rfind("@", 0, query.start() if query else len(url))
     at = url.rfind("@") if at < 0 else at
@@ -230,9 +231,9 @@ def _mask_user(scheme: str, url: str) -> str:
 
 
 def mask_arguments(arguments: Sequence[str]) -> list[str]:
-    """Return a command line without secrets: each argument masked, and all that a login sends.
+    """Return a command line with each argument masked, and with all that a login sends masked.
 
-    The value of an option such as --password is hidden whole, blanks and all.
+    The value of an option such as --password is masked completely, including blanks.
     """
     shown: list[str] = []
     for argument in arguments:
@@ -258,9 +259,9 @@ def _is_secret_option(name: str) -> bool:
 
 
 def mask_request(text: str) -> str:
-    """Return 'POST /login {"name": "***"}' for a request as a user writes it: all texts and numbers of its body hidden.
+    """Return a request with all texts and numbers of its body masked, such as 'POST /login {"name": "***"}'.
 
-    The name of a file or variable with the request or its body stays.
+    The name of a file or variable that holds the request or its body is kept.
     """
     method, _, rest = text.strip().partition(" ")
     if not rest and (method.startswith("@") or ":" in method):
@@ -286,10 +287,10 @@ def _without_values(value: Any) -> Any:
 
 
 def mask_document(value: Any, table: str = "") -> Any:
-    """Return a document of plain values with every text in it masked, its keys too.
+    """Return a document of plain values with all texts masked, including keys.
 
-    table: the key of the value: in tables of variables and headers the names decide. SQL is left as it is, because it
-    is recorded without its literals.
+    table: the key of *value*; in tables of variables and headers, values are masked by their names. SQL is unchanged,
+    because it is recorded without literals.
     """
     if isinstance(value, str):
         return value if table == "sql" else mask(value)
@@ -310,5 +311,5 @@ def mask_document(value: Any, table: str = "") -> Any:
 
 
 def is_secret_name(name: str) -> bool:
-    """Whether a variable or a header of this name holds a secret."""
+    """Return whether a variable or a header of this name holds a secret."""
     return _TABLE_NAME.search(name) is not None

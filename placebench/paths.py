@@ -1,4 +1,4 @@
-"""Folders that are opened by path: inside an installed wheel, or beside the package in a checkout.
+"""Folders that are accessed by path: inside an installed wheel, or next to the package in a checkout.
 
 The main function is `resource_folder`.
 """
@@ -12,9 +12,9 @@ _WORKBENCH = _PACKAGE / "_workbench"
 
 
 def resource_folder(name: str) -> Path:
-    """Return the folder *name* ("schema", "loaders" or "locustfiles"), absolute.
+    """Return the absolute path of the folder *name* ("schema", "loaders" or "locustfiles").
 
-    Raises PlacebenchError if the installation does not have it.
+    Raises PlacebenchError if the installation does not contain the folder.
     """
     base = _WORKBENCH if _WORKBENCH.is_dir() else _PACKAGE.parent
     folder = base / name
@@ -24,7 +24,7 @@ def resource_folder(name: str) -> Path:
 
 
 def is_file(path: Path) -> bool:
-    """Whether there is a file; False also for a name that no system accepts, such as one of 300 letters."""
+    """Return whether there is a file; False also for a name that no system accepts, such as one of 300 letters."""
     try:
         return path.is_file()
     except OSError:
@@ -32,9 +32,9 @@ def is_file(path: Path) -> bool:
 
 
 def make_folder(folder: Path, *, error: type[PlacebenchError] = PlacebenchError) -> Path:
-    """Make the folder and those above it unless they exist, each for its owner alone; return it.
+    """Make the folder and its missing parents, accessible to their owner only, and return the folder.
 
-    Raises *error* if that is not possible.
+    Raises *error* if the folder cannot be made.
     """
     try:
         missing = [each for each in (folder, *folder.parents) if not each.is_dir()]
@@ -46,7 +46,7 @@ def make_folder(folder: Path, *, error: type[PlacebenchError] = PlacebenchError)
 
 
 def check_writable(file: Path) -> Path:
-    """Return *file* if it can be written, which must be known beforehand; raises PlacebenchError otherwise."""
+    """Return *file* if it can be written, to find out beforehand; raise PlacebenchError if it cannot."""
     try:
         is_new = not file.exists()
         if is_new or file.is_file() or file.is_dir():  # not a pipe, which would wait for somebody to read it
@@ -59,7 +59,7 @@ def check_writable(file: Path) -> Path:
 
 
 def profiles_folder() -> Path:
-    """Return the folder of runs: `profiles` of the checkout for commands inside of it, else `./profiles`."""
+    """Return the folder of runs: `profiles` of the checkout if the current folder is inside it, else `./profiles`."""
     checkout, here = _PACKAGE.parent, Path.cwd()
     is_inside = (checkout / "pyproject.toml").is_file() and here.is_relative_to(checkout)
     return (checkout if is_inside else here) / "profiles"

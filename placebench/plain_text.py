@@ -1,4 +1,4 @@
-"""Text of others, such as names, SQL and responses, made safe for terminals and Markdown.
+"""Makes untrusted text, such as names, SQL and responses, safe for terminals and Markdown.
 
 The main functions are `printable`, for terminals, and `markdown`.
 """
@@ -15,17 +15,17 @@ _MARKUP = str.maketrans({"|": "\\|", "@": "@\u200b"})
 
 
 def printable(text: str) -> str:
-    r"""Return *text* with control characters as Python writes them, such as \x1b, so that no terminal obeys them."""
+    r"""Return *text* with control characters escaped as in Python, such as \x1b, so that terminals ignore them."""
     return _CONTROLS.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
 
 
 def escaped(json_text: str) -> str:
-    """Return JSON with the control characters in its texts escaped as JSON escapes them; it is the same document."""
+    """Return *json_text* with its control characters as JSON escapes; the document stays equal."""
     return _CONTROLS.sub(lambda found: f"\\u{ord(found[0]):04x}", json_text)
 
 
 def markdown(text: str) -> str:
-    """Return *text* on one line of Markdown; text between backticks is code, and nothing is a tag or a link.
+    """Return *text* as one line of Markdown: text between backticks is code; tags and links are escaped.
 
     A zero-width space behind each @ prevents mentions.
     """
@@ -37,9 +37,9 @@ def markdown(text: str) -> str:
 
 
 def markdown_code(text: str) -> str:
-    """Return *text* as code in a cell of a table.
+    """Return *text* as code for a cell of a Markdown table.
 
-    It is HTML if a character inside could end the code of Markdown, or begin a tag.
+    The result is an HTML element if *text* contains a backtick, a pipe, a backslash or the start of a tag.
     """
     text = printable(" ".join(text.split()))
     if not text:

@@ -25,7 +25,7 @@ _SESSION: "pytest.StashKey[SqlSession]" = pytest.StashKey()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add the options of `--sql`; each of the others turns it on."""
+    """Add `--sql` and its options; each of these but `--sql-top` also turns it on."""
     group = parser.getgroup("sql", "SQL profile of the suite (placebench)")
     group.addoption("--sql", action="store_true", help="profile the SQL of each test: slow and repeated statements")
     for name, metavar, text in (
@@ -39,7 +39,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Make the marker known and, with --sql, begin to profile."""
+    """Register the marker `sql_budget` and, with `--sql`, start profiling."""
     config.addinivalue_line(
         "markers",
         "sql_budget(statements, rows, round_trips, duplicates, n_plus_one): the most that the test's SQL may cost",
@@ -52,7 +52,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
-    """Take the profiler's hooks away."""
+    """Remove the profiler's hooks."""
     if _SESSION in config.stash:
         config.stash[_SESSION].remove()
 
@@ -65,7 +65,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
-    """Record the test if it has the marker, or with --sql, and fail it if it passed and broke its budget."""
+    """Record the test if it has the marker or `--sql` is on; fail a test that passed but broke its budget."""
     marker = item.get_closest_marker("sql_budget")
     if marker is None and not item.config.pluginmanager.has_plugin("placebench_suite"):
         return (yield)
@@ -75,7 +75,7 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
 
 @pytest.fixture
 def sql_budget(request: pytest.FixtureRequest) -> Callable[..., "AbstractContextManager[Recording]"]:
-    """Make blocks with a budget, such as `statements=3`, which give their recording."""
+    """Return a function that makes `with` blocks with a budget, such as `statements=3`; each yields its recording."""
 
     def block(**limits: int) -> "AbstractContextManager[Recording]":
         return _session(request.config).record(request.node.name, limits)
@@ -84,12 +84,12 @@ def sql_budget(request: pytest.FixtureRequest) -> Callable[..., "AbstractContext
 
 
 def _fixtures(item: pytest.Item) -> Sequence[str]:
-    """The names of the fixtures that a test uses."""
+    """Return the names of the fixtures that a test uses."""
     return getattr(item, "fixturenames", ())
 
 
 def _session(config: pytest.Config) -> "SqlSession":
-    """The profiler of this run, made when it is first needed."""
+    """Return the profiler of this run, made when it is first needed."""
     if _SESSION not in config.stash:
         from placebench.profiler.integrations.pytest_session import SqlSession
 

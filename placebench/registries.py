@@ -1,9 +1,9 @@
-"""Registries of entries that parts of placebench and other packages add by name: `Registry`.
+"""Registries of named entries that parts of placebench and other packages contribute: `Registry`.
 
-A registration is a mapping from names to entries. placebench's own mappings are named as text, "module:attribute", and
-imported when a registry is first read, so that no part has to import those that add to it. An entry may be text of the
-same form, which is imported on the first use of that entry. Another package names its mapping as an entry point of the
-registry's group, in its pyproject.toml:
+A registration is a mapping from names to entries. placebench's own mappings are given as text, "module:attribute", and
+imported when a registry is first read, so that no module has to import the contributors. An entry may be text of the
+same form, which is imported when that entry is first used. Another package declares its mapping as an entry point of
+the registry's group, in its pyproject.toml:
 
     [project.entry-points."placebench.variants"]
     shop = "shop_benchmark:VARIANTS"
@@ -18,7 +18,7 @@ _Entry = TypeVar("_Entry")
 
 
 class _Entries(Mapping[str, _Entry]):
-    """Entries by name, of which those given as text are imported when they are read."""
+    """Entries by name; entries that are given as text are imported when they are read."""
 
     def __init__(self, given: dict[str, Any]) -> None:
         self.given = given
@@ -41,10 +41,10 @@ class _Entries(Mapping[str, _Entry]):
 
 
 class Registry(Generic[_Entry]):
-    """Entries by name: placebench's own first, in order, then those of installed packages."""
+    """Entries by name: placebench's own in their order, then those of installed packages."""
 
     def __init__(self, group: str, *own: str) -> None:
-        """Make a registry; nothing is imported yet.
+        """Create a registry; nothing is imported yet.
 
         Args:
             group: The group of entry points that other packages use.
@@ -55,12 +55,12 @@ class Registry(Generic[_Entry]):
 
     @cached_property
     def own(self) -> Mapping[str, _Entry]:
-        """The entries of placebench itself."""
+        """The entries of placebench itself, by name."""
         return _Entries(_load_all(self._mappings))
 
     @cached_property
     def all(self) -> Mapping[str, _Entry]:
-        """All entries; the metadata of installed packages is read once, which takes up to 0.1 s."""
+        """All entries, by name; the metadata of installed packages is read once, which takes up to 0.1 s."""
         from importlib.metadata import entry_points
 
         given: dict[str, Any] = {}
@@ -70,7 +70,7 @@ class Registry(Generic[_Entry]):
         return _Entries({**own, **{name: entry for name, entry in given.items() if name not in own}})
 
     def get(self, name: str) -> _Entry | None:
-        """Return the entry of this name, or None; other packages are read last."""
+        """Return the entry of this name, or None; other packages are only searched if placebench has no such entry."""
         return self.own[name] if name in self.own else self.all.get(name)
 
 

@@ -46,7 +46,7 @@ _COUNTS = ("statements", "rows", "round_trips", "bytes_sent", "bytes_received", 
 
 @dataclass(frozen=True)
 class Run:
-    """One run, as far as it got; each mapping is by variant and holds what was finished."""
+    """The data of one run, complete or not; each mapping is by variant and has the completed parts."""
 
     folder: Path
     head: RunHead
@@ -56,26 +56,26 @@ class Run:
     wire: dict[str, WirePass]
     blocks: list[Block]
     measurements: list[Measurement]
-    """Of a study, in the order they were made, invalid ones too."""
+    """Measurements of a study in the order they were made, including invalid ones."""
     invalid: list[LoadPass] = field(default_factory=list)
-    """Load passes that were discarded; `head.failed_parts` says which were made again."""
+    """Load passes that were discarded; `head.failed_parts` says which of them were repeated."""
     profiled: dict[str, ProfiledPass] = field(default_factory=dict)
-    """How the flame graph of each variant was made, or why there is none."""
+    """How the flame graph of each variant was made, or why there is none, by variant."""
     profiled_replicates: list[ProfiledReplicate] = field(default_factory=list)
-    """Where a request's time went in each variant, side by side."""
+    """Self time by frame of each variant, from interleaved replicates under the profiler."""
 
     def profile(self, variant: str) -> Path | None:
-        """The flame graph of the variant's profiled pass, or None where there is none."""
+        """Return the path of the variant's flame graph, or None if there is none."""
         path = self.folder / f"profile-{variant}.html"
         return path if path.is_file() else None
 
     def speedscope(self, variant: str) -> Path | None:
-        """The same profile for speedscope, or None where there is none."""
+        """Return the path of the variant's profile for speedscope, or None if there is none."""
         path = self.folder / f"profile-{variant}.speedscope.json"
         return path if path.is_file() else None
 
     def session(self, variant: str) -> "Session | None":
-        """The same flame graph as pyinstrument's session, of one mean request; None where a comparison left none."""
+        """Return the variant's profile as pyinstrument's session, scaled to one mean request; None if there is none."""
         from placebench.profiler.analysis.merging import load_session
 
         path = self.folder / f"profile-{variant}.pyisession"
@@ -83,19 +83,19 @@ class Run:
 
     @cached_property
     def telemetry(self) -> "Telemetry":
-        """The durations and figures that workers, clients and backends wrote, as pandas frames; read on first use.
+        """The durations and values that workers, clients and backends recorded, as pandas frames; read on first use.
 
-        Raises RunFolderError where the run was made without --telemetry, MissingExtraError without pandas.
+        Raises RunFolderError if the run was made without --telemetry, MissingExtraError if pandas is not installed.
         """
         from placebench.telemetry import load as load_telemetry
 
         return load_telemetry(self.folder / "telemetry")
 
     def block_frame(self) -> "pandas.DataFrame":
-        """A row a block of the interleaved comparison: where it stood, and what a request of it took.
+        """Return one row per block of the interleaved comparison: its position, and CPU, wall time and memory.
 
-        invalid: why its replicate was discarded; None if it was not. Raises MissingExtraError without pandas, as the
-        other frames do.
+        cpu_s is per request, wall_s is the median of the block. invalid: why the replicate was discarded; None if it
+        was not. All frames raise MissingExtraError if pandas is not installed.
         """
         reasons = {block.replicate: block.invalid for block in self.blocks if block.invalid}
         return _frame(
@@ -110,7 +110,7 @@ class Run:
         )
 
     def request_frame(self) -> "pandas.DataFrame":
-        """A row a request of the load passes: variant, kind of load, offset of its start, latency, service, body."""
+        """Return one row per request of the load passes: variant, load, start, latency, service time, body size."""
         passes = [*self.closed.values(), *self.open.values()]
         return _frame(
             {"variant": each.variant, "load": each.result.kind, **dict(zip(_SAMPLES, values, strict=True))}
@@ -119,13 +119,13 @@ class Run:
         )
 
     def measurement_frame(self) -> "pandas.DataFrame":
-        """A row a measurement of a study: repeat, the point's axes, what was measured, and why it was discarded."""
+        """Return one row per measurement of a study: repeat, the point's axes, values, and why it was discarded."""
         return _frame(
             {"repeat": each.repeat, **each.point, **each.values, "invalid": each.invalid} for each in self.measurements
         )
 
     def wire_frame(self) -> "pandas.DataFrame":
-        """A row a request of the counted passes of a comparison: statements, rows, round trips and bytes."""
+        """Return one row per request of the counted passes of a comparison: statements, rows, round trips and bytes."""
         return _frame(
             {"variant": each.variant, **{name: counts[number] if counts else None for name, counts in columns.items()}}
             for each in self.wire.values()
@@ -135,7 +135,7 @@ class Run:
 
 
 def load(folder: Path | str) -> Run:
-    """Read the run in *folder*; raises RunFolderError where there is none or it is of a newer format."""
+    """Read the run in *folder*; raise RunFolderError if there is none or its format is newer than this version."""
     folder = Path(folder).resolve()
     if not (folder / "run.json").is_file():
         raise RunFolderError(
@@ -161,7 +161,7 @@ def load(folder: Path | str) -> Run:
 
 
 def _each(variants: Iterable[str], kind: type[_R], folder: Path, name: str) -> dict[str, _R]:
-    """The record of each variant that has a file of this name."""
+    """Return the record of each variant for which a file with this name pattern exists."""
     paths = {variant: folder / name.format(variant) for variant in variants}
     return {variant: kind.load(path) for variant, path in paths.items() if path.is_file()}
 

@@ -1,4 +1,4 @@
-"""Numbers as text for people: the only module that rounds them."""
+"""Numbers as human-readable text; numbers are rounded in this module only."""
 
 import math
 
@@ -8,12 +8,12 @@ _HALF_A_NANOSECOND = 0.5e-9
 
 
 def count(value: float | None) -> str:
-    """Return a count with thin thousands: 2583049 → '2 583 049'; None → 'not measured'."""
+    """Return a count with thin spaces between thousands: 2583049 → '2 583 049'; None → 'not measured'."""
     return NOT_MEASURED if value is None else f"{value:,.0f}".replace(",", "\u202f")
 
 
 def numbered(value: float, noun: str) -> str:
-    """Return a count of things, or a mean of counts: (1, 'test') → '1 test', (2, 'test') → '2 tests'."""
+    """Return a count or a mean of counts with its noun: (1, 'test') → '1 test', (2, 'test') → '2 tests'."""
     return f"{average(value)} {noun}{'' if value == 1 else 's'}"
 
 
@@ -38,12 +38,12 @@ def duration(seconds: float | None) -> str:
 
 
 def signed_duration(seconds: float) -> str:
-    """Return a change of a duration, signed: −0.0123 → '−12.3 ms'."""
+    """Return a change of a duration with its sign: −0.0123 → '−12.3 ms'."""
     return ("−" if seconds <= -_HALF_A_NANOSECOND else "+") + duration(abs(seconds))
 
 
 def size(byte_count: float | None) -> str:
-    """Return a size in binary units, three significant digits: 2583049 → '2.46 MiB'."""
+    """Return a size in binary units with three significant digits: 2583049 → '2.46 MiB'."""
     if byte_count is None:
         return NOT_MEASURED
     value = float(byte_count)
@@ -61,34 +61,34 @@ def rate(per_second: float | None) -> str:
 
 
 def percent(share: float | None, *, digits: int = 3) -> str:
-    """Return a share of one as percent: 0.3217 → '32.2 %'."""
+    """Return a share as a percentage: 0.3217 → '32.2 %'."""
     return NOT_MEASURED if share is None else f"{significant(share * 100, digits=digits)} %"
 
 
 def round_percent(share: float) -> str:
-    """Return a chosen share without trailing zeros: 0.95 → '95 %', 0.9779 → '97.79 %'."""
+    """Return a configured share without trailing zeros: 0.95 → '95 %', 0.9779 → '97.79 %'."""
     return f"{share * 100:.4g} %"
 
 
 def signed_percent(ratio: float, *, digits: int = 2) -> str:
-    """Return a ratio (variant over baseline) as signed change: 0.9 → '−10 %', 1.021 → '+2.1 %'."""
+    """Return a ratio (variant over baseline) as a signed change: 0.9 → '−10 %', 1.021 → '+2.1 %'."""
     difference = (ratio - 1) * 100
     sign = "−" if difference < 0 else "+"
     return f"{sign}{significant(abs(difference), digits=digits)} %"
 
 
 def unbroken(text: str) -> str:
-    """Return *text* without line breaks within '95 % CI' and 'n = 30', by no-break spaces."""
+    """Return *text* with no-break spaces within '95 % CI' and 'n = 30', so that lines do not break there."""
     return text.replace(" %", "\u00a0%").replace("% CI", "%\u00a0CI").replace("n = ", "n\u00a0=\u00a0")
 
 
 def ratio(value: float | None) -> str:
-    """Return a ratio as it is, four significant digits: 0.32168 → '0.3217'; None → 'none'."""
+    """Return a ratio with four significant digits: 0.32168 → '0.3217'; None → 'none'."""
     return "none" if value is None else significant(value, digits=4)
 
 
 def probability(value: float | None) -> str:
-    """Return a p value, two significant digits: 0.0006836 → '0.00068'; below 0.0001 it is '< 0.0001'; None → 'none'."""
+    """Return a p value with two significant digits: 0.0006836 → '0.00068'; below 0.0001 '< 0.0001'; None → 'none'."""
     if value is None:
         return "none"
     return "< 0.0001" if value < 1e-4 else significant(value, digits=2)
@@ -100,7 +100,7 @@ def times(factor: float) -> str:
 
 
 def distinct_digits(*values: float) -> list[str]:
-    """Return numbers with as few common significant digits (2 to 5) as tell them apart: 0.97, 0.96 → '0.97', '0.96'."""
+    """Return numbers with as few significant digits (2 to 5) as make them distinct: 0.97, 0.96 → '0.97', '0.96'."""
     for digits in range(2, 5):
         texts = [significant(value, digits=digits) for value in values]
         if len(set(texts)) == len(set(values)):
@@ -109,13 +109,13 @@ def distinct_digits(*values: float) -> list[str]:
 
 
 def brief(text: str) -> str:
-    """Return the text of a round number, such as a tick, without trailing zeros: '1.50 s' → '1.5 s'."""
+    """Return the text of a round number, such as a tick label, without trailing zeros: '1.50 s' → '1.5 s'."""
     number, _, unit = text.partition(" ")
     return f"{number.rstrip('0').rstrip('.') if '.' in number else number} {unit}"
 
 
 def significant(value: float, *, digits: int = 3) -> str:
-    """Return *value* with *digits* significant digits, never with an exponent, whole digits kept: 1234.5 → '1234'."""
+    """Return *value* with *digits* significant digits, without an exponent; whole digits are kept: 1234.5 → '1234'."""
     if value == 0:
         return "0"
     if not math.isfinite(value):

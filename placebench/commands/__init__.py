@@ -1,8 +1,8 @@
-"""The command line: `COMMANDS` knows every command with its line of help; each command is in a module of its own.
+"""The command line: `COMMANDS` lists every command with its help line; each command is implemented in its own module.
 
-A module defines its commands in `COMMANDS`, a `Command` each, keyed by the words that call them. It is imported when
-one of its commands is called, and imports what a command needs inside the function that runs it, so that
-`placebench --help` is fast and works without the extras.
+A module defines its commands in `COMMANDS`, a mapping from the words that call a command to a `Command`. It is imported
+when one of its commands is called, and imports what a command needs inside the function that runs it. So `placebench
+--help` is fast and works without the extras.
 """
 
 from argparse import ArgumentParser
@@ -15,20 +15,20 @@ _Options = TypeVar("_Options")
 
 
 class Command(NamedTuple, Generic[_Options]):
-    """A command, as its module defines it."""
+    """The implementation of a command, defined by its module."""
 
     configure: Callable[[ArgumentParser], None]
     """Adds the command's options to its parser."""
     run: Callable[[_Options], int]
     """Runs the command; returns its exit code."""
     options: type[_Options]
-    """The frozen dataclass that the command gets, as `placebench.commands.options.read` makes it."""
+    """The frozen dataclass of options that `run` gets, built by `placebench.commands.options.read`."""
     run_name: str = ""
-    """The name of its run folders, if the whole command can run on another machine by --host."""
+    """The name of its run folders, if the whole command can run on another machine by --host; else empty."""
 
 
 class Entry(NamedTuple):
-    """A command or group of commands, as far as it is known before its module is imported."""
+    """The facts about a command or a group of commands that are known without importing its module."""
 
     help: str
     module: str = ""
@@ -90,7 +90,7 @@ OWN: Mapping[str, Entry] = {
     ),
     "doctor": Entry("check what is installed, and say what is missing", "placebench.commands.doctor"),
 }
-"""The commands for everybody, by the words that call them, in the order of the help."""
+"""The commands for everybody, by the words that call them, in the order of the help text."""
 
 COMMANDS: Registry[Entry] = Registry("placebench.commands", "placebench.commands:OWN", "placebench.lab.commands:OWN")
-"""All commands: those for everybody, the laboratory's, and those that other packages add."""
+"""All commands: those for everybody, those of the laboratory, and those that other packages add."""

@@ -1,4 +1,4 @@
-"""`placebench calibrate`: what this machine can resolve, by comparing a variant with itself."""
+"""`placebench calibrate`: measure which differences this machine can detect, by comparing a variant with itself."""
 
 from argparse import ArgumentParser
 from dataclasses import asdict, dataclass, replace
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 _REPLICATES = {"quick": 12, "default": 60}
 _QUICK_TREES, _QUICK_ROUNDS = 20, 2
 _ROUNDS = 64
-"""With this number a replicate of `tuned` takes as long as one of `naive` and `tuned` by default."""
+"""Number of rounds at which a replicate of `tuned` takes as long as a default replicate of `naive` and `tuned`."""
 _MIN_REPLICATES = 6
 
 
@@ -48,7 +48,7 @@ def _configure(parser: ArgumentParser) -> None:
 
 
 def _run(given: CalibrateOptions) -> int:
-    """Make the replicates, calibrate each metric, and keep the result for the reports of this machine."""
+    """Make the replicates, calibrate each metric, and store the result for later reports on this machine."""
     from placebench import results
     from placebench.compare.compare_run import CompareSettings
     from placebench.compare.keep.environment import calibration_document, calibration_file, keep_calibration

@@ -1,4 +1,4 @@
-"""`placebench compare`: versions of a service, measured in interleaved blocks, with an interval and a verdict each."""
+"""`placebench compare`: versions of a service, measured in interleaved blocks, each with an interval and a verdict."""
 
 from argparse import ArgumentParser
 from dataclasses import dataclass, replace
@@ -86,7 +86,7 @@ def _configure(parser: ArgumentParser) -> None:
 
 
 def _run(given: CompareOptions) -> int:
-    """Compare; what was measured is reported even when the run is interrupted or fails."""
+    """Compare the variants; measurements are reported even if the run is interrupted or fails."""
     from placebench.compare.what.trials import read_plan
     from placebench.report import parse_gates
 

@@ -1,9 +1,9 @@
-"""Shell completion: `completion_script` makes a script for bash, zsh or fish from the parser of the command line.
+"""Shell completion: `completion_script` generates a script for bash, zsh or fish from the parser of the command line.
 
     eval "$(placebench --print-completion bash)"
 
-The script holds every command with its subcommands, options and choices; it starts no Python while one types. Options
-that take a file or a folder, and values by their place, are completed as files.
+The script contains every command with its subcommands, options and choices, so that completion starts no Python.
+Options that take a file or a folder, and positional arguments, are completed as file names.
 """
 
 import argparse
@@ -12,24 +12,24 @@ from typing import NamedTuple
 
 
 class _Level(NamedTuple):
-    """The words that may follow those of a command or a group."""
+    """The words that may follow a command or a group."""
 
     words: str
-    """The command, with the program's name."""
+    """The command or group, including the program's name."""
     candidates: tuple[str, ...]
-    """Subcommands and options."""
+    """Subcommands and options that may follow."""
     choices: dict[str, tuple[str, ...]]
-    """The values of options that have a fixed set of them."""
+    """The values of each option that has a fixed set of values."""
 
 
 def completion_script(parser: argparse.ArgumentParser, shell: str) -> str:
-    """Return the script that the shell evaluates; *parser* is that of the whole command line."""
+    """Return the script for the shell to evaluate; *parser* is the parser of the whole command line."""
     levels = list(_levels(parser))
     return _fish(levels) if shell == "fish" else _bash(levels, zsh=shell == "zsh")
 
 
 def _levels(parser: argparse.ArgumentParser) -> Iterator[_Level]:
-    """Yield a level for the parser and for each of its subcommands."""
+    """Yield a level for the parser and, recursively, for each of its subcommands."""
     names: list[str] = []
     choices: dict[str, tuple[str, ...]] = {}
     below: list[argparse.ArgumentParser] = []
@@ -47,7 +47,7 @@ def _levels(parser: argparse.ArgumentParser) -> Iterator[_Level]:
 
 
 def _bash(levels: list[_Level], *, zsh: bool) -> str:
-    """Write a function that finds the longest command among the words, with a case for each command."""
+    """Return the script for bash and zsh: a function that finds the longest command, with a case for each."""
     cases = []
     for each in levels:
         for option, values in each.choices.items():
@@ -72,7 +72,7 @@ def _bash(levels: list[_Level], *, zsh: bool) -> str:
 
 
 def _fish(levels: list[_Level]) -> str:
-    """Write a line for each candidate, with the commands after which it is one."""
+    """Return the script for fish: one line per candidate, with the commands after which it is valid."""
     lines = []
     for each in levels:
         _, *subcommands = each.words.split()

@@ -1,4 +1,4 @@
-"""`placebench db`: an embedded PostgreSQL that outlives the command, and the scratch databases that runs left."""
+"""`placebench db`: an embedded PostgreSQL that outlives the command, and scratch databases left over by runs."""
 
 from argparse import ArgumentParser
 from dataclasses import asdict, dataclass
@@ -113,7 +113,7 @@ def _line(found: "ScratchDatabase", *, dropped: bool) -> str:
 
 
 def _emit(output: options.OutputOptions, server: "PersistentServer", **result: Any) -> None:
-    """Print all of the result as JSON, or else the URL alone, so that `URL=$(placebench db start)` works."""
+    """Print the whole result as JSON, or else only the URL, so that `URL=$(placebench db start)` works."""
     if output.json:
         print_json({"directory": str(server.folder), **result})
     elif "url" in result:

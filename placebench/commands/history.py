@@ -1,4 +1,4 @@
-"""`placebench history`: the ratio of each commit to a pinned reference, followed over time."""
+"""`placebench history`: the ratio of each commit to a pinned reference, recorded over time."""
 
 import csv
 from argparse import ArgumentParser
@@ -32,12 +32,12 @@ if TYPE_CHECKING:
 _FILE = Path("placebench-history.jsonl")
 _METRICS = ("cpu_s", "statements")
 _COMMIT_ERRORS = (ServerError, LoadError, GateFailedError, VariantError)
-"""Errors that end the measurement of one commit, and of no other."""
+"""Errors that prevent the measurement of one commit but not of the others."""
 
 
 @dataclass(frozen=True)
 class MeasurementOptions:
-    """The options that `placebench history add` and `backfill` measure commits with."""
+    """The options with which `placebench history add` and `backfill` measure commits."""
 
     comparison: options.ComparisonOptions
     requests: options.RequestOptions
@@ -66,7 +66,7 @@ class BackfillOptions:
 
 @dataclass(frozen=True)
 class SeriesOptions:
-    """The history and the metrics that a command reads."""
+    """The options for the history file and the metrics that a command reads."""
 
     file: Path
     metric: tuple[str, ...] | None
@@ -189,7 +189,7 @@ def _add_file(parser: ArgumentParser) -> None:
 
 
 def _add(given: AddOptions) -> int:
-    """Measure one commit against the reference, and append it."""
+    """Measure one commit against the reference, and append the result to the history."""
     from placebench.history import History, append_lines
     from placebench.history.commits import find_commit
 
@@ -206,7 +206,7 @@ def _add(given: AddOptions) -> int:
 
 
 def _backfill(given: BackfillOptions) -> int:
-    """Measure the commits of a range that the history does not hold; one that cannot be measured is noted."""
+    """Measure the commits of a range that the history lacks; a commit that cannot be measured is recorded too."""
     from placebench.history import Failure, History, append_lines
     from placebench.history.commits import commits_between
 
@@ -241,7 +241,7 @@ def _backfill(given: BackfillOptions) -> int:
 
 
 def _show(given: HistoryShowOptions) -> int:
-    """Show the series with their steps, and write the page."""
+    """Show the series with their steps, and write the page of the history."""
     from placebench.page import description_of
     from placebench.report.history import history_report
     from placebench.report.renderers import render_html, render_markdown, render_text, write_page
@@ -265,10 +265,10 @@ def _show(given: HistoryShowOptions) -> int:
 
 
 def _check(given: CheckOptions) -> int:
-    """Say whether there is a regression that nobody has accepted; exit code 1 if there is.
+    """Report regressions that nobody has accepted; exit code 1 if there are any.
 
-    Measurements of commits that the history of HEAD does not have are named and left out. Raises UndecidedError if none
-    of a metric is left, and HistoryError if some are left out because the clone is shallow.
+    Measurements of commits that are not in the history of HEAD are named and left out. Raises UndecidedError if a
+    metric has no measurement left, and HistoryError if measurements are left out because the clone is shallow.
     """
     from placebench import units
     from placebench.history.commits import is_shallow
@@ -302,7 +302,7 @@ def _check(given: CheckOptions) -> int:
 
 
 def _bless(given: BlessOptions) -> int:
-    """Accept the steps that a commit may have brought."""
+    """Accept the steps that may have been caused by a commit."""
     from placebench.history import Blessing, append_lines
     from placebench.history.commits import find_commit
     from placebench.report.history import step_sentence
@@ -336,7 +336,7 @@ def _plan(given: MeasurementOptions) -> "Experiment":
 
 
 def _reference(given: MeasurementOptions, history: "History", plan: "Experiment") -> "tuple[str, Commit]":
-    """Return the name of the reference, and its commit."""
+    """Return the name and the commit of the reference."""
     from placebench.history.commits import Commit, find_commit
 
     if given.reference:
@@ -349,7 +349,7 @@ def _reference(given: MeasurementOptions, history: "History", plan: "Experiment"
 def _measure(
     given: MeasurementOptions, plan: "Experiment", name: str, commits: "Sequence[Commit]"
 ) -> "list[HistoryEntry]":
-    """Compare the first of *commits*, the reference, with each of the others in one run."""
+    """Compare the first of *commits*, the reference, with each of the other commits in one run."""
     from placebench import results
     from placebench.commands.runs import compare_plan
     from placebench.report import comparisons_of
@@ -412,7 +412,7 @@ def _entry(
 
 
 def _series(given: SeriesOptions) -> "tuple[History, list[str] | None, list[Series]]":
-    """Return the history, the commits of HEAD around its file (None outside a repository), and a series per metric."""
+    """Return the history, the ancestors of HEAD (None outside a repository), and the series of each metric."""
     from placebench.history import History, series_of
     from placebench.history.commits import ancestors
 
@@ -424,7 +424,7 @@ def _series(given: SeriesOptions) -> "tuple[History, list[str] | None, list[Seri
 
 
 def _write_csv(path: Path, history: "History", series: "Sequence[Series]") -> None:
-    """Write a row per commit: when it was measured, its hash, and the ratio of each metric."""
+    """Write one row per commit: the time of its measurement, its hash, and the ratio of each metric."""
     from placebench.history import all_points
 
     dates = {each.commit: each.measured_at for each in history.entries}

@@ -1,4 +1,4 @@
-"""Signals that end a command: `interrupted_once` turns each into one KeyboardInterrupt, `stop_event` into an event."""
+"""Signals that end a command: `interrupted_once` turns them into one KeyboardInterrupt, `stop_event` into an event."""
 
 import os
 import select
@@ -14,11 +14,11 @@ _REPEATED_WITHIN_S = 1.0
 
 
 class ReaderGone(KeyboardInterrupt):
-    """Nobody reads what the command prints, as after `| head`: it ends as it does when it is interrupted."""
+    """The reader of stdout or stderr is gone, as after `| head`; the command ends as it does when interrupted."""
 
 
 class ProgramInterrupted(KeyboardInterrupt):
-    """A program that ran in this process would have been ended by signal *number*: the process ends by it too."""
+    """A program that ran in this process was interrupted by signal *number*, which then has to end this process too."""
 
     def __init__(self, number: int) -> None:
         super().__init__(number)
@@ -26,14 +26,14 @@ class ProgramInterrupted(KeyboardInterrupt):
 
 
 def interrupts() -> list[signal.Signals]:
-    """Return the signals that end a command: Ctrl-C, SIGQUIT, kill, and the end of the terminal but under nohup."""
+    """Return the signals that end a command: Ctrl-C, SIGQUIT, SIGTERM, and (except under nohup) SIGHUP."""
     closed = [] if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN else [signal.SIGHUP]
     return [signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, *closed]
 
 
 @contextmanager
 def interrupted_once() -> Iterator[None]:
-    """Raise KeyboardInterrupt once, at the first of `interrupts`; further ones are ignored, since tox repeats them."""
+    """Raise KeyboardInterrupt at the first of `interrupts` and ignore further ones, because tox repeats them."""
     interrupted, numbers = False, interrupts()
 
     def interrupt(*_: object) -> None:
@@ -55,12 +55,12 @@ def interrupted_once() -> Iterator[None]:
 
 @contextmanager
 def signals_of_program() -> Iterator[list[int]]:
-    """Around a program that runs in this process: signals do to it what they do without us, after its report.
+    """Handle signals while a program runs in this process, so that they have their usual effect after its report.
 
-    Ctrl-C is Python's own. The others interrupt the program once, so that there is a report, and end the process when
-    they come again: the program may have caught the interrupt. Yields the list of the signals that came and that the
-    program does not handle itself. A further signal ends the report as well, unless it comes within a second of the
-    first: a terminal and tox both send the same Ctrl-C.
+    Ctrl-C is handled by Python. The other signals interrupt the program once, so that there is a report, and end the
+    process if they are repeated, because the program may have caught the interrupt. Yields a list to which the received
+    signals are added that the program does not handle itself. A further signal ends the report too, unless it comes
+    within a second of the first: a terminal and tox both send the same Ctrl-C.
     """
     received: list[int] = []
     interrupted_at = float("inf")
@@ -93,13 +93,13 @@ def signals_of_program() -> Iterator[list[int]]:
 
 
 def end_by(number: int) -> None:
-    """End this process by a signal, as the operating system does if nothing handles it."""
+    """End this process by signal *number*, as the operating system does without a handler."""
     signal.signal(number, signal.SIG_DFL)
     os.kill(os.getpid(), number)
 
 
 def stop_event() -> threading.Event:
-    """Return an event that each of `interrupts` sets from now on, while requests in flight come to their end."""
+    """Return an event that is set by each of `interrupts`, so that requests in flight can be completed."""
     stopped = threading.Event()
 
     def stop(*_: object) -> None:
@@ -112,7 +112,7 @@ def stop_event() -> threading.Event:
 
 
 def leave_closed_streams() -> None:
-    """Discard what goes to a closed terminal or pipe, instead of failing."""
+    """Redirect stdout and stderr to the null device if their terminal or pipe is closed, instead of failing."""
     poller = select.poll()
     for descriptor in (1, 2):
         poller.register(descriptor, 0)

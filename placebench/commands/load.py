@@ -1,4 +1,4 @@
-"""`placebench load`: a headless locust run against a service, the search for its capacity, and the lost-write check."""
+"""`placebench load`: a headless locust run against a service, a search for its capacity, and a lost-write check."""
 
 import os
 import re
@@ -34,7 +34,7 @@ _MAX_USERS = 1024
 _RESULT = "load.json"
 _BIND = "127.0.0.1:5557"
 _MAX_CONNECT_S = 60.0
-"""Seconds that the workers of --hosts may take to connect."""
+"""Maximum number of seconds that the workers of --hosts may take to connect."""
 _MAX_PORT = 65_535
 
 
@@ -103,7 +103,7 @@ def _configure(parser: ArgumentParser) -> None:
 
 
 def _configure_kind(parser: ArgumentParser) -> None:
-    """Add the options of how the load is made, and by which processes."""
+    """Add the options that define the kind of load, and the processes that generate it."""
     parser.add_argument(
         "--users",
         type=options.whole(1, limits.USERS),
@@ -161,7 +161,7 @@ def _configure_kind(parser: ArgumentParser) -> None:
 
 
 def _run(given: LoadCommandOptions) -> int:
-    """Make the run; exit code 1 when requests failed or a write was lost, 3 when nobody could look for the writes."""
+    """Run the load; exit code 1 if requests failed or a write was lost, 3 if the writes could not be looked up."""
     from placebench.compare.load.load_run import LoadInterrupted, run_load
     from placebench.runtime.supervisor import Supervisor, new_scratch_path
 
@@ -191,7 +191,7 @@ def _run(given: LoadCommandOptions) -> int:
 
 
 def _check_result(path: Path) -> None:
-    """Raise PlacebenchError if a result cannot be written at *path*, or would replace a file that holds none."""
+    """Raise PlacebenchError if a result cannot be written at *path*, or would overwrite a file that is not a result."""
     from placebench.compare.keep.records import LoadResult
 
     if path.is_file():
@@ -235,7 +235,7 @@ def _spec(given: LoadCommandOptions) -> "LoadSpec":
 
 
 def _workload(given: LoadCommandOptions) -> "tuple[Request, ...]":
-    """Return the requests of the command line, or GET /; none if the laboratory's locustfile has its own."""
+    """Return the requests of the command line, or GET /; empty if the laboratory's locustfile brings its own."""
     from placebench.http_session import Request
 
     has_own = given.check_writes or os.environ.get("PLACEBENCH_REQUEST")
@@ -243,7 +243,7 @@ def _workload(given: LoadCommandOptions) -> "tuple[Request, ...]":
 
 
 def _locustfile_spec(given: LoadCommandOptions) -> "LoadSpec":
-    """Describe the load of an ordinary locustfile; raises LoadError for an option that it decides itself."""
+    """Return the spec for a user's locustfile; raise LoadError for an option that the locustfile itself decides."""
     from placebench.compare.load.load_run import LoadSpec
 
     decided = {
@@ -275,7 +275,7 @@ def _locustfile_spec(given: LoadCommandOptions) -> "LoadSpec":
 
 @contextmanager
 def _on_hosts(given: LoadCommandOptions, spec: "LoadSpec") -> "Iterator[LoadSpec]":
-    """Yield the spec with the workers that --hosts starts; those of --expect-workers are started by others."""
+    """Yield the spec with the workers that --hosts starts; the workers of --expect-workers are started by the user."""
     if given.hosts is None:
         if spec.expect_workers:
             host, _, port = spec.bind.rpartition(":")
@@ -316,7 +316,7 @@ def _emit(result: "LoadResult", given: LoadCommandOptions) -> None:
 
 
 def _document(result: "LoadResult") -> dict[str, Any]:
-    """Return all figures of a load, without its samples."""
+    """Return the result of a load as a document, without samples."""
     return {
         "kind": result.kind,
         "users": result.users,
@@ -342,7 +342,7 @@ def _document(result: "LoadResult") -> dict[str, Any]:
 
 
 def _percentiles(samples: list[float]) -> dict[str, float | None]:
-    """Return the percentiles by name; None if fewer than 10 samples lie above one."""
+    """Return the percentiles by name; None for each with fewer than 10 samples above it."""
     from placebench.compare.load.load_steps import PERCENTILES
     from placebench.stats import percentile
 
@@ -351,7 +351,7 @@ def _percentiles(samples: list[float]) -> dict[str, float | None]:
 
 
 def _means(result: "LoadResult") -> dict[str, float]:
-    """Return the mean latency of the first 10, 100, 1000 … and of all successes, by their number."""
+    """Return the mean latency of the first 10, 100, 1000 … successes and of all, by the number of successes."""
     in_order = [latency_s for _, latency_s in sorted(zip(result.started_s, result.latency_s, strict=True))]
     numbers = takewhile(lambda number: number < len(in_order), (10**power for power in count(1)))
     return {str(number): fmean(in_order[:number]) for number in (*numbers, len(in_order)) if number}
@@ -395,7 +395,7 @@ def _latency_line(latency_s: list[float]) -> str:
 
 
 def write_check_lines(made: "WriteCheck") -> Iterator[str]:
-    """Yield lines on the fate of the writes, as "sent 10 000, acknowledged 9595, found 9595, lost 0, doubled 0"."""
+    """Yield lines on the writes, such as "sent 10 000, acknowledged 9595, found 9595, lost 0, doubled 0"."""
     named = {name: getattr(made, name) for name in ("sent", "acknowledged", "found", "lost", "doubled")}
     yield ", ".join(f"{name} {units.count(count)}" for name, count in named.items() if count is not None)
     yield ", ".join(f"{status}: {units.count(count)}" for status, count in sorted(made.statuses.items()))
@@ -410,7 +410,7 @@ def write_check_lines(made: "WriteCheck") -> Iterator[str]:
 
 
 def _search(given: LoadCommandOptions) -> int:
-    """Find the capacity; each step is printed as it ends."""
+    """Search the capacity of the service; each step is printed when it ends."""
     from placebench import paths
     from placebench.compare.keep.run_folder import claim_folder, new_folder
     from placebench.compare.load.capacity import CapacitySearch

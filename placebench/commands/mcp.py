@@ -10,7 +10,7 @@ from placebench.errors import MissingExtraError
 
 @dataclass(frozen=True)
 class McpOptions:
-    """The options of `placebench mcp`, which has none."""
+    """The options of `placebench mcp`: none."""
 
 
 def _configure(_: ArgumentParser) -> None:
@@ -18,7 +18,7 @@ def _configure(_: ArgumentParser) -> None:
 
 
 def _run(_: McpOptions) -> int:
-    """Serve until stdin is closed."""
+    """Serve requests until stdin is closed."""
     try:
         from placebench.commands.mcp_server import make_server
     except ModuleNotFoundError as error:

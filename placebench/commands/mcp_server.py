@@ -1,7 +1,7 @@
 """The Model Context Protocol server of `placebench mcp` (`make_server`); needs the extra mcp.
 
-It opens no address, reads files of the workspace alone, and runs one command: `placebench compare` on variants of the
-workspace. Its tools return the text that the command line prints.
+The server opens no port and reads only files of the workspace. It runs one command: `placebench compare` on variants of
+the workspace. The tools return the text that the command line prints.
 """
 
 import asyncio
@@ -25,11 +25,11 @@ _INSTRUCTIONS = (
     "revisions that it is given and the commands of pyproject.toml, with the rights of the user."
 )
 _COMPARED = (0, 1, 3)
-"""Exit codes: all is well; a gate failed, or the responses differ; inconclusive. The result ends with which it is."""
+"""Exit codes with a result: success; a gate failed or responses differ; inconclusive. The result says which."""
 
 
 def make_server(workspace: Path) -> MCPServer:
-    """Make the server with its tools. workspace: the folder that it reads and compares in."""
+    """Return the server with its tools; *workspace* is the folder that they read and compare in."""
     made, tools = MCPServer("placebench", instructions=_INSTRUCTIONS), _Tools(workspace.resolve())
     for read in (tools.list_runs, tools.read_run, tools.read_recording):
         made.tool(annotations=ToolAnnotations(read_only_hint=True, open_world_hint=False))(read)
@@ -40,7 +40,7 @@ def make_server(workspace: Path) -> MCPServer:
 
 
 class _Tools:
-    """The tools; the agent reads their docstrings."""
+    """The tools of the server; agents read the docstrings of the public methods."""
 
     def __init__(self, workspace: Path) -> None:
         self._workspace = workspace
@@ -103,14 +103,14 @@ class _Tools:
         return _as_data(result or said)
 
     def _inside(self, path: str) -> Path:
-        """Return the path if it is in the workspace."""
+        """Return the resolved path; raise ToolError if it is outside of the workspace."""
         found = (self._workspace / path).resolve()
         if not found.is_relative_to(self._workspace):
             raise ToolError(f"{path} is outside of the workspace {self._workspace}")
         return found
 
     async def _run_compare(self, words: list[str], variables: dict[str, str], context: Context) -> tuple[int, str, str]:
-        """Run `placebench compare`: its exit code, its result, and the last line that it said; each is progress."""
+        """Run `placebench compare`; return its exit code, its result, and the last line of its progress."""
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "placebench", "compare", *words),
             cwd=self._workspace,
@@ -134,5 +134,5 @@ class _Tools:
 
 
 def _as_data(text: str) -> str:
-    """Put text that was recorded between marks that it cannot contain."""
+    """Return recorded text between marks that the text cannot contain."""
     return f"<recorded-data>\n{printable(text).replace('recorded-data>', 'recorded-data&gt;')}\n</recorded-data>"

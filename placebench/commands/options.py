@@ -1,9 +1,9 @@
-"""The options that several commands share: in the parser, as dataclasses for the commands, and their types.
+"""Options that several commands share: functions that add them, dataclasses that hold them, and their types.
 
-An option has the same name, metavar and meaning in every command that has it: each `add_…` function adds some to a
-command's parser. `read` makes a command's frozen dataclass of the parsed arguments; shared parts of it, such as
-`OutputOptions`, are dataclasses here. The types (`whole`, `number`, `path` …) refuse a value and say what they expected
-and saw.
+An option has the same name, metavar and meaning in every command: each `add_…` function adds some options to a
+command's parser. `read` turns parsed arguments into a command's frozen dataclass; parts that commands share, such as
+`OutputOptions`, are dataclasses here. The types (`whole`, `number`, `path` …) refuse invalid values with a message that
+has the expected and the given value.
 """
 
 import os
@@ -32,12 +32,12 @@ TOPOLOGY, SEED = "nested-perfload", 1
 DATABASE_VARIABLE = "PLACEBENCH_DATABASE_URL"
 _MAX_SHOWN = 60
 MAY_BE_FILE = {"may_be_file": True}
-"""Marks the field of an option that takes a name or a file, which goes along to the machine of --host."""
+"""Marks the field of an option that takes a name or a file; the file is copied to the machine of --host."""
 
 
 @dataclass(frozen=True)
 class OutputOptions:
-    """The format of the result, and how much is printed; an option that a command does not have is False."""
+    """The format and amount of the output; options that a command lacks are False."""
 
     json: bool = False
     markdown: bool = False
@@ -48,26 +48,26 @@ class OutputOptions:
 
 @dataclass(frozen=True)
 class RunOptions:
-    """The place where a run is made and kept."""
+    """The options that decide where a run is made and where its folder is."""
 
     command: str = ""
-    """The words that call the command, which label its progress."""
+    """The words that call the command, as the label of its progress."""
     out: Path | None = None
     resume: bool | None = None
-    """Whether to go on with a run; None if the command has no --resume."""
+    """Whether to resume a run; None if the command has no --resume."""
     server: str | None = None
     host: str | None = None
     client_host: str | None = None
     hosts: Path | None = None
     has_client_host: bool = False
-    """Whether the command has --client-host."""
+    """Whether the command has the option --client-host."""
     client: "RemoteHost | None" = None
-    """The machine of --client-host, once it was found: the machine of --host has no hosts file to find it in."""
+    """The machine of --client-host once it was found, because the machine of --host has no hosts file to find it in."""
 
 
 @dataclass(frozen=True)
 class RunCommandOptions:
-    """The base of the options of every command that makes a run folder."""
+    """The base class for the options of all commands that make a run folder."""
 
     run: RunOptions
     output: OutputOptions
@@ -75,7 +75,7 @@ class RunCommandOptions:
 
 @dataclass(frozen=True)
 class DataOptions:
-    """The inventory data set of a command that has defaults for it."""
+    """The inventory data set of a command, with default values."""
 
     topology: str = field(default=TOPOLOGY, metadata=MAY_BE_FILE)
     trees: int | None = None
@@ -85,7 +85,7 @@ class DataOptions:
 
 @dataclass(frozen=True)
 class PlanDataOptions:
-    """The inventory data set of a command whose plan may describe one; None: as the plan says."""
+    """The inventory data set of a command whose plan may describe one; None means the plan decides."""
 
     topology: str | None = field(default=None, metadata=MAY_BE_FILE)
     trees: int | None = None
@@ -95,7 +95,7 @@ class PlanDataOptions:
 
 @dataclass(frozen=True)
 class ComparisonOptions(RunCommandOptions):
-    """The options of every comparison of a plan; None: as the plan says."""
+    """The options of every comparison of a plan; None means the plan decides."""
 
     data: PlanDataOptions = PlanDataOptions()
     replicates: int | None = None
@@ -108,20 +108,20 @@ class ComparisonOptions(RunCommandOptions):
 
 @dataclass(frozen=True)
 class RequestOptions:
-    """The requests of the command line, as texts."""
+    """The requests of the command line, as text."""
 
     requests_given: tuple[tuple[str, str], ...] = ()
-    """Each --request, --header and --body with its value, in their order."""
+    """Each --request, --header and --body with its value, in the order given."""
     login: tuple[str, ...] = ()
 
     def logins(self) -> "list[Request]":
-        """Read the requests of --login."""
+        """Return the requests of --login, in the order given."""
         from placebench.http_session import Request
 
         return [Request.read(each) for each in self.login]
 
     def requests(self) -> "list[Request]":
-        """Read the requests, with the headers and bodies that follow each of them, or that come before all."""
+        """Return the requests, each with the headers and bodies that follow it and those that precede all requests."""
         from placebench.http_session import Request, parse_header, read_body, read_text
 
         requests: list[Request] = []
@@ -144,7 +144,7 @@ class RequestOptions:
             requests = [Request("GET", "/")]
 
         def complete(request: Request) -> Request:
-            """Add the headers and the body of all requests, unless the request has its own."""
+            """Add the headers and the body that are common to all requests, unless the request has its own."""
             own = {name.lower() for name in request.headers}
             shared = {name: value for name, value in common.items() if name.lower() not in own}
             return replace(request, headers={**request.headers, **shared}, body=request.body or body or b"")
@@ -153,10 +153,10 @@ class RequestOptions:
 
 
 def read(kind: type[_Options], parsed: Namespace) -> _Options:
-    """Return the options of a command as its dataclass, whose fields are called as argparse calls the options.
+    """Return the options of a command as its dataclass, whose fields are named after argparse's destinations.
 
-    A field that is a dataclass has options of the command in it; a list becomes a tuple. A field whose option the
-    command does not have keeps its default.
+    A field that is a dataclass is read likewise; a list becomes a tuple. A field without an option in the command keeps
+    its default.
     """
     assert is_dataclass(kind)
     values: dict[str, Any] = {}
@@ -170,7 +170,7 @@ def read(kind: type[_Options], parsed: Namespace) -> _Options:
 
 
 def take_files(given: _Dataclass) -> tuple[_Dataclass, tuple[Path, ...]]:
-    """Return the options with the names alone of the files that they take in place of a name, and those files."""
+    """Return the options with each file that stands for a name replaced by its bare file name, and those files."""
     changed: dict[str, Any] = {}
     found: list[Path] = []
     for each in fields(given):
@@ -185,7 +185,7 @@ def take_files(given: _Dataclass) -> tuple[_Dataclass, tuple[Path, ...]]:
 
 
 def add_output(parser: ArgumentParser, *, markdown: bool = False, page: bool = False) -> None:
-    """Add --json, --quiet and --verbose, and --markdown and --open if the command has such a result."""
+    """Add --json, --quiet and --verbose, and --markdown and --open if the command has Markdown or a page."""
     group = parser.add_argument_group("output")
     formats = group.add_mutually_exclusive_group()
     formats.add_argument("--json", action="store_true", help="print the result as one JSON document")
@@ -201,7 +201,7 @@ def add_output(parser: ArgumentParser, *, markdown: bool = False, page: bool = F
 
 
 def add_run(parser: ArgumentParser, *, resume: bool = True) -> None:
-    """Add --server, --out and --resume, for a command that makes a run folder."""
+    """Add --server, --out and --resume to a command that makes a run folder."""
     add_server(parser)
     add_out(parser, "folder of the run (default: a new one in profiles/)")
     if resume:
@@ -209,7 +209,7 @@ def add_run(parser: ArgumentParser, *, resume: bool = True) -> None:
 
 
 def add_host(parser: ArgumentParser, *, client: bool = True) -> None:
-    """Add --host, --client-host and --hosts: where a run is made."""
+    """Add --host, --client-host and --hosts, which decide on which machine a run is made."""
     parser.set_defaults(has_client_host=client)
     parser.add_argument(
         "--host",
@@ -230,7 +230,7 @@ def add_host(parser: ArgumentParser, *, client: bool = True) -> None:
 
 
 def add_server(parser: ArgumentParser) -> None:
-    """Add --server."""
+    """Add --server, an existing PostgreSQL server."""
     parser.add_argument(
         "--server",
         type=text,
@@ -240,17 +240,17 @@ def add_server(parser: ArgumentParser) -> None:
 
 
 def add_out(parser: ArgumentParser, help: str, *, metavar: str = "DIR", default: Path | None = None) -> None:  # noqa: A002
-    """Add --out: where files go."""
+    """Add --out, the folder or file to write."""
     parser.add_argument("-o", "--out", type=path, metavar=metavar, default=default, help=help)
 
 
 def add_database(parser: "_ActionsContainer", help: str) -> None:  # noqa: A002
-    """Add --db: the data that the command acts on."""
+    """Add --db, the database that the command acts on."""
     parser.add_argument("--db", type=text, metavar="URL", help=help)
 
 
 def database_url(given: str | None, *, what: str = "database") -> str:
-    """Return the URL of the option, or else that of the environment; raises DatabaseError if there is neither."""
+    """Return the given URL, or else the URL in the environment; raise DatabaseError if there is neither."""
     if url := given or os.environ.get(DATABASE_VARIABLE):
         return url
     option = "--server" if what == "server" else "--db"
@@ -258,9 +258,10 @@ def database_url(given: str | None, *, what: str = "database") -> str:
 
 
 def add_data(parser: ArgumentParser, *, plan: str = "", utilization: bool = True, requests: bool = True) -> None:
-    """Add --topology, --utilization, --request (unless *requests* are read otherwise), --trees and --seed.
+    """Add --topology, --utilization, --trees and --seed, and --request unless *requests* is False.
 
-    plan: a name for the source of a topology and a seed, which the options override; they are None unless given.
+    plan: the source of a topology and a seed that the options override, as it is named in the help; the defaults are
+    None then.
     """
     add_topology(parser, plan=plan)
     if utilization:
@@ -273,7 +274,7 @@ def add_data(parser: ArgumentParser, *, plan: str = "", utilization: bool = True
 
 
 def add_topology(parser: ArgumentParser, *, plan: str = "") -> None:
-    """Add --topology."""
+    """Add --topology, the name or file of the inventory data set."""
     default = f"the {plan}'s, or {TOPOLOGY}" if plan else TOPOLOGY
     parser.add_argument(
         "--topology",
@@ -284,7 +285,7 @@ def add_topology(parser: ArgumentParser, *, plan: str = "") -> None:
 
 
 def add_utilization(parser: ArgumentParser) -> None:
-    """Add --utilization."""
+    """Add --utilization, the allocated share of the inventory."""
     parser.add_argument(
         "--utilization",
         type=share,
@@ -294,7 +295,7 @@ def add_utilization(parser: ArgumentParser) -> None:
 
 
 def add_size(parser: ArgumentParser, *, plan: str = "", at_least: int = 1) -> None:
-    """Add --trees and --seed."""
+    """Add --trees and --seed, which determine the size and content of the data."""
     parser.add_argument(
         "--trees",
         type=whole(at_least, limits.TREES),
@@ -305,7 +306,7 @@ def add_size(parser: ArgumentParser, *, plan: str = "", at_least: int = 1) -> No
 
 
 def add_seed(parser: ArgumentParser, help: str, *, plan: str = "") -> None:  # noqa: A002
-    """Add --seed."""
+    """Add --seed, the seed of random choices."""
     default = f"the {plan}'s, or {SEED}" if plan else SEED
     parser.add_argument(
         "--seed",
@@ -317,7 +318,7 @@ def add_seed(parser: ArgumentParser, help: str, *, plan: str = "") -> None:  # n
 
 
 def add_replicates(parser: "_ActionsContainer", default: int | str, *, at_least: int = 0) -> None:
-    """Add --replicates; the command decides on the default, since a preset may have another."""
+    """Add --replicates without a default value: the command chooses it, because a preset may have another."""
     parser.add_argument(
         "-n",
         "--replicates",
@@ -328,7 +329,7 @@ def add_replicates(parser: "_ActionsContainer", default: int | str, *, at_least:
 
 
 def add_sequential(parser: ArgumentParser) -> None:
-    """Add --sequential and --width."""
+    """Add --sequential and --width, which let the results decide when a run stops."""
     parser.add_argument(
         "--sequential",
         action="store_true",
@@ -343,7 +344,7 @@ def add_sequential(parser: ArgumentParser) -> None:
 
 
 def add_preset(parser: ArgumentParser, **presets: str) -> None:
-    """Add --preset with these names, each with its meaning for the help text."""
+    """Add --preset with the given names, each with its meaning for the help text."""
     described = "; ".join(f"{name}: {meaning}" for name, meaning in presets.items())
     parser.add_argument(
         "--preset",
@@ -353,7 +354,7 @@ def add_preset(parser: ArgumentParser, **presets: str) -> None:
 
 
 def add_rounds(parser: ArgumentParser, default: int | str) -> None:
-    """Add --rounds."""
+    """Add --rounds, the number of rounds per replicate."""
     parser.add_argument(
         "--rounds",
         type=whole(1, limits.ROUNDS),
@@ -363,7 +364,7 @@ def add_rounds(parser: ArgumentParser, default: int | str) -> None:
 
 
 def add_telemetry(parser: ArgumentParser, help: str) -> None:  # noqa: A002
-    """Add --telemetry, which an environment variable gives too."""
+    """Add --telemetry, whose default is an environment variable."""
     parser.add_argument(
         "--telemetry",
         type=path,
@@ -374,7 +375,7 @@ def add_telemetry(parser: ArgumentParser, help: str) -> None:  # noqa: A002
 
 
 def add_comparison(parser: ArgumentParser, *, rounds: str, requests: bool = True) -> None:
-    """Add the options of every comparison of a plan, except the number of replicates."""
+    """Add the options of every comparison of a plan, except for the number of replicates."""
     add_data(parser, plan="plan", requests=requests)
     add_rounds(parser, rounds)
     add_placement(parser)
@@ -383,7 +384,7 @@ def add_comparison(parser: ArgumentParser, *, rounds: str, requests: bool = True
 
 
 def add_plan(parser: "_ActionsContainer") -> None:
-    """Add --plan."""
+    """Add --plan, the file that describes variants, data and trials."""
     parser.add_argument(
         "--plan",
         type=path,
@@ -393,7 +394,7 @@ def add_plan(parser: "_ActionsContainer") -> None:
 
 
 def add_placement(parser: ArgumentParser) -> None:
-    """Add --placement-python."""
+    """Add --placement-python, the Python that has the real Placement."""
     parser.add_argument(
         "--placement-python",
         type=path,
@@ -403,7 +404,7 @@ def add_placement(parser: ArgumentParser) -> None:
 
 
 class _ReadRequest(Action):
-    """Keep --request, --header and --body in their order: a header belongs to the request before it, or to all."""
+    """Stores --request, --header and --body in their order: a header belongs to the request before it or to all."""
 
     def __call__(
         self, _parser: ArgumentParser, namespace: Namespace, values: object, option: str | None = None
@@ -412,7 +413,7 @@ class _ReadRequest(Action):
 
 
 def add_requests(parser: ArgumentParser, *, default: str) -> None:
-    """Add --request, --header and --body, which `RequestOptions` reads."""
+    """Add --request, --header and --body, which `RequestOptions` parses."""
     parser.set_defaults(requests_given=[])
     parser.add_argument(
         "--request",
@@ -435,7 +436,7 @@ def add_requests(parser: ArgumentParser, *, default: str) -> None:
 
 
 def add_login(parser: ArgumentParser) -> None:
-    """Add --login."""
+    """Add --login, the requests that log in."""
     parser.add_argument(
         "--login",
         action="append",
@@ -451,7 +452,7 @@ _NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 
 
 def whole(at_least: int, at_most: int) -> Callable[[str], int]:
-    """Return a reader of whole numbers in this range."""
+    """Return a parser of whole numbers from *at_least* to *at_most*."""
 
     def read(text: str) -> int:
         # int() takes "1_0", " 5" and the digits of every script, and no more than 4300 of them.
@@ -464,13 +465,13 @@ def whole(at_least: int, at_most: int) -> Callable[[str], int]:
 
 
 def wholes(at_least: int, at_most: int) -> Callable[[str], list[int]]:
-    """Return a reader of whole numbers in this range with commas between, sorted, each once."""
+    """Return a parser of comma-separated whole numbers in this range; the result is sorted and has no duplicates."""
     read = whole(at_least, at_most)
     return lambda text: sorted({read(each) for each in text.split(",")})
 
 
 def number(at_least: float, at_most: float, *, above: bool = False) -> Callable[[str], float]:
-    """Return a reader of numbers in this range; above: without its lower end."""
+    """Return a parser of numbers from *at_least* to *at_most*; above: *at_least* itself is excluded."""
 
     def read(text: str) -> float:
         value = float(text) if _NUMBER.fullmatch(text) else float("nan")
@@ -490,14 +491,14 @@ share = number(0, 1)
 
 
 def text(given: str) -> str:
-    """Read a text that is not empty: an empty variable of a shell is a mistake, not a default."""
+    """Return the text; refuse an empty one, because an empty shell variable is a mistake and not a default."""
     if not given:
         raise ArgumentTypeError("expected a text, saw ''")
     return given
 
 
 def names(text: str) -> list[str]:
-    """Read different names with commas between."""
+    """Parse distinct names separated by commas."""
     found = text.split(",")
     if "" in found or len(set(found)) < len(found):
         raise ArgumentTypeError(f"expected different names with commas between, saw {_shown(text)}")
@@ -505,7 +506,7 @@ def names(text: str) -> list[str]:
 
 
 def path(text: str) -> Path:
-    """Read a path, of a file that may be missing; refuses one that no system takes, such as a name of 300 letters."""
+    """Return a path, which may be missing; refuse one that no system accepts, such as a name of 300 letters."""
     try:
         Path(text).stat()
     except (FileNotFoundError, NotADirectoryError):
@@ -518,7 +519,7 @@ def path(text: str) -> Path:
 
 
 def request(text: str) -> str:
-    """Read a path and query that can be sent as it is."""
+    """Return a path with its query; refuse one that cannot be sent as it is."""
     try:
         return addresses.check_request(text)
     except PlacebenchError as error:
@@ -526,7 +527,7 @@ def request(text: str) -> str:
 
 
 def service_url(text: str) -> str:
-    """Read the URL of a service."""
+    """Return the URL of a service; refuse any other URL."""
     try:
         return addresses.service_address(text).geturl()
     except PlacebenchError as error:

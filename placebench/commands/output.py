@@ -1,7 +1,7 @@
-"""The output of a command: its result on stdout (`emit`), and progress on stderr (`say`, `steps`, `progress`).
+"""The output of a command: the result on stdout (`emit`), and progress on stderr (`say`, `steps`, `progress`).
 
-The result is text, one JSON document (`--json`) or Markdown (`--markdown`), alone on stdout, so that it can be piped.
-Progress is a bar on a terminal and plain lines elsewhere; `--quiet` leaves it out.
+The result is text, one JSON document (`--json`) or Markdown (`--markdown`). It is the only output on stdout, so that it
+can be piped. Progress is a bar on a terminal and plain lines elsewhere; `--quiet` omits it.
 """
 
 import itertools
@@ -29,7 +29,7 @@ _verbosity = {"quiet": False, "verbose": False}
 
 
 def set_verbosity(*, quiet: bool = False, verbose: bool = False) -> None:
-    """Print as much from now on as --quiet and --verbose say."""
+    """Set how much is printed from now on, by the options --quiet and --verbose."""
     _verbosity.update(quiet=quiet, verbose=verbose)
 
 
@@ -46,9 +46,10 @@ def emit(
     markdown: Callable[[], str] | None = None,
     page: Path | None = None,
 ) -> None:
-    """Print the result in the format that *output* names; only that one is rendered.
+    """Print the result in the format that *output* selects; the other formats are not rendered.
 
-    The address of *page* is the last line: of stdout below text, of stderr else. With --open a browser opens it.
+    The URL of *page* is the last line: of stdout after text, of stderr after JSON and Markdown. With --open a browser
+    opens the page.
     """
     if output.json:
         print_json(document())
@@ -63,7 +64,7 @@ def emit(
 
 
 def emit_report(output: "OutputOptions", report: "Report") -> None:
-    """Print a report, and the address of its page."""
+    """Print a report in the selected format, and the URL of its page."""
     from placebench.report import render_markdown, render_text
 
     emit(
@@ -76,7 +77,7 @@ def emit_report(output: "OutputOptions", report: "Report") -> None:
 
 
 def terminal_width() -> int | None:
-    """Return how many characters fit in a line of stdout; None if it is not a terminal."""
+    """Return the width of the terminal in characters; None if stdout is not a terminal."""
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
 
@@ -89,26 +90,26 @@ def open_page(page: Path) -> bool:
 
 
 def say(message: str) -> None:
-    """Print one line of progress; --verbose adds the seconds since the command began."""
+    """Print one line of progress; with --verbose it has the seconds since the start of the command."""
     if not _verbosity["quiet"]:
         elapsed = f"[{time.monotonic() - _BEGAN_S:8.3f} s] " if is_verbose() else ""
         warn(f"{elapsed}{message}")
 
 
 def warn(message: str) -> None:
-    """Print one line on stderr without secrets, with --quiet too."""
+    """Print one line on stderr without secrets, even with --quiet."""
     from placebench.masking import mask
 
     print_to(sys.stderr, mask(message))
 
 
 def print_result(text: str) -> None:
-    """Print the result of the command, on stdout."""
+    """Print the result of the command on stdout."""
     print_to(sys.stdout, text)
 
 
 def print_to(stream: IO[str], text: str) -> None:
-    """Print lines without control characters; raises ReaderGone if nobody reads them any more."""
+    """Print *text* without control characters; raise ReaderGone if the stream's reader is gone."""
     try:
         print(printable(text), file=stream, flush=True)
     except BrokenPipeError:
@@ -117,7 +118,7 @@ def print_to(stream: IO[str], text: str) -> None:
 
 
 def print_json(document: Mapping[str, Any]) -> None:
-    """Print the result of the command as one JSON document; in ASCII if stdout may not have all letters."""
+    """Print the result as one JSON document, in ASCII if stdout's encoding is not UTF-8."""
     encoding = getattr(sys.stdout, "encoding", None) or "utf-8"  # a closed stdout is None
     written = json.dumps(document, indent=2, ensure_ascii=encoding.lower() != "utf-8")
     print_result(escaped(written))
@@ -125,7 +126,7 @@ def print_json(document: Mapping[str, Any]) -> None:
 
 @contextmanager
 def progress(label: str, total: int) -> Iterator[Advance]:
-    """Show work of *total* steps; yields `advance(done)`, to be called with how many steps are done so far."""
+    """Show the progress of *total* steps; yields `advance(done)`, to be called with the number of completed steps."""
     if _has_bar():
         from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
 
@@ -139,9 +140,9 @@ def progress(label: str, total: int) -> Iterator[Advance]:
 
 @contextmanager
 def steps(label: str, total: int) -> Iterator[Callable[[str], None]]:
-    """Show work of *total* named steps; yields `announce(step)`, to be called as each begins.
+    """Show the progress of *total* named steps; yields `announce(step)`, to be called when a step begins.
 
-    A step that fails and is repeated is announced once; `say` reports the failure, above the bar on a terminal.
+    A step that fails and is repeated is announced once. The failure is reported by `say`, above the bar on a terminal.
     """
     if not _has_bar():
         numbers = itertools.count(1)

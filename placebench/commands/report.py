@@ -1,4 +1,4 @@
-"""`placebench report`: the runs that were made: show one, list them, compare two, export one, reproduce an export."""
+"""`placebench report`: show a run, list runs, compare two runs, export a run, or reproduce an exported run."""
 
 import json
 import sys
@@ -105,7 +105,7 @@ def _add_run(parser: ArgumentParser) -> None:
 
 
 def _open(given: OpenOptions) -> int:
-    """Build the page again, print the result, and open the page where the command runs on a terminal."""
+    """Rebuild the page, print the result, and open the page if the command runs on a terminal."""
     from placebench.report.building import build_report, write_report
 
     report = build_report(_folder(given.run))
@@ -118,7 +118,7 @@ def _open(given: OpenOptions) -> int:
 
 
 def _list(given: ListOptions) -> int:
-    """List the runs of a folder, newest first, and write the page that lists them."""
+    """List the runs of a folder, newest first, and write the page with this list."""
     from placebench import paths
     from placebench.report.run_list import listed_runs, write_index
 
@@ -137,7 +137,7 @@ def _list(given: ListOptions) -> int:
 
 
 def _diff(given: DiffOptions) -> int:
-    """Show what both runs measured."""
+    """Show the measurements of two runs side by side."""
     from placebench import results
     from placebench.report.renderers import render_text
     from placebench.report.run_difference import difference_report
@@ -148,7 +148,7 @@ def _diff(given: DiffOptions) -> int:
 
 
 def _export(given: ExportOptions) -> int:
-    """Write the figures of a run alone, one per line."""
+    """Write the results of a run as JSON for publication, one item per line."""
     from placebench.report.building import export_figures
 
     folder = _folder(given.run)
@@ -164,7 +164,10 @@ def _export(given: ExportOptions) -> int:
 
 
 def _reproduce(given: ReproduceOptions) -> int:
-    """Run a published plan here, and say of each claim whether it is reproduced; too few replicates decide none."""
+    """Repeat a published run, and report for each claim whether it is reproduced.
+
+    Too few replicates leave a claim undecided.
+    """
     from placebench import results
     from placebench.compare.what.trials import parse_plan
     from placebench.report.reproduction import raise_for_claims, read_published, reproduction_report
@@ -190,7 +193,7 @@ def _reproduce(given: ReproduceOptions) -> int:
 
 
 def _hidden(plan: Mapping[str, Any]) -> str:
-    """Return the places of a published plan whose values were not published; empty if all were."""
+    """Return the places of a published plan whose values are masked, as text; empty if there are none."""
     from placebench.report.reproduction import hidden_places
 
     return ", ".join(hidden_places(plan))

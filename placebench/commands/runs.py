@@ -1,7 +1,7 @@
-"""The parts of the commands that make a run: its folder, its PostgreSQL, its progress, its page and its result.
+"""Shared parts of the commands that make a run: its folder, PostgreSQL, progress, page and result.
 
-The main functions are `compare_plan`, for compare and lab steps, and `run_comparison`, for calibrate too. `run_folder`
-finds or makes the folder of a run, and `reported` gives it its page, however the work in it ends.
+The main functions are `compare_plan`, for `compare` and `lab steps`, and `run_comparison`, which `calibrate` uses too.
+`run_folder` creates or finds the folder of a run, and `reported` writes its page, whether the run succeeds or fails.
 """
 
 import os
@@ -37,7 +37,7 @@ _NEEDED = 6
 
 
 def _with_python(plan: "Experiment", python: Path) -> "Experiment":
-    """Return the plan with its applications in the environment of this Python, unless it names another itself."""
+    """Return the plan with *python* for each application that does not name a Python itself."""
     from msgspec import structs
 
     def named(table: "VariantTable") -> "VariantTable":
@@ -64,10 +64,10 @@ def compare_plan(
     login: "Sequence[Request]" = (),
     emit: "Callable[[Report], object] | None" = None,
 ) -> Path:
-    """Compare the variants of *plan*, and return the run's folder; the options override what it says.
+    """Compare the variants of *plan* and return the run's folder; options override the plan.
 
-    postgres: settings of PostgreSQL that every variant has too. requests, login: of the command line.
-    emit: as that of `run_comparison`; None: the report is printed.
+    postgres: PostgreSQL settings added to every variant. requests, login: requests of the command line. emit: as in
+    `run_comparison`; None: the report is printed.
     """
     from placebench.compare.published_plan import plan_document
     from placebench.compare.what.variants import read_variants
@@ -100,7 +100,7 @@ def compare_plan(
 def _settings(
     given: options.ComparisonOptions, plan: "Experiment", variants: "tuple[Variant, ...]", workload: "Workload"
 ) -> "CompareSettings":
-    """Decide what is compared and how often: by the options, else by the plan, else by the defaults."""
+    """Return the settings of the comparison, from the options, else from the plan, else from the defaults."""
     from placebench.compare.compare_run import (
         DEFAULT_REPLICATES,
         MAX_SEQUENTIAL_REPLICATES,
@@ -138,7 +138,10 @@ def _settings(
 
 
 def _client(run: options.RunOptions, plan: "Experiment", variants: "Sequence[Variant]") -> "ClientMachine | None":
-    """Find the machine of --client-host from where the servers run; it is described where the command runs."""
+    """Return the machine of --client-host; None without the option.
+
+    It is looked up from the machine on which the servers run, and described on the one where the command was entered.
+    """
     from placebench.compare.load.client_machine import find_client
     from placebench.meters.remote_hosts import find_host
 
@@ -165,7 +168,7 @@ def _compare_on_host(
     gates: "Sequence[Gate]",
     emit: "Callable[[Report], object]",
 ) -> Path:
-    """Compare as `compare_plan` on the machine of --host, and report here; raises as `run_comparison` does."""
+    """Run `compare_plan` on the machine of --host, and report here; raises the same errors as `run_comparison`."""
     from placebench.remote.project import Project
 
     project = Project()
@@ -186,10 +189,10 @@ def run_there(
     gates: "Sequence[Gate]" = (),
     emit: "Callable[[Report], object] | None" = None,
 ) -> Path:
-    """Do on the machine of --host what makes a run, in a folder here called after *name*; return the folder.
+    """Run *work* on the machine of --host, copy its run to a folder here named after *name*, and return the folder.
 
-    work: is called there with the options, whose --out is the run's folder there; it can be pickled.
-    emit: is called with the report at the end, as by `run_comparison`; None: the report is printed.
+    work: a picklable function that is called there with the options, whose --out is the run's folder there. emit: is
+    called with the final report, as in `run_comparison`; None: the report is printed.
     """
     from placebench.meters.remote_hosts import find_host
     from placebench.remote.project import Project
@@ -224,16 +227,16 @@ def run_there(
 
 
 def _work_there(work: Callable[[_Options], object], given: _Options, folder: Path) -> None:
-    """Do *work* on the machine of --host, into *folder* there; what it prints as its result is not shown."""
+    """Run *work* with *folder* as --out; called on the machine of --host, where the printed result is discarded."""
     set_verbosity(quiet=given.output.quiet, verbose=given.output.verbose)
     with interrupted_once(), Path(os.devnull).open("w") as nowhere, redirect_stdout(nowhere):
         work(replace(given, run=replace(given.run, out=folder)))
 
 
 def _data(given: options.PlanDataOptions, plan: "Experiment", variants: "Sequence[Variant]") -> "tuple[DataSetup, str]":
-    """Return the data of a comparison, with the request that it comes with; raises UsageError for two kinds of data.
+    """Return the data of a comparison and its default request; raise UsageError if two kinds of data are given.
 
-    It is an inventory data set if an option or the plan asks for one, or if a variant is of the reference service.
+    It is an inventory data set if an option or the plan names one, or if a variant is of the reference service.
     """
     from placebench.compare.what.data_setup import DatabaseKind, OwnData, find_data, kind_of_template
 
@@ -275,7 +278,7 @@ def _data(given: options.PlanDataOptions, plan: "Experiment", variants: "Sequenc
 
 
 def _filled_in(given: options.PlanDataOptions, plan: "Experiment", data: "DataSetup") -> "Experiment":
-    """Return the plan with the data that is used."""
+    """Return the plan with the data set that is actually used."""
     if not data.trees:
         return replace(plan, topology=None, seed=data.seed)
     return replace(
@@ -288,7 +291,7 @@ def _filled_in(given: options.PlanDataOptions, plan: "Experiment", data: "DataSe
 
 
 def first_given(*values: _T | None, default: _T) -> _T:
-    """Return the first value that is not None, or the default."""
+    """Return the first value that is not None; *default* if all are."""
     return next((value for value in values if value is not None), default)
 
 
@@ -301,10 +304,10 @@ def run_comparison(
     gates: "Sequence[Gate]" = (),
     emit: "Callable[[Report], object]" = lambda _: None,
 ) -> Path:
-    """Make the replicates of a comparison, in a new folder called after *name* or the one to resume; return the folder.
+    """Make the replicates of a comparison, in the run to resume or a new folder named after *name*; return the folder.
 
-    emit: is called with the report at the end, however the run ended. Raises GateFailedError or UndecidedError for a
-    gate of a run that came to its end, else TooFewReplicatesError where too few replicates are valid.
+    emit: is called with the report, whether the run succeeded or not. After a complete run, raises GateFailedError or
+    UndecidedError for a gate, or else TooFewReplicatesError if there are too few valid replicates.
     """
     from placebench.compare.compare_run import CompareRun
     from placebench.compare.measure.databases import check_settings
@@ -328,11 +331,10 @@ def run_comparison(
 
 @contextmanager
 def run_folder(run: options.RunOptions, name: str) -> Iterator[Path]:
-    """Make a folder for a run of this name (--out, or in profiles/); with --resume yield that of the run to go on with.
+    """Yield a new folder for a run (--out, or one in profiles/ named after *name*), or with --resume the run to resume.
 
-    No other process works in it inside the `with` block; it is removed afterwards if the run did not even begin,
-    unless it was there before.
-    Raises RunFolderError if there is none to resume, or the named one is not empty.
+    The folder is locked inside the `with` block. If the run did not begin, the folder is removed afterwards, unless it
+    already existed. Raises RunFolderError if there is no run to resume, or if the given folder is not empty.
     """
     from placebench.compare.keep.run_folder import lock
 
@@ -350,7 +352,7 @@ def run_folder(run: options.RunOptions, name: str) -> Iterator[Path]:
 
 
 def leave_folder(folder: Path, *, is_users: bool) -> None:
-    """Remove the folder of a run that did not begin; of one that was there before (is_users) the logs alone."""
+    """Remove the folder of a run that did not begin; if it already existed (*is_users*), remove only the logs."""
     shutil.rmtree(folder / "log", ignore_errors=True)
     if not is_users:
         with suppress(OSError):  # it holds something that is not ours
@@ -378,9 +380,10 @@ def _claimed(run: options.RunOptions, name: str) -> Path:
 def reported(
     folder: Path, emit: "Callable[[Report], object]", gates: "Sequence[Gate]" = ()
 ) -> "Iterator[list[Report]]":
-    """Write the report of what was measured, however the `with` block ends, and call *emit* with it.
+    """Write the report of the run when the `with` block ends, successfully or not, and call *emit* with it.
 
-    Yields a list, which it is in then. A run that could not even write its head, as on a full disk, has none.
+    Yields a list to which the report is added. If the run could not even write its head, as on a full disk, there is
+    none.
     """
     from placebench.report import build_report, write_report
 
@@ -397,7 +400,7 @@ def reported(
 
 
 def list_run(folder: Path) -> None:
-    """Add the run to the list of the folder where runs land; one that --out put elsewhere is not listed."""
+    """Update the list of runs in profiles/; a run that --out placed elsewhere is not listed."""
     from placebench import paths
     from placebench.report import write_index
 

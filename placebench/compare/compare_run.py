@@ -1,8 +1,8 @@
-"""One run of `compare`: set up data, copy, count, then replicates until there are enough, each on disk before the next.
+"""One run of `compare`: set up and copy the data, count requests, then measure replicates until there are enough.
 
-The main class is `CompareRun`. A session makes the replicates that are missing, so that a run that was killed is
-resumed, and one that lost replicates to a rule gets others in their place (`measure.replicate_series`);
-the rules do not look at what was measured.
+The main class is `CompareRun`. Each replicate is on the disk before the next one begins. A session measures only the
+replicates that are missing. So a run that was killed can be resumed, and a replicate that a rule discarded is
+replaced (`measure.replicate_series`). The rules do not look at the measured values.
 """
 
 import shutil
@@ -43,39 +43,39 @@ from placebench.stats.verdict import INCONCLUSIVE
 DEFAULT_REPLICATES = 12
 ROUNDS = 24
 MAX_SEQUENTIAL_REPLICATES, SEQUENTIAL_ROUNDS = 100, 8
-"""A sequential run makes small replicates, each of one start of the servers."""
+"""Maximum number of replicates, and rounds per replicate, of a sequential run: each starts the servers only once."""
 _MAX_PROFILED_REPLICATES = 8
-"""More hardly narrow the intervals, and each starts every variant once more."""
+"""Maximum number of profiled replicates: more hardly narrow the intervals, and each starts every variant once more."""
 _COLLECTED_REQUESTS = 6
 
 
 @dataclass(frozen=True)
 class CompareSettings:
-    """What is compared, and how much of it is measured."""
+    """The variants to compare, and how much of each is measured."""
 
     variants: tuple[Variant, ...]
-    """The baseline first."""
+    """The variants, baseline first."""
     workload: Workload
-    """The requests to each variant that has no request of its own."""
+    """The requests that are sent to each variant without a request of its own."""
     replicates: int = DEFAULT_REPLICATES
     sequential: bool = False
-    """Whether a pair is measured until it is decided (`placebench.stats.sequential`); *replicates* is the maximum."""
+    """Whether a pair is measured until it is decided (`placebench.stats.sequential`), *replicates* times at most."""
     width: float | None = None
-    """Width of the interval, as a share of the baseline, that decides a pair of a sequential run, not its verdict."""
+    """Interval width, as a share of the baseline, that decides a pair of a sequential run instead of the verdict."""
     rounds: int = ROUNDS
     block_s: float = 0.1
-    """Short, so that the variants of a round meet the same machine."""
+    """Length of a block in seconds; short, so that the variants of a round run under the same conditions."""
     counted_requests: int = 12
-    """With this many, a count that differs stays significant among the other metrics and variants."""
+    """Number of counted requests: enough for a differing count to stay significant among all metrics and variants."""
     trials: tuple[Trial, ...] = ()
-    """The pairs that are compared; if there is none, each variant is compared with the first."""
+    """The pairs to compare; if empty, each variant is compared with the first."""
     machine: ClientMachine | None = None
-    """The machine that sends the timed requests, unless this one does."""
+    """The machine that sends the timed requests; None for this machine."""
     plan: Mapping[str, Any] = field(default_factory=dict)
-    """The plan that makes the comparison again (`placebench.compare.published_plan`), if it was written."""
+    """Keys of a plan file that reproduces the comparison (`placebench.compare.published_plan`); may be empty."""
 
     def __post_init__(self) -> None:
-        """Raises PlacebenchError for numbers below those that make sense."""
+        """Raise PlacebenchError for fewer than 0 replicates or fewer than 1 round."""
         if self.replicates < 0 or self.rounds < 1:
             seen = f"{self.replicates} replicates of {self.rounds} rounds"
             raise PlacebenchError(f"{seen}: expected 0 or more, of 1 or more")
@@ -87,9 +87,9 @@ class CompareSettings:
         return [(each.baseline, each.variant) for each in self.trials] or [(baseline, other) for other in others]
 
     def to_json(self) -> dict[str, Any]:
-        """Return the settings for the head of the run, which a resumed run must have too.
+        """Return the settings for the head of the run, which must be equal when the run is resumed.
 
-        They leave out what may change between sessions, such as the number of replicates of a sequential run.
+        Settings that may change between sessions, such as the number of replicates of a sequential run, are left out.
         """
         free = ("replicates", "width") if self.sequential else ("sequential", "width")
         left_out = ("variants", "workload", "trials", "plan", "machine", *free)
@@ -110,9 +110,9 @@ class CompareRun:
     """One session of a comparison in one folder."""
 
     def __init__(self, data: DataSetup, settings: CompareSettings, folder: Path, server: Server | None) -> None:
-        """Raises RunFolderError when *folder* holds a run of something else.
+        """Raise RunFolderError if *folder* holds a run with other settings.
 
-        server: the server for data in PostgreSQL.
+        server: the PostgreSQL server, for data in PostgreSQL.
         """
         self._data = data
         self._settings = settings
@@ -131,15 +131,15 @@ class CompareRun:
 
     @property
     def steps(self) -> int:
-        """The number of steps that are announced if every replicate is valid and none ends the run."""
+        """The number of steps that will be announced if every replicate is valid and no failure ends the run."""
         missing = self._settings.replicates - len(self.replicates.valid())
         return 1 + len(self._settings.variants) + self._profiled + max(0, missing)
 
     def run(self, say: Say, note: Say = discard_message) -> None:
-        """Measure everything, in order; the folder is readable whatever is raised.
+        """Measure everything, in order; the folder can be read even if an error ends the run.
 
-        say, note: as those of `RunFolder`. Raises GateFailedError when responses or data differ, UndecidedError when
-        replicate after replicate is invalid; a variant that does not start is a ServerError.
+        say, note: see `RunFolder`. Raises GateFailedError if responses or data differ, UndecidedError if three
+        replicates in a row are invalid, and ServerError if a variant does not start.
         """
         self._run.say, self._run.note = say, note
         try:
@@ -155,14 +155,14 @@ class CompareRun:
                     self._count_collections(prepared)
                     with count_while_timed(prepared, read):
                         self.replicates.measure(prepared, self._settings.replicates, needed=self._undecided)
-                    # Last, so that whoever interrupts the run here has all that the verdict is made of.
+                    # Last, so that a run that is interrupted here already has everything that the verdict needs.
                     profile_variants(self._run, prepared, self._profiled)
                 shutil.rmtree(self._run.path / "responses", ignore_errors=True)
         finally:
             self._drop_dump()
 
     def _drop_dump(self) -> None:
-        """Remove the copy of the data, unless there are replicates: --resume goes on with the same data only."""
+        """Remove the dump of the data unless --resume needs it: an unfinished run with replicates keeps its data."""
         dump = self._run.path / "data.dump"
         if self._run.head.status == "complete" or not self.replicates.blocks:
             dump.unlink(missing_ok=True)
@@ -172,7 +172,7 @@ class CompareRun:
             self._run.note(f"{dump} is a copy of your data, for --resume: delete it if you do not go on")
 
     def _prepare(self, databases: VariantDatabases, variants: tuple[Variant, ...]) -> PreparedVariants:
-        """Fill a database on each server, and make a copy for each variant, with the variant's migrations."""
+        """Fill a database on each server, and make a copy per variant, with the variant's migrations."""
         data = self._data
         self._run.begin_step(
             "data", f"seed {data.title}, {units.numbered(data.trees, 'tree')}" if data.trees else data.title
@@ -215,10 +215,10 @@ class CompareRun:
             yield {name: read[server] if server else None for name, server in servers.items()}
 
     def _count(self, prepared: PreparedVariants, read: Mapping[str, Statistics | None]) -> list[str]:
-        """Send each variant the request, compare its response with the baseline's, and count.
+        """Count the requests of each variant, and compare its responses with the baseline's.
 
-        Returns why counts were repeated, with further requests. Raises ServerError or LoadError for a variant that
-        cannot be counted in two attempts, NoTrafficError for one that does not use its database.
+        Returns the reasons for repeated counts, which sent further requests. Raises ServerError or LoadError for a
+        variant that cannot be counted in two attempts, NoTrafficError for a variant that does not use its database.
         """
         number, repeated = self._settings.counted_requests, list[str]()
         for variant in prepared.variants:
@@ -255,12 +255,12 @@ class CompareRun:
 
     @property
     def _profiled(self) -> int:
-        """The number of profiled replicates: enough to tell where the variants differ, or one for a flame graph."""
+        """The number of profiled replicates: enough to show where the variants differ, or one for a flame graph."""
         wanted = self._settings.replicates
         return min(wanted, _MAX_PROFILED_REPLICATES) if wanted >= PART_REPLICATES else min(wanted, 1)
 
     def _undecided(self) -> list[str]:
-        """Return the variants that the next replicate needs: all, or in a sequential run those of undecided pairs."""
+        """Return the names of the variants to measure next: all, or in a sequential run those of undecided pairs."""
         names = [variant.name for variant in self._settings.variants]
         if not self._settings.sequential:
             return names

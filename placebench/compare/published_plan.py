@@ -1,7 +1,7 @@
-"""The plan of a comparison as a document that is published with its results, so that others can run it again.
+"""The plan of a comparison as a document that is published with its results, so that others can reproduce it.
 
 `plan_document` writes it with the keys of a plan file; `placebench.compare.what.trials.parse_plan` reads it. Revisions
-are commits, the options of the command line and the defaults are filled in, and what looks like a secret is `HIDDEN`.
+are resolved to commits, command-line options and defaults are filled in, and what looks like a secret is `HIDDEN`.
 """
 
 from collections import Counter
@@ -19,11 +19,10 @@ from placebench.masking import HIDDEN, mask, mask_document
 
 
 def plan_document(plan: Experiment, settings: CompareSettings) -> dict[str, Any]:
-    """Return the keys of the plan file that makes this comparison again.
+    """Return the keys of a plan file that reproduces this comparison.
 
-    plan: the plan with its data as it is used and the options of the command line filled in. The bodies of a login are
-    left out, since they hold passwords. Other secrets are hidden as `placebench.masking` finds them; `hidden_places`
-    names the places.
+    plan: the plan, with its data and the command-line options filled in. The bodies of a login are left out, because
+    they hold passwords. Other secrets are hidden as `placebench.masking` finds them; `hidden_places` returns where.
     """
     tables = zip(plan.variants, settings.variants, strict=True)
     app = {"app": _said(plan.tables.app)} if plan.tables.app else {}
@@ -57,7 +56,7 @@ def _variant_table(name: str, variant: Variant, tables: VariantTables) -> dict[s
 
 
 def _workload(keys: WorkloadKeys, workload: Workload, api: ServiceApi | None) -> dict[str, Any]:
-    """Write a recorded session as its requests, and a script as its name, which the reader must have."""
+    """Return the plan's keys for the requests: a recorded session as its requests, a script by its name only."""
     rules = _said(workload.rules)
     said: dict[str, Any] = {"same_responses": rules} if rules else {}
     if workload.login:

@@ -1,6 +1,7 @@
 """The history of an application: each entry is the ratio of a commit to a pinned reference, measured in one run.
 
-Both sides of a ratio run interleaved on one machine, so the machine cancels out; several may write to one history.
+Both sides of a ratio run interleaved on one machine, so the machine's speed cancels out, and several machines may write
+to one history.
 
     from placebench.history import History
     history = History.read(Path("placebench-history.jsonl"))

@@ -1,13 +1,13 @@
 """Steps in a series of estimates that each have an interval: `find_steps`.
 
 After each point, the points since the last step are split in two at every place, and the weighted means of both sides
-are compared (the generalised likelihood ratio). A split is a step if they differ by more than noise explains: its
-threshold rises with the number of points so that a flat series, tested again after every commit, has a step in at most
+are compared (the generalised likelihood ratio). A split is a step if the means differ by more than noise explains. The
+threshold rises with the number of points, so that a flat series, tested again after every commit, has a step in at most
 5 of 100 histories.
 
-The noise of a point is that of its interval, and what differs between runs of identical programs, which no interval
-holds. The latter is estimated from the differences of neighbours, the largest left out, so that steps do not count;
-before there are many, an expected value weighs in.
+The noise of a point has two parts: the variance of its interval, and the variance between runs of identical programs,
+which no interval contains. The latter is estimated from the differences of neighbours. The largest differences are left
+out, because they may be steps. While there are few differences, an expected value is given weight too.
 
 Sources: Siegmund and Venkatraman 1995 (generalised likelihood ratio for a change), Page 1954.
 """
@@ -21,40 +21,40 @@ from statistics import NormalDist, fmean
 _FALSE_STEPS = 0.05
 """Share of flat series in which any step is found."""
 _LEFT_OUT = 0.1
-"""Share of the differences of neighbours that does not count for the noise: the largest, among which steps are."""
+"""Share of the differences of neighbours that is left out of the noise: the largest, because they may be steps."""
 _EXPECTED_COUNTS_AS = 4
 """Number of differences that weigh as much as the expected noise between runs."""
 _PLAUSIBLE = 6.0
-"""A place is plausible if twice its log likelihood is lower by at most this: odds of 1 to 20."""
+"""A place is plausible if twice its log likelihood is lower than the best place's by at most this: odds of 1 to 20."""
 _NORMAL = NormalDist()
 
 
 @dataclass(frozen=True)
 class Point:
-    """An estimate in log ratio, its variance, and what it shares with others."""
+    """An estimate as a log ratio, its variance, and the error that it shares with other points."""
 
     value: float
     variance: float
     links: frozenset[str] = frozenset()
-    """Entries that brought its reference to the newest one; all points brought by one share its error."""
+    """Entries that relate its reference to the newest one; all points with the same entry share that entry's error."""
 
 
 @dataclass(frozen=True)
 class Step:
-    """A change of the level; places are indices of points."""
+    """A change of the level; `place`, `first` and `last` are indices of points."""
 
     place: int
-    """Index of the first point after it, at best guess."""
+    """Best estimate of the first point with the new level."""
     first: int
     last: int
-    """The first point after it lies between `first` and `last`."""
+    """The first point with the new level lies between `first` and `last`."""
     before: float
     after: float
-    """Levels in log ratio."""
+    """Levels before and after the step, as log ratios."""
 
     @property
     def change(self) -> float:
-        """Log ratio of the level after it to that before."""
+        """Log ratio of the level after the step to the level before it."""
         return self.after - self.before
 
 
@@ -67,8 +67,8 @@ def find_steps(
 ) -> list[Step]:
     """Return the steps of a series, in order; costs n² for n points (2 s for 1000).
 
-    between_runs: the standard deviation, in log ratio, to expect between runs of the same pair of programs.
-    is_known: whether that is exact, as it is for counts, instead of an expected value.
+    between_runs: the standard deviation, as a log ratio, to expect between runs of the same pair of programs.
+    is_known: whether that deviation is exact, as it is for counts, instead of an expected value.
     link_variances: the variance of each link that points name.
     """
     links = link_variances or {}
@@ -81,7 +81,7 @@ def find_steps(
 
 
 def _located(points: Sequence[Point], starts: list[int], noise: "_Noise", links: Mapping[str, float]) -> list[Step]:
-    """Return the steps at *starts*, each placed anew between its neighbours, without those that no longer are."""
+    """Return the steps at *starts*, each relocated between its neighbours, without those no longer significant."""
     found: list[Step] = []
     number = 1
     while number < len(starts):
@@ -101,11 +101,11 @@ def _located(points: Sequence[Point], starts: list[int], noise: "_Noise", links:
 
 @dataclass(frozen=True)
 class _Noise:
-    """Variance between runs of the same pair of programs."""
+    """The variance between runs of the same pair of programs."""
 
     variance: float
     freedom: float
-    """Number of differences of neighbours that it rests on."""
+    """Degrees of freedom of the variance; infinite if it is known."""
 
     @classmethod
     def of(cls, points: Sequence[Point], expected: float, is_known: bool) -> "_Noise":
@@ -136,7 +136,7 @@ class _Splits:
 
     levels: tuple[tuple[float, float], ...]
     deviates: tuple[float, ...]
-    """Absolute normal deviate of the difference between the two levels."""
+    """Absolute normal deviate of the difference between the two levels of each split."""
     threshold: float
 
     @classmethod
@@ -177,8 +177,8 @@ class _Splits:
 def _threshold(points: int, estimated: float, freedom: float) -> float:
     """Return the normal deviate that a split of this many points must exceed.
 
-    estimated: the share of the variance that is estimated, with this many degrees of freedom: a deviate of Student's t
-    is larger (first term of its expansion by Cornish and Fisher).
+    estimated: the share of the variance that is estimated, with *freedom* degrees of freedom. For that share the
+    threshold is a deviate of Student's t, which is larger (first term of its expansion by Cornish and Fisher).
     """
     z = _NORMAL.inv_cdf(1 - _FALSE_STEPS / points**2)
     return z + estimated**2 * (z**3 + z) / (4 * freedom)

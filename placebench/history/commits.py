@@ -11,14 +11,14 @@ _TO_A_COMMIT = "^{commit}"
 
 @dataclass(frozen=True)
 class Commit:
-    """A commit by its full hash, with its first line."""
+    """A commit, by its full hash, and the first line of its message."""
 
     hash: str
     subject: str
 
     @property
     def short(self) -> str:
-        """First 12 digits of the hash."""
+        """The first 12 digits of the hash."""
         return self.hash[:12]
 
 
@@ -29,12 +29,12 @@ def find_commit(folder: Path, revision: str) -> Commit:
 
 
 def commits_between(folder: Path, revisions: str) -> list[Commit]:
-    """Return the commits of a range such as v1.0..HEAD, oldest first, without those of branches merged into it."""
+    """Return the commits of a range such as v1.0..HEAD, oldest first, without the commits of merged branches."""
     return _log(folder, "--first-parent", "--reverse", revisions)
 
 
 def ancestors(folder: Path) -> list[str] | None:
-    """Return HEAD and its ancestors, oldest first; None outside a repository, or without a commit."""
+    """Return the hashes of HEAD and its ancestors, oldest first; None outside a repository, or without a commit."""
     try:
         return [each.hash for each in _log(folder, "--topo-order", "--reverse", "HEAD")]
     except HistoryError:
@@ -42,7 +42,7 @@ def ancestors(folder: Path) -> list[str] | None:
 
 
 def is_shallow(folder: Path) -> bool:
-    """Return whether the repository around *folder* is a clone without the older commits."""
+    """Return whether the repository around *folder* is a shallow clone, which lacks older commits."""
     command = ["git", "-C", str(folder), "rev-parse", "--is-shallow-repository"]
     return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip() == "true"
 

@@ -17,12 +17,12 @@ _Commit = Annotated[str, Meta(pattern="^[0-9a-f]{40,64}$")]
 
 
 class Measured(Struct, frozen=True, omit_defaults=True):
-    """One metric of an entry: the commit's over the reference's."""
+    """One metric of an entry, as the ratio of the commit to the reference."""
 
     ratio: Positive | None
-    """Commit over reference; None if one of the two values is 0."""
+    """Value of the commit divided by that of the reference; None if one of the two is 0."""
     low: Positive | None = None
-    """Lower end of the interval; None if the replicates were too few."""
+    """Lower end of the confidence interval of the ratio; None if there were too few replicates."""
     high: Positive | None = None
     confidence: Annotated[float, Meta(ge=0.5, lt=1)] = 0.95
     replicates: Count = 0
@@ -37,9 +37,9 @@ class HistoryEntry(Struct, frozen=True, kw_only=True, tag="entry", tag_field="ki
     subject: str
     reference: _Commit
     reference_name: str
-    """The reference as it was given, such as a tag."""
+    """The reference as the user named it, such as a tag."""
     measured_at: str
-    """UTC, ISO 8601."""
+    """Time of the measurement: UTC, ISO 8601."""
     request: str
     metrics: dict[str, Measured]
     machine: dict[str, str | int | float | None]
@@ -57,7 +57,7 @@ class Failure(Struct, frozen=True, kw_only=True, tag="failure", tag_field="kind"
 
 
 class Blessing(Struct, frozen=True, kw_only=True, tag="bless", tag_field="kind"):
-    """A step that is accepted."""
+    """A step that the user has accepted."""
 
     commit: _Commit
     metric: str | None
@@ -71,39 +71,39 @@ Line = HistoryEntry | Failure | Blessing
 
 @dataclass(frozen=True)
 class History:
-    """Everything in a history's file, in the order it was written."""
+    """All lines of a history's file, in the order in which they were written."""
 
     lines: Sequence[Line]
 
     @classmethod
     def read(cls, path: Path) -> "History":
-        """Read the file, which may be missing; raises HistoryError with the number of a line that is not valid."""
+        """Read the file, which may be missing; raises HistoryError with the number of the first invalid line."""
         return cls(read_lines(path, Line, error=HistoryError))  # type: ignore[arg-type]
 
     @cached_property
     def entries(self) -> list[HistoryEntry]:
-        """Commits that were measured."""
+        """Entries of the measured commits."""
         return [each for each in self.lines if isinstance(each, HistoryEntry)]
 
     @cached_property
     def failures(self) -> list[Failure]:
-        """Commits that could not be measured, without those that could later."""
+        """The last failure of each commit that was never measured."""
         measured = {each.commit for each in self.entries}
         last = {each.commit: each for each in self.lines if isinstance(each, Failure)}
         return [each for each in last.values() if each.commit not in measured]
 
     @cached_property
     def blessings(self) -> list[Blessing]:
-        """Steps that are accepted."""
+        """The accepted steps."""
         return [each for each in self.lines if isinstance(each, Blessing)]
 
     @property
     def reference(self) -> HistoryEntry | None:
-        """The newest entry, which names the reference that is pinned; None before the first."""
+        """The newest entry, which names the pinned reference; None if there is no entry."""
         return self.entries[-1] if self.entries else None
 
 
 def append_lines(path: Path, lines: Iterable[Line]) -> None:
-    """Append to the file, on the disk when this returns, as `placebench.decoding.append_lines` does."""
+    """Append *lines* to the file and sync it to disk, as `placebench.decoding.append_lines` does."""
     path.parent.mkdir(parents=True, exist_ok=True)
     decoding.append_lines(path, map(msgspec.json.encode, lines))

@@ -1,7 +1,7 @@
 """One metric of a history as a series in the order of the commits, with its steps: `series_of`.
 
-Entries against an earlier reference are brought to the newest one by an entry *of* the earlier reference against a
-later one, which the run that changed the reference has made.
+Ratios to an earlier reference are converted to the newest reference. This takes an entry *of* the earlier reference
+against a later one, which the run that changed the reference has made.
 """
 
 import math
@@ -16,53 +16,53 @@ from placebench.history.history_file import Blessing, History, HistoryEntry, Mea
 from placebench.stats import COUNTED, METRICS
 
 MARGINS = {**{name: rule.margin for name, rule in METRICS.items()}, **COUNTED}
-"""Margin of each metric as a log ratio: a smaller step is no regression."""
+"""Margin of each metric as a log ratio; a smaller step is no regression."""
 _BETWEEN_RUNS = 0.6
-"""Standard deviation expected between runs of identical programs before it is known, as a share of the margin."""
+"""Expected standard deviation between runs of identical programs, as a share of the margin, until it is estimated."""
 
 
 @dataclass(frozen=True)
 class SeriesPoint:
-    """A commit in a series: its entries, in terms of the newest reference."""
+    """A commit in a series, with its entries merged and converted to the newest reference."""
 
     commit: str
     subject: str
     reference_name: str
-    """The reference of the newest of its entries."""
+    """Name of the reference of the commit's newest entry."""
     place: int
     """Position of the commit in the order of the commits."""
     point: Point
 
     @property
     def interval(self) -> tuple[float, float, float]:
-        """Ratio to the newest reference, with the ends of its 95 % interval."""
+        """Ratio to the newest reference, followed by the ends of its 95 % confidence interval."""
         half = NormalDist().inv_cdf(0.975) * math.sqrt(self.point.variance)
         return tuple(math.exp(self.point.value + each) for each in (0.0, -half, half))  # type: ignore[return-value]
 
 
 @dataclass(frozen=True)
 class SeriesStep:
-    """A step, with the commits that it lies between."""
+    """A step, and the commits between which it lies."""
 
     after: str
     """The last commit that surely has the old level."""
     until: str
-    """The first that surely has the new one."""
+    """The first commit that surely has the new level."""
     commits: tuple[str, ...]
-    """Measured commits that may have brought it; the last one is `until`."""
+    """Measured commits that may have caused the step; the last one is `until`."""
     step: Step
     blessing: Blessing | None = None
 
 
 @dataclass(frozen=True)
 class Series:
-    """One metric over the commits."""
+    """One metric over the commits of a history."""
 
     metric: str
     points: tuple[SeriesPoint, ...]
     steps: tuple[SeriesStep, ...]
     left_out: tuple[HistoryEntry, ...]
-    """Entries of commits that the history of HEAD does not have, as after a rebase or a squash."""
+    """Entries of commits that are not in the order of commits, as after a rebase or a squash."""
     unlinked: tuple[HistoryEntry, ...]
     """Entries against a reference that no run has compared with the newest one."""
 
@@ -73,7 +73,7 @@ class Series:
 
     @cached_property
     def regressions(self) -> tuple[SeriesStep, ...]:
-        """Steps upwards beyond the margin that nobody has accepted and that have not gone away since."""
+        """Upward steps beyond the margin that nobody has accepted, and after which the level has not come down."""
         return tuple(
             each
             for each in self.steps
@@ -81,7 +81,7 @@ class Series:
         )
 
     def _has_gone(self, risen: SeriesStep) -> bool:
-        """Whether a later step came back to the level before it; steps after that one count for themselves."""
+        """Return whether a later step came back to within the margin of the level before *risen*."""
         later = self.steps[self.steps.index(risen) + 1 :]
         return any(each.step.after - risen.step.before < self.margin for each in later)
 
@@ -93,9 +93,9 @@ def all_points(series: Sequence[Series]) -> list[SeriesPoint]:
 
 
 def series_of(history: History, metric: str, *, order: Sequence[str] | None = None) -> Series:
-    """Return one metric over the commits of *order*, the oldest first; None: as they were measured.
+    """Return one metric over the commits of *order*, oldest first; None: in the order in which they were measured.
 
-    Several entries of a commit are one point. Raises KeyError for a metric that a history does not have.
+    Several entries of a commit are merged into one point. Raises KeyError for a metric that a history does not have.
     """
     order = list(dict.fromkeys(each.commit for each in history.entries)) if order is None else order
     place = {commit: number for number, commit in enumerate(order)}
@@ -126,7 +126,7 @@ def series_of(history: History, metric: str, *, order: Sequence[str] | None = No
 
 
 def _point(measured: Measured | None) -> Point | None:
-    """Return the estimate and its variance; None without an interval."""
+    """Return the estimate and its variance; None if it has no interval."""
     if measured is None or measured.ratio is None or measured.low is None or measured.high is None:
         return None
     half = (math.log(measured.high) - math.log(measured.low)) / 2
@@ -137,12 +137,12 @@ def _point(measured: Measured | None) -> Point | None:
 def _chain(
     entries: Sequence[HistoryEntry], metric: str
 ) -> tuple[dict[str, tuple[float, frozenset[str]]], dict[str, float], set[int]]:
-    """Return each reference's log ratio to the newest one and its links; the links' variances; the links' entries."""
+    """Return each reference's log ratio to the newest one and its links, the links' variances and their entries."""
     references = {each.reference for each in entries}
     chain = {each.reference: (0.0, frozenset[str]()) for each in entries[-1:]}
     variances: dict[str, float] = {}
     linking = set()
-    for number, entry in reversed(list(enumerate(entries))):  # a link is newer than what it links to the newest
+    for number, entry in reversed(list(enumerate(entries))):  # links are newer than what they link
         point = _point(entry.metrics.get(metric))
         if entry.commit in references and entry.commit not in chain and entry.reference in chain and point:
             offset, links = chain[entry.reference]
@@ -154,7 +154,7 @@ def _chain(
 
 
 def _merge(entries: Sequence[tuple[HistoryEntry, Point]], place: int) -> SeriesPoint:
-    """Merge the entries of a commit against one reference, the newest if there are several, into one point."""
+    """Merge the entries of a commit into one point; only entries against its newest reference are used."""
     newest, last = entries[-1]
     same = [point for entry, point in entries if entry.reference == newest.reference]
     if len(same) > 1 and all(each.variance for each in same):

@@ -1,1 +1,1 @@
-"""The laboratory: the benchmark of allocation candidates, built on the other packages; none of them imports it."""
+"""The laboratory: a benchmark of allocation candidates. It is built on the other packages, which do not import it."""

@@ -1,8 +1,8 @@
-"""Placement's API as the benchmark speaks it: the defaults of requests, and how responses with candidates are compared.
+"""Placement's API as the benchmark uses it: defaults of requests, and the comparison of responses with candidates.
 
-`API` has the headers, the expected status and the rules of requests to the reference service and the real Placement;
-`placement_workload` makes a workload of GET requests. `RESPONSES` adds the kind of responses that `RULES` name: the
-order of candidates, of traits and of a mapping's providers means nothing.
+`API` has the headers, the expected status and the comparison rules for the reference service and the real Placement;
+`placement_workload` makes a workload of GET requests. `RESPONSES` registers the kind of response that `RULES` refers
+to, in which the order of candidates, of traits and of a mapping's providers has no meaning.
 """
 
 import hashlib
@@ -18,12 +18,12 @@ from placebench.compare.what.http_request import HEADERS
 from placebench.compare.what.workload import ServiceApi, Workload
 
 RULES: Final = ResponseRules(ignore_headers=("*",), candidates=True)
-"""Responses differ in headers and in order; a request with a limit leaves open which candidates come."""
+"""Headers and order may differ between responses; for a request with a limit, different candidates are allowed."""
 API: Final = ServiceApi(HEADERS, expect_status=200, rules=RULES)
 
 
 def placement_workload(*paths: str) -> Workload:
-    """Return a workload of GET requests with the headers of Placement's API, which accepts only a status of 200."""
+    """Return a workload of GET requests with the headers of Placement's API; only status 200 is accepted."""
     return API.workload(*paths)
 
 
@@ -32,25 +32,25 @@ class CandidatesResponse:
     """One response to GET /allocation_candidates, in canonical form."""
 
     candidates: frozenset[str]
-    """One text per candidate: its allocations and mappings, sorted."""
+    """One text per distinct candidate: its allocations and mappings, sorted."""
     candidate_count: int
-    """The number of candidates in the document, which may repeat one."""
+    """The number of candidates in the document, including duplicates."""
     summaries: dict[str, str]
-    """The text of each summary by the provider's uuid."""
+    """The text of each provider summary, by the provider's UUID."""
 
     @cached_property
     def digest(self) -> str:
-        """A digest that is equal for responses of equal contents."""
+        """A digest that is equal for responses with equal content."""
         lines = [str(self.candidate_count), *sorted(self.candidates), *sorted(self.summaries.values())]
         return hashlib.sha256("\n".join(lines).encode()).hexdigest()
 
     @property
     def counts(self) -> Mapping[str, int]:
-        """The number of candidates and of summaries."""
+        """The number of candidates and the number of summaries."""
         return {"allocation_requests": self.candidate_count, "provider_summaries": len(self.summaries)}
 
     def difference(self, other: Response) -> str | None:
-        """Return one line that shows where *other* differs from this response, or None if they agree."""
+        """Return one line on the first difference of *other* from this response; None if they agree."""
         if not isinstance(other, CandidatesResponse):
             return "one responds with allocation candidates, the other does not"
         for what, ours, theirs in (
@@ -66,9 +66,10 @@ class CandidatesResponse:
         return None
 
     def limit_violation(self, limited: Response, limit: int) -> str | None:
-        """Return why *limited* is no legal response to this response's request with *limit*, or None if it is legal.
+        """Return why *limited* is not a valid response to the same request with *limit*; None if it is valid.
 
-        A legal one has exactly min(limit, all) of the distinct candidates, with the summaries of just their trees.
+        A valid one has exactly min(limit, all) distinct candidates of this response, and the summaries of their trees
+        only.
         """
         if not isinstance(limited, CandidatesResponse):
             return self.difference(limited)
@@ -104,22 +105,22 @@ def _sorted_text(value: Any) -> str:
 
 
 def _sorted(value: Any) -> Any:
-    """Return *value* with every list sorted: traits and a mapping's providers are sets written as lists."""
+    """Return *value* with all lists sorted, because traits and the providers of a mapping are sets written as lists."""
     if isinstance(value, dict):
         return {key: _sorted(inner) for key, inner in value.items()}
     return sorted(value) if isinstance(value, list) else value
 
 
 class CandidatesKind:
-    """The responses to GET /allocation_candidates, with or without a limit."""
+    """The kind of responses to GET /allocation_candidates, with or without a limit."""
 
     def parse(self, document: Any) -> CandidatesResponse | None:
-        """Return the canonical form of a document with candidates, or None for any other."""
+        """Return the canonical form of a document with candidates; None for any other document."""
         is_one = isinstance(document, dict) and document.keys() >= {"allocation_requests", "provider_summaries"}
         return canonical_candidates(document) if is_one else None
 
     def without_limit(self, request: str) -> tuple[str, int | None]:
-        """Return the request without its limit, and the limit; None if it is missing or no number."""
+        """Return the request without its limit, and the limit; None if there is no limit or it is not a number."""
         parts = urlsplit(request)
         given = parse_qsl(parts.query, keep_blank_values=True)
         limits = [value for name, value in given if name == "limit"]

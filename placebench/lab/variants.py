@@ -15,7 +15,7 @@ CONTROL, PLACEMENT = "noop", "placement"
 _REFERENCE = "placebench.lab.reference.wsgi:application"
 _DATA = "topology"
 APPLICATION = ("placebench/lab/reference",)
-"""The folder of the reference service, whose frames are the application's in a flame graph."""
+"""Folders whose frames count as the application's in a flame graph: the reference service."""
 _OURS: Final[Mapping[str, Any]] = {"ours": True, "data_kind": _DATA, "api": API, "application": APPLICATION}
 _PLACEMENT_MODULE = "placement.wsgi.api:application"
 # No authentication, no debug log, and nothing written at its start.
@@ -28,10 +28,10 @@ _PLACEMENT_VARIABLES = {
 
 
 class LaboratoryVariants:
-    """The names noop (the control: `GET /` of tuned, without a statement), placement, and those of `reference`."""
+    """The variants noop (the control: `GET /` of tuned, without a statement), placement, and those of `reference`."""
 
     def find(self, name: str, python: Path | None = None) -> Variant:
-        """Return the variant of this name; raises VariantError, and MissingExtraError for what is not installed."""
+        """Return the variant of this name; raise VariantError if unknown, MissingExtraError if not installed."""
         if name == CONTROL:
             control = {"PLACEBENCH_VARIANT": "tuned"}
             return Variant(CONTROL, module=_REFERENCE, variables=control, request="/", **_OURS)
@@ -52,7 +52,7 @@ class LaboratoryVariants:
         )
 
     def change(self, baseline: str, variant: str) -> KnownChange | None:
-        """Return what the one optimization is for that these variants implement differently."""
+        """Return the optimization in which the two variants differ; None unless it is exactly one."""
         steps = differing(baseline, variant)
         return KnownChange(steps[0].name, steps[0].why, steps[0].request, steps[0].metric) if len(steps) == 1 else None
 
@@ -79,6 +79,6 @@ def _placement(python: Path | None) -> Variant:
 
 
 def _of_tox() -> Path | None:
-    """Return the Python that `tox -e oracle` installs Placement for, if it was run in this checkout."""
+    """Return the Python for which `tox -e oracle` installed Placement in this checkout; None if there is none."""
     made = profiles_folder().with_name(".tox") / "oracle" / "placement" / "bin" / "python"
     return made if made.is_file() else None

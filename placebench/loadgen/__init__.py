@@ -1,1 +1,1 @@
-"""Code that locust runs: users, schedules, sample files and the log of writes."""
+"""Code that runs inside locust: users, schedules, sample files and the log of writes."""

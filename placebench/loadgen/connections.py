@@ -1,10 +1,11 @@
 """Kept connections of the load generator: a request whose connection the server had closed is sent once more.
 
-A server may close a kept connection at any moment, also without a `Connection: close` in its last response; uWSGI does
-so after each one. The client notices when it has sent the next request. RFC 9110, section 9.2.2, lets it send that
-again on a new connection if the method is idempotent. This is done once, counted, and timed from the first sending.
+A server may close a kept connection at any moment, even without a `Connection: close` in its last response; uWSGI does
+so after each response. The client notices only after it has sent the next request. RFC 9110, section 9.2.2, lets the
+client send that request again on a new connection if the method is idempotent. The client does this once, counts it,
+and times the request from the first sending.
 
-A POST or PATCH may never be sent twice. It uses a kept connection only of a server that has shown that it keeps them.
+A POST or PATCH is never sent twice. It uses a kept connection only of a server that is known to keep connections.
 """
 
 from collections.abc import Iterator
@@ -23,26 +24,26 @@ from geventhttpclient.response import HTTPConnectionClosed, HTTPSocketPoolRespon
 
 _IDEMPOTENT: Final = frozenset({"GET", "HEAD", "OPTIONS", "TRACE", "PUT", "DELETE"})
 _WATCHED_S: Final = 0.05
-"""A server that closes the connection after each response has done so by then."""
+"""Seconds within which a server that closes the connection after each response has done so."""
 
 
 @dataclass
 class Sending:
-    """The way to send a request, and the number of times that it was sent again."""
+    """How a request may be sent, and the number of times that requests were sent again."""
 
     may_repeat: bool = True
-    """False for a request whose effect may not happen twice, whatever its method."""
+    """Whether an idempotent request may be sent again; False if its effect must not happen twice."""
     repeats: int = 0
 
 
 all_others = Sending()
-"""The setting of requests outside of `sending`."""
+"""The setting that applies to requests outside of a `sending` block."""
 _sending: ContextVar[Sending] = ContextVar("sending", default=all_others)
 
 
 @contextmanager
 def sending(*, may_repeat: bool) -> Iterator[Sending]:
-    """Count the repetitions of the requests in the `with` block, or forbid them."""
+    """Count the requests in the `with` block that are sent again, or forbid to send them again."""
     token = _sending.set(made := Sending(may_repeat))
     try:
         yield made
@@ -52,7 +53,7 @@ def sending(*, may_repeat: bool) -> Iterator[Sending]:
 
 @dataclass
 class _Attempt:
-    """The connection that a request needs, and whether the one that it got had carried a response before."""
+    """The kind of connection that a request needs, and whether its connection has carried a response before."""
 
     new: bool
     watch: bool
@@ -66,7 +67,7 @@ class KeptConnections:
     """The connection pool of one client, which knows which connections have carried a response before."""
 
     _keeps: dict[tuple[str, int | None], bool] = {}  # noqa: RUF012  all clients of a server share what they know
-    """Whether a server, by host and port, keeps its connections, once that is known."""
+    """Whether a server, by host and port, keeps its connections; servers not yet known are missing."""
 
     def __init__(self, client: HTTPClient) -> None:
         self._pool = client._connection_pool
@@ -76,15 +77,15 @@ class KeptConnections:
 
     @property
     def server_keeps(self) -> bool | None:
-        """Whether the server keeps connections after a response; None before one has shown it."""
+        """Whether the server keeps connections after a response; None until that is known."""
         return self._keeps.get(self._server)
 
     def note(self, *, keeps: bool) -> None:
-        """Remember whether the server kept a connection; one that it closed without a word counts for good."""
+        """Record whether the server kept a connection; a server that has closed one counts as keeping none."""
         self._keeps[self._server] = keeps and self.server_keeps is not False
 
     def get_socket(self) -> Any:
-        """Take a kept connection that is open, or make one, as the attempt of this greenlet needs."""
+        """Return a connection for this greenlet's attempt: an open kept one, or a new one if that is required."""
         attempt = _attempt.get()
         sock = self._pool.get_socket()
         while attempt.new and sock in self._used:
@@ -114,7 +115,7 @@ class KeptConnections:
         self._pool.close()
 
     def _watch(self, sock: Any) -> None:
-        """See whether the server closes the connection, and return it to the pool if not."""
+        """Watch briefly whether the server closes the connection, and return it to the pool if not."""
         try:
             wait_read(sock.fileno(), timeout=_WATCHED_S, timeout_exc=TimeoutError())
         except TimeoutError:
@@ -126,7 +127,7 @@ class KeptConnections:
 
 
 class RepeatingClient(HTTPClient):
-    """A client of one server that sends a request again only in the one case that this module names."""
+    """A client of one server that sends a request again only in the case that this module describes."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
@@ -134,7 +135,7 @@ class RepeatingClient(HTTPClient):
         self._connection_pool = self._connections  # type: ignore[assignment]
 
     def request(self, method: str, request_uri: str, body: Any = b"", headers: Any = None) -> HTTPSocketPoolResponse:
-        """Send a request and read the head of its response; raises OSError or HTTPParseError if none comes."""
+        """Send a request and read the head of its response; raises OSError or HTTPParseError if there is none."""
         current, connections = _sending.get(), self._connections
         may_repeat = current.may_repeat and method.upper() in _IDEMPOTENT
         attempt = _Attempt(new=not may_repeat and not connections.server_keeps, watch=not may_repeat)
@@ -153,7 +154,7 @@ class RepeatingClient(HTTPClient):
 
 
 def install() -> None:
-    """Let all clients of this process send as `RepeatingClient` does, those of locust's FastHttpUser included."""
-    # The library would send again as often as a connection closes, a new one too, and would not say so.
+    """Make all clients of this process, including those of locust's FastHttpUser, send as `RepeatingClient` does."""
+    # The library itself would send again whenever a connection closes, even a new one, and would not report it.
     geventhttpclient.client.IDEMPOTENT_METHODS = frozenset()
     geventhttpclient.client.HTTPClient = RepeatingClient  # type: ignore[misc]

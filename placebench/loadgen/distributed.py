@@ -2,7 +2,7 @@
 
 `MasterLink` runs in locust's master and `WorkerLink` in each worker; they talk over locust's own connection. Each
 worker gets a part of the load, bounds the offset of its clock from the master's, starts at a moment that the master
-names, and hands its samples over in the end.
+names, and sends its samples to the master at the end.
 """
 
 import time
@@ -35,13 +35,13 @@ class MasterLink:
     """The master's side of the connection to its workers."""
 
     def __init__(self, runner: MasterRunner, samples: LoadSamples, write_log: Path | None) -> None:
-        """samples, write_log: collect those of the workers."""
+        """samples, write_log: receive the samples and the logs of writes of all workers."""
         self._runner = runner
         self._samples = samples
         self._write_log = write_log
         self._parts: list[str] = []
         self._ready: dict[str, float] = {}
-        """Round trip in seconds to each worker that is ready."""
+        """Round-trip time in seconds to each worker that is ready."""
         self._done: set[str] = set()
         self._changed = Event()
 
@@ -58,13 +58,13 @@ class MasterLink:
         runner.register_message(_SAMPLES, self._on_samples)
 
     def assign_parts(self) -> None:
-        """Tell each connected worker its part, before it gets its users."""
+        """Send each connected worker its part, before it gets its users."""
         self._parts = [client.id for client in self._runner.clients.ready]
         for index, worker in enumerate(self._parts):
             self._runner.send_message(_PART, {"index": index, "count": len(self._parts)}, worker)
 
     def run(self) -> None:
-        """Let all workers begin at once when they are ready, wait for their samples, and quit."""
+        """Let all workers begin at the same moment when all are ready, wait for their samples, and quit."""
         self._wait(self._ready)
         lead_s = _LEAD_S + _LEAD_ROUND_TRIPS * max(self._ready.values(), default=0.0)
         self._runner.send_message(_BEGIN, {"at": _clock() + lead_s})
@@ -72,27 +72,27 @@ class MasterLink:
         self._runner.quit()
 
     def collect(self, *, at_once: bool, limit_s: float = _LAST_WORDS_S) -> None:
-        """End the load and wait for the samples. at_once: do not wait for the requests in flight."""
+        """End the load and wait for the samples; at_once: without waiting for the requests in flight."""
         if self._alive(self._done):
             self._runner.send_message(_END, {"at_once": at_once})
             with gevent.Timeout(limit_s, False):
                 self._wait(self._done)
 
     def note_lost_workers(self) -> int:
-        """Add the workers that sent no samples to the result; returns their number."""
+        """Add an entry to the result for each worker that sent no samples; returns the number of such workers."""
         lost = [index for index, worker in enumerate(self._parts) if worker not in self._done]
         for index in lost:
             self._samples.workers.append(self._worker(index, requests=None, client_cpu_s=None, clock_error_s=None))
         return len(lost)
 
     def _wait(self, reported: Collection[str]) -> None:
-        """Wait until all workers that are not gone are among the *reported*."""
+        """Wait until every connected worker is among the *reported*."""
         while self._alive(reported):
             self._changed.wait(_CHECK_S)
             self._changed.clear()
 
     def _alive(self, reported: Collection[str]) -> list[str]:
-        """Return the connected workers that have not reported."""
+        """Return the connected workers that are not among the *reported*."""
         clients = self._runner.clients
         connected = {worker for worker in self._parts if worker in clients and clients[worker].state != STATE_MISSING}
         return [worker for worker in connected if worker not in reported]
@@ -118,12 +118,12 @@ class WorkerLink:
     """A worker's side of the connection to its master."""
 
     part: LoadPart | None = None
-    """The worker's part of the load; None until the master sends it, and for a worker that came after the start."""
+    """The worker's part of the load; None until the master sends it, and for a worker that connected too late."""
 
     def __init__(self, runner: WorkerRunner, *, begin: Callable[[float], None], end: Callable[[bool], None]) -> None:
         """begin: called when the load begins, with that moment as a reading of this process's time.perf_counter.
 
-        end: called to end the load before its time; with True if requests in flight do not matter.
+        end: called to end the load early; its argument is True if requests in flight should not be awaited.
         """
         self._runner = runner
         self._begin = begin
@@ -140,7 +140,7 @@ class WorkerLink:
         runner.register_message(_END, lambda msg, **_: end(msg.data["at_once"]), concurrent=True)
 
     def report_ready(self) -> None:
-        """Bound the offset of the clocks and tell the master, in a greenlet; returns at once."""
+        """Bound the offset of the clocks and report to the master as ready, in a greenlet; returns at once."""
 
         def report() -> None:
             self._at_start = bounds = self._exchange_stamps()
@@ -166,7 +166,7 @@ class WorkerLink:
         self._runner.send_message(_SAMPLES, sent)
 
     def _exchange_stamps(self) -> ClockBounds | None:
-        """Bound the offset of the master's clock from ours; None if the master does not respond."""
+        """Bound the offset of the master's clock from this process's clock; None if the master does not respond."""
         exchanges = []
         for _ in range(_EXCHANGES):
             self._answer = AsyncResult()

@@ -1,6 +1,7 @@
-"""Samples and telemetry of an ordinary locustfile, before which `placebench load --locustfile` gives locust this file.
+"""Samples and telemetry of an ordinary locustfile; `placebench load --locustfile` passes this file to locust before it.
 
-The locustfile decides what is sent, when, and by whom, as under plain locust. Its requests are seen by locust's events.
+The locustfile decides what is sent, when, and by whom, as under plain locust. This module sees its requests through
+locust's events.
 """
 
 from argparse import Namespace
@@ -16,7 +17,7 @@ from placebench.loadgen.options import DEFAULT_TIME_S
 from placebench.loadgen.session import LoadSession
 
 _STOP_S = 30.0
-"""Time that the tasks under way at the end may take."""
+"""Seconds that tasks under way at the end may take."""
 _UNUSED = {
     "candidates_path": "/",
     "requests_file": None,
@@ -28,11 +29,11 @@ _UNUSED = {
     "response_timeout": _STOP_S,
     "insecure": 0,
 }
-"""Options of our own locustfiles, which an ordinary one may define with another meaning."""
+"""Options of our own locustfiles, which an ordinary locustfile may define with another meaning."""
 
 
 class LocustfileSession(LoadSession):
-    """The run of an ordinary locustfile: locust's users do what it says, and each request event is a sample."""
+    """The run of an ordinary locustfile: its users run as under plain locust, and each request event is a sample."""
 
     def __init__(self) -> None:
         super().__init__("closed", "/")
@@ -49,7 +50,7 @@ class LocustfileSession(LoadSession):
         super()._read_options(Namespace(**_UNUSED, **own, num_users=parsed.num_users))
 
     def _configure_users(self, environment: Environment) -> None:
-        """Leave the users as they are; a run without a shape gets an end, and tasks get time to end after it."""
+        """Leave the users unchanged; give a run without a `LoadTestShape` an end, and its tasks time to finish."""
         parsed = environment.parsed_options
         environment.stop_timeout = getattr(parsed, "stop_timeout", None) or _STOP_S
         if environment.shape_class is not None:
@@ -80,7 +81,7 @@ class LocustfileSession(LoadSession):
         url: str = "",
         **_: object,
     ) -> None:
-        """Record a request that locust reports, of any client; one that began before the load is left out."""
+        """Record a request of any client that locust reports; requests that began before the load are left out."""
         samples = self.samples
         if samples.zero is None or (sent_s := samples.now_s() - response_time / 1000) < 0:
             return

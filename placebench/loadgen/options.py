@@ -1,4 +1,4 @@
-"""The options of our locustfiles, beside locust's own, and the schedule of open-loop arrivals."""
+"""The options of our locustfiles, in addition to locust's own, and the schedule of open-loop arrivals."""
 
 import argparse
 import os
@@ -12,7 +12,7 @@ from placebench.http_session import Request
 
 _RESPONSE_TIMEOUT_S = 300.0
 DEFAULT_TIME_S = 10.0
-"""Duration of a load for which neither a duration nor a number of requests is given."""
+"""Duration of a load in seconds if neither a duration nor a number of requests is given."""
 MAX_CONCURRENT = 400
 _Arrival = TypeVar("_Arrival")
 
@@ -37,7 +37,7 @@ class LoadOptions:
 
     @classmethod
     def of(cls, parsed: argparse.Namespace) -> Self:
-        """Return the options that the parser of `add_options` has read."""
+        """Return the options from the result of a parser with `add_options`."""
         import msgspec  # not at the top: the command line reads a default from here and starts faster without it
 
         return cls(
@@ -64,7 +64,7 @@ def add_options(parser: argparse.ArgumentParser, *, path: str) -> None:
     )
     group.add_argument(
         "--requests-file",
-        # Its text, and not its path: locust's master sends the options to workers on other machines.
+        # The content instead of the path, because locust's master sends the options to workers on other machines.
         type=lambda path: Path(path).read_text(),
         metavar="FILE",
         help='requests of any service, sent in turn: JSON [{"method", "path", "headers", "body" in base64}]',
@@ -125,7 +125,7 @@ def _whole(text: str, *, at_least: int) -> int:
 
 
 def arrivals(rate_per_s: float, seed: int) -> Iterator[float]:
-    """Yield offsets in seconds from the start at which requests are due, without end; the gaps are exponential."""
+    """Yield the offsets in seconds from the start at which requests are due, endlessly, with exponential gaps."""
     chance = random.Random(seed)
     at = 0.0
     while True:
@@ -135,7 +135,7 @@ def arrivals(rate_per_s: float, seed: int) -> Iterator[float]:
 
 @dataclass(frozen=True)
 class LoadPart:
-    """The part of one of several processes in a load, by default of a single process."""
+    """The part of a load that one of several processes makes; by default the whole load."""
 
     index: int = 0
     count: int = 1
@@ -147,9 +147,9 @@ class LoadPart:
     def select(self, schedule: Iterable[_Arrival], seed: int) -> Iterator[_Arrival]:
         """Return this part's arrivals of *schedule*: each arrival belongs to one part, drawn independently by *seed*.
 
-        All parts together are the schedule itself. A Poisson process that is divided by independent draws is one
-        Poisson process per part, independent of the others, so that clocks which differ do not change the process of
-        all arrivals. Taking every n-th arrival would give regular gaps, whose sum depends on the clocks.
+        All parts together are the schedule itself. Independent draws divide a Poisson process into independent Poisson
+        processes, one per part. Clocks that differ therefore do not change the process of all arrivals. Taking every
+        n-th arrival would give regular gaps, and the combined gaps would depend on the clocks.
         """
         chance = random.Random(f"part of each arrival, seed {seed}")
         return (arrival for arrival in schedule if chance.randrange(self.count) == self.index)

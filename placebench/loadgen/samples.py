@@ -1,4 +1,4 @@
-"""The exact samples of one load run, those of failed requests apart: a failure is often quicker than a success.
+"""The exact samples of one load run; failed requests are separate, because a failure is often quicker than a success.
 
 `LoadSamples` writes the fields of `placebench.compare.keep.records.LoadResult`; locust's own figures are not used
 anywhere, since they are rounded to two digits.
@@ -16,13 +16,13 @@ import msgspec
 from placebench.masking import mask
 
 MISSED_AFTER_S = 0.010
-"""A request sent this much after it was due is a missed arrival: the generator was full."""
+"""A request sent later than this many seconds after it was due is a missed arrival: the generator was full."""
 _MESSAGES_KEPT = 5
 
 
 @dataclass
 class LoadSamples:
-    """The samples of a load while it runs; offsets are seconds since `begin`."""
+    """The samples of a running load; offsets are seconds since `begin`."""
 
     kind: str
     users: int
@@ -43,14 +43,14 @@ class LoadSamples:
     sent: int = 0
     missed: int = 0
     repeats: int = 0
-    """The number of requests sent again since the server had closed the kept connection."""
+    """The number of requests that were sent again because the server had closed the kept connection."""
     zero: float | None = None
     """Reading of the clock at `begin`; None before."""
     cpu_at_zero_s: float = 0.0
     cpu_s: float = 0.0
-    """CPU seconds of this process from `begin` to the last end."""
+    """CPU seconds of this process from `begin` to the last end of a request."""
     workers: list[dict[str, Any]] = field(default_factory=list)
-    """The processes of a load from several, as the fields of placebench.compare.keep.records.LoadWorker."""
+    """The processes of a distributed load, with the fields of placebench.compare.keep.records.LoadWorker."""
 
     def begin(self, at: float | None = None) -> None:
         """Begin to count now, or from the reading *at* of the clock; only the first call has an effect."""
@@ -64,7 +64,7 @@ class LoadSamples:
         return self.clock() - self.zero
 
     def send(self, due_s: float | None = None) -> float:
-        """Note that a request leaves now, due at offset *due_s* in an open-loop load; returns the current offset."""
+        """Count a request that is sent now, due at offset *due_s* in an open-loop load; returns the current offset."""
         now_s = self.now_s()
         self.sent += 1
         self.missed += due_s is not None and now_s - due_s > MISSED_AFTER_S
@@ -81,7 +81,7 @@ class LoadSamples:
         failure: str | None,
         repeats: int = 0,
     ) -> None:
-        """Record the end of a request that first left at *sent_s*; *failure* says why it counts as failed."""
+        """Record the end of a request that was first sent at *sent_s*; *failure* is the reason if it failed."""
         self.repeats += repeats
         self.cpu_s = self.cpu_clock() - self.cpu_at_zero_s
         started_s = sent_s if due_s is None else due_s
@@ -135,9 +135,9 @@ class LoadSamples:
         return msgspec.json.encode(self.to_json())
 
     def merge(self, encoded: bytes) -> int:
-        """Add the samples of another process, which its `encode` returned; returns their number.
+        """Add the samples of another process, as its `encode` returned them; returns their number.
 
-        The offsets of both must count from the same moment.
+        The offsets of both processes must count from the same moment.
         """
         other = msgspec.json.decode(encoded)
         times = ("started_s", "latency_s", "service_s")

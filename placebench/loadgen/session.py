@@ -1,9 +1,9 @@
 """One load run inside a locust process: which requests are sent, when it ends, its samples, and the exit code.
 
-A locustfile makes a `LoadSession` and lets its user call `get` or `send` (closed-loop) or `follow_schedule`
-(open-loop). Each request goes with a number that the server's telemetry repeats, and is kept among the samples. The
-requests in flight at the end are waited for: to drop them, as locust does, drops the slow ones. With locust's --master,
---worker and --processes each worker does its part, and the master has all samples in the end.
+A locustfile makes a `LoadSession`, and its user calls `get` or `send` (closed-loop) or `follow_schedule` (open-loop).
+Each request carries a number that the server's telemetry repeats, and becomes a sample. The run waits for requests in
+flight at the end; dropping them, as locust does, would drop the slow ones. With locust's --master, --worker and
+--processes each worker makes its part of the load, and the master has all samples at the end.
 """
 
 import os
@@ -39,7 +39,7 @@ _EXIT_NO_SAMPLES = 1
 _PAUSE_WITHOUT_RESPONSE_S = 0.1
 _COUNT_EVERY_S = 0.5
 _EXIT_LOST_WORKERS = 1
-# The bytes of the body are the bytes on the wire.
+# Without compression, the size of the body is the number of bytes on the wire.
 _UNPACKED = {"Accept-Encoding": "identity"}
 PLACEMENT_HEADERS: Final = {
     "X-Auth-Token": "admin",
@@ -58,7 +58,7 @@ def candidates_path(default: str) -> str:
 
 
 class ResponseTimeoutError(OSError):
-    """A response was not complete in time."""
+    """Raised when a response is not complete in time."""
 
 
 @dataclass(frozen=True)
@@ -70,11 +70,11 @@ class LoadRequest:
     headers: dict[str, str] = field(default_factory=lambda: PLACEMENT_HEADERS)
     body: bytes = b""
     expected: Collection[str] | None = ("200",)
-    """The statuses that are no failure; None for all below 400."""
+    """The statuses that count as success; None for all below 400."""
     name: str | None = None
-    """The name under which locust counts it, by default its path without the query."""
+    """The name under which locust counts the request; by default its path without the query."""
     write: tuple[str, Allocations | None] | None = None
-    """For the write log of a request that writes: the consumer, and the allocations that it should get."""
+    """The entry in the write log for a request that writes: the consumer, and the allocations that it should get."""
 
     @classmethod
     def of(cls, request: Request) -> Self:
@@ -98,11 +98,11 @@ class Outcome:
     body: bytes
     failure: str | None
     has_response: bool
-    """Whether there was a response, of any status."""
+    """Whether there was a response, with any status."""
 
 
 class LoadSession:
-    """The run that this locust process makes; registers itself with locust's events."""
+    """The load run of this locust process; registers its listeners with locust's events."""
 
     options: LoadOptions
     samples: LoadSamples
@@ -127,14 +127,14 @@ class LoadSession:
             hook.add_listener(listener)  # type: ignore[no-untyped-call]
 
     def get(self, client: FastHttpSession) -> None:
-        """Send the next request of a closed-loop load; raises StopUser if it has no more."""
+        """Send the next request of a closed-loop load; raises StopUser if there are no more."""
         if self._warmup_left:
             self._pause_without_response(self._warm_up(client))
         else:
             self.send(client, next(self._requests))
 
     def send(self, client: FastHttpSession, request: LoadRequest) -> Outcome:
-        """Send any request of a closed-loop load once the warm-up is over; a write is logged."""
+        """Send *request* as part of a closed-loop load once the warm-up is over; a write is logged."""
         while self._warmup_left:
             self._warm_up(client)
         self._warm.wait()
@@ -147,18 +147,18 @@ class LoadSession:
 
     @cached_property
     def write_log(self) -> WriteLog:
-        """The log of this run's writes: beside the samples, or nowhere without --samples-file."""
+        """The log of this run's writes, beside the samples; without --samples-file it is discarded."""
         options = self.options
         path = write_log_path(options.samples_file) if options.samples_file else Path(os.devnull)
         return WriteLog(path, seed=options.seed, run=str(time.time_ns()), part=self.part.index)
 
     def follow_schedule(self, client: FastHttpSession, job: Callable[[float], object] | None = None) -> None:
-        """Send the whole schedule of an open-loop load, in the first user that calls; then every user raises StopUser.
+        """Send the whole schedule of an open-loop load in the first user that calls; every user then raises StopUser.
 
-        A request is sent when it is due, whatever became of the ones before, while fewer than options.max_concurrent
-        are in flight. Otherwise it waits and counts as missed, and its latency still runs from when it was due. With
-        several processes this one sends its part of the schedule. job: called with the offset instead of sending a
-        request; it sends its requests by `send_part`, and is one sample, which it takes itself.
+        A request is sent when it is due, whatever the outcome of earlier requests, while fewer than
+        options.max_concurrent are in flight. Otherwise it waits and counts as missed, but its latency still runs from
+        when it was due. With several processes, this process sends its part of the schedule. job: called with the
+        offset instead of sending a request; it sends its requests by `send_part`, and records one sample itself.
         """
         if self._schedule_taken:
             raise StopUser
@@ -195,10 +195,10 @@ class LoadSession:
         write_log: WriteLog | None = None,
         telemeter: Telemeter | None = None,
     ) -> Outcome:
-        """Send the request and read the response; a write is logged before it leaves, and its status afterwards.
+        """Send the request and read the response; a write is logged before it is sent, and its status afterwards.
 
-        due_s: the offset at which it is due in an open-loop load. telemeter: records how long the request took; the
-        request carries a number, so that the server's telemetry can name it too.
+        due_s: the offset at which it is due in an open-loop load. telemeter: records the duration of the request, which
+        then carries a number that the server's telemetry repeats.
         """
         number = write_log.sent(*request.write) if write_log is not None and request.write else None
         path = urlsplit(request.path).path
@@ -209,7 +209,7 @@ class LoadSession:
         limit_s = self.options.response_timeout_s
         sent_s = samples.send(due_s)
         with (
-            # Whether a logged write took place is counted: a second sending would hide it.
+            # The outcome of a logged write is checked later; sending it twice would hide that outcome.
             connections.sending(may_repeat=request.write is None) as sending,
             gevent.Timeout(limit_s, ResponseTimeoutError(f"no whole response within {limit_s:g} s")),
             client.request(
@@ -253,14 +253,14 @@ class LoadSession:
         return outcome
 
     def _wait_for(self, due_s: float) -> bool:
-        """Wait until the offset *due_s*; False if the run ends before."""
+        """Wait until the offset *due_s*; return False if the run ends earlier."""
         end_s = self.options.measure_s
         if self._stopping.is_set() or (end_s is not None and due_s >= end_s):
             return False
         return not self._stopping.wait(timeout=max(0.0, due_s - self.samples.now_s()))
 
     def _take(self) -> bool:
-        """Whether another request may be sent; the last one of --requests ends the run."""
+        """Return whether another request may be sent; the last request of --requests ends the run."""
         if self._stopping.is_set():
             return False
         if self._requests_left is not None:
@@ -277,12 +277,12 @@ class LoadSession:
         return outcome
 
     def _pause_without_response(self, outcome: Outcome) -> None:
-        """Pause after a request without response, so that a server which is away does not get thousands per second."""
+        """Pause after a request without response, so that an unreachable server does not get thousands per second."""
         if not outcome.has_response:
             gevent.sleep(_PAUSE_WITHOUT_RESPONSE_S)
 
     def _begin(self) -> None:
-        """End the warm-up and begin to count, at once or when the master says so."""
+        """End the warm-up and begin to count: at once, or in a worker when the master says so."""
         if self._worker is not None:
             self._worker.report_ready()
         else:
@@ -322,7 +322,7 @@ class LoadSession:
             self._telemeter = Telemeter(self.options.telemetry, role="client")
         # Must run before the runner's own listeners: afterwards no message can be sent.
         events.quitting.add_listener(self._on_quitting)  # type: ignore[no-untyped-call]
-        # Locust times its -t on a clock that was last read before the imports: without this it ends a second early.
+        # locust times its -t on a clock that was last read before the imports: without this it ends a second early.
         gevent.get_hub().loop.update_now()
         environment.stop_timeout = parsed.stop_timeout or self.options.response_timeout_s
         self._configure_users(environment)
@@ -387,9 +387,9 @@ class LoadSession:
             gevent.spawn(self._write_count, runner)
 
     def _take_part(self, environment: Environment, worker: WorkerLink) -> bool:
-        """Read the options again, which are now the master's; False for a worker that came after the start.
+        """Read the options again, now the master's; return False for a worker that connected after the start.
 
-        Its files keep the paths that it was started with, numbered by its part.
+        The worker's files keep the paths that it was started with, numbered by its part.
         """
         if worker.part is None:
             self._end_now(at_once=False)
@@ -404,11 +404,11 @@ class LoadSession:
         return True
 
     def _end_users(self, environment: Environment) -> None:
-        """Wait for the users, which take no further request, and hand over the samples of this process."""
+        """Wait until the users, which send no further request, have ended, and hand over this process's samples."""
         runner = environment.runner
         if isinstance(runner, LocalRunner) and runner.state in (STATE_SPAWNING, STATE_RUNNING):
-            # The users end by themselves. To let quit() wait for them would cost the last requests its inspect.stack(),
-            # 20 to 50 ms in which no response is read.
+            # The users end by themselves. If quit() waited for them, its inspect.stack() would delay the last requests
+            # by 20 to 50 ms, in which no response is read.
             runner.user_greenlets.join(timeout=environment.stop_timeout)
             environment.stop_timeout = 0.0
             runner.quit()
@@ -434,7 +434,7 @@ class LoadSession:
                 gevent.sleep(_COUNT_EVERY_S)
 
     def _end_now(self, at_once: bool) -> None:
-        """End the load before its time; at_once: do not wait for the requests in flight."""
+        """End the load early; at_once: do not wait for the requests in flight."""
         self._stopping.set()
         self._warm.set()
         if at_once:
@@ -446,7 +446,7 @@ class LoadSession:
             self._master.collect(at_once=False, limit_s=environment.stop_timeout or 0.0)
 
     def _on_quitting(self, environment: Environment, **_: object) -> None:
-        """Save the samples at the end of the run, also after Ctrl-C and SIGTERM, and wait for nothing any more."""
+        """Save the samples at the end of the run, also after Ctrl-C and SIGTERM, without waiting for anything else."""
         environment.stop_timeout = 0.0
         if self._telemeter is not None:
             self._telemeter.close()
@@ -473,7 +473,7 @@ class LoadSession:
 
 
 def _read_outcome(response: ResponseContextManager, expected: Collection[str] | None) -> Outcome:
-    """Return the outcome; a status that is not among *expected* and a response that broke off are failures."""
+    """Return the outcome; a status that is not among *expected* and an incomplete response are failures."""
     status, error = str(response.status_code), response.request_meta["exception"]
     if not response.status_code:
         return Outcome(type(error).__name__, b"", _shorten(f"{type(error).__name__}: {error}"), has_response=False)

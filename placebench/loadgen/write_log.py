@@ -1,8 +1,8 @@
-"""The log of a load run that writes: each write before it is sent, and its status when the response comes.
+"""The log of a load run that writes: each write before it is sent, and its status when the response arrives.
 
-A locustfile keeps a `WriteLog`, `read_write_log` reads it. A line is a JSON object; a write without response has only
-one line, also if the generator was killed. Consumers are named by seed, run and number, so that neither another writer
-nor an earlier run is mistaken for this one.
+A locustfile writes a `WriteLog`; `read_write_log` reads it. A line is a JSON object; a write without response has only
+one line, even if the generator was killed. Consumers are named by seed, run and number, so that no other writer and
+no earlier run is mistaken for this one.
 """
 
 import json
@@ -23,9 +23,9 @@ class LoggedWrite:
 
     consumer: str
     claimed: Allocations | None
-    """The allocations that the consumer should get, or None for their deletion."""
+    """The allocations that the consumer should get; None if they are deleted."""
     status: str | None
-    """The HTTP status of the response; None if none came, so that the write is in doubt."""
+    """The HTTP status of the response; None if there was none, so that the write is in doubt."""
 
 
 class WriteLog:
@@ -34,7 +34,7 @@ class WriteLog:
     def __init__(self, path: Path, *, seed: int, run: str, part: int = 0) -> None:
         """Open the file; *run* distinguishes this run from others with the same seed.
 
-        part: the number of this one of several processes; their logs can be joined.
+        part: the number of this process if there are several; their logs can be concatenated.
         """
         self._file = path.open("w", buffering=1)
         self._name = f"placebench claims, seed {seed}, run {run}, part {part}"
@@ -51,11 +51,11 @@ class WriteLog:
         return number
 
     def responded(self, number: int, status: str) -> None:
-        """Log the response to a write."""
+        """Log the status of the response to the write *number*."""
         self._line({"write": number, "status": status})
 
     def close(self) -> None:
-        """Close the file, which holds every line already."""
+        """Close the file; every line is already written."""
         self._file.close()
 
     def _line(self, content: dict[str, Any]) -> None:
@@ -68,7 +68,7 @@ def write_log_path(samples_file: Path) -> Path:
 
 
 def read_write_log(path: Path) -> list[LoggedWrite]:
-    """Read the writes in the order in which they were sent; a last line that was cut off is left out."""
+    """Return the writes in the order in which they were sent, without lines that were cut off."""
     sent: dict[int, dict[str, Any]] = {}
     for line in path.read_text().splitlines():
         try:

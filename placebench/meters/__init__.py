@@ -1,1 +1,1 @@
-"""What processes and PostgreSQL use: CPU, memory and wait events."""
+"""Resource use of processes and PostgreSQL: CPU, memory and wait events."""

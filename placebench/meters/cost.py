@@ -1,7 +1,7 @@
-"""What a run costs: CPU seconds of its processes by part, and the energy of the processors. `CostMeter` reads it.
+"""The cost of a run, read by `CostMeter`: CPU seconds of its processes by part, and the energy of the processors.
 
-CPU is that of every process that a run starts and ends, and of all processes of the PostgreSQL server that it works on,
-other users of that server included. Energy is read from the processor's counters (RAPL), for the whole machine.
+The CPU includes every process that a run starts and ends, and all processes of the PostgreSQL server that it works on,
+even for other users of that server. Energy is read from the processor's counters (RAPL), for the whole machine.
 """
 
 import resource
@@ -20,14 +20,14 @@ from placebench.runtime.supervisor import ended_cpu_s
 _POWERCAP = Path("/sys/class/powercap")
 _CLIENTS = ("client", "locust")
 CLIENT_ELSEWHERE = "client on another machine"
-"""Name of the ssh process that connects to a client."""
+"""Name of the ssh process that connects to a client on another machine."""
 _DATABASES = ("PostgreSQL", "initdb")
 _OURS = ("", "the command", "link", CLIENT_ELSEWHERE)
 _BACKEND = "SELECT pg_backend_pid()"
 
 
 class CostMeter:
-    """Meters this process and what it starts from now on, on top of the cost of earlier sessions."""
+    """Meters this process and the processes that it starts from now on, in addition to the cost of earlier sessions."""
 
     def __init__(self, before: RunCost | None = None, *, powercap: Path = _POWERCAP) -> None:
         self._before = before
@@ -37,7 +37,7 @@ class CostMeter:
         self._energy = _EnergyMeter(powercap)
 
     def watch_server(self, url: str) -> None:
-        """Count the PostgreSQL server at *url* from now on; costs a connection and 1 round trip."""
+        """Add the PostgreSQL server at *url* to the cost from now on; costs a connection and 1 round trip."""
         pid = _postmaster(url)
         if pid is None:
             self._is_blind = True
@@ -63,7 +63,7 @@ class CostMeter:
 
 
 def _sum(before: RunCost, now: RunCost) -> RunCost:
-    """Return the cost of all sessions; a part that one of them could not read is unknown."""
+    """Return the cost of all sessions; a part that one of them could not read is None."""
     energy = None
     if before.energy_j is not None and now.energy_j is not None:
         energy = {name: joules + before.energy_j.get(name, 0.0) for name, joules in now.energy_j.items()}
@@ -81,13 +81,13 @@ def _both(before: float | None, now: float | None) -> float | None:
 
 
 def _own_cpu_s() -> float:
-    """Return the CPU of this process and of all its descendants that have ended."""
+    """Return the CPU seconds of this process and of all its descendants that have ended."""
     used = map(resource.getrusage, (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
     return sum(each.ru_utime + each.ru_stime for each in used)
 
 
 def _postmaster(url: str) -> int | None:
-    """Return the main process of a PostgreSQL server; None if it cannot be seen from here."""
+    """Return the main process of a PostgreSQL server; None if it is not visible to this process."""
     import psutil
 
     if make_url(url).host not in LOCAL_HOSTS:
@@ -102,7 +102,7 @@ def _postmaster(url: str) -> int | None:
 
 
 def _server_cpu_s(postmaster: int) -> float:
-    """Return the CPU of the postmaster and of its children, including those that have ended."""
+    """Return the CPU seconds of the postmaster and of its children, including those that have ended."""
     import psutil
 
     children: list[int] = []
@@ -112,7 +112,7 @@ def _server_cpu_s(postmaster: int) -> float:
 
 
 class _EnergyMeter:
-    """Adds up the counters of RAPL, which begin again at 0 after some tens of minutes: read it more often than that."""
+    """Adds up RAPL's counters, which restart at 0 after some tens of minutes and so must be read more often."""
 
     def __init__(self, powercap: Path) -> None:
         self._powercap = powercap

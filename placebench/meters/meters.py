@@ -1,6 +1,7 @@
 """The resources that a service and its database use in a `with` block: CPU of both, memory of the service.
 
-`ServerMeter` and `inspect_backends` read them. A value that cannot be read is None ("not measured").
+`ServerMeter` measures a block, `inspect_backends` reads the CPU of the database's processes. A value that cannot be
+read is None ("not measured").
 """
 
 import threading
@@ -23,30 +24,30 @@ LOCAL_HOSTS = {None, "", "localhost", "127.0.0.1", "::1"}
 
 @dataclass(frozen=True)
 class Backends:
-    """CPU so far of PostgreSQL's processes that work for one database, except our own connections."""
+    """CPU so far of PostgreSQL's processes that work for one database, except for our own connections."""
 
     cpu_s: Mapping[int, float]
-    """CPU seconds so far, by pid."""
+    """CPU seconds so far, by process id."""
     sessions: int | None = None
-    """Sessions begun so far, with that of this reading; None before PostgreSQL 15, which counts late or not at all."""
+    """Sessions begun so far, including this reading's; None before PostgreSQL 15, which counts them late or never."""
 
     def unchanged_since(self, before: Self) -> bool:
-        """Whether the same processes have worked all the while, and nobody else came and went."""
+        """Return whether the same processes worked throughout, and no other session came and went."""
         return self.cpu_s.keys() == before.cpu_s.keys() and not self._hides_some_since(before)
 
     def spent_since(self, before: Self) -> float | None:
-        """Return the CPU seconds between two readings; a process that came meanwhile counts with its whole life.
+        """Return the CPU seconds between two readings; of a process that started in between, all its CPU counts.
 
-        None if a process ended meanwhile, since its CPU cannot be read.
+        Returns None if a process ended in between, because its CPU can no longer be read.
         """
         if before.cpu_s.keys() - self.cpu_s.keys() or self._hides_some_since(before):
             return None
         return cpu_between(before.cpu_s, self.cpu_s)
 
     def _hides_some_since(self, before: Self) -> bool:
-        """Whether more sessions began than processes came.
+        """Return whether more sessions began than processes appeared.
 
-        PostgreSQL may count a session late, so the sessions of the processes that were there before are allowed for.
+        PostgreSQL may count a session late, so one session is allowed for each process that existed before.
         """
         if self.sessions is None or before.sessions is None:
             return False
@@ -55,10 +56,10 @@ class Backends:
 
 
 def inspect_backends(database_url: str) -> Backends | str:
-    """Return the CPU of the database's processes, or in one line why not all of it can be read.
+    """Return the CPU of the database's processes, or a line that says why not all of it can be read.
 
     SQLite and no database ("") have no processes. Costs a connection and 1 round trip; raises DatabaseError if the
-    server does not respond any more.
+    server no longer responds.
     """
     if not database_url:
         return Backends({})
@@ -79,7 +80,7 @@ def inspect_backends(database_url: str) -> Backends | str:
 
 
 def _inspect_mariadb(database_url: str) -> Backends | str:
-    """Read the one process that serves all databases of MariaDB or MySQL: SELECT @@pid_file."""
+    """Return the CPU of the one process that serves all databases of MariaDB or MySQL: SELECT @@pid_file."""
     engine = create_engine(database_url, poolclass=NullPool)
     try:
         with engine.connect() as connection:
@@ -108,13 +109,15 @@ SELECT current_setting('max_parallel_workers_per_gather')::int AS parallel_worke
        (SELECT (to_jsonb(counted) ->> 'sessions')::bigint FROM pg_stat_database AS counted
         WHERE datname = current_database() AND current_setting('server_version_num')::int >= 150000) AS sessions
 """
-"""Settings are those of this database for this role, as its backends have them. The workers of io_method=worker
-(PostgreSQL 18) serve every database; they are counted, since one variant works at a time. A role without
-pg_read_all_stats does not see their backend_type, so that their command lines are read."""
+"""A query for the backends of the current database, and for settings as these backends have them.
+
+The workers of io_method=worker (PostgreSQL 18) serve every database; they are counted, because only one variant works
+at a time. A role without pg_read_all_stats does not see their backend_type, so their command lines are checked.
+"""
 
 
 def _why_incomplete(found: Row[Any], io_workers: list[int]) -> str:
-    """Return why some work for the database cannot be attributed to it, empty if all can."""
+    """Return why some work for the database cannot be attributed to it; empty if all can."""
     if found.parallel_workers:
         return f"max_parallel_workers_per_gather is {found.parallel_workers}: parallel workers come and go unseen"
     if found.io_method == "worker" and not io_workers:
@@ -125,7 +128,7 @@ def _why_incomplete(found: Row[Any], io_workers: list[int]) -> str:
 
 
 def is_postgresql(pid: int) -> bool:
-    """Whether a PostgreSQL process has this pid; a server in a container names pids that other processes have here."""
+    """Return whether *pid* is a PostgreSQL process; the pids of a container's server may be others' here."""
     return b"postgres" in _command_line(pid)
 
 
@@ -137,7 +140,7 @@ def _command_line(pid: int) -> bytes:
 
 
 class ServerMeter:
-    """Measures a service and its database inside the `with` block; memory is sampled every *sample_s*."""
+    """Measures a service and its database inside the `with` block; memory is sampled every *sample_s* seconds."""
 
     def __init__(self, worker_pids: Callable[[], list[int]], database_url: str, *, sample_s: float = 0.25) -> None:
         self._worker_pids = worker_pids
@@ -168,12 +171,12 @@ class ServerMeter:
         self._after = self.snapshot()
 
     def snapshot(self) -> tuple[dict[int, float], Backends | None]:
-        """Return the CPU seconds so far of the workers by pid, and of the backends."""
+        """Return the CPU seconds so far of the workers by process id, and of the backends."""
         seen = read_backends(self._database_url)
         return read_cpu_by_pid(self._worker_pids()), seen
 
     def read(self) -> Meters:
-        """Return the readings of the `with` block; call it afterwards."""
+        """Return the readings of the `with` block; call it after the block."""
         (workers_before, backends_before), (workers_after, backends_after) = self._before, self._after
         return Meters(
             worker_cpu_s=cpu_between(workers_before, workers_after),

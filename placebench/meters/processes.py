@@ -1,6 +1,6 @@
 """CPU, scheduling delay and memory of processes as the kernel counts them, and the memory of a process tree over time.
 
-Memory that forked processes stop sharing by copy-on-write is counted apart.
+Memory that forked processes stop sharing by copy-on-write is counted separately.
 """
 
 import os
@@ -14,11 +14,11 @@ from typing import Self
 
 _PROC = Path("/proc")
 _CPU_WAIT = 1
-"""Place in schedstat of the nanoseconds that a thread waited for a CPU."""
+"""Position in schedstat of the nanoseconds for which a thread waited for a CPU."""
 _CHILDREN = slice(13, 15)
-"""Places in stat, after the name, of the ticks of children that were waited for, in user mode and in the kernel."""
+"""Positions in stat, after the name, of the ticks of reaped children, in user mode and in the kernel."""
 _CPU_CLOCK = 2
-"""CPUCLOCK_SCHED of the kernel's include/linux/posix-timers.h, the clock that the scheduler counts."""
+"""CPUCLOCK_SCHED of the kernel's include/linux/posix-timers.h: the clock of the time that the scheduler counts."""
 
 
 def read_cpu_s(pid: int) -> float:
@@ -30,7 +30,7 @@ def read_cpu_s(pid: int) -> float:
 
 
 def read_cpu_wait_s(pids: Iterable[int]) -> float:
-    """Return the seconds so far that threads of the processes were ready to run and had no CPU."""
+    """Return the seconds so far for which threads of the processes were ready to run but had no CPU."""
     waited_ns = 0
     for pid in pids:
         with suppress(FileNotFoundError, ProcessLookupError):
@@ -42,7 +42,7 @@ def read_cpu_wait_s(pids: Iterable[int]) -> float:
 
 
 def read_cpu_by_pid(pids: Iterable[int]) -> dict[int, float]:
-    """Return the CPU seconds so far of each process."""
+    """Return the CPU seconds so far of each process, by process id."""
     return {pid: read_cpu_s(pid) for pid in pids}
 
 
@@ -52,7 +52,7 @@ def read_tree_cpu_s(pids: Iterable[int], proc: Path = _PROC) -> float:
 
 
 def read_ended_cpu_s(pid: int, proc: Path = _PROC) -> float:
-    """Return the CPU seconds of the children that the process has waited for, and of theirs, in steps of 10 ms."""
+    """Return the CPU seconds of the process's reaped children and their reaped descendants, in steps of 10 ms."""
     try:
         times = (proc / str(pid) / "stat").read_bytes().rpartition(b")")[2].split()[_CHILDREN]
     except (FileNotFoundError, ProcessLookupError):
@@ -61,11 +61,11 @@ def read_ended_cpu_s(pid: int, proc: Path = _PROC) -> float:
 
 
 def read_pss_bytes(pids: Iterable[int], proc: Path = _PROC) -> int | None:
-    """Return the proportional set size of the processes together, with the files that they map counted whole and once.
+    """Return the processes' total proportional set size, but with the files that they map counted whole and once.
 
-    The proportional part of a file gets smaller the more other processes map it: of two variants of the same code the
-    one in the environment of the harness took 6.2 % less (6.2 to 6.3, 12 replicates). None if the kernel does not let
-    us read it, or does not tell anonymous memory apart.
+    The proportional part of a file shrinks with the number of other processes that map it: of two variants of the same
+    code, the one in the environment of the harness took 6.2 % less (6.2 to 6.3, 12 replicates). Returns None if the
+    kernel does not let us read it, or does not report anonymous memory separately.
     """
     anonymous, files = 0, 0
     try:
@@ -78,7 +78,10 @@ def read_pss_bytes(pids: Iterable[int], proc: Path = _PROC) -> int | None:
 
 
 def _read_rollup(pid: int, proc: Path = _PROC) -> dict[str, int]:
-    """Read /proc/PID/smaps_rollup in bytes, empty if the process is gone; raises PermissionError for another user's."""
+    """Return /proc/PID/smaps_rollup in bytes; empty if the process is gone.
+
+    Raises PermissionError for another user's process.
+    """
     try:
         lines = (proc / str(pid) / "smaps_rollup").read_text().splitlines()[1:]
     except (FileNotFoundError, ProcessLookupError):
@@ -87,7 +90,7 @@ def _read_rollup(pid: int, proc: Path = _PROC) -> dict[str, int]:
 
 
 def cpu_between(before: Mapping[int, float], after: Mapping[int, float]) -> float:
-    """Return the CPU seconds between two readings; a process that came meanwhile counts with its whole life."""
+    """Return the CPU seconds between two readings; of a process that started in between, all its CPU counts."""
     return sum(now - before.get(pid, 0.0) for pid, now in after.items())
 
 
@@ -96,7 +99,7 @@ _MAX_SAMPLES = 240
 
 @dataclass(frozen=True)
 class Memory:
-    """Memory in bytes of one process, or summed over several."""
+    """Memory in bytes of one process, or the sum over several."""
 
     pss_bytes: int = 0
     uss_bytes: int = 0
@@ -114,13 +117,13 @@ class Memory:
 
 @dataclass(frozen=True)
 class MemorySample:
-    """One sample of the process tree."""
+    """One sample of the memory of a process tree."""
 
     at_s: float
     """Seconds since the sampler began."""
     process_tree: Memory
     shared_bytes: int
-    """Pages from before the fork that the workers still share, summed over the workers."""
+    """Pages from before the fork that the workers still share, in bytes, summed over the workers."""
 
 
 def read_memory(pid: int, proc: Path = _PROC) -> Memory:
@@ -137,10 +140,10 @@ def read_memory(pid: int, proc: Path = _PROC) -> Memory:
 
 
 class MemorySampler:
-    """Samples the memory of the master and its workers every *sample_s* inside the `with` block, and once at each end.
+    """Samples the memory of the master and its workers in the `with` block: every *sample_s* seconds and at both ends.
 
-    A sample of a worker of 100 MB takes some milliseconds, in which it cannot map memory. Past 240 samples every second
-    one is dropped, and the time between them doubled.
+    Sampling a worker of 100 MB takes some milliseconds, during which it cannot map memory. When there are more than 240
+    samples, every second one is dropped, and the time between samples is doubled.
     """
 
     def __init__(self, master_pid: int, worker_pids: Sequence[int], *, sample_s: float = 0.1) -> None:
@@ -174,7 +177,7 @@ class MemorySampler:
 
     @property
     def peak(self) -> Memory:
-        """The process tree at the sample with the highest PSS."""
+        """Memory of the process tree at the sample with the highest PSS."""
         return max((sample.process_tree for sample in self.samples), key=lambda each: each.pss_bytes)
 
     @property

@@ -1,4 +1,4 @@
-"""Measurements beside the requests, as a run folder keeps them: `Meters` of a part of a run, `RunCost` of a run."""
+"""Measurements other than requests, as a run folder stores them: `Meters` of a part of a run, `RunCost` of a run."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -14,9 +14,9 @@ class Meters:
 
     worker_cpu_s: Amount
     backend_cpu_s: Amount | None
-    """CPU of PostgreSQL's backends of this database; None if not all of it could be read."""
+    """CPU seconds of the PostgreSQL backends of this database; None if not all of them could be read."""
     peak_pss_bytes: Count | None
-    """The highest sample of the proportional set size of the service's processes together."""
+    """The highest sample of the total proportional set size of the service's processes."""
 
     @property
     def cpu_s(self) -> float | None:
@@ -29,15 +29,15 @@ class RunCost:
     """The cost of a run so far, over all its sessions."""
 
     servers_cpu_s: Amount
-    """CPU of the servers of all variants, with their workers."""
+    """CPU seconds of the servers of all variants, with their workers."""
     clients_cpu_s: Amount | None
-    """CPU of the processes that send requests; None if they run on another machine."""
+    """CPU seconds of the processes that send requests; None if they run on another machine."""
     databases_cpu_s: Amount | None
-    """CPU of PostgreSQL; None if it runs on another machine."""
+    """CPU seconds of PostgreSQL; None if its processes are not visible, as on another machine."""
     placebench_cpu_s: Amount
-    """CPU of placebench and of the other programs that it runs: setup commands, git, pip, pg_dump."""
+    """CPU seconds of placebench and of the other programs that it runs: setup commands, git, pip, pg_dump."""
     energy_j: dict[str, Amount] | None = None
-    """Joules of the whole machine during the run, by domain of RAPL such as package-0; None if unreadable."""
+    """Joules of the whole machine during the run, by RAPL domain such as package-0; None if unreadable."""
 
     @property
     def core_minutes(self) -> float:

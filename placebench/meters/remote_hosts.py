@@ -1,8 +1,8 @@
 """Machines that are reached by SSH: `read_hosts` reads a hosts file, `inspect_host` finds out what a host has.
 
-Nothing is installed or changed there: a shell script of some lines is run by `ssh`, with the options of ~/.ssh/config.
-`python_command` runs a program with the host's placebench, or with uvx's, which greets with its version
-(`read_greeting`), and `python_process` runs one that speaks JSON lines.
+Nothing is installed or changed on a host: `ssh` runs a shell script of some lines, with the options of ~/.ssh/config.
+`python_command` runs a program with the host's placebench, or with uvx's; the program first prints its version
+(`read_greeting`). `python_process` runs a program that speaks JSON lines.
 """
 
 import json
@@ -41,7 +41,7 @@ if [ -z "$python" ] && program=$(command -v placebench); then
     case $python in *python*) ;; *) python= ;; esac
 fi
 """
-"""Sets $python, unless the host names one, to that of the command placebench; a script for sh has it in line 2."""
+"""Sets $python, unless the host names one, to the Python of the command placebench (in line 2 of a sh script)."""
 _GREET: Final = 'import json, placebench; print(json.dumps({"placebench": placebench.__version__}), flush=True)'
 _RUN_PYTHON: Final = f"""{_FIND_PYTHON}
 if [ -z "$python" ]; then
@@ -75,15 +75,15 @@ class RemoteHost(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One machine of a hosts file."""
 
     ssh: str
-    """Destination of the command ssh: host, user@host, or a name of ~/.ssh/config."""
+    """Destination of the command ssh: a host, user@host, or a name in ~/.ssh/config."""
     roles: tuple[Role, ...]
     address: str = ""
-    """The address at which other machines reach the host; by default the one that ssh connects to."""
+    """The address at which other machines reach the host; by default the address that ssh connects to."""
     ports: tuple[Annotated[int, msgspec.Meta(ge=1, le=65_535)], ...] = ()
-    """Ports that must be free there, one for each role in their order."""
+    """Ports that must be free on the host, one per role in the order of `roles`."""
     ssh_options: tuple[str, ...] = ()
     python: str = ""
-    """Shell command for a Python there that has placebench; by default the command placebench's, or uvx's."""
+    """Shell command for a Python on the host that has placebench; by default the command placebench's, or uvx's."""
 
 
 class _File(TypedDict):
@@ -92,23 +92,23 @@ class _File(TypedDict):
 
 @dataclass(frozen=True)
 class HostFacts:
-    """The programs, taken ports and clock of a host."""
+    """The programs, used ports and clock of a host."""
 
     programs: Mapping[str, str] = field(default_factory=dict)
-    """Versions of system, python, uv, postgresql and nginx, if they are there."""
+    """Versions of system, python, uv, postgresql, nginx and placebench, as far as the host has them."""
     listening: frozenset[int] = frozenset()
-    """TCP ports that are taken."""
+    """TCP ports that are in use."""
     clock: ClockBounds | None = None
-    """The host's clock minus ours; None if it has no fractions of a second."""
+    """The host's clock minus ours; None if it does not show fractions of a second."""
 
 
 def read_hosts(path: Path) -> dict[str, RemoteHost]:
-    """Return the hosts of the TOML file at *path* by their names; raises UsageError if it is not valid."""
+    """Return the hosts of the TOML file at *path* by name; raises UsageError if the file is not valid."""
     return read_toml(path, _File, error=UsageError)["hosts"]
 
 
 def find_host(name: str, file: Path | None) -> RemoteHost:
-    """Return the host of this name in the hosts file; without a file, *name* is for ssh. Raises UsageError for none."""
+    """Return the host *name* of the hosts file; without a file, of ssh. Raises UsageError for an unknown name."""
     if file is None:
         return RemoteHost(name, ())
     hosts = read_hosts(file)
@@ -118,9 +118,9 @@ def find_host(name: str, file: Path | None) -> RemoteHost:
 
 
 def python_command(host: RemoteHost, program: str) -> list[str]:
-    """Return the command that runs a Python program there, which may import placebench; raises as `_ssh_command`.
+    """Return the command that runs a Python program on the host, where it may import placebench.
 
-    The program first prints a greeting, for `read_greeting`.
+    The program first prints a greeting, for `read_greeting`. Raises ServerError if this machine has no ssh.
     """
     return _ssh_command(host, f"code={shlex.quote(f'{_GREET}; {program}')}\n{_RUN_PYTHON}")
 
@@ -144,10 +144,10 @@ def read_greeting(lines: Iterable[str], name: str) -> bool:
 def python_process(
     what: str, name: str, host: RemoteHost, program: str, log: Path, *, child: str, remove: Path | None = None
 ) -> Iterator[LineProcess]:
-    """Run a Python program there that speaks JSON lines for the `with` block, and wait for its greeting.
+    """Run a Python program that speaks JSON lines on the host for the `with` block, after its greeting has arrived.
 
-    what: the host *name* in messages. child: the name under which its CPU is counted. remove: a folder to remove with
-    it. Raises HostError if the host is not reached, or has no placebench or another version.
+    what: the host *name*, as messages call it. child: the name under which the CPU of ssh is counted. remove: a folder
+    to remove with the process. Raises HostError if the host is not reached, or has no placebench or another version.
     """
     spec = ChildSpec(name=child, argv=python_command(host, program), log=log, pipes=True, remove=remove)
     with line_process(spec, gone=f"the connection to {what} ended") as process:
@@ -171,7 +171,7 @@ def host_address(host: RemoteHost) -> str:
 
 
 def _ssh_command(host: RemoteHost, script: str) -> list[str]:
-    """Return the command that runs a shell script there without a prompt; raises ServerError without ssh."""
+    """Return the command that runs a shell script on the host without a prompt; raises ServerError without ssh."""
     if shutil.which("ssh") is None:
         raise ServerError("no command ssh on this machine: apt install openssh-client")
     options = [f"ConnectTimeout={_CONNECT_LIMIT_S}", *_OPTIONS]
@@ -200,7 +200,7 @@ def inspect_host(host: RemoteHost) -> HostFacts:
 
 
 def _read(process: "subprocess.Popen[str]") -> HostFacts | None:
-    """Read what the script prints; None if it ended early."""
+    """Return the facts that the script prints; None if it ended early."""
     assert process.stdout is not None
     found: dict[str, str] = {}
     for line in process.stdout:

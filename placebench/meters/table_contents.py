@@ -1,4 +1,4 @@
-"""Digests of the tables of a database, whatever its schema, to see whether something changed them.
+"""Digests of the tables of a database, whatever its schema, to see whether anything changed them.
 
 The main function is `read_tables`. A digest is the number of rows and the sum of a 64-bit hash of each row, so that the
 order of the rows does not matter.
@@ -19,19 +19,19 @@ from placebench.runtime.postgres import open_connection
 
 _WITHIN_S = 10.0
 _UNREADABLE = ("57014", "42501")
-"""SQLSTATEs of a query that took too long, and of a table whose policies bind the role that reads it."""
+"""SQLSTATEs of a query that took too long, and of a table with row-level security that binds the reading role."""
 _ROWS_PER_CHECK = 10_000
 
 
 @dataclass(frozen=True)
 class TableContents:
-    """Digests of tables at one moment."""
+    """The digests of a database's tables at one moment."""
 
     digests: Mapping[str, str] = field(default_factory=dict)
-    """Digests by table, such as "12 rows, 5f3a…"; empty tables are left out, since an application may make some."""
+    """Digests by table, such as "12 rows, 5f3a…"; empty tables are left out, since an application may create some."""
     rows: int = 0
     unchecked: Sequence[str] = ()
-    """Tables that were too large to be read in time, or whose row-level security binds their owner."""
+    """Tables that could not be read in time, or whose row-level security binds their owner."""
     elapsed_s: float = 0.0
 
     @property
@@ -40,7 +40,7 @@ class TableContents:
         return blake2b(repr(sorted(self.digests.items())).encode(), digest_size=16).hexdigest()
 
     def difference(self, now: "TableContents") -> str:
-        """Return "carts: 3 rows, 1f…, were none" for the first table that is different *now*, or an empty text."""
+        """Return "carts: 3 rows, 1f…, were none" for the first table that differs in *now*, or an empty text."""
         for table in sorted({*self.digests, *now.digests} - {*self.unchecked, *now.unchecked}):
             before, after = (each.digests.get(table, "none") for each in (self, now))
             if before != after:
@@ -48,22 +48,22 @@ class TableContents:
         return ""
 
     def growth(self, now: "TableContents") -> dict[str, int]:
-        """Return how many rows more each table has *now*; tables with an equal number are left out."""
+        """Return the number of rows that each table has gained *now* (negative if lost), without unchanged tables."""
         tables = {*self.digests, *now.digests} - {*self.unchecked, *now.unchecked}
         grown = {table: now.row_count(table) - self.row_count(table) for table in sorted(tables)}
         return {table: rows for table, rows in grown.items() if rows}
 
     def row_count(self, table: str) -> int:
-        """Return the number of rows in the table's digest; 0 for an unknown table, or a digest without one."""
+        """Return the number of rows in the table's digest; 0 for an unknown table, or for a digest without a number."""
         count, rows, _ = self.digests.get(table, "").partition(" rows, ")
         return int(count) if rows else 0
 
 
 def read_tables(url: str, *, without: Sequence[str] = (), within_s: float = _WITHIN_S) -> TableContents:
-    """Digest all tables of the database at *url*, PostgreSQL or SQLite, the smallest first; empty for no database.
+    """Digest all tables of the database at *url*, PostgreSQL or SQLite; empty for no database.
 
-    without: tables that are left out, by name or as schema.name. A table that is not read *within_s* seconds from the
-    start is in `unchecked`. In PostgreSQL 100,000 rows take some 50 ms.
+    without: tables that are left out, by name or as schema.name. A table that is not read within *within_s* seconds
+    from the start is in `unchecked`. PostgreSQL's tables are read smallest first; 100,000 rows take some 50 ms.
 
     SELECT count(*), sum(hashtextextended(t::text, 0)::numeric) FROM ONLY table AS t
     """
@@ -90,7 +90,7 @@ ORDER BY pg_relation_size(pg_class.oid), 1
 def _in_postgresql(url: str, without: Sequence[str], give_up_at: float) -> tuple[_Sums, list[str]]:
     sums, unchecked = _Sums(), list[str]()
     with open_connection(url) as connection:
-        # Nothing that the database holds may stand in for the functions and types below, nor hide rows.
+        # Nothing in the database may replace the functions and types below, or hide rows.
         connection.exec_driver_sql("SET search_path = pg_catalog, pg_temp; SET row_security = off")
         for name, quoted in connection.execute(text(_TABLES)).all():
             if name not in without and not _add_table(connection, name, quoted, sums, give_up_at):

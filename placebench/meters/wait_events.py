@@ -1,4 +1,4 @@
-"""Wait events of PostgreSQL's backends, sampled four times a second into a telemetry file beside the workers'.
+"""Wait events of PostgreSQL's backends, sampled four times a second into a telemetry file beside those of the workers.
 
 `sample_wait_events` samples them. A sample does not measure time, but in the long run a wait is seen in proportion to
 its duration, even if it is shorter than the time between two samples.
@@ -25,7 +25,7 @@ GROUP BY state, wait_event_type, wait_event
 
 @contextmanager
 def sample_wait_events(database_url: str, folder: Path | None) -> Iterator[None]:
-    """Sample the backends of this database inside the `with` block, on a separate connection; 1 round trip each.
+    """Sample the backends of this database inside the `with` block, on a separate connection; 1 round trip per sample.
 
     The connection is open before the block begins, so that a meter inside sees only the service's sessions begin.
     Figures `backends active running`, `backends active Lock:transactionid`, `backends idle Client:ClientRead` and so on
@@ -62,7 +62,7 @@ def _sample(database_url: str, telemeter: Telemeter, ready: threading.Event, sto
 
 
 def read_waits(connection: Connection) -> dict[str, int]:
-    """Count the backends by state and wait event; 1 round trip.
+    """Return the number of backends by state and wait event; 1 round trip.
 
     A "running" backend waits for nothing that PostgreSQL knows of: it has a CPU, or waits for one.
     """

@@ -5,9 +5,9 @@
     shell("A title", bars([Bar("naive", (0.52,))], title="CPU", description="Per request", show=units.duration))
 
 A page opens from a disk without a network, reads well on a phone and on paper, and runs no script. Charts are pure
-functions from numbers to markup, as wide as their box, read out by their title. Their colours are CSS variables by role
-(`baseline`, `variant`, `between`) that work light, dark and for the colour-blind; a label or a shape always says the
-same as the colour.
+functions from numbers to markup, as wide as their box; a screen reader reads their title. Their colours are CSS
+variables by role (`baseline`, `variant`, `between`) that work light, dark and for the colour-blind; no information is
+in the colour alone.
 """
 
 from placebench.page.shell import description_of, environment, shell

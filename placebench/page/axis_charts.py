@@ -36,7 +36,7 @@ _MAX_LETTERS_BESIDE = 8
 
 @dataclass(frozen=True)
 class Line:
-    """One series of `lines`: (where, value), ascending in the first."""
+    """One series of `lines`: points (x, y) in ascending order of x."""
 
     label: str
     points: Sequence[tuple[float, float]]
@@ -52,10 +52,10 @@ def lines(
     show_where: _Show,
     logarithmic: bool = False,
 ) -> Markup:
-    """Draw the series on linear axes, the upright one from 0, each named at its end.
+    """Draw the series on linear axes, the vertical one from 0, with the name of each series at the end of its line.
 
-    show: writes the ticks of the upright axis, *show_where* those of the other.
-    logarithmic: equal factors are equal lengths on both axes, for positive numbers.
+    show: formats the ticks of the vertical axis, *show_where* those of the horizontal axis.
+    logarithmic: whether both axes are logarithmic; all numbers must be positive then.
     """
     drawn_series = [each for each in series if each.points]
     wheres = [where for each in drawn_series for where, _ in each.points] or [1.0, 10.0]
@@ -94,7 +94,7 @@ def _line(series: Line, across: Scale, up: Scale) -> Markup:
 
 
 def _line_names(series: Sequence[Line], up: Scale) -> list[Markup]:
-    """Write each name at the end of its line, below any other one; a long name reaches back over the lines."""
+    """Write each name at the end of its line, below names already there; a long name extends back over the lines."""
     short, drawn, free = shorten_labels(one.label for one in series), [], 0.0
     for one in sorted(series, key=lambda one: -one.points[-1][1]):
         y = max(_height(one.points[-1][1], up) + 4, free)
@@ -118,7 +118,7 @@ def _stretched(
     width: str = "100%",
     vector_effect: str | None = None,
 ) -> Markup:
-    """Draw a path in its own SVG that is stretched to the width, while its line stays as thick as elsewhere."""
+    """Draw a path in its own SVG that is stretched to the width without making its stroke thicker."""
     return element(
         "svg",
         element("path", d=path, class_=style, vector_effect=vector_effect),
@@ -133,14 +133,14 @@ def _stretched(
 
 @dataclass(frozen=True)
 class PointSeries:
-    """Points by two numbers; a single one is named beside it, several in a key."""
+    """A series of points (x, y) of `points`. A single point is named beside it, several points in the legend."""
 
     label: str
     points: Sequence[tuple[float, float]]
     role: Role = "between"
     is_ring: bool = False
     level: float | None = None
-    """The value at which a line is drawn across, such as the estimate of the series."""
+    """The y value of a horizontal line, such as the estimate of the series."""
 
 
 def points(
@@ -152,10 +152,10 @@ def points(
     show_where: _Show,
     keys: Sequence[tuple[str, str]] = (),
 ) -> Markup:
-    """Draw the points on linear axes from 0, or over a logarithmic scale of ratios.
+    """Draw the points on linear axes from 0, or with a logarithmic vertical axis for ratios.
 
-    show: writes the ticks of the upright axis; None for ratios.
-    keys: class and label of each key; empty for the names of the series that have several points.
+    show: formats the ticks of the vertical axis; None for ratios.
+    keys: class and label of each legend entry; if empty, the series that have several points are the entries.
     """
     wheres = [where for each in series for where, _ in each.points]
     values = [value for each in series for _, value in each.points]
@@ -185,7 +185,7 @@ def _point_grid(across: Scale, up: Scale, show: _Show | None, show_where: _Show)
 
 
 def _points(series: PointSeries, across: Scale, up: Scale, written: list[tuple[float, float]], title: str) -> Markup:
-    """Draw the points of a series; a single one has its name to its right, below any other name."""
+    """Draw the points of a series; the name of a single point is to its right, below names already there."""
     style = "point ring" if series.is_ring else "point disc"
     places = [(_across(where, across), _height(value, up)) for where, value in series.points]
     drawn = [element("circle", cx=percent(x), cy=y, r=4.5, class_=style) for x, y in places]
@@ -212,13 +212,13 @@ _LOGARITHMIC_FROM = 4.0
 
 @dataclass(frozen=True)
 class Curve:
-    """One curve of `distribution`: (value, share of the samples up to it), ascending in both."""
+    """One curve of `distribution`: (value, share of the samples up to that value), ascending in both."""
 
     label: str
     points: Sequence[tuple[float, float]]
     role: Role = "between"
     marked: float = 0.5
-    """The share at which a dot is drawn, unless it lies between others."""
+    """The share at which a dot is drawn; curves with the role 'between' have none."""
 
 
 def distribution(
@@ -230,10 +230,10 @@ def distribution(
     limit: tuple[float, str] | None = None,
     longest: float | None = None,
 ) -> Markup:
-    """Draw the curves on one axis, logarithmic if the slowest takes at least 4 times the fastest.
+    """Draw the curves on one axis, which is logarithmic if the largest value is at least 4 times the smallest.
 
-    show: writes the ticks.
-    limit: a value to compare with, and its name.
+    show: formats the ticks.
+    limit: a value to compare with, and its label.
     longest: the end of the axis; None for the largest value.
     """
     drawn_last = sorted((curve for curve in curves if curve.points), key=lambda curve: curve.role != "between")
@@ -272,7 +272,7 @@ def _curve_grid(scale: Scale, show: _Show, shares: Sequence[float]) -> list[Mark
 
 
 def _curve(curve: Curve, scale: Scale) -> Markup:
-    """Draw the curve as steps, with a pattern of dashes by its role, and its mark."""
+    """Draw the curve as steps, with a dash pattern by its role and a dot at its marked share."""
     start = f"M{scale.place(curve.points[0][0]) * _VIEW:.1f} {_CURVE_HEIGHT}"
     steps = (f"H{scale.place(value) * _VIEW:.1f}V{_CURVE_HEIGHT * (1 - share):.1f}" for value, share in curve.points)
     stretched = _stretched(
@@ -292,11 +292,11 @@ _FLOW_ROW = _FLOW_TOP + _FLOW_UP + _FLOW_DOWN + 14
 
 @dataclass(frozen=True)
 class TrafficSeries:
-    """One row of `flows`: amounts in both directions, in bins of *bin_s* seconds from 0 on."""
+    """One row of `flows`: amounts in both directions, in bins of *bin_s* seconds that start at 0."""
 
     label: str
     value: str
-    """The text at the end of its first line."""
+    """The text at the end of the row's heading."""
     bin_s: float
     came: Sequence[float]
     went: Sequence[float]
@@ -311,7 +311,7 @@ class TrafficSeries:
 def flows(
     series: Sequence[TrafficSeries], *, title: str, description: str, names: tuple[str, str], show: _Show
 ) -> Markup:
-    """Draw a row for each series; each direction has one scale for all. *names*: the keys of both directions."""
+    """Draw a row for each series; each direction has one scale for all rows. *names*: their labels in the legend."""
     across = linear_scale([0.0, *(each.end_s for each in series)] if series else [0.0, 1.0])
     most_came = max((amount for each in series for amount in each.came), default=0.0) or 1.0
     most_went = max((amount for each in series for amount in each.went), default=0.0) or 1.0
@@ -341,7 +341,7 @@ def flows(
 
 
 def _columns(series: TrafficSeries, bins: Sequence[float], across: Scale) -> list[tuple[float, float, float]]:
-    """Return left edge, right edge and amount of each bin that has any."""
+    """Return left edge, right edge and amount of each bin that is not empty."""
     edges = [across.place(number * series.bin_s) * _VIEW for number in range(len(bins) + 1)]
     return [(edges[number], edges[number + 1], amount) for number, amount in enumerate(bins) if amount]
 

@@ -1,4 +1,4 @@
-"""Charts with a row for each thing: `bars` from zero, and `forest` for estimates with their intervals."""
+"""Charts with one row per item: `bars` from zero, and `forest` for estimates with their intervals."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -16,20 +16,20 @@ _BAR_HEIGHT = 10
 _WHOLE_ROW = 58
 _WHOLE_HEIGHT = 20
 _SHOWN_FROM = 0.07
-"""Minimum share of a whole at which a part is labelled."""
+"""Minimum share of the whole at which a part is labelled with its share."""
 
 
 @dataclass(frozen=True)
 class Bar:
-    """One row of `bars`: its length is the sum of its parts, which are drawn one after the other."""
+    """One row of `bars`; the length of the bar is the sum of its parts, which are drawn one after the other."""
 
     label: str
     parts: tuple[float, ...]
     role: Role = "between"
     value: str = ""
-    """The text at the end of the row; empty for the total."""
+    """The text at the end of the row; if empty, the formatted total."""
     title: str = ""
-    """The tooltip; empty for label, value and parts."""
+    """The tooltip; if empty, it is made of label, value and parts."""
 
     @property
     def total(self) -> float:
@@ -47,11 +47,11 @@ def bars(
     is_whole: bool = False,
     is_signed: bool = False,
 ) -> Markup:
-    """Draw a bar for each row, all on one scale, with *show* of its total beside its name.
+    """Draw a bar for each row, all on one scale, with the total formatted by *show* at the end of its heading.
 
-    part_names: the keys of the parts.
-    is_whole: whether every bar has the full length and its parts are shares of it.
-    is_signed: whether zero is in the middle; positive bars have the colour of a baseline, negative ones a variant's.
+    part_names: the legend labels of the parts.
+    is_whole: whether every bar has the full width and its parts are shares of the bar.
+    is_signed: whether zero is in the middle; positive bars have the baseline's colour, negative bars the variant's.
     """
     longest = max((abs(row.total) for row in rows), default=0.0) or 1.0
     height = _WHOLE_ROW if is_whole else _BAR_ROW
@@ -93,7 +93,7 @@ def _row_heading(name: str, value: str, top: float, title: str) -> list[Markup]:
 
 
 def _shares(bar: Bar, top: float) -> list[Markup]:
-    """Draw the parts of a whole, each with its share if that fits."""
+    """Draw the parts of a bar, each labelled with its share if there is enough space."""
     whole, start = bar.total or 1.0, 0.0
     drawn = _stacked(bar.parts, whole, top, _WHOLE_HEIGHT, "share share")
     for number, part in enumerate(bar.parts):
@@ -126,12 +126,12 @@ _PLAIN_HEIGHT = 8
 _REACH = 7
 _CLEARLY_A_FACTOR = 1.5
 _NOTHING = 1e-9
-"""Distance from 1 within which a tick is the line of no change."""
+"""Distance from 1 within which a tick is labelled as no change."""
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """One row of `forest`: a value above 0 with its interval, if it has any."""
+    """One row of `forest`: a positive value, with its interval if it has one."""
 
     label: str
     text: str
@@ -143,7 +143,7 @@ class Estimate:
     margin: float | None = None
     """The margin of a ratio (in log ratio), fixed before the run."""
     points: Sequence[float] = ()
-    """The values behind the estimate, in their order: small dots from the top of the row to its bottom."""
+    """The values behind the estimate, in order: small dots from the top of the row to its bottom."""
 
 
 def forest(
@@ -151,7 +151,7 @@ def forest(
 ) -> Markup:
     """Draw a row for each estimate on one logarithmic scale, on which equal factors are equal distances.
 
-    show: writes the ticks; None for ratios, which have a line of no change and bands for their margins.
+    show: formats the ticks; None for ratios, which get a line of no change and bands for their margins.
     """
     is_ratio = show is None
     values: list[float] = []
@@ -179,7 +179,7 @@ def forest(
 
 
 def ratio_ticks(scale: Scale) -> list[tuple[float, str]]:
-    """Return the ticks of a scale of ratios, as factors on a long one and as signed changes on a short one."""
+    """Return the ticks of a scale of ratios: factors if the scale is long, signed percentages if it is short."""
     if scale.high / scale.low > _CLEARLY_A_FACTOR:
         return [(tick, units.brief(units.times(tick))) for tick in scale.ticks]
     return [
@@ -189,7 +189,7 @@ def ratio_ticks(scale: Scale) -> list[tuple[float, str]]:
 
 
 def _estimate(row: Estimate, name: str, top: float, field: float, scale: Scale, ticks: Sequence[float]) -> list[Markup]:
-    """Draw name and value, and below them grid, margin, interval and estimate, each on top of the one before."""
+    """Draw a row: its heading, and below it grid, margin, interval and estimate, later ones on top."""
     upper, lower, middle = top + _FIELD, top + _FIELD + field, top + _FIELD + field / 2
 
     def upright(value: float, style: str) -> Markup:

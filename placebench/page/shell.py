@@ -1,4 +1,4 @@
-"""The shell of a self-contained HTML page, and the metadata in its head, which other pages read back."""
+"""The shell of a self-contained HTML page, and the metadata in its head that identifies a page of placebench."""
 
 from html.parser import HTMLParser
 from pathlib import Path
@@ -28,9 +28,9 @@ _FILTERS = (
 
 
 def shell(title: str, body: Markup, *, description: str = "") -> str:
-    """Return the whole document around *body*; *title* and *description* are escaped, *body* is markup already.
+    """Return the whole document around *body*; *title* and *description* are escaped, *body* must be markup.
 
-    Its content security policy lets nothing be loaded or run, so that a name that slipped through stays text.
+    The content security policy forbids loading and running anything, so that unescaped input stays harmless text.
     """
     template = environment(_TEMPLATES).get_template("shell.html")
     style = Markup((_TEMPLATES / "page.css").read_text())
@@ -38,7 +38,7 @@ def shell(title: str, body: Markup, *, description: str = "") -> str:
 
 
 def environment(folder: Path) -> jinja2.Environment:
-    """Return the templates of *folder*, which escape all values and have the functions of `units` as filters."""
+    """Return the environment for the templates in *folder*: values are escaped, functions of `units` are filters."""
     made = jinja2.Environment(
         loader=jinja2.FileSystemLoader(folder),
         autoescape=True,
@@ -54,7 +54,7 @@ _HEAD_CHARACTERS = 8192
 
 
 def description_of(path: Path) -> str | None:
-    """Return the description of the page at *path*, as given to `shell`; None if the page is missing or not ours."""
+    """Return the description of the page at *path* as given to `shell`; None if placebench made no page there."""
     try:
         with path.open(encoding="utf-8", errors="replace") as file:
             head = file.read(_HEAD_CHARACTERS)

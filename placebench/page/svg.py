@@ -10,9 +10,9 @@ from markupsafe import Markup, escape
 
 
 def element(name: str, /, *children: str, **attributes: str | float | None) -> Markup:
-    """Return one element; strings and values are escaped, `_` in a name is `-`, attributes that are None are left out.
+    """Return one element; strings and values are escaped, and attributes that are None are left out.
 
-    `class_` stands for the attribute class.
+    In attribute names `_` becomes `-`, and `class_` becomes `class`.
     """
     written = Markup("")
     for key, value in attributes.items():
@@ -24,7 +24,7 @@ def element(name: str, /, *children: str, **attributes: str | float | None) -> M
 
 
 def image(*children: str, title: str, description: str, height: float) -> Markup:
-    """Return an SVG as wide as its box, read out as *title* and *description*."""
+    """Return an SVG as wide as its box; screen readers read *title* and *description*."""
     return element(
         "svg",
         element("title", title),
@@ -39,18 +39,18 @@ def image(*children: str, title: str, description: str, height: float) -> Markup
 
 
 def percent(share: float) -> str:
-    """Return a share of the width as an attribute: 0.25 → '25%'."""
+    """Return a share of the width as an attribute value: 0.25 → '25%'."""
     return f"{share * 100:.3f}".rstrip("0").rstrip(".") + "%"
 
 
 def text(content: str, *, x: float, y: float, class_: str = "", anchor: str | None = None) -> Markup:
-    """Return a line of text at a share of the width; at the borders it turns inwards, unless *anchor* is given."""
+    """Return a line of text at *x*, a share of the width; without *anchor*, text at a border extends inwards."""
     inwards = "start" if x < 0.06 else "end" if x > 0.94 else "middle"
     return element("text", content, x=percent(x), y=y, class_=class_ or None, text_anchor=anchor or inwards)
 
 
 def line(*, x1: float, x2: float, y1: float, y2: float, class_: str) -> Markup:
-    """Return a line between two places."""
+    """Return a line between two points; *x1* and *x2* are shares of the width."""
     return element("line", x1=percent(x1), x2=percent(x2), y1=y1, y2=y2, class_=class_)
 
 
@@ -60,7 +60,7 @@ _STEPS = ((1.0,), (1.0, 3.0), (1.0, 2.0, 5.0), (1.0, 1.5, 2.0, 3.0, 5.0, 7.0))
 
 @dataclass(frozen=True)
 class Scale:
-    """A range of numbers laid on 0 … 1."""
+    """A range of numbers that is mapped to 0 … 1, with its ticks."""
 
     low: float
     high: float
@@ -68,7 +68,7 @@ class Scale:
     ticks: tuple[float, ...]
 
     def place(self, value: float) -> float:
-        """Return the place of *value*: 0 at the low end, 1 at the high end, never outside."""
+        """Return the position of *value*: 0 at the low end, 1 at the high end, values outside are clipped."""
         if self.logarithmic:
             share = math.log(value / self.low) / math.log(self.high / self.low) if value > 0 else 0.0
         else:
@@ -77,7 +77,7 @@ class Scale:
 
 
 def linear_scale(values: Sequence[float], *, padding: float = 0.0) -> Scale:
-    """Return a scale that holds all *values*, with *padding* as a share of their span on each side."""
+    """Return a linear scale that holds all *values*, with *padding* as a share of their span on each side."""
     low, high = min(values), max(values)
     pad = (high - low) * padding or (abs(high) * 0.1 or 1.0) * (low == high)
     low, high = low - pad, high + pad
@@ -85,7 +85,7 @@ def linear_scale(values: Sequence[float], *, padding: float = 0.0) -> Scale:
 
 
 def log_scale(values: Sequence[float], *, padding: float = 0.0) -> Scale:
-    """Return a scale with equal lengths for equal factors, for positive *values*; *padding* as in `linear_scale`."""
+    """Return a logarithmic scale that holds all *values*, which must be positive; *padding* as in `linear_scale`."""
     low, high = min(values), max(values)
     pad = math.log(high / low) * padding or 0.1 * (low == high)
     low, high = low * math.exp(-pad), high * math.exp(pad)
@@ -100,7 +100,7 @@ def _linear_ticks(low: float, high: float) -> tuple[float, ...]:
 
 
 def _log_ticks(low: float, high: float) -> tuple[float, ...]:
-    """Return the finest of the usual series that fits; linear steps if the range is too short for any."""
+    """Return the ticks of the finest series that fits; linear ticks if the range is too short for any series."""
     decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
     series = [
         tuple(tick for decade in decades for step in steps if low <= (tick := step * 10.0**decade) <= high)
@@ -115,23 +115,23 @@ def _log_ticks(low: float, high: float) -> tuple[float, ...]:
 
 
 Role = Literal["baseline", "variant", "between"]
-"""The accent of a series: the one compared with, the one that is judged, or one between them."""
+"""The role of a series, which decides its colour: the reference, the one that is judged, or one between them."""
 
 _MAX_LABEL_LENGTH = 34
 
 
 def chart(drawing: Markup, *, keys: Sequence[tuple[str, str]] = ()) -> Markup:
-    """Return an image with its keys above, as one block of the page; a key is (class of the swatch, label)."""
+    """Return an image with its legend above, as one block of the page; a key is (class of the swatch, label)."""
     items = (element("li", element("i", class_=f"key {class_}"), label) for class_, label in keys)
     legend = element("ul", *items, class_="legend") if keys else Markup("")
     return element("div", legend, drawing, class_="chart-box")
 
 
 def shorten_labels(labels: Iterable[str]) -> dict[str, str]:
-    """Return each label short enough for a value beside it on a phone; labels that differ still differ.
+    """Return a shortened text for each label, which leaves space for a value beside it on a phone; all stay distinct.
 
-    A long label is cut in its middle, because names often differ at an end. Labels that would become the same lose
-    their common beginning instead.
+    A long label is cut in its middle, because names often differ at an end. Labels that would become equal lose their
+    common beginning instead.
     """
     half = (_MAX_LABEL_LENGTH - 1) // 2
     by_short: dict[str, list[str]] = {}

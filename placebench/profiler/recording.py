@@ -63,7 +63,7 @@ class Recording(RecordingData):
     def write_flame(self, path: Path | str) -> None:
         """Write the flame graph as an HTML page, or for speedscope if the name ends in .json.
 
-        Raises ProfilerError if there is none.
+        Raises ProfilerError if the recording has no flame graph.
         """
         from placebench.profiler.output.pages import write_flame_page, write_speedscope
 
@@ -101,8 +101,9 @@ class Recording(RecordingData):
     def save(self, path: Path | str) -> None:
         """Write the recording as JSON, whole or not at all: under another name first, then renamed.
 
-        A flame graph is written beside it, as a session of pyinstrument's (`flame_graph_beside`); that of an older
-        recording there is deleted. Raises ProfilerError if there is a session that belongs to no recording.
+        A flame graph is written beside it as a session of pyinstrument (see `flame_graph_beside`); without one, the
+        flame graph of an older recording there is deleted. Raises ProfilerError if the session file there belongs to no
+        recording.
         """
         target = Path(path)
         beside = flame_graph_beside(target)
@@ -117,7 +118,7 @@ class Recording(RecordingData):
         write_whole(self.path, json.dumps(self.to_json()), private=True)
 
     def add_flame_graph(self, session: "Session") -> None:
-        """Add the flame graph that came after the end; also beside the saved file, if that still exists."""
+        """Add a flame graph that came after the recording had ended; also write it beside the saved file, if any."""
         self.session = session
         if self.path is not None and self.path.exists():
             write_whole(flame_graph_beside(self.path), json.dumps(session.to_json()), private=True)
@@ -126,7 +127,7 @@ class Recording(RecordingData):
     def load(cls, path: Path | str) -> Self:
         """Read the recording in a file, with the flame graph beside it if there is one.
 
-        Raises ProfilerError if one of them cannot be read, or holds something else.
+        Raises ProfilerError if one of the two files cannot be read, or holds something else.
         """
         try:
             document = json.loads(Path(path).read_text(encoding="utf-8"))

@@ -308,8 +308,7 @@ class SqlProfiler:
         The counts are read by `statistics` or `prometheus_text`. Each process counts by itself, and a forked process
         starts from zero. Connections that are open already are not seen.
 
-        max_fingerprints: how many fingerprints are counted apart, the first ones; all others are counted together as
-            "other".
+        max_fingerprints: the number of fingerprints counted separately; all later ones are counted together as "other".
         Raises ProfilerError if max_fingerprints is below 1.
         """
         if max_fingerprints < 1:
@@ -350,7 +349,7 @@ class SqlProfiler:
     def _sampler_and_store(
         self, folder: Path | str | None, mode: str, keep: Keep | None, sampling: Sampling | None
     ) -> tuple[RequestSampler, Store]:
-        """The sampler that decides which requests are recorded, and the store of their recordings."""
+        """Return the sampler that decides which requests are recorded, and the store of their recordings."""
         keep = keep or Keep()
         store: Store = RecentRecordings(self.recordings, keep) if folder is None else RecordingFolder(folder, keep)
         # In memory the last recordings stay, so there is always space for another one.
@@ -398,7 +397,7 @@ class SqlProfiler:
         return before
 
     def record_program(self) -> None:
-        """Make the next recording that of the program: threads and greenlets without a recording belong to it."""
+        """Make the next recording that of the program: it includes threads and greenlets without a recording."""
         self._hooks.current = ProgramRecording()
 
     def leave_unprofiled(self, note: str = "") -> None:

@@ -1,1 +1,1 @@
-"""The former place of `placebench.lab.reference`: server configurations that name its application still work."""
+"""The former place of `placebench.lab.reference`, kept until 0.4 for server configurations that name its modules."""

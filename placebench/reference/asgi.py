@@ -1,4 +1,4 @@
-"""The former place of `placebench.lab.reference.asgi`, for configurations of servers that name it until 0.4."""
+"""The former place of `placebench.lab.reference.asgi`, kept until 0.4 for server configurations that name it."""
 
 from importlib import import_module
 

@@ -1,4 +1,4 @@
-"""The former place of `placebench.lab.reference.wsgi`, for configurations of servers that name it until 0.4."""
+"""The former place of `placebench.lab.reference.wsgi`, kept until 0.4 for server configurations that name it."""
 
 from importlib import import_module
 

@@ -1,1 +1,1 @@
-"""Other machines, by SSH: a run there (`session`, `far_side`), and parts that stand there (`machines`, `parts`)."""
+"""Other machines, by SSH: complete runs (`session`, `far_side`), and parts of a run (`machines`, `parts`)."""

@@ -31,7 +31,7 @@ _SEND_EVERY_S: Final = 10.0
 
 
 def serve() -> None:
-    """Do the one job that comes through standard input, and send its folder; the process ends here."""
+    """Do the one job that arrives on standard input, and send its folder; then end the process."""
     stream = Stream(os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb"))
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)  # so that no command reads from our connection
@@ -128,7 +128,7 @@ def _relay(stream: Stream, printed: IO[bytes], folder: Path, sent: dict[Path, tu
 
 
 def _changed(folder: Path, sent: dict[Path, tuple[int, int]]) -> Iterator[Path]:
-    """Yield the files of a run that have changed since they were sent."""
+    """Yield the files of a run that have changed since they were last sent."""
     for path in files_of_run(folder):
         with suppress(FileNotFoundError):
             seen = path.stat()
@@ -138,7 +138,7 @@ def _changed(folder: Path, sent: dict[Path, tuple[int, int]]) -> Iterator[Path]:
 
 
 def _watch(received: "queue.Queue[Received | HostError]", done: threading.Event, lost: threading.Event) -> None:
-    """Interrupt the main thread when the other side says so, is gone, or is silent for too long."""
+    """Interrupt the main thread when the other side requests it, is gone, or is silent for too long."""
     while not lost.is_set():
         try:
             got = received.get(timeout=_SILENCE_S)

@@ -1,7 +1,7 @@
 """Machines of a hosts file on which parts of a run are started by SSH: `open_machines` connects to them.
 
 On each machine a process of ours (`placebench.remote.parts`) starts the parts, and ends them when the connection ends.
-`load_workers` starts workers of locust there, for a master on this machine.
+`load_workers` starts locust workers there, for a master on this machine.
 """
 
 import threading
@@ -22,7 +22,7 @@ _PROGRAM: Final = "from {} import main; main()"
 
 @dataclass
 class Machine:
-    """A machine that parts are started on."""
+    """A machine on which parts of a run are started."""
 
     name: str
     host: RemoteHost
@@ -34,7 +34,7 @@ class Machine:
         return dict(zip(self.host.roles, self.host.ports, strict=False)).get(role, 0)
 
     def order(self, order: str, **given: Any) -> Any:
-        """Carry out an order there; raises ServerError with the reason if it fails or the connection has ended."""
+        """Carry out an order on the machine; raises ServerError with the reason if it fails or the connection ends."""
         with self._lock:
             try:
                 response = self.process.call({"order": order, "given": given})
@@ -45,7 +45,7 @@ class Machine:
         return response["returned"]
 
     def end(self) -> None:
-        """End its parts and wait until they are gone, even if Ctrl-C came before the response to another order."""
+        """End the machine's parts and wait until they are gone, even if Ctrl-C came during another order."""
         with suppress(LoadError):
             response = self.process.call({"order": "end", "given": {}})
             while response.get("returned") != "ended":
@@ -55,7 +55,7 @@ class Machine:
 def open_machines(
     hosts: Mapping[str, RemoteHost], stack: ExitStack, parts: str = "placebench.remote.parts"
 ) -> list[Machine]:
-    """Connect to all hosts side by side; *stack* ends their parts, those of the last host first.
+    """Connect to all hosts in parallel; *stack* ends their parts, those of the last host first.
 
     parts: the module whose `main` carries out the orders there. Raises HostError for a host that is not reached, or has
     no placebench or another version.
@@ -77,7 +77,7 @@ def open_machines(
 
 @dataclass(frozen=True)
 class LoadWorkers:
-    """Workers of locust that try to connect until their master is there."""
+    """Locust workers that try to connect until their master listens."""
 
     count: int
     bind: str
@@ -89,7 +89,8 @@ def load_workers(hosts: Mapping[str, RemoteHost], *, processes: int, bind: str =
     """Run *processes* workers on each host with the role load for the `with` block.
 
     bind: HOST:PORT of this machine; by default a free port of the address that the hosts see. Raises UsageError if no
-    host has that role, HostError for a host that is not reached, or sees this machine at an address of another.
+    host has that role, HostError for a host that is not reached, or if the hosts do not all see this machine at one of
+    its own addresses.
     """
     chosen = {name: host for name, host in hosts.items() if "load" in host.roles}
     if not chosen:
@@ -104,7 +105,7 @@ def load_workers(hosts: Mapping[str, RemoteHost], *, processes: int, bind: str =
 
 
 def _seen_by(addresses: Mapping[str, str]) -> str:
-    """Return the one address that the hosts see, with a free port."""
+    """Return the one address at which the hosts see this machine, with a free port."""
     if len(set(addresses.values())) > 1:
         seen = ", ".join(f"{name} sees {address}" for name, address in addresses.items())
         raise HostError(f"the hosts see this machine at several addresses ({seen}): name the one to use with --bind")

@@ -1,7 +1,7 @@
-"""The parts of a run on this machine, such as the workers of a load: `main` starts them by orders.
+"""The parts of a run on this machine, such as load workers: `main` starts them by orders from another machine.
 
-An order is a line on standard input. The process and all parts end within 5 s after its standard input, which ends with
-the connection, whatever they are doing.
+An order is a line on standard input. The process and all parts end within 5 s after standard input closes, as it does
+with the connection, whatever they are doing.
 """
 
 import os
@@ -24,7 +24,7 @@ LOG_LINES: Final = 4
 
 
 def main(parts: "type[Parts] | None" = None) -> None:
-    """Respond to orders until there are no more; parts: the class that carries them out, `Parts` by default."""
+    """Respond to orders until there are no more; parts: the class that carries them out, by default `Parts`."""
 
     def end_with_input() -> None:  # the shepherds end what is left within 3.3 s
         poller = select.poll()
@@ -44,7 +44,7 @@ class Parts:
     def __init__(self, stack: ExitStack) -> None:
         self._stack = stack
         self._pids: dict[str, Callable[[], int | None]] = {}
-        """Functions that return the pid of each part, or None when it has ended."""
+        """Functions that return the process id of each part, or None when it has ended."""
         self._logs: dict[str, RunningServer | Child] = {}
 
     def respond(self, order: str, given: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -55,11 +55,11 @@ class Parts:
             return {"error": " ".join(str(error).split())}
 
     def peer(self) -> str:
-        """Return the address of the machine that has connected to this one, as seen from here."""
+        """Return the address of the machine that has connected to this one, as seen from this one."""
         return os.environ.get("SSH_CONNECTION", "no address").split()[0]
 
     def load_workers(self, master: str, port: str, count: int) -> None:
-        """Start workers of locust, which connect to their master as soon as it is there."""
+        """Start locust workers, which connect to their master as soon as it listens."""
         worker = [sys.executable, "-m", "locust", "-f", "-", "--worker", "--master-host", master, "--master-port", port]
         for _ in range(count):
             folder = new_scratch_path("placebench-worker-")
@@ -69,7 +69,7 @@ class Parts:
             self._stack.enter_context(start_child(child))
 
     def pids(self) -> dict[str, int]:
-        """Return the main process of each running part."""
+        """Return the main process id of each running part."""
         return {name: pid for name, find in self._pids.items() if (pid := find()) is not None}
 
     def log_tail(self, name: str) -> str:

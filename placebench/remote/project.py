@@ -22,20 +22,20 @@ class Project:
     """The sources of the variants: the files around a plan, without those that git ignores, and the repository."""
 
     top: Path | None = None
-    """The top folder; None if nothing is sent, since every placebench has the variants."""
+    """The top folder; None if nothing needs to be sent, because every placebench has these variants."""
     here: Path = Path()
-    """The folder that the run works in: the current one, or the plan's if that is in another repository."""
+    """The working folder of the run: the current one, or the plan's if the plan is in another repository."""
     files: tuple[Path, ...] = ()
     given: tuple[Path, ...] = ()
-    """Further files in the folder that the run works in."""
+    """Further files that are sent to the working folder of the run."""
     head: str = ""
-    """The commit; empty without a repository."""
+    """The hash of the commit HEAD; empty without a repository."""
 
     @classmethod
     def around(cls, folder: Path, source: str) -> Self:
-        """Find the project of the plan *source* in *folder*: its repository, or else the current folder.
+        """Return the project of the plan *source* in *folder*: its repository, or else the current folder.
 
-        Raises UsageError for a plan in neither, or for too many bytes.
+        Raises UsageError if the plan is in neither, or if the files are too large.
         """
         folder, here = folder.resolve(), Path.cwd()
         top = _top_of_checkout(here) or here
@@ -59,15 +59,15 @@ class Project:
 
     @property
     def within(self) -> str:
-        """The folder that the run works in, relative to the top."""
+        """The working folder of the run, relative to the top folder."""
         return os.path.relpath(self.here, self.top) if self.top else "."
 
     def from_here(self, folder: Path) -> Path:
-        """Return the path of a folder of the project for the run on the other machine."""
+        """Return a folder of the project relative to the working folder, for the run on the other machine."""
         return Path(os.path.relpath(folder.resolve(), self.here))
 
     def send(self, stream: Stream) -> None:
-        """Send the repository with all of its history, and the files as they are; raises UsageError if too large."""
+        """Send the repository with its history, and the files as they are; raises UsageError if they are too large."""
         if self.top and self.head:
             shallow = Path(_git(self.top, "rev-parse", "--git-path", "shallow").decode().strip())
             cut = (self.top / shallow).read_text().split() if (self.top / shallow).is_file() else []
@@ -100,7 +100,7 @@ def _total_bytes(files: Iterable[Path]) -> int:
 
 
 def unpack_repository(project: Path, header: Header, bundle: IO[bytes]) -> None:
-    """Restore branches, tags and commits without their files; without git nothing is restored, and revisions fail."""
+    """Restore branches, tags and commits without their files; without git, nothing is restored and revisions fail."""
     packed, head = project.with_name("bundle"), header["head"]
     with bundle, create_private(packed) as file:
         shutil.copyfileobj(bundle, file)
@@ -114,7 +114,7 @@ def unpack_repository(project: Path, header: Header, bundle: IO[bytes]) -> None:
 
 
 def _git(folder: Path, *arguments: str, output: IO[bytes] | None = None) -> bytes:
-    """Return the output of git, unless it goes to *output*; empty if git fails or is missing."""
+    """Return git's output, unless it goes to *output*; empty if git fails or is missing."""
     command, written = ["git", "-C", str(folder), *arguments], subprocess.PIPE if output is None else output
     try:
         done = subprocess.run(command, stdout=written, stderr=subprocess.DEVNULL, check=True)

@@ -1,9 +1,9 @@
 """A run on another machine: `run_on_host` starts it there by SSH, and receives its folder.
 
 `ssh` starts a Python that has placebench, an installed one or uvx's. The files of the project, its repository and a run
-to resume go through its standard input into a scratch folder there; the run's folder comes back through its standard
-output, as it grows and at the end. Everything is measured there, as by the same command on that machine: it has the
-servers, the databases and the client, and reads their CPU. Reports are made here.
+to resume are sent through its standard input into a scratch folder there. The run's folder comes back through its
+standard output, as it grows and at the end. Everything is measured on that machine, as by the same command there: it
+has the servers, the databases and the client, and reads their CPU. Reports are made on this machine.
 """
 
 import copyreg
@@ -43,11 +43,11 @@ def run_on_host(
     say: Callable[[str], None],
     show: Callable[[str], None],
 ) -> None:
-    """Do *work* on a host; the run's *folder* grows here meanwhile, and files that it holds are sent first.
+    """Do *work* on a host; the run's *folder* grows here meanwhile, and files that it already holds are sent first.
 
     name: the host's name, for messages. say: called with each step. show: called with each line printed there.
     Raises the PlacebenchError that ended the work there, and HostError if the host is not reached, has no placebench or
-    another version, or the connection is lost.
+    another version, or if the connection is lost.
     """
     with _connected(name, host) as session:
         say(f"{name} has this placebench: the run is made there")
@@ -61,7 +61,7 @@ def run_on_host(
 
 
 def _pickled(work: Work) -> bytes:
-    """Pickle the work for any Python, since the modules of pathlib's classes differ between them."""
+    """Pickle the work so that any Python version can load it: the modules of pathlib's classes differ."""
     made = io.BytesIO()
     pickler = pickle.Pickler(made)
     pickler.dispatch_table = copyreg.dispatch_table | {type(Path()): lambda path: (_path, (str(path),))}
@@ -75,7 +75,7 @@ def _path(text: str) -> Path:
 
 @contextmanager
 def _connected(name: str, host: RemoteHost) -> Iterator["_Session"]:
-    """Connect to the far side for the `with` block; it cleans up by itself as soon as the connection ends."""
+    """Connect to the host for the `with` block; the host cleans up by itself as soon as the connection ends."""
     with ExitStack() as stack:
         said = stack.enter_context(tempfile.TemporaryFile())
         process = subprocess.Popen(
@@ -94,7 +94,7 @@ def _connected(name: str, host: RemoteHost) -> Iterator["_Session"]:
 
 
 class _Session:
-    """The connection to a host."""
+    """The connection to one host."""
 
     def __init__(self, name: str, process: "subprocess.Popen[bytes]", said: IO[bytes]) -> None:
         assert process.stdin is not None
@@ -105,14 +105,14 @@ class _Session:
         self._closed = threading.Event()
 
     def greet(self) -> None:
-        """Wait for the placebench there; raises HostError if there is none of this version."""
+        """Wait for the greeting of placebench on the host; raises HostError if it has none of this version."""
         if not read_greeting((line.decode(errors="replace") for line in self._output), self._name):
             raise self._lost(f"ssh to {self._name}")
 
     def follow(self, folder: Path, *, say: Callable[[str], None], show: Callable[[str], None]) -> None:
-        """Show the far side's lines and write its files into *folder*, to its end; Ctrl-C interrupts it."""
+        """Show the host's lines and write its files into *folder*, until the run ends; Ctrl-C interrupts the run."""
 
-        def beat() -> None:  # a connection without its end does not tell that we are here
+        def beat() -> None:  # while no file is sent, only this shows the host that the connection is alive
             while not self._closed.wait(_BEAT_S):
                 try:
                     self.stream.send({"beat": True})
@@ -151,7 +151,7 @@ class _Session:
     def _follow(
         self, folder: Path, received: "queue.Queue[Received | HostError]", show: Callable[[str], None]
     ) -> Header:
-        """Handle messages until the far side ends; return how it ended."""
+        """Handle messages until the job on the host ends; return the message that says how it ended."""
         while isinstance(got := received.get(), tuple):
             header, payload = got
             if "line" in header:
@@ -165,7 +165,7 @@ class _Session:
         raise self._lost(f"the connection to {self._name} was lost; what came until then is in {folder}")
 
     def _lost(self, what: str) -> HostError:
-        """Return an error with the last lines of ssh or the far side."""
+        """Return an error with the last lines that ssh or the host's program printed."""
         with suppress(subprocess.TimeoutExpired):
             self._process.wait(_BEAT_S)
         self._said.seek(0)
@@ -174,5 +174,5 @@ class _Session:
 
 
 def _printable(text: str) -> str:
-    """Replace the control characters in a text of another machine."""
+    """Replace the control characters in a text from another machine."""
     return "".join(letter if letter.isprintable() or letter == "\t" else "\N{REPLACEMENT CHARACTER}" for letter in text)

@@ -1,7 +1,7 @@
 """The protocol of the connection to another machine: `Stream` sends headers with bytes, `write_file` writes a file.
 
-Neither side trusts the other: a header has known keys of known types, bytes are kept on disk and not in memory, and a
-file is written inside the folder that it was sent for, or nowhere.
+Neither side trusts the other: a header has known keys of known types, large payloads are stored on disk and not in
+memory, and a file is written inside the folder that it was sent for, or not at all.
 """
 
 import io
@@ -27,7 +27,7 @@ _MAX_HEADER_BYTES: Final = 2**20
 _IN_MEMORY_BYTES: Final = 2**20
 _MAX_WAITING: Final = 64
 _NOT_TRANSFERRED: Final = (PurePosixPath("sources"), PurePosixPath("log/lock"))
-"""Parts of a run's folder that stay on its machine: worktrees, and the lock against other processes."""
+"""Parts of a run's folder that stay on its machine: work trees, and the lock against other processes."""
 
 
 class Header(TypedDict, total=False):
@@ -37,25 +37,25 @@ class Header(TypedDict, total=False):
     place: str
     """Name of the scratch folder, in the first message."""
     run: str
-    """Name of the run's folder."""
+    """Name of the run's folder, in the first message."""
     within: str
-    """The folder that the run works in, relative to the top of the project."""
+    """The working folder of the run, relative to the top of the project."""
     head: str
-    """Commit of the repository, whose bundle follows."""
+    """Hash of the commit HEAD of the repository, whose bundle follows."""
     shallow: list[str]
-    """Commits of the repository whose parents it does not have."""
+    """Hashes of the repository's commits whose parents it does not have."""
     below: str
-    """The folder that a file belongs to."""
+    """The folder to which a file belongs."""
     file: str
     link: str
     mode: int
     job: bool
     line: str
-    """A printed line."""
+    """A line that was printed on the other machine."""
     beat: bool
     stop: bool
     ended: str
-    """The kind of error that ended the job, empty for a success."""
+    """The kind of error that ended the job; empty for a success."""
     message: str
 
 
@@ -63,13 +63,13 @@ Received = tuple[Header, IO[bytes]] | None
 
 
 class Stream:
-    """Headers, one JSON line each, with bytes after those that announce some; written by several threads."""
+    """Headers, one JSON line each, followed by as many bytes as they announce; several threads may write."""
 
     def __init__(self, reading: IO[bytes], writing: IO[bytes]) -> None:
         self._reading, self._writing, self._lock = reading, writing, threading.Lock()
 
     def send(self, header: Mapping[str, Any], payload: bytes | IO[bytes] = b"") -> None:
-        """Send a header and the bytes that it announces: those of *payload*, a file from its beginning.
+        """Send a header and the bytes that it announces: *payload*, or the content of the file *payload*.
 
         The other side waits for as many bytes as announced. So a file that grows meanwhile is cut, and one that shrinks
         is filled with zeros.
@@ -97,7 +97,7 @@ class Stream:
                         self.send({**header, "mode": os.fstat(file.fileno()).st_mode & 0o777}, file)
 
     def receive(self) -> Received:
-        """Return the next header with its bytes; None at the end, even if it comes in the middle of them.
+        """Return the next header with its bytes; None at the end of the stream, even within a message.
 
         Raises HostError if the other side sends no valid header.
         """
@@ -146,10 +146,10 @@ class Stream:
 
 
 def write_file(folder: Path, header: Header, payload: IO[bytes], *, links: bool) -> None:
-    """Write a file that was sent, in place of an older one, and close *payload*.
+    """Write a received file, replacing an older one, and close *payload*.
 
-    Its mode is applied without the right of others to write. Raises HostError for a file that lies outside *folder*, or
-    cannot be written.
+    The file gets the sent mode without the right of others to write. Raises HostError for a file outside *folder*, or
+    one that cannot be written.
     """
     name = header.get("file", "")
     path, steps = folder / name, PurePosixPath(name).parts
@@ -174,7 +174,7 @@ def write_file(folder: Path, header: Header, payload: IO[bytes], *, links: bool)
 
 
 def files_of_run(folder: Path) -> list[Path]:
-    """Return the files of a run that are sent back, and that a run is resumed with."""
+    """Return the files of a run that are sent back, and with which a run is resumed."""
     every = (path for path in sorted(folder.rglob("*")) if path.is_file())
     return [
         path for path in every if not any(path.relative_to(folder).is_relative_to(part) for part in _NOT_TRANSFERRED)

@@ -6,8 +6,8 @@
     write_report(report)
 
 `figures` turns records into numbers, builders (`run_report`, `capacity`, `study_report`) make a `Report` of them, and
-`renderers` write it. Numbers are rounded by `placebench.units` and nowhere else. Every name is loaded on first use,
-because a list of runs needs few of them.
+`renderers` write it. Numbers are rounded by `placebench.units` and nowhere else. Names are imported lazily, because
+listing runs needs few of them.
 """
 
 from typing import TYPE_CHECKING

@@ -17,9 +17,9 @@ from placebench.results import Run
 
 
 def build_report(source: Run | Path | str, gates: Sequence[Gate] = ()) -> Report:
-    """Build the report of a run, a study or a search for capacity, complete or not.
+    """Build the report of a run, a study or a capacity search, whether it is complete or not.
 
-    source: a run, or the folder of a run or a search.
+    source: a run, or the folder of a run or a capacity search.
     gates: evaluated for each variant of a comparison.
 
     Raises:
@@ -38,7 +38,7 @@ def build_report(source: Run | Path | str, gates: Sequence[Gate] = ()) -> Report
 
 
 def export_figures(folder: Path) -> str:
-    """Return the figures of the run or search in *folder* alone as JSON, to be published."""
+    """Return the results of the run or search in *folder* as a JSON document without local paths, for publication."""
     if (folder / "saturation.json").is_file():
         return published_text(build_report(folder).document)
     run = results.load(folder)
@@ -49,7 +49,7 @@ def export_figures(folder: Path) -> str:
 
 
 def write_report(source: Report | Run | Path | str) -> Path:
-    """Write `index.html`, `summary.md` and `junit.xml` into the folder of a run or search; return the page's path."""
+    """Write `index.html`, `summary.md` and (with checks) `junit.xml` into the run's folder; return the page's path."""
     report = source if isinstance(source, Report) else build_report(source)
     (report.folder / "summary.md").write_text(render_markdown(report), encoding="utf-8")
     if report.checks:

@@ -1,4 +1,4 @@
-"""The resolution of a machine as text, from the calibration kept before a run: `calibration_sentences`."""
+"""The calibration of the machine, as it was before a run, as sentences: `calibration_sentences`."""
 
 import math
 from collections.abc import Mapping
@@ -11,7 +11,7 @@ from placebench.report.environment import moment
 
 
 def calibration_sentences(head: RunHead) -> str:
-    """Return when and where identical variants were compared, then each metric; empty if they never were."""
+    """Return when and where identical variants were compared, and the result per metric; '' without a calibration."""
     kept = head.manifest.get("calibration") or {}
     metrics = [made for name in ("cpu_s", "wall_s") if (made := kept.get("metrics", {}).get(name))]
     if not metrics:
@@ -25,7 +25,7 @@ def calibration_sentences(head: RunHead) -> str:
 
 
 def metric_sentences(made: Mapping[str, Any]) -> str:
-    """Return the result of one metric's calibration, from its JSON document.
+    """Return the calibration result of one metric as sentences, from its JSON document.
 
     'A/A check of server CPU failed: −0.20 % [95 % CI −0.55, +0.24], allowed ±0.5 %. False positives: 1 of 10. …'
     """

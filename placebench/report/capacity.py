@@ -1,4 +1,4 @@
-"""The report of a search for a service's capacity: `capacity_report`."""
+"""The report of a search for the capacity of a service: `capacity_report`."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -11,7 +11,7 @@ from placebench.report.environment import request_block
 from placebench.report.model import Chart, Column, Details, Items, Report, Section, Table
 
 _SHOWN_UP_TO = 4
-"""Multiple of the objective at which a drawn latency is cut off: an ever-growing queue would flatten all else."""
+"""Multiple of the objective above which latencies are cut off in charts: a growing queue would flatten the others."""
 _ENDED = {
     "running": "This search is still under way, or was killed: the report shows what was measured until then.",
     "interrupted": "This search was interrupted: the report shows what was measured until then.",
@@ -31,7 +31,7 @@ _DISCARDED = (
 
 
 def capacity_report(folder: Path) -> Report:
-    """Build the report of the search in *folder*; raises RunFolderError if there is none."""
+    """Build the report of the capacity search in *folder*; raise RunFolderError if there is none."""
     made = Saturation.load(folder / "saturation.json")
     table, headline = _step_table(made), _headline(made)
     reasons = [f"{_load(made, each)}: {_OUTCOMES[each.outcome]}{each.why and f', {each.why}'}" for each in made.steps]

@@ -1,4 +1,4 @@
-"""The section that compares the variants of a run: effects, replicates, power and every metric of every pair."""
+"""The report section that compares the variants of a run: effects, replicates, power, and all metrics of all pairs."""
 
 import math
 from functools import partial
@@ -25,7 +25,7 @@ from placebench.stats import Comparison
 from placebench.stats.verdict import FASTER, POWER, SLOWER, detection_probability
 
 _PUBLISHED = 30
-"""Replicates of a published comparison."""
+"""Number of replicates of a published comparison."""
 _PLACES = 160
 _ROLES: dict[str, Role] = {FASTER: "variant", SLOWER: "baseline"}
 _METHOD_OF_BLOCKS = (
@@ -41,7 +41,7 @@ _VALUES_NOTE = (
 
 
 def comparison_heading(figures: Figures) -> str:
-    """Return the heading of the comparison: '3 variants compared with naive'."""
+    """Return the heading of the comparison, such as '3 variants compared with naive'."""
     pairs, variants = figures.pairs, figures.run.head.variants
     if len(pairs) > 1 and figures.is_experiment:
         return "Each change, with and without"
@@ -55,7 +55,7 @@ def comparison_heading(figures: Figures) -> str:
 
 
 def comparison_section(figures: Figures) -> Section:
-    """Return the section that compares the variants, as far as they were measured."""
+    """Return the section that compares the variants, with whatever was measured."""
     heading, primary = comparison_heading(figures), figures.primary
     if primary is None and not figures.comparisons:
         return Section(heading, [Paragraph("Not measured.", "missing")], id="comparison")
@@ -146,7 +146,10 @@ def _replicate_table(figures: Figures) -> Table:
 
 
 def pair_columns(figures: Figures) -> tuple[list[Column], list[Column]]:
-    """Return the columns that name a comparison, and those of its two values; a single pair is named by the latter."""
+    """Return the columns that identify a comparison, and the two columns of its values.
+
+    A single pair is named in the labels of the value columns.
+    """
     metric = Column("metric", lambda each: METRIC_LABELS[each.metric])
     named, labels = [metric], ("baseline", "variant")
     if len(figures.pairs) == 1:
@@ -158,12 +161,12 @@ def pair_columns(figures: Figures) -> tuple[list[Column], list[Column]]:
 
 
 def value_column(label: Text, name: str) -> Column:
-    """Return a column of the comparisons' values called *name*."""
+    """Return a column with the field *name* of comparisons, such as `baseline_value`."""
     return Column(label, lambda each: value_text(each.metric, getattr(each, name)))
 
 
 def _effects_chart(figures: Figures) -> Chart:
-    """Draw a row per metric if there is a single pair, else a row per pair by the primary metric."""
+    """Draw one row per metric if there is a single pair, else one row per pair for the primary metric."""
     several = len(figures.primaries) > 1
     rows = [
         Estimate(
@@ -189,7 +192,7 @@ def _effects_chart(figures: Figures) -> Chart:
 
 
 def _shown_replicates(figures: Figures) -> list[Comparison]:
-    """Return the comparisons shown replicate by replicate: both times of one pair, else each pair's primary metric."""
+    """Return the comparisons shown per replicate: both times if there is one pair, else each pair's primary metric."""
     several = len(figures.primaries) > 1
     shown = figures.primaries if several else [each for each in figures.comparisons if each.metric in TIMES]
     return [each for each in shown if each.measured]
@@ -217,7 +220,7 @@ def _replicates_chart(figures: Figures) -> Chart:
 
 
 def _power_chart(made: Comparison) -> Chart | None:
-    """Draw how often a true change would be found, by its size; None for unknown noise or a sequential run."""
+    """Draw the power curve of a comparison; None if its noise is unknown or the run was sequential."""
     if not made.detectable or made.is_sequential:
         return None
     widest = max(2.2 * math.expm1(made.detectable), 1.5 * made.margin)
@@ -238,7 +241,7 @@ def _power_chart(made: Comparison) -> Chart | None:
 
 
 def _power(made: Comparison, widest: float, replicates: int) -> list[tuple[float, float]]:
-    """Return (change, share of runs that find it)."""
+    """Return points (change, share of runs that find it) from 0 to *widest*."""
     changes = [widest * place / _PLACES for place in range(_PLACES + 1)]
     chance = partial(
         detection_probability, log_ratios=made.log_ratios, replicates=replicates, confidence=made.confidence

@@ -20,18 +20,18 @@ from placebench.stats.replicates import MeasuredBlock, valid_replicates
 from placebench.stats.verdict import FASTER, INCONCLUSIVE
 
 _MAX_DESCRIBED = 4
-"""Maximum number of pairs that are described one by one."""
+"""Maximum number of pairs that are described individually."""
 _MAX_BACKGROUND_CPU_SHARE = 0.1
-"""The share of a service's CPU time after its responses above which a remark names it."""
+"""Share of a service's CPU time spent after its responses, from which on a remark says so."""
 _MUCH_LONGER_START = 1.25
 _MUCH_LONGER_START_S = 0.1
 _OTHER_COUNT = 0.5
-"""Allowed difference between timed and counted statements per request, absolute and as a share of the counted."""
+"""Allowed difference between timed and counted statements per request: absolute, and as a share of the counted ones."""
 _NO_CLAIM = "No speed-up may be claimed."
 
 
 def conclusion(figures: Figures, checks: Sequence[Check] = ()) -> str:
-    """Return the paragraph, on one line.
+    """Return the conclusion as one paragraph on one line.
 
     checks: the results of the gates, one for each gate and variant.
     """
@@ -58,7 +58,7 @@ def _responses(figures: Figures) -> Iterator[str]:
 
 
 def _result(figures: Figures, checks: Sequence[Check]) -> Iterator[str]:
-    """Yield the speeds, how sure they are, and the claim; only that there is none if the variants do not compare."""
+    """Yield the speeds, their certainty and the permitted claim; if responses differ, only that there is none."""
     if not figures.run.head.is_comparable:
         yield _NO_CLAIM
         return
@@ -107,7 +107,7 @@ def _certainty(figures: Figures) -> Iterator[str]:
 
 
 def _cautions(figures: Figures) -> Iterator[str]:
-    """Yield what limits the meaning of an effect: kept results, slow starts, other counts, work after responses."""
+    """Yield what limits the meaning of an effect: kept results, slow starts, differing counts, work after responses."""
     blocks = defaultdict[str, list[MeasuredBlock]](list)
     for block in chain.from_iterable(valid_replicates(figures.run.blocks).values()):
         blocks[block.variant].append(block)
@@ -137,7 +137,7 @@ def _cautions(figures: Figures) -> Iterator[str]:
 
 
 def _kept_results(pair: ComparedPair, before: WirePass, after: WirePass) -> Iterator[str]:
-    """Say if the variant sends fewer statements because it kept what its start or its first requests had read."""
+    """Yield a remark if the variant sends fewer statements because it kept results of its start or first requests."""
     counted = before.table_statements, after.table_statements, before.first_statements, after.first_statements
     old, new, old_first, new_first = (each if each is not None else -1.0 for each in counted)
     if None in counted or new >= old:
@@ -157,13 +157,13 @@ def _kept_results(pair: ComparedPair, before: WirePass, after: WirePass) -> Iter
 
 
 def _start_s(blocks: Sequence[MeasuredBlock]) -> float | None:
-    """Return the median CPU time that a start of the service of these blocks took; None if it is unknown."""
+    """Return the median CPU seconds that a start of the service took; None if unknown."""
     seen = [block.counters["start_cpu_s"] for block in blocks if "start_cpu_s" in block.counters]
     return median(seen) if seen else None
 
 
 def _not_measured(figures: Figures) -> Iterator[str]:
-    """Yield the failed parts, then the metrics without a figure and what no run contains."""
+    """Yield the failed parts, then one sentence on the metrics without a value and on what no run can cover."""
     yield from _several((f"{each.rstrip('.')}." for each in effects.failed_parts(figures.run.head)), "failed parts")
     measured = {
         (*comparison.pair, comparison.metric)
@@ -182,7 +182,7 @@ def _not_measured(figures: Figures) -> Iterator[str]:
 
 
 def _claim(figures: Figures, checks: Sequence[Check]) -> str:
-    """Name the variants that are faster and passed every gate; none of a run that failed."""
+    """Return which variants may be claimed: those that are faster and passed every gate; none if the run failed."""
     faster = [each.variant for each in figures.primaries if _is_faster(figures, each)]
     missed = {each.variant for each in checks if each.variant and each.outcome != "passed"}
     claimed = list(dict.fromkeys(each for each in faster if each not in missed))
@@ -195,7 +195,7 @@ def _claim(figures: Figures, checks: Sequence[Check]) -> str:
 
 
 def _several(sentences: Iterable[str], kind: str) -> Iterator[str]:
-    """Yield the first few sentences, then how many more there are."""
+    """Yield the first few sentences, then the number of omitted ones."""
     made = list(sentences)
     yield from made[:_MAX_DESCRIBED]
     if len(made) > _MAX_DESCRIBED:

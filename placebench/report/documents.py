@@ -1,7 +1,7 @@
-"""A run as JSON: `run_document` for `--json`, `published_document` to be published beside a text.
+"""A run as JSON: `run_document` for `--json`, `published_document` for publication.
 
-A published document has the figures with a value per replicate, but no samples of requests and no paths.
-`published_text` writes it, with a line per comparison.
+A published document has the results with one value per replicate, but no samples of requests and no paths.
+`published_text` writes it with one line per comparison.
 """
 
 import json
@@ -24,9 +24,9 @@ _FIGURES = ("ratio", "low", "high", "baseline_value", "variant_value", "detectab
 
 
 def run_document(figures: Figures, results: ExperimentResults) -> dict[str, Any]:
-    """Return plain values in seconds and bytes; ratios are variant over baseline.
+    """Return the run as plain values in seconds and bytes; ratios are variant over baseline.
 
-    `steps` and `comparisons` are empty if the responses differ: no speed is reported then.
+    `steps` and `comparisons` are empty if the responses differ, because no speed is reported then.
     """
     head = figures.run.head
     return {
@@ -90,9 +90,9 @@ def _load_document(load: LoadFigures | None) -> dict[str, Any] | None:
 
 
 def published_document(run: Run) -> dict[str, Any]:
-    """Return request, data, machine, cost, plan and results; ratios are variant over baseline, values per request.
+    """Return request, data, machine, cost, plan and results; ratios are variant over baseline, values are per request.
 
-    Counts that are equal, and metrics that were not measured, are left out.
+    Equal counts and metrics that were not measured are left out.
     """
     figures, head = figures_of(run), run.head
     results = experiment_results(figures)
@@ -129,7 +129,7 @@ def published_document(run: Run) -> dict[str, Any]:
 
 
 def published_study(run: Run, document: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the *document* of a study's report without its folder, with its provenance and every measurement."""
+    """Return the *document* of a study's report without its folder, with its provenance and all measurements."""
     head = run.head
     return {
         "format_version": _FORMAT_VERSION,
@@ -142,12 +142,12 @@ def published_study(run: Run, document: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def provenance(manifest: Mapping[str, Any], *, made_at: str) -> dict[str, Any]:
-    """Return when, with which commit and where something was measured: the head of every file in docs/results."""
+    """Return when, with which commit and on which machine a run was made: the head of each file in docs/results."""
     return {"made_at": made_at, "commit": manifest.get("commit"), "machine": published_machine(manifest)}
 
 
 def published_text(document: Mapping[str, Any]) -> str:
-    """Return the document as JSON, with a line for each of its names and for each row of a list."""
+    """Return the document as JSON text with one line per key and one per list item."""
     lines = []
     for name, value in document.items():
         written = json.dumps(value, ensure_ascii=False)
@@ -158,7 +158,7 @@ def published_text(document: Mapping[str, Any]) -> str:
 
 
 def published_machine(manifest: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the machine and the versions that a run was made with."""
+    """Return the machine and the software versions of a run."""
     machine, packages = manifest.get("machine", {}), manifest.get("packages", {})
     return {
         "placebench": manifest.get("placebench"),
@@ -171,7 +171,7 @@ def published_machine(manifest: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _shortened(value: Any) -> Any:
-    """Return a document with its numbers rounded to the digits that are published."""
+    """Return a JSON value with its numbers rounded to four significant digits."""
     if isinstance(value, dict):
         return {name: _shortened(each) for name, each in value.items()}
     return _short(value) if isinstance(value, float) else value

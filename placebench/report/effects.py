@@ -1,4 +1,4 @@
-"""Effects, verdicts and headlines as text: `effect_text` of one comparison, `headline` of a run.
+"""Effects, verdicts and run summaries as text: `effect_text` of one comparison, `headline` of a run.
 
 An effect is written one way everywhere: `−77.0 % CPU [95 % CI −77.3, −76.4; n = 30], 4.3× faster`.
 """
@@ -47,15 +47,15 @@ def written_effect(
     n: int,
     is_time: bool,
 ) -> str:
-    """Return '−77.0 % CPU [95 % CI −77.3, −76.4; n = 30], 4.3× faster'.
+    """Return an effect as text, such as '−77.0 % CPU [95 % CI −77.3, −76.4; n = 30], 4.3× faster'.
 
-    All percentages have the same number of digits, as few as tell them apart.
+    All percentages have the same number of decimals, as few as keep them distinct.
 
-    ratio: variant over baseline; *low* and *high* are its interval, None for too few replicates.
+    ratio: variant over baseline; *low* and *high* are its confidence interval, None if the replicates are too few.
     of: the metric that changes, such as 'CPU'; empty if a heading names it.
     confidence: level of the interval; None if a heading names it, as in '−77.0 % [−77.3, −76.4], 4.3×'.
-    n: number of replicates; 0 for requests of one process, or if a heading names it.
-    is_time: whether less is faster; a factor of 1.5 or more is written then.
+    n: number of replicates; 0 for profiled requests of one process, or if a heading names the number.
+    is_time: whether less means faster; a factor of 1.5 or more is written then.
     """
     known = [each for each in (ratio, low, high) if each is not None]
     estimate, *limits = map(_signed, units.distinct_digits(*((each - 1) * 100 for each in known)))
@@ -76,8 +76,8 @@ def _signed(number: str) -> str:
 def effect_text(comparison: Comparison, *, named: bool = False, heading: Comparison | None = None) -> str:
     """Return the effect with its interval; '0 → 5' if there is no ratio, 'the same', or 'not measured'.
 
-    named: whether the text names the metric.
-    heading: the comparison whose level and number of replicates the heading of the column names.
+    named: whether the text includes the metric's name.
+    heading: the comparison whose confidence level and replicates are in the column heading, and are not repeated.
     """
     confidence, replicates = comparison.confidence, comparison.replicates
     is_exact = comparison.metric in COUNTED or comparison.metric in PROFILED
@@ -100,7 +100,7 @@ def effect_text(comparison: Comparison, *, named: bool = False, heading: Compari
 
 
 def effect_column(comparisons: Sequence[Comparison]) -> Column:
-    """Return the column of effects; its heading has the first one's level and number of replicates."""
+    """Return the column of effects; its heading has the confidence level and replicates of the first comparison."""
     first = next((each for each in comparisons if each.ratio is not None), None)
     if first is None:
         return Column("effect", effect_text)
@@ -109,7 +109,7 @@ def effect_column(comparisons: Sequence[Comparison]) -> Column:
 
 
 def verdict_text(comparison: Comparison) -> str:
-    """Return the verdict: only times are faster or slower, other metrics are less or more."""
+    """Return the verdict as text: times are 'faster' or 'slower', other metrics 'less' or 'more'."""
     if not comparison.measured and None in (comparison.baseline_value, comparison.variant_value):
         return units.NOT_MEASURED
     verdict = comparison.verdict
@@ -119,12 +119,12 @@ def verdict_text(comparison: Comparison) -> str:
 
 
 def reason_text(comparison: Comparison) -> str:
-    """Return why the comparison is inconclusive or was not measured; empty if it has a verdict."""
+    """Return the reason why the comparison is inconclusive or was not measured; empty if it has a verdict."""
     return comparison.reason.removeprefix(f"{comparison.verdict}: ")
 
 
 def comparison_sentence(comparison: Comparison) -> str:
-    """Return the verdict with its effect.
+    """Return a sentence with the verdict and the effect of a comparison.
 
     'tuned is faster than naive: −68 % CPU [95 % CI −69, −67; n = 6], 3.1× faster.'
     """
@@ -145,7 +145,7 @@ def comparison_sentence(comparison: Comparison) -> str:
 
 
 def _deciding_interval(comparison: Comparison) -> str:
-    """Return the interval that makes a pair equivalent, if the printed one, of a higher level, leaves the margin."""
+    """Return the interval that decided equivalence, if the printed one, at a higher level, exceeds the margin."""
     low, high, margin = comparison.low, comparison.high, comparison.margin
     if comparison.verdict != EQUIVALENT or not low or not high or max(-math.log(low), math.log(high)) < margin:
         return ""
@@ -156,12 +156,12 @@ def _deciding_interval(comparison: Comparison) -> str:
 
 
 def detectable_text(comparison: Comparison) -> str:
-    """Return the minimum detectable effect: '1.2 %'."""
+    """Return the minimum detectable effect, such as '1.2 %'."""
     return units.percent(None if comparison.detectable is None else math.expm1(comparison.detectable), digits=2)
 
 
 def power_sentence(comparisons: Sequence[Comparison]) -> str:
-    """Return the range of the comparisons' minimum detectable effects as a sentence."""
+    """Return a sentence with the range of the comparisons' minimum detectable effects."""
     label = METRIC_LABELS[comparisons[0].metric]
     known = sorted((each for each in comparisons if each.detectable is not None), key=lambda each: each.detectable or 0)
     if not known:
@@ -172,13 +172,13 @@ def power_sentence(comparisons: Sequence[Comparison]) -> str:
 
 
 def rough_note(comparisons: Iterable[Comparison]) -> str:
-    """Return a remark if any of the comparisons has too few replicates for an exact detectable effect."""
+    """Return a remark if any comparison has too few replicates for an exact minimum detectable effect, else ''."""
     few = any(each.detectable is not None and each.replicates < ROUGH_BELOW for each in comparisons)
     return f" (rough with fewer than {units.count(ROUGH_BELOW)} replicates)" if few else ""
 
 
 def value_text(metric: str, value: float | None) -> str:
-    """Return a value of *metric* per request in its unit."""
+    """Return a value of *metric* per request, with its unit."""
     if metric.endswith("_s"):
         return units.duration(value)
     return units.size(value) if "bytes" in metric else units.average(value)
@@ -190,14 +190,14 @@ def percentile_text(seconds: float | None) -> str:
 
 
 def shorten_statement(sql: str) -> str:
-    """Return the verb and the tables of a statement, or its text, cut to fit a line."""
+    """Return the verb and the tables of a statement, or its text if no table is found, cut to one line."""
     tables = list(dict.fromkeys(_TABLE.findall(sql)))
     shown = f"{sql.partition(' ')[0]} … {', '.join(tables)}" if tables else sql
     return shown if len(shown) <= _MAX_STATEMENT_LENGTH else f"{shown[: _MAX_STATEMENT_LENGTH - 1]}…"
 
 
 def frame_labels(parts: Sequence[PartChange[Frame]]) -> list[str]:
-    """Return the names of frames, with the file if another one has the same name; statements and plans shortened."""
+    """Return the labels of frames: a file is added to ambiguous names, statements and plans are shortened."""
     names = Counter(name for name, _ in {each.part for each in parts})
     labels = []
     for name, place in (each.part for each in parts):
@@ -211,12 +211,12 @@ def frame_labels(parts: Sequence[PartChange[Frame]]) -> list[str]:
 
 
 def join_and(parts: Sequence[str]) -> str:
-    """Return 'slots, sets and rows'."""
+    """Join texts with commas and a final 'and', such as 'slots, sets and rows'."""
     return " and ".join([", ".join(parts[:-1]), parts[-1]] if len(parts) > 1 else parts)
 
 
 def status_sentences(head: RunHead) -> list[str]:
-    """Say how a run ended that is not complete, and why its server CPU was not measured."""
+    """Return sentences on how an incomplete run ended, and on why its server CPU was not measured."""
     how = {
         "running": "This run is still under way, or was killed",
         "interrupted": "This run was interrupted",
@@ -228,7 +228,7 @@ def status_sentences(head: RunHead) -> list[str]:
 
 
 def unknown_cpu(figures: Figures) -> list[str]:
-    """Say why variants have no server CPU although the database reports that of its backends."""
+    """Return a sentence on variants without server CPU although the database reports the CPU of its backends."""
     timed = [block for blocks in valid_replicates(figures.run.blocks).values() for block in blocks]
     known = {block.variant for block in timed if block.cpu_s is not None}
     unknown = list(dict.fromkeys(block.variant for block in timed if block.variant not in known))
@@ -239,7 +239,7 @@ def unknown_cpu(figures: Figures) -> list[str]:
 
 
 def failed_parts(head: RunHead) -> list[str]:
-    """Return a sentence for each part that failed, without secrets: 'The profile of tuned failed: …'."""
+    """Return a sentence for each part of the run that failed, without secrets: 'The profile of tuned failed: …'."""
     return [f"{_part(each)} failed: {masked(each.reason)}" for each in head.failed_parts if not each.made_again]
 
 
@@ -260,13 +260,13 @@ _OUTCOMES = {
     INCONCLUSIVE: ("is inconclusive", "are inconclusive"),
     units.NOT_MEASURED: ("was not measured", "were not measured"),
 }
-"""The predicate for one change and for several, by verdict."""
+"""The predicate for one change and for several changes, by verdict."""
 _MAX_PAIRS_IN_DETAIL = 4
-"""Pairs that are described one by one."""
+"""Maximum number of pairs that are described individually."""
 
 
 def headline(figures: Figures) -> str:
-    """Return the result of a run in one sentence or two."""
+    """Return the result of a run in one or two sentences."""
     if figures.responses.equal is False:
         return _DIFFERENT_RESPONSES
     if figures.primary is None:
@@ -284,7 +284,7 @@ def headline(figures: Figures) -> str:
 
 
 def speed_sentence(figures: Figures, primary: Comparison) -> str:
-    """Return `comparison_sentence` of a pair; one that takes less CPU and more time is not called faster."""
+    """Return `comparison_sentence` of a pair, unless the variant takes less CPU but more time: then both effects."""
     if (slower := figures.slower_time(primary)) is None:
         return comparison_sentence(primary)
     both = "; ".join(effect_text(each, named=True) for each in (primary, slower))
@@ -294,14 +294,14 @@ def speed_sentence(figures: Figures, primary: Comparison) -> str:
 def several_headline(
     primaries: Sequence[Comparison], names: Mapping[tuple[str, str], str], *, many: str, baseline: str = ""
 ) -> str:
-    """Return the number of pairs with each verdict, and the largest effect.
+    """Return how many pairs have each verdict, and the largest effect.
 
     '8 of 10 changes reduce CPU, 1 increases it, 1 is inconclusive. Largest: freeze −34 % CPU […].'
 
-    primaries: a comparison by the same metric for each pair.
-    names: short names of the pairs.
-    many: the number and kind of the pairs, such as '10 changes'.
-    baseline: the variant that all are compared with, if there is one.
+    primaries: one comparison per pair, all by the same metric.
+    names: short names of the pairs, by (baseline, variant).
+    many: number and kind of the pairs, such as '10 changes'.
+    baseline: the common baseline of all pairs; empty if they have different ones.
     """
     seen = Counter(verdict_text(each) for each in primaries)
     against = f" compared with {baseline}" if baseline else ""
@@ -317,7 +317,7 @@ def several_headline(
 
 
 def _largest_sentence(primaries: Sequence[Comparison], names: Mapping[tuple[str, str], str]) -> list[str]:
-    """Name the largest effect among those whose interval excludes no change; without any, say why."""
+    """Return the sentence on the largest effect whose interval excludes no change, or on why there is none."""
     measured = [each for each in primaries if each.measured]
     decided = [each for each in measured if each.ratio and each.verdict in (FASTER, SLOWER, BELOW_MARGIN)]
     if decided:
@@ -329,7 +329,7 @@ def _largest_sentence(primaries: Sequence[Comparison], names: Mapping[tuple[str,
 
 
 def _untimed_headline(figures: Figures) -> str:
-    """Return the counts as the headline of a run that measured no time; `status_sentences` says how it ended."""
+    """Return the counts of a run that measured no time; `status_sentences` says how the run ended."""
     counted = [each for each in figures.comparisons if each.metric == "statements" and each.variant_value is not None]
     if not counted:
         return "This run compared no two variants."
@@ -343,7 +343,7 @@ def _untimed_headline(figures: Figures) -> str:
 
 
 def summary_sentences(figures: Figures) -> list[str]:
-    """Return the sentences below the headline: all changes together, or each of a few pairs; the detectable effect."""
+    """Return the sentences of the summary: all changes together, or each of a few pairs, and the detectable effect."""
     if figures.primary is None:
         return []
     if len(figures.primaries) == 1:
@@ -356,7 +356,7 @@ def summary_sentences(figures: Figures) -> list[str]:
 
 
 def _where(figures: Figures) -> Iterator[str]:
-    """Name the first frames of a single pair that changed significantly under the profiler."""
+    """Yield a sentence on the first frames that changed significantly under the profiler, if there is a single pair."""
     for parts in figures.parts.values() if len(figures.parts) == 1 else ():
         decided = [each for each in parts if each.is_decided]
         few = decided[:_MAX_PAIRS_IN_DETAIL]

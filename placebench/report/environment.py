@@ -1,6 +1,6 @@
-"""The environment, the request and the data of a run, without secrets: `environment_rows`, `request_section`, `masked`.
+"""The environment, request and data of a run, without secrets: `environment_rows`, `request_section`, `masked`.
 
-A page is kept as an artifact and sent around, and a value that somebody passes to an application in `env=NAME=VALUE`
+A report is kept as a CI artifact and passed on, and a value that a user passes to an application in `env=NAME=VALUE`
 may be a key or a password: only the name is shown.
 """
 
@@ -24,12 +24,12 @@ _OPEN = (
     "OS_DEFAULT__DEBUG",
     "OS_PLACEMENT_DATABASE__SYNC_ON_STARTUP",
 )
-"""Variables that placebench sets."""
+"""Environment variables that placebench itself sets, so that their values may be shown."""
 _IN_A_VARIANT = re.compile(r"\benv=([^=,\s]+)=([^,]*)")
 
 
 def environment_rows(head: RunHead) -> list[tuple[str, str]]:
-    """Return the manifest and the settings as rows, nested names joined by dots."""
+    """Return the manifest and the settings of a run as (name, value) rows; nested names are joined by dots."""
     settings = {name: value for name, value in head.settings.items() if name not in _SHOWN_ELSEWHERE}
     about = {name: value for name, value in head.manifest.items() if name != "calibration"}
     rows = list(flattened({**about, **({"run": settings} if settings else {})}))
@@ -43,10 +43,10 @@ def environment_rows(head: RunHead) -> list[tuple[str, str]]:
 
 
 def flattened(document: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
-    """Yield each plain value of a nested document with its dotted name; None is 'unknown', lists are joined by spaces.
+    """Yield each value of a nested document with its dotted name; None becomes 'unknown', lists are joined by spaces.
 
-    Items of a list are named by their `name`, and their empty values are left out. The values of environment variables
-    are hidden, except those of variables that placebench sets.
+    List items that are documents are named by their `name`, and their empty values are left out. The values of
+    environment variables are hidden, except those that placebench sets.
     """
     for name, value in document.items():
         if isinstance(value, Mapping):
@@ -62,7 +62,7 @@ def flattened(document: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[s
 
 
 def masked(text: str) -> str:
-    """Return *text* without secrets (`placebench.masking`), and without any value in a variant's `env=NAME=VALUE`."""
+    """Return *text* without secrets (`placebench.masking`) and without the values in `env=NAME=VALUE` of a variant."""
     return mask(_IN_A_VARIANT.sub(lambda found: f"env={found[1]}={_value(found[1], found[2])}", text))
 
 
@@ -79,18 +79,18 @@ def _plain(value: Any) -> str:
 
 
 def moment(stamp: str) -> str:
-    """Return a UTC stamp as people write it: '2026-11-20T14:03:11+00:00' → '2026-11-20 14:03:11 UTC'."""
+    """Return a UTC timestamp in readable form: '2026-11-20T14:03:11+00:00' → '2026-11-20 14:03:11 UTC'."""
     return stamp.replace("T", " ").replace("+00:00", " UTC")
 
 
 def data_text(head: RunHead) -> str:
-    """Return the topology of a run's data, its number of trees, and the seed of its random choices."""
+    """Return the topology of a run's data, its number of trees, and the random seed, as text."""
     trees = f", {units.numbered(head.trees, 'tree')}" if head.trees else ""
     return f"{head.topology}{trees}, seed {head.seed}"
 
 
 def request_section(head: RunHead, facts: Sequence[tuple[Text, Text]] = (), *notes: Block) -> Section:
-    """Return the section with the request and the data of a run; *facts* are listed below them, then *notes*."""
+    """Return the section on the request and the data of a run, followed by *facts* (term, description) and *notes*."""
     receipt = head.receipt
     data = data_text(head)
     if "providers" in receipt:
@@ -106,6 +106,6 @@ def request_section(head: RunHead, facts: Sequence[tuple[Text, Text]] = (), *not
 
 
 def request_block(request: str) -> Code:
-    """Return a request, with GET before a bare path or URL, as a block whose lines break between its parameters."""
+    """Return a request as a code block that can wrap between parameters; GET is added before a bare path or URL."""
     parts = Markup("<wbr>&amp;").join(escape(part) for part in request.split("&"))
     return Code(Markup("GET " if request.startswith(("/", "http")) else "") + parts, "request")

@@ -1,6 +1,6 @@
-"""The figures of a run, computed from its records once: `figures_of`, and `comparisons_of` for the comparisons alone.
+"""The numbers of a report, computed once from a run's records: `figures_of`, or `comparisons_of` for comparisons only.
 
-If the variants' responses differ, or were not requested, there are no figures: no speed of theirs can reach a page.
+If the variants' responses differ or were not requested, there are no figures, so no speed can reach a page.
 """
 
 import math
@@ -33,61 +33,61 @@ from placebench.stats.replicates import valid_replicates
 from placebench.stats.verdict import FASTER
 
 TIMES = ("cpu_s", "wall_s")
-"""Metrics that are named even if they were not measured; the primary one first."""
+"""Metrics that are listed even if they were not measured; the primary one first."""
 _PAIR_LABELS = {"alone": "{}, alone", "leave_one_out": "{}, leave-one-out"}
 
 
 @dataclass(frozen=True)
 class Responses:
-    """The check that the variants gave the same response, and the size of that response."""
+    """The result of comparing the variants' responses, and the size of the response."""
 
     checked: tuple[str, ...]
     equal: bool | None
-    """None if no response was compared before the run ended."""
+    """Whether the responses are the same; None if the run ended before any were compared."""
     allocation_requests: int | None
     provider_summaries: int | None
     digest: str | None
     difference: str | None
     off: str
-    """The reason why nothing was compared; empty if responses were compared."""
+    """The reason why the comparison of responses was switched off; empty if it was not."""
 
 
 @dataclass(frozen=True)
 class Latency:
-    """The latencies of one load pass."""
+    """The latencies of one load pass, or of the blocks of one variant."""
 
     percentiles: dict[str, float | None]
-    """Seconds by the name of the percentile; None if fewer than ten samples lie above it."""
+    """Seconds by the name of the percentile; None if fewer than ten samples lie above the percentile."""
     curve: list[tuple[float, float]]
 
 
 @dataclass(frozen=True)
 class LoadFigures:
-    """The figures of one load pass."""
+    """The results of one load pass."""
 
     requests: int
     throughput_per_s: float
     rate_per_s: float | None
     latency: Latency
     service: Latency
-    """The same requests, timed from the moment that each was really sent."""
+    """Latencies of the same requests, timed from the moment at which each was actually sent."""
     failures: int
     failure_messages: tuple[str, ...]
     in_flight: int
     missed: int
     repeats: int
     cpu_s: float | None
-    """Server CPU per request, of the service and of PostgreSQL."""
+    """CPU seconds per request of the service and PostgreSQL."""
     worker_cpu_s: float | None
-    """The part of the service's processes."""
+    """CPU seconds per request of the service's processes."""
     backend_cpu_s: float | None
-    """The part of PostgreSQL's backends."""
+    """CPU seconds per request of PostgreSQL's backends."""
     peak_pss_bytes: int | None
 
 
 @dataclass(frozen=True)
 class RequestCounts:
-    """The work of one request (means of the counted pass)."""
+    """The work of one request: means over the counted pass."""
 
     statements: float
     rows: float
@@ -98,11 +98,11 @@ class RequestCounts:
 
 @dataclass(frozen=True)
 class VariantFigures:
-    """One variant with its measurements."""
+    """One variant, its description and its measurements."""
 
     variant: str
     label: str
-    """A short label: the addition to the step before; the ends of the series have their names."""
+    """A short label: what the variant adds to the previous step, or the name of the variant."""
     role: Role
     adds: str
     why: str
@@ -110,98 +110,99 @@ class VariantFigures:
     shows_on: str
     """The request on which the addition should show; empty if nothing is added."""
     shows_in: str
-    """The metric in which the change should show."""
+    """The metric in which the addition should show; empty if nothing is added."""
     closed: LoadFigures | None
     open: LoadFigures | None
     counted: RequestCounts | None
     profile: str | None
-    """File name in the run's folder."""
+    """File name of the profile in the run's folder."""
     speedscope: str | None
 
 
 @dataclass(frozen=True)
 class BlockLatency:
-    """The requests of one variant in the blocks of the valid replicates."""
+    """The wall times of one variant's requests in the blocks of valid replicates."""
 
     variant: str
     role: Role
     wall_s: list[float]
-    """Seconds per request, in ascending order."""
+    """Wall time per request in seconds, in ascending order."""
     latency: Latency
 
 
 @dataclass(frozen=True)
 class ComparedPair:
-    """Two variants that are compared: one change, or one variant and the baseline of the run."""
+    """Two variants that are compared: one change, or one variant with the baseline of the run."""
 
     baseline: str
     variant: str
     name: str
     kind: str
-    """step, alone, leave_one_out or own; empty where variants were named on the command line."""
+    """The kind of trial: step, alone, leave_one_out or own; empty if variants were named on the command line."""
 
     @property
     def pair(self) -> tuple[str, str]:
-        """Baseline and variant."""
+        """The names of baseline and variant."""
         return self.baseline, self.variant
 
     @property
     def label(self) -> str:
-        """The name that tells it from the others: 'slots, alone'."""
+        """A name that is unique among the pairs, such as 'slots, alone'."""
         return _PAIR_LABELS.get(self.kind, "{}").format(self.name)
 
 
 @dataclass(frozen=True)
 class Figures:
-    """Everything that a report says about a run, as numbers."""
+    """All numbers that a report of a run shows."""
 
     run: Run
     responses: Responses
     variants: tuple[VariantFigures, ...]
     comparisons: tuple[Comparison, ...]
     blocks: tuple[BlockLatency, ...]
-    """One per variant, in the order that they were named."""
+    """One per variant that has requests in valid replicates, in the order the variants were named."""
     pairs: tuple[ComparedPair, ...]
     parts: Mapping[tuple[str, str], list[PartChange[Frame]]]
-    """The changes of self time by frame, in seconds per request, for each pair of baseline and variant."""
+    """The changes of self time by frame, in seconds per request, by (baseline, variant)."""
     all_changes: Comparison | None
-    """All changes together by the primary metric: the last step of a cumulative series against its first."""
+    """The effect of all changes on the primary metric: the last step of a cumulative series against its first."""
 
     @property
     def names(self) -> dict[tuple[str, str], str]:
-        """A short name for each pair of baseline and variant."""
+        """The short name of each pair, by (baseline, variant)."""
         return {each.pair: each.label for each in self.pairs}
 
     def short_name(self, variant: str) -> str:
-        """A short name that no other variant of the run has."""
+        """Return a short name of *variant* that is unique among the variants of the run."""
         return shorten_variant(variant, self.run.head.variants)
 
     @property
     def is_experiment(self) -> bool:
-        """Whether the pairs are the trials of an experiment, each with a baseline of its own."""
+        """Whether the pairs are trials of an experiment, each with its own baseline."""
         return any(each.kind for each in self.pairs)
 
     @property
     def primaries(self) -> tuple[Comparison, ...]:
-        """The comparison of each variant by the primary metric."""
+        """The comparison of each pair by the primary metric."""
         metric = self.primary.metric if self.primary else ""
         return tuple(each for each in self.comparisons if each.metric == metric)
 
     @property
     def is_loaded(self) -> bool:
-        """Whether any variant was loaded by itself, as perfload does."""
+        """Whether any variant was load-tested by itself, as `placebench lab perfload` does."""
         return any(each.closed or each.open for each in self.variants)
 
     @property
     def primary(self) -> Comparison | None:
-        """The comparison of the headline: by server CPU if any pair has it, else by wall time."""
+        """The first comparison by the primary metric: server CPU if any pair has it, else wall time."""
         measured = [each for each in self.comparisons if each.measured]
         return next((each for metric in TIMES for each in measured if each.metric == metric), None)
 
     def slower_time(self, faster: Comparison) -> Comparison | None:
-        """Return the other time of a pair that is faster by one, if it is slower by that: waiting takes no CPU.
+        """Return the comparison by the other time metric if it shows that a faster variant is slower by that metric.
 
-        Its interval decides, without adjustment for other metrics: that raises the bar for a claim, not for a doubt.
+        This happens because waiting takes no CPU. The interval decides, without adjustment for other metrics:
+        adjustment makes a claim harder, and must not hide a doubt.
         """
         times = [each for each in self.comparisons if each.metric in TIMES and each.pair == faster.pair]
         for each in times if faster.verdict == FASTER else ():
@@ -216,12 +217,12 @@ class Figures:
 
     @property
     def invalidated(self) -> int:
-        """The number of replicates that a rule set before the run discarded."""
+        """The number of replicates that were discarded by a rule set before the run."""
         return len({block.replicate for block in self.run.blocks}) - self.replicates
 
 
 def figures_of(run: Run) -> Figures:
-    """Reduce the records of *run*; one sort of the samples per load pass, the rest is cheap."""
+    """Compute the figures of *run*; the main cost is sorting the samples of each load pass."""
     responses = _responses(run.head.same_responses)
     variants = run.head.variants if run.head.is_comparable else []
     pairs = _compared_pairs(run) if variants else []
@@ -240,7 +241,7 @@ def figures_of(run: Run) -> Figures:
 
 
 def _part_changes(run: Run, baseline: str, variant: str) -> list[PartChange[Frame]]:
-    """Compare the profiled replicates of both; the two flame graphs, without intervals, if there are none."""
+    """Compare the frames of the profiled replicates; without any, of the two flame graphs, which gives no intervals."""
     profiled: dict[int, dict[str, dict[Frame, float]]] = defaultdict(dict)
     for each in run.profiled_replicates:
         profiled[each.replicate][each.variant] = {(name, place): self_s for name, place, self_s in each.frames}
@@ -251,9 +252,9 @@ def _part_changes(run: Run, baseline: str, variant: str) -> list[PartChange[Fram
 
 
 def comparisons_of(run: Run) -> list[Comparison]:
-    """Return a comparison for each pair of variants and each metric that was measured, in the order they were named.
+    """Return the comparison of each pair by each metric that was measured, in the order the variants were named.
 
-    The list is empty if the responses differ, or none was requested.
+    The list is empty if the responses differ, or if no response was requested.
     """
     if not run.head.is_comparable:
         return []
@@ -262,7 +263,7 @@ def comparisons_of(run: Run) -> list[Comparison]:
 
 
 def _compared_pairs(run: Run) -> list[ComparedPair]:
-    """Return the trials of an experiment, else each variant with the first; each pair once, if both were measured."""
+    """Return the trials of an experiment, else each variant with the first; each measured pair once."""
     seen = {block.variant for block in run.blocks} | set(run.wire)
     if trials := run.head.settings.get("trials"):
         made = [ComparedPair(each["baseline"], each["variant"], each["name"], each["kind"]) for each in trials]
@@ -277,9 +278,10 @@ def _compared_pairs(run: Run) -> list[ComparedPair]:
 
 
 def shorten_variant(variant: str, among: Iterable[str] = ()) -> str:
-    """Return the first part of a name and its last: 'naive+rows+slots+sets' → 'naive+…+sets'; others as they are.
+    """Return a name shortened to its first and last part: 'naive+rows+slots+sets' → 'naive+…+sets'.
 
-    If another one of *among* would have the same name, it keeps as many of its last parts as tell it from them.
+    A name with fewer parts stays as it is. If another name of *among* would get the same short name, as many last parts
+    are kept as make it unique.
     """
     others = [other for other in among if other != variant]
     for parts in range(1, variant.count("+") + 1):
@@ -313,7 +315,7 @@ def _pair_comparisons(run: Run, baseline: str, variant: str) -> Iterator[Compari
 
 
 def _is_sequential(run: Run) -> bool:
-    """Whether the run may have stopped after any replicate."""
+    """Return whether the run may have stopped after any replicate."""
     return bool(run.head.settings.get("sequential"))
 
 
@@ -323,7 +325,7 @@ def _counted_samples(counted: WirePass, metric: str) -> Sequence[float] | None:
 
 
 def _series_ends(run: Run) -> tuple[str, str] | None:
-    """Return the variant with none of an experiment's changes and that with all; None if there are no such two."""
+    """Return the variant with none of an experiment's changes and the one with all; None if they were not measured."""
     trials = run.head.settings.get("trials", ())
     first = {each["kind"]: each["baseline"] for each in reversed(trials)}
     last = {each["kind"]: each["variant"] for each in trials}
@@ -371,7 +373,7 @@ def _block_latencies(run: Run) -> Iterator[BlockLatency]:
 
 
 def _role(run: Run, variant: str) -> Role:
-    """Return the role of a variant; judged is the last step of an experiment, else the last variant that was named."""
+    """Return the role of a variant: 'variant' for the last step of an experiment, else for the last variant named."""
     if variant == run.head.variants[0]:
         return "baseline"
     ends = _series_ends(run)

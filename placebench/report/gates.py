@@ -1,7 +1,7 @@
-"""Gates on a run: `parse_gates`, `judge_gates` on its comparisons, and `raise_for_gates` on its report.
+"""Gates on a run: `parse_gates`, `judge_gates` for its comparisons, and `raise_for_gates` for its report.
 
-A gate passes if it holds for the whole confidence interval, fails if it holds for none of it, and is otherwise
-inconclusive. A count without an interval is decided by its value.
+A gate passes if its condition holds for the whole confidence interval, fails if it holds for no part of it, and is
+inconclusive otherwise. A count without an interval is judged by its value.
 """
 
 from collections.abc import Sequence
@@ -21,12 +21,12 @@ _UNITS = {
 
 
 def parse_gates(texts: Sequence[str]) -> list[Gate]:
-    """Parse the gates of a comparison; raises UsageError for a text that is not a gate."""
+    """Parse the gates of a comparison; raise UsageError if a text is not a gate."""
     return [parse_gate(text, _UNITS, ratios=True) for text in texts]
 
 
 def judge_gates(gates: Sequence[Gate], comparisons: Sequence[Comparison], variants: Sequence[str]) -> list[Check]:
-    """Evaluate each gate for each of the *variants*; a metric, or a variant, that was not compared is inconclusive."""
+    """Evaluate each gate for each of the *variants*; inconclusive if the metric or the variant was not compared."""
     made = {(each.variant, each.metric): each for each in comparisons}
     return [
         judge_gate(gate, made[variant, gate.metric])
@@ -38,7 +38,7 @@ def judge_gates(gates: Sequence[Gate], comparisons: Sequence[Comparison], varian
 
 
 def judge_gate(gate: Gate, comparison: Comparison) -> Check:
-    """Evaluate *gate* by the comparison of one variant by the gate's metric."""
+    """Evaluate *gate* on the comparison of one variant by the gate's metric."""
     if not gate.is_ratio:
         outcome, measured = _judge_value(gate, comparison)
         return Check(gate.text, comparison.variant, outcome, measured)
@@ -53,7 +53,7 @@ def judge_gate(gate: Gate, comparison: Comparison) -> Check:
 
 
 def raise_for_gates(report: Report) -> None:
-    """Raise GateFailedError for the first gate that failed, else UndecidedError for the first inconclusive one."""
+    """Raise GateFailedError for the first failed gate, or else UndecidedError for the first inconclusive one."""
     for outcome, error in (("failed", GateFailedError), ("inconclusive", UndecidedError)):
         for check in report.checks:
             if check.outcome == outcome and check.variant:
@@ -61,7 +61,10 @@ def raise_for_gates(report: Report) -> None:
 
 
 def _judge_value(gate: Gate, comparison: Comparison) -> tuple[Outcome, str]:
-    """Judge the variant's own value, by its whole interval if the metric has noise; return the value as text too."""
+    """Return the outcome of a gate on the variant's own value, and the value as text.
+
+    If the metric has noise, the outcome is that of the whole interval.
+    """
     value, low, high = comparison.variant_value, comparison.variant_low, comparison.variant_high
     if gate.metric not in METRICS:
         low = high = value

@@ -1,4 +1,4 @@
-"""The report of a history: a table and a chart of each metric, with its steps (`history_report`)."""
+"""The report of a performance history: a table, and for each metric a chart with its steps (`history_report`)."""
 
 import math
 from collections.abc import Sequence
@@ -15,11 +15,11 @@ from placebench.report.effects import METRIC_LABELS, join_and
 from placebench.report.model import Chart, Check, Column, Details, Report, Section, Table
 
 _SHOWN = 12
-"""Number of letters of a commit that are shown."""
+"""Number of characters of a commit hash that are shown."""
 _NEWEST = 20
-"""Number of commits in the table of a terminal."""
+"""Maximum number of commits in the table for a terminal."""
 _MAX_NAMED = 5
-"""Maximum number of commits that a sentence about left-out measurements names."""
+"""Maximum number of commits named in a sentence on left-out measurements."""
 _POINTS = (
     "Each point is the ratio of a commit to the reference, measured in one interleaved run on one machine: machines "
     "cancel, and several may add to one history."
@@ -35,7 +35,7 @@ _REGRESSIONS = (
 
 
 def history_report(path: Path, history: History, series: Sequence[Series]) -> Report:
-    """Build the report of the history in *path*; series: one per metric, the first is the primary."""
+    """Build the report of the history in *path*; series: one per metric, the primary metric first."""
     regressions = [(each, step) for each in series for step in each.regressions]
     columns = [
         Column("commit", lambda each: each.commit[:_SHOWN]),
@@ -92,7 +92,10 @@ def history_report(path: Path, history: History, series: Sequence[Series]) -> Re
 
 
 def step_sentence(series: Series, found: SeriesStep) -> str:
-    """'server CPU +2.1 % between 0123456789ab and ba9876543210 (Check more)', and why it is accepted if it is."""
+    """Return a sentence on a step: 'server CPU +2.1 % between 0123456789ab and ba9876543210 (Check more)'.
+
+    If the step was accepted, the reason is appended.
+    """
     change = units.signed_percent(math.exp(found.step.change))
     subjects = {each.commit: each.subject for each in series.points}
     several = f", one of {len(found.commits)} measured commits" if len(found.commits) > 1 else ""
@@ -104,7 +107,7 @@ def step_sentence(series: Series, found: SeriesStep) -> str:
 
 
 def left_out_sentences(series: Sequence[Series]) -> list[str]:
-    """Name the commits whose measurements are in none of the *series*, with the reason."""
+    """Return sentences that name the commits whose measurements are in none of the *series*, with the reason."""
     reasons = {
         "the history of HEAD does not have {commits}, as after a rebase or a squash": [one.left_out for one in series],
         "no run links the reference of {commits} to the newest one": [one.unlinked for one in series],

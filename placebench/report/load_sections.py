@@ -1,4 +1,4 @@
-"""Sections on the loads of perfload: its steps, and latency with and without load."""
+"""Report sections on the load tests of perfload: the steps, and latency with and without load."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -34,11 +34,11 @@ from placebench.report.variant_pairs import profile_links
 from placebench.stats import samples_needed
 
 _SHOWN_SHARE = 0.999
-"""Share of a variant's requests up to which the axis of latency in blocks reaches: one stall would flatten it."""
+"""Share of a variant's requests that the latency axis of blocks covers: a single stall would flatten the curves."""
 
 
 def steps_section(figures: Figures) -> Section:
-    """Return the section with the speed and the work of each step."""
+    """Return the section with the speed and the work of each step of the cumulative series."""
     reliable = Markup('; the reliable comparison is in <a href="#comparison">{}</a>').format(
         comparison_heading(figures)
     )
@@ -70,7 +70,7 @@ _STEP = Column("variant", lambda each: each.label)
 
 
 def _loaded(label: Text, kind: str, show: Any, pick: Any) -> Column:
-    """Return a column of a load pass; 'not measured' for a variant without one."""
+    """Return a column with a value of a load pass; 'not measured' for variants without that pass."""
     return Column(label, lambda each: show(pick(getattr(each, kind))) if getattr(each, kind) else units.NOT_MEASURED)
 
 
@@ -97,7 +97,7 @@ def _step_table(label: str, columns: Sequence[Column], rows: Sequence[VariantFig
 
 
 def steps_table(figures: Figures) -> Table:
-    """Return the speed and the work of each step in one table, for a terminal."""
+    """Return speed and work of each step in one table, for a terminal."""
     columns = [
         _loaded("throughput", "closed", units.rate, lambda load: load.throughput_per_s),
         *(each for each in _percentiles("closed") if each.label in ("p50", "p95")),
@@ -147,7 +147,7 @@ def _percentile_note() -> str:
 
 
 def block_section(figures: Figures) -> list[Section]:
-    """Return the section with the latency in the blocks; none if there are no blocks."""
+    """Return the section with the latency of requests in blocks; an empty list if there are no blocks."""
     if not figures.blocks:
         return []
 
@@ -202,7 +202,7 @@ def latency_section(figures: Figures) -> Section:
 
 
 def over_time_section(figures: Figures) -> list[Section]:
-    """Return the section with the closed-loop loads second by second; none for a run without telemetry."""
+    """Return the section with the closed-loop load second by second; an empty list if the run has no telemetry."""
     try:
         telemetry = figures.run.telemetry
     except PlacebenchError:
@@ -240,11 +240,11 @@ _OVER_TIME = (
     ),
     ("rss_bytes", "Memory of the workers", units.size, "RSS of all workers together, shared pages counted in each."),
 )
-"""Columns of `Telemetry.over_time`, each with the title, the unit and the caption of its chart."""
+"""Columns of `Telemetry.over_time`, each with title, unit and caption of its chart."""
 
 
 def _steps_chart(figures: Figures) -> Chart | None:
-    """Draw server CPU per request, service and PostgreSQL apart; median latency if CPU was not measured."""
+    """Draw server CPU per request, split into service and PostgreSQL; median latency if CPU was not measured."""
     loads = [(each, each.closed) for each in figures.variants if each.closed]
     cpu = [
         Bar(each.label, (load.worker_cpu_s, load.backend_cpu_s), each.role)

@@ -1,8 +1,8 @@
-"""The report of a run of any kind, independent of how it is shown: `Report`, and the blocks of its sections.
+"""The report of any run, independent of its output format: `Report`, and the blocks of its sections.
 
-Builders (`run_report`, `capacity`, `run_difference`, `study_report`) make a `Report` of a folder's records; renderers
-write it as a page, for a terminal, as Markdown or JUnit XML. Text may be `Markup` for inline code and links; renderers
-of plain text leave its tags out.
+Builders (`run_report`, `capacity`, `run_difference`, `study_report`) make a `Report` from a folder's records; renderers
+write it as a page, for a terminal, as Markdown or as JUnit XML. Text may be `Markup` with inline code and links;
+renderers of plain text strip its tags.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -18,17 +18,17 @@ Text = str | Markup
 
 
 def code(text: str) -> Markup:
-    """*text* as inline code."""
+    """Return *text* as inline code."""
     return Markup("<code>{}</code>").format(text)
 
 
 def aside(text: Text) -> Markup:
-    """*text* in small print below the figure that it belongs to."""
+    """Return *text* as small print, to be placed below the value it explains."""
     return Markup('<span class="source">{}</span>').format(text)
 
 
 def joined(*parts: Text, by: str = " ") -> Markup:
-    """The parts that are not empty as one text."""
+    """Return the parts that are not empty, joined by *by*."""
     return Markup(escape(by)).join(part for part in parts if part)
 
 
@@ -38,22 +38,22 @@ class Column:
 
     label: Text
     cell: Callable[[Any], Text]
-    """The text of a row's cell."""
+    """Returns the text of the cell for a row."""
     wide: bool = False
-    """Whether its cells are sentences, which wrap."""
+    """Whether the cells are sentences, which wrap."""
     optional: bool = False
-    """Whether it is left out if a terminal is too narrow for the table."""
+    """Whether the column is left out if a terminal is too narrow for the table."""
     name: str = ""
-    """The key of its values in the rows of the JSON document; empty if it has none."""
+    """The key of the column's values in the rows of the JSON document; empty if it has none."""
 
 
 @dataclass(frozen=True)
 class Table:
-    """Rows of any kind, and the columns that show them; the first column names the row."""
+    """A table: rows of any type, and the columns that show them; the first column names the row."""
 
     kind: ClassVar[str] = "table"
     label: str
-    """The name that a screen reader reads out."""
+    """The name that a screen reader reads."""
     columns: Sequence[Column]
     rows: Sequence[Any]
     id: str = ""
@@ -61,14 +61,14 @@ class Table:
     note: Text = ""
     style: str = ""
     row_style: Callable[[Any], str] = lambda _: ""
-    """The class of a row, such as `role-baseline`."""
+    """Returns the CSS class of a row, such as `role-baseline`."""
     row_title: Callable[[Any], str] = lambda _: ""
-    """The full name of a row."""
+    """Returns the full name of a row, for its tooltip."""
 
 
 @dataclass(frozen=True)
 class Paragraph:
-    """One or more sentences."""
+    """A paragraph of one or more sentences."""
 
     kind: ClassVar[str] = "paragraph"
     text: Text
@@ -92,12 +92,12 @@ class Chart:
     caption: Text = ""
     id: str = ""
     scrolls: str = ""
-    """The name that a screen reader reads out for a chart wider than a phone; empty if it fits."""
+    """The name that a screen reader reads if the chart is wider than a phone; empty if it fits."""
 
 
 @dataclass(frozen=True)
 class Code:
-    """A request or a statement, on lines of its own."""
+    """A request or a statement on its own lines."""
 
     kind: ClassVar[str] = "code"
     text: Text
@@ -106,7 +106,7 @@ class Code:
 
 @dataclass(frozen=True)
 class Items:
-    """A list."""
+    """A bulleted or numbered list."""
 
     kind: ClassVar[str] = "items"
     items: Sequence[Text]
@@ -115,7 +115,7 @@ class Items:
 
 @dataclass(frozen=True)
 class Facts:
-    """A list of terms, each with its description."""
+    """A list of terms with descriptions."""
 
     kind: ClassVar[str] = "facts"
     facts: Sequence[tuple[Text, Text]]
@@ -124,7 +124,7 @@ class Facts:
 
 @dataclass(frozen=True)
 class Pair:
-    """Blocks side by side, below each other on a narrow screen."""
+    """Blocks side by side, or one below the other on a narrow screen."""
 
     kind: ClassVar[str] = "pair"
     left: Sequence["Block"]
@@ -133,7 +133,7 @@ class Pair:
 
 @dataclass(frozen=True)
 class Details:
-    """Blocks that a click opens."""
+    """Blocks that are hidden until a click opens them."""
 
     kind: ClassVar[str] = "details"
     summary: Text
@@ -156,7 +156,7 @@ class Section:
 
 @dataclass(frozen=True)
 class SummaryFigure:
-    """One large figure below the headline, of both variants."""
+    """One large value near the top of the page, for baseline and variant."""
 
     name: str
     before: str
@@ -165,55 +165,55 @@ class SummaryFigure:
 
 @dataclass(frozen=True)
 class Check:
-    """Something that passes or fails: a gate for one variant, or that all responses are the same."""
+    """A check that passes or fails: a gate for one variant, or that all responses are the same."""
 
     name: str
     variant: str
     outcome: Outcome | Literal["error"]
-    """'error' if something outside of the variants prevented the check."""
+    """The outcome; 'error' if something other than the variants prevented the check."""
     measured: str
 
 
 @dataclass(frozen=True)
 class Report:
-    """The report of a run, of a search for capacity, or of the difference of two runs."""
+    """The report of a run, a capacity search, or the difference of two runs."""
 
     folder: Path
     name: str
     started_at: str
     status: str
     headline: str
-    """The result in one sentence or two, with figures and their intervals."""
+    """The result in one or two sentences, with values and their intervals."""
     document: Mapping[str, Any]
-    """Plain values in seconds and bytes, for `--json`."""
+    """The report as plain values in seconds and bytes, for `--json`."""
     notices: Sequence[str] = ()
-    """Sentences to read first: how the run ended, which parts failed."""
+    """Sentences to read first: how the run ended, and which parts failed."""
     summary: Sequence[Text] = ()
-    """Sentences below the headline."""
+    """Sentences that follow `headline`."""
     figures: Sequence[SummaryFigure] = ()
     figures_of: tuple[str, str] | None = None
-    """Baseline and variant of `figures`."""
+    """The names of the two variants that `figures` compares."""
     overview: Sequence[Table] = ()
-    """The tables that a terminal and Markdown show."""
+    """The tables that are shown in a terminal and in Markdown."""
     remarks: Sequence[str] = ()
-    """Lines below the tables of `overview`, such as the reasons why something is inconclusive."""
+    """Lines below the tables of `overview`, such as reasons for inconclusive verdicts."""
     sections: Sequence[Section] = ()
     notes: Sequence[Text] = ()
-    """Sentences on the method, and on how to read the report."""
+    """Sentences on the method and on how to read the report."""
     limits: Sequence[Text] = ()
     """Sentences on what the measurements cannot show."""
     failures: Sequence[Block] = ()
     request: Section | None = None
     environment: Sequence[tuple[str, str]] = ()
     about: str = ""
-    """Data, replicates and request in one line."""
+    """Data, replicates and request on one line."""
     conclusion: str = ""
-    """The conclusion from a comparison in one paragraph, which ends the Markdown."""
+    """The conclusion of a comparison in one paragraph, at the end of the Markdown."""
     checks: Sequence[Check] = field(default=())
     can_rebuild: bool = True
-    """Whether `placebench report open` builds the page again from the run's name."""
+    """Whether `placebench report open` can rebuild the page from the run's name."""
     is_of_run: bool = True
-    """Whether the page lies in the folder of a run, below the list of all runs."""
+    """Whether the page is in the folder of a run, and so has a link to the list of all runs."""
 
     @property
     def page(self) -> Path:

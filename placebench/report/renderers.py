@@ -21,7 +21,7 @@ _JUNIT_TAGS = {"failed": "failure", "inconclusive": "skipped", "error": "error"}
 
 
 def render_html(report: Report) -> str:
-    """Return the whole document, which needs no other file."""
+    """Return the report as an HTML document that needs no other file."""
     variables = Table("Environment", _NAME_AND_VALUE, report.environment, id="environment")
     return render_page(
         "report.html",
@@ -35,13 +35,13 @@ def render_html(report: Report) -> str:
 
 
 def render_page(template: str, title: str, *, description: str = "", **variables: Any) -> str:
-    """Return the document around a template of this package."""
+    """Return an HTML document with *template* of this package as its body."""
     body = _templates().get_template(template).render(**variables)
     return shell(title, Markup(body), description=description)
 
 
 def write_page(path: Path, document: str) -> Path:
-    """Write *document* to *path* in one step, so that a browser sees the old page or the new one, never half of it."""
+    """Write *document* to *path* atomically, so that a browser never sees a partial page; return *path*."""
     partial = path.with_name(path.name + ".partial")
     partial.write_text(document, encoding="utf-8")
     return partial.replace(path)
@@ -62,9 +62,9 @@ def _templates() -> jinja2.Environment:
 
 
 def render_text(report: Report, *, width: int | None = None) -> str:
-    """Return headline, notices, summary, gates and the tables of the overview for a terminal.
+    """Return the report as text for a terminal: the result, notices, summary, gates and the tables of the overview.
 
-    width: of the terminal, in characters; None for any.
+    width: width of the terminal in characters; None for no limit.
     """
     lines = [report.headline, *report.notices, *map(_plain, report.summary)]
     if gates := _gates(report):
@@ -75,7 +75,7 @@ def render_text(report: Report, *, width: int | None = None) -> str:
 
 
 def render_markdown(report: Report) -> str:
-    """Return the report as Markdown: what `render_text` shows, then data and request, and the conclusion at its end."""
+    """Return the report as Markdown: the content of `render_text`, then data and request, and the conclusion."""
     lines = [f"### {markdown(report.headline)}", ""]
     lines += [f"* {markdown(each)}" for each in (*report.notices, *map(_plain, report.summary))]
     if gates := _gates(report):
@@ -94,7 +94,7 @@ def render_markdown(report: Report) -> str:
 
 
 def render_junit(report: Report) -> bytes:
-    """Return the checks as JUnit XML: a test for the responses, and a test for each gate and variant."""
+    """Return the checks as JUnit XML: one test for the responses, and one for each gate and variant."""
     suite = ElementTree.Element("testsuite", name=f"placebench {report.name}")
     for check in report.checks:
         classname = f"placebench.{check.variant}" if check.variant else "placebench"
@@ -110,13 +110,13 @@ def render_junit(report: Report) -> bytes:
 
 
 def align(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Return rows of cells as lines: the first column to the left, the others to the right."""
+    """Return rows of cells as aligned lines: the first column left-aligned, the others right-aligned."""
     widths = [max(len(cell) for cell in column) for column in zip(*rows, strict=True)]
     return ["  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]).rstrip() for row in rows]
 
 
 def _fitted(table: Table, width: int | None) -> list[str]:
-    """Return the table in lines; the last optional columns are left out until it is no wider than *width*."""
+    """Return the lines of a table; optional columns are dropped from the end until it is no wider than *width*."""
     lines = align([[_plain(column.label) for column in table.columns], *_cells(table)])
     optional = [each for each in table.columns if each.optional]
     if width is None or not optional or max(map(len, lines)) <= width:

@@ -1,6 +1,6 @@
-"""The check of published figures by a new run: `read_published`, and `reproduction_report` of the new run.
+"""Check published figures with a new run: `read_published`, and `reproduction_report` of the new run.
 
-The published document is that of `placebench report export`. Each of its comparisons that has a verdict is a claim.
+The input is the output of `placebench report export`. Each comparison in it that has a verdict is a claim.
 """
 
 import math
@@ -33,7 +33,7 @@ from placebench.stats.verdict import INCONCLUSIVE, Verdict
 
 
 class PublishedComparison(Struct, frozen=True):
-    """One of the `comparisons` of a published document."""
+    """One entry of `comparisons` in a published document."""
 
     baseline: str
     variant: str
@@ -46,7 +46,7 @@ class PublishedComparison(Struct, frozen=True):
 
     @property
     def effect(self) -> str:
-        """The published effect as text."""
+        """The published effect as text; the verdict if there is no ratio."""
         if self.ratio is None:
             return self.verdict
         return written_effect(self.ratio, self.low, self.high, of="", confidence=0.95, n=self.n, is_time=False)
@@ -70,7 +70,7 @@ class PublishedRun(Struct, frozen=True):
 
 @dataclass(frozen=True)
 class _ClaimResult:
-    """A claim and its outcome in the new run."""
+    """A claim, and its outcome in the new run."""
 
     claim: PublishedComparison
     new: Comparison | None
@@ -98,7 +98,7 @@ class _ClaimResult:
 
     @property
     def difference_text(self) -> str:
-        """The change from the published ratio to the new one, with its interval."""
+        """The change from the published ratio to the new ratio, with its interval, as text."""
         made = self.made.difference
         if made is None:
             return "none"
@@ -107,7 +107,7 @@ class _ClaimResult:
 
 
 def read_published(path: Path) -> PublishedRun:
-    """Read a published document; raises PlacebenchError if it has no plan or claims nothing."""
+    """Read a published document; raise PlacebenchError if it has no plan or no claim."""
     published = read_json(path, PublishedRun, error=PlacebenchError)
     if not published.plan:
         raise PlacebenchError(
@@ -121,7 +121,7 @@ def read_published(path: Path) -> PublishedRun:
 
 
 def hidden_places(document: Any, at: str = "plan") -> Iterator[str]:
-    """Yield the place of each value of a plan that was not published: 'plan.app.env.SECRET_KEY'."""
+    """Yield the path of each value in a plan that was masked before publication, such as 'plan.app.env.SECRET_KEY'."""
     if isinstance(document, Mapping):
         for name, value in document.items():
             yield from hidden_places(value, f"{at}.{name}")
@@ -133,7 +133,7 @@ def hidden_places(document: Any, at: str = "plan") -> Iterator[str]:
 
 
 def reproduction_report(published: PublishedRun, run: Run) -> Report:
-    """Build the report of a new run of the published plan: each claim, its outcome, and by how much they differ."""
+    """Build the report of a new run of the published plan: each claim, its outcome, and the two effects' difference."""
     figures = figures_of(run)
     found = {
         (each.baseline, each.variant, each.metric): each
@@ -187,7 +187,7 @@ _COLUMNS = (
 
 
 def _headline(results: list[_ClaimResult], published: PublishedRun) -> str:
-    """Return '2 of 3 claims of steps are reproduced, 1 is inconclusive'."""
+    """Return the result as text, such as '2 of 3 claims of steps are reproduced, 1 is inconclusive'."""
     number = {
         name: sum(each.made.outcome == name for each in results) for name in (REPRODUCED, NOT_REPRODUCED, UNDECIDED)
     }
@@ -201,7 +201,7 @@ def _headline(results: list[_ClaimResult], published: PublishedRun) -> str:
 
 
 def _other_conditions(published: PublishedRun, run: Run) -> list[str]:
-    """Return a sentence for each condition that differs: the data, the machine, versions."""
+    """Return a sentence for each condition that differs from the published run: data, machine and versions."""
     before, now = published.data.get("digest"), run.head.receipt.get("digest")
     other = ["the data is not the published data: its digest differs"] if before != now else []
     machine = published_machine(run.head.manifest)

@@ -1,7 +1,7 @@
 """The difference of two runs, variant by variant: `difference_report`.
 
-The runs were made at different times, so times have no verdict here: on a shared machine the same code differs by 44 %
-from one run to the next. Counts have one: they have no noise.
+The runs were made at different times, so times have no verdict: on a shared machine the same code differs by up to
+44 % between runs. Counts have no noise, so they have a verdict.
 """
 
 from collections.abc import Iterator
@@ -28,7 +28,7 @@ _MADE_WITH = {
 
 @dataclass(frozen=True)
 class _MetricChange:
-    """The values of one metric of one variant per request in both runs."""
+    """The values per request of one metric of one variant in both runs."""
 
     variant: str
     metric: str
@@ -37,19 +37,19 @@ class _MetricChange:
 
     @property
     def ratio(self) -> float | None:
-        """The value after over the one before; None if that is 0."""
+        """The later value over the earlier one; None if the earlier one is 0."""
         return self.after / self.before if self.before else None
 
     @property
     def note(self) -> str:
-        """Whether a count is the same, or a reminder that times are not comparable across runs."""
+        """Whether a count is the same, more or less; for other metrics a reminder that runs are not interleaved."""
         if self.metric not in COUNTED:
             return "not interleaved"
         return "same" if self.after == self.before else "more" if self.after > self.before else "less"
 
 
 def difference_report(before: Run, after: Run) -> Report:
-    """Build the report of two runs side by side, with what makes them different first."""
+    """Build the report of two runs side by side; conditions that differ between the runs come first."""
     then, now = dict(_values(before)), dict(_values(after))
     metrics = [_MetricChange(*key, then[key], now[key]) for key in then if key in now]
     statements = _changed_statements(before, after)
@@ -104,7 +104,7 @@ _STATEMENT_COLUMNS = (
 
 
 def _other_conditions(before: Run, after: Run) -> list[str]:
-    """Return a sentence for each condition that differs: request, data, commit, processor and database."""
+    """Return a sentence for each condition that differs: request, data, commit, processor and database version."""
     names = ("request", "topology", "trees", "seed")
     known = [(name, getattr(before.head, name), getattr(after.head, name)) for name in names]
     for name, keys in _MADE_WITH.items():
@@ -117,9 +117,9 @@ def _other_conditions(before: Run, after: Run) -> list[str]:
 
 
 def _changed_statements(before: Run, after: Run) -> list[tuple[str, StatementChange]]:
-    """Return each statement that a variant sends only now, no more, or more or less often, with the variant.
+    """Return (variant, statement) for each statement that is new, gone, or sent more or less often.
 
-    The list is empty if a run's responses differ, or its statements were not counted one by one.
+    The list is empty if a run's responses differ, or if statements were not counted individually.
     """
     if not all(run.head.is_comparable for run in (before, after)):
         return []
@@ -133,7 +133,7 @@ def _changed_statements(before: Run, after: Run) -> list[tuple[str, StatementCha
 
 
 def _values(run: Run) -> Iterator[tuple[tuple[str, str], float]]:
-    """Yield each metric of each variant; nothing if the responses differ."""
+    """Yield the value of each metric of each variant; nothing if the responses differ."""
     if not run.head.is_comparable:
         return
     for made in comparisons_of(run):

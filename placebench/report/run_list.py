@@ -1,4 +1,4 @@
-"""The folder where runs are kept: a page that lists them, newest first, and the link to the newest: `write_index`."""
+"""The folder of all runs: a page that lists them, newest first, and a link to the newest one: `write_index`."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +15,7 @@ _LATEST = "latest"
 
 @dataclass(frozen=True)
 class ListedRun:
-    """One line of the list: a run, or a search for a service's capacity."""
+    """One entry of the list: a run or a capacity search."""
 
     name: str
     started_at: str
@@ -23,13 +23,13 @@ class ListedRun:
     headline: str
     about: str
     page: str | None
-    """The path of its page, relative to the list; None before it was written."""
+    """The path of the report's page relative to the list; None if it was not written yet."""
 
 
 def write_index(profiles_folder: Path) -> Path:
-    """Write `index.html` in *profiles_folder* and point `latest` to its newest run; returns the page's path.
+    """Write `index.html` in *profiles_folder* and let `latest` point to its newest run; return the page's path.
 
-    An `index.html` or a `latest` that placebench did not make stays as it is. A run that cannot be read is listed with
+    An `index.html` or a `latest` that placebench did not make is left unchanged. An unreadable run is listed with
     the reason.
     """
     runs = listed_runs(profiles_folder)

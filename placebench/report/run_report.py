@@ -62,9 +62,9 @@ _METHOD_OF_LOADS = (
 
 
 def run_report(run: Run, gates: Sequence[Gate] = ()) -> Report:
-    """Build the report of *run*; if the responses differ it has no speeds.
+    """Build the report of *run*; it has no speeds if the responses differ.
 
-    A run of a million samples takes 1.5 s of CPU and 200 MiB (`tox -e bench -- report`).
+    Takes 1.5 s of CPU and 200 MiB for a run of a million samples (`tox -e bench -- report`).
     """
     figures, head = figures_of(run), run.head
     results = experiment_results(figures)
@@ -97,14 +97,14 @@ def run_report(run: Run, gates: Sequence[Gate] = ()) -> Report:
 
 
 def _compared_variants(figures: Figures) -> tuple[str, str] | None:
-    """Return the two variants of the headline: the ends of an experiment, or the only pair; None for several pairs."""
+    """Return the two variants of the summary: the ends of an experiment, or the only pair; None for several pairs."""
     if figures.all_changes:
         return figures.all_changes.pair
     return figures.pairs[0].pair if len(figures.pairs) == 1 else None
 
 
 def _summary_figures(figures: Figures) -> list[SummaryFigure]:
-    """Return the large figures of the two variants of the headline, as far as both were measured."""
+    """Return the large values of `_compared_variants`, as far as both variants were measured."""
     compared = _compared_variants(figures)
     if compared is None:
         return []
@@ -126,7 +126,7 @@ def _summary_figures(figures: Figures) -> list[SummaryFigure]:
 
 
 def _request(figures: Figures) -> Section:
-    """Return the section with the request and the data, and whether the responses are the same."""
+    """Return the section on request and data, which also says whether the responses are the same."""
     made = figures.responses
     if made.off and made.equal is None:
         same: Text = f"not compared: {made.off}"
@@ -149,7 +149,7 @@ def _request(figures: Figures) -> Section:
 
 
 def _workload_facts(workload: WorkloadDocument) -> list[tuple[Text, Text]]:
-    """Return the mix if there are several requests, the login, and the rules by which responses are compared."""
+    """Return the request mix if there are several requests, the login, and the rules for comparing responses."""
     requests = workload.get("requests", [])
     cycle = sum(each["weight"] for each in requests)
     mix = ", ".join(f"{each['weight']} of {cycle} {each['request']}" for each in requests)
@@ -182,7 +182,7 @@ def _sections(figures: Figures, results: ExperimentResults) -> list[Section]:
 
 
 def _overview(figures: Figures, results: ExperimentResults) -> list[Table]:
-    """Return the tables of a terminal and of Markdown: steps, results, hypotheses and comparisons, if there are any."""
+    """Return the existing tables for a terminal and Markdown: steps, results, hypotheses and comparisons."""
     tables = [steps_table(figures)] if figures.is_loaded else []
     if results.changes:
         tables.append(results_table(results))
@@ -203,7 +203,7 @@ def _overview(figures: Figures, results: ExperimentResults) -> list[Table]:
 
 
 def _remarks(figures: Figures, results: ExperimentResults) -> list[str]:
-    """Return lines on responses that differ, changes that should show elsewhere, interactions, and reasons."""
+    """Return lines on differing responses, changes that should show on other requests, interactions, and reasons."""
     inconclusive = (each for each in figures.comparisons if each.reason and each.baseline_value is not None)
     difference = [figures.responses.difference] if figures.responses.difference else []
     reasons = dict.fromkeys(map(effects.reason_text, inconclusive))
@@ -241,11 +241,11 @@ _SETTINGS = (
         "Comparison: {replicates} replicates of {rounds} rounds, in blocks of about {block_s:g} s.",
     ),
 )
-"""Sentences on the settings of a run, each with the names of the settings that it needs."""
+"""Sentences on the settings of a run, each with the settings that it requires."""
 
 
 def _notes(figures: Figures) -> list[str]:
-    """Describe the method; sentences on settings that the run does not name are left out."""
+    """Return the notes on the method; sentences on settings that the run lacks are left out."""
     head = figures.run.head
     known = [text.format(**head.settings) for names, text in _SETTINGS if all(name in head.settings for name in names)]
     profiled: dict[str, list[str]] = {}
@@ -262,7 +262,7 @@ def _notes(figures: Figures) -> list[str]:
 
 
 def _time_spent(spent_s: Mapping[str, float]) -> Iterator[str]:
-    """Yield how much time each phase of the run took, and each part of its replicates."""
+    """Yield sentences on the time spent in each phase of the run and in each part of its replicates."""
     phases = [(label, spent_s[name]) for name, label in _PHASES.items() if name in spent_s]
     if phases:
         parts = ", ".join(f"{units.duration(seconds)} {label}" for label, seconds in phases)
@@ -278,7 +278,7 @@ def _time_spent(spent_s: Mapping[str, float]) -> Iterator[str]:
 
 
 def _failures(figures: Figures) -> list[Block]:
-    """Return the failed and late requests, the repeated parts, and the discarded replicates."""
+    """Return blocks on failed and late requests, repeated parts, and discarded replicates."""
     head, blocks = figures.run.head, list[Block]()
     passes = [
         (variant, kind, load)
@@ -321,9 +321,9 @@ def _failures(figures: Figures) -> list[Block]:
 
 
 def _checks(figures: Figures, gates: Sequence[Gate]) -> list[Check]:
-    """Check that the responses are the same, and each gate for each variant.
+    """Return the checks: whether the responses are the same, and each gate for each variant.
 
-    The gates of a comparison are for all variants that were to be measured, those of another run for the measured ones.
+    The gates of a comparison apply to all variants that were to be measured, those of another run to the measured ones.
     """
     made, head = figures.responses, figures.run.head
     if head.is_comparable:

@@ -1,6 +1,6 @@
 """The report of a study: `study_report`.
 
-What was found comes from the study's own function, `results(run) -> StudyResults`, which its `RunKind` names.
+The results come from the study's own function `results(run) -> StudyResults`, which is named in its `RunKind`.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -21,36 +21,36 @@ from placebench.results import Run
 from placebench.stats import MedianInterval, median_interval
 
 CLIENT_IS_BUSY = 0.7
-"""From this share of a core on, the client may be the limit."""
+"""Share of a core from which on the client may limit the throughput."""
 
 
 @dataclass(frozen=True)
 class StudyResults:
-    """What a study measured."""
+    """The results of a study, in the form that its report needs."""
 
     headline: str
-    """The result, with figures and how sure they are."""
+    """The result in one or two sentences, with values and their uncertainty."""
     rows: Sequence[dict[str, Any]] = ()
-    """Plain values, seconds and bytes; None is not measured. `--json` prints them as they are."""
+    """Plain values in seconds and bytes, printed as they are by `--json`; None means not measured."""
     columns: Sequence[Column] = ()
     charts: Sequence[tuple[str, Chart]] = ()
-    """Each with its heading."""
+    """Charts, each with its heading."""
     tables: Sequence[Table] = ()
-    """Further ones, of the same measurements."""
+    """Further tables of the same measurements."""
     document: Mapping[str, Sequence[Mapping[str, Any]]] = field(default_factory=dict)
-    """Further rows that `--json` prints, by their name."""
+    """Further rows that `--json` prints, by name."""
     summary: Sequence[str] = ()
-    """Sentences below the headline."""
+    """Sentences that follow `headline`."""
     notes: Sequence[str] = ()
-    """How to read the table and the charts."""
+    """Sentences on how to read the table and the charts."""
     limits: Sequence[str] = ()
-    """What this study cannot say."""
+    """Sentences on what this study cannot show."""
     axes: Callable[[dict[str, Any]], dict[str, Any]] = dict
-    """What a row says of its point, apart from what was measured there."""
+    """Returns the columns of a row that describe its point, as opposed to measured values."""
 
 
 def study_report(run: Run) -> Report:
-    """Build the report of a study, as far as it got; no speed where responses differ."""
+    """Build the report of a study, with what has been measured so far; it has no speeds if responses differ."""
     head = run.head
     if head.same_responses.get("equal") is False:
         results = StudyResults(f"No speed is shown: {head.same_responses['difference']}.")
@@ -103,18 +103,18 @@ def study_report(run: Run) -> Report:
 
 
 def results_of(kind: RunKind) -> Callable[[Run], StudyResults]:
-    """Return the function that makes a study's results from its run."""
+    """Return the function that computes a study's results from its run."""
     module, _, function = kind.results.partition(":")
     return cast(Callable[[Run], StudyResults], getattr(import_module(module), function))
 
 
 def measured(name: str, label: Text, show: Callable[[Any], Text] = str, *, wide: bool = False) -> Column:
-    """Return a column of the rows' values called *name*; a dash where a row has none."""
+    """Return a column with the rows' values of the key *name*; a dash for None."""
     return Column(label, lambda row: "–" if (value := row.get(name)) is None else show(value), wide=wide, name=name)
 
 
 def interval_columns(name: str, unit: str, label: Text, show: Callable[[Any], Text]) -> tuple[Column, Column, Column]:
-    """Return the columns of what `interval_figures` gives."""
+    """Return the columns of the values from `interval_figures`: median, lower and upper limit."""
     low, high = (measured(f"{name}_{end}{unit}", text, show) for end, text in (("low", "from"), ("high", "to")))
     return measured(f"{name}{unit}", label, show), low, high
 
@@ -126,13 +126,13 @@ def interval_figures(name: str, unit: str, found: MedianInterval | None) -> dict
 
 
 def median_of_all(values: Sequence[float | None]) -> float | None:
-    """Return the median; None where one of the values was not measured."""
+    """Return the median; None if any value was not measured."""
     known = [value for value in values if value is not None]
     return median_interval(known).median if len(known) == len(values) else None
 
 
 def valid_points(run: Run) -> Iterator[tuple[dict[str, Any], list[Measurement]]]:
-    """Yield each point in the order requested, with its valid measurements; points without one are left out."""
+    """Yield each point in the requested order with its valid measurements; points without any are left out."""
     for point in run.head.settings["points"]:
         made = [each for each in run.measurements if each.invalid is None and each.point == point]
         if made:
@@ -140,7 +140,7 @@ def valid_points(run: Run) -> Iterator[tuple[dict[str, Any], list[Measurement]]]
 
 
 def failed(run: Run) -> Iterator[tuple[dict[str, Any], str]]:
-    """Yield each point that could not be measured in one repeat or more, and the last reason, without secrets."""
+    """Yield each point that lacks a valid measurement in some repeat, with the last reason, without secrets."""
     for point in run.head.settings["points"]:
         made = [each for each in run.measurements if each.point == point]
         repeats = {each.repeat for each in made if each.invalid is None}
@@ -150,24 +150,24 @@ def failed(run: Run) -> Iterator[tuple[dict[str, Any], str]]:
 
 
 def signed_duration(seconds: float | None) -> str:
-    """Return a duration that may be below 0; a dash where there is none."""
+    """Return a duration that may be negative; a dash for None."""
     return "–" if seconds is None else units.duration(seconds).replace("-", "−")
 
 
 def service_name(service: str, among: Iterable[str] = ()) -> str:
-    """Return an application's given name, the short name of a variant, other services as they are.
+    """Return an application's given name, the short name of a variant, or any other service unchanged.
 
-    among: the services that it must differ from, as in `shorten_variant`.
+    among: the services from which the name must differ, as in `shorten_variant`.
     """
     given = dict(part.partition("=")[::2] for part in service.split(",")) if service.startswith("app=") else {}
     return given.get("name") or shorten_variant(masked(service), map(masked, among))
 
 
 def _all_rows(run: Run, results: StudyResults) -> list[dict[str, Any]]:
-    """The rows, each with the `reason` why it could not be measured, or not in all repeats, else None.
+    """Return the result rows, each with a `reason` if the point was not measured in all repeats, else None.
 
-    A point without a valid measurement is a row too, with its axes and None for all that is measured; there is none
-    where no speed is shown.
+    A point without a valid measurement is a row too, with its axes and None for all measured values. No such rows are
+    added if no speed is shown.
     """
     rows = [{**row, "reason": None} for row in results.rows]
     for point, reason in failed(run) if results.columns else ():
@@ -181,14 +181,14 @@ def _all_rows(run: Run, results: StudyResults) -> list[dict[str, Any]]:
 
 
 def _with_reasons(table: Table) -> Table:
-    """The table with a column for the reasons, where any row has one."""
+    """Return the table with a column for the reasons if any row has one."""
     if not any(row["reason"] for row in table.rows):
         return table
     return replace(table, columns=[*table.columns, measured("reason", "not measured because", wide=True)])
 
 
 def _failures(run: Run) -> list[Items]:
-    """What could not be measured, and what was measured again."""
+    """Return the list of points that could not be measured and of measurements that were repeated, without secrets."""
     lost = [point for point, _ in failed(run)]
     repeated = (
         f"{_as_text([each.point])}, once: {masked(each.invalid)}; repeated"
@@ -200,12 +200,12 @@ def _failures(run: Run) -> list[Items]:
 
 
 def _impossible(run: Run) -> list[tuple[dict[str, Any], str]]:
-    """The points that cannot be measured, each with the reason."""
+    """Return the points that cannot be measured, each with the reason."""
     return [(each["point"], masked(each["reason"])) for each in run.head.settings["impossible"]]
 
 
 def _by_reason(points: Iterable[tuple[dict[str, Any], str]]) -> Iterator[str]:
-    """Points as text with their reason; those with the same reason together."""
+    """Yield the points as text with their reason; points with the same reason are listed together."""
     by_reason: dict[str, list[dict[str, Any]]] = {}
     for point, reason in points:
         by_reason.setdefault(reason, []).append(point)
@@ -214,7 +214,7 @@ def _by_reason(points: Iterable[tuple[dict[str, Any], str]]) -> Iterator[str]:
 
 
 def _as_text(points: Sequence[dict[str, Any]]) -> str:
-    """'service naive, tuned; server none'; '3 of service …' where these are not all of such points; no secrets."""
+    """Return points as text without secrets: 'service naive, tuned; server none', or '3 of …' for a part of them."""
     values = {name: list(dict.fromkeys(point[name] for point in points)) for name in points[0]}
     text = "; ".join(f"{name} {', '.join(masked(str(each)) for each in found)}" for name, found in values.items())
     every = prod(len(found) for found in values.values()) == len(points)

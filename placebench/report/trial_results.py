@@ -1,6 +1,6 @@
-"""The results of an experiment: effect and decision of each change, interactions between changes, and hypotheses.
+"""Results of an experiment: effect and decision for each change, interactions between changes, and hypotheses.
 
-`experiment_results` computes all of it once; `results_section` and `results_document` show it.
+`experiment_results` computes them once; `results_section` and `results_document` show them.
 """
 
 import math
@@ -44,31 +44,31 @@ _HYPOTHESES = {
     "orjson": ("orjson is faster than json", 0.0),
     "freeze": ("gc.freeze() saves CPU", 0.0),
 }
-"""Common beliefs by optimization, each with the minimum share of the server CPU that it would have to save."""
+"""Common beliefs about an optimization, each with the minimum share of server CPU that it would have to save."""
 _PROFILER = "profiler"
 _COUNTS = ("statements", "rows", "round_trips")
-"""Fewer of these count for a change whose effect on CPU is undecided."""
+"""Counts that decide for a change if they fall while its effect on CPU is undecided."""
 _CATALOGUE_KINDS = ("step", "alone", "leave_one_out")
-"""Kinds of trials that have the name of an optimization, which can be measured by itself."""
+"""Kinds of trials that are named after an optimization, which can be measured by itself."""
 _DECISIONS = {FASTER: KEPT, SLOWER: DROPPED, EQUIVALENT: DROPPED, BELOW_MARGIN: DROPPED, INCONCLUSIVE: UNDECIDED}
 
 
 @dataclass(frozen=True)
 class ChangeResult:
-    """The effect of one trial on server CPU, and the decision."""
+    """The effect of one trial on server CPU, and the decision on the change."""
 
     name: str
     kind: str
     compared: str
-    """Baseline and variant: 'naive → naive+slots'."""
+    """Baseline and variant, such as 'naive → naive+slots'."""
     request: str
     effect: str
     shows_on: str
-    """The request on which the catalogue says that it should show; empty if it says nothing."""
+    """The request on which the change should show, according to the catalogue; empty if the catalogue names none."""
     shows_in: str
-    """The metric in which it should show first."""
+    """The metric in which the change should show first."""
     shown: str
-    """The effect on that metric in this run."""
+    """The effect on `shows_in` in this run."""
     ratio: float | None
     low: float | None
     high: float | None
@@ -78,23 +78,23 @@ class ChangeResult:
 
     @property
     def is_elsewhere(self) -> bool:
-        """Whether it should show on another request than this run's."""
+        """Whether the change should show on a request that this run did not send."""
         return self.shows_on not in ("", self.request)
 
 
 @dataclass(frozen=True)
 class Hypothesis:
-    """A common belief, and the result of this run."""
+    """A common belief, and what this run says about it."""
 
     hypothesis: str
     result: str
-    """yes, no, it depends, or inconclusive."""
+    """The result: 'yes', 'no', 'it depends' or 'inconclusive'."""
     evidence: str
 
 
 @dataclass(frozen=True)
 class Interaction:
-    """Changes whose effect together differs from that apart; log ratios, below 0 is a larger gain than apart."""
+    """Changes whose combined effect differs from their individual effects; log ratios, negative for a larger gain."""
 
     name: str
     estimate: float
@@ -104,10 +104,10 @@ class Interaction:
     replicates: int
     confidence: float = 0.95
     is_together: bool = False
-    """Whether several changes are together; else one change with all others is compared with it alone."""
+    """Whether several changes are combined; False if one change with all others is compared with it alone."""
 
     def __str__(self) -> str:
-        """'Slots has a larger effect with the other changes than alone: −33 % CPU [95 % CI −34, −32; n = 12]'."""
+        """Return a sentence: 'Slots has a larger effect with the other changes than alone: −33 % CPU [95 % CI …]'."""
         ratios = (math.exp(each) for each in (self.estimate, self.low, self.high))
         effect = written_effect(*ratios, of="CPU", confidence=self.confidence, n=self.replicates, is_time=False)
         larger = "larger" if self.estimate < 0 else "smaller"
@@ -143,7 +143,7 @@ def experiment_results(figures: Figures) -> ExperimentResults:
 
 
 def results_document(results: ExperimentResults) -> dict[str, Any]:
-    """Return the results for `--json`."""
+    """Return the results as a JSON document for `--json`."""
     return {
         "results": [asdict(each) for each in results.changes],
         "interactions": [{**asdict(each), "sentence": str(each)} for each in results.interactions],
@@ -194,7 +194,7 @@ def results_section(results: ExperimentResults) -> Section:
 
 
 def hypotheses_table(results: ExperimentResults) -> Table:
-    """Return a row for each hypothesis."""
+    """Return the table of hypotheses, with one row per hypothesis."""
     columns = (
         Column("hypothesis", lambda each: each.hypothesis.replace("`", ""), wide=True),
         Column("result", lambda each: _strong(each.result)),
@@ -210,7 +210,7 @@ def hypotheses_table(results: ExperimentResults) -> Table:
 
 
 def keep_sentence(results: ExperimentResults) -> list[str]:
-    """Return which changes to keep, the largest effect first; if both are known, by their leave-one-out effect."""
+    """Return a sentence on which changes to keep, largest effect first; if known, the leave-one-out effect decides."""
     has_left_out = any(each.kind == "leave_one_out" for each in results.changes)
     kept = [each for each in results.changes if each.decision == KEPT and not (has_left_out and each.kind == "alone")]
     names = dict.fromkeys(each.name for each in sorted(kept, key=lambda each: each.ratio or 1.0))
@@ -222,7 +222,7 @@ def _strong(text: str) -> Text:
 
 
 def _change_results(run: Run, comparisons: Sequence[Comparison]) -> Iterator[ChangeResult]:
-    """Yield a result for each trial that was compared, in the order they were named."""
+    """Yield the result of each trial that was compared, in the order the trials were named."""
     made = {(*each.pair, each.metric): each for each in comparisons}
     for trial in run.head.settings.get("trials", ()):
         pair = trial["baseline"], trial["variant"]
@@ -282,7 +282,7 @@ def _decision(primary: Comparison, counted: Sequence[Comparison]) -> tuple[str, 
 
 
 def _hypotheses(run: Run, changes: Sequence[ChangeResult]) -> Iterator[Hypothesis]:
-    """Yield each hypothesis about which this run has figures."""
+    """Yield each hypothesis for which this run has values."""
     first = run.head.variants[0]
     profiled = [each for each in run.profiled_replicates if each.variant == first]
     if changes and profiled:
@@ -297,7 +297,7 @@ def _hypotheses(run: Run, changes: Sequence[ChangeResult]) -> Iterator[Hypothesi
 def _share_hypothesis(
     hypothesis: str, least: float, profiled: Sequence[ProfiledReplicate], where: str, places: Collection[str]
 ) -> Hypothesis:
-    """Judge a hypothesis by the interval of the share of *places* over the profiled replicates."""
+    """Judge a hypothesis by the interval of the time share of *places* over the profiled replicates."""
     shares = []
     for replicate in profiled:
         frames = [frame for frame in replicate.frames if frame.place != _PROFILER]
@@ -326,7 +326,7 @@ def _change_hypothesis(hypothesis: str, least: float, changes: Sequence[ChangeRe
 
 
 def _result(change: ChangeResult, least: float) -> str:
-    """Judge one trial by its interval: yes if it saves *least*, no if it cannot on the request where it should."""
+    """Judge one trial by its interval: yes if it surely saves *least*, no if surely less, else inconclusive."""
     if change.low is None or change.high is None:
         return INCONCLUSIVE
     if change.verdict == FASTER and 1 - change.high >= least:
@@ -336,7 +336,7 @@ def _result(change: ChangeResult, least: float) -> str:
 
 @dataclass(frozen=True)
 class _Remainder:
-    """The effect of changes together over the product of their effects apart; one log ratio per replicate."""
+    """The effect of combined changes over the product of their individual effects; one log ratio per replicate."""
 
     name: str
     is_together: bool
@@ -348,9 +348,9 @@ class _Remainder:
 
 
 def _interactions(remainders: Sequence[_Remainder]) -> list[Interaction]:
-    """Return the remainders whose interval excludes 0, adjusted over all that have enough replicates.
+    """Return the remainders whose interval excludes 0, with p adjusted over all that have enough replicates.
 
-    The list is empty if no change was measured both apart and together, or if the responses differ.
+    The list is empty if no change was measured both alone and combined, or if the responses differ.
     """
     decidable = [each for each in remainders if each.is_decidable]
     intervals = [hodges_lehmann(each.log_ratios) for each in decidable]
@@ -374,7 +374,7 @@ def _interactions(remainders: Sequence[_Remainder]) -> list[Interaction]:
 def _interaction_sentences(
     run: Run, remainders: Sequence[_Remainder], interactions: Sequence[Interaction]
 ) -> list[str]:
-    """Return a sentence for each interaction, or that none was found; then the undecided ones with the reason."""
+    """Return sentences on each interaction, or that none was found, and on undecided ones with the reason."""
     undecided: dict[str, list[str]] = {}
     for remainder in remainders:
         if remainder.is_decidable:
@@ -393,9 +393,9 @@ def _interaction_sentences(
 
 
 def _remainders(run: Run) -> Iterator[_Remainder]:
-    """Yield the remainder of each change alone and leave-one-out, of all changes, and of several measured together.
+    """Yield the remainders of changes measured alone and leave-one-out, of all changes, and of other combinations.
 
-    There is none if the responses differ, or none was requested.
+    Nothing is yielded if the responses differ, or if no response was requested.
     """
     if not run.head.is_comparable:
         return

@@ -1,4 +1,4 @@
-"""The difference between two variants by frames, statements and flame graphs: `difference_section`."""
+"""The difference between two variants, by frames, statements and flame graphs: `difference_section`."""
 
 from collections.abc import Callable, Iterator, Sequence
 from urllib.parse import quote
@@ -37,9 +37,9 @@ from placebench.results import Run
 from placebench.stats import PartChange
 
 _MAX_INLINE_GRAPHS = 6
-"""Maximum number of variants whose flame graphs are on the page itself: each has some 40 KB."""
+"""Maximum number of variants whose flame graphs are embedded in the page: each takes some 40 KB."""
 _MAX_DIFFERENTIAL_GRAPHS = 3
-"""Maximum number of pairs that have a differential flame graph on the page."""
+"""Maximum number of pairs whose differential flame graphs are embedded in the page."""
 _MAX_BARS = 12
 _MIN_SHARE = 0.001
 _MAX_FRAMES = 60
@@ -60,7 +60,7 @@ _FLAME_LEGEND = (
 
 
 def difference_section(figures: Figures) -> list[Section]:
-    """Return what changed inside each compared pair, and the flame graphs; nothing if neither was recorded."""
+    """Return the section on the changes inside each pair and the flame graphs; [] if neither was recorded."""
     run = figures.run
     pairs = [block for pair in figures.parts for block in _pair_blocks(figures, *pair)]
     graphs = list(_flame_blocks(run)) if figures.variants else []
@@ -73,9 +73,9 @@ def difference_section(figures: Figures) -> list[Section]:
 
 
 def _pair_blocks(figures: Figures, baseline: str, variant: str) -> Iterator[Block]:
-    """Yield the change from *baseline* to *variant*; nothing if neither frames nor statements are known of both.
+    """Yield the block on the change from *baseline* to *variant*; nothing if both frames and statements are unknown.
 
-    Shown are the frames that changed significantly, then those that changed by 0.1 % of a request, largest first.
+    The frames that changed significantly come first, then those by 0.1 % of a request or more, the largest first.
     """
     run, measured = figures.run, figures.parts.get((baseline, variant), [])
     least = _MIN_SHARE * sum(part.before for part in measured)
@@ -108,7 +108,7 @@ def _pair_blocks(figures: Figures, baseline: str, variant: str) -> Iterator[Bloc
 
 
 def counted_changes(before: WirePass, after: WirePass) -> list[StatementChange]:
-    """Return each statement of either pass per request: those that changed first, then by their time in PostgreSQL."""
+    """Return each statement of either pass per request: changed ones first, then by their time in PostgreSQL."""
     left, right = _statement_figures(before), _statement_figures(after)
     order = list(dict.fromkeys((*left, *right)))
 
@@ -120,7 +120,7 @@ def counted_changes(before: WirePass, after: WirePass) -> list[StatementChange]:
 
 
 def _statement_figures(counted: WirePass) -> dict[str, StatementFigures]:
-    """Return calls, rows and seconds by fingerprint."""
+    """Return calls, rows and seconds of each statement, by fingerprint."""
     figures: dict[str, StatementFigures] = {}
     for statement in counted.by_statement:
         key = normalised(statement.sql, "postgresql")
@@ -215,7 +215,7 @@ def _both(change: Change, show: Callable[[float | None], str] = units.average) -
 
 
 def _flame_blocks(run: Run) -> Iterator[Block]:
-    """Yield the flame graph of each profiled variant, a link if there are many, or the reason why there is none."""
+    """Yield the flame graph of each profiled variant; a link if there are many, or the reason if there is none."""
     is_inline = len(run.profiled) <= _MAX_INLINE_GRAPHS
     for variant, profiled in run.profiled.items():
         session = run.session(variant)
@@ -234,7 +234,7 @@ def _flame_blocks(run: Run) -> Iterator[Block]:
 
 
 def profile_links(page: str | None, speedscope: str | None) -> list[Text]:
-    """Return links to a variant's profile, by file name: its page and its file for speedscope."""
+    """Return links to the files of a variant's profile: its page, and its file for speedscope."""
     links: list[Text] = []
     if page:
         links.append(Markup('<a href="{}">flame graph</a>').format(quote(page)))

@@ -1,6 +1,6 @@
-"""An application behind a server: uWSGI, gunicorn, mod_wsgi, uvicorn, hypercorn, granian, any command.
+"""An application behind a server: uWSGI, gunicorn, mod_wsgi, uvicorn, hypercorn, granian, or any command.
 
-`serve` starts one in a process of its own and gives a `RunningServer`, which is ready when `GET /` responds with 200.
+`serve` starts a server in its own process and returns a `RunningServer` that is ready for requests.
 `with_server` finds out whether an application is WSGI or ASGI, and which server can serve it.
 """
 
@@ -29,7 +29,7 @@ _LAST_PORT = 65_535
 
 
 def serve(spec: ServerSpec, server: str = "") -> "RunningServer":
-    """Start *server*, or that of *spec*, and wait until it responds; takes about a second.
+    """Start *server*, by default that of *spec*, and wait until it responds; takes about a second.
 
     Raises ServerError, one line with the end of the server's log, if the port is taken, the application does not load
     or nothing responds within spec.start_timeout_s; MissingExtraError if the server is not installed, and
@@ -49,7 +49,7 @@ def serve(spec: ServerSpec, server: str = "") -> "RunningServer":
 
 
 class _Gunicorn(RunningServer):
-    """gunicorn with threads."""
+    """Runs gunicorn with threads, or with its ASGI worker."""
 
     name = "gunicorn"
     _worker_died = re.compile(r"^.*Worker \(pid:\d+\) (?:was sent|exited).*$", re.MULTILINE)
@@ -60,20 +60,20 @@ class _Gunicorn(RunningServer):
         return [
             *(_python(spec), "-m", "gunicorn", "--bind", spec.address),
             *("--workers", str(spec.processes), *kind),
-            # No worker is killed for a long response, and no connection kept, as under the other servers.
+            # No worker is killed for a long response, and no connection is kept, as under the other servers.
             *("--timeout", "0", "--graceful-timeout", str(round(spec.grace_s)), "--keep-alive", "0"),
             *("--backlog", "1024", "--limit-request-line", "0", spec.module),
         ]
 
 
 class _Wsgiref(RunningServer):
-    """The standard library's server with threads, in one process."""
+    """Runs the standard library's server with threads, in one process."""
 
     name = "wsgiref"
     _worker_died = re.compile(r"(?!)")
 
     def worker_pids(self) -> list[int]:
-        """Return the only process, which serves itself."""
+        """Return the only process, which serves the requests itself."""
         return [self.pid]
 
     def _command(self, spec: ServerSpec) -> list[str]:
@@ -83,7 +83,7 @@ class _Wsgiref(RunningServer):
 
 
 class _OnChosenPort(RunningServer):
-    """A server that is told its port, because it does not say which free one it took."""
+    """A server that gets its port from placebench, because it does not report which free port it has chosen."""
 
     _worker_died = re.compile(r"(?!)")
 
@@ -101,12 +101,12 @@ class _OnChosenPort(RunningServer):
 
 
 class _Uvicorn(_OnChosenPort):
-    """uvicorn, whose only process serves by itself if there is one worker."""
+    """Runs uvicorn, whose only process serves the requests itself if there is one worker."""
 
     name = "uvicorn"
 
     def worker_pids(self) -> list[int]:
-        """Return the workers, or its own process if it has none."""
+        """Return the workers, or uvicorn's own process if it has none."""
         return super().worker_pids() or [self.pid]
 
     def _command(self, spec: ServerSpec) -> list[str]:
@@ -119,7 +119,7 @@ class _Uvicorn(_OnChosenPort):
 
 
 class _Hypercorn(_OnChosenPort):
-    """hypercorn, which serves WSGI applications in its own threads."""
+    """Runs hypercorn, which serves WSGI applications in its own threads."""
 
     name = "hypercorn"
 
@@ -132,7 +132,7 @@ class _Hypercorn(_OnChosenPort):
 
 
 class _Granian(_OnChosenPort):
-    """granian, whose workers are children of a Python process that serves nothing itself."""
+    """Runs granian, whose workers are children of a Python process that serves no requests itself."""
 
     name = "granian"
     _worker_died = re.compile(r"Unexpected exit from worker-\d+")
@@ -148,13 +148,13 @@ class _Granian(_OnChosenPort):
 
 
 class _ModWsgi(_OnChosenPort):
-    """Apache with mod_wsgi in its own processes."""
+    """Runs Apache with mod_wsgi in Apache's own processes."""
 
     name = "mod_wsgi"
     _worker_died = re.compile(r"^.*child pid \d+ exit signal .*$", re.MULTILINE)
 
     def stop(self) -> None:
-        """Serve the requests in flight, up to grace_s, then end: SIGTERM would drop them."""
+        """Serve the requests in flight, for at most grace_s, then end (by SIGWINCH; SIGTERM would drop them)."""
         give_up_at = time.monotonic() + self._spec.grace_s
         if self.is_running:
             os.kill(self.pid, signal.SIGWINCH)
@@ -171,12 +171,12 @@ class _ModWsgi(_OnChosenPort):
 
 
 class _Command(_OnChosenPort):
-    """A command of the user that serves at {port}."""
+    """Runs a command of the user that serves at {port}."""
 
     name = "the command"
 
     def stop(self) -> None:
-        """Send SIGTERM to every process of the tree: a shell does not hand it on."""
+        """Send SIGTERM to every process of the tree, because a shell does not forward it."""
         for pid in self.pids():
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGTERM)
@@ -247,8 +247,9 @@ finally:
 """
 """A program that imports an application and writes its interface to a file, because the application may print.
 
-It does not wait for threads that the application has started, but gives its exit hooks, which remove temporary files,
-5 s."""
+The program does not wait for threads that the application has started. It gives the application's exit hooks, which
+remove temporary files, 5 s.
+"""
 _IMPORT_GRACE_S = 10.0
 _STANDARD_LIBRARY = re.compile(r"^<|/lib/python3[^/]*/(?!(site|dist)-packages/)")
 _FRAME = re.compile(r'^  File "(?P<file>[^"]+)", line (?P<line>\d+) in (?P<function>.+)$', re.MULTILINE)
@@ -256,7 +257,7 @@ _FRAME = re.compile(r'^  File "(?P<file>[^"]+)", line (?P<line>\d+) in (?P<funct
 
 @dataclass(frozen=True)
 class _Inspection:
-    """The result that `_INSPECT` writes."""
+    """The result that the program `_INSPECT` writes."""
 
     interface: Interface = "wsgi"
     servers: tuple[str, ...] = ()
@@ -264,10 +265,10 @@ class _Inspection:
 
 
 def with_server(spec: ServerSpec) -> ServerSpec:
-    """Return *spec* with the interface of its application, found by an import of it, and a server that has it.
+    """Return *spec* with the interface of its application, found by importing it, and a server that supports it.
 
-    An empty spec.server becomes the first of uwsgi, gunicorn, granian and hypercorn that its environment has; for an
-    ASGI application, of uvicorn, hypercorn, granian and gunicorn. Costs the start of a Python and the import; processes
+    An empty spec.server becomes the first installed one of uwsgi, gunicorn, granian and hypercorn; for an ASGI
+    application, of uvicorn, hypercorn, granian and gunicorn. Costs the start of a Python and the import; processes
     that the application starts are ended.
     Raises ServerError if the application cannot be imported within spec.start_timeout_s or the server does not support
     its interface, MissingExtraError if no such server is installed.
@@ -292,7 +293,7 @@ def with_server(spec: ServerSpec) -> ServerSpec:
 def _inspect(spec: ServerSpec) -> _Inspection:
     """Import the application in its own process, and end the children and daemons that it leaves.
 
-    Raises ServerError with the reason if it cannot be imported within spec.start_timeout_s.
+    Raises ServerError with the reason if the application cannot be imported within spec.start_timeout_s.
     """
     scratch, limit_s = new_scratch_path("placebench-import-"), spec.start_timeout_s
     log, found = scratch / "import.log", scratch / "found.json"
@@ -324,7 +325,7 @@ def _inspect(spec: ServerSpec) -> _Inspection:
 
 
 def _require(server: str, spec: ServerSpec) -> None:
-    """Raise MissingExtraError if our environment lacks the server; in another environment its log says so."""
+    """Raise MissingExtraError if our environment lacks the server; in another environment the server's log says so."""
     if spec.python is None and find_spec(server) is None:
         raise MissingExtraError(f"{server} is not installed: pip install {server}")
 
@@ -346,5 +347,5 @@ def _check_spec(spec: ServerSpec) -> None:
         raise ServerError(f"port {spec.port} is not possible: it has to lie between 0 (any free one) and {_LAST_PORT}")
     try:
         socket.getaddrinfo(spec.host, spec.port)
-    except OSError as error:  # uWSGI itself would take it, and then not be reached
+    except OSError as error:  # uWSGI itself would accept it, but could not be reached
         raise ServerError(f"host {spec.host!r} is not an address of this machine: {error.strerror}") from error

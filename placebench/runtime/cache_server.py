@@ -1,6 +1,6 @@
 """A throwaway cache server: `start_cache_server` starts the machine's Valkey or Redis.
 
-It listens on 127.0.0.1 alone, requires a password, keeps 256 MB at most, and writes nothing to disk.
+The server listens on 127.0.0.1 only, requires a password, keeps at most 256 MB, and writes nothing to disk.
 """
 
 import secrets
@@ -51,7 +51,7 @@ class CacheServer:
 
 
 def find_cache_server() -> str:
-    """Return the path of valkey-server or redis-server; raises ServerError, with how to get one."""
+    """Return the path of valkey-server or redis-server; raises ServerError, with how to install one."""
     for name in _PROGRAMS:
         if path := shutil.which(name) or shutil.which(name, path=_PATH):
             return path
@@ -62,9 +62,9 @@ def find_cache_server() -> str:
 
 
 def start_cache_server(prefix: Sequence[str] = ()) -> CacheServer:
-    """Start a server, which takes some 50 ms; prefix: the beginning of its command, as for the service.
+    """Start a server, which takes some 50 ms; prefix: the beginning of its command line, as for the service.
 
-    Raises ServerError if there is none on this machine, or it does not start, with the end of its log.
+    Raises ServerError if this machine has none, or if it does not start, with the end of its log.
     """
     program, folder = find_cache_server(), new_scratch_path("placebench-cache-")
     port, password = free_port(), secrets.token_urlsafe(32)

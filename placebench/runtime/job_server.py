@@ -21,7 +21,7 @@ from typing import ClassVar
 _FUNCTION = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
 _MAX_MESSAGE_BYTES = 2000
 _Outcome = tuple[int, str, bytes]
-"""Status, content type and body."""
+"""Status, content type and body of a response."""
 
 
 def _main(words: Sequence[str]) -> None:
@@ -67,7 +67,7 @@ class _Handler(BaseHTTPRequestHandler):
         self._respond(200, "text/plain", b"ready")
 
     def do_POST(self) -> None:
-        """Run the job."""
+        """Run the job and respond with its output."""
         self._respond(*type(self).run())
 
     def _respond(self, status: int, kind: str, body: bytes) -> None:
@@ -78,7 +78,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, *_: object) -> None:
-        """Log nothing for a request: the log is the job's."""
+        """Log nothing for a request, because the log is the job's."""
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ class LineProcess:
     """A running child process that serves JSON lines."""
 
     def __init__(self, child: supervisor.Child, *, gone: str) -> None:
-        """Wrap a child; gone: the beginning of the error message if it ended, before the end of its log."""
+        """Wrap a child process; gone: the beginning of the error message if it has ended, before the end of its log."""
         assert child.stdin is not None
         assert child.stdout is not None
         self._child, self._input, self._output, self._gone = child, child.stdin, child.stdout, gone
@@ -38,7 +38,7 @@ class LineProcess:
         return self.read()
 
     def read(self) -> dict[str, Any]:
-        """Return the next line, such as a greeting; raises LoadError if the process is gone."""
+        """Return the next line of output, such as a greeting; raises LoadError if the process is gone."""
         try:
             line = self._output.readline()
         except OSError:
@@ -48,7 +48,7 @@ class LineProcess:
         return dict(json.loads(line))
 
     def lines(self) -> Iterator[str]:
-        """Yield the lines of output until the process ends, such as those of a foreign shell before the first JSON."""
+        """Yield the lines of output until the process ends, such as a foreign shell's lines before the first JSON."""
         while line := self._output.readline():
             yield line
 
@@ -59,13 +59,13 @@ class LineProcess:
 
 @contextmanager
 def line_process(spec: supervisor.ChildSpec, *, gone: str) -> Iterator[LineProcess]:
-    """Start *spec*, which has pipes, for the `with` block."""
+    """Start the process of *spec*, which has pipes, for the `with` block."""
     with supervisor.start_child(spec) as child:
         yield LineProcess(child, gone=gone)
 
 
 def serve_lines(respond: Callable[..., Mapping[str, Any]]) -> None:
-    """Call *respond* with the keys of each line on standard input until it ends, and write its result as a line.
+    """Call *respond* with the keys of each line on standard input until it closes, and write each result as a line.
 
     Output that *respond* itself prints goes to standard error.
     """

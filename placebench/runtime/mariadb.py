@@ -1,7 +1,7 @@
-"""A throwaway MariaDB server: `temporary_mariadb` starts the machine's mariadbd in a folder that goes away with it.
+"""A throwaway MariaDB server: `temporary_mariadb` starts the machine's mariadbd in a folder that is removed with it.
 
-As for PostgreSQL, root's server runs as an unprivileged user, listens on 127.0.0.1 alone, and syncs nothing to disk.
-`find_mariadbd` finds the program, which nothing else needs.
+A server that root starts runs as an unprivileged user. It listens on 127.0.0.1 only, and syncs nothing to disk.
+`find_mariadbd` finds the programs, which are needed for MariaDB only.
 """
 
 import secrets
@@ -31,7 +31,7 @@ _USER = "placebench"
 _START_LIMIT_S = 60.0
 _POLL_S = 0.02
 _SETTINGS = {
-    # As the tables of Placement compare in PostgreSQL: by the letter, and 0 is an id like others.
+    # Strings compare as in the PostgreSQL tables of Placement, by code point, and 0 is an ordinary id.
     "character-set-server": "utf8mb4",
     "collation-server": "utf8mb4_bin",
     "sql-mode": "STRICT_TRANS_TABLES,NO_AUTO_VALUE_ON_ZERO",
@@ -45,10 +45,10 @@ _SETTINGS = {
 
 @dataclass(frozen=True)
 class MariaDbServer:
-    """A running server; its databases are whatever the user makes."""
+    """A running MariaDB server, without databases at first."""
 
     url: URL
-    """The URL of the server, without a database; its user may do everything."""
+    """The URL of the server, without a database; its user has all rights."""
 
     def database(self, name: str) -> str:
         """Make the database *name* and return its URL; raises DatabaseError if it cannot be made."""
@@ -76,7 +76,7 @@ def mariadb_url(url: str) -> str | None:
 
 
 def find_mariadbd() -> dict[str, str]:
-    """Return the paths of mariadbd and mariadb-install-db; raises DatabaseError, with how to get them."""
+    """Return the paths of mariadbd and mariadb-install-db; raises DatabaseError, with how to install them."""
     found = {name: shutil.which(name) or shutil.which(name, path=_PATH) for name in _PROGRAMS}
     if missing := [name for name, path in found.items() if path is None]:
         raise DatabaseError(

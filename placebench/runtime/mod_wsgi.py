@@ -1,8 +1,8 @@
 """Apache with mod_wsgi: `find_mod_wsgi` finds both, `mod_wsgi_options` returns the options to serve an application.
 
-mod_wsgi is embedded in Apache's own processes, so that no other process copies the bytes. It is built for one version
-of Python, and loads the packages of the application's environment of that version. Nothing of
-Apache's own configuration is read, and an installed service of it is left alone.
+mod_wsgi is embedded in Apache's own processes, so that no other process copies the bytes. A mod_wsgi is built for one
+version of Python, and loads the packages of an application's environment of that version. Apache's own configuration is
+not read, and an Apache service of the machine is left alone.
 """
 
 import json
@@ -21,7 +21,7 @@ from placebench.runtime.running_server import ServerSpec
 _PROGRAMS = ("apache2", "httpd")
 _PATH = "/usr/sbin:/usr/local/sbin:/usr/local/apache2/bin"
 _MODULES = ("lib/apache2/modules", "lib64/httpd/modules", "modules")
-"""Folders of Apache's modules, relative to the folder above that of its program."""
+"""Folders of Apache's modules, relative to the parent of its program's folder."""
 _SCRIPT = Path(__file__).with_name("standalone") / "mod_wsgi_application.py"
 _LINKED = re.compile(rb"libpython(3\.\d+)")
 _INSTALL = (
@@ -43,19 +43,19 @@ class ModWsgi:
 
     program: str
     modules: Path
-    """Folder of Apache's own modules."""
+    """The folder of Apache's own modules."""
     module: str
-    """mod_wsgi, of the environment or of the system."""
+    """The path of mod_wsgi, from the environment or the system."""
     home: str
-    """The folder in which its Python is installed."""
+    """The folder in which the environment's Python is installed."""
     packages: tuple[str, ...]
     """Folders of the environment's packages."""
 
 
 def find_mod_wsgi(python: Path | None = None) -> ModWsgi:
-    """Return Apache and the mod_wsgi for the environment of *python* (None: this one); costs a start of Python.
+    """Return Apache and the mod_wsgi for the environment of *python* (None: this one); costs the start of a Python.
 
-    Raises MissingExtraError, with how to get them, if one is missing or mod_wsgi is for another version of Python.
+    Raises MissingExtraError, with how to install them, if one is missing or mod_wsgi is for another version of Python.
     """
     path = f"{os.environ.get('PATH', '')}:{_PATH}"
     program = next(filter(None, (shutil.which(name, path=path) for name in _PROGRAMS)), None)
@@ -80,9 +80,9 @@ def find_mod_wsgi(python: Path | None = None) -> ModWsgi:
 
 
 def mod_wsgi_options(found: ModWsgi, spec: ServerSpec, scratch: Path) -> list[str]:
-    """Return the options of Apache, which keeps its files in *scratch* and reads no file of configuration.
+    """Return the options of Apache, which keeps its files in *scratch* and reads no configuration file.
 
-    It has exactly as many processes and threads as *spec* states; those of root do not run as root.
+    Apache has exactly the processes and threads that *spec* states; if root starts it, they run as another user.
     """
     account = server_account().ids
     users = (f"User #{account[0]}", f"Group #{account[1]}") if account else ()

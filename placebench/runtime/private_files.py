@@ -1,7 +1,7 @@
-"""Files with secrets, and folders of earlier runs: `write_private` makes the former, `check_owned` checks the latter.
+"""Files with secrets, and the check of existing folders: `write_private` and `check_owned`.
 
-A folder for temporary files is shared with all users of the machine. Someone who got hold of a folder of ours could put
-a link where a file with a password is about to be written: it would be read, or another file overwritten.
+A folder for temporary files is shared by all users of the machine. A user who controls a folder of ours could put a
+link where a file with a password is about to be written, to read the password or to overwrite another file.
 """
 
 import os
@@ -15,11 +15,11 @@ from placebench.errors import PlacebenchError
 
 
 def write_private(path: Path, text: str, *, owner: tuple[int, int] | None = None, readers: int | None = None) -> None:
-    """Write a new file in place of *path*, which its owner alone can read; a link that lies there is not followed.
+    """Replace *path* by a new file that only its owner can read; a link at *path* is not followed.
 
-    owner: uid and gid that get the file before anything is in it; only root can give it away.
-    readers: gid of a group that may read the file, and not change it.
-    Raises FileExistsError if somebody puts something there at the same moment.
+    owner: uid and gid that get the file before it has content; only root can give it away.
+    readers: gid of a group that may read the file, but not change it.
+    Raises FileExistsError if another process makes a file there at the same moment.
     """
     with create_private(path) as file:
         if owner is not None:
@@ -31,15 +31,15 @@ def write_private(path: Path, text: str, *, owner: tuple[int, int] | None = None
 
 
 def create_private(path: Path) -> BinaryIO:
-    """Open a new file in place of *path*, as `write_private` makes it."""
+    """Open a new file in place of *path*, readable by its owner only, as `write_private` does."""
     path.unlink(missing_ok=True)
     return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600), "wb")
 
 
 def check_owned(folder: Path, *, error: type[PlacebenchError] = PlacebenchError) -> None:
-    """Raise *error* unless *folder*, which exists, belongs to this user and only this user can change it.
+    """Raise *error* unless the existing *folder* belongs to this user and only this user can change it.
 
-    A link to it may be root's, too: its owner decides where it leads.
+    A link to the folder may also belong to root, because the link's owner decides where it leads.
     """
     link = folder.lstat()
     there = folder.stat() if folder.exists() else link

@@ -33,15 +33,15 @@ class ServerSpec:
     variant: str = "cached"
     host: str = "127.0.0.1"
     port: int = 0
-    """The port to listen on; 0 for a free one that the server picks."""
+    """The port to listen on; 0 for a free port that the server picks."""
     processes: int = 1
     threads: int = 1
     environment: Mapping[str, str] = field(default_factory=dict)
-    """Further variables for the service, such as PYTHONHASHSEED; they override those made from this spec."""
+    """Further variables for the service, such as PYTHONHASHSEED; they override those that this spec sets."""
     server: str = "uwsgi"
     """One of uwsgi, gunicorn, mod_wsgi, uvicorn, hypercorn, granian and wsgiref, or command."""
     interface: Interface = "wsgi"
-    """The interface of the application; not every server has both."""
+    """The interface of the application; not every server supports both."""
     command: str = ""
     """The command line of the server "command", which serves at {port}."""
     ready: str = ""
@@ -49,24 +49,24 @@ class ServerSpec:
     prefix: tuple[str, ...] = ()
     """The beginning of the server's command line, such as nsenter with its options."""
     folder: Path | None = None
-    """The folder in which it runs; None for a scratch folder."""
+    """The folder in which the server runs; None for a scratch folder."""
     module: str = "placebench.lab.reference.wsgi:application"
     python: Path | None = None
-    """The Python of the environment of the module, with a uWSGI beside it; None for this one."""
+    """The Python of the module's environment, with uWSGI's program beside it; None for this one."""
     any_response_is_ready: bool = False
-    """Whether any response to `GET /` means that it serves, as for an application that has nothing there."""
+    """Whether any response to `GET /` counts as ready, as for an application that has nothing at that path."""
     cache_server: bool = False
-    """Whether a cache server is started beside it, and stopped with it."""
+    """Whether a cache server is started and stopped together with the server."""
     telemetry: Path | None = None
     """The path to which each worker writes its telemetry; None for no telemetry."""
     log: Path | None = None
-    """The server's log; None for a file that goes away with the server."""
+    """The path of the server's log; None for a file that is removed with the server."""
     start_timeout_s: float = 60.0
     grace_s: float = 30.0
     """Seconds that requests in flight may take when the server is stopped."""
 
     def variables(self) -> dict[str, str]:
-        """Return the environment of the service: ours, without the options of uWSGI, and its settings."""
+        """Return the environment of the service: ours without uWSGI's options, and the settings of this spec."""
         inherited = {name: value for name, value in os.environ.items() if not name.startswith("UWSGI_")}
         return {
             **inherited,
@@ -85,20 +85,20 @@ class ServerSpec:
 
 
 class RunningServer(ABC):
-    """A server that serves at `url`; a context manager that stops it."""
+    """A server that listens at `url`; a context manager that stops it."""
 
     name: ClassVar[str]
     _listens: ClassVar[re.Pattern[str]] = re.compile(r"istening at:? (http://\S+)")
-    """The line of its log with the URL; a server on a taken port, which might respond too, does not write it."""
+    """Pattern of the log line with the URL; if the port is taken by another server, this line is missing."""
     _worker_died: ClassVar[re.Pattern[str]]
-    """The line of its log after a worker died."""
+    """Pattern of the log line about a worker that died."""
     _closes_at_exceptions: ClassVar[bool] = False
-    """Whether it closes the connection without a response if the application raises an exception."""
+    """Whether the server closes the connection without a response if the application raises an exception."""
     _grace_s: ClassVar[float | None] = None
-    """Seconds that its end may take; None for those of the spec."""
+    """Seconds that the end of the server may take; None for `grace_s` of the spec."""
 
     def __init__(self, spec: ServerSpec) -> None:
-        """Start the process; `wait_until_ready` waits for it."""
+        """Start the process; `wait_until_ready` waits until it serves."""
         self._scratch = scratch = new_scratch_path(f"placebench-{self.name}-")
         argv = [*spec.prefix, *self._command(spec)]
         if spec.log is not None:
@@ -143,11 +143,11 @@ class RunningServer(ABC):
 
     @property
     def is_running(self) -> bool:
-        """Whether the master is there."""
+        """Whether the master process is running."""
         return self._child.poll() is None
 
     def worker_pids(self) -> list[int]:
-        """Return the processes that serve requests now, in ascending order; none if the master is gone."""
+        """Return the processes that serve requests now, in ascending order; empty if the master is gone."""
         import psutil  # not needed to find uWSGI, which `doctor` does with the extra uwsgi alone
 
         try:
@@ -157,13 +157,13 @@ class RunningServer(ABC):
             return []
 
     def metered_pids(self) -> list[int]:
-        """Return the processes that work for a request: the workers, and the cache server beside them."""
+        """Return the processes that work for a request: the workers, and the cache server if there is one."""
         return [*self.worker_pids(), *self._cache_pids()]
 
     def pids(self) -> list[int]:
-        """Return all processes of the service: master, workers, and their children and daemons; none if it is gone.
+        """Return all processes of the service: master, workers, their children and daemons, and the cache server.
 
-        The cache server is one of them.
+        Returns an empty list if the service is gone.
         """
         import psutil
 
@@ -174,7 +174,7 @@ class RunningServer(ABC):
         return [*(each.pid for each in children), *self._cache_pids()]
 
     def check(self) -> None:
-        """Raise ServerError if the master or a worker has died since the start, even when the worker was replaced."""
+        """Raise ServerError if the master or a worker has died since the start, even if the worker was replaced."""
         if (exit_code := self._child.poll()) is not None:
             raise ServerError(f"{self.name} ended with exit code {exit_code} while it served; {self._log.end()}")
         if died := self._worker_died.search(self._log.text()):
@@ -190,7 +190,7 @@ class RunningServer(ABC):
         return self._log.tail(lines)
 
     def wait_until_ready(self) -> None:
-        """Return when the service is ready, with `url` set; raises ServerError if not within start_timeout_s."""
+        """Return when the service is ready, with `url` set; raises ServerError after start_timeout_s."""
         give_up_at = self._started_at + self._spec.start_timeout_s
         while not (self._find_url() and self._is_ready()):
             if self._child.poll() is not None:
@@ -200,7 +200,7 @@ class RunningServer(ABC):
                 more = "ready names another path, and start_timeout_s allows more time"
                 raise ServerError(f"{waited}: {more}; {self._log.end()}")
             time.sleep(POLL_S)
-        if self._child.poll() is not None:  # what responds is another one's
+        if self._child.poll() is not None:  # another server responds at this address
             raise self._start_error()
 
     def _cache_pids(self) -> list[int]:
@@ -224,8 +224,8 @@ class RunningServer(ABC):
         return self.url
 
     def _is_ready(self) -> bool:
-        """Whether `GET` of the path that tells it responds now: with 200, in any way, or with 200 to 399."""
-        # The first request of an application may take long: each next one may take as long as all before.
+        """Return whether a GET of the readiness path has a response that the spec accepts: 200, any, or 200 to 399."""
+        # The first request of an application may take long, so each request may take as long as all earlier ones.
         waited_s = time.monotonic() - self._started_at
         patience_s = max(_RESPONSE_LIMIT_S, min(waited_s, self._spec.start_timeout_s - waited_s))
         status = _status(self.url, self._spec.ready or "/", patience_s)
@@ -246,9 +246,9 @@ class RunningServer(ABC):
 
 
 def _status(url: str, path: str, timeout_s: float) -> int | None:
-    """Return the status of the response to `GET path` at *url*; None if none came.
+    """Return the status of the response to `GET path` at *url*; None if there was none.
 
-    It is 0 if the server took the request and closed the connection.
+    The status is 0 if the server accepted the request and closed the connection without a response.
     """
     connection = http.client.HTTPConnection(url.removeprefix("http://"), timeout=timeout_s)
     try:

@@ -5,14 +5,14 @@ the first one, `{"run": {...}}`, `{"stop": seconds}`, `{"kill": true}`; reports 
 `{"ended": pid, "returncode": n}`, `{"error": text}`. When CONTROL closes, or on SIGTERM, SIGINT or SIGHUP, the child is
 stopped, the folder is removed and the shepherd ends.
 
-The shepherd makes the folder itself, so that none is left when placebench is killed at any moment. Its name comes
-through the pipe, because every user of the machine can read command lines: until the folder exists, and belongs to this
-user, nobody else knows the name. A folder that exists already is refused.
+The shepherd makes the folder itself, so that none is left when placebench is killed at any moment. The folder's name
+comes through the pipe, because every user of the machine can read command lines: nobody else knows the name until the
+folder exists and belongs to this user. A folder that already exists is refused.
 
-It imports nothing of placebench and nothing outside the standard library, to be up in some 30 ms in any environment.
-The child is its own child, reaped only after its process group has been swept: a signal never hits a process that got
-the number later. Its one thread lives as long as it does, so PR_SET_PDEATHSIG, which is tied to the starting thread,
-is safe here (in placebench itself it would end a child together with the thread that happened to start it).
+The shepherd imports only the standard library, so that it starts in some 30 ms in any environment. It is the parent of
+the child, and reaps it only after killing its process group, so that a signal never hits a process that reuses the id.
+PR_SET_PDEATHSIG is tied to the thread that starts a child. It is safe here, because the shepherd has one thread; in
+placebench itself it would end a child together with the thread that started it.
 """
 
 import ctypes
@@ -55,7 +55,7 @@ class _Shepherd:
         self._signals = _listen_to_signals()
 
     def work(self) -> None:
-        """Obey orders until the control pipe closes or a signal ends it; neither child nor folder is left then."""
+        """Obey orders until the control pipe closes or an end signal arrives; neither child nor folder is left then."""
         try:
             for order in self._orders():
                 self._obey(order)
@@ -103,7 +103,7 @@ class _Shepherd:
         self._report(ready=True)
 
     def _run(self, program: dict[str, Any]) -> None:
-        """Start *program*: argv, env, cwd, log, user, stop_signal, pipes, data, adopts, as ChildSpec has them."""
+        """Start *program*, which has argv, env, cwd, log, user, stop_signal, pipes, data and adopts of a ChildSpec."""
         self._stop_signal, self._data, self._adopts = program["stop_signal"], program["data"], program["adopts"]
         if self._adopts:
             _adopt_orphans()
@@ -115,7 +115,7 @@ class _Shepherd:
             self._report(pid=self._child.pid)
 
     def _end_child(self, grace_s: float) -> None:
-        """Send the stop signal; then SIGQUIT, on which PostgreSQL and uWSGI kill their children; then SIGKILL."""
+        """Send the stop signal, then SIGQUIT, on which PostgreSQL and uWSGI kill their children, then SIGKILL."""
         for number, patience_s in ((self._stop_signal, grace_s), (signal.SIGQUIT, _QUIT_GRACE_S)):
             if self._child is not None and not self._has_ended():
                 os.kill(self._child.pid, number)
@@ -125,7 +125,7 @@ class _Shepherd:
         self._report_end()
 
     def _await_end(self, patience_s: float) -> None:
-        """Wait for the end of the child; not longer than ORPHANED_GRACE_S once placebench is gone."""
+        """Wait for the end of the child; at most `_ORPHANED_GRACE_S` once placebench is gone."""
         deadline = time.monotonic() + patience_s
         while not self._has_ended() and time.monotonic() < deadline:
             if self._abandoned:
@@ -141,7 +141,7 @@ class _Shepherd:
         return os.waitid(os.P_PID, self._child.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
 
     def _report_end(self) -> None:
-        """Reap a child that has ended, after the rest of its process group."""
+        """Reap a child that has ended, after killing the other processes of its group."""
         if self._child is not None and self._has_ended():
             self._kill_group()
             returncode = self._child.wait()
@@ -154,12 +154,12 @@ class _Shepherd:
             self._reap_adopted()
 
     def _reap_adopted(self) -> None:
-        """Reap adopted processes that have ended, so that the kernel adds their CPU time to ours."""
+        """Reap adopted processes that have ended, so that the kernel adds their CPU time to the shepherd's."""
         for pid in _children_of(os.getpid()) - {self._child.pid if self._child else 0}:
             os.waitpid(pid, os.WNOHANG)
 
     def _kill_adopted(self) -> None:
-        """End processes that left the child's group: a daemon of a daemon is ours as soon as its parent is gone."""
+        """Kill processes that left the child's group, repeatedly: children of killed processes are adopted too."""
         give_up_at = time.monotonic() + _QUIT_GRACE_S
         while (pids := _children_of(os.getpid())) and time.monotonic() < give_up_at:
             for pid in pids:
@@ -173,7 +173,7 @@ class _Shepherd:
             return
         mapped = set()
         if self._data:
-            os.killpg(self._child.pid, signal.SIGSTOP)  # so that none maps more while we look
+            os.killpg(self._child.pid, signal.SIGSTOP)  # so that none maps more memory meanwhile
             mapped = _shared_memory(self._child.pid)
         os.killpg(self._child.pid, signal.SIGKILL)
         for path in mapped:
@@ -187,7 +187,7 @@ class _Shepherd:
 
 
 def _spawn(program: dict[str, Any]) -> "subprocess.Popen[bytes]":
-    """Start a child in its own session. With pipes, it alone keeps the stdin and stdout that the shepherd was given."""
+    """Start a child in its own session; with pipes, only the child keeps the stdin and stdout of the shepherd."""
     user, pipes = program["user"], program["pipes"]
     identity: dict[str, Any] = {"user": user[0], "group": user[1], "extra_groups": []} if user else {}
     with open(program["log"] or os.devnull, "ab", opener=_open_private) as output:
@@ -208,7 +208,7 @@ def _spawn(program: dict[str, Any]) -> "subprocess.Popen[bytes]":
 
 
 def _open_private(name: str, flags: int) -> int:
-    """Open a file that, if it is new, only this user can read, whatever the umask is."""
+    """Open a file; a new one can be read only by this user, whatever the umask is."""
     return os.open(name, flags, 0o600)
 
 
@@ -220,13 +220,13 @@ def _die_with(parent: int, number: int) -> Callable[[], None]:
         if prctl is not None:
             prctl(_PR_SET_PDEATHSIG, number)
             if os.getppid() != parent:
-                os._exit(1)  # a signal would meet the handlers of the shepherd, which are still here
+                os._exit(1)  # a signal would run the shepherd's handlers, which the child still has
 
     return arrange
 
 
 def _adopt_orphans() -> None:
-    """Become the parent of orphaned descendants, daemons too; only Linux can do it."""
+    """Become the parent of orphaned descendants, including daemons; possible only on Linux."""
     if (prctl := getattr(ctypes.CDLL(None), "prctl", None)) is not None:
         prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
@@ -242,7 +242,7 @@ def _children_of(parent: int) -> set[int]:
 
 
 def _forget_standard_streams() -> None:
-    """Leave stdin and stdout to the child alone, so that the end of one side is seen by the other."""
+    """Leave stdin and stdout to the child alone, so that each side sees when the other closes its end."""
     nothing = os.open(os.devnull, os.O_RDWR)
     os.dup2(nothing, 0)
     os.dup2(nothing, 1)
@@ -252,8 +252,8 @@ def _forget_standard_streams() -> None:
 def _listen_to_signals() -> int:
     """Return a pipe that becomes readable when a child ends or the shepherd gets a signal to end.
 
-    Handled, and not ignored, a signal is back at its default in every child, also when placebench was started in the
-    background by a shell that has its jobs ignore SIGINT and SIGQUIT.
+    A signal that is handled, not ignored, has its default action in every child, even if placebench was started in the
+    background by a shell that makes its jobs ignore SIGINT and SIGQUIT.
     """
     signal.pthread_sigmask(signal.SIG_SETMASK, [])
     signal.signal(signal.SIGQUIT, signal.SIG_DFL)
@@ -266,7 +266,7 @@ def _listen_to_signals() -> int:
 
 
 def wait_readable(*descriptors: int, timeout_s: float | None = None) -> list[int]:
-    """Return those of *descriptors* that can be read or have closed; by poll, as select ends at descriptor 1023."""
+    """Return those of *descriptors* that can be read or are closed; uses poll, as select ends at descriptor 1023."""
     poller = select.poll()
     for descriptor in descriptors:
         poller.register(descriptor, select.POLLIN)
@@ -287,8 +287,8 @@ def _shared_memory(group: int) -> set[Path]:
 def free_shared_memory(data: str | None) -> None:
     """Remove the System V segment that a killed PostgreSQL left; the seventh line of its postmaster.pid names it.
 
-    The segment must belong to the file's owner, who could write any number there. If a process is still attached to
-    the segment, it is removed with that process.
+    The segment must belong to the file's owner, who could write any number there. A segment to which a process is still
+    attached is removed when that process ends.
     """
     with suppress(OSError, ValueError, IndexError):
         lock_file = Path(data or os.devnull) / "postmaster.pid"
@@ -300,7 +300,7 @@ def free_shared_memory(data: str | None) -> None:
 
 
 def remove_folder(folder: Path) -> None:
-    """Remove *folder*, repeatedly while a dying process still writes into it."""
+    """Remove *folder*, trying again while a dying process still writes into it."""
     for _ in range(20):
         shutil.rmtree(folder, ignore_errors=True)
         if not folder.exists():

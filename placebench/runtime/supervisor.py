@@ -1,7 +1,7 @@
-"""Start every child process, and end it when the parent dies, however it dies.
+"""Start every child process, and end it when the parent dies, whatever the cause.
 
-`ChildSpec` describes a program, `start_child` starts it, `Child` is the running one. A `Supervisor` holds the pipes to
-one shepherd process (`shepherd.py`), which removes the child and its folder at most 5 s after the parent is gone.
+`ChildSpec` describes a program, `start_child` starts it, `Child` is the running program. A `Supervisor` holds the pipes
+to one shepherd process (`shepherd.py`), which removes the child and its folder at most 5 s after the parent is gone.
 `ChildLog` reads the log of a child since its start.
 """
 
@@ -32,7 +32,7 @@ _START_LIMIT_S = 60.0
 _SLICE_S = 0.2
 _open_supervisors: list["Supervisor"] = []
 ended_cpu_s: defaultdict[str, float] = defaultdict(float)
-"""CPU seconds of the children that have ended, with their own and their shepherd, by `ChildSpec.name`."""
+"""CPU seconds of the children that have ended, including their shepherds, by `ChildSpec.name`."""
 
 
 class Supervisor:
@@ -76,9 +76,9 @@ class Supervisor:
         return self._process.stdout
 
     def run(self, order: dict[str, Any]) -> int:
-        """Start the program of *order* (ChildSpec.order), after the end of the one before; returns its process id.
+        """Start the program of *order* (`ChildSpec.order`) when the previous program has ended; returns its process id.
 
-        Raises PlacebenchError with the system's reason when it cannot be started.
+        Raises PlacebenchError with the system's reason if the program cannot be started.
         """
         if self._last is not None:
             self.wait(self._last)
@@ -89,7 +89,7 @@ class Supervisor:
         return pid
 
     def poll(self, pid: int) -> int | None:
-        """Return the exit code of the child *pid* (negative: the signal), or None while it runs."""
+        """Return the exit code of the child *pid* (negative: the signal that ended it), or None while it runs."""
         with self._lock:
             while pid not in self._endings and self._readable(0.0):
                 report = self._read_report() or {"ended": pid, "returncode": -signal.SIGKILL}
@@ -107,13 +107,13 @@ class Supervisor:
         return returncode
 
     def stop(self, pid: int, grace_s: float) -> int:
-        """Let the child *pid* end cleanly, end it by force after *grace_s*; returns its exit code."""
+        """Let the child *pid* end cleanly, and kill it after *grace_s*; returns its exit code."""
         if self.poll(pid) is None:
             self._send(stop=grace_s)
         return self.wait(pid)
 
     def kill(self, pid: int) -> None:
-        """End the child *pid* and its process group at once."""
+        """Kill the child *pid* and its process group at once."""
         if self.poll(pid) is None:
             self._send(kill=True)
 
@@ -147,7 +147,7 @@ class Supervisor:
         self.close()
 
     def _send(self, **order: Any) -> None:
-        with suppress(BrokenPipeError):  # the shepherd was killed: what follows reads so from the report pipe
+        with suppress(BrokenPipeError):  # the shepherd was killed, as the next read of the report pipe shows
             self._control.write(json.dumps(order).encode() + b"\n")
 
     def _receive(self, key: str) -> dict[str, Any]:
@@ -168,15 +168,15 @@ class Supervisor:
 def new_scratch_path(prefix: str, parent: Path | None = None) -> Path:
     """Return the path of a new folder in *parent* or the folder for temporary files, without making it.
 
-    A `Supervisor` makes it and removes it: a folder made earlier could stay if this process is killed in between. The
-    name must not be shown before, in a command line for example, or another user can take it.
-    Raises PlacebenchError if every user could replace a folder in the one for temporary files.
+    A `Supervisor` makes and removes the folder; one made earlier could stay if this process is killed in between. The
+    name must be kept secret until then (not on a command line, for example), or another user can take it.
+    Raises PlacebenchError if every user could replace folders in the folder for temporary files.
     """
     return (parent or safe_parent(Path(tempfile.gettempdir()))) / f"{prefix}{secrets.token_hex(8)}"
 
 
 def safe_parent(folder: Path) -> Path:
-    """Return *folder* without links; raises PlacebenchError if every user could replace files in it."""
+    """Return *folder* with its links resolved; raises PlacebenchError if every user could replace files in it."""
     folder = folder.resolve()
     for step in (folder, *folder.parents):
         mode = step.stat().st_mode
@@ -201,7 +201,7 @@ def _start_shepherd(*, pipes: bool) -> tuple[subprocess.Popen[str], IO[bytes], I
             encoding="utf-8",
             bufsize=1,
         )
-    except BaseException:  # Ctrl-C too: it may be there already, and ends when it is let go of
+    except BaseException:  # Ctrl-C too: the shepherd may be running already, and ends when its pipe closes
         os.close(orders)
         os.close(reports)
         raise
@@ -217,7 +217,7 @@ def _ended_children_cpu_s() -> float:
 
 
 def _close_quietly(pipe: IO[str] | None) -> None:
-    """Close a pipe to a child that is gone; data that it never read is lost."""
+    """Close a pipe to a child that is gone; data that the child never read is lost."""
     if pipe is not None:
         with suppress(BrokenPipeError):
             pipe.close()
@@ -245,30 +245,30 @@ class ChildSpec:
     """A program to run, and how to end it."""
 
     name: str
-    """The name for messages: "uwsgi", "PostgreSQL", "locust"."""
+    """The name for messages, such as "uwsgi", "PostgreSQL" or "locust"."""
     argv: Sequence[str]
     env: Mapping[str, str] | None = None
-    """The whole environment; None for that of this process."""
+    """The whole environment; None for this process's environment."""
     cwd: Path | None = None
     log: Path | None = None
     """The file to which stdout and stderr are appended; None to discard them."""
     user: tuple[int, int] | None = None
-    """The uid and gid to run as (for root only); None for those of this process."""
+    """The uid and gid to run as (for root only); None for this process's own."""
     stop_signal: int = signal.SIGTERM
-    """The signal that ends the program cleanly; it goes to the program alone, not to its process group."""
+    """The signal that ends the program cleanly; it is sent to the program only, not to its process group."""
     grace_s: float = 10.0
-    """Seconds that the clean end may take; then SIGQUIT, and 0.8 s later SIGKILL to the process group."""
+    """Seconds that the clean end may take; then SIGQUIT is sent, and 0.8 s later SIGKILL to the process group."""
     remove: Path | None = None
-    """A folder that is removed with the child."""
+    """A folder that is made for the child and removed with it."""
     pipes: bool = False
-    """Whether stdin and stdout of the child are pipes; only stderr goes to the log then."""
+    """Whether stdin and stdout of the child are pipes; then only stderr goes to the log."""
     data: Path | None = None
-    """The data folder of a PostgreSQL program, whose shared memory is removed too if it is killed."""
+    """The data folder of a PostgreSQL program; if that is killed, its shared memory is removed too."""
     adopts: bool = False
-    """Whether daemons that the program starts stay below its guard, which counts their CPU and ends them with it."""
+    """Whether daemons that the program starts stay below its shepherd, which counts their CPU and ends them with it."""
 
     def order(self) -> dict[str, Any]:
-        """Return the order for the shepherd."""
+        """Return the order for the shepherd, as JSON values."""
         return {
             "name": self.name,
             "argv": list(map(str, self.argv)),
@@ -284,7 +284,7 @@ class ChildSpec:
 
 
 class Child:
-    """A running program in its own session: Ctrl-C in the terminal does not reach it, the supervisor ends it."""
+    """A running program in its own session: Ctrl-C in the terminal does not reach it; the supervisor ends it."""
 
     def __init__(self, spec: ChildSpec, supervisor: Supervisor, *, owns_supervisor: bool) -> None:
         self.spec = spec
@@ -294,7 +294,7 @@ class Child:
 
     @property
     def guard_pid(self) -> int:
-        """The shepherd: the parent of the program, and of the daemons that it adopts."""
+        """The process id of the shepherd: the parent of the program, and of the daemons that it adopts."""
         return self._supervisor.pid
 
     @property
@@ -318,7 +318,7 @@ class Child:
     def stop(self) -> int:
         """End the program, remove its folder, wait until both are gone, and return the exit code.
 
-        May be called again at any time, also after Ctrl-C interrupted the first call.
+        Idempotent, also after Ctrl-C interrupted the first call.
         """
         returncode = self._supervisor.stop(self.pid, self.spec.grace_s)
         if self._owns_supervisor:
@@ -330,7 +330,7 @@ class Child:
         self._supervisor.kill(self.pid)
 
     def log_tail(self, lines: int = 10) -> str:
-        """Return the last *lines* lines of the log, "" if there is none (any more)."""
+        """Return the last *lines* lines of the log; "" if there is no log (any more)."""
         return tail_file(self.spec.log, lines) if self.spec.log else ""
 
     def __enter__(self) -> Self:
@@ -341,10 +341,10 @@ class Child:
 
 
 def start_child(spec: ChildSpec, supervisor: Supervisor | None = None) -> Child:
-    """Start the program of *spec*, under a new supervisor by default; costs some 40 ms.
+    """Start the program of *spec*, by default under a new supervisor; costs some 40 ms.
 
-    supervisor: an existing one that runs it as its next program; its folder stays when the program is stopped.
-    Raises PlacebenchError if the program is missing or may not be run.
+    supervisor: an existing supervisor that runs the program as its next one; its folder stays when the program is
+    stopped. Raises PlacebenchError if the program is missing or may not be run.
     """
     if supervisor is not None:
         return Child(spec, supervisor, owns_supervisor=False)
@@ -375,9 +375,9 @@ _LINES_IN_A_MESSAGE = 4
 
 
 class ChildLog:
-    """A log file to which a child appends; earlier content of the file is left alone and not read.
+    """A log file to which a child appends; earlier content of the file is kept, but not read.
 
-    The child's guard makes the file, whose folder must exist by then.
+    The child's shepherd makes the file; its folder must exist by then.
     """
 
     def __init__(self, path: Path) -> None:
@@ -385,7 +385,7 @@ class ChildLog:
         self._begin = path.stat().st_size if path.exists() else 0
 
     def text(self) -> str:
-        """Return everything since the start."""
+        """Return everything that was written to the log since the child's start."""
         if not self.path.exists():
             return ""
         with self.path.open("rb") as stream:
@@ -398,5 +398,5 @@ class ChildLog:
         return "\n".join(written[-lines:])
 
     def end(self) -> str:
-        """Return the tail on one line, for a message."""
+        """Return the end of the log on one line, for a message."""
         return "the end of its log: " + (self.tail(_LINES_IN_A_MESSAGE).replace("\n", " | ") or "(empty)")

@@ -1,6 +1,6 @@
-"""uWSGI as a server of an application, with the reason of each of its flags: `UwsgiServer`.
+"""uWSGI as a server of an application, with the reason for each of its flags: `UwsgiServer`.
 
-It closes a connection after its response, as gunicorn does, so that both are measured alike.
+uWSGI closes a connection after its response, as gunicorn does here, so that both are measured alike.
 """
 
 import os
@@ -16,7 +16,7 @@ from pathlib import Path
 from placebench.errors import MissingExtraError
 from placebench.runtime.running_server import POLL_S, RunningServer, ServerSpec
 
-# The most that uWSGI takes. It holds a request's headers and, twice (REQUEST_URI and QUERY_STRING), its query, so that
+# The maximum that uWSGI accepts. It holds a request's headers and twice its query (REQUEST_URI and QUERY_STRING), so
 # a query of more than some 32 KB arrives without QUERY_STRING.
 _BUFFER_BYTES = 65_535
 _UWSGI_BACKLOG = 1024
@@ -26,7 +26,7 @@ _SYSTEM_BACKLOG = Path("/proc/sys/net/core/somaxconn")
 
 
 class UwsgiServer(RunningServer):
-    """uWSGI, which stops within 0.1 s when there are no requests in flight."""
+    """Runs uWSGI, which stops within 0.1 s if no requests are in flight."""
 
     name = "uWSGI"
     _closes_at_exceptions = True
@@ -37,15 +37,15 @@ class UwsgiServer(RunningServer):
     _worker_stops = re.compile(r"^Gracefully killing worker \d+ \(pid: (\d+)\)", re.MULTILINE)
 
     def stop(self) -> None:
-        """Serve the requests in flight, up to grace_s, then end.
+        """Serve the requests in flight for at most grace_s, then end.
 
         A signal is lost on a process that is still starting. So the master gets SIGTERM until its log confirms it, and
-        is killed if it has no workers yet: nothing is in flight. It sends SIGHUP to its workers, and a worker that does
-        not confirm it gets another. A second SIGHUP would end a worker at once, without its exit hooks: ours never
-        precedes the master's.
-        The master checks for ended workers once a second, or when the next signal, the supervisor's, wakes it. It also
-        waits for every other child, such as a daemon that the application has started, which ignores its signals as it
-        does: those are killed when the workers are gone.
+        is killed if it has no workers yet, because nothing is in flight then. The master sends SIGHUP to its workers,
+        and a worker that does not confirm it gets another one. A second SIGHUP would end a worker at once, without its
+        exit hooks, so ours never precedes the master's.
+        The master checks for ended workers once a second, or when the supervisor's signal wakes it. It also waits for
+        every other child, such as a daemon that the application has started and that ignores signals as the application
+        does. Those children are killed when the workers are gone.
         """
         give_up_at = time.monotonic() + self._spec.grace_s
         while self._child.poll() is None and time.monotonic() < give_up_at:
@@ -88,7 +88,7 @@ class UwsgiServer(RunningServer):
             # SIGTERM would reload; --die-on-term would drop the requests in flight.
             *("--hook-master-start", "unix_signal:15 gracefully_kill_them_all"),
             *("--worker-reload-mercy", str(max(1, round(spec.grace_s)))),
-            # How long a thread waits for the next bytes of a request, and for a client to read more of a response. The
+            # Time that a thread waits for the next bytes of a request, and for a client to read more of a response. The
             # default of 4 s cuts off a busy client that reads megabytes; more lets half-sent requests hold the threads.
             *("--socket-timeout", str(_SOCKET_TIMEOUT_S)),
             *("--buffer-size", str(_BUFFER_BYTES)),
@@ -111,7 +111,7 @@ def _signal(pid: int, number: int) -> None:
 
 
 def uwsgi_program(python: Path | None = None) -> str:
-    """Return the path of the command uwsgi beside *python*; for our own Python, the one on PATH if there is none.
+    """Return the path of the program uwsgi beside *python*; for our own Python, else the one on PATH.
 
     Raises MissingExtraError if there is none.
     """
@@ -130,7 +130,7 @@ def uwsgi_program(python: Path | None = None) -> str:
 
 
 def has_uwsgi(python: Path | None = None) -> bool:
-    """Whether `uwsgi_program` finds a uWSGI."""
+    """Return whether `uwsgi_program` finds a uWSGI."""
     try:
         uwsgi_program(python)
     except MissingExtraError:

@@ -1,4 +1,4 @@
-"""Numbers in, verdict out: estimators, intervals and the verdict of a comparison. No I/O, nothing but the stdlib.
+"""Numbers in, verdict out: estimators, intervals and the verdict of a comparison. No I/O, standard library only.
 
     from placebench.stats import hodges_lehmann
     hodges_lehmann([-1.12, -1.15, -1.13, -1.14, -1.16, -1.11])

@@ -1,9 +1,9 @@
-"""The parts of a request that changed, among many that did not: `attribute`.
+"""Find the parts of a request that changed, among many that did not: `attribute`.
 
-A part is a frame or a statement; each replicate gives one difference of it. The parts are tested together by the
+A part is a frame or a statement. Each replicate gives one difference per part. The parts are tested together by the
 largest of their statistics over all sign flips of the replicates (Westfall and Young's max-T): the chance that any part
-is named although none changed is at most 1 − confidence, however many there are, and parts that move together cost
-nothing. Without a change a replicate's differences are as likely as their negatives, because its variants are served in
+is named although none changed is at most 1 − confidence, however many parts there are. Correlated parts cost no power.
+Without a change a replicate's differences are as likely as their negatives, because its variants are served in
 mirrored order: no distribution is assumed.
 """
 
@@ -26,30 +26,30 @@ _DRAWN_FLIPS = 2048
 _ROUNDING = 1e-9
 
 PART_REPLICATES = 6
-"""The fewest replicates at which a part can be named with 95 %: 2 of 64 sign flips are as extreme as the extreme."""
+"""Minimum number of replicates at which a part can be named with 95 %: the most extreme 2 of 64 sign flips are 3 %."""
 
 
 @dataclass(frozen=True, slots=True)
 class PartChange(Generic[Key]):
-    """One part of a request in two variants; all figures are in the unit of the values, per request."""
+    """One part of a request in two variants; all values are in the unit of the input, per request."""
 
     part: Key
     before: float
-    """Mean of the baseline's replicates."""
+    """Mean over the baseline's replicates."""
     after: float
     change: float
-    """Mean of the replicates' differences."""
+    """Mean of the differences between variant and baseline, one per replicate."""
     low: float | None
-    """The simultaneous interval of `change`; None below `PART_REPLICATES`."""
+    """Lower limit of the simultaneous interval of `change`; None below `PART_REPLICATES` or if the interval is open."""
     high: float | None
     p: float
-    """The p of no change, adjusted for all the parts."""
+    """The p of no change, adjusted for all parts."""
     verdict: Verdict
-    """FASTER for less, SLOWER for more, INCONCLUSIVE if no change is possible."""
+    """FASTER if the variant takes less, SLOWER if more, INCONCLUSIVE if no change is possible."""
 
     @property
     def is_decided(self) -> bool:
-        """Whether it changed significantly."""
+        """Whether the part changed significantly."""
         return self.verdict != INCONCLUSIVE
 
 
@@ -61,13 +61,13 @@ def attribute(
     smallest_share: float = 0.0005,
     seed: int = 1,
 ) -> list[PartChange[Key]]:
-    """Return the parts by the size of their change, the largest first.
+    """Compare the parts of a request in two variants; return them by the size of their change, the largest first.
 
-    before, after: the values of each replicate by part, such as self time per request in seconds; a part that is
-        missing took nothing.
-    smallest_share: parts whose means are both below this share of a request are left out, because with more parts a
-        change must be larger to be told from chance.
-    seed: seed of the sign flips if there are too many to make all.
+    before, after: the values of each replicate by part, such as self time per request in seconds; a missing part counts
+        as 0.
+    smallest_share: parts whose means are both below this share of a request are left out, because each further part
+        raises the change that is needed for significance.
+    seed: seed of the sign flips, which are drawn if there are too many to try all.
     """
     pairs = list(zip(before, after, strict=True))
     sums: dict[Key, tuple[float, float]] = {}
@@ -88,7 +88,7 @@ def _test_together(
 ) -> dict[Key, tuple[float, float | None, float | None, float, Verdict]]:
     """Return change, interval, p and verdict of each part.
 
-    The statistic is |Σ d| / √Σ d², which a sign flip changes in its numerator alone, and which rises with Student's t.
+    The statistic is |Σ d| / √Σ d². A sign flip changes its numerator only, and it rises with Student's t.
     """
     rows = {part: _normalised(values) for part, values in differences.items()}
     number = len(next(iter(differences.values()), ()))
@@ -105,13 +105,13 @@ def _test_together(
 
 
 def _normalised(values: Sequence[float]) -> list[float]:
-    """Return the values over the root of the sum of their squares; an empty list if all are 0."""
+    """Return the values divided by the root of the sum of their squares; an empty list if all are 0."""
     length = math.hypot(*values)
     return [value / length for value in values] if length else []
 
 
 def _largest_by_flip(rows: Sequence[Sequence[float]], number: int, seed: int) -> list[float]:
-    """Return the largest statistic of all parts for each sign flip of the replicates, the identity among them."""
+    """Return the largest statistic of all parts for each sign flip of the replicates, including the identity."""
     columns = [[row[place] for row in rows] for place in range(number)]
     if not rows:
         return []
@@ -137,7 +137,7 @@ def _largest_by_flip(rows: Sequence[Sequence[float]], number: int, seed: int) ->
 def _interval(
     values: Sequence[float], largest: Sequence[float], confidence: float
 ) -> tuple[float, float] | tuple[None, None]:
-    """Return the simultaneous interval: Student's with the sign flips' critical value; None if it is open."""
+    """Return the simultaneous interval: Student's, with the critical value of the sign flips; Nones if it is open."""
     number = len(values)
     if number < PART_REPLICATES or not largest:
         return None, None

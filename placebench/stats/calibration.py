@@ -1,8 +1,8 @@
-"""The resolution of a machine from replicates of identical variants: false positives, power, detectable effects.
+"""The resolution of a machine, measured with identical variants: false positives, power and detectable effects.
 
 `calibrate` does this for one metric. Effects are injected into the measured noise: replicates are drawn with
-replacement, as many as a run would make, and each draw is shifted by the effect. The interval moves with its values, so
-that one set of draws gives the power for every effect.
+replacement, as many as a run has, and each draw is shifted by the effect. The interval shifts with its values, so one
+set of draws gives the power for every effect.
 """
 
 import math
@@ -19,7 +19,7 @@ from placebench.stats.verdict import POWER
 _EFFECTS = (0.01, 0.02, 0.05)
 """Injected effects, as shares of the baseline."""
 _RUN_SIZES = (12, 30)
-"""Replicates of a screening run, and of a published one."""
+"""Replicates of a screening run and of a published run."""
 _DRAWS = 400
 
 
@@ -30,7 +30,7 @@ _EffectShare = Annotated[str, Meta(pattern=r"^0?\.\d+$")]
 
 @dataclass(frozen=True, kw_only=True)
 class MetricCalibration:
-    """The calibration of one metric by replicates of identical variants; effects are log ratios."""
+    """The calibration of one metric with replicates of identical variants; effects are log ratios."""
 
     metric: CalibratedMetric
     replicates: AtLeastOne
@@ -39,23 +39,23 @@ class MetricCalibration:
     high: _LogRatio
     margin: Amount
     passed: bool
-    """Whether the A/A check passed: the interval of all of them lies within half the margin."""
+    """Whether the A/A check passed: the interval of all replicates lies within half the margin."""
     runs_of_six: Count
-    """The number of disjoint runs of six replicates in them."""
+    """The number of disjoint runs of six into which the replicates can be split."""
     false_positives: Count
     """The number of runs of six whose interval excludes no change."""
     power: Mapping[str, Mapping[_EffectShare, Share]]
-    """The share of runs that find an effect, by replicates of the run and by effect: '12' → '0.02' → 0.97."""
+    """The share of runs that find an effect, by number of replicates and by effect: '12' → '0.02' → 0.97."""
     false_positive_rate: Mapping[str, float] = field(default_factory=dict)
-    """The share of runs in which noise alone looks like a change, by replicates of the run."""
+    """The share of runs in which noise alone looks like a change, by number of replicates."""
     detectable: Mapping[str, _LogRatio]
-    """The minimum detectable effect, found in 4 of 5 runs, by replicates of the run."""
+    """The minimum detectable effect, found in 4 of 5 runs, by number of replicates."""
 
 
 def calibrate(log_ratios: Sequence[float], metric: CalibratedMetric, *, margin: float, seed: int) -> MetricCalibration:
-    """Calibrate one metric; costs about a second.
+    """Calibrate one metric; takes about a second.
 
-    log_ratios: one per replicate of identical variants. Raises TooFewReplicatesError for fewer than 6.
+    log_ratios: one per replicate of identical variants. Raises TooFewReplicatesError if there are fewer than 6.
     """
     whole = hodges_lehmann(log_ratios)
     runs_of_six = [hodges_lehmann(six) for six in _disjoint(log_ratios, MIN_REPLICATES)]
@@ -83,14 +83,14 @@ def calibrate(log_ratios: Sequence[float], metric: CalibratedMetric, *, margin: 
 
 
 def _limits(noise: Sequence[float], number: int, seed: int) -> list[tuple[float, float]]:
-    """Return the limits of the intervals of many draws of *number* replicates."""
+    """Return the interval limits of many simulated runs of *number* replicates drawn from *noise*."""
     chance = random.Random(f"{seed} {number}")
     intervals = [hodges_lehmann(chance.choices(noise, k=number)) for _ in range(_DRAWS)]
     return [(each.low, each.high) for each in intervals]
 
 
 def _detectable_shift(limits: Sequence[tuple[float, float]]) -> float:
-    """Return the shift that brings the lower limit of 4 in 5 draws above no change."""
+    """Return the shift that lifts the lower limits of 4 in 5 intervals above 0."""
     needed = sorted(-low for low, _ in limits)
     return max(0.0, needed[math.ceil(POWER * len(needed)) - 1])
 

@@ -54,43 +54,43 @@ _JSON_FIELDS = (
 
 @dataclass(frozen=True)
 class Comparison:
-    """The comparison of *variant* with *baseline* by one metric; ratios are variant over baseline, below 1 is less."""
+    """The comparison of *variant* with *baseline* by one metric; a ratio (variant over baseline) below 1 means less."""
 
     baseline: str
     variant: str
     metric: str
     ratio: float | None
-    """The estimate; it has no limits if the replicates are too few, and is None if the metric was not measured."""
+    """The estimate; None if the metric was not measured, or is 0 on one side only. Limits need enough replicates."""
     low: float | None
     high: float | None
     confidence: float
     replicates: int
     """The number of replicates behind the interval."""
     invalidated: int
-    """The number of replicates that a rule set before the run discarded."""
+    """The number of replicates that were discarded by a rule set before the run."""
     verdict: Verdict
     detectable: float | None
     """Minimum detectable effect: the log ratio that this comparison would have found in 4 of 5 runs."""
     margin: float
     reason: str
-    """The reason for an inconclusive verdict: 'inconclusive: 3 replicates, 6 needed'; else empty."""
+    """The reason for an inconclusive verdict, such as 'inconclusive: 3 replicates, 6 needed'; otherwise empty."""
     log_ratios: tuple[float, ...]
     p: float | None = None
-    """The exact p of no change; None without replicates."""
+    """The exact p of no change; None if there are no replicates."""
     p_adjusted: float | None = None
-    """The p adjusted for the other metrics, if there are several (`placebench.stats.multiple_testing`)."""
+    """The p adjusted for the other metrics, if there are any (`placebench.stats.multiple_testing`)."""
     baseline_value: float | None = None
-    """The metric of the baseline per request: the median of the replicates, or for a count the mean of the requests."""
+    """The baseline's value per request: the median over the replicates, or for a count the mean over the requests."""
     variant_value: float | None = None
     variant_low: float | None = None
-    """The interval of the variant's own value; None for a count, or if the replicates are too few."""
+    """The lower limit of the variant's own value; None for a count, or if the replicates are too few."""
     variant_high: float | None = None
     is_sequential: bool = False
     """Whether interval and p hold after any replicate (`placebench.stats.sequential`), not only for a fixed number."""
 
     @property
     def pair(self) -> tuple[str, str]:
-        """Baseline and variant."""
+        """The names of baseline and variant."""
         return self.baseline, self.variant
 
     @property
@@ -105,11 +105,11 @@ class Comparison:
 
     @property
     def ratios(self) -> tuple[float, ...]:
-        """The ratio of variant to baseline for each replicate, in the order they were made."""
+        """The ratio of variant to baseline for each replicate, in the order the replicates were made."""
         return tuple(math.exp(each) for each in self.log_ratios)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the figures that `--json` promises, with the number of replicates behind them."""
+        """Return the values that `--json` prints, including the number of replicates."""
         return {name: getattr(self, name) for name in _JSON_FIELDS}
 
 
@@ -150,11 +150,12 @@ def compare_counts(
     *,
     confidence: float = 0.95,
 ) -> Comparison:
-    """Compare the counts of two variants, request by request; None if a variant was not counted.
+    """Compare the counts of two variants, request by request.
 
-    Requests replace replicates here: a count is the same in every process. Two zeros are no change. A zero against
-    another number has no ratio, so the comparison has none either: its verdict follows from the values, unless the
-    requests contradict each other. Raises KeyError for a metric that does not exist.
+    before, after: the count of each request; None for a variant that was not counted. Requests replace replicates
+    here, because a count is the same in every process. Two zeros are no change. A zero against another number has no
+    ratio, so the comparison has none either: its verdict follows from the values, unless the requests contradict each
+    other. Raises KeyError for a metric that does not exist.
     """
     pairs = tuple(zip(before or (), after or (), strict=False))
     lone_zeros = any((then == 0) != (now == 0) for then, now in pairs)
@@ -177,9 +178,10 @@ def compare_profiled(
     *,
     confidence: float = 0.95,
 ) -> Comparison:
-    """Compare the means of a few profiled requests of one process each; empty if a variant was not profiled.
+    """Compare the means of a few profiled requests of one process each.
 
-    Requests of one process have more in common than processes have: there is a ratio, but no interval or verdict.
+    before, after: the values of the requests; empty for a variant that was not profiled. Requests of one process are
+    correlated, so there is a ratio, but no interval and no verdict.
     Raises KeyError for a metric that does not exist.
     """
     then, now = (fmean(samples) if samples else None for samples in (before, after))

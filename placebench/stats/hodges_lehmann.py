@@ -1,7 +1,7 @@
 """The Hodges-Lehmann estimate of an effect, its exact signed-rank interval, and the p of no change.
 
-`hodges_lehmann` takes one log ratio per replicate. The null distribution of Wilcoxon's signed-rank sum is counted here,
-with ties too: scipy has neither the interval nor an exact p with ties.
+`hodges_lehmann` takes one log ratio per replicate. The null distribution of Wilcoxon's signed-rank sum is computed here
+exactly, ties included: scipy has neither the interval nor an exact p with ties.
 """
 
 import math
@@ -19,7 +19,7 @@ MIN_REPLICATES = 6
 
 @dataclass(frozen=True)
 class ConfidenceInterval:
-    """An estimate, and limits around the true value with *confidence*; log ratios, negative is less."""
+    """An estimate, and limits that enclose the true value with *confidence*; log ratios, negative means less."""
 
     estimate: float
     low: float
@@ -28,12 +28,12 @@ class ConfidenceInterval:
 
 
 def hodges_lehmann(log_ratios: Sequence[float], *, confidence: float = 0.95) -> ConfidenceInterval:
-    """Return the pseudo-median of the log ratios with its exact signed-rank interval; negative is faster.
+    """Return the pseudo-median of the log ratios with its exact signed-rank interval; negative means faster.
 
     log_ratios: one finite value per replicate, dimensionless, at least 6 (8 for 99 %). The interval holds the true
-    value with at least *confidence* if the noise is symmetric, whatever its shape; no normal distribution is assumed.
-    Raises TooFewReplicatesError with both counts, ValueError for a value or a confidence that is impossible.
-    Source: Hodges & Lehmann 1963; Hollander & Wolfe 1999, ch. 3.
+    value with at least *confidence* if the noise is symmetric; no normal distribution is assumed.
+    Raises TooFewReplicatesError with the number of replicates seen and needed, and ValueError for a value that is not
+    finite or a confidence outside 0 … 1. Source: Hodges & Lehmann 1963; Hollander & Wolfe 1999, ch. 3.
     """
     if not 0 < confidence < 1:
         raise ValueError(f"confidence {confidence} is not between 0 and 1")
@@ -44,17 +44,17 @@ def hodges_lehmann(log_ratios: Sequence[float], *, confidence: float = 0.95) -> 
 
 
 def pseudo_median(log_ratios: Sequence[float]) -> float:
-    """Return the Hodges-Lehmann estimate alone, of one value or more: the median of the Walsh averages."""
+    """Return the Hodges-Lehmann estimate without its interval: the median of the Walsh averages, for any n ≥ 1."""
     return _middle(*walsh_averages(finite_values(log_ratios), _middle_ranks(len(log_ratios))))
 
 
 def replicates_needed(confidence: float) -> int:
-    """Return the minimum number of replicates whose range reaches *confidence* as an interval; never below 6."""
+    """Return how many replicates are needed for an interval at *confidence*, which is then their range; at least 6."""
     return max(MIN_REPLICATES, math.ceil(1 - math.log2(1 - confidence)))
 
 
 def count_replicates(number: int) -> str:
-    """Return '1 replicate' or '3 replicates'."""
+    """Return a number of replicates as text, such as '1 replicate' or '3 replicates'."""
     return f"{number} replicate" if number == 1 else f"{number} replicates"
 
 
@@ -76,7 +76,7 @@ def _middle(lower: float, upper: float) -> float:
 
 
 def finite_values(log_ratios: Sequence[float]) -> list[float]:
-    """Return the values as floats; raises ValueError if one is not a finite number."""
+    """Return the values as floats; raise ValueError if one is not a finite number."""
     values = [float(each) for each in log_ratios]
     strange = [each for each in values if not math.isfinite(each)]
     if strange:
@@ -91,26 +91,26 @@ def walsh_averages(values: Sequence[float], ranks: Sequence[int]) -> list[float]
     return [averages[rank - 1] for rank in ranks]
 
 
-# Up to here every probability is counted; the table for 200 values takes 0.1 s once. Beyond, the corrected normal
-# distribution gives the same rank for nearly every tail (test_hodges_lehmann.py), and a rank beside the right one moves
+# Up to this size every probability is counted; the table for 200 values takes 0.1 s once. Beyond it, the corrected
+# normal distribution gives the same rank for nearly every tail (test_hodges_lehmann.py), and an error of one rank moves
 # a limit by one of more than 20 000 neighbouring averages.
 _EXACT_UP_TO = 200
 
 
 def critical_rank(n: int, tail: float) -> int:
-    """Return the least rank sum t of n values with P(T <= t) >= *tail*; 0 if no limit has that small a tail.
+    """Return the smallest rank sum t of n values with P(T <= t) >= *tail*; 0 if no limit has that small a tail.
 
-    The t-th smallest and t-th largest Walsh average are the limits of an interval that misses the true value on either
-    side with a probability below *tail*. Costs n³/12 additions, once for each n, up to n = 200; nothing beyond.
+    The t-th smallest and t-th largest Walsh averages are the limits of an interval that misses the true value on either
+    side with a probability below *tail*. Takes n³/12 additions, once for each n, up to n = 200; almost none above.
     """
     return bisect_left(_cumulative(n), tail) if n <= _EXACT_UP_TO else _normal_rank(n, tail)
 
 
 def signed_rank_p(values: Sequence[float]) -> float:
-    """Return the two-sided p of no change, exact with ties: the share of sign patterns at least as lopsided.
+    """Return the two-sided p of no change, exact even with ties: the share of sign patterns at least as lopsided.
 
-    Values of 0 carry no information and are left out (Wilcoxon 1945); without any other the p is 1. Costs n³ additions
-    up to n = 200 values; beyond, the normal distribution with the variance of the ranks as they are.
+    Values of 0 carry no information and are left out (Wilcoxon 1945); if all are 0, the p is 1. Takes n³ additions up
+    to n = 200 values; above, a normal distribution with the variance of the actual ranks is used.
     """
     nonzero = [each for each in values if each]
     doubled = _doubled_ranks([abs(each) for each in nonzero])
@@ -120,7 +120,7 @@ def signed_rank_p(values: Sequence[float]) -> float:
 
 
 def _normal_rank(n: int, tail: float) -> int:
-    """Approximate `critical_rank` by the normal distribution, corrected for continuity and kurtosis.
+    """Approximate `critical_rank` by the normal distribution with corrections for continuity and kurtosis.
 
     Source: Cornish & Fisher 1938.
     """
@@ -134,12 +134,12 @@ def _normal_rank(n: int, tail: float) -> int:
 
 @lru_cache(maxsize=32)
 def _cumulative(n: int) -> list[float]:
-    """Return P(T <= t) for t = 0 up to the middle, where T sums the ranks among 1 … n that a fair coin picks."""
+    """Return P(T <= t) for t from 0 to the middle, where T sums the ranks among 1 … n that a fair coin picks."""
     return list(accumulate(_chances(range(1, n + 1), n * (n + 1) // 4)))
 
 
 def _doubled_ranks(sizes: Sequence[float]) -> list[int]:
-    """Return twice the rank of each size, equal sizes sharing their mean rank: whole numbers, with ties too."""
+    """Return twice the rank of each size; equal sizes share their mean rank, so twice the rank is always an integer."""
     ordered = sorted(sizes)
     return [bisect_left(ordered, size) + bisect_right(ordered, size) + 1 for size in sizes]
 

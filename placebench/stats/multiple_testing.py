@@ -10,10 +10,10 @@ from placebench.stats.verdict import EQUIVALENT, INCONCLUSIVE
 
 
 def adjust_for_multiple_testing(comparisons: Sequence[Comparison]) -> list[Comparison]:
-    """Return the comparisons in their order, p and verdict adjusted for the metrics that noise could move.
+    """Return the comparisons in their order, with p and verdict adjusted for all metrics that noise could move.
 
-    These are the measured ones but for the primary metric. Counts are the same in every process: they neither gain a
-    verdict by chance, nor make those of the others dearer.
+    Adjusted are all measured metrics but the primary one and counts. A count is the same in every process: it cannot
+    get a verdict by chance, and must not make the verdicts of other metrics harder to reach.
     """
     noisy = [each.p is not None and each.metric in METRICS and each.metric != PRIMARY for each in comparisons]
     corrected = iter(benjamini_hochberg(each.p or 0.0 for each in compress(comparisons, noisy)))
@@ -23,7 +23,10 @@ def adjust_for_multiple_testing(comparisons: Sequence[Comparison]) -> list[Compa
 
 
 def benjamini_hochberg(p_values: Iterable[float]) -> list[float]:
-    """Return adjusted p values in their order: p times the number of values over its rank, never falling with p."""
+    """Return the Benjamini-Hochberg adjusted p values, in the order of *p_values*.
+
+    Each is p times the number of values over its rank, made non-decreasing in p.
+    """
     values = list(p_values)
     number = len(values)
     largest_first = sorted(range(number), key=lambda place: values[place], reverse=True)
@@ -48,7 +51,7 @@ Pair = tuple[str, str]
 def interaction_effects(
     blocks: Iterable[MeasuredBlock], whole: Pair, parts: Sequence[Pair], *, metric: str = PRIMARY
 ) -> list[float]:
-    """Return the log ratio of *whole* minus those of *parts*, one per replicate; about 0 without interaction.
+    """Return the log ratio of *whole* minus the sum of those of *parts*, per replicate; about 0 without interaction.
 
     A replicate in which one of the pairs was not measured is left out.
     """

@@ -1,6 +1,6 @@
 """Percentiles of raw samples, and the median of a few repeats with its exact confidence interval.
 
-`percentile` and `cumulative_distribution` describe many samples, `median_interval` a row of a table: no distribution is
+`percentile` and `cumulative_distribution` describe many samples, `median_interval` a few repeats. No distribution is
 assumed.
 """
 
@@ -15,8 +15,8 @@ _SAMPLES_ABOVE = 10
 def percentile(ordered: Sequence[float], share: float) -> float | None:
     """Return the value below which *share* of the samples lie, by linear interpolation; None for too few samples.
 
-    ordered: the samples in ascending order. At least 10 of them must lie above the percentile (p99 needs 1000):
-    with fewer it describes the slowest request rather than the service.
+    ordered: the samples in ascending order. At least 10 samples must lie above the percentile (p99 needs 1000):
+    with fewer, it describes the slowest request rather than the service.
     """
     if samples_needed(share) > len(ordered):
         return None
@@ -26,7 +26,7 @@ def percentile(ordered: Sequence[float], share: float) -> float | None:
 
 
 def cumulative_distribution(ordered: Sequence[float], *, points: int = 200) -> list[tuple[float, float]]:
-    """Return the distribution as (value, share of the samples up to it), thinned evenly to at most *points*.
+    """Return the distribution as (value, share of the samples up to that value), thinned evenly to at most *points*.
 
     ordered: the samples in ascending order; the first and the last are always among the points.
     """
@@ -38,12 +38,12 @@ def cumulative_distribution(ordered: Sequence[float], *, points: int = 200) -> l
 
 
 def samples_needed(share: float) -> int:
-    """Return the number of samples that a percentile needs: 20 for p50, 1000 for p99."""
+    """Return the number of samples that the percentile at *share* needs: 20 for p50, 1000 for p99."""
     return round(_SAMPLES_ABOVE / (1 - share))
 
 
 _MIN_CONFIDENCE = 0.93
-"""The range of five repeats reaches it: 15 in 16 such ranges enclose the median."""
+"""Minimum confidence of an interval of repeats; the range of five repeats has 93.75 %."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class MedianInterval:
 
     median: float
     low: float | None
-    """None for fewer than five repeats, like `high` and `confidence`."""
+    """The lower limit; None for fewer than five repeats, like `high` and `confidence`."""
     high: float | None
     confidence: float | None
     n: int
@@ -62,7 +62,7 @@ def median_interval(values: Sequence[float]) -> MedianInterval:
     """Return the median of *values* with the narrowest symmetric interval of order statistics that holds 93 %.
 
     Five repeats give their range, at 93.75 %. Source: the sign test; Hollander & Wolfe 1999, ch. 3.6.
-    Raises ValueError without a value.
+    Raises ValueError if *values* is empty.
     """
     if not values:
         raise ValueError("no values: a median needs one")

@@ -1,11 +1,11 @@
-"""From the blocks of an interleaved run to one log ratio per replicate, the unit of analysis.
+"""Reduce the blocks of an interleaved run to one log ratio per replicate, the unit of analysis.
 
-    block      the requests of one variant in one stretch: median wall time, or CPU seconds by requests
-    round      baseline, variant, variant, baseline or the reverse: a linear drift weighs on both variants alike
+    block      consecutive requests to one variant: median wall time, or CPU seconds divided by requests
+    round      baseline, variant, variant, baseline or the reverse: a linear drift affects both variants alike
     replicate  a fresh pair of server processes: median (wall) or mean (CPU) of its rounds
 
-`reduce_blocks` reduces them, `valid_replicates` selects the replicates that count. Requests are never pooled: requests
-of one process have more in common than processes of the same code, and a test on them has 32 to 44 % false positives.
+`reduce_blocks` computes the log ratios, `valid_replicates` selects the valid replicates. Requests are never pooled:
+requests of one process are correlated, and a test on pooled requests has 32 to 44 % false positives.
 """
 
 import math
@@ -16,35 +16,35 @@ from statistics import fmean, median
 from typing import Protocol
 
 _BLOCKS_PER_VARIANT = 2
-"""Blocks per variant of a round; with fewer, the round was cut short and its drift does not cancel."""
+"""Blocks per variant in a complete round; with fewer, the round was cut short and drift does not cancel."""
 
 
 class MeasuredBlock(Protocol):
-    """A stretch of requests to one variant, as it was measured."""
+    """A block of consecutive requests to one variant, as measured."""
 
     @property
     def replicate(self) -> int:
-        """Number of its replicate."""
+        """Number of the block's replicate."""
 
     @property
     def round(self) -> int:
-        """Number of its round in the replicate."""
+        """Number of the block's round within the replicate."""
 
     @property
     def variant(self) -> str:
-        """Name of its variant."""
+        """Name of the variant that served the block."""
 
     @property
     def requests(self) -> int:
-        """The number of its requests."""
+        """The number of requests in the block."""
 
     @property
     def wall_s(self) -> Sequence[float]:
-        """Seconds of each request."""
+        """Wall time of each request in seconds."""
 
     @property
     def cycle(self) -> int:
-        """The number of requests after which they repeat; 1 if all are the same."""
+        """The number of requests after which the sequence repeats; 1 if all requests are the same."""
 
     @property
     def cpu_s(self) -> float | None:
@@ -52,41 +52,41 @@ class MeasuredBlock(Protocol):
 
     @property
     def counters(self) -> Mapping[str, float]:
-        """Further figures, such as `pss_bytes`."""
+        """Further values by name, such as `pss_bytes`."""
 
     @property
     def invalid(self) -> str | None:
-        """The reason why it is discarded; None if it is valid."""
+        """The reason why the block is discarded; None if it is valid."""
 
 
 @dataclass(frozen=True)
 class MetricRule:
-    """The reduction of blocks to a metric, and the margin below which a change does not matter."""
+    """How blocks are reduced to a metric, and the margin below which a change of the metric does not matter."""
 
     name: str
     margin: float
-    """The margin in log ratio, fixed before any run."""
+    """The margin as a log ratio, fixed before any run."""
     variant_level: Callable[[Sequence[MeasuredBlock]], float | None]
-    """Returns the logarithm of the metric over one variant's blocks of a round; None if it was not measured."""
+    """Computes the logarithm of the metric from one variant's blocks in a round; None if it was not measured."""
     of_rounds: Callable[[Sequence[float]], float]
 
 
 @dataclass(frozen=True)
 class ReducedReplicates:
-    """The replicates of one comparison, reduced."""
+    """The replicates of one comparison, each reduced to a log ratio."""
 
     log_ratios: tuple[float, ...]
-    """The ratios of variant to baseline, one per replicate, in the order they were made."""
+    """The log ratio of variant to baseline for each replicate, in the order the replicates were made."""
     levels: tuple[tuple[float, float], ...]
-    """The metric of baseline and of variant per request, for the same replicates."""
+    """The metric per request of baseline and variant, for each replicate of `log_ratios`."""
     invalidated: int
-    """The number of replicates that a rule set before the run discarded."""
+    """The number of replicates that were discarded by a rule set before the run."""
     numbers: tuple[int, ...] = ()
-    """The numbers of the replicates, by which two comparisons of one run can be lined up."""
+    """The number of each replicate, by which two comparisons of one run can be aligned."""
 
 
 def valid_replicates(blocks: Iterable[MeasuredBlock]) -> dict[int, list[MeasuredBlock]]:
-    """Return the blocks of each replicate that no rule discarded, by its number."""
+    """Return the blocks of the replicates that have no discarded block, by the replicate's number."""
     of_replicate: dict[int, list[MeasuredBlock]] = defaultdict(list)
     for block in blocks:
         of_replicate[block.replicate].append(block)
@@ -96,7 +96,7 @@ def valid_replicates(blocks: Iterable[MeasuredBlock]) -> dict[int, list[Measured
 def reduce_blocks(
     blocks: Iterable[MeasuredBlock], baseline: str, variant: str, metric: MetricRule
 ) -> ReducedReplicates:
-    """Return one log ratio per replicate that counts and has a whole round of both variants."""
+    """Return one log ratio for each valid replicate with at least one complete round of both variants."""
     kept = list(blocks)
     valid = valid_replicates(kept)
     made = {n: rounds for n, each in valid.items() if (rounds := _round_levels(each, baseline, variant, metric))}
@@ -115,7 +115,7 @@ def _level(rounds: Sequence[tuple[float, float]], variant: int) -> float:
 def _round_levels(
     blocks: Sequence[MeasuredBlock], baseline: str, variant: str, metric: MetricRule
 ) -> list[tuple[float, float]]:
-    """Return the logarithms of baseline and variant in each whole round."""
+    """Return the logarithms of baseline and variant for each complete round."""
     of_round: dict[int, dict[str, list[MeasuredBlock]]] = defaultdict(lambda: defaultdict(list))
     for block in blocks:
         of_round[block.round][block.variant].append(block)
@@ -133,9 +133,9 @@ def _log_levels(
 
 
 def _log_wall(blocks: Sequence[MeasuredBlock]) -> float | None:
-    """Return the mean logarithm of the blocks' medians: half as noisy as means (3.2 against 6.2 % for 10 requests).
+    """Return the mean logarithm of the blocks' medians, half as noisy as means (3.2 against 6.2 % for 10 requests).
 
-    If requests differ, the median is of the means of their cycles: a median request would hide the others.
+    If requests differ, the median is taken over the means of their cycles, as a median request would hide the others.
     """
     if not all(block.wall_s for block in blocks):
         return None
@@ -167,9 +167,9 @@ _CPU = MetricRule("cpu_s", margin=0.01, variant_level=_log_cpu, of_rounds=fmean)
 _WALL = MetricRule("wall_s", margin=0.03, variant_level=_log_wall, of_rounds=median)
 _PSS = MetricRule("pss_bytes", margin=0.02, variant_level=_log_pss, of_rounds=median)
 METRICS = {metric.name: metric for metric in (_CPU, _WALL, _PSS)}
-"""The rules of the metrics that are measured in blocks."""
+"""The rules of the metrics that are measured in blocks, by name."""
 COUNTED = {"statements": 0.001, "rows": 0.001, "round_trips": 0.001, "bytes_sent": 0.005, "bytes_received": 0.005}
-"""Margins of the metrics that are counted apart, request by request; counts have no noise, bytes have a little."""
+"""Margins of the metrics that are counted in a separate pass, per request; counts have no noise, bytes a little."""
 PROFILED = {"gc_s": 0.01}
-"""Margins of the metrics from a few profiled requests of one process: a value and a ratio, no interval."""
+"""Margins of the metrics from a few profiled requests of one process: they have a value and a ratio, no interval."""
 PRIMARY = _CPU.name

@@ -1,8 +1,8 @@
-"""The test of a published effect by a new run: `judge_reproduction`, by `difference_of_effects`.
+"""Test a published effect with a new run: `judge_reproduction`, by `difference_of_effects`.
 
-A claim is reproduced if the new run's verdict has the same direction and both intervals allow one effect, apart from a
-difference within the margin. It is not reproduced if the new run's verdict excludes it, or the effects differ by
-more; otherwise the new run is too small to tell.
+A claim is reproduced if the new run's verdict has the same direction and both intervals allow one common effect, apart
+from a difference within the margin. It is not reproduced if the new run's verdict excludes it, or if the effects differ
+by more than the margin. Otherwise the new run is too small to decide.
 """
 
 import math
@@ -22,7 +22,7 @@ UNDECIDED: Final = "inconclusive"
 _ROUNDING = 5e-4
 """The rounding error of the logarithm of a ratio that is published with four digits."""
 _BETWEEN_RUNS = 0.05
-"""Share of a log effect by which two runs may differ, which the interval of neither contains.
+"""Share of a log effect by which two runs may differ; the interval of neither run contains this variation.
 
 Two runs of the same programs on one machine and one day gave log effects of −1.465 and −1.519 (n = 30 and 12), 3.7 %
 apart (docs/explanation/statistics.md, "What the interval does not contain"). Counts do not vary between runs."""
@@ -30,7 +30,7 @@ apart (docs/explanation/statistics.md, "What the interval does not contain"). Co
 
 @dataclass(frozen=True)
 class Claim:
-    """One comparison as it was published; ratios are variant over baseline."""
+    """A published comparison; ratios are variant over baseline."""
 
     verdict: Verdict
     ratio: float | None
@@ -40,34 +40,34 @@ class Claim:
 
     @property
     def interval(self) -> ConfidenceInterval | None:
-        """The effect as log ratios; None if it has no interval."""
+        """The published effect with its interval, as log ratios; None if it has no interval."""
         return _interval(self.ratio, self.low, self.high)
 
 
 @dataclass(frozen=True)
 class Reproduction:
-    """The outcome of a claim in a new run."""
+    """The result of testing a claim with a new run."""
 
     outcome: Outcome
     reason: str
     difference: ConfidenceInterval | None
-    """The new effect minus the published one, as log ratios; None if one of them has no interval."""
+    """The new effect minus the published one, as log ratios; None if either has no interval."""
     replicates_needed: int | None = None
     """The number of replicates that would probably decide an inconclusive claim; None if it is unknown."""
 
 
 def difference_of_effects(published: ConfidenceInterval, new: ConfidenceInterval) -> ConfidenceInterval:
-    """Return the new effect minus the published one, with the interval of that difference; both are log ratios.
+    """Return the new effect minus the published one, with the interval of the difference; all are log ratios.
 
     The runs are independent, so their errors add as squares. Each limit combines the two distances that lead there:
 
         low  = d - sqrt((new - new.low)² + (published.high - published)²)
         high = d + sqrt((new.high - new)² + (published - published.low)²)
 
-    This needs the published limits alone, no samples, and follows intervals that are not symmetric. The distances are
-    those of Hodges-Lehmann estimates, whose errors are close to normal; with few replicates each of them is longer than
-    normal errors would make it, so that the interval of the difference holds the truth somewhat more often than
-    *confidence* says (simulated in test_reproduction.py).
+    This needs the published limits only, no samples, and handles asymmetric intervals. The distances come from
+    Hodges-Lehmann estimates, whose errors are close to normal. With few replicates each distance is longer than that of
+    normal errors, so the interval of the difference holds the true value somewhat more often than *confidence*
+    (simulated in test_reproduction.py).
     Source: Zou and Donner 2008 (the method of variance estimates recovery), after Newcombe 1998.
     """
     estimate = new.estimate - published.estimate
@@ -77,11 +77,11 @@ def difference_of_effects(published: ConfidenceInterval, new: ConfidenceInterval
 
 
 def judge_reproduction(claim: Claim, new: Comparison) -> Reproduction:
-    """Compare a claim that has a verdict with the same comparison of a new run.
+    """Compare a claim that has a verdict with the same comparison in a new run.
 
-    The effects differ if the interval of their difference lies beyond the metric's margin, as between two variants, and
-    beyond what runs of the same programs differ by: 5 % of the log effect, nothing for counts. If the claim is true, at
-    most one of 20 runs says "not reproduced".
+    The effects differ if the interval of their difference lies beyond the sum of the metric's margin and the variation
+    between runs of the same programs, which is 5 % of the log effect, or 0 for counts. If the claim is true, at most
+    one of 20 runs yields "not reproduced".
     """
     before, after = claim.interval, _interval(new.ratio, new.low, new.high)
     if before is None or after is None:
@@ -119,28 +119,31 @@ def _judge_verdicts(claim: Claim, new: Comparison) -> Reproduction:
 
 
 def _direction(new: Comparison) -> Verdict:
-    """Return the verdict; 'faster' or 'slower' below the margin too."""
+    """Return the verdict, with 'below the margin' replaced by the direction of the change: 'faster' or 'slower'."""
     if new.verdict == BELOW_MARGIN and new.ratio is not None:
         return FASTER if new.ratio < 1 else SLOWER
     return new.verdict
 
 
 def _supports(claim: Claim, new: Comparison) -> bool:
-    """Whether the new verdict agrees: in direction, or in no change beyond the margin if none was claimed."""
+    """Return whether the new verdict agrees with the claim: in its direction, or in no change beyond the margin."""
     if claim.verdict in (FASTER, SLOWER):
         return _direction(new) == claim.verdict
     return new.verdict not in (FASTER, SLOWER, INCONCLUSIVE)
 
 
 def _excludes(claim: Claim, new: Comparison, after: ConfidenceInterval) -> bool:
-    """Whether the new interval by itself rules the claim out."""
+    """Return whether the new comparison rules the claim out by itself."""
     if claim.verdict in (FASTER, SLOWER):
         return new.verdict != INCONCLUSIVE and not _supports(claim, new)
     return after.low > new.margin or after.high < -new.margin
 
 
 def _replicates_needed(claim: Claim, before: ConfidenceInterval, new: Comparison) -> int | None:
-    """How many would decide in 4 of 5 runs if the claim is true; the detectable effect shrinks with their root."""
+    """Return how many replicates would decide in 4 of 5 runs if the claim is true; None if that is unknown.
+
+    The detectable effect is inversely proportional to the root of the number of replicates.
+    """
     effect = abs(before.estimate)
     target = effect if claim.verdict in (FASTER, SLOWER) else new.margin - effect
     if target <= 0 or not new.detectable:

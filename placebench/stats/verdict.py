@@ -1,6 +1,6 @@
-"""The verdict on a change by its interval: faster, slower, equivalent, below the margin, or inconclusive.
+"""The verdict on a change, from its interval: faster, slower, equivalent, below the margin, or inconclusive.
 
-The main function is `decide`; it is never "no difference".
+The main function is `decide`; the verdict is never "no difference".
 """
 
 import math
@@ -28,16 +28,16 @@ BELOW_MARGIN: Verdict = "below the margin"
 INCONCLUSIVE: Verdict = "inconclusive"
 
 POWER = 0.8
-"""The share of runs that find a detectable effect."""
+"""The share of runs that find an effect as large as the minimum detectable effect."""
 ROUGH_BELOW = 20
-"""With fewer replicates the minimum detectable effect is a rough figure."""
+"""The number of replicates below which the minimum detectable effect is a rough figure."""
 
 
 class IntervalMethod(Protocol):
-    """`hodges_lehmann` for a fixed number of replicates, `sequential_interval` for a run that stops when decided."""
+    """An interval function: `hodges_lehmann` for a fixed number of replicates, `sequential_interval` otherwise."""
 
     def __call__(self, log_ratios: Sequence[float], /, *, confidence: float = 0.95) -> ConfidenceInterval:
-        """Return the interval of log ratios."""
+        """Return the estimate and the interval of the log ratios."""
 
 
 def decide(
@@ -47,12 +47,12 @@ def decide(
     *,
     method: IntervalMethod = hodges_lehmann,
 ) -> Verdict:
-    """Return the verdict on *interval*, which *method* made of *log_ratios*.
+    """Return the verdict on *interval*, which *method* computed from *log_ratios*.
 
     faster, slower    the interval excludes no change, and the estimate reaches the margin
-    equivalent        both one-sided tests at the interval's level put the change inside ±margin
+    equivalent        the interval at 2 · confidence − 1 (two one-sided tests) lies inside ±margin
     below the margin  the interval excludes no change, but the estimate does not reach the margin
-    inconclusive      none of these; look at `minimum_detectable_effect`
+    inconclusive      none of these; see `minimum_detectable_effect`
     """
     excludes_no_change = interval.high < 0 or interval.low > 0
     if excludes_no_change and abs(interval.estimate) >= margin:
@@ -63,10 +63,10 @@ def decide(
 
 
 def minimum_detectable_effect(log_ratios: Sequence[float], *, confidence: float = 0.95) -> float | None:
-    """Return the smallest log ratio that as many replicates find in 4 of 5 runs; None if they are too few to find any.
+    """Return the smallest log ratio that 4 of 5 runs of this size find; None if the replicates are too few to find any.
 
-    With intervals of 95 % it is 4.4 σ/√n for 6 replicates, which must then all agree, 3.2 σ/√n for 12, and 2.9 σ/√n for
-    many. The noise is taken as normal; with fewer than `ROUGH_BELOW` replicates its σ is a rough figure.
+    At 95 % it is 4.4 σ/√n for 6 replicates, which must then all agree, 3.2 σ/√n for 12, and 2.9 σ/√n for many. The
+    noise is assumed to be normal; with fewer than `ROUGH_BELOW` replicates its σ is a rough figure.
     """
     if len(log_ratios) < replicates_needed(confidence):
         return None
@@ -79,7 +79,7 @@ def detection_probability(
 ) -> float | None:
     """Return the share of runs of *replicates* that find a log ratio of *effect* in the noise of *log_ratios*.
 
-    None if so many never find any. `minimum_detectable_effect` is the effect at which this is 0.8.
+    None if that many replicates never find any effect. At `minimum_detectable_effect` the share is 0.8.
     """
     if len(log_ratios) < 2 or replicates < replicates_needed(confidence):
         return None
@@ -89,11 +89,11 @@ def detection_probability(
 
 @lru_cache(maxsize=32)
 def _needed_effects(replicates: int, confidence: float) -> list[float]:
-    """Return the effects that simulated runs need to be found, in their order, in standard deviations of the noise.
+    """Return the effects that simulated runs can just find, ascending, in standard deviations of the noise.
 
-    A run finds an effect that lifts the lower limit of its interval above 0: it needs that limit without an effect,
-    negated. The draws are the same in every process, and cost 0.1 s for 12 replicates and 0.3 s for 60. More than 60
-    need the effect of 60, divided by the root of how many times as many they are.
+    A run finds an effect that lifts the lower limit of its interval above 0: the negated limit of a run without an
+    effect. The draws are the same in every process, and take 0.1 s for 12 replicates and 0.3 s for 60. For more than 60
+    replicates the effects are those for 60, scaled by the root of 60 over the number of replicates.
     """
     drawn = min(replicates, 60)
     rank = max(1, critical_rank(drawn, (1 - confidence) / 2))
@@ -104,5 +104,5 @@ def _needed_effects(replicates: int, confidence: float) -> list[float]:
 
 
 def _equivalent(both_sides: ConfidenceInterval, margin: float) -> bool:
-    """Whether two one-sided tests, each with the whole error, put the change inside ±margin."""
+    """Return whether *both_sides*, the interval of two one-sided tests, lies inside ±margin."""
     return -margin < both_sides.low and both_sides.high < margin

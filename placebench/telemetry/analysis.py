@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class TelemetryFile:
-    """One file as it was read.
+    """One telemetry file as it was read.
 
-    part: the folder that holds it, below the one that was loaded; "" is that one. truncated: the number of incomplete
-    lines. head: the description of its process; empty if the first line is missing.
+    part: the file's folder, relative to the loaded one, which is "". truncated: the number of incomplete lines.
+    head: the description of the process that wrote the file; empty if the first line is missing.
     """
 
     path: Path
@@ -40,7 +40,7 @@ _ONLY_GROW = ("cpu_user_s", "cpu_system_s", "gc_collections", "gc_pause_s")
 
 @dataclass(frozen=True)
 class Telemetry:
-    """The contents of a folder of telemetry files; every method returns new frames and leaves these unchanged.
+    """The contents of a folder of telemetry files; methods return new frames and do not change these.
 
     durations: a row per duration: started_s (since the epoch), request, verb, path, status, series, label, duration_s,
         worker (its file), part (its folder, "" for the folder itself). The series are
@@ -60,11 +60,11 @@ class Telemetry:
 
     @property
     def truncated(self) -> int:
-        """The number of incomplete lines in all files, which are in no frame."""
+        """The number of incomplete lines in all files; they are in none of the frames."""
         return sum(file.truncated for file in self.files)
 
     def part(self, name: str) -> Telemetry:
-        """Return the telemetry of one folder below the one that was loaded, such as one pass of a run."""
+        """Return the telemetry of one folder below the loaded one, such as one pass of a run."""
         return Telemetry(
             self.durations[self.durations["part"] == name],
             self.runtime[self.runtime["part"] == name],
@@ -72,7 +72,7 @@ class Telemetry:
         )
 
     def summary(self, by: Sequence[str] = _BY) -> pd.DataFrame:
-        """Count, mean, std, min, quartiles, 90 %, 95 % and max of the durations in seconds, a row per group of *by*.
+        """Return count, mean, std, min, quartiles, 90 %, 95 % and max of the durations in seconds, per group of *by*.
 
         by: any columns of `durations`, such as ("series", "worker").
         """
@@ -82,30 +82,30 @@ class Telemetry:
         return frame.join(quantiles).join(groups.max().rename("max"))
 
     def by_worker(self, series: str = "server") -> pd.DataFrame:
-        """Show how evenly the workers were used: requests, share of all, busy seconds; a row per worker."""
+        """Return how evenly the workers were used: requests, share of all requests and busy seconds, per worker."""
         rows = self.durations[self.durations["series"] == series]
         groups = rows.groupby("worker", observed=True)["duration_s"]
         frame = groups.agg(requests="count", busy_s="sum")
         return frame.assign(share=frame["requests"] / frame["requests"].sum())
 
     def per_second(self, series: str = "server") -> pd.DataFrame:
-        """A row per second from the first request of all on: requests that began in it, their mean and longest."""
+        """Return a row per second since the first request: requests that began in it, their mean and longest."""
         rows = self.durations[self.durations["series"] == series]
         seconds = _second(rows["started_s"], self.began_s)
         frame = rows.groupby(seconds)["duration_s"].agg(requests="count", mean_s="mean", max_s="max")
         return frame.reindex(range(int(seconds.max()) + 1 if len(seconds) else 0)).fillna({"requests": 0})
 
     def runtime_per_second(self) -> pd.DataFrame:
-        """A column per figure, a row per worker and second; CPU and collections as what was added in that second."""
+        """Return a column per figure, a row per worker and second; CPU and GC figures are increases per second."""
         frame = _wide(self.runtime, self.began_s)
         grown = [name for name in _ONLY_GROW if name in frame]
         frame[grown] = frame.groupby(level="worker", observed=True)[grown].diff()
         return frame
 
     def over_time(self) -> pd.DataFrame:
-        """A row per second: requests that clients began in it, `user_to_kernel`, and the workers' `rss_bytes` together.
+        """Return a row per second: requests that clients began in it, `user_to_kernel`, and the workers' `rss_bytes`.
 
-        NaN where a figure was not measured; a worker's memory holds until its next sample.
+        A value is NaN if it was not measured. The memory is the sum of the workers' last samples.
         """
         workers = self.runtime[self.runtime["worker"].astype("str").str.contains("worker-")]
         memory: Any = _wide(workers, self.began_s).reindex(columns=["rss_bytes"])["rss_bytes"]
@@ -113,31 +113,34 @@ class Telemetry:
         return frame.join(memory.unstack("worker").ffill().sum(axis=1, min_count=1).rename("rss_bytes"))
 
     def ratios(self) -> pd.DataFrame:
-        """A row per second: the database's share of the handlers' time, and user over kernel CPU time of the workers.
+        """Return a row per second: the database's share of the handlers' time, and the workers' user to kernel CPU.
 
-        NaN where the profiler was off, nothing ran, or the kernel's clock moved by less than a tick.
+        A value is NaN if the profiler was off, nothing ran, or the kernel's clock moved by less than a tick.
         """
         return _ratios_per_second(self.durations, self.runtime, self.began_s)
 
     def describe_ratios(self) -> str:
-        """Describe the ratios over the whole time, a sentence each, with their direction."""
+        """Return a sentence per ratio over the whole time, which says which part is larger."""
         return f"{_describe_database(self.durations)} {_describe_cpu(self.runtime)}"
 
     def trim_warmup(self, *, series: str | None = None, until_s: float | None = None) -> WarmupTrim:
-        """Trim the warm-up request by request, and prove that nothing else is missing.
+        """Trim the warm-up, request by request, with proof that nothing else is missing.
 
-        series: the series in which the warm-up is looked for, by default client, or server if no client wrote. until_s:
-        trim up to this time instead, in seconds from the first request. The series of one request stay together.
+        series: the series in which the warm-up is detected; by default client, or server if no client wrote. until_s:
+        trim up to this time instead, in seconds from the first request. All series of a request are trimmed together.
         """
         chosen = series or ("client" if (self.durations["series"] == "client").any() else "server")
         return _trim(self, chosen, until_s)
 
     def offset(self) -> Offset:
-        """Find the servers' clock minus the client's, from requests that both saw; raises PlacebenchError if none."""
+        """Return the offset of the servers' clocks from the client's, found by requests that both sides recorded.
+
+        Raises PlacebenchError if there are no such requests.
+        """
         return _find_offset(self)
 
     def aligned(self) -> Telemetry:
-        """Move the times of servers and other processes onto the client's clock, by `offset()`."""
+        """Return the telemetry with the times of all other processes moved onto the client's clock, by `offset()`."""
         moved = self.offset()
         durations = self.durations.assign(started_s=self.durations["started_s"] - moved.of(self.durations["worker"]))
         return replace(
@@ -147,7 +150,7 @@ class Telemetry:
         )
 
     def paired(self, outer: str = "client", inner: str = "server") -> pd.DataFrame:
-        """A row per request that both series have: `started_s_client`, `duration_s_client`, and so on for the other."""
+        """Return a row per request that both series have, with columns such as `duration_s_client`."""
         sides = [self.durations[self.durations["series"] == name] for name in (outer, inner)]
         shown = [side[["request", "verb", "path", "status", "started_s", "duration_s", "worker"]] for side in sides]
         first, second = shown
@@ -157,13 +160,13 @@ class Telemetry:
 
     @property
     def began_s(self) -> float:
-        """The start of the first duration, in seconds since the epoch; raises PlacebenchError if there is none."""
+        """The start of the first duration, in seconds since the epoch; raises PlacebenchError without durations."""
         if not len(self.durations):
             raise PlacebenchError("this telemetry holds no duration: no request ended while it was on")
         return float(self.durations["started_s"].min())
 
     def shown(self) -> dict[str, Any]:
-        """Return counts for a message: files, durations, figures and truncated lines."""
+        """Return the numbers of files, durations, figures and truncated lines, for a message."""
         return {
             "files": len(self.files),
             "durations": len(self.durations),
@@ -174,7 +177,7 @@ class Telemetry:
 
 _OUTLIER_DEVIATIONS = 5.0
 _DEVIATION_PER_MAD = 1.4826
-"""The standard deviation divided by the median absolute deviation, without outliers."""
+"""The standard deviation divided by the median absolute deviation, for normally distributed values."""
 
 
 @dataclass(frozen=True)
@@ -194,11 +197,11 @@ class WarmupTrim:
 
     @property
     def matches(self) -> bool:
-        """Whether kept and trimmed add up to all durations, in every series."""
+        """Whether kept and trimmed durations add up to all durations, in every series."""
         return bool((self.counts["kept"] + self.counts["trimmed"] == self.counts["before"]).all())
 
     def describe(self) -> str:
-        """Describe what was trimmed, with the proof."""
+        """Return sentences that say what was trimmed and why, with the proof."""
         if not self.until_s:
             return "No warm-up at the beginning: nothing was trimmed."
         why = "as given" if self.threshold_s is None else f"a mean above {self.threshold_s * 1e3:.3g} ms in a second"
@@ -209,11 +212,11 @@ class WarmupTrim:
 def _trim(telemetry: Telemetry, series: str, until_s: float | None) -> WarmupTrim:
     """Trim up to *until_s*, or up to the end of the warm-up of *series* in the first half of the time.
 
-    The warm-up is the first run of seconds whose mean is more than five robust standard deviations above the median.
+    The warm-up is the first sequence of seconds whose mean is over five robust standard deviations above the median.
     """
     found, threshold_s = (until_s, None) if until_s is not None else _warmup_end(telemetry, series)
     durations = telemetry.durations
-    # A request began with the first of its series: the client's, if there is one.
+    # A request began with the earliest of its series: the client's, if there is one.
     began_s = durations.groupby("request")["started_s"].transform("min")
     is_trimmed = began_s < telemetry.began_s + found
     early = telemetry.runtime["at_s"] < telemetry.began_s + found
@@ -250,7 +253,7 @@ _PERCENT = 100
 
 
 def _second(at_s: pd.Series[float], began_s: float) -> pd.Series[int]:
-    """Return the number of each time's second, 0 for the first."""
+    """Return the second in which each time lies, as an integer; 0 for the first."""
     return (at_s - began_s).floordiv(1).astype("int64").rename("second")
 
 
@@ -317,10 +320,10 @@ def _describe_cpu(runtime: pd.DataFrame) -> str:
 
 @dataclass(frozen=True)
 class HostOffset:
-    """The offset of one host's clock from the client's.
+    """The offset of one host's clock from the client's, in seconds.
 
-    uncertainty_s: the true offset lies within it if the clocks do not drift; 0.0 for the same clock.
-    drifts: whether no single offset fits all requests; the given one is right for the moment of the fastest exchange.
+    uncertainty_s: the maximum error of the offset if the clocks do not drift; 0.0 for the client's own clock.
+    drifts: whether no single offset fits all requests; offset_s then holds at the moment of the fastest exchange.
     """
 
     host: str
@@ -348,7 +351,7 @@ class Offset:
     by_worker: dict[str, float]
 
     def of(self, workers: pd.Series[str]) -> pd.Series[float]:
-        """Return the offsets to subtract from the times of these files."""
+        """Return the offsets to subtract from times in these workers' files, in seconds."""
         return workers.astype("str").map(self.by_worker).fillna(0.0).astype("float64")
 
     def describe(self) -> str:
@@ -357,11 +360,11 @@ class Offset:
 
 
 def _find_offset(telemetry: Telemetry) -> Offset:
-    """Find the offsets of all hosts from the client's.
+    """Return the offsets of all hosts from the client's clock.
 
-    Raises PlacebenchError if no client wrote, or a host shares no request with it.
+    Raises PlacebenchError unless exactly one client wrote, and each host shares a request with it.
     """
-    # The boot names a clock, since two containers of one machine share theirs.
+    # The boot id names a clock, because two containers on one machine share the machine's clock.
     clock = {
         f"{file.part}/{file.worker}".lstrip("/"): str(file.head.get("boot") or file.head.get("host") or "unknown host")
         for file in telemetry.files

@@ -1,4 +1,4 @@
-"""Telemetry files as frames: every whole line is read, truncated ones are counted.
+"""Telemetry files as frames: every complete line is read, truncated lines are counted.
 
 `load` reads a folder. Lines are sorted by their kind as bytes and parsed by pandas in bulk: a million of them take
 about two seconds (tests/bench, section telemetry).
@@ -31,7 +31,7 @@ _MEASURES = {b"q": "server", b"d": "duration_s", b"r": "value"}
 def load(folder: Path | str) -> "Telemetry":
     """Read the telemetry of every process that wrote to *folder* or a folder in it.
 
-    Raises RunFolderError if there is none or it is of a newer format, MissingExtraError without pandas.
+    Raises RunFolderError if there is none or if it has another format, MissingExtraError without pandas.
     """
     folder = Path(folder)
     paths = sorted(folder.rglob("*.csv")) if folder.is_dir() else [folder] if folder.is_file() else []
@@ -52,7 +52,7 @@ def load(folder: Path | str) -> "Telemetry":
 
 @dataclass(frozen=True)
 class _SortedFile:
-    """The lines of one file by their kind, and the number of other lines."""
+    """The lines of one file by their kind, and the number of lines that have none."""
 
     path: Path
     part: str
@@ -61,7 +61,7 @@ class _SortedFile:
     truncated: int
 
     def as_read(self, number: int, frames: dict[bytes, "pd.DataFrame"]) -> TelemetryFile:
-        """Describe the file that has this *number* in the frames."""
+        """Return the description of the file that has this *number* in the frames."""
         lines = sum(map(len, self.lines.values()))
         read = sum(int((frame["file"] == number).sum()) for frame in frames.values())
         return TelemetryFile(self.path, self.part, self.path.stem, self.head, read, self.truncated + lines - read)
@@ -99,7 +99,7 @@ def _head(line: bytes, path: Path) -> dict[str, Any]:
 
 
 def _parse_lines(kind: bytes, lines: list[list[bytes]]) -> "pd.DataFrame":
-    """Parse the lines of one kind, a list per file; lines without valid numbers are left out."""
+    """Parse the lines of one kind, given as a list per file; lines without valid numbers are left out."""
     pandas, columns = _pandas(), list(_COLUMNS[kind])
     text = b"\n".join(itertools.chain.from_iterable(lines))
     if not text:
@@ -129,7 +129,7 @@ def _csv(text: bytes, columns: list[str], types: dict[str, str]) -> "pd.DataFram
         keep_default_na=False,
         encoding_errors="replace",
     )
-    # A status is a word, though pandas reads a number.
+    # A status is text, although pandas reads a number.
     categorical = [name for name, kind in types.items() if kind == "category"]
     return frame.assign(**{name: frame[name].cat.rename_categories(str) for name in categorical})
 
@@ -139,7 +139,7 @@ def _dtype(column: str) -> str:
 
 
 def _durations(requests: "pd.DataFrame", others: "pd.DataFrame") -> "pd.DataFrame":
-    """Return one row per duration: first the three of each request's line, then the others."""
+    """Return one row per duration: first the durations of request lines, up to three per line, then the others."""
     pandas = _pandas()
     shared = requests[["started_s", "request", "verb", "path", "status", "file"]]
     parts = [
@@ -156,7 +156,7 @@ def _durations(requests: "pd.DataFrame", others: "pd.DataFrame") -> "pd.DataFram
 
 
 def _name_files(frame: "pd.DataFrame", files: list[TelemetryFile]) -> "pd.DataFrame":
-    """Replace the number of the file by its name and its folder."""
+    """Replace the file's number by the worker (the file's name) and the part (its folder)."""
     categorical, codes = _pandas().Categorical.from_codes, frame["file"].to_numpy()
     parts = sorted({file.part for file in files})
     of_part = _pandas().Series([parts.index(file.part) for file in files]).to_numpy()[codes]

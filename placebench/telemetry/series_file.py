@@ -1,4 +1,4 @@
-"""One append-only telemetry file of whole lines, and paths as patterns so that many URLs are few series."""
+"""One append-only telemetry file of whole lines, and patterns that group many URL paths into few series."""
 
 import json
 import logging
@@ -14,7 +14,7 @@ FORMAT_VERSION = 1
 REQUEST_LINE = "q,%.6f,%s,%s,%s,%s,%.7f,%s,%s\n"
 DURATION_LINE = "d,%.6f,%s,%s,%s,%s,%s,%s,%.7f\n"
 FIGURE_LINE = "r,%.6f,%s,%s\n"
-# Rows wait in memory for the next beat; a request writes them at this number, since our thread may not get to run.
+# Rows wait in memory for the next beat. At this number a request writes them, since our thread may not get to run.
 _MAX_WAITING = 4096
 
 _LOG = logging.getLogger("placebench.telemetry")
@@ -40,15 +40,15 @@ def _wall_zero_s() -> float:
 class SeriesFile:
     """The file at *path*, made when the first rows are written; threads may share it.
 
-    wall_zero_s: the difference of seconds since the epoch and time.perf_counter.
+    wall_zero_s: seconds since the epoch minus time.perf_counter.
     """
 
     def __init__(self, path: Path, head: dict[str, Any]) -> None:
         self.path = path
         self.wall_zero_s: float = _wall_zero_s()
         self._head = {"format_version": FORMAT_VERSION, **head}
-        # A deque, because append and popleft of two threads need no lock, and of strings, because the garbage collector
-        # does not look at those.
+        # A deque, because append and popleft of two threads need no lock. It holds strings, because the garbage
+        # collector does not visit strings.
         self._rows: deque[str] = deque()
         self._file = -1
         self._written = 0
@@ -62,7 +62,7 @@ class SeriesFile:
                 self.flush()
 
     def flush(self) -> None:
-        """Write the rows that wait; never raises: a failure switches the file off and says so once, in the log."""
+        """Write the waiting rows; never raises: a failure switches the file off and is logged once."""
         rows, lines = self._rows, []
         with suppress(IndexError):  # another thread took the last one
             while rows:
@@ -98,7 +98,7 @@ class SeriesFile:
             )
 
     def _write(self, text: str) -> None:
-        """Write all of the text or none: a disk that fills in the middle of a line must not keep half of it."""
+        """Write the whole text or none of it, so that a disk that becomes full leaves no partial line."""
         left = memoryview(text.encode("utf-8", errors="replace"))
         whole = self._written + len(left)
         try:
@@ -121,12 +121,12 @@ _SEGMENT = re.compile(
 
 
 def bounded_verb(verb: str) -> str:
-    """Return the verb, or one word for all unknown ones, since a client may send any."""
+    """Return the verb, or one word for all unknown verbs, because a client may send any word."""
     return verb if verb in _VERBS else _OTHER
 
 
 class PathPatterns:
-    """Patterns of one process: numbers, UUIDs and hashes are `<id>`, and after 200 patterns all others are one."""
+    """The path patterns of one process: numbers, UUIDs and hashes become `<id>`; at most 200, all others are one."""
 
     def __init__(self) -> None:
         self._known: dict[str, str] = {}

@@ -1,7 +1,7 @@
 """The live side of telemetry: one file per process, written once a second.
 
-`Telemeter` reads process figures (memory, CPU, GC, threads) and `_WatchedApplication` is the WSGI middleware that times
-each request.
+`Telemeter` records process figures (memory, CPU, GC, threads), and `_WatchedApplication` is the WSGI middleware that
+times each request.
 """
 
 import atexit
@@ -37,7 +37,7 @@ _PoolInUse = Callable[[], int]
 
 
 class _ProcessFigures:
-    """Reads the figures of a process; counts garbage collections from `install` on."""
+    """Reads the figures of a process; counts garbage collections after `install`."""
 
     def __init__(self, pool_in_use: _PoolInUse | None = None) -> None:
         self._pool_in_use = pool_in_use
@@ -47,7 +47,7 @@ class _ProcessFigures:
         self._paused_at: float | None = None
 
     def install(self) -> None:
-        """Count collections and their pauses in this process."""
+        """Start counting collections and their pauses in this process."""
         gc.callbacks.append(self._collected)
 
     def remove(self) -> None:
@@ -56,7 +56,7 @@ class _ProcessFigures:
             gc.callbacks.remove(self._collected)
 
     def figures(self) -> dict[str, float]:
-        """Return the figures by name, in some 20 µs; those that this system does not have are left out."""
+        """Return the figures by name, in some 20 µs; figures that this system does not have are left out."""
         used = resource.getrusage(resource.RUSAGE_SELF)
         read = {
             "cpu_user_s": used.ru_utime,
@@ -81,9 +81,9 @@ class _ProcessFigures:
 
 
 WATCH_KEY: Final = "placebench.watch"
-"""Key of the request's watch in the environ, which is missing while telemetry is off."""
+"""Key of the request's watch in the WSGI environ; missing while telemetry is off."""
 REQUEST_HEADER: Final = "X-Placebench-Request"
-"""Header in which a client that times requests too sends the request's number."""
+"""Header in which a client that also times requests sends the request's number."""
 _FROM_CLIENT: Final = "HTTP_X_PLACEBENCH_REQUEST"
 _MAX_NUMBER_LENGTH: Final = 18
 _MAX_ROWS: Final = 10_000
@@ -102,7 +102,7 @@ def _current_request() -> "_WatchedRequest | None":
 class _WatchedRequest:
     """One request while it is served, and the body of its response; `close()`, which every WSGI server calls, ends it.
 
-    route: its pattern, if the framework knows it. handler_s: the time of its handler.
+    route: the pattern of the request's path, if the framework knows it. handler_s: the time of its handler.
     """
 
     ended = False
@@ -121,12 +121,12 @@ class _WatchedRequest:
         self.started = _clock()
 
     def start_response(self, status: str, *rest: Any) -> Any:
-        """Note the status and call the server's own `start_response`."""
+        """Record the status and call the server's own `start_response`."""
         self.status = status[:3]
         return self._start_response(status, *rest)
 
     def note(self, series: str, label: str, started: float, duration_s: float) -> None:
-        """Note a duration inside this request, written when it ends; *started* is a reading of time.perf_counter."""
+        """Keep a duration inside this request until the request ends; *started* is a reading of time.perf_counter."""
         if self._rows is None:
             self._rows = []
         if len(self._rows) < _MAX_ROWS:
@@ -145,12 +145,12 @@ class _WatchedRequest:
             self.end()
 
     def end(self) -> None:
-        """End the request after its response is sent, or it failed; idempotent."""
+        """End the request after its response is sent or has failed; idempotent."""
         if not self.ended:
             self.ended = True
             self._server_s = _clock() - self.started
             self._meter.file.add(self._lines())
-            # The environ holds this watch: a body in it would close a circle for the garbage collector to find.
+            # The environ holds this watch: keeping the body would make a reference cycle for the garbage collector.
             self.body = ()
 
     def _lines(self) -> str:
@@ -174,14 +174,14 @@ def _field(seconds: float | None) -> str:
 
 
 class _WatchedApplication:
-    """A WSGI application whose requests are timed; its responses are passed on untouched."""
+    """A WSGI application whose requests are timed; its responses are passed on unchanged."""
 
     def __init__(self, meter: "Telemeter", application: _WsgiApplication) -> None:
         self._meter = meter
         self._application = application
 
     def __call__(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
-        """Serve a request."""
+        """Serve a request, and time it while telemetry is on."""
         if not self._meter.ready():
             return self._application(environ, start_response)
         watch = environ[WATCH_KEY] = _WatchedRequest(self._meter, environ, start_response)
@@ -193,7 +193,7 @@ class _WatchedApplication:
             watch.status = type(error).__name__
             watch.end()
             raise
-        # The server sends its own file wrapper by itself, but only if it gets it unwrapped.
+        # The server sends its own file wrapper efficiently, but only if it gets the wrapper itself.
         wrapper = environ.get("wsgi.file_wrapper")
         if isinstance(wrapper, type) and isinstance(body, wrapper):
             watch.end()
@@ -215,8 +215,9 @@ class _Engine(Protocol):
 class Telemeter:
     """Writes the telemetry of each process that uses it to a separate file in *folder*.
 
-    engine: the connections in use of its pool are among the figures. role: the kind of process, for the file's name.
-    A file that cannot be written switches the telemetry of its process off; nothing here raises into the application.
+    engine: if given, the connections in use of its pool are among the figures. role: the kind of process, for the
+    file's name. If a file cannot be written, the telemetry of its process is switched off, without an exception in the
+    application.
     """
 
     def __init__(self, folder: Path | str, *, engine: _Engine | None = None, role: str = "worker") -> None:
@@ -228,17 +229,17 @@ class Telemeter:
         self.patterns: PathPatterns = PathPatterns()
 
     def wsgi(self, application: _WsgiApplication) -> _WatchedApplication:
-        """Time each request of *application*; it costs some microseconds per request (docs/lab/telemetry.md)."""
+        """Return *application* with its requests timed, which costs some microseconds each (docs/lab/telemetry.md)."""
         return _WatchedApplication(self, application)
 
     def ready(self) -> bool:
-        """Whether telemetry is on in this process; begins with the first call in it, as after a fork."""
+        """Return whether telemetry is on in this process; the first call in a process begins it, also after a fork."""
         if self._pid != os.getpid():
             self.begin()
         return not self.file.failed
 
     def begin(self) -> None:
-        """Begin in this process: its file, its figures, its beat; idempotent."""
+        """Begin telemetry in this process: its file, its figures and the thread that writes them; idempotent."""
         with self._starting:
             if self._pid == os.getpid():
                 return
@@ -266,7 +267,7 @@ class Telemeter:
         self.file.close()
 
     def next_request(self) -> int:
-        """Return a number for a request without one, unlike the numbers of other processes."""
+        """Return a number for a request that has none; other processes use other numbers."""
         return next(self._numbers)
 
     def duration(
@@ -279,14 +280,14 @@ class Telemeter:
             self.file.add(DURATION_LINE % fields)
 
     def figure(self, name: str, value: float) -> None:
-        """Record a figure of the process now."""
+        """Record a figure of the process with the current time."""
         if self.ready():
             self._note(self.file.wall_zero_s + time.perf_counter(), clean(name), value)
 
     # The interface of a listener of `SqlProfiler.listen`.
 
     def on_span(self, label: str, started: float, ended: float) -> None:
-        """Record a span of `profiler.timed(label)` that has ended inside of a watched request."""
+        """Record a span of `profiler.timed(label)` that has ended inside a watched request."""
         watch = _current_request()
         if watch is not None:
             watch.note("timed", clean(label), started, ended - started)
@@ -306,8 +307,8 @@ class Telemeter:
                 watch.note("transaction", step.kind, started + step.started_s, step.elapsed_s)
 
     def _beat(self) -> None:
-        # uWSGI ends a worker inside of its signal handler, which blocks that signal for its own thread alone: a second
-        # one would come to this thread, and end the process before the rows of `close` are written.
+        # uWSGI ends a worker inside its signal handler, which blocks that signal for its own thread only: a second
+        # signal would come to this thread, and end the process before the rows of `close` are written.
         signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
         while not self._stop.wait(_BEAT_S):
             if self.file.failed:

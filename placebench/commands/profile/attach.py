@@ -1,4 +1,4 @@
-"""`placebench profile attach`: the requests of a running process, recorded for a while without a restart."""
+"""`placebench profile attach`: record the requests of a running process for a while, without a restart."""
 
 import time
 from argparse import ArgumentParser
@@ -62,7 +62,7 @@ def _configure(parser: ArgumentParser) -> None:
 
 
 def _run(given: AttachOptions) -> int:
-    """Record, and write all requests as one recording."""
+    """Record the process, and write all its requests as one recording."""
     from placebench.profiler import Recording
 
     check_replaceable(given.recording.out)
@@ -91,7 +91,7 @@ def _run(given: AttachOptions) -> int:
 
 
 def _attach(pid: int, stack: ExitStack) -> "list[Attachment]":
-    """Attach to the channels of a process and its descendants. Raises ProfilerError if that is impossible."""
+    """Attach to the channels of a process and its descendants; raise ProfilerError if that is impossible."""
     from placebench.profiler.requests.attachment import Attachment, find_channels, process_tree
 
     processes = process_tree(pid)
@@ -114,7 +114,7 @@ def _attach(pid: int, stack: ExitStack) -> "list[Attachment]":
 
 
 def _recorded(attachments: "list[Attachment]", given: AttachOptions) -> "tuple[list[tuple[int, Recording]], bool]":
-    """Record until the time or the number of requests is reached: recordings by process, and whether it was ended."""
+    """Record until the time or number of requests is reached; return (process, recording) and whether interrupted."""
     from placebench.profiler.requests.attachment import process_tree
 
     came: list[tuple[int, Recording]] = []
@@ -137,7 +137,7 @@ def _recorded(attachments: "list[Attachment]", given: AttachOptions) -> "tuple[l
 
 
 def _say_names(recordings: "Sequence[Recording]") -> None:
-    """Print each request with its number and time, the most expensive first."""
+    """Print the number of requests and the mean time for each request name, the most expensive name first."""
     by_name: dict[str, list[Recording]] = defaultdict(list)
     for recording in recordings:
         by_name[recording.name].append(recording)

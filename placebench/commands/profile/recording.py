@@ -1,4 +1,4 @@
-"""Recording by the commands of `placebench profile`, and what they write and print of it."""
+"""Shared parts of the commands of `placebench profile`: recording, and the files and text that result from it."""
 
 from argparse import ArgumentParser
 from collections.abc import Callable, Sequence
@@ -23,12 +23,12 @@ _FORMATS = {
     "sarif": (".sarif",),
     "speedscope": (".speedscope.json",),
 }
-"""The formats of --format, and how the names of their files end."""
+"""The formats of --format, each with the endings of its file names."""
 
 
 @dataclass(frozen=True)
 class RecordingOptions:
-    """The extent of a recording, and the folder that it goes to."""
+    """The extent of a recording, and the folder that it is written to."""
 
     output: options.OutputOptions
     requests: int
@@ -43,12 +43,12 @@ class ProfileOptions:
     recording: RecordingOptions
     workload: options.RequestOptions
     command: str
-    """The words that call it."""
+    """The words that call the command, such as "profile run"."""
     target: str | None
     arguments: tuple[str, ...]
-    """The arguments of the script that the target is."""
+    """The arguments of the target if it is a script."""
     module: tuple[str, ...] | None
-    """A module with its arguments."""
+    """The module of -m, followed by its arguments."""
     expect_status: int | None
     interface: "Interface | None"
     warmup: int
@@ -60,7 +60,7 @@ class ProfileOptions:
 
 
 def add_recording(parser: ArgumentParser, *, modes: Sequence[str], mode: str, requests: int, per: str) -> None:
-    """Add --requests, --mode, --out and the options of the output. per: the things that --requests counts."""
+    """Add --requests, --mode, --out and the output options; *per* names what --requests counts, for the help."""
     parser.add_argument(
         "--requests",
         type=options.request_count,
@@ -74,7 +74,7 @@ def add_recording(parser: ArgumentParser, *, modes: Sequence[str], mode: str, re
 
 
 def add_format(parser: ArgumentParser) -> None:
-    """Add --format."""
+    """Add --format, the additional formats of a recording."""
     parser.add_argument(
         "--format",
         action="append",
@@ -85,7 +85,7 @@ def add_format(parser: ArgumentParser) -> None:
 
 
 def make_profiler(drivers: Sequence[str], folders: tuple[str, ...], clocks: "Clocks | None" = None) -> "SqlProfiler":
-    """Make the profiler of the whole process, or of the drivers that were named. folders: of the application."""
+    """Return a profiler of the whole process, or of *drivers* if any are named; folders: those of the application."""
     from placebench.profiler import SqlProfiler
     from placebench.profiler.integrations.process_profiler import share_profiler
 
@@ -98,19 +98,19 @@ def make_profiler(drivers: Sequence[str], folders: tuple[str, ...], clocks: "Clo
 
 
 def record(profiler: "SqlProfiler", name: str, given: ProfileOptions) -> "AbstractContextManager[Recording]":
-    """Record the `with` block by the options."""
+    """Return a context manager that records its `with` block according to the options."""
     return profiler.record(name, given.recording.mode, parameters=given.parameters, explain=given.explain)
 
 
 def note_nothing_seen(profiler: "SqlProfiler", recordings: "Sequence[Recording]") -> None:
-    """Note in all recordings, if none has a statement, where the profiler looked."""
+    """Add a note on what the profiler covers to all recordings if none of them has a statement."""
     if not any(each.statements or each.transactions for each in recordings):
         for each in recordings:
             each.notes = (*each.notes, profiler.nothing_seen)
 
 
 def hold_gates(budget: "Budget | None", recordings: "Sequence[Recording]") -> None:
-    """Raise GateFailedError if one of the recordings breaks the budget, with the statements on stderr."""
+    """Raise GateFailedError if a recording exceeds the budget, after printing the statements on stderr."""
     if budget is None:
         return
     broken = [text for recording in recordings if (text := budget.broken_by(recording))]
@@ -120,7 +120,7 @@ def hold_gates(budget: "Budget | None", recordings: "Sequence[Recording]") -> No
 
 
 def check_page(page: Path) -> None:
-    """Raise ProfilerError if there is a file at *page* that is no page of placebench's."""
+    """Raise ProfilerError if there is a file at *page* that placebench did not write."""
     from placebench.page import description_of
 
     if page.exists() and description_of(page) is None:
@@ -128,9 +128,9 @@ def check_page(page: Path) -> None:
 
 
 def check_replaceable(folder: Path) -> None:
-    """Raise ProfilerError if a file that a recording is written to is there already and is not placebench's own.
+    """Raise ProfilerError if a file to be written already exists and was not written by placebench.
 
-    A page has a mark, a recording its keys; all other files belong to them.
+    A page is recognized by its metadata, a recording by its keys; other files are accepted only beside one of these.
     """
     from placebench.profiler.model.files import is_recording
 
@@ -151,7 +151,7 @@ def check_replaceable(folder: Path) -> None:
 
 
 def write_recording(recording: "Recording", folder: Path, formats: "Sequence[str]") -> dict[str, Path]:
-    """Write the recording, its pages, its speedscope file and other *formats*; return their paths by kind."""
+    """Write the recording, its pages, its speedscope file and the *formats*; return the paths by kind."""
     from placebench.profiler import write_speedscope
 
     files = {**write_pages(recording, folder, "index", flame="flame"), "recording": folder / "recording.json"}
@@ -163,7 +163,7 @@ def write_recording(recording: "Recording", folder: Path, formats: "Sequence[str
 
 
 def write_formats(recording: "Recording", folder: Path, name: str, formats: "Sequence[str]") -> dict[str, Path]:
-    """Write the formats for other programs that --format requests; return the paths by their kinds."""
+    """Write the *formats* for other programs; return the paths by kind."""
     from placebench.profiler import (
         write_firefox_profile,
         write_otlp_metrics,
@@ -190,7 +190,7 @@ def write_formats(recording: "Recording", folder: Path, name: str, formats: "Seq
 
 
 def write_pages(recording: "Recording", folder: Path, name: str, *, flame: str | None = None) -> dict[str, Path]:
-    """Write name.html, and the page of its flame graph if it has one."""
+    """Write the page *name*.html, and the page of the flame graph if there is one; return the paths by kind."""
     from placebench.profiler import write_flame_page
 
     files = {"page": folder / f"{name}.html"}
@@ -208,7 +208,7 @@ def write_pages(recording: "Recording", folder: Path, name: str, *, flame: str |
 def emit_recording(
     output: options.OutputOptions, recording: "Recording", files: dict[str, Path], **more: object
 ) -> None:
-    """Print the recording as text, Markdown or JSON. more: further keys of the JSON document."""
+    """Print the recording as text, Markdown or JSON; *more*: additional keys of the JSON document."""
     emit(
         output,
         text=lambda: recording_text(recording),
@@ -219,7 +219,7 @@ def emit_recording(
 
 
 def recording_document(recording: "Recording", files: dict[str, Path]) -> dict[str, Any]:
-    """Return the figures and findings of the recording for --json, and where its files are."""
+    """Return the document for --json: summary, findings and notes of the recording, and the paths of its files."""
     return {
         "summary": asdict(recording.summary()),
         "findings": [finding.to_json() for finding in recording.findings()],
@@ -229,5 +229,5 @@ def recording_document(recording: "Recording", files: dict[str, Path]) -> dict[s
 
 
 def recording_text(recording: "Recording") -> str:
-    """Return the figures and findings of the recording for a terminal."""
+    """Return summary, notes and findings of the recording as text for a terminal."""
     return "\n".join(map(str, (recording.summary(), *recording.notes, *recording.findings())))

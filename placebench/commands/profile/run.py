@@ -1,4 +1,4 @@
-"""`placebench profile run` and `check`: a program, or requests to an application, through the SQL profiler."""
+"""`placebench profile run` and `check`: run a program, or requests to an application, under the SQL profiler."""
 
 import re
 import signal
@@ -44,7 +44,7 @@ _MODES = ("light", "full", "sampled", "external", "flame", "plans")
 
 
 class _ReadTarget(Action):
-    """Read APP, whose options may follow it, or a script, to which everything after it belongs."""
+    """Parses APP, which options may follow, or a script, to which all following arguments belong."""
 
     def __call__(
         self, parser: ArgumentParser, namespace: Namespace, values: object, _option: str | None = None
@@ -133,7 +133,7 @@ def _names(text: str) -> tuple[str, ...]:
 
 
 def _run(given: ProfileOptions, budget: "Budget | None" = None) -> int:
-    """Run the program, or send the requests, and write what was recorded."""
+    """Run the program or send the requests, and write the recording."""
     program = _program(given)
     check_replaceable(given.recording.out)
     given = replace(given, recording=replace(given.recording, out=make_folder(given.recording.out).resolve()))
@@ -141,7 +141,7 @@ def _run(given: ProfileOptions, budget: "Budget | None" = None) -> int:
 
 
 def _check(given: ProfileOptions) -> int:
-    """Do as `profile run` does, with gates; exit code 1 if one does not hold."""
+    """Run like `profile run`, then check the gates; exit code 1 if one does not hold."""
     from placebench.profiler.analysis.budget import Budget
 
     if not given.gate:
@@ -152,7 +152,7 @@ def _check(given: ProfileOptions) -> int:
 
 
 def _program(given: ProfileOptions) -> "Program | None":
-    """Return the script or module to run; None if it is an application that requests are sent to."""
+    """Return the script or module to run; None if the target is an application that requests are sent to."""
     from placebench.profiler.integrations.program import Program, is_script
 
     if given.module is not None:
@@ -173,9 +173,9 @@ def _program(given: ProfileOptions) -> "Program | None":
 
 
 def _run_program(given: ProfileOptions, program: "Program", budget: "Budget | None") -> int:
-    """Record a program; its exit code is ours, unless it is 0 and a gate does not hold.
+    """Record a program and return its exit code, unless it is 0 and a gate does not hold.
 
-    Raises ProgramInterrupted, with the record written, if the program would have been ended by a signal.
+    Raises ProgramInterrupted after writing the recording if a signal would have ended the program.
     """
     from placebench.profiler import Clocks
     from placebench.profiler.integrations.application import missing_package, package_folders
@@ -187,7 +187,7 @@ def _run_program(given: ProfileOptions, program: "Program", budget: "Budget | No
     profiler.record_program()
 
     def leave(code: int) -> int:
-        """Write the recording before an `os._exit` of the program's."""
+        """Write the recording before the program's `os._exit` takes effect."""
         notes.append("the program ended by os._exit: what it would have done at its end is not in this recording")
         running.close()
         try:
@@ -235,9 +235,9 @@ def _finish(
     notes: Sequence[str],
     code: int | None,
 ) -> int:
-    """Write the recording of a program that has ended, with *notes*, and return the exit code *code*.
+    """Write the recording of a program that has ended, with *notes* added, and return the exit code *code*.
 
-    code: None for a program that was interrupted. Raises GateFailedError if it is 0 and a gate does not hold.
+    code: None if the program was interrupted. Raises GateFailedError if *code* is 0 and a gate does not hold.
     """
     from placebench.profiler.integrations.application import application_in
 
@@ -255,7 +255,7 @@ def _finish(
 
 
 def _run_requests(given: ProfileOptions, budget: "Budget | None") -> int:
-    """Record requests to an application; exit code 1 if one of them failed or a gate does not hold."""
+    """Record requests to an application; raise GateFailedError if a response failed or a gate does not hold."""
     from placebench.http_session import Request
     from placebench.profiler import Recording
 
@@ -299,7 +299,7 @@ def _run_requests(given: ProfileOptions, budget: "Budget | None") -> int:
 
 
 def _check_statuses(recorded: "_Recorded", expected: int | None) -> None:
-    """Raise GateFailedError if a response has another status than the expected one."""
+    """Raise GateFailedError if a response does not have the expected status (None: any status below 400)."""
     statuses = recorded.statuses
     failed = [each for each in statuses if (each >= 400 if expected is None else each != expected)]
     if failed:
@@ -313,24 +313,24 @@ def _check_statuses(recorded: "_Recorded", expected: int | None) -> None:
 
 @dataclass
 class _Recorded:
-    """One request of the command line, with its recordings."""
+    """One request of the command line with its recordings and responses."""
 
     request: "Request"
     folder: str
-    """The folder of the request below that of the command, if there are several requests."""
+    """The subfolder for the request's files, used if there are several requests."""
     recordings: "list[Recording]" = field(default_factory=list)
     statuses: list[int] = field(default_factory=list)
     responses: "dict[int, Response]" = field(default_factory=dict)
-    """The first response of each status."""
+    """The first response of each status, by status."""
     files: dict[str, Path] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
-        """The method, path and query without secrets: requests may differ in the query alone."""
+        """The method and the path with its query, without secrets; requests may differ in the query only."""
         return mask(f"{self.request.method} {self.request.path}")
 
     def status_text(self, status: int) -> str:
-        """Return a status with the target of its redirect."""
+        """Return the status as text, with the target if it is a redirect."""
         response = self.responses.get(status)
         target = response.header("location") if response and 300 <= status < 400 else ""
         return f"{status} to {target}" if target else str(status)
@@ -343,7 +343,7 @@ class _Recorded:
 
 
 def _recorded(given: ProfileOptions, requests: "Sequence[Request]") -> list[_Recorded]:
-    """Record each request; an interrupt ends it, and what was recorded by then is returned."""
+    """Record each request; if interrupted, return what was recorded until then."""
     from placebench.profiler.integrations.application import package_folders
     from placebench.profiler.integrations.in_process_client import in_process_client
 
@@ -375,7 +375,7 @@ def _recorded(given: ProfileOptions, requests: "Sequence[Request]") -> list[_Rec
 
 
 def _log_in(client: "InProcessClient", login: "Request") -> None:
-    """Send a request of a login. Raises ProfilerError if it fails, in the application too."""
+    """Send a login request; raise ProfilerError if it fails, even by an exception of the application."""
     from placebench.profiler.integrations.program import traceback_of
 
     try:
@@ -389,7 +389,7 @@ def _log_in(client: "InProcessClient", login: "Request") -> None:
 
 
 def _send(profiler: "SqlProfiler", client: "InProcessClient", each: _Recorded, given: ProfileOptions) -> None:
-    """Record one request; one that raises is recorded too, and counts as 500, which a server makes of it."""
+    """Record one request; if the application raises, its status is 500, as a server would send."""
     from placebench.profiler.integrations.program import traceback_of
 
     status = 500
@@ -409,7 +409,7 @@ def _send(profiler: "SqlProfiler", client: "InProcessClient", each: _Recorded, g
 
 
 def _folder_name(number: int, request: "Request") -> str:
-    """Name the folder of one of several requests, such as 2-GET-orders-7."""
+    """Return the folder name for one of several requests, such as 2-GET-orders-7."""
     return f"{number}-{re.sub('[^A-Za-z0-9]+', '-', str(request)).strip('-')}"[:60]
 
 

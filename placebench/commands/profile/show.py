@@ -1,4 +1,4 @@
-"""`placebench profile show` and `diff`: the pages of recordings that were saved."""
+"""`placebench profile show` and `diff`: pages of saved recordings."""
 
 from argparse import ArgumentParser
 from dataclasses import dataclass
@@ -70,7 +70,7 @@ def _add_recording(parser: ArgumentParser, name: str, metavar: str) -> None:
 
 
 def _show(given: ShowOptions) -> int:
-    """Write the page of a saved recording, and print its figures."""
+    """Write the page of a saved recording, and print its summary and findings."""
     path = _recording_file(given.path)
     recording = _load(path)
     if given.samples is not None:
@@ -84,7 +84,7 @@ def _show(given: ShowOptions) -> int:
 
 
 def _diff(given: RecordingDiffOptions) -> int:
-    """Write the page of what changed between two recordings, and print it."""
+    """Write a page on the differences between two recordings, and print the differences."""
     from placebench.profiler import write_difference_page
     from placebench.profiler.output.markdown import difference_markdown
 

@@ -1,1 +1,1 @@
-"""What is kept: run folders and their records."""
+"""Run folders and their records."""

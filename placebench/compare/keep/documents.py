@@ -1,7 +1,8 @@
 """Schemas of the command-specific parts of a run's files: the types that a run is checked against.
 
-A head is one class with `settings` and more as plain documents, because each command keeps something else there. What
-the reports read of them is declared here; further keys are left alone, so that a command may keep what it likes.
+A head is one class whose `settings`, `receipt` and `manifest` are plain documents, because each command stores
+different keys in them. The types here declare the keys that reports read; other keys are ignored, so that a command
+may store more.
 
 The main table is `RUNS`.
 """
@@ -23,7 +24,7 @@ _V = TypeVar("_V")
 MAX_NAME_LENGTH: Final = 160
 """Maximum length of a variant's name, which is part of file names; those have at most 255 bytes."""
 _FileName = Annotated[str, Meta(pattern=r"^[A-Za-z0-9_.,+:=@~-]+$", max_length=MAX_NAME_LENGTH + 8)]
-"""The name of a variant that files are called after."""
+"""The name of a variant, or a name derived from it, that is used in file names."""
 Metric = Literal[
     "", "cpu_s", "wall_s", "pss_bytes", "statements", "rows", "round_trips", "bytes_sent", "bytes_received", "gc_s"
 ]
@@ -74,7 +75,7 @@ class _Manifest(TypedDict, total=False):
 
 
 class Head(TypedDict):
-    """The parts of a head that every run has."""
+    """The keys that every command's head has in common."""
 
     receipt: _Receipt
     manifest: _Manifest
@@ -90,10 +91,10 @@ class _Step(TypedDict, total=False):
 
 @dataclass(frozen=True)
 class Trial:
-    """One change: does *variant* do better than *baseline*?"""
+    """One change that is tested: does *variant* perform better than *baseline*?"""
 
     name: str
-    """The optimization's name, or the one that the file gives."""
+    """The optimization's name, or the name that the plan file gives."""
     kind: str
     """One of step, alone, leave_one_out, alternative and own."""
     baseline: _FileName
@@ -115,19 +116,19 @@ def _max_steal() -> float:
 
 @dataclass(frozen=True)
 class Rules:
-    """The limits of a replicate, which are part of the run's settings.
+    """The limits within which a replicate is valid; they are part of the run's settings.
 
     Raises UsageError if $PLACEBENCH_STEAL_AT_MOST, by default 0.25, is no number from 0 to 1.
     """
 
     steal_at_most: Amount = field(default_factory=_max_steal)
-    """Share of the machine's CPU time that its host gave to others."""
+    """Maximum share of the machine's CPU time that its host may give to others."""
     load_rise_at_most_per_core: Amount = 2.0
-    """The rise of the load average of a minute that is allowed from the beginning of a replicate to its end."""
+    """Maximum rise of the one-minute load average per core between the start and the end of a replicate."""
     clock_step_at_most_s: Amount = 0.5
-    """The move of the wall clock against the monotonic one that is allowed."""
+    """Maximum shift in seconds of the wall clock against the monotonic clock during a replicate."""
     client_cpu_at_most: Amount = 0.7
-    """Share of a core that the client may use while it waits for responses."""
+    """Maximum share of a core that the client may use while it waits for responses."""
 
 
 class _WeightedRequest(TypedDict):
@@ -158,7 +159,7 @@ class _Interleaved(TypedDict, total=False):
     counted_requests: Count
     profiled_requests: Count
     replicates: Count
-    """Missing in a sequential run, which may continue with another number."""
+    """The number of replicates; missing in a sequential run, which may be resumed with another number."""
     sequential: bool
     rounds: Count
     block_s: Amount
@@ -195,7 +196,7 @@ class StudyHead(Head, Generic[_S]):
 
 
 class MeasuredPoint(TypedDict, Generic[_P, _V]):
-    """A valid measurement of a study: a point of it, and its values."""
+    """A valid measurement of a study: the measured point and its values."""
 
     point: _P
     values: _V
@@ -203,14 +204,14 @@ class MeasuredPoint(TypedDict, Generic[_P, _V]):
 
 @dataclass(frozen=True)
 class RunKind:
-    """What is known of the runs that one command makes."""
+    """The file types of the runs that one command makes."""
 
     head: Any
     """The type of the head of such a run."""
     measurement: Any = None
     """The type of a valid measurement, for a study."""
     results: str = ""
-    """For a study, what makes its results from a run, as "module:function"; see `placebench.report.studies`."""
+    """The "module:function" that computes a study's results from a run (see `placebench.report.studies`)."""
 
 
 OWN: Final[Mapping[str, RunKind]] = {"compare": RunKind(_InterleavedHead), "perfload": RunKind(_InterleavedHead)}

@@ -1,8 +1,8 @@
-"""The manifest of a run: on what machine it was made and what that can resolve, with which programs and settings.
+"""The manifest of a run: the machine and its calibration, the programs and the settings that it was made with.
 
-The main function is `manifest`. It has no environment variables but the named ones, and no secret of the command line
-(`placebench.masking`). What `calibrate` found out about this machine is kept in the user's state folder
-(`keep_calibration`), for the reports of later runs.
+The main function is `manifest`. A manifest has no environment variables except a few named ones, and no secrets from
+the command line (`placebench.masking`). `keep_calibration` stores what `calibrate` measured on this machine in the
+user's state folder, for the reports of later runs.
 """
 
 import hashlib
@@ -61,12 +61,12 @@ _AFTERWARDS = (
     "_workbench",
     "__pycache__",
 )
-"""Packages that only read what was measured, write files or read the command line, and what is no package of ours."""
+"""Parts of the package that do not influence measurements: they read results, write files or parse the command line."""
 _CGROUP = Path("/sys/fs/cgroup")
 
 
 def manifest(database_url: str) -> dict[str, Any]:
-    """Everything that one needs to know to make the run again; a nested document of plain values."""
+    """Return everything needed to reproduce the run, as a nested document of plain values."""
     return {
         "placebench": __version__,
         "commit": _commit(),
@@ -117,7 +117,7 @@ def _packages() -> dict[str, str]:
 
 
 def _postgresql(database_url: str) -> dict[str, Any]:
-    """Version and every setting that is not PostgreSQL's default; 2 round trips. Nothing for another database.
+    """Return PostgreSQL's version and every setting that is not its default; empty for another database. 2 round trips.
 
     SELECT version()
     SELECT name, current_setting(name) FROM pg_settings WHERE source NOT IN ('default', 'client', 'session')
@@ -137,7 +137,7 @@ def _postgresql(database_url: str) -> dict[str, Any]:
 
 
 def _mariadb(database_url: str) -> dict[str, Any]:
-    """SELECT version(); 1 round trip. Nothing for another database."""
+    """Return MariaDB's version (SELECT version(), 1 round trip); empty for another database."""
     if not database_url.startswith("mysql"):
         return {}
     with create_engine(database_url, poolclass=NullPool).connect() as connection:
@@ -145,12 +145,12 @@ def _mariadb(database_url: str) -> dict[str, Any]:
 
 
 def _commit() -> str | None:
-    """The commit of the checkout that this package runs from, marked when it has changes; None for a wheel."""
+    """Return the commit of the checkout that this package runs from, marked if it has changes; None for a wheel."""
     checkout = Path(__file__).resolve().parents[3]
     if not (checkout / ".git").exists():
         return None
     commit = _git(checkout, "describe", "--always", "--abbrev=12")
-    # The results of one measurement are no change to what the next one measures.
+    # New results of one measurement do not change the code that the next one measures.
     changes = _git(checkout, "status", "--porcelain", "--untracked-files=no", "--", ".", ":(exclude)docs/results")
     return f"{commit}-dirty" if changes else commit or None
 
@@ -161,7 +161,7 @@ def _git(checkout: Path, *arguments: str) -> str:
 
 
 def _code() -> str:
-    """Digest of the modules that measure and are measured: the same while nothing but reports and commands changes."""
+    """Return a digest of the modules that influence measurements; changes to reports and commands do not change it."""
     package = Path(__file__).resolve().parents[2]
     parts = [each for each in package.iterdir() if each.name not in _AFTERWARDS] + [
         resource_folder("schema"),
@@ -196,13 +196,13 @@ def _first_line(path: Path) -> str | None:
 
 
 def calibration_file() -> Path:
-    """$XDG_STATE_HOME/placebench/calibration.json, by default below ~/.local/state."""
+    """Return the path $XDG_STATE_HOME/placebench/calibration.json, by default below ~/.local/state."""
     state = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
     return Path(state) / "placebench" / "calibration.json"
 
 
 def calibration_document(calibrations: Sequence[MetricCalibration], head: RunHead) -> dict[str, Any]:
-    """Return what the run of *head* found out, by metric, with what one needs to know to believe it."""
+    """Return the calibrations from the run of *head* by metric, with its machine, variant, data and rounds."""
     return {
         "format_version": _CALIBRATION_FORMAT,
         "made_at": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -216,7 +216,10 @@ def calibration_document(calibrations: Sequence[MetricCalibration], head: RunHea
 
 
 def keep_calibration(document: Mapping[str, Any]) -> bool:
-    """Keep *document* in place of what was kept before; returns False where that rests on more, and stays."""
+    """Store *document* in place of the stored calibration of this machine.
+
+    Returns False, and stores nothing, if the stored calibration of the same processor rests on more rounds.
+    """
     before = read_calibration()
     if before and before["machine"] == document["machine"] and _weight(before) > _weight(document):
         return False
@@ -227,14 +230,14 @@ def keep_calibration(document: Mapping[str, Any]) -> bool:
 
 
 def _weight(document: Mapping[str, Any]) -> int:
-    """How many rounds it rests on."""
+    """Return the number of rounds, over all replicates, that the calibration rests on."""
     rounds: int = document.get("rounds", 0)
     replicates: int = max(each["replicates"] for each in document["metrics"].values())
     return rounds * replicates
 
 
 def read_calibration() -> dict[str, Any] | None:
-    """Return what was last kept on this machine; None where nothing was, or nothing that can be read."""
+    """Return the calibration that is stored on this machine; None if there is none or it cannot be read."""
     path = calibration_file()
     try:
         document = read_json(path, dict[str, Any], error=RunFolderError)

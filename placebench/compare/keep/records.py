@@ -4,14 +4,14 @@
     blocks.jsonl                          Block, one line each, of the interleaved comparison
     measurements.jsonl                    Measurement, one line each, of a study
     locust-<variant>-<closed|open>.json   LoadPass: one locust run against one variant
-    locust-<variant>-open-invalid-<n>.json   one that was discarded by a rule set before the run
+    locust-<variant>-open-invalid-<n>.json   LoadPass that was discarded by a rule set before the run
     wire-<variant>.json                   WirePass: a few requests counted on the way to PostgreSQL
     counted-<variant>.json                CountedPass: a few requests counted, not timed
     profile-<variant>.html, .speedscope.json   the flame graph of the profiled pass
     profiled-<variant>.json                ProfiledPass: how that flame graph came to be, or why there is none
-    profile-<variant>.pyisession          the same flame graph as data, from which the report takes differences
+    profile-<variant>.pyisession          the same flame graph as data, from which the report computes differences
 
-Raw samples are kept; everything else is computed later, but what became of the writes of a load (`WriteCheck`).
+Raw samples are stored and everything else is computed later, except the outcome of a load's writes (`WriteCheck`).
 Durations are seconds, sizes bytes.
 """
 
@@ -33,12 +33,12 @@ from placebench.profiler.model.files import write_whole
 
 _FORMAT_VERSION = 2
 MEASURED = "measured"
-"""The value of `server_cpu` in a manifest if it is measured; otherwise the manifest has the reason."""
+"""The value of `server_cpu` in a manifest if the servers' CPU is measured; otherwise the value is the reason."""
 
 
 @dataclass(frozen=True)
 class Record:
-    """A dataclass that is one JSON file, or a line of one, in which secrets are masked (`placebench.masking`)."""
+    """A dataclass that is stored as a JSON file or as a line of one, with secrets masked (`placebench.masking`)."""
 
     def save(self, path: Path) -> None:
         """Write atomically: a reader sees the old file or the new one, never half of it."""
@@ -49,7 +49,7 @@ class Record:
     def load(cls, path: Path) -> Self:
         """Read what `save` wrote; raises RunFolderError for a damaged file or another format.
 
-        Keys that this version does not know are left alone.
+        Keys that this version does not know are ignored.
         """
         written = read_json(path, _Format, error=RunFolderError).get("format_version", _FORMAT_VERSION)
         if written > _FORMAT_VERSION:
@@ -66,34 +66,34 @@ class Record:
 
 
 class _Format(TypedDict, total=False):
-    """The key that is read first: a file of a newer format need not fit anything else here."""
+    """The key that is read first, because a file of a newer format may not match the record's type."""
 
     format_version: int
 
 
 @dataclass(frozen=True)
 class WriteCheck:
-    """Writes counted; `reason` says why they could not be looked for, and then what was found is None."""
+    """The outcome of a load's writes, as counts; `found` and the counts after it are None if `reason` says why."""
 
     sent: int
     statuses: dict[str, int]
-    """Statuses of the responses to writes; `no response` for those without."""
+    """Number of writes by response status; writes without a response are under `no response`."""
     acknowledged: int
     refused: int
     in_doubt: int
     found: int | None = None
-    """Acknowledged writes that are in the tables."""
+    """Number of acknowledged writes that are in the tables."""
     lost: int | None = None
-    """Acknowledged writes that are not in the tables."""
+    """Number of acknowledged writes that are not in the tables."""
     doubled: int | None = None
-    """Claims that are there more than once."""
+    """Number of claims that are in the tables more than once."""
     refused_and_found: int | None = None
     in_doubt_and_found: int | None = None
     reason: str = ""
 
     @property
     def passed(self) -> bool | None:
-        """Whether nothing is lost, doubled or there against the response; None if nobody could look."""
+        """Whether no write was lost, doubled or stored although it was refused; None if the tables were not read."""
         if self.lost is None:
             return None
         return not (self.lost or self.doubled or self.refused_and_found)
@@ -101,15 +101,15 @@ class WriteCheck:
 
 @dataclass(frozen=True)
 class LoadWorker:
-    """One of several generators of a load."""
+    """One of several load generators that make a load together."""
 
     name: str
     """Host and number of the generator."""
     requests: Count | None
-    """Number of requests that it sent; None if it was lost, and its samples with it."""
+    """Number of requests that the generator sent; None if it was lost, and its samples with it."""
     client_cpu_s: Amount | None
     clock_error_s: Amount | None
-    """Upper bound of its clock offset from the master during the run; None if it is not known."""
+    """Upper bound in seconds of its clock's offset from the master's during the run; None if it is not known."""
 
 
 @dataclass(frozen=True)
@@ -117,44 +117,44 @@ class LoadResult(Record):
     """One load run as the client saw it; the lists have one entry per successful request."""
 
     kind: str
-    """closed (loop: users wait for responses) or open (arrivals on a schedule)."""
+    """"closed" (loop: users wait for responses) or "open" (arrivals on a schedule)."""
     users: Count
     rate_per_s: Amount | None
     """Intended arrivals per second of an open-loop load."""
     seed: Seed
     elapsed_s: Amount
-    """From the first start to the last end."""
+    """Time from the start of the first request to the end of the last."""
     started_s: list[float]
-    """Offset of each request from the start of the run; the intended start in an open-loop load."""
+    """Offset of each request's start from the start of the run; in an open-loop load, of its intended start."""
     latency_s: list[Amount]
-    """Until the body was read, from the (intended) start."""
+    """Time of each request from its (in an open-loop load: intended) start until its body was read."""
     service_s: list[Amount]
-    """Until the body was read, from the moment the request was really sent."""
+    """Time of each request from the moment it was really sent until its body was read."""
     body_bytes: list[Count]
     statuses: dict[str, Count]
-    """How often each status came; errors without a status under their exception's name."""
+    """Number of responses by status; requests without a status count under the name of their exception."""
     failures: Count
     failure_messages: list[str]
-    """A few different ones, in the order they came."""
+    """A few different messages, in the order in which they occurred."""
     in_flight: Count
-    """Requests under way when the run ended; in none of the lists."""
+    """Number of requests under way when the run ended; they are in none of the lists."""
     missed: Count
-    """Arrivals of an open-loop load that the generator started late by more than 10 ms because it was full."""
+    """Number of arrivals in an open-loop load that started over 10 ms late because the generator was full."""
     client_cpu_s: Amount
     repeats: Count = 0
-    """How often a request was sent again: the server had closed the kept connection that it was sent on."""
+    """Number of requests that were sent again because the server had closed the kept connection."""
     failed_started_s: list[float] = field(default_factory=list)
-    """As started_s, for each request that failed; older files have those in started_s."""
+    """Like started_s, for the failed requests; older files have their starts in started_s."""
     failed_latency_s: list[Amount] = field(default_factory=list)
     failed_service_s: list[Amount] = field(default_factory=list)
     write_check: WriteCheck | None = None
-    """The fate of the writes; None if there were none."""
+    """Outcome of the writes; None if the load had none."""
     workers: list[LoadWorker] = field(default_factory=list)
-    """The processes that made the load, if there were several."""
+    """The generators that made the load, if there were several."""
 
     @property
     def requests(self) -> int:
-        """How many were completed, failed ones included."""
+        """Number of requests that ended, failed ones included."""
         return len(self.latency_s) + len(self.failed_latency_s)
 
     @property
@@ -164,7 +164,7 @@ class LoadResult(Record):
 
     @property
     def throughput_per_s(self) -> float:
-        """Requests per second that succeeded."""
+        """Successful requests per second."""
         return len(self.latency_s) / self.elapsed_s if self.elapsed_s else 0.0
 
 
@@ -176,18 +176,18 @@ class LoadPass(Record):
     result: LoadResult
     meters: Meters
     invalid: str | None = None
-    """Why this pass is discarded."""
+    """Why this pass is discarded; None if it is valid."""
 
     @property
     def cpu_s_per_request(self) -> float | None:
-        """Server CPU seconds for each request, workers and backends; None if that of the backends is not known."""
+        """Server CPU seconds per request, workers and backends; None if the backends' CPU is not known."""
         cpu_s = self.meters.cpu_s
         return None if cpu_s is None or not self.result.requests else cpu_s / self.result.requests
 
 
 @dataclass(frozen=True)
 class CountedPass(Record):
-    """A few requests of one variant counted by the profiler's light mode, not timed; totals over them."""
+    """A few requests to one variant, counted and not timed, by the profiler's light mode; the fields are totals."""
 
     variant: str
     requests: Count
@@ -199,67 +199,67 @@ class CountedPass(Record):
     gc_s: Amount
     gc_collections: Count
     gc_s_each: list[Amount] = field(default_factory=list)
-    """GC pauses of each request."""
+    """Total GC pause of each request, in seconds."""
 
 
 @dataclass(frozen=True)
 class StatementCount:
-    """One statement of one mean request, as PostgreSQL counted it."""
+    """One statement of an average request, as PostgreSQL counted it."""
 
     sql: str
-    """Without values, on one line."""
+    """The statement's text, without values, on one line."""
     calls: Amount
     rows: Amount
     exec_s: Amount
-    """In the server, planning left out."""
+    """Execution time in the server, without planning."""
 
 
 @dataclass(frozen=True)
 class WirePass(Record):
-    """A few requests of one variant counted from outside, not timed: by PostgreSQL and on the wire to it.
+    """A few requests to one variant counted from outside, not timed: by PostgreSQL and on the connection to it.
 
-    Each list has one entry per request; None if the server does not let us count.
+    Each list has one entry per request; None if the server does not give access to its counts.
     """
 
     variant: str
     statements: list[Amount] | None
-    """As pg_stat_statements counts them, without BEGIN, COMMIT and ROLLBACK."""
+    """Statements as pg_stat_statements counts them, without BEGIN, COMMIT and ROLLBACK."""
     rows: list[Amount] | None
-    """Read or written by them."""
+    """Rows that these statements read or wrote."""
     round_trips: list[Amount]
-    """How often the service waited for the database."""
+    """Number of times that the service waited for the database."""
     bytes_sent: list[Amount]
-    """From the service to the database."""
+    """Bytes from the service to the database."""
     bytes_received: list[Amount]
     body_bytes: list[Amount]
-    """Size of the response to the client."""
+    """Size of the response to the client, in bytes."""
     by_statement: list[StatementCount] = field(default_factory=list)
-    """The most expensive first; empty if the server does not let us count."""
+    """Counts by statement, the most expensive first; empty if the server does not give access to its counts."""
     table_statements: Amount | None = None
-    """Statements on tables, per request: without those of a driver that connects."""
+    """Statements on tables per request, without the statements that a driver sends to connect."""
     first_statements: Amount | None = None
-    """Extra statements of its start and first requests, compared with as many later requests."""
+    """Statements on tables that the start and the first requests sent beyond `table_statements` per request."""
     timed_statements: Amount | None = None
-    """Statements per request while the replicates were timed, after the warm-up; None if unknown."""
+    """Statements on tables per request while the replicates were timed, after the warm-up; None if unknown."""
 
 
 @dataclass(frozen=True)
 class ProfiledPass(Record):
-    """A few requests of one variant under the profiler, not timed: how its flame graph was made, or why not."""
+    """A few requests to one variant under the profiler, not timed: how its flame graph was made, or why not."""
 
     variant: str
     requests: Count
     reason: str = ""
-    """Why there is no flame graph."""
+    """Why there is no flame graph; empty if there is one."""
     notes: list[str] = field(default_factory=list)
-    """Notes of its recordings that a reader of the flame graph must know."""
+    """Notes of the recordings that a reader of the flame graph must know."""
 
 
 class FrameTime(NamedTuple):
-    """Self time of a frame in the mean request of a profiled replicate."""
+    """Self time of a frame in the average request of a profiled replicate."""
 
     name: str
-    """Function, or the text of a statement."""
+    """Name of the function, or the text of a statement."""
     place: str
     """The function's file, or "sql", "plan" or "gc"."""
     self_s: Amount
@@ -267,7 +267,7 @@ class FrameTime(NamedTuple):
 
 @dataclass(frozen=True)
 class ProfiledReplicate(Record):
-    """Some requests of one variant under the profiler, beside the other variants; a line of profiled.jsonl."""
+    """Some requests to one variant under the profiler, in turn with the other variants; a line of profiled.jsonl."""
 
     replicate: Count
     variant: str
@@ -278,25 +278,27 @@ class ProfiledReplicate(Record):
 
 @dataclass(frozen=True)
 class Block(Record):
-    """One stretch of requests against one variant in the interleaved comparison; a line of blocks.jsonl."""
+    """Consecutive requests to one variant in the interleaved comparison; a line of blocks.jsonl."""
 
     replicate: Count
     round: Count
-    """The round: each variant twice, in a random order and then backwards."""
+    """Number of the round, in which each variant has two blocks: one in a random order, one in the reverse order."""
     position: Count
-    """0 to 3 in a round of two variants."""
+    """Position of the block in its round: 0 to 3 for two variants."""
     variant: str
     requests: Count
     wall_s: list[Positive]
-    """One entry per request, measured by the client."""
+    """Duration of each request, measured by the client."""
     cpu_s: Amount | None
-    """Server CPU of the whole block, workers and backends, with what they still do after the responses; None where it
-    is not measured."""
+    """Server CPU seconds of the whole block: workers and backends, including work after the responses.
+
+    None if they are not measured.
+    """
     counters: dict[str, Amount] = field(default_factory=dict)
     invalid: str | None = None
-    """Why this replicate is discarded."""
+    """Why this block's replicate is discarded; None if it is valid."""
     responses: dict[str, list[str]] = field(default_factory=dict)
-    """By request: the canonical digest of each distinct response."""
+    """Canonical digests of the distinct responses, by request."""
     cycle: Annotated[int, Meta(ge=1, le=2**53)] = 1
     """Number of requests after which the sequence repeats."""
     error_responses: Count = 0
@@ -305,27 +307,27 @@ class Block(Record):
 
 @dataclass(frozen=True)
 class Measurement(Record):
-    """One point of a study measured once; a line of measurements.jsonl."""
+    """One measurement of one point of a study; a line of measurements.jsonl."""
 
     point: dict[str, Any]
     """The measured point: plain values by the names of the axes."""
     repeat: Count
-    """Number of the repeat, from 0; every point is measured once in each."""
+    """Number of the repeat, from 0; every point is measured once per repeat."""
     values: dict[str, Any]
-    """What was measured: seconds, bytes, counts; None where it is not measured."""
+    """The measured values: seconds, bytes, counts; None for a value that could not be measured."""
     invalid: str | None = None
-    """Why it is discarded; it is made again."""
+    """Why the measurement is discarded and repeated; None if it is valid."""
 
 
 def append_lines(path: Path, records: Iterable[Record]) -> None:
-    """Append one line per record, on the disk when this returns: a kill loses only the record under way."""
+    """Append one line per record and sync it to disk, so that a kill loses at most the record being written."""
     os.close(os.open(path, os.O_WRONLY | os.O_CREAT, 0o600))
     masked = (mask_document(asdict(each)) for each in records)
     decoding.append_lines(path, (json.dumps(each, ensure_ascii=False).encode() for each in masked))
 
 
 def rewrite_lines(path: Path, records: Iterable[Record]) -> None:
-    """Replace the lines of *path* by those of *records*, in one step."""
+    """Replace the lines of *path* by *records* atomically."""
     partial = path.with_name(path.name + ".partial")
     partial.unlink(missing_ok=True)
     append_lines(partial, records)
@@ -333,19 +335,19 @@ def rewrite_lines(path: Path, records: Iterable[Record]) -> None:
 
 
 def read_blocks(path: Path) -> list[Block]:
-    """The blocks in blocks.jsonl; a last line that a kill cut short is left out, and a missing file is none."""
+    """Return the blocks in blocks.jsonl, without a last line that a kill cut short; empty for a missing file."""
     return read_lines(path, Block, error=RunFolderError)
 
 
 def read_profiled(path: Path) -> list[ProfiledReplicate]:
-    """The lines of profiled.jsonl, as `read_blocks` reads blocks."""
+    """Return the lines of profiled.jsonl; incomplete and missing files are treated as in `read_blocks`."""
     return read_lines(path, ProfiledReplicate, error=RunFolderError)
 
 
 def read_measurements(path: Path, command: str | None = None) -> list[Measurement]:
-    """The measurements in measurements.jsonl, as `read_blocks` reads blocks.
+    """Return the measurements in measurements.jsonl; incomplete and missing files are treated as in `read_blocks`.
 
-    command: of the study, whose points and values they have to hold; None: whatever they are.
+    command: the study whose types points and values must match; None: they are not checked.
     """
     made = read_lines(path, Measurement, error=RunFolderError)
     study = RUNS.get(command) if command else None
@@ -358,32 +360,32 @@ def read_measurements(path: Path, command: str | None = None) -> list[Measuremen
 
 @dataclass(frozen=True)
 class FailedPart:
-    """A part of a run that failed, and was tried once more."""
+    """A part of a run that failed and was retried once."""
 
     part: str
     """count, profile, open-loop load or comparison."""
     variant: str
-    """The variant's name; empty for the comparison, which is of several."""
+    """The variant's name; empty for the comparison, which has several variants."""
     reason: str
     """Reason of the last failure."""
     made_again: bool = False
     """True if a retry succeeded; otherwise the part is missing from the run."""
 
     def is_of(self, part: str, variant: str) -> bool:
-        """Return whether this is that part of that variant."""
+        """Return whether this is the part *part* of the variant *variant*."""
         return (self.part, self.variant) == (part, variant)
 
 
 class DataDescription(Protocol):
-    """What a run's head says of its data: an inventory data set, or data of the user."""
+    """The description of the data in a run's head: an inventory data set, or the user's data."""
 
     @property
     def title(self) -> str:
-        """What the data is."""
+        """Title of the data, for people."""
 
     @property
     def trees(self) -> int:
-        """Trees of an inventory data set; 0 for other data."""
+        """Number of provider trees of an inventory data set; 0 for other data."""
 
     @property
     def seed(self) -> int:
@@ -392,47 +394,47 @@ class DataDescription(Protocol):
 
 @dataclass(frozen=True)
 class RunHead(Record):
-    """What a run measures, on what machine, with which data, and how it ended; run.json."""
+    """The head of a run, run.json: what is measured, on what machine, with which data, and how the run ended."""
 
     name: str
     started_at: str
     """UTC, ISO 8601."""
     status: str
-    """running, complete (gone through to its end; `failed_parts` is what it lacks), interrupted or failed."""
+    """running, complete (`failed_parts` lists what is missing), interrupted or failed."""
     request: str
     topology: str
     trees: Count
     seed: Seed
     variants: list[str]
-    """Baseline first."""
+    """Names of the variants, baseline first."""
     receipt: dict[str, Any]
     manifest: dict[str, Any]
     settings: dict[str, Any]
-    """Users, times, processes, threads: what the passes were made with."""
+    """The settings of the passes: users, times, processes, threads."""
     same_responses: SameResponsesDocument
     """State of the comparison of responses; empty before the first one."""
     elapsed_s: Amount = 0.0
     cost: RunCost | None = None
-    """CPU of all its processes, and energy; None in a run that was made before it was metered."""
+    """CPU and energy of all the run's processes; None for a run of a version that did not measure them."""
     plan: dict[str, Any] = field(default_factory=dict)
-    """The keys of a plan file that makes a comparison again (`placebench.compare.published_plan`)."""
+    """The keys of a plan file that reproduces a comparison (`placebench.compare.published_plan`)."""
     command: str = "perfload"
-    """The command that made it: perfload, compare, or the name of a study."""
+    """The command that made the run: perfload, compare, or the name of a study."""
     spent_s: dict[str, Amount] = field(default_factory=dict)
     """Seconds by phase, over all sessions: data, count, profile, closed_load, open_load, comparison, measurements.
 
-    Of a comparison, `replicates` are its replicates, and of those `start`, `requests` and `stop` are parts.
+    In a comparison, `replicates` is the time of its replicates; `start`, `requests` and `stop` are parts of that.
     """
     note: str = ""
-    """One line about how it ended, for an interrupted or failed run."""
+    """One line about the end of an interrupted or failed run."""
     failed_parts: list[FailedPart] = field(default_factory=list)
     """Parts that failed without ending the run (`run_optional_part` of `placebench.compare.keep.run_folder`)."""
     scratch_marks: list[str] = field(default_factory=list)
-    """Marks of the scratch databases of the last session, and of earlier ones that may have left some."""
+    """Marks of the scratch databases of the last session, and of earlier sessions that may have left some."""
 
     @property
     def is_comparable(self) -> bool:
-        """Whether speeds may be compared: responses are equal, or the plan does not compare them."""
+        """Whether speeds may be compared: responses are equal, or the plan turns their comparison off."""
         return bool(self.same_responses.get("equal") or self.same_responses.get("off"))
 
     @classmethod
@@ -465,7 +467,7 @@ class RunHead(Record):
 
     @classmethod
     def load(cls, path: Path) -> Self:
-        """Read a head as `Record.load` does, and check the parts that its command declares."""
+        """Read a head as `Record.load` does, and check the parts whose types its command declares."""
         head = super().load(path)
         kind = RUNS.get(head.command)
         check(vars(head), kind.head if kind else Head, str(path), error=RunFolderError)

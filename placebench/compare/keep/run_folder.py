@@ -1,7 +1,7 @@
 """The folder of a run under way: `RunFolder` keeps its run.json current, `measure_each` measures what is missing.
 
-Also where run folders come from: `new_folder`, `claim_folder`, `check_resumable` for one that is resumed, and `lock`,
-which keeps a second process out of one.
+`new_folder` and `claim_folder` make run folders, `check_resumable` checks whether a run can be resumed, and `lock`
+keeps a second process out of a folder.
 """
 
 import fcntl
@@ -28,12 +28,12 @@ from placebench.runtime.postgres import Server
 _T = TypeVar("_T")
 Say = Callable[[str], None]
 FAILURES = (PlacebenchError, SQLAlchemyError, OSError)
-"""Exceptions that a part of a run may raise; GateFailedError is among them, and always ends the run."""
+"""Exceptions that a part of a run may raise. GateFailedError is among them, but always ends the run."""
 _ATTEMPTS = 3
 _FIXED = ("command", "request", "topology", "trees", "seed", "variants", "settings")
 """Fields of the head that must be equal when a run is resumed."""
 _ENVIRONMENT = ("placebench", "code", "python", "packages", "postgresql", "mariadb", "machine")
-"""Parts of the manifest that every session of a run has in common, apart from `_CHANGING`."""
+"""Parts of the manifest that all sessions of a run have in common, apart from `_CHANGING`."""
 _CHANGING = ("load_average_1min", "kernel", "memory_bytes", "settings", "host")
 _MAX_SHOWN = 160
 
@@ -43,18 +43,18 @@ def discard_message(_: str) -> None:
 
 
 class RunFolder:
-    """A run in its folder; run.json is never older than the last change of `head`."""
+    """A run in its folder; each change of `head` is written to run.json at once."""
 
     def __init__(self, path: Path, head: RunHead, *, say: Say = discard_message, note: Say = discard_message) -> None:
-        """say: is called with each step as it begins; note: with what fails and is tried once more, or left out."""
+        """say: called with each step as it begins. note: called when something fails and is retried or left out."""
         self.path = path
         self.head = head
         self.say = say
         self.note = note
         self.timer = PhaseTimer(head.spent_s)
-        """Where the time goes; its seconds are `spent_s` of the head."""
+        """Wall time by phase; its seconds are stored as `spent_s` of the head."""
         self._cost: CostMeter | None = None
-        """Cost of the session under way."""
+        """Cost meter of the current session; None outside of `recorded`."""
 
     @classmethod
     def resume(cls, path: Path, head: RunHead) -> Self:
@@ -62,20 +62,20 @@ class RunFolder:
         return cls(path, check_resumable(path, head))
 
     def begin_step(self, phase: str, step: str) -> None:
-        """Announce *step*; the time until the next one is spent on *phase*."""
+        """Announce *step*; the time until the next step counts for *phase*."""
         self.timer.switch(phase)
         self.say(step)
 
     def save(self, **changes: Any) -> None:
-        """Change these fields of the head, and write it, with the cost so far."""
+        """Change these fields of the head, and write it with the current cost and times."""
         cost = self._cost.read() if self._cost else self.head.cost
         self.head = replace(self.head, **changes, cost=cost, spent_s=dict(self.timer.seconds))
         self.head.save(self.path / "run.json")
 
     def record_environment(self, *, receipt: dict[str, Any], manifest: dict[str, Any]) -> None:
-        """Save what the run is measured on; raises RunFolderError if an earlier session had something else.
+        """Save the data's receipt and the manifest; raises RunFolderError if those of an earlier session differ.
 
-        One verdict over two variants, two data sets or two machines would be about neither.
+        A verdict that mixes two versions, two data sets or two machines would be true of neither.
         """
         before, now = (
             mask_document(_environment(self.head.receipt, self.head.manifest)),
@@ -89,19 +89,19 @@ class RunFolder:
         self.save(receipt=receipt, manifest=manifest)
 
     def claim_server(self, server: Server) -> None:
-        """Drop what earlier sessions of this run left on *server*, and save the mark of this one's databases."""
+        """Drop the databases that earlier sessions of this run left on *server*, and save this session's mark."""
         self.watch_server(server)
         left = [mark for mark in self.head.scratch_marks if not server.drop_left(mark)]
         self.save(scratch_marks=[*left, server.run])
 
     def watch_server(self, server: Server) -> None:
-        """Count the CPU of *server* as a cost of the run."""
+        """Add the CPU of *server* to the cost of the run."""
         if self._cost:
             self._cost.watch_server(server.url)
 
     @contextmanager
     def recorded(self) -> Iterator[None]:
-        """Save how the run ended, however the `with` block does; time adds up over the sessions of a run."""
+        """Save how the run ended, also if the `with` block raises; the times of a run's sessions are added up."""
         started, before_s = time.perf_counter(), self.head.elapsed_s
         self._cost = CostMeter(self.head.cost)
         self.save(status="running", note="")
@@ -121,10 +121,10 @@ class RunFolder:
             self._cost = None
 
     def try_twice(self, what: str, make: Callable[[], _T], *, keep: Say = discard_message) -> _T:
-        """Return what *make* returns, at its second call if the first one fails.
+        """Return the result of *make*, which is called a second time if the first call fails.
 
-        keep: is called with the first reason. Raises what the second call raises, and GateFailedError at once:
-        responses that differ do not agree the next time.
+        keep: called with the reason of the first failure. Raises what the second call raises. GateFailedError is
+        raised at once: a retry cannot make different responses equal.
         """
         try:
             return make()
@@ -137,11 +137,11 @@ class RunFolder:
             return make()
 
     def run_optional_part(self, part: str, variant: str, make: Callable[[], object]) -> None:
-        """Make a part that may fail without ending the run: it is tried once more, then named with its reason.
+        """Make a part that may fail without ending the run: it is retried once, then listed with its reason.
 
-        A counted, profiled or open-loop pass is such a part. A pass that is timed in a closed loop is not, because what
-        follows is measured and read against it. The first failure is kept too, so that a run that is interrupted in the
-        second attempt says why there was one.
+        A counted, profiled or open-loop pass is such a part. A closed-loop pass is not, because later measurements are
+        compared with it. The reason of the first failure is saved at once, so that a run that is interrupted during the
+        second attempt names the reason for that attempt.
         """
         try:
             self.try_twice(f"{variant} {part}", make, keep=partial(self._keep_failure, part, variant))
@@ -155,7 +155,7 @@ class RunFolder:
             self.save(failed_parts=made)
 
     def fail_part(self, part: str, variant: str, reason: str) -> None:
-        """Save that this part is missing, and why."""
+        """Save that this part is missing, with the reason."""
         self._keep_failure(part, variant, reason)
         self.note(f"{variant} {part}".strip() + f" failed, the run goes on without it: {reason}")
 
@@ -165,7 +165,7 @@ class RunFolder:
 
 
 def error_text(error: Exception) -> str:
-    """Return what went wrong on one line; the kind of error goes before a message that is not ours."""
+    """Return the error's message on one line, preceded by the type unless it is a PlacebenchError."""
     ours = str(error) if isinstance(error, PlacebenchError) else ""
     return " ".join((ours or f"{type(error).__name__}: {error}").split())
 
@@ -173,13 +173,13 @@ def error_text(error: Exception) -> str:
 def measure_each(
     missing: Iterable[_T], attempt: Callable[[_T], str | None], give_up: Callable[[_T, str], None]
 ) -> None:
-    """Measure what is missing, one after the other, each until it is valid: the loop of every resumable run.
+    """Measure what is missing, one item after the other, each until it is valid: the loop of every resumable run.
 
     Args:
-        missing: yields the next one when the one before has ended.
-        attempt: measures once and keeps the result on the disk; returns why it is invalid, or None.
-        give_up: is called with the last reason after three invalid attempts in a row; an error that it raises ends the
-            run.
+        missing: yields the next item when the one before has ended.
+        attempt: measures an item once and saves the result; returns why it is invalid, or None.
+        give_up: is called with an item and its last reason after three invalid attempts in a row; an error that it
+            raises ends the run.
     """
     for each in missing:
         for _ in range(_ATTEMPTS):
@@ -191,7 +191,7 @@ def measure_each(
 
 
 def new_folder(name: str, parent: Path) -> Path:
-    """Make a new run folder in *parent*, `<UTC time>-<name>`, of the next second that has none yet.
+    """Make a new run folder `<UTC time>-<name>` in *parent*, with the first unused time from this second on.
 
     A missing *parent* is made, with a .gitignore that keeps its runs out of commits.
     """
@@ -214,7 +214,7 @@ def new_folder(name: str, parent: Path) -> Path:
 
 
 def claim_folder(folder: Path, *, can_resume: bool = False) -> Path:
-    """Make *folder* for a new run; raises RunFolderError when it already holds something, or is a file.
+    """Make *folder* for a new run; raises RunFolderError if it already holds something, or is a file.
 
     can_resume: whether the command has --resume, which the error names if the folder holds a run.
     """
@@ -236,8 +236,9 @@ def claim_folder(folder: Path, *, can_resume: bool = False) -> Path:
 def check_resumable(folder: Path, head: RunHead) -> RunHead:
     """Return the head of the run in *folder*, or *head* if there is none yet.
 
-    Raises RunFolderError if that run is of something else, or if its responses differed: the cause may be gone since,
-    and what was measured until then is of variants that do not do the same.
+    Raises RunFolderError if that run differs in a field that decides the measurement, or if its responses differed. The
+    cause of different responses may be gone by now, but the measurements until then compare variants that do not do the
+    same.
     """
     path = folder / "run.json"
     if not path.is_file():
@@ -253,7 +254,7 @@ def check_resumable(folder: Path, head: RunHead) -> RunHead:
 
 
 def _environment(receipt: Mapping[str, Any], manifest: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what stays the same from one session to the next."""
+    """Return the parts of a run's environment that must be equal in all its sessions."""
     data = {"data": receipt["digest"]} if "digest" in receipt else {}
     return {**data, **{name: _lasting(manifest[name]) for name in _ENVIRONMENT if name in manifest}}
 
@@ -263,7 +264,7 @@ def _lasting(part: Any) -> Any:
 
 
 def _changes(name: str, before: Any, now: Any) -> Iterator[str]:
-    """'repeats was 5, is now 3', for each part that differs."""
+    """Yield a text such as 'repeats was 5, is now 3' for each value that differs."""
     if isinstance(before, dict) and isinstance(now, dict):
         for key in {**before, **now}:
             if before.get(key) != now.get(key):
@@ -274,7 +275,7 @@ def _changes(name: str, before: Any, now: Any) -> Iterator[str]:
 
 
 def _fixed_value(head: RunHead, name: str) -> Any:
-    """Return what decides the measurement, without secrets and without the text about its trials."""
+    """Return a field of the head without secrets and without the names and texts of its trials."""
     value = mask_document(getattr(head, name))
     if name != "settings" or "trials" not in value:
         return value

@@ -1,1 +1,1 @@
-"""How a load is put on a service: runs, steps and the search for capacity."""
+"""Load on a service: load runs, steps of increasing load, and the search for capacity."""

@@ -1,4 +1,4 @@
-"""How much load a service takes: the highest arrival rate under an SLO, or the users until errors begin."""
+"""The load that a service can take: the highest arrival rate under an SLO, or the users until errors begin."""
 
 import math
 from collections.abc import Callable, Generator, Iterable, Iterator
@@ -15,17 +15,21 @@ from placebench.compare.what.validity import LOAD_RULES, LoadRules, load_problem
 from placebench.stats import percentile
 
 _RESOLUTION = 0.05
-"""The search ends when the highest rate that holds and the lowest that does not are this close."""
+"""The search ends when the highest rate that held and the lowest rate that did not differ by at most this share."""
 _MAX_BEHIND = 0.05
-"""How far the rate of the responses may lie below that of the arrivals. Beyond it a queue grows, which a longer step
-would show. With few arrivals the rates differ by chance, so twice the root of their number is always allowed."""
+"""Maximum share by which the rate of responses may lie below the rate of arrivals.
+
+Beyond it a queue grows, which a longer step would show. With few arrivals the rates differ by chance, so twice the
+reciprocal root of the number of requests is always allowed.
+"""
 _MAX_STEPS = 30
 
 
 def highest_rate(measure: Callable[[float], LoadStep], start: float) -> Iterator[LoadStep]:
-    """Yield steps of doubled rates until one does not hold, then between the two until they are 5 % apart; at most 30.
+    """Yield steps of doubled rates until one does not hold, then bisect until 5 % apart; at most 30 steps.
 
-    A step in which the generator was the limit is made once more; if it was again, the search goes on below it.
+    A step in which the generator was the limit is repeated once; if it was the limit again, the search goes on below
+    that rate.
     """
     held, above = 0.0, math.inf
     load = start
@@ -44,9 +48,9 @@ def highest_rate(measure: Callable[[float], LoadStep], start: float) -> Iterator
 
 
 def until_errors(measure: Callable[[float], LoadStep], start: int, most: int) -> Iterator[LoadStep]:
-    """Yield steps of twice as many users each, from *start*, until requests fail or the next would exceed *most*.
+    """Yield steps that double the users, from *start*, until requests fail or the next step would exceed *most*.
 
-    A step in which the generator was the limit is made once more; if it was again, the search ends.
+    A step in which the generator was the limit is repeated once; if it was the limit again, the search ends.
     """
     users = start
     step = yield from _step_twice(measure, users)
@@ -56,7 +60,7 @@ def until_errors(measure: Callable[[float], LoadStep], start: int, most: int) ->
 
 
 def _step_twice(measure: Callable[[float], LoadStep], load: float) -> Generator[LoadStep, None, LoadStep]:
-    """Yield one step, and a second one if the generator was its limit; returns the last."""
+    """Yield one step, and a second one if the generator was its limit; returns the last step."""
     step = measure(load)
     yield step
     if step.outcome == "generator":
@@ -100,7 +104,7 @@ def _outcome(
     seen_s = ordered[max(0, place)]
     if seen_s > objective.limit_s:
         return "broken", f"{objective.name} is {units.duration(seen_s)}"
-    # Arrivals that were due, not the nominal rate: by chance more or fewer come.
+    # The arrivals that were due instead of the nominal rate, because their number varies by chance.
     ends_s = (started + latency for started, latency in zip(result.started_s, result.latency_s, strict=True))
     came, done = _middle_rate(result.started_s), _middle_rate(ends_s)
     max_behind = max(_MAX_BEHIND, 2 / math.sqrt(result.requests))
@@ -110,7 +114,7 @@ def _outcome(
 
 
 def _middle_rate(moments_s: Iterable[float]) -> float:
-    """Return the events per second without their first and last tenth; infinite if the rest is one moment.
+    """Return the events per second without the first and last tenth; infinite if all others are at one moment.
 
     Without the ends, neither a slow last response nor a constant latency lowers the rate.
     """
@@ -124,14 +128,14 @@ def _middle_rate(moments_s: Iterable[float]) -> float:
 _Report = Callable[[LoadStep], None]
 _FIRST_REQUESTS = 10
 _MAX_RESPONSE_S = _MAX_RESPONSE_TIMES_LIMIT = 10.0
-"""A response that takes longer than both 10 s and this multiple of the objective's limit has failed."""
+"""A response has failed if it takes longer than 10 s and longer than 10 times the objective's limit."""
 
 
 class CapacitySearch:
-    """One search in one folder."""
+    """One search for capacity, saved in one folder."""
 
     def __init__(self, spec: LoadSpec, folder: Path, *, step_s: float, report: _Report) -> None:
-        """spec: gives each step its url, request, seed and response_timeout_s. report: called with each step."""
+        """spec: gives each step its url, request, seed and response_timeout_s. report: called after each step."""
         self._spec = spec
         self._folder = folder
         self._step_s = step_s
@@ -147,7 +151,7 @@ class CapacitySearch:
         )
 
     def rate(self, objective: Objective, start: float | None) -> Saturation:
-        """Search the highest rate of arrivals under *objective*, from *start* or half of what a single user gets."""
+        """Search for the highest arrival rate under *objective*, from *start* or half the throughput of one user."""
         max_response_s = max(_MAX_RESPONSE_S, _MAX_RESPONSE_TIMES_LIMIT * objective.limit_s)
         timeout_s = min(self._spec.response_timeout_s, max_response_s)
         self._spec = replace(self._spec, kind="open", response_timeout_s=timeout_s)
@@ -159,7 +163,7 @@ class CapacitySearch:
 
         def steps() -> Iterator[LoadStep]:
             first_rate = start
-            if not first_rate:  # half of what one user gets from the warm service is well below what it takes
+            if not first_rate:  # half of one user's throughput, once warm, is well below the capacity
                 first = replace(self._spec, kind="closed", users=1, requests=_FIRST_REQUESTS, warmup=2, time_s=None)
                 throughput_per_s = run_load(first, folder=self._folder / "log").throughput_per_s
                 first_rate = float(f"{throughput_per_s / 2:.3g}")

@@ -1,7 +1,7 @@
-"""A machine other than that of the servers that sends the requests: `find_client` logs in to it by SSH.
+"""A second machine that sends the requests: `find_client` logs in to it by SSH.
 
-A client process (`client_process`) runs there and connects to the servers directly. Durations are measured there and
-CPU of the servers here, so that no clocks are compared.
+A client process (`client_process`) runs there and connects to the servers directly. Durations are measured on the
+client machine and the servers' CPU on this one, so that no clocks are compared.
 """
 
 import socket
@@ -22,17 +22,17 @@ _PROGRAM: Final = "from placebench.compare.load.client_process import main; main
 
 @dataclass(frozen=True)
 class ClientMachine:
-    """A machine that can reach servers on this one."""
+    """A machine that sends requests and can reach servers on this machine."""
 
     name: str
     host: RemoteHost
     address: str
-    """This machine's address as the client machine sees it, at which servers listen."""
+    """This machine's address as the client machine sees it; the servers listen there."""
     round_trip_s: float
-    """The time to open and close a TCP connection, the shortest of several."""
+    """The shortest of several times, in seconds, to open and close a TCP connection."""
 
     def process(self, log: Path) -> AbstractContextManager[LineProcess]:
-        """Run a client process there for the `with` block; raises HostError if it cannot be started."""
+        """Run a client process on the machine for the `with` block; raises HostError if it cannot be started."""
         return _client_process(self.name, self.host, log)
 
     def to_json(self) -> dict[str, Any]:
@@ -41,9 +41,9 @@ class ClientMachine:
 
 
 def find_client(name: str, host: RemoteHost) -> ClientMachine:
-    """Log in to *host*, called *name*, and open a connection from there to here.
+    """Log in to *host*, called *name*, and open a connection from there to this machine.
 
-    Raises HostError if the login fails, the host has no placebench or another version, or it does not reach this
+    Raises HostError if the login fails, if the host has no placebench or another version, or if it cannot reach this
     machine at the address that it sees, as behind an address translation.
     """
     scratch = new_scratch_path("placebench-client-")

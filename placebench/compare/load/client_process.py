@@ -1,4 +1,4 @@
-"""The process that sends requests: by one user or several at once, or to an application that lives in it.
+"""The process that sends requests: as one user or several at once, or to an application inside the process.
 
 `http_client` starts a process that sends over HTTP, `app_client` one that calls a WSGI application; `drive` of either
 returns `Driven`. It is its own process, so that reading and digesting share no interpreter with the process that meters
@@ -49,24 +49,24 @@ _IN_PROCESS = Path(__file__).parents[2] / "runtime" / "standalone" / "in_process
 
 @dataclass
 class Driven:
-    """Results of one `drive`, of all its users together."""
+    """Results of one call of `drive`, over all its users."""
 
     wall_s: list[float] = field(default_factory=list)
-    """One entry per request that got a response or failed."""
+    """Duration of each request, whether it got a response or failed."""
     failures: list[str] = field(default_factory=list)
     error_responses: int = 0
-    """The number of failures that are responses or checks of a script, not lost connections."""
+    """The number of failures with a response (or a failed check of a script), as opposed to lost connections."""
     body_bytes: int = 0
     elapsed_s: float = 0.0
     """Time from the first request to the last response."""
     client_cpu_s: float = 0.0
-    """CPU that sending and reading took."""
+    """CPU seconds that sending and reading took."""
     responses: dict[str, list[str]] = field(default_factory=dict)
     """Canonical digests of the distinct responses, by request."""
     cycle: int = 1
-    """The number of requests after which the same ones begin again; all, if the iterations of a script differ."""
+    """The number of requests after which the sequence repeats; all of them, if the iterations of a script differ."""
     calls: list[str] = field(default_factory=list)
-    """The requests of a script, in their order."""
+    """The requests that a script sent, in order."""
     redirects: int = 0
     """The number of responses with a status from 300 to 399."""
     names: list[str] = field(default_factory=list)
@@ -74,29 +74,29 @@ class Driven:
 
     @property
     def digests(self) -> list[str]:
-        """The canonical digests of the responses to all requests."""
+        """The canonical digests of the responses to all requests, sorted."""
         return sorted({digest for digests in self.responses.values() for digest in digests})
 
     def check(self) -> Self:
-        """Raise LoadError with the first request that failed, else return itself."""
+        """Raise LoadError with the first failure if a request failed; otherwise return this object."""
         if self.failures:
             raise LoadError(f"{len(self.failures)} of {len(self.wall_s)} requests failed: {self.failures[0]}")
         return self
 
 
 class HttpClient:
-    """A process of users who send requests over HTTP."""
+    """Controls a process whose users send requests over HTTP."""
 
     def __init__(self, process: LineProcess, responses: Path) -> None:
         self._process, self._responses = process, responses
         self._sent: Workload | None = None
-        """The workload that was sent to the process last."""
+        """The workload that the process received last."""
 
     def drive(self, url: str, workload: Workload, *, times: int = 1, users: int = 1, login: bool = False) -> Driven:
-        """Let *users* send the workload's cycle of requests *times* times; a user waits for each response.
+        """Let *users* users send the workload's cycle of requests *times* times; each waits for its responses.
 
         login: begin a session with the requests of the workload's login, which are not counted; needed after each start
-        of a server. Raises LoadError when the process is gone or a login fails.
+        of a server. Raises LoadError if the process is gone or a login fails.
         """
         order: dict[str, Any] = {"url": url, "times": times, "users": users, "login": login}
         if workload is not self._sent:
@@ -111,13 +111,13 @@ class HttpClient:
 
 
 class AppClient:
-    """A process that calls an application inside itself, without server, URL or connection."""
+    """Controls a process that calls an application inside itself, without server, URL or connection."""
 
     def __init__(self, process: LineProcess, folder: Path, api: ServiceApi) -> None:
         self._process, self._folder, self._api = process, folder, api
         self.pid = process.pid
         self._digests: dict[str, str] = {}
-        """Canonical digest by the digest of the bytes."""
+        """Canonical digests of responses by the digest of their bytes."""
 
     def drive(self, requests: Sequence[str]) -> Driven:
         """Call the application with one request after the other; raises LoadError when the process is gone."""
@@ -144,7 +144,7 @@ class AppClient:
 
 @contextmanager
 def http_client(folder: Path, machine: ClientMachine | None = None) -> Iterator[HttpClient]:
-    """Run a client process for the `with` block, here or on *machine*; bodies go into *folder*'s `responses`."""
+    """Run a client process for the `with` block, here or on *machine*; bodies are saved in `responses` of *folder*."""
     responses = responses_folder(folder)
     if machine is not None:
         with machine.process(folder / "log" / "client.log") as process:
@@ -170,14 +170,14 @@ def app_client(
 
 
 def responses_folder(folder: Path) -> Path:
-    """Return the folder of the response bodies of the run in *folder*, one per digest; it is made if missing."""
+    """Return the folder of the response bodies of the run in *folder*, one file per digest; it is made if missing."""
     responses = folder / "responses"
     responses.mkdir(mode=0o700, exist_ok=True)
     return responses
 
 
 def body_file(folder: Path, digest: str) -> Path:
-    """Return the path of the body with this canonical digest."""
+    """Return the path of the response body with this canonical digest."""
     return folder / f"{digest}.body"
 
 
@@ -190,7 +190,7 @@ def _write_response(folder: Path, digest: str, body: bytes, head: Mapping[str, A
 
 
 def read_response(folder: Path, digest: str, rules: ResponseRules) -> Response:
-    """Return the response with this canonical digest."""
+    """Return the response with this canonical digest, read from *folder*."""
     path = body_file(folder, digest)
     head = path.with_suffix(".head")
     return parse_response(path.read_bytes(), rules, json.loads(head.read_bytes()) if head.exists() else {})
@@ -201,13 +201,13 @@ def _spec(argv: list[str], folder: Path, variables: Mapping[str, str] | None = N
 
 
 class Client:
-    """Sends requests, and remembers the responses; runs in the client process."""
+    """Sends requests and stores the distinct responses; runs in the client process."""
 
     def __init__(self, folder: Path | None, *, clock: Callable[[], float] = time.perf_counter) -> None:
-        """folder: gets each distinct response; None: they are kept in `distinct`."""
+        """folder: gets each distinct response; None: responses are collected in `distinct`."""
         self._folder = folder
         self.distinct: list[tuple[str, bytes, Mapping[str, Any]]] = []
-        """Canonical digest, body and head of each response that was not yet sent to the other side."""
+        """Canonical digest, body and head of each distinct response that is not yet transferred."""
         self._clock = clock
         self._canonical: dict[_Seen, str] = {}
         """Canonical digest by the digest of the bytes and the compared part of the head."""
@@ -215,10 +215,10 @@ class Client:
         """Sessions by URL."""
         self._scripts: dict[str, Script] = {}
         self._iterations: dict[str, int] = {}
-        """The number of runs of the script since the login, by URL."""
+        """The number of iterations of the script since the login, by URL."""
 
     def drive(self, url: str, workload: Workload, *, times: int = 1, users: int = 1, login: bool = False) -> Driven:
-        """Send the requests as `HttpClient.drive` says; canonical digests are computed after the time that counts."""
+        """Send the requests as `HttpClient.drive` says; canonical digests are computed after the timed part."""
         if login:
             self._sessions[url] = self._logged_in(url, workload)
             self._iterations[url] = 0
@@ -249,7 +249,7 @@ class Client:
         return self._driven(sender, workload, times)
 
     def _run_script(self, url: str, workload: Workload, sender: "_Sender", *, times: int, login: bool) -> None:
-        """Run the script *times* times; the requests of its start are not counted."""
+        """Run the script *times* times; the requests that start its session are not counted."""
         script = self._scripts.get(workload.script)
         if script is None:
             script = self._scripts[workload.script] = load_script(workload.script, Path(workload.folder))
@@ -280,7 +280,7 @@ class Client:
         return seen
 
     def _logged_in(self, url: str, workload: Workload) -> Session:
-        """Log in and return the session. Raises LoadError for a login that fails or has no token."""
+        """Log in and return the session; raises LoadError if the login fails or its response lacks the token."""
         session = Session()
         for call in workload.login:
             try:
@@ -308,7 +308,7 @@ class Client:
 
 
 def _unexpected(call: SentRequest, reply: Reply) -> str:
-    """Say what is wrong with the status of a response, and what its body says unless it is a page in markup."""
+    """Return a message about a response's status, with the start of its body unless that is markup."""
     said = " ".join(reply.body[:200].decode(errors="replace").split())
     wrong = f"status {reply.status}, expected {call.expected}"
     return wrong if not said or said.startswith("<") else f"{wrong}: {said}"
@@ -318,7 +318,7 @@ _Seen = tuple[bytes, tuple[Any, ...]]
 
 
 class _Sender:
-    """Sends the requests of one `drive`, and keeps the responses."""
+    """Sends the requests of one `drive` call, and collects the responses."""
 
     def __init__(self, url: str, workload: Workload, session: Session, clock: Callable[[], float]) -> None:
         self.driven = Driven()
@@ -369,7 +369,10 @@ class _Sender:
         return reply
 
     def judged(self, call: SentRequest) -> tuple[Reply, Callable[[str], None]]:
-        """Send a request of a script; return its response and a function that judges it. Raises LoadError for none."""
+        """Send a request of a script; return its response and a function that sets or clears its failure.
+
+        Raises LoadError if no response came.
+        """
         self.driven.calls.append(call.label)
         failures = self.driven.failures
         before, errors_before = len(failures), self.driven.error_responses
@@ -387,7 +390,7 @@ class _Sender:
 
 
 def _attempt(script: str, sender: _Sender, run: Callable[[], None]) -> None:
-    """Run a part of a script; an exception counts as a failure unless a request has failed."""
+    """Run a part of a script; an exception counts as a failure unless one of its requests has already failed."""
     before = len(sender.driven.failures)
     try:
         run()
@@ -406,7 +409,7 @@ def _headers(url: str, call: SentRequest, session: Session) -> dict[str, str]:
 
 
 def _token(call: LoginRequest, reply: Reply) -> str:
-    """Return the token that the login names, empty if it names none; raises LoadError if it is missing."""
+    """Return the token that the login names, or an empty string if it names none; raises LoadError if it is missing."""
     if call.token_header:
         found = [value for name, value in reply.headers if name.lower() == call.token_header.lower()]
         seen = f"no header {call.token_header}, only {', '.join(name for name, _ in reply.headers)}"
@@ -426,9 +429,9 @@ def _token(call: LoginRequest, reply: Reply) -> str:
 
 
 def main(folder: Path | None = None) -> None:
-    """Serve orders of `HttpClient` until the other side is gone.
+    """Serve orders of `HttpClient` until the connection closes.
 
-    folder: gets the responses. None on another machine, where the process ends with the connection, or with silence.
+    folder: where responses are saved. None on another machine, where the process also ends after a long silence.
     """
     client, workloads = Client(folder), [Workload()]
 
@@ -451,7 +454,7 @@ def main(folder: Path | None = None) -> None:
 
 
 def _watched(respond: Callable[..., dict[str, Any]]) -> Callable[..., dict[str, Any]]:
-    """Let the process end with its standard input, or after a long silence, as when a cable is cut."""
+    """Make the process end when its standard input closes, or after a long silence, as when a cable is cut."""
 
     def end_with_input() -> None:  # also while a request is under way
         poller = select.poll()
@@ -473,7 +476,7 @@ def _watched(respond: Callable[..., dict[str, Any]]) -> Callable[..., dict[str, 
 
 
 def _connect(address: str, port: int) -> dict[str, Any]:
-    """Return how long connections to a port take, or why it cannot be connected to."""
+    """Return how long connections to a port take, or why connecting failed."""
     connected_s = []
     for _ in range(_CONNECTIONS):
         started = time.perf_counter()

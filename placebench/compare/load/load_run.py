@@ -1,6 +1,6 @@
 """Load: headless locust in its own process (`run_load`), and jobs of a fixed number of requests (`http_job`).
 
-locust leaves the exact samples that our locustfiles took. A job is done by one client process or by locust's users.
+locust saves the exact samples that our locustfiles took. A job is done by one client process or by locust's users.
 """
 
 import math
@@ -41,7 +41,7 @@ from placebench.runtime.supervisor import Child, ChildLog, ChildSpec, Supervisor
 
 WARM_UPS_A_THREAD = 2
 _DEATH_LOGGED_WITHIN_S = 3.0
-"""uWSGI's master looks once a second for workers that are gone."""
+"""Maximum time until a dead worker is in the log: uWSGI's master checks for dead workers once per second."""
 LOCUSTFILES = {
     "closed": "candidates_closed.py",
     "open": "candidates_open.py",
@@ -53,7 +53,7 @@ _Progress = Callable[[int, int], None]
 _PROGRESS_EVERY_S = 0.5
 _CONNECT_TIMEOUT_S = 10.0
 _ERROR_LINE = re.compile(r"[\w.]+(Error|Exception|Exit|Interrupt|Timeout|Stop\w*)\b(:|$)|\S+: error: |\d+ users for ")
-"""The last line of a traceback, what argparse says of an option, and what LoadSession says of too few users."""
+"""Matches the last line of a traceback, argparse's message about an option, and LoadSession's about too few users."""
 
 
 @dataclass(frozen=True)
@@ -62,45 +62,45 @@ class LoadSpec:
 
     url: str
     request: str | None = None
-    """Path and query of a request to Placement's API; by default the locustfile's own."""
+    """Path and query of a request to Placement's API; None: the locustfile's own request."""
     workload: tuple[Request, ...] = ()
-    """Requests of any service, sent in turn instead; a status of 400 or more is a failure."""
+    """Requests to any service, sent in turn instead of `request`; a status of 400 or more is a failure."""
     kind: str = "closed"
-    """A name in LOCUSTFILES, or the path of an ordinary locustfile, which decides what is sent and how often."""
+    """A name in LOCUSTFILES, or the path of an ordinary locustfile, which itself decides what is sent and how often."""
     users: int = 1
     """The number of users of a closed-loop load."""
     rate_per_s: float | None = None
     """Arrivals per second of an open-loop load."""
     time_s: float | None = None
-    """No request is started later; those under way are waited for."""
+    """Time after which no request is started; requests under way are awaited."""
     requests: int | None = None
     """The exact number of requests."""
     warmup: int = 0
-    """The number of requests before these, in neither the time nor the result."""
+    """The number of warm-up requests, which are in neither the time nor the result."""
     seed: int = 1
     """Seed of the open-loop load's schedule."""
     at_once: int = 400
     """The number of requests of an open-loop load that may be in flight."""
     response_timeout_s: float = 300.0
-    """A request fails if its response is not complete by then."""
+    """Time limit of a request in seconds; a request fails if its response is not complete by then."""
     insecure: bool = False
     """Whether a certificate that is not valid is accepted."""
     processes: int = 1
-    """The number of processes of this machine that make the load; several are locust workers."""
+    """The number of local processes that make the load; more than one are locust workers."""
     expect_workers: int | None = None
-    """Wait for this many locust workers, of any machine, and let them make the load instead."""
+    """The number of locust workers, on any machine, that make the load instead of local processes."""
     wait_for_workers_s: float | None = None
-    """The time to wait for them; by default until they are there."""
+    """The time to wait for these workers; None: until they are connected."""
     bind: str = "127.0.0.1:5557"
-    """The address at which the master listens for them."""
+    """The address at which the master listens for these workers."""
     database_url: str | None = None
-    """The database in which the run's writes are looked for; by default the service is asked."""
+    """The database in which the run's writes are looked up; None: they are looked up by requests to the service."""
     telemetry: Path | None = None
     """The folder for the client's telemetry; None: it writes none."""
 
 
 class LoadInterrupted(KeyboardInterrupt):
-    """Ctrl-C during a load run; `result` holds what was measured until then, or None if nothing was."""
+    """Raised on Ctrl-C during a load run; `result` has the measurements until then, or None if there are none."""
 
     def __init__(self, result: LoadResult | None) -> None:
         super().__init__()
@@ -108,10 +108,10 @@ class LoadInterrupted(KeyboardInterrupt):
 
 
 def run_load(spec: LoadSpec, *, folder: Path, progress: _Progress | None = None) -> LoadResult:
-    """Run locust as *spec* says, and return what it saw; failed requests are in the result.
+    """Run locust as *spec* says, and return the result, which includes failed requests.
 
-    folder: made if it is missing; locust.log in it is appended to, and a scratch folder comes and goes.
-    progress: called with requests done and wanted, or with seconds, twice a second.
+    folder: made if it is missing; locust.log in it is appended to, and a scratch folder in it is removed at the end.
+    progress: called twice a second with the requests done and the requests planned, or with seconds instead.
     The writes of a run are checked at its end (`LoadResult.write_check`). The start costs about a second. Raises
     LoadError if nothing responds at spec.url or no request ended, DatabaseError if spec.database_url does not respond,
     MissingExtraError without locust, LoadInterrupted on Ctrl-C.
@@ -129,7 +129,7 @@ def run_load(spec: LoadSpec, *, folder: Path, progress: _Progress | None = None)
             raise LoadInterrupted(_read(samples_file, spec)) from None
         result = _read(samples_file, spec)
     if result is None:
-        # The log ends with tables: an exception or error stands before them.
+        # The log ends with tables; an exception or error comes before them.
         errors = [line for line in map(str.strip, log.text().splitlines()) if _ERROR_LINE.match(line)]
         reason = mask(errors[-1]) if errors else f"locust ended with exit code {exit_code}; {log.end()}"
         raise LoadError(f"no request ended: {reason}")
@@ -141,8 +141,8 @@ def _child(spec: LoadSpec, scratch: Path, samples_file: Path, log: ChildLog) -> 
         name="locust",
         argv=_command(spec, samples_file),
         env=_environment(spec),
-        # locust imports from where it runs: nothing lies here that could stand in for a module. An ordinary locustfile
-        # may read files beside it.
+        # locust imports from its working folder, so that must hold nothing that could replace a module. An ordinary
+        # locustfile may read files beside it.
         cwd=scratch if spec.kind in LOCUSTFILES else Path.cwd(),
         log=log.path,
     )
@@ -184,7 +184,7 @@ def _command(spec: LoadSpec, samples_file: Path) -> list[str]:
 
 
 def _distribution(spec: LoadSpec) -> list[str]:
-    """Return the options of locust's master, if the load needs one."""
+    """Return the options of locust's master; empty if the load needs no master."""
     if spec.expect_workers is None and spec.processes == 1:
         return []
     host, _, port = spec.bind.rpartition(":")
@@ -197,9 +197,9 @@ def _distribution(spec: LoadSpec) -> list[str]:
 
 
 def _environment(spec: LoadSpec) -> dict[str, str]:
-    """Return our environment without variables that locust reads as options, with the URL and the request.
+    """Return our environment without variables that locust reads as options, with the URL and the request added.
 
-    They may hold a token, which other users would see in a command line.
+    URL and request may hold a token, which other users would see on a command line.
     """
     environment = {name: value for name, value in os.environ.items() if not name.startswith("LOCUST_")}
     environment["LOCUST_HOST"] = spec.url.rstrip("/")
@@ -213,7 +213,7 @@ def _environment(spec: LoadSpec) -> dict[str, str]:
 
 
 def _wait(child: Child, spec: LoadSpec, samples_file: Path, progress: _Progress | None) -> int:
-    """Wait until locust ends by itself, and report the progress; returns the exit code."""
+    """Wait until locust ends, reporting the progress; returns the exit code."""
     started = time.monotonic()
     while True:
         with suppress(TimeoutError):
@@ -226,7 +226,7 @@ def _wait(child: Child, spec: LoadSpec, samples_file: Path, progress: _Progress 
 
 
 def _read(samples_file: Path, spec: LoadSpec) -> LoadResult | None:
-    """Return the result that locust left, with each write checked; None if no request ended."""
+    """Return the result that locust saved, with its writes checked; None if no request ended."""
     if not samples_file.exists():
         return None
     result = LoadResult.load(samples_file)
@@ -261,7 +261,7 @@ def _check(spec: LoadSpec) -> None:
 
 
 def _check_service(spec: LoadSpec) -> None:
-    """Raise LoadError if nothing responds at the URL, or with a certificate that is not valid."""
+    """Raise LoadError if nothing responds at the URL, or if its certificate is not valid."""
     address = service_address(spec.url, error=LoadError)
     port = address.port or (443 if address.scheme == "https" else 80)
     try:
@@ -278,7 +278,7 @@ def _check_service(spec: LoadSpec) -> None:
 
 
 def _locustfile(kind: str) -> str:
-    """Return locust's option: one of our locustfiles, or an ordinary one after the hooks that take its samples."""
+    """Return locust's option: one of our locustfiles, or an ordinary one after the hooks that collect its samples."""
     if kind in LOCUSTFILES:
         return str(resource_folder("locustfiles") / LOCUSTFILES[kind])
     path = Path(kind)
@@ -289,22 +289,22 @@ def _locustfile(kind: str) -> str:
 
 @dataclass(frozen=True)
 class JobResult:
-    """A job that was done, with a status of 200 in every response."""
+    """The result of a job in which every response had status 200."""
 
     duration_s: float
-    """Time from the first request to the last response; for one client the sum of its latencies."""
+    """Time from the first request to the last response; for a single user the sum of the latencies."""
     cpu_s: float | None
-    """CPU of the service and PostgreSQL's backends; None if not all of the backends could be read."""
+    """CPU seconds of the service and PostgreSQL's backends; None if not all of the backends could be read."""
     client_cpu_s: float
-    """CPU that sending and reading took, for all users together."""
+    """CPU seconds that sending and reading took, over all users."""
     body_bytes: int
     latency_s: tuple[float, ...]
     digests: tuple[str, ...] = ()
-    """Canonical digests of the distinct responses; under locust they are not computed."""
+    """Canonical digests of the distinct responses; empty for locust, which does not compute them."""
 
     @classmethod
     def of_client(cls, driven: Driven, meters: Meters) -> Self:
-        """Return the result of one user of a client process; raises LoadError with the first request that failed."""
+        """Return the result of one user of a client process; raises LoadError with the first failed request."""
         driven.check()
         latency_s, digests = tuple(driven.wall_s), tuple(driven.digests)
         return cls(sum(latency_s), meters.cpu_s, driven.client_cpu_s, driven.body_bytes, latency_s, digests)
@@ -331,9 +331,9 @@ def http_job(
     meter: ServerMeter,
     folder: Path,
 ) -> JobResult:
-    """Warm the server's *slots* (its threads in all its processes) up, then send *requests* requests by *users*.
+    """Warm up the server's *slots* (its threads in all its processes), then let *users* users send *requests* requests.
 
-    A single user is *client*, which sends *workload*; several are locust's. Raises LoadError for a request that fails.
+    A single user is *client*, which sends *workload*; several users are locust's. Raises LoadError if a request fails.
     """
     warm_up(server, request, slots)
     if users > 1:
@@ -346,21 +346,21 @@ def http_job(
 def locust_job(
     server: RunningServer, request: str, *, requests: int, users: int, meter: ServerMeter, folder: Path
 ) -> JobResult:
-    """Let locust send exactly *requests* requests, *users* at a time; raises LoadError for one that fails."""
+    """Let locust send exactly *requests* requests, *users* at a time; raises LoadError if one fails."""
     with meter:
         result = run_load(LoadSpec(server.url, request, users=users, requests=requests), folder=folder / "log")
     return JobResult.of_locust(result, meter.read(), requests=requests)
 
 
 def warm_up(server: RunningServer, request: str, slots: int) -> None:
-    """Send two requests per thread of the service, one per thread at a time, so that all compile and connect."""
+    """Send two requests per thread of the service, *slots* at a time, so that every thread compiles and connects."""
     with responses_of(server), ThreadPoolExecutor(slots) as pool:
         list(pool.map(lambda _: get(server.url, request), range(WARM_UPS_A_THREAD * slots)))
 
 
 @contextmanager
 def responses_of(server: RunningServer) -> Iterator[None]:
-    """Turn a request without response in the `with` block into a ServerError if a worker died, else a LoadError."""
+    """Convert an OSError in the `with` block (no response) to ServerError if a worker died, else to LoadError."""
     try:
         yield
     except OSError as error:

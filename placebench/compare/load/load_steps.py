@@ -1,4 +1,4 @@
-"""Steps of a search for a service's capacity, and what they are judged by: `Saturation`, `LoadStep`, `Objective`."""
+"""Steps of a search for a service's capacity and the objective to meet: `Saturation`, `LoadStep`, `Objective`."""
 
 import math
 from collections.abc import Iterable
@@ -25,7 +25,7 @@ class Objective:
 
     @property
     def samples(self) -> int:
-        """The number of requests that a step needs for the percentile."""
+        """The number of requests that a step needs to estimate the percentile."""
         return samples_needed(PERCENTILES[self.name])
 
     def __str__(self) -> str:
@@ -42,15 +42,15 @@ def parse_objective(text: str) -> Objective:
 
 @dataclass(frozen=True)
 class LoadStep:
-    """One load of the search."""
+    """One step of the search: a load and its outcome."""
 
     load: Positive
-    """Arrivals per second, or users."""
+    """Arrivals per second, or number of users."""
     requests: Count
     failures: Count
     throughput_per_s: Amount
     latency_s: dict[str, Amount | None]
-    """Percentiles by name; None if too few requests were slower."""
+    """Latency percentiles in seconds by name; None if too few requests were slower."""
     client_cpu: Amount
     """Share of a core that the generator used."""
     missed: Count
@@ -58,11 +58,11 @@ class LoadStep:
     why: str
     """The reason for "broken" or "generator"; empty for a step that held."""
     repeats: Count = 0
-    """The number of requests that were sent again, because the server had closed a kept connection."""
+    """The number of requests that were sent again because the server had closed a kept connection."""
 
 
 def highest_held(steps: Iterable[LoadStep]) -> LoadStep | None:
-    """Return the step with the highest load below everything that was broken; None if none held."""
+    """Return the step with the highest load below every broken step; None if no step held."""
     steps = list(steps)
     limit = min((each.load for each in steps if each.outcome == "broken"), default=math.inf)
     held = (each for each in steps if each.outcome == "held" and each.load < limit)
@@ -71,7 +71,7 @@ def highest_held(steps: Iterable[LoadStep]) -> LoadStep | None:
 
 @dataclass(frozen=True)
 class Saturation(Record):
-    """A whole search; saturation.json, with each step's samples in step-<n>.json beside it."""
+    """A whole search; saturation.json, with the samples of each step in step-<n>.json beside it."""
 
     name: str
     started_at: str
@@ -94,17 +94,17 @@ class Saturation(Record):
 
     @property
     def held(self) -> LoadStep | None:
-        """The step with the highest load below everything that was broken."""
+        """The step with the highest load that held below every broken step; None if no step held."""
         return highest_held(self.steps)
 
     @property
     def broken(self) -> LoadStep | None:
-        """The step with the lowest load that was too much for the service."""
+        """The step with the lowest load that was too much for the service; None if there is none."""
         return min((each for each in self.steps if each.outcome == "broken"), key=lambda each: each.load, default=None)
 
     @property
     def unclear(self) -> LoadStep | None:
-        """The step at which the generator was the limit, if that hides what the service could do."""
+        """The lowest step at which the generator was the limit, if that hides the service's limit; else None."""
         failed = [each for each in self.steps if each.outcome == "generator"]
         lowest = min(failed, key=lambda each: each.load, default=None)
         held, broken = self.held, self.broken

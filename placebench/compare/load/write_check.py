@@ -1,4 +1,4 @@
-"""Lost-write check of a load run: its acknowledged, refused and doubtful writes against what the database holds."""
+"""Lost-write check of a load run: compares acknowledged, refused and doubtful writes with the database's contents."""
 
 import time
 from collections import Counter
@@ -22,17 +22,17 @@ _NO_RESPONSE = "no response"
 
 @dataclass(frozen=True)
 class Holding:
-    """The allocations that a consumer has in the end."""
+    """The allocations that a consumer has after the load."""
 
     allocations: Allocations
     generation: int | None
-    """The consumer's generation: 1 after one write, None if it has nothing."""
+    """The consumer's generation: 1 after one write, None if it has no allocations."""
 
 
 def check_writes(writes: Iterable[LoggedWrite], held: Mapping[str, Holding] | str) -> WriteCheck:
-    """Compare the writes with what is held.
+    """Compare the writes with the consumers' holdings.
 
-    held: the holdings of each consumer that has any; or why they could not be read.
+    held: the holdings of each consumer that has any, or a text that says why they could not be read.
     """
     writes = list(writes)
     sorts = Counter(_sort(write.status) for write in writes)
@@ -67,7 +67,7 @@ def _sort(status: str | None) -> str:
 
 
 def _verdicts(history: list[LoggedWrite], holding: Holding | None) -> Iterable[str]:
-    """Yield what is wrong with the outcome of a claim and its release, if there was one."""
+    """Yield the verdicts on the outcome of a claim and its release, if there was one; nothing if it is as expected."""
     claim, release = history[0], history[1] if len(history) > 1 else None
     last = release if release is not None and _sort(release.status) != "refused" else claim
     if holding is not None and (holding.generation, holding.allocations) != (1, claim.claimed):
@@ -126,7 +126,7 @@ def read_holdings(consumers: Collection[str], *, url: str, database_url: str | N
 
 
 def _patiently(read: Callable[[], _T]) -> _T:
-    """Try again for 30 s, in which a service or database may come back."""
+    """Call *read* until it succeeds, for at most 30 s, so that a service or database may come back."""
     give_up_at = time.monotonic() + _PATIENCE_S
     while True:
         try:
@@ -138,7 +138,7 @@ def _patiently(read: Callable[[], _T]) -> _T:
 
 
 def _in_the_database(consumers: Collection[str], database_url: str) -> dict[str, Holding]:
-    """Read the holdings; amounts of duplicate rows are added up, so that they differ from what was claimed."""
+    """Read the holdings; the amounts of duplicate rows are summed, so that they differ from the claimed amounts."""
     found: dict[str, Holding] = {}
     ordered = list(consumers)
     with open_connection(database_url) as connection:
@@ -151,7 +151,10 @@ def _in_the_database(consumers: Collection[str], database_url: str) -> dict[str,
 
 
 def holding_of(reply: Reply, consumer: str) -> Holding | None:
-    """Read a reply to GET /allocations/{consumer}; None if it holds nothing. Raises LoadError unless it is a 200."""
+    """Return the holding in a reply to GET /allocations/{consumer}, or None for no allocations.
+
+    Raises LoadError unless the status is 200.
+    """
     if reply.status != HTTPStatus.OK:
         raise LoadError(f"GET /allocations/{consumer} has status {reply.status}, expected 200")
     document = decode_json(reply.body, _Held, f"GET /allocations/{consumer}", error=LoadError)

@@ -1,1 +1,1 @@
-"""How it is measured: replicates, counted and profiled passes, equal responses."""
+"""Measurement of variants: replicates, counted and profiled passes, and the check that responses are equal."""

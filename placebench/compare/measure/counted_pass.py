@@ -1,7 +1,7 @@
 """The counted passes: the statements, rows, round trips and garbage collections of one request, without timing.
 
-`count_on_the_wire` counts any variant alike: statements and rows are what pg_stat_statements counted for its database,
-round trips and bytes what passed over a counting link (placebench.runtime.network.link), request by request. For
+`count_on_the_wire` counts all kinds of variants in the same way: pg_stat_statements counts statements and rows in the
+variant's database, a counting link (placebench.runtime.network.link) counts round trips and bytes of each request. For
 SQLite and MariaDB, statements and rows are those that the profiler sees in the application.
 `count_requests` counts a variant of the reference service by the profiler's light mode.
 """
@@ -48,7 +48,7 @@ _EXCEPTION = re.compile(r"^Traceback \(most recent call last\):\n(?:[ \t].*\n|\n
 _SHOWN_LETTERS = 300
 _HASH_SEED = 1
 _KEPT_RECORDINGS = 200
-"""The profiler keeps this many recordings as files."""
+"""Maximum number of recordings that the profiler keeps as files."""
 _IN_OPEN = 0x20
 """The event IN_OPEN of inotify(7)."""
 _COUNTED = """
@@ -68,29 +68,29 @@ GROUP BY query
 
 
 class Statistics:
-    """Reads what PostgreSQL has counted so far in a database, given by its name."""
+    """Reads PostgreSQL's cumulative counts of the statements in a database."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
 
     def __call__(self, database: str) -> tuple[int, int]:
-        """Statements and rows; 1 round trip."""
+        """Return the numbers of statements and of rows in *database* so far; 1 round trip."""
         statements, rows = self._connection.execute(text(_COUNTED), {"database": database}).one()
         return int(statements), int(rows)
 
     def on_tables(self, database: str) -> float:
-        """Calls of statements on tables; 1 round trip."""
+        """Return the number of calls of statements on tables; 1 round trip."""
         return _calls_on_tables(self.each(database))
 
     def each(self, database: str) -> dict[str, tuple[float, float, float]]:
-        """Calls, rows and seconds in the server of each statement, by its text without values; 1 round trip."""
+        """Return calls, rows and seconds in the server of each statement, by its text without values; 1 round trip."""
         counted = self._connection.execute(text(_EACH), {"database": database})
         return {sql: (float(calls), float(rows), float(seconds)) for sql, calls, rows, seconds in counted}
 
 
 @dataclass(frozen=True)
 class _Request:
-    """What one request took, on average over a cycle of them."""
+    """The counts of one request, averaged over a cycle of requests."""
 
     statements: float | None
     rows: float | None
@@ -103,10 +103,10 @@ class _Request:
 
 @contextmanager
 def open_statistics(server: Server, database: str) -> Iterator[Statistics | None]:
-    """Yield pg_stat_statements of *server*, read from *database*, an empty database of ours.
+    """Yield the pg_stat_statements of *server*, read from *database*, a database that is made for that.
 
-    Runs CREATE EXTENSION pg_stat_statements; reading it is one round trip. Yields None if the server does not have the
-    extension, or does not let our role read it.
+    Runs CREATE EXTENSION pg_stat_statements; each reading is one round trip. Yields None if the server does not have
+    the extension, or does not let our role read it.
     """
     server.create_database(database)
     engine = create_engine(server.admin_url(database), poolclass=NullPool, isolation_level="AUTOCOMMIT")
@@ -129,7 +129,7 @@ class _Counters:
         self._database = str(make_url(database_url).database) if link else ""
         self.url = link.url if link else database_url
         self._begun = self.each()
-        """The counts from before the service was started."""
+        """The counts at the moment before the service was started."""
 
     def traffic(self) -> Traffic | None:
         """Return the traffic so far; None without a link."""
@@ -141,7 +141,7 @@ class _Counters:
         return None if now is None or before is None else now.since(before)
 
     def work(self) -> tuple[int, int] | None:
-        """Return the statements and rows so far; None if they are not counted."""
+        """Return the numbers of statements and of rows so far; None if they are not counted."""
         return self._read(self._database) if self._read else None
 
     def each(self) -> dict[str, tuple[float, float, float]]:
@@ -151,9 +151,9 @@ class _Counters:
     def table_statements(
         self, warm: dict[str, tuple[float, float, float]], later: list[StatementCount], requests: int
     ) -> tuple[float, float] | tuple[None, None]:
-        """Return `table_statements` and `first_statements` of a `WirePass`; None if nothing is counted.
+        """Return `table_statements` and `first_statements` of a `WirePass`; None for both if nothing is counted.
 
-        warm: the counts of `each` after the first *requests*. later: the statements of one request after them.
+        warm: the counts of `each` after the first *requests* requests. later: the statements of one later request.
         """
         if self.work() is None:
             return None, None
@@ -163,14 +163,14 @@ class _Counters:
 
 
 class _Recordings:
-    """The profiler's recordings in the application, for a database that counts nothing itself."""
+    """The profiler's recordings in the application, for a database without statement counts."""
 
     def __init__(self, variant: Variant, folder: Path | None) -> None:
-        """folder: where the recordings go; None: nothing is recorded."""
+        """folder: where the recordings are saved; None: nothing is recorded."""
         self._variant, self._folder = variant, folder
 
     def around(self, spec: ServerSpec) -> ServerSpec:
-        """Return the service with the profiler around it."""
+        """Return *spec* with the profiler wrapped around the service."""
         return with_profiler(self._variant, spec, self._folder, "light") if self._folder else spec
 
     def fill(self, counted: list[_Request], warm: Driven) -> list[_Request]:
@@ -181,7 +181,7 @@ class _Recordings:
         found = wait_for_recordings(self._folder, warm.names, len(warm.wall_s) + number)[-number:]
         each = iter([recording.statements for _, recording in found])
         cycles = [list(chain.from_iterable(islice(each, request.requests))) for request in counted]
-        if not any(cycles):  # not run by SQLAlchemy: unknown, not none
+        if not any(cycles):  # not run by SQLAlchemy: their number is unknown, not 0
             return counted
         return [
             replace(
@@ -220,11 +220,11 @@ def count_on_the_wire(
     same: SameResponses | None,
     note: Callable[[str], object],
 ) -> WirePass:
-    """Send *requests* cycles of requests to the variant *name*, count what they take, and compare the responses.
+    """Send *requests* cycles of requests to the variant *name*, count what they cause, and compare the responses.
 
     note: called with what the user should know about the responses. The counts are saved as wire-<name>.json. Raises
-    ServerError if the variant does not start, LoadError for another status than expected, NoTrafficError if it has not
-    even connected to its database.
+    ServerError if the variant does not start, LoadError for an unexpected status, NoTrafficError if the variant never
+    connected to its database.
     """
     variant, database_url = prepared.named[name], prepared.databases[name]
     log = prepared.folder / "log"
@@ -271,7 +271,7 @@ def count_on_the_wire(
 
 
 def _wire_pass(variant: str, counted: Sequence[_Request]) -> WirePass:
-    """Gather the counts of all requests by what was counted; requests of which it is unknown are left out."""
+    """Gather the counts of all requests, field by field; unknown counts are left out."""
     return WirePass(
         variant=variant,
         statements=[each.statements for each in counted if each.statements is not None] or None,
@@ -285,7 +285,7 @@ def _wire_pass(variant: str, counted: Sequence[_Request]) -> WirePass:
 
 @contextmanager
 def _failures_with_log(name: str, log: Path) -> Iterator[None]:
-    """Add to the failure of a request the variant's name, the first exception in its log, and the path of the log."""
+    """Add the variant's name, the first exception in its log, and the log's path to the failure of a request."""
     try:
         yield
     except LoadError as error:
@@ -307,7 +307,7 @@ def _request(
 
 @contextmanager
 def count_while_timed(prepared: PreparedVariants, read: Mapping[str, Statistics | None]) -> Iterator[None]:
-    """Count the statements on tables of the replicates that the `with` block makes, for wire-<name>.json.
+    """Count the statements on tables in the replicates of the `with` block, and add them to wire-<name>.json.
 
     read: the statistics of each variant's server, by the variant's name.
     """
@@ -326,14 +326,14 @@ def _calls_on_tables(each: dict[str, tuple[float, float, float]]) -> float:
 
 
 def _is_on_tables(sql: str) -> bool:
-    """Whether a statement works on tables, unlike a driver's look-ups in the catalogue and our digests of tables."""
+    """Return whether a statement works on tables, unlike a driver's catalogue queries and our digests of tables."""
     return bool(_ON_TABLES.search(sql)) and not _CATALOGUE.search(sql)
 
 
 def _by_statement(
     before: dict[str, tuple[float, float, float]], after: dict[str, tuple[float, float, float]], requests: int
 ) -> list[StatementCount]:
-    """Return the mean per request of each statement, the most expensive first."""
+    """Return the mean counts per request of each statement, the most expensive first."""
     none = (0.0, 0.0, 0.0)
     took = {
         sql: [now - then for now, then in zip(sums, before.get(sql, none), strict=True)] for sql, sums in after.items()
@@ -348,9 +348,9 @@ def _by_statement(
 
 @contextmanager
 def _watch_file(database_url: str) -> Iterator[Callable[[], bool]]:
-    """Yield a function that says whether the SQLite database was opened in the `with` block, seen by inotify(7).
+    """Yield a function that returns whether the SQLite database was opened in the `with` block, seen by inotify(7).
 
-    It always says True without a database, and False for a database that is no file.
+    Without a database it always returns True; for a database that is not a SQLite file, always False.
     """
     if not database_url.startswith("sqlite"):
         yield lambda: not database_url
@@ -366,7 +366,7 @@ def _watch_file(database_url: str) -> Iterator[Callable[[], bool]]:
 
     try:
         if libc.inotify_add_watch(descriptor, os.fsencode(str(make_url(database_url).database)), _IN_OPEN) < 0:
-            yield lambda: True  # the user has no watch left, which is no fault of the variant
+            yield lambda: True  # the user's limit of watches is reached, which is not the variant's fault
         else:
             yield has_event
     finally:
@@ -376,7 +376,7 @@ def _watch_file(database_url: str) -> Iterator[Callable[[], bool]]:
 def count_requests(setup: PassSetup, name: str, *, requests: int, variant: str | None = None) -> CountedPass:
     """Count statements, rows and collections of *requests* requests in a row; saved as counted-<name>.json.
 
-    variant: the name of the variant that is served, if it is not *name*.
+    variant: the name of the served variant; None: *name*.
     """
     recordings = fresh_log_folder(setup.folder / "log" / f"counted-{name}")
     names = recording_names(setup.request)

@@ -1,6 +1,6 @@
 """The databases of a run: `ScratchData` fills one and copies it, `variant_databases` gives each variant its own.
 
-A variant that names settings of PostgreSQL has a server of its own (`VariantServers`), the others share the run's.
+A variant that sets PostgreSQL parameters has its own server (`VariantServers`); the others share the run's server.
 """
 
 import shutil
@@ -27,28 +27,28 @@ _RESERVED = {
     "port",
     "unix_socket_directories",
 }
-"""Settings by which placebench finds and reaches the server."""
+"""Settings that variants must not set, because placebench finds and reaches the server by them."""
 _MAINTENANCE = "postgres"
 
 
 def database_name(folder: Path) -> str:
-    """Return the name of the first database of the run in *folder*, with which those of its others begin."""
+    """Return the name of the first database of the run in *folder*; the names of its other databases begin with it."""
     return f"placebench_{folder.name.lower().replace('-', '_')}"
 
 
 class ScratchData:
-    """One filled database of a run on one server, with its copies; each is made when it is first needed."""
+    """The filled database of a run on one server, and its copies; each is made when it is first needed."""
 
     def __init__(self, server: Server, data: DataSetup, folder: Path) -> None:
         self.server = server
         self.receipt: dict[str, Any] = {}
-        """The receipt of the filled database, once it is made."""
+        """The receipt of the filled database; empty until it is filled."""
         self._data = data
         self._folder = folder
         self.prefix = database_name(folder)
-        """What the names of its databases begin with."""
+        """The common prefix of the names of the run's databases."""
         self.made: dict[str, str] = {}
-        """The URLs of its databases by name; the filled one has the empty name."""
+        """The URLs of the databases by name; the filled one has the empty name."""
 
     @property
     def url(self) -> str:
@@ -61,7 +61,7 @@ class ScratchData:
         return self.made[""]
 
     def copy(self, name: str, revisions: tuple[str, ...] = ()) -> str:
-        """Return the URL of the copy *name* of the filled database, at these optional revisions."""
+        """Return the URL of the copy *name* of the filled database, upgraded to the optional *revisions*."""
         if name not in self.made:
             assert self.url
             label = f"{self.prefix}_{len(self.made)}"
@@ -73,10 +73,10 @@ class ScratchData:
 
 
 class VariantServers:
-    """The servers of a comparison; a context manager that ends those it started."""
+    """The PostgreSQL servers of a comparison; a context manager that stops those it started."""
 
     def __init__(self, shared: Server) -> None:
-        """shared: the server of the variants that name no settings; it is not ended."""
+        """shared: the server of the variants without settings; it is not stopped."""
         self._shared = shared
         self._own: dict[frozenset[tuple[str, str]], Server] = {}
         self._started = ExitStack()
@@ -84,7 +84,7 @@ class VariantServers:
     def of(self, variant: Variant) -> Server:
         """Return the variant's server, started at the first call in 0.5 to 0.7 s; variants of equal settings share one.
 
-        Raises DatabaseError with PostgreSQL's message if it does not start with the settings.
+        Raises DatabaseError with PostgreSQL's message if the server does not start with these settings.
         """
         if not variant.postgres:
             return self._shared
@@ -104,7 +104,7 @@ class VariantServers:
 
 
 class VariantDatabases(ABC):
-    """A database for each variant of a comparison, a copy of one that is filled once; a context manager."""
+    """A database for each variant of a comparison, copied from one that is filled once; a context manager."""
 
     def __init__(self, data: DataSetup, folder: Path) -> None:
         self._data = data
@@ -113,14 +113,14 @@ class VariantDatabases(ABC):
 
     @abstractmethod
     def template(self) -> tuple[str, dict[str, Any]]:
-        """Return the URL of the filled database and the receipt of what filled it."""
+        """Return the URL of the filled database and the receipt of its data."""
 
     @abstractmethod
     def _copy(self, variant: Variant) -> str:
-        """Return the URL of a copy for *variant*."""
+        """Return the URL of a new copy for *variant*."""
 
     def of(self, variant: Variant) -> str:
-        """Return the URL of the variant's copy, with its migrations; empty if it has no database."""
+        """Return the URL of the variant's copy, with its migrations applied; empty if it has no database."""
         if variant.name not in self._urls:
             self._urls[variant.name] = url = self._copy(variant)
             if variant.migrate:
@@ -131,14 +131,14 @@ class VariantDatabases(ABC):
         return self._urls[variant.name]
 
     def server_of(self, variant: Variant) -> Server | None:  # noqa: ARG002
-        """Return the PostgreSQL server of the variant's database; None if it is in no PostgreSQL."""
+        """Return the PostgreSQL server of the variant's database, or None if the database is not PostgreSQL."""
         return None
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:  # noqa: B027
-        """End what was started."""
+        """Stop the servers that were started."""
 
 
 class _OnPostgres(VariantDatabases):
@@ -168,7 +168,7 @@ class _OnPostgres(VariantDatabases):
 
 
 class _InFiles(VariantDatabases):
-    """SQLite files in the run's folder, which are deleted at the end of the `with` block."""
+    """SQLite files in the run's folder, deleted at the end of the `with` block."""
 
     def template(self) -> tuple[str, dict[str, Any]]:
         return sqlite_url(self._template), self._receipt
@@ -192,7 +192,7 @@ class _InFiles(VariantDatabases):
 
 
 class _OnMariaDb(VariantDatabases):
-    """Databases on a server of our own, which ends with the run; MariaDB copies none, so that each is filled."""
+    """Databases on our own MariaDB server, which ends with the run; each is filled, because MariaDB copies none."""
 
     def __enter__(self) -> Self:
         self._started = ExitStack()
@@ -212,7 +212,7 @@ class _OnMariaDb(VariantDatabases):
 
 
 class _Without(VariantDatabases):
-    """No database: the applications have none, or one that is not ours to fill."""
+    """No database: the applications have none, or one that placebench does not fill."""
 
     def template(self) -> tuple[str, dict[str, Any]]:
         return "", self._data.fill("", self._folder)
@@ -222,7 +222,7 @@ class _Without(VariantDatabases):
 
 
 def variant_databases(data: DataSetup, folder: Path, server: Server | None) -> VariantDatabases:
-    """Return the databases of a comparison on *data*; *server* is needed for PostgreSQL."""
+    """Return the databases of a comparison on *data*; *server* is required for PostgreSQL."""
     if data.database == "postgresql":
         assert server is not None
         return _OnPostgres(data, folder, server)
@@ -233,8 +233,8 @@ def variant_databases(data: DataSetup, folder: Path, server: Server | None) -> V
 def check_settings(variants: Iterable[Variant], server: Server | None) -> None:
     """Let PostgreSQL check every setting that a variant names; raises DatabaseError for one that it refuses.
 
-    server: None for a comparison without PostgreSQL. Raises PlacebenchError for settings without PostgreSQL or on a
-    server that the user named, which placebench does not restart.
+    server: None for a comparison without PostgreSQL. Raises PlacebenchError for settings without PostgreSQL, or on a
+    server that the user named, because placebench does not restart that.
     """
     for variant in variants:
         if not variant.postgres:

@@ -1,7 +1,7 @@
-"""The load passes of one variant, closed-loop and open-loop, each on a server process of its own.
+"""The load passes of one variant, closed-loop and open-loop, each on its own server process.
 
-The main functions are `load_closed` and `load_open`; `PassSetup` is what all passes of a run share. Timed passes run
-unprofiled and profiled passes are not timed: pyinstrument's hook costs about half of a request again.
+The main functions are `load_closed` and `load_open`; `PassSetup` has the settings of all passes of a run. Timed passes
+run unprofiled and profiled passes are not timed, because pyinstrument's hook makes a request about half as long again.
 """
 
 from dataclasses import dataclass, replace
@@ -32,14 +32,14 @@ class PassSetup:
     users: int
     seed: int
     telemetry: bool = False
-    """Whether workers, client and backends write telemetry, below the run's folder."""
+    """Whether workers, client and backends write telemetry to the run's folder."""
     python: str | None = None
-    """The Python of another environment, for a variant that needs one."""
+    """The Python of another environment, for a variant that needs one; None: this Python."""
 
     def part(self, name: str) -> Path | None:
         """Return the folder for the telemetry of the pass *name*, or None without telemetry.
 
-        Files of a first attempt that failed are moved to <name>-failed.
+        Files of a failed first attempt are moved to <name>-failed.
         """
         if not self.telemetry:
             return None
@@ -49,7 +49,7 @@ class PassSetup:
         return part
 
     def serve(self, variant: str, part: Path | None = None, **environment: str) -> RunningServer:
-        """Return the variant's service, ready for requests, its telemetry in *part*; use it in a `with` block."""
+        """Return the variant's service, ready for requests, with its telemetry in *part*; use it in a `with` block."""
         log = self.folder / "log" / f"uwsgi-{variant}.log"
         python = Path(self.python) if self.python else None
         chosen = read_variant(variant, python=python)
@@ -65,13 +65,13 @@ class PassSetup:
                 server=chosen.server,
                 cache_server=chosen.cache_server,
             )
-        else:  # an application of its own knows neither our telemetry nor our environment
+        else:  # the user's application knows neither our telemetry nor our environment
             spec = chosen.spec(self.database_url, hash_seed=self.seed, log=log)
         return serve(replace(spec, processes=self.processes, threads=self.threads))
 
     @property
     def slots(self) -> int:
-        """The number of threads of the service in all its processes."""
+        """The number of threads of the service, over all its processes."""
         return self.processes * self.threads
 
     @property
@@ -80,7 +80,7 @@ class PassSetup:
         return WARM_UPS_A_THREAD * self.slots
 
     def warm_up(self, server: RunningServer) -> None:
-        """Send the warm-up requests, so that every worker has compiled and connected."""
+        """Send the warm-up requests, so that every worker has compiled its code and connected."""
         warm_up(server, self.request, self.slots)
 
 
@@ -114,7 +114,7 @@ def load_open(
 ) -> LoadPass:
     """Load the variant in an open loop, on a seeded schedule; the pass is saved as locust-<variant>-open.json.
 
-    Raises UndecidedError for a pass in which the generator itself was late: it is discarded, and kept in another file.
+    Raises UndecidedError if the generator itself was the limit: the pass is discarded, and saved under another name.
     """
     part = setup.part(f"{variant}-open")
     with setup.serve(variant, part) as server:
@@ -136,9 +136,9 @@ def load_open(
 def _loaded(
     setup: PassSetup, variant: str, server: RunningServer, load: LoadSpec, *, rules: LoadRules | None = None
 ) -> LoadPass:
-    """Warm up and load the server, and read its meters; an interrupted pass is saved as far as it got.
+    """Warm up and load the server, and read its meters; an interrupted pass is saved with the results so far.
 
-    A pass in which a worker died is not saved, since its figures are of two servers.
+    A pass in which a worker died is not saved, because its figures mix two servers.
     """
     interrupted: LoadInterrupted | None = None
     setup.warm_up(server)

@@ -1,9 +1,9 @@
-"""The profiled passes: a variant under the profiler, apart from what is timed, for its flame graph.
+"""The profiled passes: a variant under the profiler, apart from timed passes, for its flame graph.
 
-`profile_variants` profiles the variants of a comparison in replicates, request by request, to tell where they differ. A
-variant of another environment can be profiled if placebench is installed there too; otherwise the pass says so and the
-comparison goes on. `profile_under_load` profiles a variant under closed-loop load. A profiled variant is slower, so
-none of these passes is timed.
+`profile_variants` profiles the variants of a comparison in replicates, request by request, to show where they differ. A
+variant of another environment can be profiled if placebench is installed there too; otherwise the pass reports that
+and the comparison continues. `profile_under_load` profiles a variant under closed-loop load. A profiled variant is
+slower, so none of these passes is timed.
 """
 
 import json
@@ -50,20 +50,20 @@ _NEEDED = "placebench.profiler.sql_profiler, placebench.profiler.capture.flame_g
 _WARM_UP_REQUESTS = 2
 _MIN_REQUESTS, _MAX_REQUESTS = 3, 40
 _ENOUGH_S = 4.0
-"""Time for the requests to one variant, in all replicates."""
+"""Time for the requests to one variant, over all replicates."""
 _MIN_SHARE = 0.0002
-"""Share of a request that a frame needs to be kept."""
+"""Minimum share of a request's time that a frame needs to be kept."""
 _MAX_TIMES_MEDIAN = 2.0
-"""A request that took longer than this multiple of the median waited for something, and does not count."""
+"""A request that took longer than this multiple of the median is left out: it waited for something."""
 _WRITTEN_WITHIN_S = 10.0
 
 
 def profile_variants(run: RunFolder, prepared: PreparedVariants, replicates: int) -> None:
     """Profile the variants in *replicates* replicates: fresh processes of each, one after the other, in a random order.
 
-    Each replicate is appended to profiled.jsonl, where a later session goes on. A variant that fails twice is left out.
-    In the end profiled-<name>.json says how many requests of a variant were profiled, or why none. The mean of the
-    requests is saved as flame graphs: profile-<name>.html, .speedscope.json and .pyisession.
+    Each replicate is appended to profiled.jsonl, where a later session continues. A variant that fails twice is left
+    out. At the end, profiled-<name>.json says how many requests of a variant were profiled, or why none were. The mean
+    request is saved as flame graphs: profile-<name>.html, .speedscope.json and .pyisession.
     """
     if not replicates:
         return
@@ -94,7 +94,7 @@ def profile_variants(run: RunFolder, prepared: PreparedVariants, replicates: int
 
 
 def why_not_profiled(variant: Variant) -> str:
-    """Return why this variant cannot be profiled; empty if it can. May cost the start of a Python."""
+    """Return why this variant cannot be profiled; empty if it can. May start a Python interpreter to find out."""
     if variant.request is not None:
         return "it has a request of its own"
     if variant.command:
@@ -112,7 +112,8 @@ def why_not_profiled(variant: Variant) -> str:
 def _profile(prepared: PreparedVariants, variant: Variant, number: int, *, enough_s: float) -> ProfiledReplicate:
     """Serve the variant with the profiler and send it requests for *enough_s* seconds.
 
-    The mean request is saved beside the logs. If requests write, each variant is sent the same number.
+    The mean request is saved beside the logs. If the workload writes, only the minimum number of requests is sent,
+    so that all variants get the same number.
     """
     folder = fresh_log_folder(prepared.folder / "log" / f"profiled-{variant.name}")
     log = prepared.folder / "log" / f"server-{variant.name}.log"
@@ -138,7 +139,7 @@ def _profile(prepared: PreparedVariants, variant: Variant, number: int, *, enoug
 
 
 def _mean_times(sessions: Sequence[Path], labels: Sequence[str]) -> list[FrameTime]:
-    """Return each frame's self time in the mean of the requests; those of one label are compared with their median."""
+    """Return each frame's self time in the mean request, without requests much slower than their label's median."""
     alike: dict[str, list[Mapping[Frame, float]]] = {}
     for path, label in zip(sessions, labels, strict=True):
         alike.setdefault(label, []).append(self_times(load_session(path)))
@@ -157,7 +158,7 @@ def _mean_request(folder: Path, variant: str, number: int | str) -> Path:
 
 
 def with_profiler(variant: Variant, spec: ServerSpec, folder: Path, mode: str = "flame") -> ServerSpec:
-    """Return *spec* with the profiler in this mode around the service, and its recordings in *folder*."""
+    """Return *spec* with the profiler in this mode wrapped around the service; its recordings go to *folder*."""
     if variant.ours:
         variables = {"PLACEBENCH_PROFILE": mode, "PLACEBENCH_PROFILE_DIR": str(folder)}
         return replace(spec, environment={**spec.environment, **variables})
@@ -170,10 +171,10 @@ def with_profiler(variant: Variant, spec: ServerSpec, folder: Path, mode: str = 
 
 
 def profile_under_load(setup: PassSetup, variant: str, *, requests: int, application: tuple[str, ...] = ()) -> None:
-    """Send *requests* requests in a closed loop with the profiler on, and merge them into one page.
+    """Send *requests* requests in a closed loop with the profiler on, and merge their profiles into one page.
 
-    application: as that of a `Variant`. The pass is saved as profile-<variant>.html, profile-<variant>.speedscope.json
-    and profiled-<variant>.json.
+    application: see `Variant.application`. The pass is saved as profile-<variant>.html,
+    profile-<variant>.speedscope.json and profiled-<variant>.json.
     """
     sessions = fresh_log_folder(setup.folder / "log" / f"profiled-{variant}")
     names = recording_names(setup.request)
@@ -203,15 +204,15 @@ def fresh_log_folder(folder: Path) -> Path:
 
 
 def recording_names(request: str) -> list[str]:
-    """Return the names of the recordings of a GET request."""
+    """Return the names that the recordings of a GET request have."""
     return [f"GET {urlsplit(request).path}"]
 
 
 def wait_for_recordings(folder: Path, names: Collection[str], expected: int = 0) -> list[tuple[Path, Recording]]:
-    """Return the flame graph's file and the recording of each request, in their order; in mode light there is no file.
+    """Return the flame graph's path and the recording of each request, in order; mode light writes no such file.
 
-    The last one is written after its response was read, so it is waited for: raises ServerError if fewer than
-    *expected* appear in 10 s. Recordings of other names, such as the check that the service is ready, are left out.
+    The last recording is written after its response was read, so this function waits for it: raises ServerError if
+    fewer than *expected* appear in 10 s. Recordings with other names, such as the readiness check, are left out.
     """
 
     def counter(path: Path) -> int:  # of <pid>-<counter>.recording.json
@@ -230,7 +231,7 @@ def wait_for_recordings(folder: Path, names: Collection[str], expected: int = 0)
 
 
 def discard_recordings(folder: Path, names: Collection[str], expected: int) -> None:
-    """Delete the recordings of the *expected* requests of a warm-up, once all are there."""
+    """Delete the recordings of a warm-up, once all *expected* recordings are there."""
     wait_for_recordings(folder, names, expected)
     for path in folder.iterdir():
         path.unlink()

@@ -2,10 +2,10 @@
 
 The main functions are `plan_replicate` and `make_replicate`. A round is a random order of all variants followed by the
 same order backwards (ABBA or BAAB for two, CABBAC and the like for three), which cancels a linear drift of the machine.
-The servers are started anew after every few rounds of a replicate; start order, warm-up order and the hash seed are
+The servers are restarted after every few rounds of a replicate. Start order, warm-up order and the hash seed are
 drawn for each start and shared by its variants. Replicates come in pairs, 0 and 1, 2 and 3: the second has the orders
-of the first backwards, so that what an order does is no effect of a variant, and variants whose databases are copies of
-one another use them by turns.
+of the first backwards, so that an effect of the order is not taken for an effect of a variant. Variants whose databases
+are copies of one another take turns in using them.
 Source: research on the same code measured A then B, which differed by 44 % (docs, "Why interleaved").
 """
 
@@ -39,8 +39,11 @@ from placebench.runtime.application_servers import serve
 from placebench.runtime.running_server import RunningServer
 
 _MAX_ROUNDS_PER_START = 8
-"""Two processes of the same code differ by some 1.5 % as long as they live, two rounds by 7 %, and a start takes as
-long as two or three rounds: this many rounds per start tell most in a given time."""
+"""Maximum number of rounds per start of the servers, which gives the most information in a given time.
+
+Two processes of the same code differ by some 1.5 % as long as they live, two rounds by 7 %, and a start takes as long
+as two or three rounds.
+"""
 
 
 @dataclass(frozen=True)
@@ -50,13 +53,13 @@ class _StartPlan:
     start_order: tuple[str, ...]
     warmup_order: tuple[str, ...]
     hash_seed: int
-    """PYTHONHASHSEED of every variant."""
+    """The PYTHONHASHSEED of every variant's process."""
     rounds: tuple[tuple[str, ...], ...]
 
 
 @dataclass(frozen=True)
 class ReplicatePlan:
-    """The plan of one replicate: sets of fresh server processes, one after the other."""
+    """The plan of one replicate: several sets of fresh server processes, one set after the other."""
 
     number: int
     starts: tuple[_StartPlan, ...]
@@ -68,10 +71,10 @@ class ReplicatePlan:
 
 
 def plan_replicate(variants: Sequence[str], number: int, *, rounds: int, seed: int) -> ReplicatePlan:
-    """Return the plan of the replicate with this number, from 0; its *rounds* are spread evenly over its starts.
+    """Return the plan of the replicate *number*, from 0; its *rounds* are spread evenly over its starts.
 
-    The same arguments give the same plan everywhere, whatever the number of replicates: a longer run begins like a
-    shorter one. A replicate with an odd number has the orders of the one before it, backwards.
+    The plan depends on the arguments only, not on the number of replicates: a longer run begins like a shorter one. A
+    replicate with an odd number has the orders of the previous replicate, backwards.
     """
     pair, is_second = divmod(number, 2)
     chance = random.Random(f"{seed} {pair}")
@@ -99,39 +102,39 @@ _WARM_UP_REQUESTS = 3
 _IDLE_STEP_S, _IDLE_CPU_SHARE, _MAX_WAIT_FOR_IDLE_S = 0.1, 0.05, 1.0
 """The services count as idle once they use less than 5 % of a CPU for 0.1 s; wait at most 1 s for that."""
 _MAX_REQUESTS_PER_BLOCK = 50
-"""The maximum of a block, unless one cycle has more requests."""
+"""Maximum number of requests in a block, unless one cycle has more."""
 REPLICATE_FAILURES = (ServerError, LoadError, DatabaseError, SQLAlchemyError, OSError)
 """Errors that end only the replicate: a server, a client or a database is gone."""
 
 
 @dataclass
 class TimedStatements:
-    """Counts the statements on tables that each variant sends between the warm-up of a start and its end."""
+    """Counts the statements on tables that each variant sends between a start's warm-up and its end."""
 
     read: dict[str, Callable[[], float]] = field(default_factory=dict)
-    """Functions that read how often statements on tables were called, by variant; empty if nothing is counted."""
+    """Functions that return the number of calls of statements on tables, by variant; empty if nothing is counted."""
     sent: dict[str, float] = field(default_factory=lambda: defaultdict(float))
     requests: dict[str, int] = field(default_factory=lambda: defaultdict(int))
 
     def calls(self, owners: Mapping[str, str]) -> dict[str, float]:
-        """Read the calls so far for each variant, from the database that it uses: that of its owner."""
+        """Return the number of calls so far for each variant, read from the database that it uses: its owner's."""
         return {name: self.read[owner]() for name, owner in owners.items() if owner in self.read}
 
     def add(self, before: Mapping[str, float], after: Mapping[str, float], blocks: Sequence[Block]) -> None:
-        """Add the statements that the variants sent during these blocks."""
+        """Add the statements that the variants sent during these blocks, and the blocks' requests."""
         for name, calls in after.items():
             self.sent[name] += calls - before[name]
             self.requests[name] += sum(block.requests for block in blocks if block.variant == name)
 
     def per_request(self, name: str) -> float | None:
-        """Return the mean per request; None for a variant without requests, or if the server's counts went down."""
+        """Return the mean number per request; None for a variant without requests or if the server's counts shrank."""
         requests, sent = self.requests.get(name, 0), self.sent.get(name, 0.0)
         return sent / requests if requests and sent >= 0 else None
 
 
 @dataclass(frozen=True)
 class PreparedVariants:
-    """Variants ready to be measured: each with a database of its own, and the requests that they are sent."""
+    """Variants ready to be measured: each with its own database, and the requests to send to them."""
 
     variants: tuple[Variant, ...]
     databases: Mapping[str, str]
@@ -140,17 +143,17 @@ class PreparedVariants:
     """The requests to each variant that has no request of its own."""
     folder: Path
     block_s: float
-    """The time that a block should take."""
+    """The time in seconds that a block should take."""
     machine: ClientMachine | None = None
-    """The machine that sends the timed requests, unless this one does."""
+    """The machine that sends the timed requests; None for this machine."""
     timer: PhaseTimer = field(default_factory=PhaseTimer)
-    """Measures what the time of the replicates goes to."""
+    """Measures where the time of the replicates goes."""
     statements: TimedStatements = field(default_factory=TimedStatements)
     """Counts the statements that the variants send while they are timed."""
     contents: Callable[[str], TableContents] = read_tables
     """Digests the data in the database at a URL."""
     before: Mapping[str, TableContents] = field(default_factory=dict)
-    """The contents of each variant's database before any request; empty: read before the first replicate."""
+    """The contents of each variant's database before any request; empty: to be read before the first replicate."""
 
     @cached_property
     def named(self) -> dict[str, Variant]:
@@ -159,7 +162,7 @@ class PreparedVariants:
 
     @contextmanager
     def client(self) -> Iterator[Client | HttpClient]:
-        """Yield a client for requests that are not timed; a script runs in its own process even so."""
+        """Yield a client for requests that are not timed: in this process, or for a script in a process of its own."""
         if not self.workload.script:
             yield Client(responses_folder(self.folder))
             return
@@ -167,7 +170,7 @@ class PreparedVariants:
             yield client
 
     def alike(self, name: str) -> list[str]:
-        """Return the variants whose databases are unchanged copies of the same one, *name* among them."""
+        """Return the variants, *name* among them, whose databases are unchanged copies of the same database."""
 
         def kind(each: Variant) -> tuple[object, ...]:
             own = each.name if each.migrate or self.workload.writes else ""
@@ -177,7 +180,7 @@ class PreparedVariants:
         return [each.name for each in self.variants if kind(each) == mine]
 
     def owner(self, name: str, replicate: int) -> str:
-        """Return whose database the variant *name* uses in a replicate: those of its `alike` variants take turns."""
+        """Return the variant whose database *name* uses in a replicate: `alike` variants use one another's in turn."""
         alike = self.alike(name)
         return alike[(alike.index(name) + replicate) % len(alike)]
 
@@ -188,7 +191,7 @@ class PreparedVariants:
 
 
 def make_replicate(prepared: PreparedVariants, plan: ReplicatePlan) -> list[Block]:
-    """Measure one replicate; return its blocks, of which the last says why the replicate is discarded, if it is."""
+    """Measure one replicate and return its blocks; if it is discarded, the last block has the reason."""
     made: list[Block] = []
     before = MachineSample.now()
     round_ = 0
@@ -210,7 +213,7 @@ def make_replicate(prepared: PreparedVariants, plan: ReplicatePlan) -> list[Bloc
 
 
 def invalidated(made: list[Block], plan: ReplicatePlan, reason: str) -> list[Block]:
-    """Return the blocks of a discarded replicate with *reason* on the last one, or an empty block if none was made."""
+    """Return the blocks of a discarded replicate with *reason* on the last one; an empty block if there are none."""
     if not made:
         variant = plan.starts[0].start_order[0]
         nothing = Block(plan.number, round=0, position=0, variant=variant, requests=0, wall_s=[], cpu_s=None)
@@ -227,7 +230,7 @@ def _run_blocks(
     replicate: int,
     first_round: int,
 ) -> None:
-    """Start the servers of all variants, drive the blocks of the plan's rounds, and append them to *made*."""
+    """Start the servers of all variants, measure the blocks of the plan's rounds, and append the blocks to *made*."""
     first = len(made)
     with ExitStack() as stack:
 
@@ -235,7 +238,7 @@ def _run_blocks(
             database_url = prepared.databases[prepared.owner(name, replicate)]
             return stack.enter_context(_RunningVariant.started(prepared, name, database_url, plan.hash_seed))
 
-        # One per core at a time: nothing is measured yet.
+        # One start per core at a time, because nothing is measured yet.
         with prepared.timer.measure("start"), ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
             started = dict(zip(plan.start_order, pool.map(start, plan.start_order), strict=True))
         for name in plan.warmup_order:
@@ -266,7 +269,7 @@ def _run_blocks(
 
 
 def _wait_until_idle(served: Collection["_RunningVariant"]) -> None:
-    """Wait until no service works any more, so that the work after its last responses is measured too."""
+    """Wait until the services are idle, so that work after their last responses is measured too."""
     give_up_at, before = time.monotonic() + _MAX_WAIT_FOR_IDLE_S, None
     while time.monotonic() < give_up_at:
         now = [each.spent_since_block() for each in served]
@@ -277,7 +280,7 @@ def _wait_until_idle(served: Collection["_RunningVariant"]) -> None:
 
 
 class _RunningVariant:
-    """One variant's server from one start to its stop."""
+    """One variant's server, from its start to its stop."""
 
     def __init__(self, prepared: PreparedVariants, name: str, database_url: str, server: RunningServer) -> None:
         self.server = server
@@ -289,10 +292,10 @@ class _RunningVariant:
         self._has_round_trips = _has_round_trips(prepared.folder / f"wire-{name}.json")
         self.cycles_a_block = 1
         self.after_s: list[float] = []
-        """CPU seconds between each block and the next."""
+        """CPU seconds used after each block, until the next one began."""
         self._backends: Backends | None = None
         self._ended: tuple[float, dict[int, float]] | None = None
-        """CPU at the end of the last block."""
+        """CPU readings at the end of the last block; None after `end_block`."""
         self._start_cpu_s = self._cpu()[0]
 
     @classmethod
@@ -311,7 +314,7 @@ class _RunningVariant:
                 server.stop()
 
     def warm_up(self, client: HttpClient) -> None:
-        """Log in, let the service compile and connect, and find how many cycles of requests fill a block."""
+        """Log in, let the service compile and connect, and set the number of request cycles that fill a block."""
         cycles = max(1, min(_WARM_UP_REQUESTS, _MAX_REQUESTS_PER_BLOCK // max(1, len(self._workload.cycle))))
         driven = client.drive(self.server.url, self._workload, times=cycles, login=True)
         walls, each = driven.wall_s, driven.cycle
@@ -322,7 +325,7 @@ class _RunningVariant:
         self._backends = read_backends(self._database_url)
 
     def block(self, client: HttpClient, *, replicate: int, round_: int, position: int) -> Block:
-        """Drive one block and read the CPU it took."""
+        """Send the requests of one block, and read the CPU that it used."""
         before = self.end_block()
         seen = client.drive(self.server.url, self._workload, times=self.cycles_a_block)
         self._ended = after = self._cpu()
@@ -344,7 +347,7 @@ class _RunningVariant:
         )
 
     def end_block(self) -> tuple[float, dict[int, float]]:
-        """Record the CPU that the service took since its last block ended; return its CPU so far."""
+        """Record the CPU that the service used since its last block ended; return its total CPU so far."""
         now = self._cpu()
         if self._ended is not None:
             self.after_s.append(_spent(self._ended, now))
@@ -352,13 +355,14 @@ class _RunningVariant:
         return now
 
     def spent_since_block(self) -> float:
-        """CPU seconds since the last block ended."""
+        """Return the CPU seconds used since the last block ended."""
         return 0.0 if self._ended is None else _spent(self._ended, self._cpu())
 
     def kept_its_backends(self) -> bool:
-        """Whether the same backends served the database all the while; CPU of one that came or left is not measured.
+        """Return whether the same backends served the database throughout, so that their CPU is known.
 
-        A variant that connects anew for each request has none when it is idle (and PostgreSQL 14 does not report them).
+        CPU of a backend that started or ended in between is not measured. A variant that reconnects for each request
+        has no backend while it is idle, and PostgreSQL before 15 has no count of its sessions.
         """
         now = None if self._backends is None else read_backends(self._database_url)
         if self._backends is None or now is None or not now.unchanged_since(self._backends):
@@ -375,28 +379,28 @@ class _RunningVariant:
         return counters if memory is None else {**counters, "pss_bytes": memory}
 
     def _cpu(self) -> tuple[float, dict[int, float]]:
-        """CPU seconds so far: of all processes of the service, and of each backend of its database."""
+        """Return the CPU seconds so far: of all the service's processes, and of each backend of its database."""
         backends = read_cpu_by_pid(self._backends.cpu_s if self._backends else ())
         return read_tree_cpu_s(self.server.pids()) + read_ended_cpu_s(self.server.guard_pid), backends
 
 
 def _spent(before: tuple[float, dict[int, float]], after: tuple[float, dict[int, float]]) -> float:
-    """CPU seconds between two readings, of the process tree and of the backends."""
+    """Return the CPU seconds between two readings, of the process tree and the backends together."""
     return max(0.0, after[0] - before[0]) + cpu_between(before[1], after[1])
 
 
 def _has_round_trips(wire: Path) -> bool:
-    """Whether the counted pass saw round trips to the database; without any, the variant needs no backends."""
+    """Return whether the counted pass saw round trips to the database; without any, the variant needs no backends."""
     return wire.is_file() and any(WirePass.load(wire).round_trips)
 
 
 def block_size(request_s: float, *, block_s: float, at_most: int = _MAX_REQUESTS_PER_BLOCK) -> int:
-    """Return how many requests or cycles of *request_s* seconds fill *block_s*, at least one."""
+    """Return the number of requests or cycles, of *request_s* seconds each, that fill *block_s*; at least one."""
     return max(1, min(at_most, round(block_s / request_s)))
 
 
 def keep_whole_replicates(path: Path, *, rounds: int) -> list[Block]:
-    """Remove the blocks of an unfinished replicate, which a kill has left, from blocks.jsonl; returns those that stay.
+    """Remove the blocks of incomplete replicates, as a kill leaves them, from blocks.jsonl; return the other blocks.
 
     A replicate is complete if every variant has both blocks of each of its *rounds*, or if one block says why it is
     discarded.

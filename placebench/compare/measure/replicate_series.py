@@ -1,7 +1,7 @@
 """The replicates of an interleaved comparison until enough of them are valid, for `compare` and `perfload`.
 
 The main class is `ReplicateSeries`. Each replicate is on the disk before the next one is made, so that a run that was
-killed loses at most one. An invalid one is replaced by another; three invalid ones in a row end the comparison.
+killed loses at most one. An invalid replicate is replaced; three invalid ones in a row end the comparison.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -22,7 +22,7 @@ from placebench.errors import UndecidedError
 from placebench.meters.table_contents import TableContents
 
 _MAX_READ_S = 2.0
-"""Data that takes longer to read is read only before the first replicate and after the last one."""
+"""Reading time in seconds above which data is read only before the first replicate and after the last one."""
 
 
 class ReplicateSeries:
@@ -37,21 +37,21 @@ class ReplicateSeries:
         self.blocks = keep_whole_replicates(self._path, rounds=rounds)
 
     def valid(self) -> list[int]:
-        """The numbers of the valid replicates, from 0."""
+        """Return the numbers of the valid replicates, from 0."""
         return sorted({block.replicate for block in self.blocks} - set(self.invalid()))
 
     def invalid(self) -> list[int]:
-        """The numbers of the invalid replicates."""
+        """Return the numbers of the invalid replicates."""
         return sorted({block.replicate for block in self.blocks if block.invalid is not None})
 
     def measure(
         self, prepared: PreparedVariants, wanted: int, *, needed: Callable[[], Sequence[str]] | None = None
     ) -> None:
-        """Make replicates until *wanted* of them are valid, or *needed* names no variant for another one.
+        """Make replicates until *wanted* of them are valid, or until *needed* returns no variant.
 
-        needed: returns the variants of the next replicate; by default all. Raises GateFailedError when responses or
-        data differ, or a variant failed requests that the first one did not; UndecidedError when three replicates in a
-        row are invalid.
+        needed: returns the variants of the next replicate; by default all. Raises GateFailedError if responses or data
+        differ, or if a variant failed requests that the first variant did not fail; UndecidedError if three replicates
+        in a row are invalid.
         """
         before = prepared.before or self._read_data(prepared)
         if prepared.workload.writes:
@@ -80,9 +80,9 @@ class ReplicateSeries:
             self._check_data(before, self._read_data(prepared), users)
 
     def _check_failures(self, prepared: PreparedVariants) -> None:
-        """Raise GateFailedError for a variant that failed requests while the first one failed none.
+        """Raise GateFailedError for a variant that failed requests while the first variant failed none.
 
-        Replicates with failed requests are discarded, so the others do not show that a variant fails at times. Lost
+        Replicates with failed requests are discarded, so the others do not show that a variant sometimes fails. Lost
         connections are not counted, since a process may have been killed.
         """
         first, *others = [name for name, variant in prepared.named.items() if variant.request is None] or [""]
@@ -105,7 +105,7 @@ class ReplicateSeries:
     def check_data(self, prepared: PreparedVariants, *, same_requests: bool = True) -> None:
         """Raise GateFailedError for a variant whose requests so far have changed data that they should only read.
 
-        If requests may write, each variant must have changed the number of rows of each table as the first one did.
+        If requests may write, each variant must have changed the number of rows of each table as the first variant did.
         same_requests: whether each variant was sent the same number of requests; otherwise rows are not compared.
         """
         if not prepared.before or (prepared.workload.writes and not same_requests):
@@ -134,8 +134,8 @@ class ReplicateSeries:
     ) -> str | None:
         """Make a replicate of these variants, check the data and its responses, and save it; return why it is invalid.
 
-        The order matters: other data explains other responses, and a replicate on the disk was checked, unless its run
-        has failed.
+        Data is checked first, because changed data explains different responses. A saved replicate has passed both
+        checks, unless its run has failed.
         """
         number = max((block.replicate for block in self.blocks), default=-1) + 1  # a number is never used twice
         plan = plan_replicate(names, number, rounds=self._rounds, seed=self._run.head.seed)
@@ -170,9 +170,9 @@ class ReplicateSeries:
         now: Mapping[str, TableContents],
         users: Mapping[str, str] | None = None,
     ) -> None:
-        """Raise GateFailedError for the first database whose data is not what it was before the requests.
+        """Raise GateFailedError for the first database whose data differs from its data before the requests.
 
-        users: the variants that may have used each database, if not only its own.
+        users: the variants that may have used each database; None: only its own variant.
         """
         for name, contents in now.items():
             if found := before[name].difference(contents):

@@ -1,4 +1,4 @@
-"""Do the variants give the same responses? `SameResponses` compares every response with the first to its request."""
+"""Check of equal responses by all variants: `SameResponses` compares each response with the first to its request."""
 
 import hashlib
 import json
@@ -35,15 +35,15 @@ class _Expected:
     """The request without its limit."""
     limit: int | None
     variant: str = ""
-    """The variant that responded first."""
+    """The variant whose response came first."""
     first: Response | None = None
     whole: Response | None = None
     """The first variant's response to `whole_request`, if the request has a limit."""
     accepted: set[str] = field(default_factory=set)
-    """Canonical digests, and digests of bytes."""
+    """Canonical digests of accepted responses, and digests of the bytes of accepted bodies."""
 
     def difference(self, response: Response, tolerance: float) -> str | None:
-        """Return how *response* differs from what is legal, or None."""
+        """Return how *response* differs from an accepted response, or None."""
         assert self.first is not None
         if self.limit is None:
             return difference(self.first, response, tolerance)
@@ -55,32 +55,32 @@ class _Expected:
 
 
 class SameResponses:
-    """Compares the responses of a run's variants with those of the first one, by the rules.
+    """Compares the responses of a run's variants with those of the first variant, by the rules.
 
-    By the rules of some kinds a request with a limit leaves open which part of the whole response comes back: a
-    response is legal when it is a part of the first variant's whole one, or when the whole one was never requested.
+    For some kinds of responses, a request with a limit may return any part of the whole response. Such a response is
+    accepted if it is a part of the first variant's whole response, or if the whole response was never requested.
     """
 
     def __init__(self, save: Callable[..., object] = lambda **_: None, rules: ResponseRules = DEFAULT_RULES) -> None:
-        """save: called with `same_responses=`, for the head of the run, whenever a new response was compared."""
+        """save: called with `same_responses=`, for the head of the run, when the result of the comparison changes."""
         self.rules = rules
         self._save = save
         self._unmatched = [*rules.ignore, *rules.unordered]
         self._expected: dict[str, _Expected] = {}
         self._calls: tuple[str, list[str]] | None = None
-        """The variant that was sent requests first, and its requests."""
+        """The variant that ran the script first, and its requests."""
         self._checked: list[str] = []
         self._saved: SameResponsesDocument = {}
 
     def request(self, name: str, request: str, url: str) -> int:
         """Send *request* once to the variant *name* at *url*, before any load, and compare its response.
 
-        Returns how many requests were sent: two if the response without the request's limit is not known yet.
+        Returns the number of requests sent: two if the whole response, without the limit, had to be requested first.
         """
         return self.request_by(name, request, lambda each: fetch(url, each).body)
 
     def request_by(self, name: str, request: str, send: Callable[[str], bytes]) -> int:
-        """Do what `request` does with *send*, which returns the body of the response to a request."""
+        """Work like `request`, but send requests by *send*, which returns the body of the response."""
         expected = self._expectation(request)
         needs_whole = expected.limit is not None and expected.whole is None
         if needs_whole:
@@ -89,21 +89,21 @@ class SameResponses:
         return 1 + needs_whole
 
     def check(self, name: str, request: str, body: bytes) -> None:
-        """Compare one response; bytes that were seen before cost a digest. Raises GateFailedError if it differs."""
+        """Compare one response; known bytes cost only a digest. Raises GateFailedError if the response differs."""
         bytes_digest = hashlib.sha256(body).hexdigest()
         if name not in self._checked or bytes_digest not in self._expectation(request).accepted:
             self._check(name, request, parse_response(body, self.rules))
             self._expectation(request).accepted.add(bytes_digest)
 
     def check_bodies(self, name: str, request: str, digests: Iterable[str], folder: Path) -> None:
-        """Compare the responses to one request, given by their canonical digests; their bodies lie in *folder*."""
+        """Compare the responses to one request, given by their canonical digests; their bodies are in *folder*."""
         for digest in digests:
             if name not in self._checked or digest not in self._expectation(request).accepted:
                 self._mark_paths_seen(body_file(folder, digest))
                 self._check(name, request, read_response(folder, digest, self.rules))
 
     def check_all(self, name: str, responses: Mapping[str, Iterable[str]], folder: Path) -> None:
-        """Compare the responses to several requests, as `check_bodies` does; their digests by the requests' labels."""
+        """Compare the responses to several requests as `check_bodies` does; *responses* has digests by request."""
         for request, digests in responses.items():
             self.check_bodies(name, request, digests, folder)
 
@@ -120,33 +120,33 @@ class SameResponses:
                 )
 
     def unmatched(self) -> list[str]:
-        """The JSON paths of the rules at which no response had anything."""
+        """Return the JSON paths of the rules that have matched no response."""
         return list(self._unmatched)
 
     def first_difference(self, name: str, request: str, response: Response) -> str | None:
-        """Return how *response* differs from the first to *request*; the first one differs from nothing."""
+        """Return how *response* differs from the first to *request*, or None; the first one becomes the reference."""
         expected = self._expectation(request)
         if expected.first is None:
             expected.variant, expected.first = name, response
         return expected.difference(response, self.rules.tolerance)
 
     def first_response(self, request: str) -> Response | None:
-        """Return the response that those to *request* are compared with; None before the first."""
+        """Return the response that later ones to *request* are compared with; None before the first one."""
         return self._expectation(request).first
 
     def save_equal(self) -> None:
-        """Save that nothing differs, also if nothing was compared since each variant has its own request."""
+        """Save that no difference was found, even if nothing was compared because each variant has its own request."""
         if (document := self._document(None)) != self._saved:
             self._save(same_responses=document)
             self._saved = document
 
     def error(self, what: str) -> GateFailedError:
-        """Return the error that ends the run, with *what* differs saved in its head."""
+        """Save in the run's head *what* differs, and return the error that ends the run."""
         self._save(same_responses=self._document(what))
         return GateFailedError(f"{what}; no speed is printed")
 
     def _mark_paths_seen(self, path: Path) -> None:
-        """Take the paths of the rules that the body in a file matches out of the unmatched ones."""
+        """Remove the rules' paths that match the body in the file *path* from the unmatched paths."""
         if self._unmatched:
             with suppress(ValueError, RecursionError):
                 document = json.loads(path.read_bytes())
@@ -170,7 +170,7 @@ class SameResponses:
         self.save_equal()
 
     def _remedy(self, found: str) -> str:
-        """Return how the plan can allow a difference at a JSON path, in a header or in a text."""
+        """Return how the plan can allow a difference at a JSON path, in a header or in a text; empty if it cannot."""
         if self.rules.kind:
             return ""
         if path := _PATH.match(found):

@@ -1,1 +1,1 @@
-"""What is compared: variants, plans, requests and data."""
+"""The subjects of a comparison: variants, plans, requests and data."""

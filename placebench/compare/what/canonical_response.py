@@ -1,4 +1,4 @@
-"""The canonical form of a response by the rules of its comparison, its digest, and the first difference of two.
+"""The canonical form of a response by a comparison's rules, its digest, and the first difference of two responses.
 
 `ResponseRules` says what is compared, `parse_response` returns the canonical form, `difference` compares two. Responses
 are compared as documents, with their status and headers, unless the rules name one of `KINDS`.
@@ -21,33 +21,33 @@ from placebench.registries import Registry
 
 
 class SpecialResponse(Protocol):
-    """A response of one of `KINDS`, in canonical form."""
+    """A response in the canonical form of one of `KINDS`."""
 
     @property
     def digest(self) -> str:
-        """A digest that is equal for responses of equal contents."""
+        """A digest that is equal for responses with equal contents."""
 
     @property
     def counts(self) -> Mapping[str, int]:
-        """How many of what it holds, by the keys of `same_responses` in a run's head."""
+        """The numbers of items in the response, by the keys of `same_responses` in a run's head."""
 
     def difference(self, other: "Response") -> str | None:
         """Return one line that shows where *other* differs from this response, or None if they agree."""
 
     def limit_violation(self, limited: "Response", limit: int) -> str | None:
-        """Return why *limited* is no legal response to this response's request with a limit, or None if it is."""
+        """Return why *limited* is no legal response to this response's request with a limit, or None if it is legal."""
 
 
 class ResponseKind(Protocol):
-    """Responses that are compared by rules of their own instead of as documents."""
+    """A kind of response that is compared by its own rules instead of as a document."""
 
     def parse(self, document: Any) -> SpecialResponse | None:
-        """Return the canonical form of a JSON document, or None for a document that is none of this kind."""
+        """Return the canonical form of a JSON document, or None if the document is not of this kind."""
 
     def without_limit(self, request: str) -> tuple[str, int | None]:
-        """Return the request without its limit, and the limit; None if it has none.
+        """Return the request without its limit, and the limit (None if it has no limit).
 
-        A limit leaves open which part of the whole response comes back.
+        A response to a request with a limit may be any part of the whole response.
         """
 
 
@@ -60,13 +60,13 @@ class DocumentResponse:
     """A response that is compared as it is: a JSON document or other bytes, with its status and headers."""
 
     document: Any
-    """The parsed document without what the rules ignore; the body as bytes if it is no JSON."""
+    """The parsed document without ignored values; the body as bytes if it is not JSON."""
     head: Mapping[str, Any] = field(default_factory=dict)
-    """The `status` and the compared headers by their names in lower case; empty if neither is compared."""
+    """The `status` and the compared headers by their names in lower case; empty if they are not compared."""
 
     @cached_property
     def digest(self) -> str:
-        """A digest that is equal for equal documents; the order of lists counts, that of keys does not."""
+        """A digest that is equal for equal documents; it depends on the order of lists, but not on that of keys."""
         body = self.document if isinstance(self.document, bytes) else _text(self.document).encode()
         return _digest(_text(dict(self.head)).encode() + b"\n" + body if self.head else body)
 
@@ -80,25 +80,25 @@ class ResponseRules(Struct, frozen=True, forbid_unknown_fields=True):
     ignore: tuple[str, ...] = ()
     """JSON paths of values that may differ, such as $.items[*].created_at, or $..id at any depth."""
     unordered: tuple[str, ...] = ()
-    """JSON paths of lists whose order means nothing."""
+    """JSON paths of lists whose order is ignored."""
     tolerance: Annotated[float, Meta(ge=0, lt=1)] = 0.0
-    """Allowed difference of two numbers, not both integers: a share of the larger one, or absolute below 1."""
+    """Allowed difference of two numbers, unless both are integers: a share of the larger one, or absolute below 1."""
     ignore_headers: tuple[str, ...] = ()
-    """Further headers that may differ, besides those that usually do; "*" is all headers."""
+    """Headers that may differ, in addition to those that usually do; "*" stands for all headers and the status."""
     ignore_text: tuple[str, ...] = ()
-    """Regular expressions of text that may differ in a body that is no JSON."""
+    """Regular expressions of text that may differ in a body that is not JSON."""
     candidates: bool = False
-    """Whether responses of the kind of this name (`KINDS`) are compared by its rules."""
+    """Whether responses are compared by the rules of the kind "candidates" (`KINDS`)."""
     off: str = ""
-    """The reason why nothing is compared, if so."""
+    """The reason why responses are not compared; empty if they are."""
 
     @property
     def kind(self) -> ResponseKind | None:
-        """The kind whose rules come before these, if one is named."""
+        """The kind of response whose rules are used first, or None."""
         return KINDS.get("candidates") if self.candidates else None
 
     def check(self, source: str) -> None:
-        """Raise PlacebenchError, which begins with *source*, for a rule that is not valid."""
+        """Raise PlacebenchError, with *source* at the beginning, for a rule that is not valid."""
         for path in (*self.ignore, *self.unordered):
             if parse_path(path) is None or (path in self.ignore and path == "$"):
                 expected = "expected a JSON path such as $.items[*].id, $..id or $['a name'][0]"
@@ -114,7 +114,7 @@ class ResponseRules(Struct, frozen=True, forbid_unknown_fields=True):
 
 DEFAULT_RULES = ResponseRules()
 _MAX_SHOWN, _CONTEXT = 80, 20
-"""Length of a value in a message, and the part of it before the difference."""
+"""Maximum length of a value in a message, and the number of characters shown before the difference."""
 _VOLATILE = frozenset(
     [
         "age",
@@ -152,7 +152,7 @@ def compared_head(status: int, headers: Iterable[tuple[str, str]], rules: Respon
 
 _STEP = re.compile(r"\.(\.?)(\*|[^.\[\]*'\s]+)|(\.\.)?\[(?:(\d+)|(\*)|'([^']*)'|\"([^\"]*)\")\]")
 _Step = tuple[bool, str | int | None]
-"""Whether the step matches at any depth, and the key or the place in a list, None for any."""
+"""Whether the step matches at any depth; and its key or list index, or None for any."""
 _Path = tuple[_Step, ...]
 
 
@@ -219,7 +219,7 @@ def _without(value: Any, ignored: Sequence[_Path], unordered: Sequence[_Path]) -
 
 
 def _sort_key(value: Any) -> tuple[str, list[float]]:
-    """Sort by text first, then by the numbers, so that numbers within the tolerance get the same place."""
+    """Return a sort key: the text first, then the numbers, so that numbers within the tolerance sort alike."""
     numbers: list[float] = []
 
     def text_of(inner: Any) -> Any:
@@ -236,9 +236,9 @@ def _sort_key(value: Any) -> tuple[str, list[float]]:
 def parse_response(
     body: bytes, rules: ResponseRules = DEFAULT_RULES, head: Mapping[str, Any] = MappingProxyType({})
 ) -> Response:
-    """Return the canonical form of a body by the *rules*, with the *head* of `compared_head`.
+    """Return the canonical form of a body by the *rules*, with the *head* that `compared_head` returned.
 
-    JSON that is nested too deeply to be read is compared by its bytes.
+    JSON that is nested too deeply to be parsed is compared by its bytes.
     """
     try:
         document = json.loads(body, parse_float=float if rules.tolerance else _parse_number)
@@ -285,7 +285,7 @@ def _different_bodies(expected: Any, seen: Any, tolerance: float) -> Iterator[st
 
 
 def _different_places(expected: Any, seen: Any, place: str, tolerance: float) -> Iterator[str]:
-    """Yield each place of a document that differs, as a JSON path, with both values cut short."""
+    """Yield the JSON path of each difference between two documents, with both values cut short."""
     if isinstance(expected, dict) and isinstance(seen, dict):
         for key in [*expected, *(key for key in seen if key not in expected)]:
             inner = f"{place}.{key}" if re.fullmatch(r"[\w-]+", key) else f"{place}[{key!r}]"
@@ -306,7 +306,7 @@ def _different_places(expected: Any, seen: Any, place: str, tolerance: float) ->
 
 
 def _is_close(expected: Any, seen: Any, tolerance: float) -> bool:
-    """Whether both are numbers, not both integers, that lie within the tolerance."""
+    """Return whether both values are numbers, not both integers, and lie within the tolerance."""
     kinds = {type(expected), type(seen)}
     if float not in kinds or not kinds <= {int, float}:
         return False
@@ -319,7 +319,7 @@ def _short(value: Any) -> str:
 
 
 def _short_pair(seen: Any, expected: Any) -> tuple[str, str]:
-    """Return both values as JSON; long ones begin shortly before the first letter that differs."""
+    """Return both values as JSON; long ones begin shortly before the first character that differs."""
     texts = [json.dumps(each, ensure_ascii=False) for each in (seen, expected)]
     pairs = enumerate(zip(*texts, strict=False))
     at = next((at for at, letters in pairs if letters[0] != letters[1]), min(map(len, texts)))
@@ -332,7 +332,7 @@ def _short_pair(seen: Any, expected: Any) -> tuple[str, str]:
 
 
 def _parse_number(text: str) -> float:
-    """Read 1.0 as 1, since JSON has one kind of number."""
+    """Parse 1.0 as 1, since JSON has only one kind of number."""
     value = float(text)
     return int(value) if value.is_integer() else value
 

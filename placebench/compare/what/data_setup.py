@@ -1,8 +1,8 @@
-"""The data of a comparison's databases: your own data, or a generated data set.
+"""The data of a comparison's databases: the user's data, or a generated data set.
 
 `OwnData` copies a database, runs a setup command, or does nothing for an application that makes its tables itself.
-`find_data` finds a generated data set by name. Both fill one database per server and run, of which each variant gets a
-copy (`placebench.compare.measure.databases`).
+`find_data` finds a generated data set by name. Both fill one database per server and run, and each variant gets a copy
+of it (`placebench.compare.measure.databases`).
 """
 
 import os
@@ -28,12 +28,12 @@ from placebench.runtime.supervisor import ChildLog, ChildSpec, start_child
 
 _COMMAND = "PLACEBENCH_COMMAND"
 _RUN_COMMAND = f'command=${_COMMAND}; unset {_COMMAND}; eval "$command"'
-"""Script of a shell that keeps the command, which may hold a password, out of its command line, which all users see."""
+"""A shell script that keeps the command, which may hold a password, off the command line that all users see."""
 DatabaseKind = Literal["postgresql", "mariadb", "sqlite", "none"]
 
 
 class DataSetup(DataDescription, Protocol):
-    """Fills the database that the variants get copies of."""
+    """Fills the database from which each variant gets a copy."""
 
     @property
     def database(self) -> DatabaseKind:
@@ -41,7 +41,7 @@ class DataSetup(DataDescription, Protocol):
 
     @property
     def superuser(self) -> bool:
-        """Whether the variants connect to PostgreSQL as a superuser, if we have one."""
+        """Whether the variants connect to PostgreSQL as a superuser, if placebench has such a role."""
 
     def fill(self, url: str, folder: Path, admin_url: str = "") -> dict[str, Any]:
         """Fill the empty database at *url* and return the receipt, which holds the digest of the data.
@@ -51,14 +51,14 @@ class DataSetup(DataDescription, Protocol):
         """
 
     def contents(self, url: str) -> TableContents:
-        """Digest the data in the database at *url*."""
+        """Return the digests of the data in the database at *url*."""
 
     def upgrade(self, url: str, revisions: tuple[str, ...]) -> None:
-        """Bring the database at *url* to these optional revisions of its schema."""
+        """Upgrade the database at *url* to these optional revisions of its schema."""
 
 
 class DataKind(Protocol):
-    """One way to generate data sets."""
+    """A way to generate data sets."""
 
     def find(
         self,
@@ -69,9 +69,9 @@ class DataKind(Protocol):
         utilization: float | None,
         database: DatabaseKind,
     ) -> tuple[DataSetup, str]:
-        """Return the data set of this name, and the request that it is made for.
+        """Return the data set of this name, and the request that it is designed for.
 
-        Raises PlacebenchError if no data set has this name, or it cannot have these sizes.
+        Raises PlacebenchError if no data set has this name, or if it cannot have these sizes.
         """
 
 
@@ -87,7 +87,7 @@ def find_data(
     utilization: float | None = None,
     database: DatabaseKind = "postgresql",
 ) -> tuple[DataSetup, str]:
-    """Return the data set of this name, and the request that it is made for.
+    """Return the data set of this name, and the request that it is designed for.
 
     name: the name of a topology or its file; KIND:NAME for another kind of data. Raises PlacebenchError if there is no
     such data set.
@@ -100,21 +100,21 @@ def find_data(
 
 @dataclass(frozen=True)
 class OwnData:
-    """Data of the user: the contents of a template database, then the work of a setup command."""
+    """The user's data: the contents of a template database, then the changes of a setup command."""
 
     seed: int
     database: DatabaseKind = "postgresql"
     command: str = ""
     template: str = ""
-    """URL of a database that is copied first, and only read."""
+    """URL of a database that is copied first; it is only read."""
     folder: Path = Path()
     """The folder in which the command runs."""
     python: str | None = None
-    """The Python of the environment whose programs the command finds first, unless that is this one."""
+    """The Python of the environment whose programs come first on the command's PATH; None: this environment."""
     variables: Mapping[str, str] = field(default_factory=dict)
     """Environment variables of the command, such as the application's."""
     may_change: tuple[str, ...] = ()
-    """Tables that requests may change."""
+    """Names of tables that requests may change."""
     superuser: bool = False
     """Whether the commands and the application connect as a superuser; a template is never restored as one."""
     trees: int = 0
@@ -164,11 +164,11 @@ class OwnData:
             run_command(self.command, url, self.folder, log=log, python=self.python, variables=self.variables)
 
     def contents(self, url: str) -> TableContents:
-        """Digest all tables but those that may change."""
+        """Return the digests of all tables except those that may change."""
         return read_tables(url, without=self.may_change)
 
     def upgrade(self, url: str, revisions: tuple[str, ...]) -> None:
-        """Do nothing: the schema is the application's own."""
+        """Do nothing, because the application manages its own schema."""
 
 
 def fill_placeholders(value: str, url: str) -> str:
@@ -180,7 +180,7 @@ def fill_placeholders(value: str, url: str) -> str:
 def database_variables(url: str, python: str | None) -> dict[str, str]:
     """Return DATABASE_URL, and for PostgreSQL the variables that psql and pg_restore read; empty without a database.
 
-    python: the Python of the environment whose programs read them, unless that is this one.
+    python: the Python of the environment whose programs read the variables; None: this environment.
     """
     if not url:
         return {}
@@ -189,7 +189,7 @@ def database_variables(url: str, python: str | None) -> dict[str, str]:
 
 
 def search_path(python: str | None) -> str:
-    """Return PATH with the programs of an environment first, by default of this one."""
+    """Return PATH with an environment's programs first: those of *python*, by default of this environment."""
     return os.pathsep.join([str(Path(python or sys.executable).parent), os.environ.get("PATH", os.defpath)])
 
 

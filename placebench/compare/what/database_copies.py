@@ -27,7 +27,7 @@ from placebench.runtime.postgres.scratch import quote_name
 _ENTRY = re.compile(r"\d+; \d+ \d+ (?P<what>.*)")
 """A line of `pg_restore --list`: number; catalogue, object, then kind, schema, name and owner."""
 _NOT_FOR_THE_OWNER = ("EXTENSION - ", "COMMENT - EXTENSION ", "PUBLICATION", "SUBSCRIPTION")
-"""Extensions are made beforehand; a copy neither sends its changes to others nor receives theirs."""
+"""Entries that the owner does not restore: extensions are made beforehand, and a copy has no replication."""
 _IDENTIFIER = r'(?:"(?:[^"]|"")+"|[a-z_][a-z0-9_$]*)'
 _CREATE_EXTENSION = re.compile(
     rf"^CREATE EXTENSION IF NOT EXISTS ({_IDENTIFIER}) WITH SCHEMA ({_IDENTIFIER});$", re.MULTILINE
@@ -43,11 +43,11 @@ SELECT rolsuper
     OR rolcreaterole AND current_setting('server_version_num')::int < 160000
 FROM pg_roles WHERE rolname = current_user
 """
-"""Before PostgreSQL 16 CREATEROLE may give itself the others."""
+"""Whether the role may run programs or read files; before PostgreSQL 16 CREATEROLE could grant itself those rights."""
 
 
 def dump_database(url: str, target: Path) -> None:
-    """Write the contents of the database at *url* to a file that only its owner can read; the database is only read."""
+    """Write the contents of the database at *url*, which is only read, to a file that only its owner can read."""
     make_private(target)
     if not url.startswith("sqlite"):
         options = ["--format=custom", "--compress=1", "--no-owner", "--no-privileges", f"--file={target}"]
@@ -60,7 +60,7 @@ def dump_database(url: str, target: Path) -> None:
 
 
 def restore_database(dump: Path, url: str, admin_url: str) -> list[str]:
-    """Fill the empty database at *url* from the file of `dump_database`; returns why some objects are missing.
+    """Fill the empty database at *url* from a file that `dump_database` wrote; return why some objects are missing.
 
     admin_url: the same PostgreSQL database, for a role that may create extensions. Raises DatabaseError if tables or
     rows would be missing.
@@ -89,12 +89,12 @@ def sqlite_url(path: Path) -> str:
 
 
 def _restore_postgresql(dump: Path, url: str, admin_url: str) -> list[str]:
-    """Run the dump in the empty database at *url*; returns what only a superuser could have restored.
+    """Restore the dump into the empty database at *url*; return what only a superuser could have restored.
 
-    url: with the role that owns the database, which runs the code of the dump. admin_url: with a role that may create
-    the extensions. An item of the result is like "CREATE EVENT TRIGGER log_ddl ON ddl_command_end: permission denied".
-    Raises DatabaseError if tables or data would be missing, and for an owner that could run programs on the server or
-    read its files.
+    url: for the role that owns the database, which runs the code in the dump. admin_url: for a role that may create
+    extensions. An item of the result looks like "CREATE EVENT TRIGGER log_ddl ON ddl_command_end: permission denied".
+    Raises DatabaseError if tables or data would be missing, or if the owner could run programs on the server or read
+    its files.
     """
     with open_connection(url) as connection:
         if connection.scalar(text(_MAY_RUN_PROGRAMS)):
@@ -131,9 +131,9 @@ def _restore_postgresql(dump: Path, url: str, admin_url: str) -> list[str]:
 
 
 def _create_extensions(admin_url: str, owner: str, wanted: Sequence[tuple[str, str]]) -> tuple[list[str], list[str]]:
-    """Create extensions, each in its schema; returns the schemas made for them, and why extensions are missing.
+    """Create extensions, each in its schema; return the schemas made for them, and why extensions are missing.
 
-    *owner* gets the right to fill the tables of an extension that a dump has rows of.
+    *owner* gets the right to fill the tables of an extension whose rows are in a dump.
     """
 
     def unquoted(identifier: str) -> str:
@@ -163,7 +163,7 @@ def _execute(connection: Connection, statement: str) -> None:
 def _run_client(
     name: str, options: Sequence[str], url: str, variables: Mapping[str, str]
 ) -> subprocess.CompletedProcess[str]:
-    """Run a client program of PostgreSQL; raises DatabaseError with the first line that it printed."""
+    """Run a PostgreSQL client program; raises DatabaseError with its error output if it fails."""
     ended = _run(name, options, url, variables)
     if ended.returncode:
         raise DatabaseError(f"{describe(url)} cannot be copied: {_one_line(ended)[:500]}")

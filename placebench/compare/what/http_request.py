@@ -15,7 +15,7 @@ from placebench.errors import LoadError
 
 HEADERS: Mapping[str, str] = {"X-Auth-Token": "admin", "OpenStack-API-Version": "placement 1.39"}
 _TIMEOUT_S = 300.0
-_MAX_BODY_BYTES = 2**29  # all candidates of a million providers have 350 MB
+_MAX_BODY_BYTES = 2**29  # the response with all candidates of a million providers has 350 MB
 _PART_BYTES = 2**16
 
 
@@ -25,7 +25,7 @@ class Reply:
 
     status: int
     body: bytes
-    """The body, unpacked if it came packed."""
+    """The body, decompressed if it was sent with gzip."""
     packed_bytes: int
     """The number of bytes of the body on the wire."""
     headers: Sequence[tuple[str, str]] = ()
@@ -34,9 +34,9 @@ class Reply:
 def send(
     url: str, method: str, path: str, *, headers: Mapping[str, str], body: bytes = b"", timeout_s: float = _TIMEOUT_S
 ) -> Reply:
-    """Send a request to the service at *url* on a new connection: uWSGI's --http-socket closes each connection.
+    """Send a request to the service at *url* on a new connection, because uWSGI's --http-socket closes each connection.
 
-    path: the path and query. timeout_s: the maximum time without a byte. Raises OSError if no whole reply comes,
+    path: the path and query. timeout_s: the maximum time without a byte. Raises OSError if no complete reply arrives,
     TimeoutError if no byte does.
     """
     connection = http.client.HTTPConnection(urlsplit(url).netloc, timeout=timeout_s)
@@ -55,7 +55,7 @@ def send(
 
 
 def _unpacked(content: bytes) -> bytes:
-    """Unpack a gzip file; raises OSError for more than `_MAX_BODY_BYTES`, which a few packed bytes may become."""
+    """Decompress gzip data; raises OSError beyond `_MAX_BODY_BYTES`, which a few compressed bytes may expand to."""
     parts, length = list[bytes](), 0
     while content:
         unpacking = zlib.decompressobj(wbits=31)
@@ -83,7 +83,7 @@ def _read_to_end(reply: http.client.HTTPResponse) -> bytes:
 
 
 def get(url: str, request: str, *, encoding: str = "identity", timeout_s: float = _TIMEOUT_S) -> Reply:
-    """GET *request* (path and query) from a service that speaks Placement's API, as `send` does.
+    """Send GET *request* (path and query) to a service with Placement's API, as `send` does.
 
     encoding: the encoding that the client accepts, "identity" or "gzip".
     """

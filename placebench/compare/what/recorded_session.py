@@ -1,6 +1,6 @@
-"""A session that a browser recorded as a HAR file, as requests for a comparison: `read_har`.
+"""Reads a session that a browser recorded as a HAR file into requests for a comparison: `read_har`.
 
-Static files, other hosts, cookies and credentials are left out, and the parts left out are reported. Developer tools of
+Static files, other hosts, cookies and credentials are left out, and the omissions are reported. Developer tools of
 browsers and Playwright write such files (HAR 1.2).
 """
 
@@ -41,9 +41,9 @@ class HarTable(Struct, frozen=True, forbid_unknown_fields=True):
     host: str = ""
     """Pattern of the hosts whose requests are sent; by default the first request's host."""
     paths: tuple[str, ...] = ()
-    """Patterns of the paths that are sent, such as /api/*; by default all."""
+    """Patterns of the paths that are sent, such as /api/*; by default all paths."""
     static: bool = False
-    """Whether static files are sent too."""
+    """Whether requests for static files are sent too."""
 
 
 class _Pair(Struct):
@@ -88,17 +88,17 @@ class _Har(Struct):
 
 @dataclass(frozen=True)
 class HarRequest:
-    """One request of the session. expect_status: None for any below 400."""
+    """One request of the session. expect_status: the recorded status; None: any status below 400."""
 
     request: Request
     expect_status: int | None
 
 
 def read_har(table: HarTable, folder: Path, login: Sequence[Request] = ()) -> tuple[list[HarRequest], list[str]]:
-    """Return the requests of the session in their order, and notes on those left out.
+    """Return the requests of the session in order, and notes on the omitted requests.
 
-    login: requests that are sent before, and left out here. Raises PlacebenchError for a file that is no HAR file or
-    has no request to send.
+    login: the requests of the plan's login, which are left out of the session. Raises PlacebenchError for a file that
+    is not a HAR file, or that has no request to send.
     """
     path = folder / table.file
     entries = read_json(path, _Har, error=PlacebenchError).log.entries

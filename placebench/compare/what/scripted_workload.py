@@ -1,7 +1,7 @@
 """A workload that is a Python function of the user, or a locustfile, run in the client process.
 
 `load_script` returns a `Script`; its `run` sends the requests of one iteration by a `WorkloadClient`, whose `get`,
-`post` and so on are called as those of `requests` and of locust's users.
+`post` and so on are called like those of `requests` and of locust's users.
 """
 
 import hashlib
@@ -24,10 +24,10 @@ from placebench.masking import mask
 
 
 class WorkloadResponse:
-    """The response to a request of a script; a context manager like that of locust's `catch_response`."""
+    """The response to a request of a script; a context manager, like the one of locust's `catch_response`."""
 
     def __init__(self, reply: Reply, judge: Callable[[str], object]) -> None:
-        """judge: called with a failure, or with "" for a success."""
+        """judge: called with the reason of a failure, or with "" for a success."""
         self.status_code = reply.status
         self.content = reply.body
         self.headers = {name.title(): value for name, value in reply.headers}
@@ -40,11 +40,11 @@ class WorkloadResponse:
 
     @property
     def text(self) -> str:
-        """The body."""
+        """The body as text."""
         return self.content.decode(errors="replace")
 
     def json(self) -> Any:
-        """The body as JSON."""
+        """Return the body, parsed as JSON."""
         return json.loads(self.content)
 
     def raise_for_status(self) -> None:
@@ -57,23 +57,23 @@ class WorkloadResponse:
         self._judge("")
 
     def failure(self, why: object) -> None:
-        """Count the response as a failure."""
+        """Count the response as a failure, with *why* as its reason."""
         self._judge(str(why))
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Do nothing: a response that was not judged counts by its status."""
+        """Do nothing: a response that the script did not judge counts by its status."""
 
 
 class WorkloadClient:
-    """Sends the requests of a script to one variant; each is counted, and its response is compared."""
+    """Sends a script's requests to one variant; each is counted, and its response is compared."""
 
     def __init__(self, send: Callable[[SentRequest], tuple[Reply, Callable[[str], object]]], seed: str) -> None:
-        """send: returns the reply, and a function that judges it."""
+        """send: sends a request; returns its reply, and a function that records a failure or success."""
         self.random = random.Random(seed)
-        """The random numbers of this iteration, equal for each variant."""
+        """Random numbers of this iteration, equal for each variant."""
         self._send = send
 
     def request(
@@ -91,9 +91,9 @@ class WorkloadClient:
     ) -> WorkloadResponse:
         """Send one request.
 
-        expect_status: any below 400 by default. name: label under which its responses are compared. Other arguments of
-        `requests` and locust, such as `timeout` and `catch_response`, change nothing. Raises LoadError if no response
-        came.
+        expect_status: the only accepted status; by default any below 400. name: the label under which its responses are
+        compared. Other arguments of `requests` and locust, such as `timeout` and `catch_response`, are ignored. Raises
+        LoadError if no response came.
         """
         parts = urlsplit(url)
         query = "&".join(filter(None, [parts.query, urlencode(params or {}, doseq=True)]))
@@ -151,7 +151,7 @@ def _body(document: Any, data: Any) -> bytes:
 
 
 class Script(Protocol):
-    """A workload that is run once per iteration."""
+    """A workload that is run again and again, one iteration at a time."""
 
     def start(self, url: str, client: WorkloadClient) -> None:
         """Begin a session on the service at *url*."""
@@ -163,7 +163,7 @@ class Script(Protocol):
 def load_script(script: str, folder: Path) -> Script:
     """Return the function `module:name`, whose module is found in *folder*, or the tasks of a locustfile there.
 
-    Raises LoadError for one that cannot be loaded.
+    Raises LoadError if the script cannot be loaded.
     """
     try:
         if script.endswith(".py"):
@@ -178,21 +178,21 @@ def load_script(script: str, folder: Path) -> Script:
 
 
 class _Function:
-    """A function of one argument, the client."""
+    """A script that is a function of one argument, the client."""
 
     def __init__(self, function: Callable[[WorkloadClient], object]) -> None:
         self._function = function
 
     def start(self, url: str, client: WorkloadClient) -> None:
-        """Do nothing: a function has no session to begin."""
+        """Do nothing, because a function has no session to begin."""
 
     def run(self, client: WorkloadClient) -> None:
-        """Call the function."""
+        """Call the function with *client*."""
         self._function(client)
 
 
 class _Locustfile:
-    """One task of one user class per iteration, drawn by their weights, without waits between them."""
+    """A script that runs one task of one user class per iteration, drawn by their weights, without waits in between."""
 
     def __init__(self, path: Path) -> None:
         from locust import User
@@ -212,7 +212,7 @@ class _Locustfile:
         self._users: list[Any] = []
 
     def start(self, url: str, client: WorkloadClient) -> None:
-        """Make one user of each class, and let each start."""
+        """Make one user of each class, and call its on_start."""
         from locust.env import Environment
 
         environment = Environment(host=url)
@@ -224,13 +224,13 @@ class _Locustfile:
             user.on_start()
 
     def run(self, client: WorkloadClient) -> None:
-        """Run one task."""
+        """Run one task of a user, both drawn at random."""
         user = client.random.choices(self._users, [each.weight for each in self._users])[0]
         user.client = client
         self._run_task(user, client.random.choice(user.tasks), client.random)
 
     def _run_task(self, parent: Any, task: Any, chance: random.Random) -> None:
-        """Call a task; of a set of tasks one that is drawn, of a sequence each in its order."""
+        """Call a task: of a TaskSet one task that is drawn, of a SequentialTaskSet all tasks in order."""
         from locust import SequentialTaskSet, TaskSet
         from locust.exception import InterruptTaskSet, RescheduleTask
 

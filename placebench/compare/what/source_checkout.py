@@ -1,7 +1,7 @@
 """Revisions and package versions of a user's application, put in place while they are compared.
 
-    rev=main             a work tree of that revision, in the run's folder; the checkout of the user stays as it is
-    with=package==1.2    that version in a separate folder, before all that the environment holds
+    rev=main             a work tree of that revision in the run's folder; the user's checkout is not changed
+    with=package==1.2    that version in a separate folder, before everything in the environment
 
 The main functions are `read_origin`, which finds the commit, and `checked_out`, which makes and removes the folders.
 """
@@ -20,23 +20,23 @@ from typing import Any
 from placebench.errors import PlacebenchError, VariantError
 
 _SET_IN_HOOKS = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_COMMON_DIR", "GIT_PREFIX", "GIT_NAMESPACE")
-"""Variables that make a git which is told to work in one folder change another one."""
+"""Variables, set in git hooks, that make git work in another folder than the one it is given."""
 _PINNED = re.compile(r"[A-Za-z0-9._-]+(\[[A-Za-z0-9._-]+\])?==[A-Za-z0-9.!+*_-]+")
 
 
 @dataclass(frozen=True)
 class Origin:
-    """The revision and the packages that an application is compared at."""
+    """The git revision and the package versions at which an application is compared."""
 
     repository: str | None = None
-    """The top of its checkout."""
+    """The top folder of the application's checkout; None without a revision."""
     commit: str | None = None
     within: str = "."
-    """The folder in it that Python looks in."""
+    """The folder in the checkout from which Python imports, relative to its top."""
     packages: tuple[str, ...] = ()
 
     def moved(self, folder: Path, place: Path) -> Path:
-        """Return the place of a folder of the checkout in the work tree below *place*, by default the tree's top."""
+        """Return the counterpart of a checkout's folder in the work tree below *place*; if missing, the tree's top."""
         if self.repository is None or self.commit is None:
             return folder
         tree = place / "tree"
@@ -73,7 +73,7 @@ def checked_out(origin: Origin, place: Path, *, module: str, python: str | None)
     """Make the work tree and install the packages below *place* for the `with` block, then remove *place*.
 
     Yields the folders that go before the environment's Python path. Raises PlacebenchError if they cannot be made,
-    VariantError if *module* would not be found in the revision.
+    VariantError if *module* would not be imported from the revision.
     """
     interpreter, tree = python or sys.executable, place / "tree"
     shutil.rmtree(place, ignore_errors=True)
@@ -91,11 +91,11 @@ def checked_out(origin: Origin, place: Path, *, module: str, python: str | None)
 
 
 def _check_out(origin: Origin, tree: Path) -> None:
-    """Make a work tree of the repository at *tree*, with its configuration and filters, and without its hooks.
+    """Make a work tree of the repository at *tree*, with its configuration and filters, but without its hooks.
 
-    `git worktree add` would register it in the repository, where it stays if this process is killed. Here git's files
-    about the work tree lie beside it: its HEAD, and the paths of the repository and the tree (gitrepository-layout,
-    "commondir" and "gitdir").
+    `git worktree add` would register the tree in the repository, where it stays if this process is killed. Here git's
+    files about the work tree are beside it: its HEAD, and the paths of the repository and the tree
+    (gitrepository-layout, "commondir" and "gitdir").
     """
     tree = tree.absolute()
     top, own = Path(str(origin.repository)), tree.with_name("git")
@@ -139,7 +139,7 @@ def _installed(packages: Sequence[str], place: Path, interpreter: str) -> Path:
 
 
 def pip_command(interpreter: str, place: Path) -> list[str]:
-    """Return the command of a Python's pip, or of a fresh environment's below *place* if that Python has none."""
+    """Return the command of a Python's pip, or of one in a fresh environment below *place* if that Python has none."""
     if _run([interpreter, "-m", "pip", "--version"]).returncode == 0:
         return [interpreter, "-m", "pip"]
     ended = _run([interpreter, "-m", "venv", str(place / "pip")])

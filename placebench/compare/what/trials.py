@@ -21,13 +21,13 @@ from placebench.stats import COUNTED, METRICS
 
 @dataclass(frozen=True)
 class Experiment:
-    """A named set of trials; a field is None if the command line or the topology decides."""
+    """A named set of trials; a field is None if the command line or the topology decides its value."""
 
     name: str
     variants: tuple[str, ...]
     trials: tuple[Trial, ...]
     workload: WorkloadKeys = WorkloadKeys()  # noqa: RUF009  frozen
-    """The requests."""
+    """The keys that say which requests are sent."""
     topology: str | None = None
     trees: int | None = None
     seed: int | None = None
@@ -35,20 +35,20 @@ class Experiment:
     rounds: int | None = None
     utilization: float | None = None
     setup: str | None = None
-    """A shell command that fills the database which the variants get copies of."""
+    """A shell command that fills the database from which each variant gets a copy."""
     template_db: str | None = None
-    """URL of a database that is copied first, and only read."""
+    """URL of a database that is copied first; it is only read."""
     database: DatabaseKind | None = None
     may_change: tuple[str, ...] = ()
-    """Tables of one's own data that requests may change."""
+    """Tables of the user's own data that requests may change."""
     superuser: bool = False
     """Whether the application connects to its database as a superuser."""
     tables: VariantTables = field(default_factory=VariantTables)
-    """The meaning of the variants' names."""
+    """The plan's tables of variants, which say what the variants' names mean."""
     folder: Path = Path()
-    """The folder of the plan."""
+    """The folder of the plan file."""
     source: str = "the command line"
-    """The origin of the plan, for messages."""
+    """The origin of the plan, for error messages."""
 
 
 _METRICS = (*METRICS, *COUNTED)
@@ -57,7 +57,7 @@ OWN_DATA = ("setup", "template_db", "database", "may_change", "superuser")
 
 
 class _Trial(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """One table of [[trials]]; missing keys are filled from what is known of the change."""
+    """One table of [[trials]]; missing keys are filled in if placebench knows the purpose of the change."""
 
     baseline: str
     variant: str
@@ -73,7 +73,7 @@ class _File(WorkloadKeys, frozen=True, forbid_unknown_fields=True, kw_only=True)
 
     name: Annotated[str, Meta(pattern=r"^[A-Za-z0-9_.-]+$", max_length=100)] | None = None
     variants: list[str] | dict[str, Any] = msgspec.field(default_factory=list)
-    """Names, or tables by name, which are checked separately."""
+    """Names of variants, or tables by name, which are checked separately."""
     app: VariantTable | None = None
     trials: list[_Trial] = msgspec.field(default_factory=list)
     topology: str | None = None
@@ -90,7 +90,7 @@ class _File(WorkloadKeys, frozen=True, forbid_unknown_fields=True, kw_only=True)
 
 
 def read_plan(path: Path | None) -> Experiment:
-    """Return the plan in a file, or in `[tool.placebench]` of the pyproject.toml of this folder or the nearest above.
+    """Return the plan in a file, or in `[tool.placebench]` of the pyproject.toml in this folder or the nearest parent.
 
     name = "containers"
     trees = 500
@@ -118,7 +118,7 @@ def read_plan(path: Path | None) -> Experiment:
 
 
 def _find_table() -> tuple[Path, Any]:
-    """Return the pyproject.toml that has a table `[tool.placebench]`, and that table; else this folder's file."""
+    """Return the nearest pyproject.toml with a table `[tool.placebench]`, and the table; else the file here and {}."""
     here = Path.cwd()
     for folder in (here, *here.parents):
         path = Path("pyproject.toml") if folder == here else folder / "pyproject.toml"
@@ -129,7 +129,7 @@ def _find_table() -> tuple[Path, Any]:
 
 
 def parse_plan(document: Mapping[str, Any], *, source: Path, folder: Path) -> Experiment:
-    """Return the plan that was published in *source*; its paths start in *folder*. Raises as `read_plan` does."""
+    """Return the plan published in *source*; its paths are relative to *folder*. Raises as `read_plan` does."""
     given: _File = check(document, _File, str(source), at="plan", error=PlacebenchError)
     made = _experiment(source, given, name="reproduce", at="plan.variants")
     return replace(made, folder=folder, tables=replace(made.tables, folder=folder))
@@ -162,7 +162,7 @@ def _experiment(path: Path, given: _File, *, name: str, at: str = "variants") ->
 
 
 def _own_trial(baseline: str, variant: str, *, kind: str = "own", **said: str) -> Trial:
-    """Return a trial of a file, explained by what is known of the one difference between its variants."""
+    """Return a trial of a plan; missing texts are filled in if the one difference of its variants is known."""
     change = known_change(baseline, variant)
     known: dict[str, Any] = (
         {"why": change.why, "shows_on": change.shows_on, "shows_in": change.shows_in} if change else {}

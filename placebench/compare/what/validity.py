@@ -1,8 +1,8 @@
-"""When a replicate or a load pass is discarded: rules about the machine, fixed before anything is measured.
+"""Reasons to discard a replicate or a load pass: rules about the machine, fixed before anything is measured.
 
 The main functions are `machine_problem`, on two `MachineSample`s, and `load_problem`, on the result of a load pass. A
-replicate or pass is discarded as a whole, never a single request or one variant, and it is counted and reported; its
-values stay on the disk.
+replicate or pass is discarded as a whole, never a single request or one variant. Discarded ones are counted and
+reported, and their values stay on the disk.
 """
 
 import os
@@ -19,9 +19,9 @@ from placebench.loadgen.options import MAX_CONCURRENT
 from placebench.loadgen.samples import MISSED_AFTER_S
 
 _STEAL = 7
-"""Position in the first line of /proc/stat, after the word cpu."""
+"""Position of the stolen time in the first line of /proc/stat, after the word cpu."""
 _GUEST = 8
-"""Position after which times are counted in the first two already."""
+"""Number of times in that line that do not overlap; later ones are already contained in the first two."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class LoadRules:
     late_at_most: float = 0.01
     """Share of the arrivals that the load generator itself may start late; one late arrival is always allowed."""
     client_cpu_at_most: float = 0.7
-    """Share of a core that the load generator may use: with more, its own waiting is in the latencies."""
+    """Share of a core that the load generator may use; beyond it, latencies contain the generator's own delays."""
 
 
 LOAD_RULES = LoadRules()
@@ -44,13 +44,13 @@ class MachineSample:
     wall_s: float
     monotonic_s: float
     stolen: int
-    """Ticks of CPU time that the host gave to others; `total` are all ticks."""
+    """Ticks of CPU time that the host gave to others; `total` has all ticks."""
     total: int
     load: float
 
     @classmethod
     def now(cls, stat: Path = Path("/proc/stat")) -> Self:
-        """Read the clocks and counters; costs some 50 µs. CPU time is 0 without /proc/stat."""
+        """Read the clocks and counters; costs some 50 µs. CPU times are 0 without /proc/stat."""
         ticks: list[int] = []
         with suppress(OSError), stat.open() as lines:
             ticks = [int(each) for each in lines.readline().split()[1:]]
@@ -61,7 +61,7 @@ class MachineSample:
 def machine_problem(
     before: MachineSample, after: MachineSample, *, cores: int, rules: Rules | None = None
 ) -> str | None:
-    """Return why a replicate between these moments is discarded, with what was seen and allowed, or None."""
+    """Return why a replicate between these moments is discarded (the seen and the allowed value), or None."""
     rules = rules or Rules()
     step_s = (after.wall_s - before.wall_s) - (after.monotonic_s - before.monotonic_s)
     if abs(step_s) > rules.clock_step_at_most_s:
@@ -77,7 +77,7 @@ def machine_problem(
 
 
 def block_problem(failures: list[str], *, client_cpu_s: float, wall_s: float, missing: int = 0) -> str | None:
-    """Return why a block of requests is discarded (failures, *missing* requests, a client too busy), or None."""
+    """Return why a block of requests is discarded (failures, *missing* requests, a busy client), or None."""
     if failures:
         return f"{units.numbered(len(failures), 'request')} failed, first: {failures[0]}"
     if missing:
@@ -90,7 +90,7 @@ def block_problem(failures: list[str], *, client_cpu_s: float, wall_s: float, mi
 
 
 def load_problem(result: LoadResult, *, at_once: int = MAX_CONCURRENT, rules: LoadRules = LOAD_RULES) -> str | None:
-    """Return why a load pass shows its generator instead of the service, with what was seen and allowed, or None."""
+    """Return why a load pass measured its generator, not the service (the seen and the allowed value), or None."""
     if result.lost_workers:
         return f"{result.lost_workers} of {len(result.workers)} load generators were lost"
     busiest_cpu_s = max((each.client_cpu_s or 0.0 for each in result.workers), default=result.client_cpu_s)
@@ -105,7 +105,7 @@ def load_problem(result: LoadResult, *, at_once: int = MAX_CONCURRENT, rules: Lo
 
 
 def late_arrivals(result: LoadResult, *, at_once: int = MAX_CONCURRENT) -> int:
-    """Return how many arrivals the generator itself started late.
+    """Return the number of arrivals that the generator itself started late.
 
     An arrival that waited because *at_once* requests were under way waited for the service: that is latency.
     """

@@ -1,13 +1,13 @@
-"""The variants that can be compared: versions of your application, and variants registered by name.
+"""The variants that can be compared: versions of the user's application, and variants registered by name.
 
 The main function is `read_variants`. A name is one of these, in this order:
 
     NAME in `VariantTables`     a table `[variants.NAME]` of a plan, or `[tool.placebench.variants.NAME]`
     a name of one of `KINDS`    a variant of another part of placebench or another package
-    a git revision              if the plan has a table `[app]`, the application at that revision
+    a git revision              the application at that revision, if the plan has a table `[app]`
 
-Each variant runs in its own environment, as shipped, under a server of that environment: the one that it names, or
-the one that `placebench.runtime.application_servers.with_server` finds.
+Each variant runs in its own environment, as shipped, under a server of that environment: the server that the variant
+names, or the one that `placebench.runtime.application_servers.with_server` finds.
 """
 
 import os
@@ -38,34 +38,34 @@ _NOT_IN_A_NAME = re.compile(r"[^A-Za-z0-9_.,+:=@~-]+")
 
 
 class VariantTable(Struct, frozen=True, forbid_unknown_fields=True, rename={"packages": "with"}):
-    """One table of a plan: a variant known by name, or an application, and its settings."""
+    """One table of a plan: a variant known by name, or an application, with its settings."""
 
     variant: str | None = None
-    """Name of a variant of one of `KINDS`; by default the name of the table."""
+    """The name of a variant of one of `KINDS`; by default the name of the table."""
     app: Annotated[str, Meta(pattern=r"^[^:]+:[^:]+$")] | None = None
     """An application, as module:callable."""
     command: str | None = None
-    """Instead of app, a command that serves at {port}."""
+    """A command that serves at {port}, instead of app."""
     server: Literal["uwsgi", "gunicorn", "uvicorn", "hypercorn", "granian"] | None = None
-    """The application's server; by default one that its environment has."""
+    """The application's server; by default a server that its environment has."""
     ready: Annotated[str, Meta(pattern=r"^/")] | None = None
     """A path that responds with 200 to 399 when the service is ready."""
     start_timeout_s: Annotated[float, Meta(gt=0)] | None = None
-    """The time that its import and the start of its server may take."""
+    """The time in seconds that the application's import and the start of its server may take."""
     migrate: str | None = None
-    """A shell command for its copy of the database."""
+    """A shell command that migrates the variant's copy of the database."""
     rev: str | None = None
-    """The git revision to take it from."""
+    """The git revision of the application to use."""
     path: str | None = None
-    """The folder that Python finds it in, relative to the plan's folder; by default that folder or its src."""
+    """The folder to import the application from, relative to the plan's folder; by default that folder or its src."""
     python: str | None = None
-    """The Python of the environment that it is installed in, relative to the plan's folder."""
+    """The Python of the environment with the application, relative to the plan's folder."""
     packages: tuple[str, ...] = ()
-    """Packages as PACKAGE==VERSION, found before the installed ones."""
+    """Packages as PACKAGE==VERSION, which take precedence over the installed ones."""
     env: dict[str, str] = {}
-    """Environment variables; {database_url} stands for its database's URL, which DATABASE_URL is by default."""
+    """Environment variables; {database_url} stands for the database's URL, which DATABASE_URL has by default."""
     pg: dict[str, str | int | float | bool] = {}
-    """Settings of a PostgreSQL of its own."""
+    """Settings of the variant's own PostgreSQL server."""
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ class VariantTables:
     variants: Mapping[str, VariantTable] = field(default_factory=dict)
     app: VariantTable | None = None
     folder: Path = Path()
-    """The folder of the plan."""
+    """The folder of the plan file."""
 
 
 _NO_TABLES = VariantTables()
@@ -90,60 +90,60 @@ def check_tables(tables: Mapping[str, Any], source: str, *, at: str = "variants"
 
 
 _NOT_RECORDED = ("origin", "folder", "start_timeout_s", "data_kind", "api", "application", "portable")
-"""Fields that a run's head does not hold as they are, since they follow from the name or change no result."""
+"""Fields that are not stored in a run's head as they are, since they follow from the name or change no result."""
 
 
 @dataclass(frozen=True)
 class Variant:
-    """A version of a service that is compared, and how it is served."""
+    """A version of a service to compare, and how it is served."""
 
     name: str
-    """The name, which is unique in the comparison and can be the name of a file."""
+    """The name, which is unique in the comparison and valid in a file name."""
     module: str = ""
     variables: Mapping[str, str] = field(default_factory=dict)
-    """Environment variables; {database_url} stands for its database's URL."""
+    """Environment variables; {database_url} stands for the URL of the variant's database."""
     python: str | None = None
-    """The Python of the environment that it is installed in, unless that is this one."""
+    """The Python of the environment with the application; None: this one."""
     request: str | None = None
-    """A request that it gets instead of the comparison's, whose responses are compared with nothing."""
+    """A request that the variant gets instead of the comparison's; its responses are not compared."""
     ours: bool = False
-    """Whether it reads placebench's own environment variables: it profiles itself, and writes telemetry."""
+    """Whether the service reads placebench's environment variables, to profile itself and to write telemetry."""
     server: str = "uwsgi"
-    """The kind of server; if empty, it is found when the application can be imported."""
+    """The kind of server; if empty, it is chosen when the application can be imported."""
     interface: Interface = "wsgi"
     command: str = ""
     ready: str = ""
     start_timeout_s: float = 60.0
     migrate: str = ""
-    """A shell command for its copy of the database."""
+    """A shell command that migrates the variant's copy of the database."""
     folder: Path | None = None
-    """The folder in which it and its commands run, by default a scratch folder."""
+    """The folder in which the service and its commands run; None: a scratch folder."""
     workers: tuple[int, int] = (1, 1)
-    """The number of processes, and of threads in each."""
+    """The number of processes, and of threads in each process."""
     revisions: tuple[str, ...] = ()
-    """Optional revisions of the schema, to which its copy of the database is brought."""
+    """Optional revisions of the schema to which the variant's copy of the database is upgraded."""
     cache_server: bool = False
-    """Whether a cache server is started beside its server."""
+    """Whether a cache server is started beside the service."""
     postgres: Mapping[str, str] = field(default_factory=dict)
-    """Settings of its own PostgreSQL server; without any it shares the comparison's."""
+    """Settings of the variant's own PostgreSQL server; if empty, it shares the comparison's server."""
     application: tuple[str, ...] = ()
     """Folders that flame graphs count as the application's own code even if they are installed."""
     origin: Origin | None = None
-    """The revision and the packages that must be put in place for it."""
+    """The revision and the packages that must be put in place before the variant can be served."""
     data_kind: str = ""
-    """The kind of data that it serves, such as topology; empty for whatever its database holds."""
+    """The kind of data that the variant serves, such as topology; empty if it serves any data."""
     api: ServiceApi = ServiceApi()  # noqa: RUF009  frozen
-    """Defaults of the requests to it."""
+    """Defaults for the requests to the variant."""
     portable: bool = True
-    """Whether it runs on MariaDB and SQLite too, as far as its name says."""
+    """Whether the variant runs on MariaDB and SQLite too, as far as its name shows."""
 
     @property
     def uses_database(self) -> bool:
-        """Whether its requests should reach its database, if it has one; a control with its own request need not."""
+        """Whether the requests should reach the variant's database, if any; a control with its own request need not."""
         return self.request is None
 
     def spec(self, database_url: str, *, hash_seed: int, log: Path | None) -> ServerSpec:
-        """Return the server of the variant on its own database."""
+        """Return the settings of a server for the variant on the database at this URL."""
         given = {} if self.data_kind else database_variables(database_url, self.python)
         variables = {name: fill_placeholders(value, database_url) for name, value in self.variables.items()}
         if self.command:
@@ -167,14 +167,14 @@ class Variant:
         )
 
     def with_server(self, database_url: str) -> "Variant":
-        """Return the variant with a server that can serve its application; raises as the function of that name."""
+        """Return the variant with a server that can serve its application; raises as the imported `with_server`."""
         if self.data_kind or self.command:
             return self
         found = with_server(self.spec(database_url, hash_seed=1, log=None))
         return replace(self, server=found.server, interface=found.interface)
 
     def to_json(self) -> dict[str, Any]:
-        """Return what identifies the variant, for a run's head; a resumed run may have another time limit."""
+        """Return the settings that identify the variant in a run's head; a resumed run may have another time limit."""
         plain = {name: value for name, value in vars(self).items() if name not in _NOT_RECORDED}
         made = {**plain, "workers": list(self.workers), "revisions": list(self.revisions)}
         made["folder"] = str(self.folder) if self.folder else None
@@ -183,7 +183,7 @@ class Variant:
 
 @dataclass(frozen=True)
 class KnownChange:
-    """The purpose of the one difference between two variants."""
+    """A change, which is the one difference between two variants, and its purpose."""
 
     name: str
     why: str
@@ -194,13 +194,13 @@ class KnownChange:
 
 
 class VariantKind(Protocol):
-    """Variants that are known by name, beside the applications of a plan."""
+    """A source of variants that are known by name, in addition to a plan's applications."""
 
     def find(self, name: str, python: Path | None = None) -> Variant:
         """Return the variant of this name.
 
         python: the Python of another environment, for a variant that needs one. Raises VariantError if this kind has
-        none of this name, MissingExtraError if a package that it needs is not installed.
+        no variant of this name, MissingExtraError if a package that it needs is not installed.
         """
 
     def change(self, baseline: str, variant: str) -> KnownChange | None:
@@ -212,14 +212,14 @@ KINDS: Registry[VariantKind] = Registry("placebench.variants", "placebench.lab.v
 
 
 def known_change(baseline: str, variant: str) -> KnownChange | None:
-    """Return the purpose of the one difference between these variants, if one of the kinds knows it."""
+    """Return the purpose of the one difference between these variants; None if no kind knows it."""
     return next(filter(None, (kind.change(baseline, variant) for kind in KINDS.all.values())), None)
 
 
 def read_variants(
     names: Sequence[str], tables: VariantTables = _NO_TABLES, *, python: Path | None = None
 ) -> tuple[Variant, ...]:
-    """Return the variants of these names, the base first; a name given twice is an A/A comparison.
+    """Return the variants of these names, the baseline first; a name given twice is an A/A comparison.
 
     Raises VariantError for a name that does not exist, PlacebenchError for an application that cannot be served and
     MissingExtraError for an environment without uWSGI.
@@ -239,7 +239,7 @@ def read_variants(
 
 
 def require_servers(variants: Sequence[Variant]) -> None:
-    """Raise MissingExtraError if a variant's environment has no uWSGI, ServerError if it has no cache server."""
+    """Raise MissingExtraError for a missing uWSGI, ServerError for a missing cache server, that a variant needs."""
     for variant in variants:
         if variant.cache_server:
             find_cache_server()
@@ -248,7 +248,7 @@ def require_servers(variants: Sequence[Variant]) -> None:
 
 
 def read_variant(name: str, tables: VariantTables = _NO_TABLES, *, python: Path | None = None) -> Variant:
-    """Return the variant of this name. Raises as `read_variants` does, but not for a missing uWSGI."""
+    """Return the variant of this name; raises as `read_variants` does, except for a missing uWSGI."""
     if len(name) > MAX_NAME_LENGTH:
         raise PlacebenchError(
             f"the variant {name[:40]!r}… has a name of {len(name)} letters, and files are called after it: give it one "
@@ -264,7 +264,7 @@ def read_variant(name: str, tables: VariantTables = _NO_TABLES, *, python: Path 
 def find_variant(
     name: str, tables: VariantTables = _NO_TABLES, *, python: Path | None = None
 ) -> tuple[Variant | None, str]:
-    """Return the variant of this name, or None and which package is not installed."""
+    """Return the variant of this name and "", or None and a message about the package that is not installed."""
     try:
         return read_variant(name, tables, python=python), ""
     except MissingExtraError as error:
@@ -298,7 +298,7 @@ _APPLICATION_KEYS = ("rev", "path", "python", "packages", "server", "ready", "st
 
 
 def _named_variant(name: str, tables: VariantTables, python: Path | None) -> Variant:
-    """Return the variant that one of the kinds knows by this name, or this revision of the application."""
+    """Return the variant that one of the kinds knows by this name, or else the application at this revision."""
     unknown: list[VariantError] = []
     for kinds in (KINDS.own, KINDS.all):
         for kind in kinds.values():
@@ -316,7 +316,7 @@ def _named_variant(name: str, tables: VariantTables, python: Path | None) -> Var
 
 
 def _application(name: str, table: VariantTable, folder: Path) -> Variant:
-    """Return the application that a table describes; paths start in *folder*."""
+    """Return the application that a table describes; its paths are relative to *folder*."""
     module = table.app or ""
     path = folder
     if table.path:
@@ -325,7 +325,7 @@ def _application(name: str, table: VariantTable, folder: Path) -> Variant:
         holding = [each for each in (folder, folder / "src") if (each / top).is_dir() or (each / f"{top}.py").is_file()]
         path = next(iter(holding), folder)
     path = path.absolute()
-    # A module that is installed in another environment is not replaced by one of this folder.
+    # A module that is installed in another environment is not replaced by one in this folder.
     named = {"PYTHONPATH": str(path)} if module and (table.path or not table.python) else {}
     return Variant(
         name,
@@ -367,7 +367,10 @@ def _in_place(variant: Variant, place: Path) -> Iterator[Variant]:
 
 
 def existing_python(python: Path) -> Path:
-    """Return the absolute path with its links kept, since a virtual environment is found by its Python's path."""
+    """Return the absolute path without resolving links, because a virtual environment is found by its Python's path.
+
+    Raises PlacebenchError if the file is missing.
+    """
     if not is_file(python):
         raise PlacebenchError(f"no Python at {python}: name the python of the environment that the application is in")
     return python.absolute()

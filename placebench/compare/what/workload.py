@@ -1,6 +1,6 @@
 """The workload of each variant of a comparison: requests with their weights, a login, and how responses are compared.
 
-The main class is `Workload`, which travels to the client process as JSON. `read_workload` makes one from the keys of a
+The main class is `Workload`, which is sent to the client process as JSON. `read_workload` makes one from the keys of a
 plan and the requests of the command line; `ServiceApi` has the defaults of services of one kind.
 """
 
@@ -40,37 +40,37 @@ class SentRequest(Struct, frozen=True):
     expect_status: int | None = None
     """The only accepted status; by default every status below 400 is accepted."""
     label: str = ""
-    """Name under which its responses are compared, unique in a workload."""
+    """The label under which its responses are compared, unique in a workload."""
 
     def accepts(self, status: int) -> bool:
-        """Whether a response of this status is no failure."""
+        """Return whether a response with this status counts as a success."""
         return status < 400 if self.expect_status is None else status == self.expect_status
 
     @property
     def expected(self) -> str:
-        """The expected status as text."""
+        """A text that names the accepted statuses."""
         return "below 400" if self.expect_status is None else str(self.expect_status)
 
 
 class LoginRequest(SentRequest, frozen=True):
-    """A request of a login, and the place of the token in its response."""
+    """A request of a login, and where its response has the token."""
 
     token: str = ""
     """JSON path of the token; if empty, `access_token` is used if the response has one."""
     token_header: str = ""
     """Header of the response that holds the token."""
     send: str = _BEARER
-    """Header of the later requests that sends the token."""
+    """Header that sends the token with later requests."""
 
 
 class Workload(Struct, frozen=True, kw_only=True):
-    """The requests that each variant is sent, over and over."""
+    """The requests that are sent to each variant, over and over."""
 
     calls: tuple[SentRequest, ...] = ()
     cycle: tuple[int, ...] = ()
-    """The order in which the calls are sent, by their numbers."""
+    """The order in which the calls are sent, as indexes into `calls`."""
     script: str = ""
-    """Instead of calls, a function as module:name, or the path of a locustfile; one iteration is a cycle."""
+    """A function as module:name, or the path of a locustfile, instead of calls; one iteration is a cycle."""
     folder: str = ""
     """The folder of the script."""
     seed: int = 1
@@ -91,18 +91,18 @@ class Workload(Struct, frozen=True, kw_only=True):
 
     @property
     def cycle_labels(self) -> list[str]:
-        """The labels of a cycle's requests, in their order; empty for a script."""
+        """The labels of a cycle's requests, in order; empty for a script."""
         return [self.calls[number].label for number in self.cycle]
 
     @property
     def writes(self) -> bool:
-        """Whether its requests may change the data; each variant must then be sent the same number."""
+        """Whether the requests may change data, so that each variant must be sent the same number of them."""
         return bool(self.script) or any(call.method not in SAFE_METHODS for call in self.calls)
 
     def to_json(self) -> WorkloadDocument:
         """Return the workload for the head of a run, with a digest in place of bodies and headers.
 
-        The digest leaves secrets out, so that nobody can find a password by trying, and a new token changes nothing.
+        The digest does not depend on secrets: nobody can find a password by trying, and a new token does not change it.
         """
         plain = mask_document(msgspec.to_builtins(self))
         for shown, call in zip((*plain["calls"], *plain["login"]), (*self.calls, *self.login), strict=True):
@@ -129,14 +129,14 @@ class Workload(Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True)
 class ServiceApi:
-    """Defaults of the requests to services of one kind, for what a plan does not say."""
+    """Defaults for requests to services of one kind, for keys that a plan leaves out."""
 
     headers: Mapping[str, str] = field(default_factory=dict)
     expect_status: int | None = None
     rules: ResponseRules = DEFAULT_RULES
 
     def workload(self, *paths: str) -> Workload:
-        """Return a workload of GET requests, which accepts only the expected status, by default 200."""
+        """Return a workload of GET requests that accepts only the expected status, by default 200."""
         status = self.expect_status or 200
         calls = tuple(SentRequest("GET", path, dict(self.headers), expect_status=status, label=path) for path in paths)
         return Workload(calls=calls, cycle=tuple(range(len(calls))), rules=self.rules)
@@ -154,7 +154,7 @@ class RequestTable(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
     body: str | None = None
     """The body as text."""
     content: Any = msgspec.field(default=msgspec.UNSET, name="json")
-    """The body as a value that is sent as JSON."""
+    """The body as a value that is sent as JSON; in a plan, the key is `json`."""
     expect_status: Annotated[int, Meta(ge=100, le=599)] | None = None
     weight: Annotated[int, Meta(ge=1, le=_MAX_CYCLE)] = 1
     name: str = ""
@@ -183,15 +183,15 @@ class LoginTable(RequestTable, frozen=True, forbid_unknown_fields=True, kw_only=
 
 
 class WorkloadKeys(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """The keys of a plan that say what is sent."""
+    """The keys of a plan that say which requests are sent."""
 
     request: str | None = None
     """A single request, written as on the command line."""
     workload: Annotated[str, Meta(pattern=r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$")] | None = None
-    """A function of a client, as module:name."""
+    """A function that sends requests with a client, as module:name."""
     locustfile: str | None = None
     har: HarTable | str | None = None
-    """A session that a browser recorded."""
+    """A session that a browser recorded, as the path of a HAR file or a table."""
     requests: list[RequestTable | str] = []
     login: LoginTable | list[LoginTable | str] | str = []
     same_responses: ResponseRules | None = None
@@ -199,7 +199,7 @@ class WorkloadKeys(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
 
 @dataclass(frozen=True)
 class _Weighted:
-    """A request of a plan."""
+    """A request of a plan, with its weight in a cycle."""
 
     request: Request
     expect_status: int | None = None
@@ -221,8 +221,8 @@ def read_workload(
     """Return the workload of the *keys* of the plan *source*; the requests of the command line override the plan's.
 
     folder: the folder of the plan's files. seed: for the order of requests with weights, and for a script.
-    api: the defaults of the variants' kind of service. default: the request that is sent if neither has any. Raises
-    PlacebenchError for keys that do not fit each other, or without any request.
+    api: the defaults of the variants' kind of service. default: the request that is sent if neither plan nor command
+    line has any. Raises PlacebenchError for keys that conflict, or if there is no request.
     """
     rules = keys.same_responses or api.rules
     rules.check(f"{source}: same_responses")
@@ -280,7 +280,7 @@ def _calls(
 
 
 def _cycle(weights: Sequence[int], seed: int) -> tuple[int, ...]:
-    """Return each request as often as its weight says, in an order drawn by the seed if the weights differ."""
+    """Return the indexes of the requests, each as often as its weight says, in a random order if the weights differ."""
     common = gcd(*weights)
     order = [number for number, weight in enumerate(weights) for _ in range(weight // common)]
     if len(order) > _MAX_CYCLE:

@@ -29,4 +29,4 @@ OWN: Mapping[str, Entry] = {
     "lab study": Entry("run one of the laboratory's studies"),
     **{f"lab study {name}": Entry(line, "placebench.lab.studies.commands") for name, line in STUDIES.items()},
 }
-"""By the words that call them, in the order of the help."""
+"""The laboratory's commands, by the words that call them, in the order of the help text."""

@@ -1,4 +1,4 @@
-"""`placebench lab export`: the inventory of a running Placement as a file that `lab seed --topology FILE` reads."""
+"""`placebench lab export`: write the inventory of a running Placement as a file for `lab seed --topology FILE`."""
 
 import secrets
 from argparse import ArgumentParser
@@ -51,7 +51,7 @@ def _configure(parser: ArgumentParser) -> None:
 
 
 def _run(given: InventoryExportOptions) -> int:
-    """Export; prints the file, or with --out what is in it."""
+    """Export the inventory; print the topology file, or with --out a summary of it."""
     from placebench.lab.inventory.export.exporter import export
     from placebench.lab.inventory.topology import render_toml
 

@@ -41,7 +41,7 @@ def _configure(parser: ArgumentParser) -> None:
 
 
 def _run(given: PerfloadOptions) -> int:
-    """Make the run and its report; what was measured is reported even when it is interrupted or fails."""
+    """Make the run and its report; measurements are reported even if the run is interrupted or fails."""
     from placebench.lab.inventory.seeding import find_topology
     from placebench.lab.perfload.run import PerfloadRun, PerfloadSettings
     from placebench.runtime.postgres import open_server
@@ -70,7 +70,7 @@ def _run(given: PerfloadOptions) -> int:
 
 
 def _placement(python: Path | None) -> str | None:
-    """Return the Python of the real Placement: the one that is named, or the oracle's; None without either."""
+    """Return the Python of the real Placement: *python*, else that of `tox -e oracle`; None if there is none."""
     from placebench.compare.what.variants import read_variant, require_servers
     from placebench.lab.variants import PLACEMENT
 

@@ -1,6 +1,7 @@
-"""`placebench lab scaleout`: nginx, service hosts, a primary and its replicas on this machine, from packages alone.
+"""`placebench lab scaleout`: nginx, service hosts, a primary and its replicas on this machine, all from packages.
 
-With a hosts file the parts are on its machines, by SSH; with --write they are files for Docker Compose or Kubernetes.
+With a hosts file the parts run on its machines, started by SSH. With --write, files for Docker Compose or Kubernetes
+are written instead.
 """
 
 import json
@@ -115,7 +116,7 @@ def _configure(parser: ArgumentParser) -> None:
 
 
 def _count_or_file(text: str) -> int | Path:
-    """Read a number, or the path of a hosts file."""
+    """Parse a number, or the path of a hosts file."""
     return options.path(text) if text.endswith(".toml") else options.whole(1, _MAX_HOSTS)(text)
 
 
@@ -163,7 +164,7 @@ def _configure_files(parser: ArgumentParser) -> None:
 
 
 def _run(given: ServingOptions) -> int:
-    """Serve until a signal stops it; nginx that ends, ends it."""
+    """Serve until a signal arrives or nginx ends."""
     machines, replicas = _machines(given), given.replicas
     if replicas is None:
         replicas = sum("database" in each.roles for each in machines.values()) - 1 if machines else _REPLICAS
@@ -182,7 +183,7 @@ def _run(given: ServingOptions) -> int:
 
 
 def _machines(given: ServingOptions) -> "dict[str, RemoteHost]":
-    """Return the machines of the hosts file; none if everything is on this machine."""
+    """Return the machines of the hosts file; an empty dict if everything is on this machine."""
     if not isinstance(given.hosts, Path):
         return {}
     from placebench.lab.scaleout.remote import check_roles
@@ -227,7 +228,7 @@ def _variant(given: ServingOptions, replicas: int) -> "ReferenceVariant":
 
 
 def _write(given: ServingOptions, write: "Format", chosen: "ReferenceVariant", replicas: int) -> int:
-    """Write the plan, and say what to do with it and where the password is."""
+    """Write the plan, and print how to use it and where its password is."""
     from placebench.lab.inventory.seeding import find_topology
     from placebench.lab.scaleout.files import ScaleOutPlan
 
@@ -268,7 +269,7 @@ def _workers(given: ServingOptions, chosen: "ReferenceVariant") -> tuple[int, in
 
 
 def _check(given: ServingOptions, claims: int, scaled: "ScaleOut | MachineScaleOut") -> int:
-    """Check; exit code 1 for a stale read, a lost or doubled write, 3 if nobody could look for the writes."""
+    """Check the service; exit code 1 for a stale read, a lost or doubled write, 3 if writes could not be looked up."""
     from placebench.lab.inventory.seeding import find_topology
     from placebench.lab.scaleout.check import FAULTS, INTERRUPTED, check_scale_out
     from placebench.lab.scaleout.cluster import ScaleOut
@@ -372,7 +373,7 @@ def _document(scaled: "ScaleOut | MachineScaleOut", variant_name: str) -> dict[s
 
 
 def _watch(scaled: "ScaleOut | MachineScaleOut", wait: Callable[[float], bool]) -> None:
-    """Report each part that ends, until `wait` says that it is enough; raises ServerError when nginx does."""
+    """Report each part that ends, until *wait* returns True; raise ServerError if nginx ends."""
     running = scaled.names
     while not wait(_CHECK_EVERY_S):
         now = scaled.pids().keys()

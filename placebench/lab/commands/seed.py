@@ -1,4 +1,4 @@
-"""`placebench lab seed`: create the schema in the database that --db names, and fill it with an inventory data set."""
+"""`placebench lab seed`: create the schema in the database of --db, and fill it with an inventory data set."""
 
 import sys
 from argparse import ArgumentParser
@@ -64,7 +64,7 @@ def _configure(parser: ArgumentParser) -> None:
 
 
 def _run(given: SeedOptions) -> int:
-    """Seed; prints the receipt."""
+    """Seed the database and print the receipt."""
     from placebench.lab.inventory.seeding import count_consumers_and_allocations, find_topology, migrate_options, seed
     from placebench.runtime.mariadb import mariadb_url
     from placebench.runtime.postgres import check_database, normalise_url
@@ -95,7 +95,7 @@ def _run(given: SeedOptions) -> int:
 
 
 def _confirm_reset(url: str) -> None:
-    """Ask before rows are removed that placebench did not seed; raises UsageError without a yes."""
+    """Require a confirmation before deleting rows that placebench did not seed; raise UsageError without one."""
     from placebench.lab.inventory.seeding import foreign_rows
     from placebench.runtime.postgres.connection import describe
 
@@ -112,7 +112,7 @@ def _confirm_reset(url: str) -> None:
 
 @contextmanager
 def _api(given: SeedOptions, url: str) -> Iterator[str | None]:
-    """Yield the address of the API that by_http uses: the named one, or that of a service started for it."""
+    """Yield the URL of the API that `by_http` writes to: the given one, or that of a service started for it."""
     if given.loader != "http" or given.api_url or given.data.trees == 0:
         yield given.api_url
         return

@@ -1,4 +1,4 @@
-"""`placebench lab serve`: the reference service under uWSGI in the foreground, until Ctrl-C or SIGTERM."""
+"""`placebench lab serve`: run the reference service under uWSGI in the foreground, until Ctrl-C or SIGTERM."""
 
 import json
 from argparse import ArgumentParser
@@ -62,7 +62,7 @@ def _configure(parser: ArgumentParser) -> None:
 
 
 def _run(given: ServeOptions) -> int:
-    """Serve until a signal stops it; a server or worker that dies ends it with the end of uWSGI's log."""
+    """Serve until a signal arrives; if the server or a worker dies, fail with the end of uWSGI's log."""
     from placebench.lab.inventory.seeding import has_change_log
     from placebench.lab.reference.variants import variant
     from placebench.meters.wait_events import sample_wait_events
@@ -79,7 +79,8 @@ def _run(given: ServeOptions) -> int:
         check_writable(given.log)
     given_url = options.database_url(given.db)
     url = mariadb_url(given_url) or normalise_url(given_url)
-    # The fastest one for this database that is never stale for writers that fire the change log's triggers.
+    # The default is the fastest variant for this database that is never stale for writers that fire the change log's
+    # triggers.
     name = given.variant
     if not name:
         name = "tuned" if not url.startswith("postgresql") else "cached" if has_change_log(url) else "dedup"
@@ -109,7 +110,7 @@ def _run(given: ServeOptions) -> int:
 
 
 def _complete(url: str) -> None:
-    """Add the standard names that are missing, as Placement does when it starts; say what clients will miss."""
+    """Add missing standard names, as Placement does at its start, and report what clients will miss."""
     from sqlalchemy import func, select
 
     from placebench.lab.inventory.seeding import add_standard_names
@@ -132,7 +133,7 @@ def _complete(url: str) -> None:
 
 
 def _seeded(url: str, chosen: "ReferenceVariant") -> str:
-    """Return the *url* after a check that all that the variant reads is there: `serve` never migrates."""
+    """Return *url* after checking that the database has all that the variant reads: `serve` never migrates."""
     from sqlalchemy import inspect
 
     from placebench.lab.inventory.seeding import applied_options, has_change_log, read_only_connection

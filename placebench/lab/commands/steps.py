@@ -1,4 +1,4 @@
-"""`placebench lab steps`: what each optimization brings, in the same replicates, with a table of what to keep."""
+"""`placebench lab steps`: the effect of each optimization, measured in the same replicates, and which ones to keep."""
 
 from argparse import ArgumentParser
 from dataclasses import dataclass
@@ -48,7 +48,7 @@ def _configure(parser: ArgumentParser) -> None:
 
 
 def _run(given: StepsOptions) -> int:
-    """Compare the steps; what was measured is reported even when the run is interrupted or fails."""
+    """Compare the steps; measurements are reported even if the run is interrupted or fails."""
     from placebench.http_session import Request
     from placebench.lab.perfload.catalogue import experiment_named
 

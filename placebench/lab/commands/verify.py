@@ -1,4 +1,4 @@
-"""`placebench lab verify`: is the data what was seeded, and does every variant send the same responses?"""
+"""`placebench lab verify`: check that the data is what was seeded, and that all variants send the same responses."""
 
 from argparse import ArgumentParser
 from collections.abc import Collection, Iterator, Sequence
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from placebench.lab.inventory.seeding import SeedReceipt
 
 _OWN_TOPOLOGY = "nested-perfload"
-"""The one that the optimizations' own requests are made for."""
+"""The topology for which the requests of the optimizations are written."""
 _OWN_TREES = 20
 
 
@@ -43,7 +43,7 @@ def _configure(parser: ArgumentParser) -> None:
 
 
 def _run(given: VerifyOptions) -> int:
-    """Request the same of every variant; raises GateFailedError when data or responses differ."""
+    """Send the same requests to every variant; raise GateFailedError if the data or a response differs."""
     from placebench.lab.inventory.seeding import data_digest, find_topology
     from placebench.lab.reference.variants import (
         ALGORITHMS,
@@ -104,11 +104,11 @@ class _VerifiedResponse:
     summaries: int
     digest: str
     difference: str | None
-    """The first difference from the first variant's response, or None."""
+    """The first difference from the first variant's response; None if there is none."""
 
 
 def _verify(database_url: str, requests: Sequence[str], variants: Sequence[str]) -> Iterator[_VerifiedResponse]:
-    """Send each request for candidates to each variant, in turn, and compare the responses with the first variant's."""
+    """Send each request for candidates to each variant, and compare the responses with the first variant's."""
     from placebench.compare.measure.same_responses import SameResponses
     from placebench.compare.what.canonical_response import parse_response
     from placebench.compare.what.http_request import fetch
@@ -137,9 +137,9 @@ def _verify(database_url: str, requests: Sequence[str], variants: Sequence[str])
 
 
 def _available(names: Sequence[str], url: str, *, must: bool) -> Iterator[str]:
-    """Yield the variants that this environment and this database can have; says what it leaves out, one per line.
+    """Yield the variants that can be served with this environment and database; print a line for each one left out.
 
-    must: they were named, so that one which cannot be served is an error.
+    must: whether the user named the variants, so that one that cannot be served is an error.
     """
     from placebench.lab.inventory.seeding import applied_options, has_change_log
 
@@ -154,7 +154,7 @@ def _available(names: Sequence[str], url: str, *, must: bool) -> Iterator[str]:
 
 
 def _problem(name: str, there: Collection[str], *, logged: bool) -> str:
-    """Say why a variant cannot be served on a database with these revisions; empty if it can."""
+    """Return why a variant cannot be served on a database with the revisions *there*; empty if it can."""
     from placebench.lab.reference.store.change_log import NO_CHANGE_LOG
     from placebench.lab.reference.variants import missing_extra, variant
 
@@ -168,7 +168,7 @@ def _problem(name: str, there: Collection[str], *, logged: bool) -> str:
 
 @contextmanager
 def _seeded(url: str | None) -> "Iterator[tuple[str, SeedReceipt]]":
-    """Yield a seeded database and its receipt: the one that is named, or a small one made for this."""
+    """Yield a seeded database and its receipt: the database at *url*, or for None a small temporary one."""
     from placebench.lab.inventory.seeding import find_topology, migrate_options, read_receipt, seed
     from placebench.lab.reference.variants import REVISIONS
     from placebench.runtime.postgres import open_server

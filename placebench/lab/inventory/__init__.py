@@ -1,1 +1,1 @@
-"""Inventory data sets: topologies, the tables that hold them, how these are filled and exported."""
+"""Inventory data sets: topologies, the database tables for them, seeding, and export from a live Placement."""

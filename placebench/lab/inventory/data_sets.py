@@ -1,4 +1,4 @@
-"""Inventory data sets as the data of a comparison (`TopologyData`) and of a study (`SeededData`)."""
+"""Inventory data sets: as data of a comparison (`TopologyData`), and as data of a study (`SeededData`)."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -16,7 +16,7 @@ from placebench.runtime.postgres import Server
 
 @dataclass(frozen=True)
 class TopologyData:
-    """An inventory data set of the laboratory."""
+    """An inventory data set of the laboratory, as data of a comparison."""
 
     topology: Topology
     database: DatabaseKind = "postgresql"
@@ -42,23 +42,23 @@ class TopologyData:
         return seed(self.topology, url, loader="copy" if self.database == "postgresql" else "sql").to_json()
 
     def contents(self, url: str) -> TableContents:
-        """Digest what is seeded, whatever else the optional revisions of a variant hold."""
+        """Return the digest of the seeded tables, regardless of tables that optional revisions add."""
         return TableContents({"inventory data set": data_digest(url)})
 
     def upgrade(self, url: str, revisions: tuple[str, ...]) -> None:
-        """Bring the database to these optional revisions of the schema."""
+        """Migrate the database to optional *revisions* of the schema."""
         migrate_options(url, revisions)
 
 
 class SeededData(ScratchData):
-    """Data of a study that is an inventory data set; databases of other topologies can be made beside it."""
+    """An inventory data set as data of a study, which can create databases of other topologies on the same server."""
 
     def __init__(self, server: Server, topology: Topology, folder: Path) -> None:
         super().__init__(server, TopologyData(topology), folder)
         self.topology = topology
 
     def of(self, topology: Topology, revisions: tuple[str, ...] = ()) -> str:
-        """Return the URL of a database of another topology, at these optional revisions."""
+        """Return the URL of a database of *topology* at optional *revisions*, which is created on the first call."""
         if topology == self.topology and not revisions:
             return self.url
         if (name := f" {topology.name} {topology.trees} {revisions}") not in self.made:
@@ -68,12 +68,12 @@ class SeededData(ScratchData):
         return self.made[name]
 
     def with_trees(self, trees: int, revisions: tuple[str, ...] = ()) -> str:
-        """Return the URL of a database of the same topology with *trees* trees, at these optional revisions."""
+        """Return the URL of a database of the study's topology with *trees* trees, at optional *revisions*."""
         return self.of(replace(self.topology, trees=trees), revisions)
 
 
 class TopologyKind:
-    """The topologies of `--topology`."""
+    """The data kind that --topology selects."""
 
     def find(
         self,
@@ -84,7 +84,7 @@ class TopologyKind:
         utilization: float | None,
         database: DatabaseKind,
     ) -> tuple[TopologyData, str]:
-        """Return the data of the topology of this name or file, and its request."""
+        """Return the data of the topology with this name or file, and the topology's request."""
         topology = find_topology(name, seed=seed, trees=trees, utilization=utilization)
         if topology.trees < 1:
             raise PlacebenchError(f"--trees {topology.trees} leaves nothing to request: give 1 or more")

@@ -1,7 +1,7 @@
-"""The tables, in SQLAlchemy Core: OpenStack Placement's names and columns, so that both programs serve the same rows.
+"""The database tables in SQLAlchemy Core, with the names and columns of OpenStack Placement: both can serve the rows.
 
-Read by schema/env.py, the loaders and the reference service. Source of names, columns and keys: the tables that
-openstack-placement 16.0.0 makes. What is ours has the prefix `placebench_`.
+They are used by schema/env.py, the loaders and the reference service. Names, columns and keys are those of the tables
+that openstack-placement 16.0.0 creates. Tables of our own have the prefix `placebench_`.
 """
 
 from datetime import UTC, datetime
@@ -22,12 +22,12 @@ from sqlalchemy import (
 
 metadata = MetaData()
 
-# What only an optional revision makes (schema/options), and nothing but the variant that needs it reads.
+# Tables that only an optional revision creates (schema/options), and only the variant that needs it reads.
 _option_metadata = MetaData()
 
 
 def utc_now() -> datetime:
-    """The time as the tables keep it: UTC, without a zone, in whole seconds as Placement's own rows."""
+    """Return the time in the form of the tables: UTC without a zone, in whole seconds like Placement's own rows."""
     return datetime.now(UTC).replace(tzinfo=None, microsecond=0)
 
 

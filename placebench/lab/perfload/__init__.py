@@ -1,1 +1,1 @@
-"""The main run: seed, serve, load, profile and compare all variants."""
+"""The main run of the laboratory: seed, serve, load, profile and compare all variants."""

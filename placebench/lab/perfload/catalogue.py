@@ -10,14 +10,15 @@ from placebench.lab.reference.domain.optimization import OBJECTS, Optimization
 from placebench.lab.reference.variants import CATALOGUE, OPTIMIZATIONS, cumulative
 
 _ROUNDS, _ROUNDS_OF_A_STEP = 6, 12
-"""Fewer than a pair of variants has: eleven variants and more take their time, and naive takes it too."""
+"""Numbers of rounds below the default of a pair of variants, because a replicate of many variants takes long."""
 _STEPS = {each.name: each for each in CATALOGUE}
 
 
 def experiment_named(name: str, *, everywhere: str = "") -> Experiment:
-    """Return the experiment of the catalogue: cumulative, leave-one-out, or the name of one optimization.
+    """Return an experiment of the catalogue; *name*: cumulative, leave-one-out, or the name of one optimization.
 
-    everywhere: what every variant has too, such as "+driver:psycopg3". Raises PlacebenchError for another name.
+    everywhere: a suffix for the name of every variant, such as "+driver:psycopg3". Raises PlacebenchError for an
+    unknown name.
     """
     if name == "cumulative":
         series = cumulative()
@@ -41,7 +42,7 @@ def experiment_named(name: str, *, everywhere: str = "") -> Experiment:
 
 
 def _trial(optimization: Optimization, kind: str, baseline: str, variant: str, *, name: str = "") -> Trial:
-    """Return a trial of one optimization, which says why, on what and in which metric it should show."""
+    """Return the trial of one optimization, with the reason, request and metric of its expected effect."""
     return Trial(
         name or optimization.name,
         kind,
@@ -54,10 +55,11 @@ def _trial(optimization: Optimization, kind: str, baseline: str, variant: str, *
 
 
 def _step_trials(step: Optimization) -> Experiment:
-    """Return one step on its own request and data: added alone and left out of tuned, or each further way in tuned.
+    """Return the experiment of one step on its own request and data.
 
-    With an algorithm beside it, that is compared whole and without the step. Ways whose package is not installed are
-    left out; raises MissingExtraError if nothing is left.
+    The step is added alone and left out of tuned; further implementations are compared within tuned. For a step of
+    another algorithm, the whole algorithm is compared with the algorithm without the step. Implementations whose
+    package is not installed are left out; raises MissingExtraError if nothing remains.
     """
     trials = []
     if step.alternative and OBJECTS in step.algorithms:

@@ -1,7 +1,7 @@
-"""`perfload`: seed, serve, load, count, compare, profile, each step left on disk as it is finished.
+"""The run of `placebench lab perfload`: seed, serve, load, count, compare and profile; each step is saved at its end.
 
-The main class is `PerfloadRun`. However it ends, the run's folder holds what was measured until then and `run.json`
-says how it ended, and which parts failed on the way.
+The main class is `PerfloadRun`. Whether or not the run succeeds, its folder has what was measured until then, and
+`run.json` says how the run ended and which parts failed.
 """
 
 import shutil
@@ -35,10 +35,10 @@ BASELINE, BEST = "naive", "tuned"
 
 @dataclass(frozen=True)
 class PerfloadSettings:
-    """The variants of a run, how long each is loaded, and how often it is measured."""
+    """The variants of a run, the duration of each load, and the numbers of measurements."""
 
     variants: tuple[str, ...]
-    """The cumulative series, baseline first, then the real Placement if it is measured, and the other algorithms."""
+    """The cumulative series, baseline first; then the real Placement if it is measured; then the other algorithms."""
     processes: int = 2
     threads: int = 2
     users: int = 4
@@ -52,51 +52,51 @@ class PerfloadSettings:
     telemetry: bool = False
     """Whether workers, client and backends write telemetry."""
     placement_python: str | None = None
-    """The Python of the real Placement's environment; None: it is not measured."""
+    """The Python of the environment with the real Placement; None if Placement is not measured."""
     load_rules: LoadRules = LOAD_RULES
     """Rules by which an open-loop load is discarded."""
 
     @classmethod
     def default(cls) -> "PerfloadSettings":
-        """Return the cumulative series with the algorithms: about five minutes on two cores with 1000 nested trees."""
+        """Return settings for the cumulative series and the algorithms: five minutes on two cores with 1000 trees."""
         return cls(variants=(*cumulative(), *ALGORITHMS))
 
     @classmethod
     def quick(cls) -> "PerfloadSettings":
-        """Return naive, tuned and the algorithms: about a minute with 50 trees."""
+        """Return settings for naive, tuned and the algorithms: about a minute with 50 trees."""
         variants = (BASELINE, BEST, *ALGORITHMS)
         return cls(variants, closed_s=1.5, open_s=1.0, rounds=1, block_s=0.15)
 
     def with_placement(self, python: str) -> "PerfloadSettings":
-        """Return the same with the real Placement before the algorithms; it is not counted, nor profiled."""
+        """Return these settings with the real Placement before the algorithms; it is neither counted nor profiled."""
         series = [name for name in self.variants if name not in ALGORITHMS]
         others = [name for name in self.variants if name in ALGORITHMS]
         return replace(self, variants=(*series, PLACEMENT, *others), placement_python=python)
 
     @property
     def ours(self) -> tuple[str, ...]:
-        """The variants of the reference service."""
+        """The variants that are served by the reference service."""
         return tuple(name for name in self.variants if name != PLACEMENT)
 
     @property
     def compared(self) -> tuple[str, ...]:
-        """The variants that are compared and loaded openly: both ends of the series, Placement, the algorithms."""
+        """The variants that are compared and get open-loop load: the series' ends, Placement, the algorithms."""
         return tuple(name for name in self.variants if name in (BASELINE, BEST, *ALGORITHMS, PLACEMENT))
 
     @property
     def profiled(self) -> tuple[str, ...]:
-        """The compared variants that the profiler can record: all but Placement."""
+        """The compared variants that the profiler can record: all except Placement."""
         return tuple(name for name in self.compared if name in self.ours)
 
     @property
     def steps(self) -> int:
-        """Number of steps that are announced."""
+        """Number of steps that the run announces."""
         passes = (self.variants, self.ours, self.profiled, self.compared)  # loaded, counted, profiled, loaded openly
         return 1 + self.replicates + sum(map(len, passes))
 
 
 class PerfloadRun:
-    """One run of `perfload` in one folder, on one PostgreSQL server."""
+    """One `perfload` run in one folder, on one PostgreSQL server."""
 
     def __init__(self, topology: Topology, settings: PerfloadSettings, folder: Path, server: Server) -> None:
         self._topology = topology
@@ -116,11 +116,12 @@ class PerfloadRun:
         self._same = SameResponses(self._run.save, RULES)
 
     def run(self, say: Say, note: Say = discard_message) -> None:
-        """Measure everything, in order; a count, profile, open-loop load or comparison that fails is left out.
+        """Measure everything in order; a count, profile, open-loop load or comparison that fails is left out.
 
-        say, note: as those of `RunFolder`. Raises GateFailedError when two variants respond differently, UndecidedError
-        when the data changed meanwhile or the run ended early with something to show; before that ServerError,
-        LoadError and DatabaseError, and KeyboardInterrupt at any time. The folder is readable after each.
+        say, note: as in `RunFolder`. Raises GateFailedError if two variants respond differently, and UndecidedError if
+        the data changed meanwhile or the run ended early with something to report. Before there is anything to report,
+        raises ServerError, LoadError or DatabaseError; KeyboardInterrupt is possible at any time. The folder is
+        readable in each case.
         """
         self._run.say, self._run.note = say, note
         with self._run.recorded():
@@ -143,7 +144,7 @@ class PerfloadRun:
             )
             self._run.run_optional_part("profile", variant, profile)
         self._check_data(setup.database_url)
-        # Half of what the slowest variant managed overloads none.
+        # Half of the throughput of the slowest variant overloads none of them.
         rate_per_s = min(loaded.result.throughput_per_s for loaded in self._loaded.values()) / 2
         for variant in settings.compared:
             self._run.begin_step("open_load", f"{variant}: open-loop load, {settings.open_s:g} s")
@@ -181,7 +182,7 @@ class PerfloadRun:
         self._run.run_optional_part("count", variant, count)
 
     def _compare(self, setup: PassSetup) -> None:
-        """Make the comparison, a part of the run that fails where too few replicates are valid."""
+        """Make the comparison, an optional part of the run that fails if too few replicates are valid."""
         names, settings = self._settings.compared, self._settings
         try:
             python = settings.placement_python
@@ -210,7 +211,7 @@ class PerfloadRun:
 
 
 def _steps(variants: tuple[str, ...]) -> dict[str, dict[str, str]]:
-    """Return what each step adds to the one before it, why, and where the idea comes from; for the report."""
+    """Return, for the report, what each step adds to the one before it, why, and where the idea comes from."""
     added = dict(zip(cumulative()[1:], OPTIMIZATIONS, strict=True))
     steps = {
         name: {

@@ -2,8 +2,8 @@
 
     uvicorn placebench.lab.reference.asgi:application
 
-The variables are those of `placebench.lab.reference.wsgi`; the variant has an asynchronous driver, such as
-tuned+driver:asyncpg, and PLACEBENCH_POOL_SIZE is how many requests of a process may use the database at once.
+The docstring of `placebench.lab.reference.wsgi` lists the variables. The variant must have an asynchronous driver, such
+as tuned+driver:asyncpg. PLACEBENCH_POOL_SIZE limits how many requests of one process use the database at once.
 """
 
 from placebench.lab.reference.api.event_loop import EventLoopApplication

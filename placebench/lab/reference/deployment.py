@@ -1,6 +1,6 @@
-"""The application that environment variables describe, ready to be forked: `make_application`.
+"""Makes the application that environment variables describe, ready to be forked: `make_application`.
 
-`wsgi.py` lists the variables.
+The docstring of `wsgi.py` lists the variables.
 """
 
 import os
@@ -26,9 +26,9 @@ _RENEWED_EVERY_S: Final = 10
 
 
 def load_application(interface: Interface) -> tuple[WSGIApplication, Engine]:
-    """Return the application that our environment describes and its engine, for a server of this interface.
+    """Return the application that `os.environ` describes and its engine, for a server of this interface.
 
-    What is wrong with the environment ends the process with one line.
+    If the environment has an error, exit with one line on stderr.
     """
     try:
         chosen = _variant(os.environ)
@@ -42,13 +42,13 @@ def load_application(interface: Interface) -> tuple[WSGIApplication, Engine]:
 
 
 def make_application(environment: Mapping[str, str], engine: Engine | None = None) -> WSGIApplication:
-    """Return the application that these variables describe, on the engine that `make_engine` makes of them.
+    """Return the application that these variables describe, on *engine* or else on a new one from `make_engine`.
 
-    Raises the PlacebenchError of the first variable that cannot be used.
+    Raises a PlacebenchError for the first variable that cannot be used.
     """
     chosen, engine, readers = _variant(environment), engine or make_engine(environment), None
     if url := environment.get("PLACEBENCH_READER_URL"):
-        # Connections to replicas are renewed, so that one that came back is used again.
+        # Connections to replicas are renewed, so that a replica that was down is used again.
         reading = {**environment, "PLACEBENCH_DATABASE_URL": url}
         readers = make_engine(reading, pool_recycle=_RENEWED_EVERY_S)
     folder = environment.get("PLACEBENCH_TELEMETRY")
@@ -81,7 +81,10 @@ def _variant(environment: Mapping[str, str]) -> ReferenceVariant:
 
 
 def make_engine(environment: Mapping[str, str], **more: Any) -> Engine:
-    """Return an engine that has not connected yet, with the driver and the pool of the variant."""
+    """Return an engine with the variant's driver and pool; connect nowhere yet.
+
+    more: further arguments of `create_engine`.
+    """
     text = environment.get("PLACEBENCH_POOL_SIZE") or _DEFAULT_POOL_SIZE
     if not (text.isascii() and text.isdigit() and int(text) > 0):
         raise ServerError(f"PLACEBENCH_POOL_SIZE: expected a number from 1, got {text!r}")
@@ -89,7 +92,7 @@ def make_engine(environment: Mapping[str, str], **more: Any) -> Engine:
     url = worker.driver(_url(environment.get("PLACEBENCH_DATABASE_URL", "")))
     try:
         if _variant(environment).interface == "asgi":
-            from sqlalchemy.ext.asyncio import create_async_engine  # 2 MB that no thread needs
+            from sqlalchemy.ext.asyncio import create_async_engine  # takes 2 MB, which WSGI does not need
 
             return create_async_engine(url, pool_pre_ping=worker.ping, **worker.pool(int(text)), **more).sync_engine
         return create_engine(url, pool_pre_ping=worker.ping, **worker.pool(int(text)), **more)
@@ -111,13 +114,16 @@ def _url(text: str) -> URL:
 def _with_profiler(
     app: WSGIApplication, engine: Engine, environment: Mapping[str, str], telemeter: Telemeter | None
 ) -> WSGIApplication:
-    """With each request recorded, if the environment says so: to files, and each statement to telemetry if it is on."""
+    """Return the app, with every request profiled if PLACEBENCH_PROFILE is set.
+
+    Profiles go to files in PLACEBENCH_PROFILE_DIR; if there is a *telemeter*, it gets every statement.
+    """
     mode, folder = environment.get("PLACEBENCH_PROFILE", ""), environment.get("PLACEBENCH_PROFILE_DIR", "")
     if not mode:
         return app
     if not folder and telemeter is None:
         raise ServerError(f"PLACEBENCH_PROFILE_DIR is not set: PLACEBENCH_PROFILE={mode} needs a folder to write to")
-    # By attribute: the door loads the profiler on first use, and only an app that is profiled should pay for it.
+    # By attribute: the package loads the profiler on first use, so only an app that is profiled pays for it.
     profiler = placebench.SqlProfiler(engine, application=["placebench/lab/reference"])
     if telemeter is not None:
         profiler.listen(telemeter)
@@ -129,9 +135,10 @@ def _with_profiler(
 
 
 def _renew_after_fork(engines: Sequence[Engine], telemeter: Telemeter | None) -> bool:
-    """Whether this is uWSGI: each worker then begins with an empty pool, and leaves the master's connections alone.
+    """Return whether uWSGI runs this process; if so, register a hook that runs in each worker after the fork.
 
-    Its telemetry begins there too, since no thread of the master's would live in it.
+    The hook gives the worker an empty pool, without closing the master's connections, and starts its telemetry, since
+    threads of the master do not survive a fork.
     """
     try:
         import uwsgi

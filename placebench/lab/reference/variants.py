@@ -1,7 +1,7 @@
 """Variants of the reference service: one implementation of each optimization, chosen by name.
 
-The main function is `variant`, which reads a name: naive, tuned, naive+a+b, tuned-a-b, +OPTIMIZATION:ALTERNATIVE
-on either; or dedup, dedup-a-b, cached. A new optimization is an `Optimization` in `optimizations`, a
+The main function is `variant`. A variant's name is naive, naive+a+b, tuned, tuned-a-b, any of these with
++OPTIMIZATION:ALTERNATIVE, or dedup, dedup-a-b, cached. A new optimization needs an `Optimization` in `optimizations`, a
 line in a tuple below, and a field in `Implementations` or `WorkerImplementations`.
 """
 
@@ -23,17 +23,17 @@ from placebench.lab.reference.store import queries
 
 @dataclass(frozen=True, slots=True)
 class WorkerImplementations:
-    """One implementation of each optimization that is taken once, when a worker starts."""
+    """One implementation of each optimization that takes effect when a worker starts."""
 
     driver: Callable[[URL], URL]
-    pool: Callable[[int], Mapping[str, Any]]  # from the configured size, what create_engine takes
+    pool: Callable[[int], Mapping[str, Any]]  # returns arguments of create_engine for the configured pool size
     ping: bool
     heap: Callable[[], None]
     gc_frequency: Callable[[], None]
-    workers: tuple[int, int]  # processes, and threads in each
+    workers: tuple[int, int]  # the number of processes, and of threads per process
 
 
-# In the order of the cumulative series: first what is not done at all any more, then what is done at less cost.
+# In the order of the cumulative series: first those that save work altogether, then those that make work cheaper.
 OPTIMIZATIONS: tuple[Optimization, ...] = (
     search.SUMMARIES,
     search.USAGES,
@@ -46,7 +46,7 @@ OPTIMIZATIONS: tuple[Optimization, ...] = (
     results.SERIALIZATION,
     worker.COLLECTOR,
 )
-# Those whose alternatives are not better for everyone: naive and tuned take the baseline.
+# Optimizations whose alternatives are not better for everyone: naive and tuned both have the baseline.
 _TRADE_OFFS: tuple[Optimization, ...] = (
     search.TREES,
     queries.ROOTS,
@@ -59,7 +59,7 @@ _TRADE_OFFS: tuple[Optimization, ...] = (
     worker.PING,
     worker.WORKERS,
 )
-# Of dedup and cached.
+# Optimizations of dedup and cached.
 ALGORITHM_OPTIMIZATIONS: tuple[Optimization, ...] = (
     search.REACH,
     search.MEMBERSHIPS,
@@ -70,7 +70,7 @@ ALGORITHM_OPTIMIZATIONS: tuple[Optimization, ...] = (
 CATALOGUE = (*OPTIMIZATIONS, *_TRADE_OFFS, *ALGORITHM_OPTIMIZATIONS)
 REVISIONS = tuple(sorted({made.revision for each in CATALOGUE for made in each.implementations if made.revision}))
 
-# Algorithms beside the one of the cumulative series.
+# The algorithms other than the one that the cumulative series improves.
 ALGORITHMS: tuple[str, ...] = ("dedup", "cached")
 WHY: Mapping[str, str] = {
     "dedup": "Another algorithm: identical provider trees are solved once and written for all of them, PostgreSQL "
@@ -89,7 +89,7 @@ Interface = Literal["wsgi", "asgi"]
 
 
 class Serving(TypedDict):
-    """What serves a variant: fields of a server's specification."""
+    """How a variant is served: these fields go into a server's specification."""
 
     module: str
     interface: Interface
@@ -103,35 +103,35 @@ _POSTGRESQL = URL.create("postgresql")
 
 @dataclass(frozen=True, slots=True)
 class ReferenceVariant:
-    """An algorithm, an implementation of each optimization, and what they need of the database."""
+    """A variant: an algorithm, an implementation of each optimization, and what they require of the database."""
 
     name: str
     implementations: Implementations
     worker: WorkerImplementations
-    revisions: tuple[str, ...] = ()  # of schema/options, which its database must be at
+    revisions: tuple[str, ...] = ()  # the revisions of schema/options that its database must have
     postgresql_only: bool = False
     algorithm: str = OBJECTS
     cache_server: bool = False
-    """Whether it needs a cache server."""
+    """Whether the variant needs a cache server."""
 
     @property
     def needs_change_log(self) -> bool:
-        """Whether it reads the change log, which only a primary has."""
+        """Whether the variant reads the change log, which only a primary has."""
         return self.algorithm == "cached" or self.cache_server
 
     @property
     def interface(self) -> Interface:
-        """The interface of its application: ASGI if its driver waits in an event loop, else WSGI."""
+        """The interface of the variant's application: ASGI if its driver is asynchronous, else WSGI."""
         return "asgi" if self.worker.driver(_POSTGRESQL).get_dialect().is_async else "wsgi"
 
     @property
     def portable(self) -> bool:
-        """Whether it runs on MariaDB and SQLite too."""
+        """Whether the variant also runs on MariaDB and SQLite."""
         return not (self.postgresql_only or self.revisions)
 
     @property
     def serving(self) -> Serving:
-        """The application, its interface, the server that serves it where none is named, and what it needs beside."""
+        """How the variant is served: its application and interface, the default server, the need for a cache server."""
         return {
             "module": f"placebench.lab.reference.{self.interface}:application",
             "interface": self.interface,
@@ -144,7 +144,7 @@ def variant(name: str) -> ReferenceVariant:
     """Return the variant of this name.
 
     Raises:
-        VariantError: There is none; it says what there is.
+        VariantError: No variant has this name; the message says which names exist.
         MissingExtraError: An implementation needs a package that is not installed.
     """
     chosen, algorithm = _choose(name), _algorithm_of(name)
@@ -166,20 +166,21 @@ def variant(name: str) -> ReferenceVariant:
 
 
 def default_variant(backend: str) -> str:
-    """Return the name of the fastest variant that a database of this kind can have, never stale for ordinary writers.
+    """Return the name of the default variant for a SQLAlchemy backend: the fastest one with current responses.
 
-    Without a change log `cached` responds as `dedup` does; docs/lab/data.md lists which writers the log cannot see.
+    Responses of `cached` can be stale only after writes that the change log cannot see; docs/lab/data.md lists those.
+    Without a change log `cached` responds as `dedup` does.
     """
     return "cached" if backend == "postgresql" else "tuned"
 
 
 def missing_extra(name: str) -> str:
-    """Say what the variant of this name needs and is not installed, in one line; empty when nothing is."""
+    """Return one line about a package that the variant needs and that is not installed; "" if none is missing."""
     return next(filter(None, (each.missing_extra() for each in _choose(name).values())), "")
 
 
 def differing(baseline: str, other: str) -> tuple[Optimization, ...]:
-    """Return the optimizations that these variants implement differently; none where a name is no variant's."""
+    """Return the optimizations that these variants implement differently; () if a variant does not exist."""
     try:
         before, after = _choose(baseline), _choose(other)
     except VariantError:
@@ -188,28 +189,28 @@ def differing(baseline: str, other: str) -> tuple[Optimization, ...]:
 
 
 def cumulative() -> tuple[str, ...]:
-    """Return the cumulative series: from naive, one optimization more at each step, to tuned, which has them all."""
+    """Return the names of the cumulative series: from naive to tuned, with one more optimization at each step."""
     names = [each.name for each in OPTIMIZATIONS]
     return ("naive", *("+".join(("naive", *names[:count])) for count in range(1, len(names))), "tuned")
 
 
 def leave_one_out() -> tuple[str, ...]:
-    """Return tuned without one of its optimizations, for each of them."""
+    """Return, for each optimization of tuned, the name of the variant without it."""
     return tuple(f"tuned-{each.name}" for each in OPTIMIZATIONS)
 
 
 def algorithms_leave_one_out() -> tuple[str, ...]:
-    """Return dedup and cached without one of their own optimizations, for each of them."""
+    """Return, for each optimization of dedup and cached, the names of the variants without it."""
     return tuple(f"{algorithm}-{each.name}" for each in ALGORITHM_OPTIMIZATIONS for algorithm in each.algorithms)
 
 
 def further_alternatives() -> tuple[str, ...]:
-    """Return naive with an implementation that neither naive nor tuned has, for each of these."""
+    """Return, for each implementation that neither naive nor tuned has, the name of the variant of naive with it."""
     return tuple(f"naive+{each.field}:{further.name}" for each in CATALOGUE for further in each.further)
 
 
 def _choose(name: str) -> dict[str, Implementation]:
-    """The implementation of each field: what the base of the name has, and what the parts of the name change."""
+    """Return the implementation of each field: that of the base variant, unless a part of the name changes it."""
     base, parts = _base(name), _PART.findall(name)
     if base not in _SIGNS:
         raise _no_such_variant(name)
@@ -231,7 +232,7 @@ def _base(name: str) -> str:
 
 
 def _change(name: str, own: Iterable[Optimization], sign: str, part: str) -> tuple[str, Implementation]:
-    """The field that a part of a name changes, and its implementation."""
+    """Return the field that one part of a variant's name changes, and the implementation that it then has."""
     own_sign = _SIGNS[_base(name)]
     for each in own:
         for implementation in each.implementations:

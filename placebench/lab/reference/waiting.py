@@ -1,9 +1,9 @@
-"""The reference service on a database that takes its time: `application`, made from the environment like wsgi.py's.
+"""The reference service on a slow database: `application`, made from the environment as in `wsgi.py`.
 
-    PLACEBENCH_WAIT_S   how long the database sleeps before each response; default "0.25"
+    PLACEBENCH_WAIT_S   seconds that the database sleeps before each response; default "0.25"
 
-The wait is one statement in autocommit, `SELECT pg_sleep(:seconds)`, and so one round trip, on a connection of its own
-beside the request's; `GET /` does not wait. It represents work of the server that no client can make shorter.
+Each request except `GET /` first executes `SELECT pg_sleep(:seconds)` in autocommit, one round trip, on a connection of
+a second pool. The wait represents work of the database server that no client can shorten.
 """
 
 import os
@@ -20,7 +20,7 @@ _SLEEP: Final = text("SELECT pg_sleep(:seconds)")
 
 
 def _delay_requests(app: WSGIApplication, engine: Engine, wait_s: float) -> WSGIApplication:
-    """The application, each of its requests but `GET /` after *wait_s* seconds in the database of *engine*."""
+    """Return the application with a wait of *wait_s* seconds in the database before each request except `GET /`."""
     autocommit = engine.execution_options(isolation_level="AUTOCOMMIT")
 
     def waited(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:

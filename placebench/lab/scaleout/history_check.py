@@ -1,8 +1,8 @@
-"""The check of a recorded history of reads and writes: session guarantees, and what became of each write.
+"""Check a recorded history of reads and writes: session guarantees, and the outcome of each write.
 
-`check_history` is the check, on operations that `HistoryLog` recorded and `read_history` reads back. Each consumer is a
-register with one writer, which writes the next value when the last write has ended; any session may read. So the order
-of its writes is known, and each read is checked by itself: no search through possible orders is needed.
+The main function is `check_history`; `HistoryLog` records the operations and `read_history` reads them. Each consumer
+is a register with one writer, which writes the next value after the last write has ended; any session may read. So the
+order of its writes is known, and each read is checked by itself: no search through possible orders is needed.
 """
 
 import threading
@@ -26,63 +26,63 @@ _REFUSED: Final = "4"
 
 @dataclass(frozen=True)
 class Operation:
-    """One request; times in seconds of one clock."""
+    """One request of a session; times are in seconds of one common clock."""
 
     session: int
     kind: Literal["read", "write"]
     consumer: str
     value: Allocations | None
-    """The value that was written, or seen by a read that succeeded; None: nothing, which a release writes."""
+    """The value written, or seen by a successful read; None means no value, which a release writes."""
     began_s: float
     ended_s: float | None = None
-    """Time of its response; None: there was none, and a write may take effect at any time."""
+    """Time of the response; None if there was none: a write may then take effect at any time."""
     status: str | None = None
 
     @property
     def is_acknowledged(self) -> bool:
-        """Whether the service said that it was done."""
+        """Whether the service confirmed the operation."""
         return (self.status or "").startswith(_ACKNOWLEDGED)
 
 
 @dataclass(frozen=True)
 class HistoryCheck:
-    """The violations of a history, as counts; the writes that were looked up in the end are in `writes`."""
+    """The anomalies in a history, as counts; `writes` has the result of looking up the writes at the end."""
 
     writes: WriteCheck
     reads: int
-    """Number of reads that succeeded."""
+    """Number of successful reads."""
     stale: int
-    """Read-your-writes violated: older than what the session itself had written."""
+    """Number of reads that violate read-your-writes: older than a value that the session had written."""
     backwards: int
-    """Monotonic reads violated: older than what the session itself had read before."""
+    """Number of reads that violate monotonic reads: older than a value that the session had read before."""
     unwritten: int
-    """A value that nobody had written by then, or part of one."""
+    """Number of reads of a value, or of a part of one, that nobody had written by then."""
 
     @property
     def passed(self) -> bool | None:
-        """True if nothing is wrong; None if the writes could not be looked up."""
+        """Whether there is no anomaly; None if there is none but the writes could not be looked up."""
         return False if self.stale or self.backwards or self.unwritten else self.writes.passed
 
 
 class HistoryLog:
-    """Grows by a line when a write is sent, and by one when the response to anything came; for several threads."""
+    """A file with one line per write that was sent and one line per response; can be used by several threads."""
 
     def __init__(self, path: Path) -> None:
-        """Open the file."""
+        """Open the file *path* for writing."""
         self._file = path.open("wb", buffering=0)
         self._lock = threading.Lock()
         self._count = 0
 
     def sent(self, operation: Operation) -> int:
-        """A write is about to be sent; return its number, for `ended`."""
+        """Record that a write is about to be sent; return its number for `ended`."""
         return self._write(operation, None)
 
     def ended(self, operation: Operation, number: int | None = None) -> None:
-        """A response came. number: of the write that was sent; None: it is a read."""
+        """Record a response; *number*: as returned by `sent`, or None for a read."""
         self._write(operation, number)
 
     def close(self) -> None:
-        """Nothing more is recorded."""
+        """Close the file; nothing more can be recorded."""
         self._file.close()
 
     def _write(self, operation: Operation, number: int | None) -> int:
@@ -95,23 +95,23 @@ class HistoryLog:
 
 @dataclass(frozen=True)
 class _Line:
-    """A line of a history; the last line with a number is what became of that operation."""
+    """A line of a history file; the last line with a number has the outcome of that operation."""
 
     number: int
     operation: Operation
 
 
 def read_history(path: Path) -> list[Operation]:
-    """The operations, of each session in their order; raises LoadError for what `HistoryLog` did not write."""
+    """Return the operations, those of each session in order; raise LoadError if `HistoryLog` did not write the file."""
     lines = read_lines(path, _Line, error=LoadError)
     return list({line.number: line.operation for line in lines}.values())
 
 
 def check_history(operations: Iterable[Operation], held: Mapping[str, Holding] | str) -> HistoryCheck:
-    """Check every read, and the end of every write.
+    """Check every read, and the outcome of every write.
 
-    operations: of each session in the order in which they began. held: by consumer what the tables have in the end,
-    nothing left out; or why that is not known. Takes time in proportion to the operations.
+    operations: those of each session in the order in which they began. held: the final content of the tables by
+    consumer, complete; or the reason why it is unknown. Takes time linear in the number of operations.
     """
     operations = list(operations)
     writes = [each for each in operations if each.kind == "write"]
@@ -131,20 +131,20 @@ def check_history(operations: Iterable[Operation], held: Mapping[str, Holding] |
 
 
 class _Register:
-    """The versions of one consumer: 0 is nothing, the others are its writes in their order."""
+    """The versions of one consumer: 0 is no value, the others are its writes in order."""
 
     def __init__(self) -> None:
         self._writes: list[Operation] = []
         self._seen: defaultdict[int, int] = defaultdict(int)  # by session, the oldest version that it may have read
 
     def add(self, write: Operation) -> None:
-        """The next version."""
+        """Add the next version."""
         self._writes.append(write)
 
     def judge(self, read: Operation) -> set[str]:
-        """Return what this read violates; reads come in the order of their session.
+        """Return the anomalies of a read; the reads of a session must come in order.
 
-        Where two versions have the same value, the read is taken for the one that violates nothing.
+        If several versions have the value that was read, the version without an anomaly is assumed.
         """
         versions = self._versions_of(read)
         if not versions:
@@ -155,7 +155,7 @@ class _Register:
         return {name for name, floor in (("stale", written), ("backwards", seen)) if newest < floor}
 
     def _versions_of(self, read: Operation) -> list[int]:
-        """Return the versions that the read may have seen by its value and its time; a refused write is none."""
+        """Return the versions that the read may have seen, by value and time; refused writes are not versions."""
         ended_s = read.ended_s or read.began_s
         found = [0] if read.value is None else []
         for version, write in enumerate(self._writes, 1):
@@ -165,7 +165,7 @@ class _Register:
         return found
 
     def _written_before(self, read: Operation) -> int:
-        """The newest version that was acknowledged to this session before it read; 0: none."""
+        """Return the newest version that was acknowledged to this session before the read began; 0 if there is none."""
         return max(
             (
                 version

@@ -16,19 +16,19 @@ _ANYBODY = "host all all all scram-sha-256\nhost replication all all scram-sha-2
 
 
 def main() -> None:
-    """Respond to orders until there are no more."""
+    """Execute orders from stdin until it is closed."""
     parts.main(ScaleOutParts)
 
 
 class ScaleOutParts(parts.Parts):
-    """The parts on this machine; each order is a method."""
+    """The parts on this machine; each method is an order that can be sent from the controlling machine."""
 
     def __init__(self, stack: ExitStack) -> None:
         super().__init__(stack)
         self._nodes: dict[str, ClusterNode] = {}
 
     def node(self, name: str, address: str, port: int) -> int:
-        """Make a place for a node of the cluster, and return its port."""
+        """Prepare a node of the cluster, and return its port."""
         try:
             port = port or free_port(address)
         except OSError as error:
@@ -47,7 +47,7 @@ class ScaleOutParts(parts.Parts):
         create_database(password, address, node.port)
 
     def replica(self, name: str, address: str, password: str, source: str) -> None:
-        """Copy the primary and start a replica."""
+        """Copy the primary, and start the copy as a replica."""
         node = self._nodes[name]
         copy_primary(node, password, source, [address])
         self._start(node)

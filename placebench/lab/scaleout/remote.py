@@ -1,4 +1,4 @@
-"""A scale-out on machines of their own: `MachineScaleOut` starts its parts there by SSH, and ends them.
+"""A scale-out on other machines: `MachineScaleOut` starts its parts there by SSH, and stops them.
 
              ┌──ssh──▶ nginx                    role balancer
 this machine ├──ssh──▶ service hosts            role service
@@ -29,7 +29,7 @@ from placebench.runtime.running_server import ServerSpec
 
 @dataclass(frozen=True)
 class _Node:
-    """A node of the cluster."""
+    """A node of the cluster, with its machine and address."""
 
     machine: Machine
     address: str
@@ -37,7 +37,7 @@ class _Node:
 
 
 class MachineScaleOut:
-    """Everything at one `url`; a context manager that ends it all."""
+    """All parts of a scaled-out service on other machines, reachable at `url`; a context manager that stops them."""
 
     def __init__(
         self,
@@ -50,18 +50,18 @@ class MachineScaleOut:
     ) -> None:
         """Start the primary, let *fill* write the data, copy it to the replicas, then start hosts and balancer.
 
-        hosts: of a hosts file, as `check_roles` wants them; each gets a part for each of its roles but load.
-        spec: of each service host; its port is the balancer's, where the hosts file has none.
-        fill: takes the URL of the primary's empty database. synchronous: a commit waits until every replica shows it.
-        announce: gets each step.
+        hosts: from a hosts file, as returned by `check_roles`; each host gets a part for each of its roles but load.
+        spec: the service hosts; its port is the port of the load balancer if the hosts file has none. fill: is called
+        with the URL of the primary's empty database. synchronous: whether a commit waits until every replica shows it.
+        announce: is called at the start of each step.
 
-        Raises HostError for a machine that is not reached or has no placebench, ServerError where a part does not
-        start, DatabaseError where the primary is not reached from here.
+        Raises HostError if a machine cannot be reached or lacks placebench, ServerError if a part does not start,
+        DatabaseError if the primary cannot be reached from here.
         """
         self._password = secrets.token_urlsafe(32)
         with ExitStack() as stack:
             announce(f"machines: {len(hosts)}")
-            # Databases are ended last; otherwise the order of the file stays.
+            # Databases are stopped last; otherwise the order of the file is kept.
             database_first = dict(sorted(hosts.items(), key=lambda item: "database" not in item[1].roles))
             machines = open_machines(database_first, stack, "placebench.lab.scaleout.parts")
             databases, services, (balancer,) = (
@@ -91,28 +91,28 @@ class MachineScaleOut:
 
     @property
     def writer_url(self) -> str:
-        """A URL of all nodes, that leads to the one that takes writes."""
+        """A URL with all nodes that connects to the one that accepts writes."""
         return cluster_url(self._password, self._places, **WRITER)
 
     @property
     def databases(self) -> dict[str, str]:
-        """The URL of each node alone."""
+        """The URL of each node by itself, by the node's name."""
         return {name: node_url(self._password, node.address, node.port) for name, node in self._nodes.items()}
 
     @property
     def names(self) -> Set[str]:
-        """Names of all parts: nginx, host1, node0 (the first primary), node1."""
+        """Names of all parts: nginx, host1, node0 (the first primary), node1 and so on."""
         return self._machines.keys()
 
     def pids(self) -> dict[str, int]:
-        """The main process of each part that runs, by name, on its machine; ServerError for a lost connection."""
+        """Return the main process id of each running part, by name; raise ServerError if a connection is lost."""
         found: dict[str, int] = {}
         for machine in {each.name: each for each in self._machines.values()}.values():
             found |= machine.order("pids")
         return found
 
     def log_tail(self, name: str) -> str:
-        """The last lines of the log of a host or node."""
+        """Return the last lines of the log of a host or node."""
         return str(self._machines[name].order("log_tail", name=name))
 
     def check(self) -> None:
@@ -120,7 +120,7 @@ class MachineScaleOut:
         self._machines["nginx"].order("check_balancer")
 
     def isolation(self) -> dict[str, Any]:
-        """The machine of each part, for results."""
+        """Return the machine of each part, for results."""
         return {"machines": {part: machine.name for part, machine in self._machines.items()}}
 
     @property
@@ -142,7 +142,7 @@ class MachineScaleOut:
             wait_for_replicas(self.databases["node0"], replicas)
 
     def _start_hosts(self, spec: ServerSpec) -> list[str]:
-        """Start them side by side; return their URLs."""
+        """Start the service hosts in parallel; return their URLs."""
         readers = {}
         if len(self._nodes) > 1:
             readers["PLACEBENCH_READER_URL"] = cluster_url(self._password, self._places, **READER)
@@ -168,7 +168,7 @@ _ROLES: Final[tuple[Role, ...]] = ("database", "service", "balancer")
 
 
 def check_roles(hosts: Mapping[str, RemoteHost]) -> dict[str, RemoteHost]:
-    """Return the hosts that have a part in a scale-out; UsageError if a part has no host, or nginx several."""
+    """Return the hosts with a role in a scale-out; raise UsageError if a part has no host, or nginx several."""
     counts = {role: sum(role in each.roles for each in hosts.values()) for role in get_args(Role)}
     if not counts["database"] or not counts["service"] or counts["balancer"] != 1:
         seen = ", ".join(f"{count} {role}" for role, count in counts.items())

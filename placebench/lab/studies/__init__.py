@@ -1,6 +1,6 @@
-"""The laboratory's studies, one module each with its points, measurement and report: `STUDIES`.
+"""The laboratory's studies: `STUDIES`, each implemented in a module with its points, measurement and report.
 
-The commands `placebench lab study …` and the kinds of their runs are derived from that list. A study's module defines
+The commands `placebench lab study …` and the kinds of their runs are derived from `STUDIES`. A study's module defines
 `run` and `KIND`; it is imported when its command runs, or when one of its runs is read. Its options are in `commands`.
 """
 
@@ -18,6 +18,6 @@ STUDIES: Final[Mapping[str, str]] = {
     "scaleout": "throughput and CPU by the number of hosts and replicas",
     "published": "the published figures of Placement, measured again",
 }
-"""Each study with the line of its command's help, in the order of the help."""
+"""The help line of each study's command, by the name of the study, in the order of the help text."""
 KINDS: Final[Mapping[str, str]] = {name: f"{__name__}.{name}:KIND" for name in STUDIES}
 """The kind of run of each study as "module:attribute", for the registry `placebench.runs`."""

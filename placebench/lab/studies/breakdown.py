@@ -1,9 +1,9 @@
-"""The latency breakdown: each endpoint loaded for its throughput, and its requests taken apart by telemetry.
+"""The latency breakdown: the throughput of each endpoint, and the parts of its latency from telemetry.
 
-The main class is `BreakdownStudy`, the study of `placebench lab study breakdown`. A measurement
-is two fresh servers: one loaded by as many users as it has workers, without the profiler; and one worker with one user,
-each statement recorded, so that nothing waits for anything but itself. Their telemetry stays in the run's folder.
-Claims change the data, so each of their loads has a copy of it.
+The main class is `BreakdownStudy`, the study of `placebench lab study breakdown`. A measurement uses two fresh servers:
+one is loaded by as many users as it has workers, without the profiler; the other has one worker and one user, and
+records each statement, so that no request waits for another. Their telemetry stays in the run's folder. Claims change
+the data, so each of their loads has its own copy.
 """
 
 import shutil
@@ -80,7 +80,7 @@ def run(given: BreakdownOptions) -> int:
 
 
 def _endpoints(given: BreakdownOptions) -> tuple[str, ...]:
-    """Return the no-op, then the named endpoints, without their blanks and commas: `candidates-limit-10`."""
+    """Return the no-op, then the endpoints that the user named, such as `candidates-limit-10`."""
     if given.endpoints is None:
         return given.default(ByPreset(ENDPOINTS, QUICK_ENDPOINTS))
     known = {name.replace(",", "").replace(" ", "-"): name for name in ENDPOINTS}
@@ -106,16 +106,16 @@ class BreakdownStudy:
     """The latency breakdown of some endpoints."""
 
     endpoints: tuple[str, ...]
-    """Names in ENDPOINTS, the no-op among them."""
+    """Names in ENDPOINTS, including the no-op."""
     request: str
     """The request of the endpoint "candidates"."""
     variant: str = "tuned"
     processes: int = 2
     time_s: float = 3.0
-    """Duration of each of the two loads of a measurement."""
+    """Seconds of each of the two loads of a measurement."""
 
     def spec(self, *, repeats: int) -> StudySpec:
-        """Return what is measured; a measurement has the fields of `load_figures` and of `request_breakdown`."""
+        """Return the spec of the study; a measurement has the values of `load_figures` and `request_breakdown`."""
         return StudySpec(
             command="breakdown",
             points=tuple({"endpoint": name} for name in self.endpoints),
@@ -133,7 +133,7 @@ class BreakdownStudy:
         def measure(point: Point, repeat: int) -> dict[str, Any]:
             name = "".join(letter if letter.isalnum() else "-" for letter in f"{point['endpoint']} {repeat + 1}")
             part = setup.folder / "telemetry" / name.replace("--", "-")
-            shutil.rmtree(part, ignore_errors=True)  # what a measurement that failed has left there
+            shutil.rmtree(part, ignore_errors=True)  # left over from a failed measurement
             return _measure(self, setup, _Endpoint(point["endpoint"], requests[point["endpoint"]], part))
 
         yield measure
@@ -146,25 +146,25 @@ class _Endpoint:
     name: str
     request: str
     part: Path
-    """Folder of its telemetry."""
+    """Folder of the measurement's telemetry."""
 
     @property
     def verb(self) -> str:
-        """The HTTP method of the requests that are taken apart; claims ask for candidates in between."""
+        """The HTTP method of the requests that are broken down; claims are preceded by requests for candidates."""
         return "PUT" if self.name == CLAIMS else "GET"
 
     def database_url(self, setup: StudySetup, load_name: str) -> str:
-        """Return the study's database; for claims a copy for each load, since they use up what there is."""
+        """Return the URL of the study's database; for claims a new copy per load, because they use up inventory."""
         return setup.data.copy(f"{self.part.name} {load_name}") if self.name == CLAIMS else setup.data.url
 
     def load(self, database_url: str) -> dict[str, Any]:
-        """Return what `LoadSpec` takes: for claims a mix like nova's, whose acknowledged writes are looked up."""
+        """Return arguments of `LoadSpec`; for claims a mix like nova's, whose acknowledged writes are looked up."""
         if self.name != CLAIMS:
             return {"request": self.request}
         return {"kind": "claims", "request": self.request, "database_url": database_url}
 
     def telemetry(self, load_name: str) -> "Telemetry":
-        """Read the telemetry of the requests that are taken apart."""
+        """Return the telemetry of the requests that are broken down."""
         from placebench.telemetry import load
 
         telemetry = load(self.part / load_name)
@@ -172,7 +172,7 @@ class _Endpoint:
 
 
 def _endpoint_requests(request: str, topology: "Topology") -> dict[str, str]:
-    """Return path and query of each endpoint; a provider is the root of the first tree."""
+    """Return path and query of each endpoint; the provider is the root of the first tree."""
     provider = f"/resource_providers/{topology.uuids(0)[0]}"
     return {
         NOOP: "/",
@@ -198,7 +198,7 @@ def _measure(study: BreakdownStudy, setup: StudySetup, endpoint: _Endpoint) -> d
 def _load(
     study: BreakdownStudy, setup: StudySetup, endpoint: _Endpoint, name: str, *, processes: int, **environment: str
 ) -> LoadResult:
-    """Load a fresh server by as many users as it has workers; raises LoadError if a request failed."""
+    """Load a fresh server with as many users as it has workers; raise LoadError if a request failed."""
     from placebench.compare.load.load_run import LoadSpec, run_load
     from placebench.lab.reference.variants import variant as reference_variant
     from placebench.runtime.application_servers import serve
@@ -236,10 +236,10 @@ def _load(
 
 
 def load_figures(result: LoadResult, telemetry: "Telemetry") -> dict[str, Any]:
-    """Throughput of the requests of *telemetry*, and how they fell on the workers.
+    """Return the throughput of the requests in *telemetry*, and how they were distributed over the workers.
 
-    shares: of the requests, a worker each, most first. chi_square: of their counts against equal ones, with
-    len(shares) - 1 degrees of freedom.
+    shares: the share of requests of each worker, largest first. chi_square: the statistic of their counts against equal
+    counts, with len(shares) - 1 degrees of freedom.
     """
     counts = telemetry.paired().groupby("worker_server", observed=True).size()
     workers = [file.worker for file in telemetry.files if file.worker.startswith("worker-")]
@@ -256,11 +256,11 @@ def load_figures(result: LoadResult, telemetry: "Telemetry") -> dict[str, Any]:
 
 
 def request_breakdown(telemetry: "Telemetry") -> dict[str, Any]:
-    """Return the mean request in seconds: way_in + framework + python + pool + database + way_out is client, exactly.
+    """Return the mean request in seconds by part; way_in + framework + python + pool + database + way_out = client.
 
-    way_in: from sending to the call of the application. framework, handler: as in `Telemetry`. database: inside the
-    driver. python: the rest of the handler. way_out: from the application's return to the last byte at the client.
-    Raises LoadError if no request was seen by both sides.
+    way_in: from sending to the call of the application. framework, handler: as in `Telemetry`. database: time inside
+    the driver. python: the remaining time of the handler. way_out: from the application's return to the last byte at
+    the client. Raises LoadError if no request was recorded on both sides.
     """
     pairs = telemetry.paired()
     if not len(pairs):
@@ -305,7 +305,7 @@ _ABOVE_NOOP = 1.05
 
 
 def results(run: Run) -> StudyResults:
-    """Return a row for each endpoint; charts of what its latency is made of, and of throughput beside the no-op's."""
+    """Return one row per endpoint, charts of the parts of its latency, and of its throughput next to the no-op's."""
     endpoints = {point["endpoint"]: made for point, made in valid_points(run)}
     rows = [_row(name, made, endpoints.get(NOOP, [])) for name, made in endpoints.items()]
     return StudyResults(
@@ -323,11 +323,11 @@ def _row(name: str, made: Sequence[Measurement], noop: Sequence[Measurement]) ->
     values = [each.values for each in made]
     throughput = median_interval([each["throughput_per_s"] for each in values])
     ways_s = _mean(values, "way_in_s") + _mean(values, "way_out_s")
-    # Parts are means of means, which add up; a median of each part would not.
+    # Parts are means of means, which add up; medians of the parts would not.
     floor_s = fmean(each.values["way_in_s"] + each.values["way_out_s"] for each in noop) if noop else None
     http_s = ways_s if floor_s is None else min(ways_s, floor_s)
     parts = {part: _mean(values, part) for part in ("framework_s", "python_s", "pool_s", "database_s")}
-    # A ratio per repeat: both were measured within the same minutes.
+    # The ratio is per repeat, because both were measured within the same minutes.
     noop_per_s = {each.repeat: each.values["throughput_per_s"] for each in noop}
     of_noop = [each.values["throughput_per_s"] / noop_per_s[each.repeat] for each in made if each.repeat in noop_per_s]
     handler_s = parts["python_s"] + parts["pool_s"] + parts["database_s"]

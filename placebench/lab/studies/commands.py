@@ -1,8 +1,8 @@
-"""The options of the commands `placebench lab study …`; a study's module is imported when its command runs.
+"""The options of the commands `placebench lab study …`; a study's module is imported only when its command runs.
 
-So --help and completion load nothing that measures or reports. Each study has a function that adds its options to a
-parser, and a frozen dataclass of them, which the function `run` of its module gets. Defaults that the help names are
-defined here.
+This way, --help and completion load no code that measures or reports. Each study has a function that adds its options
+to a parser, and a frozen dataclass with the options, which is passed to the function `run` of the study's module.
+Defaults that the help names are defined here.
 """
 
 from argparse import ArgumentParser
@@ -25,7 +25,7 @@ _QUICK_TREES = 50
 
 
 class ByPreset(NamedTuple, Generic[_T]):
-    """The default of an option, by --preset."""
+    """The default of an option for --preset default and quick."""
 
     usual: _T
     quick: _T
@@ -33,34 +33,34 @@ class ByPreset(NamedTuple, Generic[_T]):
 
 @dataclass(frozen=True)
 class StudyOptions(options.RunCommandOptions):
-    """The options of every study."""
+    """The options that every study has."""
 
     replicates: int | None
     preset: str | None
 
     @property
     def is_quick(self) -> bool:
-        """Whether the preset is quick, which measures little."""
+        """Whether --preset quick was given, which measures little."""
         return self.preset == "quick"
 
     def default(self, of: ByPreset[_T]) -> _T:
-        """Return the default for the preset that was chosen."""
+        """Return the default for the given preset."""
         return of.quick if self.is_quick else of.usual
 
     def trees_or_preset(self, given: int | None) -> int | None:
-        """Return the number of trees of --trees, or of the preset; None: the topology decides."""
+        """Return --trees, else the number of trees of the preset; None if the topology decides."""
         return _QUICK_TREES if self.is_quick and given is None else given
 
 
 @dataclass(frozen=True)
 class InventoryStudyOptions(StudyOptions):
-    """The options of a study of one request on one inventory data set."""
+    """The options of a study with one request on one inventory data set."""
 
     data: options.DataOptions
     request: str | None
 
     def topology(self) -> "Topology":
-        """Return the inventory data set that the options name."""
+        """Return the inventory data set that the options select."""
         from placebench.lab.inventory.seeding import find_topology
 
         data = self.data
@@ -69,7 +69,7 @@ class InventoryStudyOptions(StudyOptions):
 
 
 def _add_study_options(parser: ArgumentParser, *, replicates: int | str = REPLICATES) -> None:
-    """Add --replicates, --preset, and the options of a run and its result."""
+    """Add --replicates, --preset, and the options of a run and its output."""
     parser.add_argument(
         "-n",
         "--replicates",
@@ -92,7 +92,7 @@ LATENCIES_MS: Final = ByPreset(
     {"query": _FAR_MS, "tiny": _NEAR_MS, "waits": _FAR_MS, **dict.fromkeys(PROTOCOL_JOBS, _PROTOCOLS_MS)},
     {**dict.fromkeys(JOBS, "0,50"), "tiny": "0,5"},
 )
-"""By job."""
+"""Latencies in milliseconds, by job."""
 
 
 @dataclass(frozen=True)
@@ -387,7 +387,7 @@ def _configure_herd(parser: ArgumentParser) -> None:
 SATURATION_VARIANTS: Final = ByPreset(("naive", "tuned", "dedup", "cached"), ("naive", "cached"))
 STEP_S: Final = ByPreset(5.0, 1.0)
 FEWER_REPLICATES: Final = ByPreset(REPLICATES, 1)
-"""For studies whose measurements take long."""
+"""Default numbers of replicates for studies whose measurements take long."""
 _RESPONSE_TIMEOUT_S = 5.0
 
 
@@ -519,7 +519,7 @@ def _configure_published(parser: ArgumentParser) -> None:
 
 
 def _run(name: str, given: StudyOptions) -> int:
-    """Import the module of a study, and run it."""
+    """Import the module of a study and call its `run`."""
     code: int = import_module(f"placebench.lab.studies.{name}").run(given)
     return code
 

@@ -1,8 +1,8 @@
-"""The herd: schedulers that ask Placement at the same time get the same hosts, and lose claims to each other.
+"""The herd study: schedulers that request candidates at the same time get the same hosts, and compete for them.
 
-The main class is `HerdStudy`, the study of `placebench lab study herd`. Each scheduler does what nova's does where all
-hosts weigh the same: it fetches candidates and claims them in the order of the response, until a claim succeeds. Every
-claim is a real `PUT /allocations/{consumer}`. What is counted are requests, so a busy machine changes little.
+The main class is `HerdStudy`, the study of `placebench lab study herd`. Each scheduler behaves like nova's if all hosts
+have equal weight: it fetches candidates and claims them in the order of the response, until a claim succeeds. Every
+claim is a real `PUT /allocations/{consumer}`. Requests are counted, not timed, so a busy machine changes little.
 """
 
 import json
@@ -87,7 +87,7 @@ def run(given: HerdOptions) -> int:
 
 PROCESSES, THREADS = 4, 10
 REFUSALS = ("conflicts", "updates")
-"""Kinds of 409 in a measurement: the host is full; others have changed it, after Placement's own attempts."""
+"""Kinds of 409 in a measurement: the host is full, or others changed it and Placement's own retries failed."""
 _HASH_SEED = 1
 _RANDOMIZED = "OS_PLACEMENT__RANDOMIZE_ALLOCATION_CANDIDATES"
 _UPDATED_BY_OTHERS = "placement.concurrent_update"
@@ -109,21 +109,21 @@ WHERE used > (total - reserved) * allocation_ratio
 
 @dataclass(frozen=True)
 class HerdStudy:
-    """The numbers of schedulers, the inventories that they claim on, and the number of claims."""
+    """The numbers of schedulers, the inventories on which they claim, and the number of claims."""
 
     placement: "Variant"
     topologies: "Sequence[Topology]"
-    """The first is the run's."""
+    """The topologies to claim on; the first is the run's."""
     schedulers: Sequence[int]
     claims: int
-    """Number of claims that succeed in each measurement."""
+    """Number of successful claims in each measurement."""
 
     def spec(self, *, repeats: int) -> StudySpec:
-        """Return what is measured: every inventory and number of schedulers, without and with randomization.
+        """Return the spec of the study: every inventory and number of schedulers, without and with randomization.
 
-        A measurement has `claims`, `requests` (for candidates), a count for each of REFUSALS, `exhausted` (responses of
-        which no candidate could be claimed), `hosts` (different ones that were claimed) and `overcommitted` (those of
-        them with more allocated than they have).
+        A measurement has `claims`, `requests` (for candidates), a count for each of REFUSALS, `exhausted` (responses
+        without a claimable candidate), `hosts` (distinct hosts that were claimed) and `overcommitted` (those of them
+        with more allocated than their capacity).
         """
         points = tuple(
             {"topology": topology.name, "schedulers": schedulers, "randomized": randomized}
@@ -199,18 +199,18 @@ class HerdStudy:
 
 @dataclass
 class _Herd:
-    """Schedulers that share a number of claims."""
+    """Schedulers that together make a number of claims."""
 
     url: str
     request: str
     claims: int
     _counts: Counter[str] = field(default_factory=Counter)
     _claimed: dict[str, frozenset[str]] = field(default_factory=dict)
-    """The providers of each consumer."""
+    """The claimed providers, by consumer."""
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def claim(self, schedulers: int) -> None:
-        """Let that many schedulers claim at once; raises LoadError or OSError for a request that fails."""
+        """Let *schedulers* threads claim at the same time; raise LoadError or OSError if a request fails."""
         waiting, start = iter(range(self.claims)), threading.Barrier(schedulers)
 
         def schedule() -> None:
@@ -234,14 +234,14 @@ class _Herd:
                 each.result()
 
     def release(self) -> None:
-        """Delete what was claimed, so that the next measurement begins with the same data."""
+        """Delete all claims, so that the next measurement begins with the same data."""
         for consumer in self._claimed:
             reply = send(self.url, "DELETE", f"/allocations/{consumer}", headers=HEADERS)
             if reply.status != HTTPStatus.NO_CONTENT:
                 raise LoadError(f"DELETE /allocations/{consumer} returned {reply.status}, expected 204")
 
     def values(self) -> dict[str, Any]:
-        """Return the counts, by their names in the measurement."""
+        """Return the counts by their names in the measurement."""
         counted = {name: self._counts[name] for name in ("requests", *REFUSALS, "exhausted")}
         return {"claims": len(self._claimed), **counted, "hosts": len(set(self._claimed.values()))}
 
@@ -250,7 +250,7 @@ class _Herd:
             self._counts[name] += 1
 
     def _claim_one(self, allocations: Mapping[str, Any]) -> bool:
-        """Claim a candidate; one that was only changed by others is tried again, as nova does."""
+        """Claim a candidate; return False if the host is full. A claim that met concurrent updates is repeated."""
         consumer = str(uuid4())
         body = json.dumps({**_CLAIM, "allocations": allocations}).encode()
         headers = {**HEADERS, "Content-Type": "application/json"}
@@ -292,7 +292,7 @@ _COLUMNS = (
 
 
 def results(run: Run) -> StudyResults:
-    """Return a row for each inventory, number of schedulers and order of candidates."""
+    """Return one row per inventory, number of schedulers and order of candidates."""
     rows = [_row(point, made) for point, made in valid_points(run)]
     settings = run.head.settings
     return StudyResults(
@@ -337,7 +337,7 @@ def _row(point: Mapping[str, Any], made: Sequence[Measurement]) -> dict[str, Any
 
 
 def _headline(rows: Sequence[Mapping[str, Any]]) -> str:
-    """The largest number of schedulers on the first inventory, without and with randomization."""
+    """Return the refusals for the most schedulers on the first inventory, without and with randomization."""
     if not rows:
         return "The herd: nothing was measured."
     topology, most = rows[0]["topology"], max(row["schedulers"] for row in rows)

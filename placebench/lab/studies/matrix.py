@@ -1,7 +1,7 @@
-"""The matrix, the study of `placebench lab study matrix`: the duration of each combination's job, and its overhead.
+"""The matrix, the study of `placebench lab study matrix`: the duration and overhead of each combination's job.
 
-`matrix_plan` reads the combinations, and `matrix_run` measures them. An overhead is the median, over the repeats,
-of the difference from the control of the same repeat; so a machine that got slower between two repeats is in neither.
+`matrix_plan` reads the combinations, and `matrix_run` measures them. An overhead is the median, over the repeats, of
+the difference from the control in the same repeat, so a machine that gets slower between repeats does not affect it.
 """
 
 import re
@@ -121,12 +121,12 @@ _MAX_BARS = 24
 _HEADINGS = {"python": "Environment", "latency_ms": "Latency, ms"}
 _VERSIONS = {"python": "Python", "service": "Version", "sqlalchemy": "SQLAlchemy", "driver": "Driver"}
 _AXES_OF_VERSIONS = ("version", "sqlalchemy", "driver")
-"""Axes whose values are versions that were requested; the column says what ran."""
+"""Axes whose values are requested versions; a column shows the version that actually ran."""
 _NUMBERS = ("users", "threads", "processes", "latency_ms", "proxies")
 
 
 def results(run: Run) -> StudyResults:
-    """Return the rows in the order of the file; the chart is of the largest job."""
+    """Return one row per combination, in the order of the file, and a chart of the largest job."""
     settings = run.head.settings
     found, axes = list(valid_points(run)), partial(_axes_of, settings)
     by_point = {_key(point): made for point, made in found}
@@ -199,7 +199,7 @@ def _overhead(
     control: Mapping[str, Any],
     measured: Mapping[str, Sequence[Measurement]],
 ) -> dict[str, Any]:
-    """Return the overhead over the control, by the repeats that both have; None for the control, or without one."""
+    """Return the overhead over the control in the repeats that both have; Nones for the control or without one."""
     against = {each.repeat: each.values["duration_s"] for each in measured.get(_key({**point, **control}), ())}
     pairs = [(each, against[each.repeat]) for each in made if each.repeat in against]
     if not pairs or all(point[axis] == value for axis, value in control.items()):
@@ -227,7 +227,7 @@ _OVERHEAD = (
 
 
 def _axes(rows: Sequence[dict[str, Any]], settings: Mapping[str, Any]) -> list[Column]:
-    """Return columns of the axes on which the rows differ, at least the service, and of the versions that differ."""
+    """Return columns for the axes that vary (and always the service), and for the versions that vary."""
     from placebench.lab.studies.matrix_plan import THIS
 
     axes = [axis for axis in settings["usual"] if axis not in _AXES_OF_VERSIONS]
@@ -270,7 +270,7 @@ def _headline(settings: Mapping[str, Any], rows: Sequence[dict[str, Any]]) -> st
 
 
 def _cost(row: Mapping[str, Any], rows: Sequence[dict[str, Any]]) -> str:
-    """'tuned, wsgiref: 12.3 ms [CI 11 ms, 13 ms; n = 5], 0.8 ms per request, 6.1 µs per result'."""
+    """Return an overhead as text: 'tuned, wsgiref: 12.3 ms [CI 11 ms, 13 ms; n = 5], 0.8 ms per request, …'."""
     limits = _limits(row)
     interval = f"CI {limits}" if limits else "no CI"
     each = f", {signed_duration(row['overhead_per_request_s'])} per request"
@@ -325,14 +325,14 @@ def _largest(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _judged(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The rows that were measured together with their control."""
+    """Return the rows that were measured together with their control."""
     return [row for row in rows if row["overhead_s"] is not None]
 
 
 def _pivot(rows: Sequence[dict[str, Any]], settings: Mapping[str, Any]) -> list[Table]:
-    """Return a table: a row for each combination of the other axes and each job, a column for each value of the axis.
+    """Return a pivot table: one row per combination of the other axes and job, one column per value of the axis.
 
-    The control has a column before them if it is the same for all of them.
+    A column for the control comes first if the control is the same for all of them.
     """
     axis = settings.get("columns")
     judged = _judged(rows)
@@ -370,7 +370,7 @@ def _limits(row: Mapping[str, Any]) -> str:
 
 
 def _label(row: Mapping[str, Any], rows: Sequence[dict[str, Any]]) -> str:
-    """Return the values by which the row differs from others, with their axis if they are numbers."""
+    """Return the values in which the row differs from other rows; numbers have the name of their axis."""
     return ", ".join(_values(row, rows)) or _named(rows, row["service"])
 
 

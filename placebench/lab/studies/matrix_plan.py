@@ -1,18 +1,18 @@
-"""Matrices as files: a job over every combination of the values of some axes, compared with a control.
+"""Matrices as files: jobs over all combinations of the values of some axes, compared with a control.
 
-The main function is `matrix_named`; `names` are those that placebench brings.
+The main function is `matrix_named`; `names` lists the matrices that placebench includes.
 
     title = "What does the profiler cost?"
     repeats = 5                                  # also: topology, request, seed
     [axes]
-    service = ["naive", "tuned"]                 # every axis in AXES that is left out has its one usual value
+    service = ["naive", "tuned"]                 # an axis of AXES that is left out has its default value
     profiler = ["light", "full"]
-    [control]                                    # what they are compared with
+    [control]                                    # the combination that each one is compared with
     profiler = "off"
     [[jobs]]
     requests = 16
     trees = 100
-    [quick.axes]                                 # what --quick takes instead, and [[quick.jobs]]
+    [quick.axes]                                 # used by --preset quick instead; also [[quick.jobs]]
     service = ["tuned"]
 """
 
@@ -34,7 +34,7 @@ from placebench.paths import is_file
 
 THIS = "this"
 EVERY = "every"
-"""On the axis python: each that is on this machine."""
+"""Value of the axis python: each Python on this machine."""
 INSTALLED = "installed"
 AXES: Mapping[str, Any] = {
     "service": "tuned",
@@ -52,7 +52,7 @@ AXES: Mapping[str, Any] = {
     "proxies": 1,
     "profiler": "off",
 }
-"""The axes that can be varied, each with its usual value."""
+"""The axes that can be varied, each with its default value."""
 _CHOICES: Mapping[str, tuple[str, ...]] = {
     "server": ("uwsgi", "gunicorn", "mod_wsgi", "granian", "uvicorn", "wsgiref", "none"),
     "client": ("http", "in-process"),
@@ -63,7 +63,7 @@ _NETWORK: Mapping[str, Any] = {
     "latency_ms": Annotated[float, Meta(ge=0, le=limits.LATENCY_MS)],
     "proxies": Annotated[int, Meta(ge=1, le=limits.PROXIES)],
 }
-"""A round trip of the network between service and database, through each of a number of proxies."""
+"""Types of the axes of the emulated network between service and database: latency, and number of proxies."""
 _HERE = Path(__file__).with_name("matrices")
 
 Point = dict[str, Any]
@@ -71,7 +71,7 @@ Point = dict[str, Any]
 
 @dataclass(frozen=True)
 class Job:
-    """A number of requests, on a database of a number of trees."""
+    """A number of requests on a database with a number of trees."""
 
     requests: int
     trees: int
@@ -79,7 +79,7 @@ class Job:
 
 @dataclass(frozen=True)
 class Matrix:
-    """A matrix as its file states it; None: the command line or the topology decides."""
+    """A matrix as its file defines it; a field that is None is decided by the command line or the topology."""
 
     name: str
     title: str
@@ -91,17 +91,17 @@ class Matrix:
     seed: int | None = None
     repeats: int | None = None
     folder: Path = field(default=_HERE, compare=False)
-    """Folder of the file; a relative python starts there."""
+    """Folder of the file; relative paths of Pythons start there."""
     tables: VariantTables = field(default_factory=VariantTables)
-    """The tables of the names on the axis service."""
+    """The variant tables for names on the axis service."""
     columns: str | None = None
-    """The axis whose values are the columns of a table of their own, beside the control."""
+    """The axis whose values become the columns of a pivot table, next to the control."""
     constraints: Mapping[str, str] = field(default_factory=dict)
-    """By version of the service, the file of what is installed with it, from the plan's folder on."""
+    """Files of packages to install with a version of the service, by version; paths are relative to `folder`."""
 
     @property
     def combinations(self) -> list[Point]:
-        """Every combination for every job; an axis that only the control names has its usual value."""
+        """All combinations for every job; an axis that only the control names has its default value."""
         usual = {axis: AXES[axis] for axis in self.control}
         return [
             {**usual, **dict(zip(self.axes, values, strict=True)), "requests": job.requests, "trees": job.trees}
@@ -110,7 +110,7 @@ class Matrix:
 
     @property
     def points(self) -> list[Point]:
-        """The combinations, and each control after the first that needs it; nothing twice."""
+        """The combinations, each control after the first combination that needs it, without duplicates."""
         found: list[Point] = []
         for point in self.combinations:
             found.extend(each for each in (point, {**point, **self.control}) if each not in found)
@@ -126,7 +126,7 @@ class Matrix:
 
 
 def _kind(axis: str) -> Any:
-    """Return the type of one value of the axis."""
+    """Return the type of a value on the axis."""
     if axis in _NETWORK:
         return _NETWORK[axis]
     if isinstance(AXES[axis], int):
@@ -173,16 +173,16 @@ _FILE: Any = defstruct(
     kw_only=True,
     forbid_unknown_fields=True,
 )
-"""A whole file. The document stays as it is: the axes keep their order."""
+"""A whole file; the document itself is used after validation, because its axes keep their order."""
 
 
 def names() -> list[str]:
-    """Return the names of the matrices that placebench brings."""
+    """Return the names of the matrices that placebench includes."""
     return sorted(path.stem for path in _HERE.glob("*.toml"))
 
 
 def matrix_named(name: str, *, quick: bool = False) -> Matrix:
-    """Return the matrix of this name or in this file; raises PlacebenchError that names the file and the key."""
+    """Return the matrix with this name or in this file; raise PlacebenchError, with file and key, if not valid."""
     path = _HERE / f"{name}.toml" if name in names() else Path(name)
     if not is_file(path):
         raise PlacebenchError(f"no matrix {name!r}: expected {', '.join(names())} or a .toml file")

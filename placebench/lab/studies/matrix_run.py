@@ -1,7 +1,7 @@
-"""The combinations of a matrix that can run, and their measurement: a job each, against a server of its own.
+"""The combinations of a matrix that can run, and their measurement: one job each, against a fresh server.
 
-`combine` gives each point of a matrix its variant, its Python and what is missing there; `Installed` is what one Python
-environment holds, read by that Python. `matrix_study` is the study of those that can run.
+`combine` finds for each point of a matrix its variant, its Python and whatever is missing. `Installed` describes one
+Python environment, inspected by that Python. `matrix_study` is the study of the combinations that can run.
 """
 
 import json
@@ -69,36 +69,36 @@ class Installed:
 
     python: str
     versions: Mapping[str, str]
-    """By the name of the package; python and sqlite among them."""
+    """Installed versions by package name, including python and sqlite."""
     uwsgi: bool
 
     def version(self, *names: str) -> str | None:
-        """The version of the first of these packages that is there."""
+        """Return the version of the first of these packages that is installed; None if none is."""
         return next((self.versions[name] for name in names if name in self.versions), None)
 
     def after(self, packages: Iterable[str]) -> Self:
-        """With these, PACKAGE==VERSION, before what is installed."""
+        """Return the environment with the *packages* (PACKAGE==VERSION) taking precedence over installed ones."""
         return replace(self, versions={**self.versions, **dict(each.split("==", 1) for each in packages)})
 
 
 @dataclass(frozen=True)
 class Combination:
-    """One point, with every axis, and what runs there."""
+    """One point with all its axes, and the variant and environment that serve it."""
 
     point: Mapping[str, Any]
     variant: Variant | None
-    """The variant; None: it is not installed, and `missing` says so."""
+    """The variant; None if it is not installed, which `missing` explains."""
     installed: Installed
     missing: str = ""
     pinned: Mapping[str, str] = field(default_factory=dict)
-    """PACKAGE==VERSION by its axis, put in place before what is installed."""
+    """PACKAGE==VERSION by axis, installed on top of the environment."""
 
     def __getitem__(self, axis: str) -> Any:
         return self.point[axis]
 
     @property
     def reason(self) -> str | None:
-        """The reason why it cannot run; None if it can."""
+        """The reason why the combination cannot run; None if it can."""
         return self.missing or next((text for applies, text in self._rules() if applies and text), None)
 
     def _rules(self) -> Sequence[tuple[bool, str]]:
@@ -174,7 +174,7 @@ class Combination:
 
     @property
     def versions(self) -> dict[str, str | None]:
-        """The versions of Python, the service, SQLAlchemy and the driver; None for one that is not there or unknown."""
+        """The versions of Python, the service, SQLAlchemy and the driver; None if missing or unknown."""
         is_ours, is_placement = self.variant is not None and self.variant.ours, self["service"] == PLACEMENT
         service = _OURS if is_ours else _THEIRS if is_placement else ""
         installed, pinned = self.installed, self.pinned
@@ -191,7 +191,7 @@ class Combination:
 
 
 def _why_absent(find: Callable[..., object], *places: Path) -> str:
-    """Say why a program is not found; empty if it is."""
+    """Return why a program is not found; empty if it is found."""
     try:
         find(*places)
     except (DatabaseError, MissingExtraError) as error:
@@ -200,20 +200,19 @@ def _why_absent(find: Callable[..., object], *places: Path) -> str:
 
 
 _why_no_mod_wsgi = cache(partial(_why_absent, find_mod_wsgi))
-"""Cached, since it starts the Python that it asks."""
+"""The reason why mod_wsgi is missing; cached, because the check starts the Python that it inspects."""
 
 
 def _is_before(version: str, first: tuple[int, ...]) -> bool:
-    """Whether a version of numbers is before *first*; "installed" is not."""
+    """Return whether *version* is numeric and lower than *first*; False for "installed"."""
     numbers = [int(part) for part in version.split(".")[: len(first)] if part.isdecimal()]
     return len(numbers) == len(first) and tuple(numbers) < first
 
 
 def combine(matrix: Matrix, *, placement_python: Path | None = None) -> list[tuple[Point, Combination]]:
-    """Return every point of the matrix in its order; each environment is inspected once.
+    """Return every point of the matrix with its combination, in order; each environment is inspected once.
 
-    Raises VariantError for a service that does not exist, PlacebenchError for a Python that does not run or a version
-    that is none.
+    Raises VariantError if a service does not exist, PlacebenchError if a Python does not run or a version is not valid.
     """
     environment, installed = cache(partial(_environment, matrix.folder)), cache(_installed)
     made = []
@@ -237,7 +236,7 @@ def combine(matrix: Matrix, *, placement_python: Path | None = None) -> list[tup
 
 
 def _constraints(matrix: Matrix, version: str, pinned: Mapping[str, str]) -> Iterator[str]:
-    """PACKAGE==VERSION of all that the plan installs with this version of the service, but for what an axis names."""
+    """Yield PACKAGE==VERSION for all packages to be installed with this version, except those that an axis names."""
     if "version" not in pinned or version not in matrix.constraints:
         return
     path = matrix.folder / matrix.constraints[version]
@@ -252,7 +251,7 @@ def _constraints(matrix: Matrix, version: str, pinned: Mapping[str, str]) -> Ite
 
 
 def _environment(folder: Path, named: str, own: str | None) -> tuple[Path | None, str]:
-    """Return the Python of the point, the service's *own* for "this"; or None and why there is no such Python."""
+    """Return the point's Python (*own*, the service's, for "this"), or None and why there is no such Python."""
     if VERSION.fullmatch(named):
         try:
             return python_environment(named), ""
@@ -264,7 +263,7 @@ def _environment(folder: Path, named: str, own: str | None) -> tuple[Path | None
 
 
 def _installed(python: Path | None = None) -> Installed:
-    """Inspect *python* (None: this one); raises PlacebenchError for one that is missing or does not run."""
+    """Inspect *python* (None: the current one); raise PlacebenchError if it is missing or does not run."""
     program_path = str(python or sys.executable)
     if not Path(program_path).is_file():
         raise PlacebenchError(f"no Python at {python}: name the python of an environment")
@@ -277,7 +276,7 @@ def _installed(python: Path | None = None) -> Installed:
 
 
 def _pins(point: Mapping[str, Any], variant: Variant | None) -> Iterator[tuple[str, str]]:
-    """Each axis that names a version, with PACKAGE==VERSION; none for a service that no package index has."""
+    """Yield each axis that names a version, with PACKAGE==VERSION; a service without a package on an index has none."""
     packages = {
         "version": _THEIRS if point["service"] == PLACEMENT else None,
         "sqlalchemy": "sqlalchemy",
@@ -289,7 +288,7 @@ def _pins(point: Mapping[str, Any], variant: Variant | None) -> Iterator[tuple[s
 
 
 def _drivers(variant: Variant | None) -> tuple[str, ...]:
-    """Return the packages of which PostgreSQL needs one; those of an application of the user's are unknown."""
+    """Return alternative driver packages of which PostgreSQL needs one; empty for a user's application."""
     if variant is None or not (variant.ours or variant.name == PLACEMENT):
         return ()
     if "driver:asyncpg" in variant.name:
@@ -298,7 +297,7 @@ def _drivers(variant: Variant | None) -> tuple[str, ...]:
 
 
 def _named(installed: Installed, *packages: str, pin: str | None) -> str | None:
-    """'psycopg2-binary 2.9.13': the pin, or the first of the packages that is installed."""
+    """Return the pinned package, or the first installed one, such as 'psycopg2-binary 2.9.13'; None without one."""
     if pin:
         return pin.replace("[binary]", "").replace("==", " ")
     return next((f"{name} {installed.versions[name]}" for name in packages if name in installed.versions), None)
@@ -316,7 +315,7 @@ def matrix_study(
 ) -> StudySpec:
     """Return the study that measures the combinations that can run.
 
-    Raises PlacebenchError if none can, with the first reason.
+    Raises PlacebenchError, with the first reason, if no combination can run.
     """
     wanted = matrix.combinations
     reasons = [(point, each.reason) for point, each in combinations]
@@ -362,15 +361,15 @@ def matrix_study(
 
 
 def _key(point: Mapping[str, Any]) -> _Key:
-    """The point as something to look up by."""
+    """Return the point as a hashable key."""
     return tuple(sorted(point.items()))
 
 
 @contextmanager
 def _put_in_place(combinations: Mapping[_Key, Combination], folder: Path) -> Iterator[Mapping[_Key, Combination]]:
-    """Yield the combinations that can be run, their revisions and versions put in place.
+    """Yield the combinations that can run, after installing their revisions and versions.
 
-    Each is put in place once, however many points have it; one that could not be says so in `missing`.
+    Each variant is installed once, even if several points use it. If that fails, the reason is in `missing`.
     """
     runs = {name: each for name, each in combinations.items() if each.reason is None}
     variants = [each.variant for each in runs.values() if each.variant is not None]
@@ -389,7 +388,7 @@ def _put_in_place(combinations: Mapping[_Key, Combination], folder: Path) -> Ite
 
 
 class _Rig:
-    """The data, the client and the first responses, which the measurements of one session share."""
+    """The data, the client and the reference responses, which all measurements of one session share."""
 
     def __init__(
         self, setup: StudySetup, request: str, scratch: Path, client: Restartable[HttpClient], servers: ExitStack
@@ -401,10 +400,10 @@ class _Rig:
         self._same: dict[int, SameResponses] = {}
 
     def measure(self, combination: Combination, repeat: int) -> dict[str, Any]:
-        """Return duration and CPU of the whole job, in seconds, and the number of its results.
+        """Return duration and CPU seconds of the whole job, and the number of its results.
 
-        Raises GateFailedError for a response that differs, LoadError for a request that failed, ServerError for a
-        combination that could not be put in place or does not start.
+        Raises GateFailedError if a response differs, LoadError if a request failed, ServerError if the combination
+        could not be installed or does not start.
         """
         if combination.missing:
             raise ServerError(combination.missing)
@@ -425,7 +424,7 @@ class _Rig:
 
     @contextmanager
     def _far(self, combination: Combination, url: str) -> Iterator[str]:
-        """Yield the URL by which the service reaches its database: over the point's network, if that has latency."""
+        """Yield the URL of the database for the service: over the emulated network, if the point has latency."""
         if not combination["latency_ms"]:
             yield url
             return
@@ -435,7 +434,7 @@ class _Rig:
             yield link.url
 
     def _over_http(self, combination: Combination, spec: ServerSpec, near_url: str) -> JobResult:
-        """near_url: of the database without latency, to read the CPU of its backends."""
+        """Run the job over HTTP; *near_url*: the database without latency, to read the CPU of its backends."""
         request = self._request_of(combination)
         with self._client.in_use() as client, serve(spec, combination["server"]) as server:
             if same := self._same_responses(combination):
@@ -471,7 +470,7 @@ class _Rig:
         return done
 
     def _same_responses(self, combination: Combination) -> SameResponses | None:
-        """Return the comparison of responses to the request on this data; None for a variant with another request."""
+        """Return the comparison of responses for this data; None for a variant with its own request."""
         if combination.variant is None or combination.variant.request is not None:
             return None
         trees = combination["trees"]
@@ -500,7 +499,7 @@ class _Rig:
         return self._scratch / "profiles"
 
     def _database(self, kind: str, trees: int, revisions: tuple[str, ...]) -> str:
-        """Return the URL of the database of this kind with that many trees; for none a file that is never opened."""
+        """Return the URL of the database of *kind* with that many trees; for "none" a file that is never opened."""
         if kind == "none":
             return f"sqlite:///{self._scratch}/none.db"
         if kind == "postgresql":

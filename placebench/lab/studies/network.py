@@ -1,7 +1,7 @@
-"""The study of `placebench lab study network`: what the same work takes when its bytes have a way to go.
+"""The study of `placebench lab study network`: how latency and bandwidth change the duration of the same work.
 
-`network_jobs` measures it; here are its options, and its report: medians of each variant at each latency, round trips
-and bytes, with their charts.
+`network_jobs` has the measurement; this module has the options and the report: medians per variant and latency, round
+trips and bytes, with charts.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -156,30 +156,30 @@ _AGREES_WITHIN = 0.2
 _COUNTS = ("round_trips", "connections", "bytes_sent", "bytes_received", "body_bytes")
 
 _Key = tuple[str, float]
-"""A variant and a latency in milliseconds."""
+"""A variant's name, and a latency in milliseconds."""
 
 
 @dataclass(frozen=True)
 class _Point:
-    """One variant at one latency, in medians over its repeats."""
+    """One variant at one latency, with medians over its repeats."""
 
     variant: str
     latency_ms: float
     elapsed: MedianInterval
     values: dict[str, float | None]
     times: dict[int, float]
-    """Seconds by repeat."""
+    """Duration in seconds, by repeat."""
     typical: Measurement
-    """The one whose time is nearest to the median."""
+    """The measurement whose duration is nearest to the median."""
 
     @property
     def round_trips(self) -> float:
-        """Round trips, and the handshakes of the connections that were opened."""
+        """Number of round trips, including the handshakes of new connections."""
         return (self.values["round_trips"] or 0.0) + (self.values["connections"] or 0.0)
 
 
 def _axes(point: Mapping[str, Any]) -> dict[str, Any]:
-    """The variant of a point, with its compression of responses, and the latency."""
+    """Return the variant of a point, with its compression of responses, and the latency."""
     variant = point["variant"] + (", gzip" if point.get("compress") else "")
     return {"variant": variant, "latency_ms": point["latency_ms"]}
 
@@ -199,10 +199,10 @@ def _points(run: Run) -> Iterator[_Point]:
 
 
 def _row(point: _Point, points: Mapping[_Key, _Point], settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the row of a point; `ratios` are over the baseline, None where either is 0 or not measured.
+    """Return the row of a point; `ratios` are relative to the baseline, None if a value is 0 or was not measured.
 
-    `round_trips_published` is runtime over round-trip time over operations; None without latency, or where clients
-    share it.
+    `round_trips_published` is the runtime divided by round-trip time and operations; None without latency, or if
+    several clients share the runtime.
     """
     baseline = _baseline(points)
     is_alone = settings.get("clients", 1) == 1
@@ -244,7 +244,7 @@ def _row(point: _Point, points: Mapping[_Key, _Point], settings: Mapping[str, An
 
 @dataclass(frozen=True)
 class _Growth:
-    """The seconds by which the baseline's surplus over a variant grew since the shortest latency."""
+    """How much the baseline's extra duration over a variant grew, in seconds, since the shortest latency."""
 
     predicted_s: float | None = None
     measured_s: float | None = None
@@ -253,14 +253,14 @@ class _Growth:
 
     @property
     def agrees(self) -> bool | None:
-        """Whether the measured growth is near the predicted one; None if nothing is predicted."""
+        """Whether the measured growth is close to the predicted one; None without a prediction."""
         if not self.predicted_s or self.measured_s is None:
             return None
         return abs(self.measured_s / self.predicted_s - 1) <= _AGREES_WITHIN
 
 
 def _growth(point: _Point, points: Mapping[_Key, _Point], proxies: int) -> _Growth:
-    """Return the growth, measured per repeat, since what the machine did meanwhile hits neighbours in time alike."""
+    """Return the growth, measured per repeat, because a disturbance affects one repeat's measurements alike."""
     baseline, shortest_ms = _baseline(points), min(latency_ms for _, latency_ms in points)
     places = [(baseline, point.latency_ms), (baseline, shortest_ms), (point.variant, shortest_ms)]
     if point.variant == baseline or point.latency_ms == shortest_ms or not all(place in points for place in places):
@@ -280,7 +280,7 @@ def _baseline(points: Mapping[_Key, _Point]) -> str:
 
 
 def _amounts(point: _Point) -> dict[str, float]:
-    """Return the amounts of which less is better; 0 for one that was not measured."""
+    """Return the amounts of which less is better; 0 for those that were not measured."""
     values = {name: value or 0.0 for name, value in point.values.items()}
     return {
         "time": point.elapsed.median,
@@ -291,17 +291,17 @@ def _amounts(point: _Point) -> dict[str, float]:
 
 
 def _waits(point: _Point, proxies: int) -> float:
-    """Return the number of one proxy's latencies that it waits: a round trip for all proxies, a handshake for one."""
+    """Return how many proxy latencies the job waits for: a round trip passes all proxies, a handshake only one."""
     return (point.values["round_trips"] or 0.0) * proxies + (point.values["connections"] or 0.0)
 
 
 _ABOUT_AS_MUCH = 1.05
 _STARVED_FROM = 0.5
-"""Client and proxies alone, on the same cores, make the server wait for some third of the time that it could use."""
+"""Share of runnable time waiting for a CPU that means a busy machine; client and proxies alone cause a third."""
 
 
 def results(run: Run) -> StudyResults:
-    """Return a row for each variant and latency; charts of time over latency, and of bytes over time."""
+    """Return one row per variant and latency; charts of duration over latency, and of bytes over time."""
     points = {(each.variant, each.latency_ms): each for each in _points(run)}  # the first one's variant is the baseline
     rows = [_row(each, points, run.head.settings) for each in points.values()]
     return StudyResults(
@@ -317,7 +317,7 @@ def results(run: Run) -> StudyResults:
 
 
 def _change(ratios: Mapping[str, float | None] | None) -> str | None:
-    """Return '−57 % time, equal CPU, −55 % round trips, −23 % bytes'; None for None."""
+    """Return the ratios as text: '−57 % time, equal CPU, −55 % round trips, −23 % bytes'; None for None."""
     if ratios is None:
         return None
     changes = []
@@ -365,7 +365,7 @@ def _summary(rows: Sequence[dict[str, Any]]) -> Iterator[str]:
 
 
 def _agreement(row: Mapping[str, Any]) -> str:
-    """Say what the round trips predict for this row, and what was measured: of time saved, or of time lost."""
+    """Return a sentence on the growth predicted by round trips, and on the measured one, as time saved or lost."""
     sign = -1 if row["predicted_growth_s"] < 0 else 1
     low, high = row["measured_growth_low_s"], row["measured_growth_high_s"]
     limits = () if low is None else sorted((sign * low, sign * high))
@@ -379,7 +379,7 @@ def _agreement(row: Mapping[str, Any]) -> str:
 
 
 def _milliseconds(latency_ms: float) -> str:
-    """A latency as it was requested."""
+    """Return a latency as text, as it was given."""
     return f"{latency_ms:g} ms"
 
 
@@ -464,7 +464,7 @@ def _traffic(point: _Point, role: Role, bin_s: float) -> TrafficSeries:
 
 
 def _merged(bins: Sequence[int], count: int) -> list[float]:
-    """Return the bins, each *count* of them as one: a trace that is shorter than another has shorter ones."""
+    """Return the sums of each *count* consecutive bins: a trace with shorter bins is merged to fit the others."""
     return [float(sum(bins[at : at + count])) for at in range(0, len(bins), count)]
 
 

@@ -1,10 +1,10 @@
-"""Jobs over an emulated network: the same work by several variants, or in several protocols, with a delay on its way.
+"""Jobs over an emulated network: the same work by several variants or protocols, with added latency.
 
-`NetworkStudy` measures variants: each is one worker with one thread on a database of its own and stays up for the whole
-study, as its link does, unless a measurement fails; a point only changes the link's shape. `ProtocolStudy` measures the
-jobs http, rows and walk, where a variant is a protocol and not a program: all of a job read, write or find the same,
-which is checked after each measurement. A job begins when its first request is sent and ends when the body of its last
-one is read.
+`NetworkStudy` measures variants. Each has one worker with one thread and its own database, and runs with its emulated
+network for the whole study, unless a measurement fails; a point only changes latency and bandwidth. `ProtocolStudy`
+measures the jobs http, rows and walk, in which a variant is a protocol instead of a program: all protocols of a job
+read, write or find the same data, which is checked after each measurement. A job begins when its first request is sent,
+and ends when the body of its last response is read.
 """
 
 import random
@@ -52,27 +52,27 @@ _Between = Literal["database", "client"]
 
 @dataclass(frozen=True)
 class NetworkStudy:
-    """Which variants are measured over which link."""
+    """The variants, and the emulated networks over which they are measured."""
 
     variants: tuple[Variant, ...]
-    """The baseline first."""
+    """The variants, the baseline first."""
     latencies_ms: tuple[float, ...]
     request: str
     job: str = "query"
-    """query: the request, once; tiny: GET /resource_providers/UUID, one after the other; waits: the request
-    once, after 250 ms of pg_sleep() in the database."""
+    """The kind of job: the request once (query), GET /resource_providers/UUID several times in sequence (tiny), or the
+    request once, after 250 ms of pg_sleep() in the database (waits)."""
     operations: int = 1
     between: _Between = "database"
     bytes_per_s: float | None = None
     proxies: int = 1
     compress: bool = False
-    """Whether each variant is also measured with responses in gzip."""
+    """Whether each variant is also measured with gzip responses."""
     clients: int = 1
-    """Number of clients that do the job at once, each on connections of its own; as many workers serve them."""
+    """Number of clients that do the job at the same time, on their own connections; as many workers serve them."""
 
     @property
     def points(self) -> tuple[Point, ...]:
-        """The points variant by variant, each without and, if wanted, with gzip, from the shortest latency on."""
+        """The points, variant by variant, without and (if enabled) with gzip, by ascending latency."""
         ways = ({"compress": False}, {"compress": True}) if self.compress else ({},)
         return tuple(
             {"variant": variant.name, **way, "latency_ms": latency_ms}
@@ -82,11 +82,11 @@ class NetworkStudy:
         )
 
     def spec(self, *, repeats: int) -> StudySpec:
-        """Return what is measured.
+        """Return the spec of the study.
 
         A measurement has `elapsed_s, cpu_s, client_cpu_s, proxy_cpu_s, round_trips, connections, bytes_sent,
-        bytes_received, in_transit_s, body_bytes, trace`, of the jobs of all clients; elapsed_s is that of the client
-        that waited longest, and cpu_s is None where not all could be read.
+        bytes_received, in_transit_s, body_bytes, trace`, for the jobs of all clients together. elapsed_s is that of the
+        slowest client; cpu_s is None if it could not be read completely.
         """
         named = ("job", "operations", "between", "bytes_per_s", "proxies", "clients")
         return StudySpec(
@@ -101,7 +101,7 @@ class NetworkStudy:
 
     @contextmanager
     def _prepare(self, setup: StudySetup) -> Iterator[Measure]:
-        """Start every variant at its first point, and warm it up."""
+        """Start every variant on first use, and warm it up."""
         requests, same = [self.request] * self.operations, setup.same_responses()
         if self.job == "tiny":
             requests = small_reads(setup.data.topology, self.operations)
@@ -117,14 +117,14 @@ class NetworkStudy:
 
 
 def small_reads(topology: Topology, operations: int) -> list[str]:
-    """Return requests for the roots of *topology*, one after the other."""
+    """Return *operations* requests for the root providers of *topology*, in turn."""
     roots = [topology.uuids(number)[0] for number in range(min(topology.trees, operations))]
     return [f"/resource_providers/{roots[number % len(roots)]}" for number in range(operations)]
 
 
 @dataclass(frozen=True)
 class Sent:
-    """One request as the client saw it, or several."""
+    """The duration, CPU and bytes of one or more requests, as seen by the client."""
 
     elapsed_s: float
     cpu_s: float
@@ -138,9 +138,9 @@ def measure_job(
     workers: Callable[[], Sequence[int]],
     job: Callable[[], Sequence[Sent]],
 ) -> dict[str, Any]:
-    """Run *job* over *link* with this profile; return what `NetworkStudy.spec` names.
+    """Run *job* over *link* with this profile; return the values of `NetworkStudy.spec`.
 
-    database_url: without the link. workers: the processes of the service.
+    database_url: the database without the link. workers: returns the process ids of the service.
     """
     link.set_profile(profile)
     worker_pids, backends_before = workers(), read_backends(database_url)
@@ -165,7 +165,7 @@ def measure_job(
 
 
 class _Served:
-    """One variant with its link."""
+    """One variant that is being served, with its emulated network."""
 
     def __init__(
         self, variant: Variant, server: RunningServer, link: Link, database_url: str, same: SameResponses
@@ -182,7 +182,7 @@ class _Served:
     def start(
         cls, study: NetworkStudy, variant: Variant, setup: StudySetup, same: SameResponses, requests: Sequence[str]
     ) -> Iterator["_Served"]:
-        """Serve the variant on its own copy of the data, with a link on one side, warmed up."""
+        """Serve the variant, warmed up, on its own copy of the data, with the emulated network on one side."""
         database_url = setup.data.copy(variant.name)
         log = setup.folder / "log" / f"network-{variant.name}.log"
         with ExitStack() as stack:
@@ -213,7 +213,7 @@ class _Served:
         return made
 
     def _send_all(self, url: str, requests: Sequence[str], encoding: str, clients: int) -> Sent:
-        """Send the requests one after the other, by each of the clients at once; return the longest time, and sums."""
+        """Let each client send the requests in sequence; return the longest duration, and sums of CPU and bytes."""
 
         def job(_: int) -> Sent:
             made = [self._send(url, request, encoding) for request in requests]
@@ -225,7 +225,7 @@ class _Served:
         return Sent(longest_s, sum(each.cpu_s for each in made), sum(each.packed_bytes for each in made))
 
     def _send(self, url: str, request: str, encoding: str) -> Sent:
-        """Send one request, timed until its body is read; then compare its response with the others'."""
+        """Send one request, timed until its body is read; then compare the response with the other variants'."""
         started, cpu_before = time.perf_counter(), time.thread_time()
         try:
             reply = get(url, request, encoding=encoding)
@@ -239,7 +239,7 @@ class _Served:
         return Sent(elapsed_s, cpu_s, reply.packed_bytes)
 
     def _state(self) -> str:
-        """Say whether its proxy still runs, which is the first thing to check."""
+        """Return whether the variant's proxy still runs, as text for an error message."""
         try:
             self._link.traffic()
         except LoadError as error:
@@ -262,7 +262,7 @@ PROTOCOLS: Final[Mapping[str, tuple[str, ...]]] = {
     "rows": ("insert", "pipeline", "multi-row", "copy"),
     "walk": ("loop", "recursive", "function"),
 }
-"""By job, the baseline first."""
+"""The protocols of each job, the baseline first."""
 _TIMEOUT_S = 300.0
 _INSERT = "INSERT INTO written VALUES (%s, %s)"
 _RECURSIVE = """
@@ -286,20 +286,20 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True)
 class ProtocolStudy:
-    """Which protocols of one job are measured over which link."""
+    """The protocols of one job, and the emulated networks over which they are measured."""
 
     job: str
-    """A key of `PROTOCOLS`."""
+    """The job, a key of `PROTOCOLS`."""
     protocols: tuple[str, ...]
     """Protocols of that job, the baseline first."""
     latencies_ms: tuple[float, ...]
     operations: int
-    """Requests, rows, or steps of the walk."""
+    """Number of requests, of rows, or of steps of the walk."""
     bytes_per_s: float | None = None
     proxies: int = 1
 
     def spec(self, *, repeats: int) -> StudySpec:
-        """Return what is measured, the values as of `NetworkStudy.spec`; raises MissingExtraError without a package."""
+        """Return the spec, with the values of `NetworkStudy.spec`; raise MissingExtraError if a package is missing."""
         package, extra = ("granian", "asyncio") if self.job == "http" else ("psycopg", "psycopg3")
         if find_spec(package) is None:
             raise MissingExtraError(f"--job {self.job} needs {package}: pip install 'placebench[{extra}]'")
@@ -336,7 +336,7 @@ _MeasurePoint = Callable[[Point, LinkProfile], Mapping[str, Any]]
 
 
 def _timed(work: Callable[[], _T], results: list[_T]) -> list[Sent]:
-    """Run *work*, whose result is added to *results*."""
+    """Run *work*, append its result to *results*, and return its duration and CPU."""
     started, cpu_before = time.perf_counter(), time.thread_time()
     results.append(work())
     return [Sent(time.perf_counter() - started, time.thread_time() - cpu_before, 0)]
@@ -347,7 +347,7 @@ def _timed(work: Callable[[], _T], results: list[_T]) -> list[Sent]:
 
 @contextmanager
 def _over_http(study: ProtocolStudy, setup: StudySetup) -> Iterator[_MeasurePoint]:
-    """Serve tuned by granian, which keeps connections open and reads a request before it has responded to the last."""
+    """Serve tuned by granian, which keeps connections open and reads requests before it has sent earlier responses."""
     requests, same = small_reads(setup.data.topology, study.operations), setup.same_responses()
     at_once = {"connection": 0, "keep-alive": 1, "pipelining": len(requests)}
     database_url, log = setup.data.copy("tuned"), setup.folder / "log"
@@ -371,7 +371,7 @@ def _over_http(study: ProtocolStudy, setup: StudySetup) -> Iterator[_MeasurePoin
 
 
 def _bodies(url: str, requests: Sequence[str], at_once: int) -> list[bytes]:
-    """Return the bodies: *at_once* requests are sent before they are read; 0: each on its own connection."""
+    """Return the bodies; *at_once* requests are sent before reading, or 0 for a new connection per request."""
     if not at_once:
         return [body for request in requests for body in _bodies(url, [request], 1)]
     address, bodies = urlsplit(url), list[bytes]()
@@ -399,7 +399,7 @@ def _bodies(url: str, requests: Sequence[str], at_once: int) -> list[bytes]:
 
 
 class _Sql:
-    """The jobs on a database: *near* prepares and checks, *far* is measured."""
+    """The jobs on a database: the connection *near* prepares and checks, the connection *far* is measured."""
 
     def __init__(self, near: "psycopg.Connection[Any]", far: "psycopg.Connection[Any]", operations: int) -> None:
         self._near, self._far = near, far
@@ -413,46 +413,46 @@ class _Sql:
         near.execute(_WALK_FUNCTION)
 
     def insert(self) -> None:
-        """INSERT INTO written VALUES (...): a round trip for each row, and two for BEGIN and COMMIT."""
+        """Insert each row by its own INSERT: one round trip per row, and two for BEGIN and COMMIT."""
         with self._far.transaction():
             for row in self._rows:
                 self._far.execute(_INSERT, row)
 
     def pipeline(self) -> None:
-        """INSERT in pipeline mode: no response is waited for before the last is sent. A pipeline is a transaction."""
+        """Insert the rows in pipeline mode, in one transaction: all statements are sent before a response is read."""
         with self._far.pipeline():
             for row in self._rows:
                 self._far.execute(_INSERT, row)
 
     def multi_row(self) -> None:
-        """INSERT INTO written VALUES (...), (...), ...: one statement."""
+        """Insert all rows by one INSERT statement."""
         values = ", ".join(["(%s, %s)"] * len(self._rows))
         with self._far.transaction():
             self._far.execute(f"INSERT INTO written VALUES {values}".encode(), list(chain.from_iterable(self._rows)))
 
     def copy(self) -> None:
-        """COPY written FROM STDIN: the response to the statement is waited for, and that to the rows."""
+        """Insert all rows by COPY: one round trip for the statement, and one for the rows."""
         with self._far.transaction(), self._far.cursor().copy("COPY written FROM STDIN") as copy:
             for row in self._rows:
                 copy.write_row(row)
 
     def loop(self) -> int:
-        """SELECT next FROM chain WHERE n = ...: each step needs the one before."""
+        """Walk the chain by one SELECT per step; each step needs the result of the one before."""
         node = self._first
         for _ in self._rows:
             node = self._one("SELECT next FROM chain WHERE n = %s", node)
         return node
 
     def recursive(self) -> int:
-        """WITH RECURSIVE: the whole walk in one statement."""
+        """Walk the whole chain in one statement, by WITH RECURSIVE."""
         return self._one(_RECURSIVE, self._first, len(self._rows), len(self._rows))
 
     def function(self) -> int:
-        """SELECT walk(...): the loop of the program, in PL/pgSQL."""
+        """Walk the chain in the database, by a loop in PL/pgSQL."""
         return self._one("SELECT walk(%s, %s)", self._first, len(self._rows))
 
     def check(self, protocol: str, result: object) -> None:
-        """Delete what was written; raises GateFailedError for a protocol that wrote or found something else."""
+        """Delete the written rows; raise GateFailedError if the protocol wrote or found other values than expected."""
         written = self._near.execute("DELETE FROM written RETURNING n, note").fetchall()
         expected, seen = (self._last, result) if protocol in PROTOCOLS["walk"] else (self._rows, sorted(written))
         if seen != expected:
@@ -465,12 +465,12 @@ class _Sql:
 
 @contextmanager
 def _over_sql(study: ProtocolStudy, setup: StudySetup) -> Iterator[_MeasurePoint]:
-    """Two connections of psycopg 3 to a database of their own, one of them over the link."""
+    """Yield a measuring function that uses two psycopg 3 connections to one new database, one of them with latency."""
     import psycopg
 
     database_url, log = setup.data.copy("protocols"), setup.folder / "log" / "link.log"
     with open_database_link(database_url, proxies=study.proxies, log=log) as link, ExitStack() as stack:
-        # Without prepared statements, whose preparation is a round trip now and then.
+        # Prepared statements are off, because preparing one takes an additional round trip.
         libpq_urls = [
             make_url(url).set(drivername="postgresql").render_as_string(hide_password=False)
             for url in (database_url, link.url)

@@ -1,6 +1,6 @@
-"""The effect of each setting of the real Placement, on inventories of the size that operators have.
+"""The effect of each setting of the real Placement, on inventories as large as those of operators.
 
-The main class is `OperatorsStudy`, the study of `placebench lab study operators`; `read_plan` reads what is varied.
+The main class is `OperatorsStudy`, the study of `placebench lab study operators`; `read_plan` reads the settings.
 """
 
 import json
@@ -79,24 +79,24 @@ def run(given: OperatorsOptions) -> int:
 
 
 CLIENTS = 4
-"""Each sends the next request after the response to the one before."""
+"""Number of clients; each sends its next request after the previous response."""
 TIMES = ("elapsed_s", "latency_s", "cpu_s")
-"""Values of a measurement in seconds; None if a request had no response in time."""
+"""Values of a measurement in seconds; None if a request got no response in time."""
 _PLAN = Path(__file__).with_name("operators.toml")
 _FROZEN = "frozen_placement:application"
 _Number = Annotated[int, Meta(ge=1, le=limits.WORKERS)]
 
 
 class Setting(Struct, frozen=True, forbid_unknown_fields=True):
-    """One setting, or several together."""
+    """One setting of Placement, or several combined."""
 
     name: str
     limit: Annotated[int, Meta(ge=1)] | None = None
-    """Limit of the request; None: the inventory's."""
+    """Limit of the request; None for that of the inventory's request."""
     processes: _Number = 1
     threads: _Number = 1
     freeze: bool = False
-    """Whether gc.freeze() follows the start."""
+    """Whether gc.freeze() is called after the start."""
     options: dict[str, dict[str, str | int | bool]] = {}  # noqa: RUF012  a Struct copies its empty defaults
     """Options of placement.conf, by group and name."""
 
@@ -108,7 +108,7 @@ class Setting(Struct, frozen=True, forbid_unknown_fields=True):
         return f"{path}?{urlencode({**query, 'limit': self.limit}, safe=':,')}"
 
     def spec(self, placement: "Variant", url: str, *, hash_seed: int, log: Path) -> "ServerSpec":
-        """Return how Placement is served with the setting."""
+        """Return the spec of a Placement server with the setting."""
         from placebench.runtime.application_servers import STANDALONE
 
         variables = {
@@ -130,16 +130,16 @@ class Setting(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class OperatorsPlan(Struct, frozen=True, forbid_unknown_fields=True):
-    """The inventories and settings that are measured."""
+    """The inventories and settings to measure."""
 
     inventories: Annotated[list[str], Meta(min_length=1)]
     """Names of topologies."""
     settings: Annotated[list[Setting], Meta(min_length=1)]
-    """The first is what the others are compared with."""
+    """The settings; the first is the base that the others are compared with."""
 
 
 def read_plan(path: Path | None = None) -> OperatorsPlan:
-    """Return the plan in a file, or that of placebench; raises PlacebenchError that names the file and the key."""
+    """Return the plan in the file, or placebench's own; raise PlacebenchError, with file and key, if not valid."""
     plan: OperatorsPlan = read_toml(path or _PLAN, OperatorsPlan, error=PlacebenchError)
     return plan
 
@@ -149,12 +149,12 @@ class _Sent:
     """Responses and times as the clients saw them."""
 
     replies: list[Reply | None] = field(default_factory=list)
-    """The responses; None for one that did not come in time."""
+    """The responses; None for each that did not arrive in time."""
     latency_s: list[float] = field(default_factory=list)
     elapsed_s: float = 0.0
 
     def values(self) -> dict[str, Any]:
-        """Counts, for the measurement; candidates and hosts are None without a response."""
+        """Return counts for the measurement; candidates and hosts are None without a response."""
         replies = [reply for reply in self.replies if reply is not None]
         counted: dict[str, Any] = {"requests": len(self.replies), "unanswered": len(self.replies) - len(replies)}
         if not replies:
@@ -167,23 +167,23 @@ class _Sent:
 
 @dataclass(frozen=True)
 class OperatorsStudy:
-    """Which settings are measured on which inventories."""
+    """The settings, and the inventories on which they are measured."""
 
     placement: "Variant"
     topologies: "Sequence[Topology]"
-    """The first is the run's."""
+    """The inventories; the first is the run's."""
     settings: Sequence[Setting]
-    """The base first."""
+    """The settings, the base first."""
     requests: int
-    """Number of requests of each client in a measurement."""
+    """Number of requests per client in a measurement."""
     timeout_s: float
-    """Seconds that a client waits for a response."""
+    """Maximum time in seconds that a client waits for a response."""
 
     def spec(self, *, repeats: int) -> StudySpec:
-        """Return what is measured: every setting on every inventory.
+        """Return the spec of the study: every setting on every inventory.
 
-        A measurement has `requests`, `unanswered` (of them, those without a response in time), `candidates` and `hosts`
-        (different trees) of the last response, and TIMES: of all, the median latency, and the CPU of Placement and of
+        A measurement has `requests`, `unanswered` (requests without a response in time), `candidates` and `hosts`
+        (distinct trees) of the last response, and TIMES: total duration, median latency, and the CPU of Placement and
         PostgreSQL's backends.
         """
         from placebench.lab.variants import PLACEMENT
@@ -240,7 +240,7 @@ class OperatorsStudy:
         return {**sent.values(), **dict(times)}
 
     def _send(self, server: "RunningServer", request: str, *, clients: int, requests: int) -> "_Sent":
-        """Let *clients* send *requests* each; a client without a response in time sends no more."""
+        """Let *clients* send *requests* each; a client that gets no response in time stops."""
         sent = _Sent()
 
         def use() -> None:
@@ -283,7 +283,7 @@ _COLUMNS = (
 
 
 def results(run: Run) -> StudyResults:
-    """Return a row for each inventory and setting."""
+    """Return one row per inventory and setting."""
     settings, found = run.head.settings, list(valid_points(run))
     cpu = {  # seconds per request by repeat, if all requests had a response and all CPU could be read
         (point["topology"], point["setting"]): {
@@ -352,7 +352,7 @@ def _median(values: Sequence[float]) -> float | None:
 
 
 def _headline(rows: Sequence[Mapping[str, Any]], base: str) -> str:
-    """Name the setting that saves most CPU, of those with an interval below 1."""
+    """Return a sentence on the setting that saves most CPU among those whose interval is below 1."""
     sure = [row for row in rows if row["cpu_ratio_high"] is not None and row["cpu_ratio_high"] < 1]
     best = min(sure, key=lambda row: float(row["cpu_ratio"]), default=None)
     if best is None:

@@ -1,4 +1,4 @@
-"""Placement's published figures measured again: 10 requests by 1 client and 400 by 40 against nested providers."""
+"""Repeat Placement's published measurements: 10 requests by 1 client, and 400 by 40, against nested providers."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -70,7 +70,7 @@ _TOPOLOGIES = ("nested-perfload", "flat-perfload")
 
 
 def run(given: PublishedOptions) -> int:
-    """Measure; with the preset quick without the steps between naive and tuned."""
+    """Measure the published loads; the preset quick omits the steps between naive and tuned."""
     from placebench.lab.inventory.seeding import find_topology
 
     trees = given.trees_or_preset(given.trees)
@@ -93,7 +93,7 @@ _TREES = 1000
 
 @dataclass(frozen=True)
 class _Published:
-    """Responses per second, before and after."""
+    """Published responses per second, before and after an optimization."""
 
     before_per_s: float
     after_per_s: float
@@ -105,25 +105,25 @@ _PUBLISHED: Mapping[tuple[str, int], _Published] = {
     # Published as 1.2 s and 0.53 s for one request of the flat query.
     ("flat-perfload", 1): _Published(1 / 1.2, 1 / 0.53),
 }
-"""By the topology's name and the number of clients."""
+"""The published values, by topology and number of clients."""
 
 
 _PROCESSES, _THREADS = 4, 10
 _REQUESTS: Mapping[int, int] = {1: 10, 40: 400}
-"""Number of requests by the number of clients."""
+"""Number of requests, by number of clients."""
 
 
 @dataclass(frozen=True)
 class PublishedStudy:
-    """Services under the load of the published figures."""
+    """Services under the load of the published measurements."""
 
     variants: "Mapping[str, Variant | str]"
-    """By service: a variant, or why there is none."""
+    """The variant of each service, or the reason why there is none."""
     topologies: "Sequence[Topology]"
-    """The first is the run's."""
+    """The inventories; the first is the run's."""
 
     def spec(self, *, repeats: int) -> StudySpec:
-        """Return what is measured: every service by every topology and number of clients."""
+        """Return the spec of the study: every service with every topology and number of clients."""
         from placebench.compare.what.variants import Variant
 
         here = [name for name, each in self.variants.items() if isinstance(each, Variant)]
@@ -166,7 +166,7 @@ class PublishedStudy:
 
 
 def services(*, quick: bool) -> tuple[str, ...]:
-    """Return the cumulative series with the further algorithms and the real Placement; quick: its two ends only."""
+    """Return the cumulative series (*quick*: its ends only), the further algorithms and the real Placement."""
     from placebench.lab.reference.variants import ALGORITHMS, cumulative
     from placebench.lab.variants import PLACEMENT
 
@@ -175,7 +175,7 @@ def services(*, quick: bool) -> tuple[str, ...]:
 
 
 def find_services(names: Sequence[str], *, placement_python: Path | None = None) -> "dict[str, Variant | str]":
-    """Return the variant of each name, or in one line why it is not there; raises VariantError for an unknown name."""
+    """Return the variant of each name, or why it is not available; raise VariantError for an unknown name."""
     from placebench.compare.what.variants import find_variant, require_servers
 
     found: dict[str, Variant | str] = {}
@@ -202,7 +202,7 @@ def _points(names: Sequence[str], topologies: Sequence[str]) -> list[dict[str, A
 def _measure(
     setup: StudySetup, variant: "Variant", topology: "Topology", same: "SameResponses", clients: int, repeat: int
 ) -> dict[str, Any]:
-    """Measure one service under one load; raises GateFailedError when it responds differently from the others."""
+    """Measure one service under one load; raise GateFailedError if its response differs from the others'."""
     from placebench.compare.load.load_run import locust_job, warm_up
     from placebench.meters.meters import ServerMeter
     from placebench.runtime.application_servers import serve
@@ -254,7 +254,7 @@ _COLUMNS = (
 
 
 def results(run: Run) -> StudyResults:
-    """Return a row for each service, topology and number of clients; a chart for each of the last two."""
+    """Return one row per service, topology and number of clients; one chart per topology and number of clients."""
     settings, rows = run.head.settings, _rows(run)
     same = run.head.trees == settings["published_trees"]
     other_data = (
@@ -322,7 +322,7 @@ def _rows(run: Run) -> list[dict[str, Any]]:
 
 
 def _headline(rows: Sequence[Mapping[str, Any]], *, same: bool) -> str:
-    """tuned, or the first service, with 40 clients on the nested data set, beside naive and what was published."""
+    """Return the throughput of tuned, or of the first service, with 40 clients, next to naive and the published one."""
     found = {row["service"]: row for row in rows if row["clients"] == 40 and row["topology"] == "nested-perfload"}
     best = found.get(_BEST) or next(iter(found.values()), None)
     if best is None:

@@ -1,8 +1,8 @@
-"""The load that each variant takes, and how it breaks: the knee of throughput under an objective, and twice the knee.
+"""The saturation study: the highest load at which each variant meets an objective (the knee), and twice that load.
 
-The main class is `SaturationStudy`, the study of `placebench lab study saturation`. A measurement is a fresh server and
-a search over arrival rates: instances arrive on an open-loop schedule, each fetches candidates and claims one, and as
-many old ones are released (`locustfiles/instances.py`).
+The main class is `SaturationStudy`, the study of `placebench lab study saturation`. A measurement is a search over
+arrival rates on a fresh server. Instances arrive on an open-loop schedule; each fetches candidates and claims one, and
+an equal number of old instances is released (`locustfiles/instances.py`).
 """
 
 import math
@@ -105,32 +105,32 @@ def run(given: SaturationOptions) -> int:
 
 
 OVERLOAD = 2.0
-"""The arrivals of the last step of a search, in multiples of the knee's."""
+"""The arrival rate of the last step of a search, as a multiple of the knee."""
 _SAMPLES_SPARE = 1.2
 _TIMED = 3
 
 
 @dataclass(frozen=True)
 class SaturationStudy:
-    """The variants that are loaded, and how."""
+    """The variants, and the load and objective of the search."""
 
     variants: "Sequence[Variant]"
     objective: Objective
     request: str
     workers: tuple[int, int]
-    """Processes, and threads in each."""
+    """Number of processes, and of threads in each process."""
     step_s: float
-    """Minimum duration of a step; it lasts longer if the objective's percentile needs more samples."""
+    """Minimum duration of a step in seconds; it is longer if the objective's percentile needs more samples."""
     timeout_s: float
-    """Seconds after which a client gives a request up."""
+    """Maximum time in seconds that a client waits for a response."""
 
     def spec(self, *, repeats: int) -> StudySpec:
-        """Return what is measured: each variant, a search in every repeat.
+        """Return the spec of the study: one search per variant and repeat.
 
-        A measurement has `steps`, each with `rate_per_s`, `outcome` ("held", "broken", or "generator" where the load
+        A measurement has `steps`, each with `rate_per_s`, `outcome` ("held", "broken", or "generator" if the load
         generator was the limit), `why`, `requests` (instances), `failures`, `statuses`, `elapsed_s`, `client_cpu` and
-        `latency_s` of every instance; `knee_per_s`, the highest rate that held; `broken_per_s`, the lowest that did
-        not; and `overload`, a step at twice the knee. Each of the three is None where there is none.
+        `latency_s` of every instance; `knee_per_s`, the highest rate that held; `broken_per_s`, the lowest rate above
+        it that did not hold; and `overload`, a step at twice the knee. Each of the last three is None if there is none.
         """
         return StudySpec(
             "saturation",
@@ -168,18 +168,18 @@ class SaturationStudy:
 
 @dataclass(frozen=True)
 class _Search:
-    """One search on one server."""
+    """One search for the knee on one server."""
 
     study: SaturationStudy
     server: "RunningServer"
     database_url: str
     consumers: frozenset[str]
-    """Consumers whose allocations were there before."""
+    """Consumers that had allocations before the search."""
     log: Path
     seed: int
 
     def run(self) -> dict[str, Any]:
-        """Search the knee from the rate of a single client, then double the load; return the measurement."""
+        """Search the knee from the rate of a single client on, then load at twice the knee; return the measurement."""
         from placebench.compare.load.capacity import highest_rate
 
         self._settle()
@@ -199,7 +199,7 @@ class _Search:
         return found
 
     def _step(self, steps: list[dict[str, Any]], rate: float) -> LoadStep:
-        """Load the server at this rate, and put it back as it was; the step is appended to *steps*."""
+        """Load the server at this rate, then restore its initial state; the step is appended to *steps*."""
         from placebench.compare.load.capacity import judge_load
         from placebench.compare.load.load_run import LoadSpec, run_load
         from placebench.compare.what.validity import LoadRules
@@ -217,14 +217,15 @@ class _Search:
         result = run_load(spec, folder=self.log)
         self.server.check()
         self._settle()
-        # The generator shares the cores with a service that uses them all: its late starts are latency, not a limit.
+        # The generator shares the cores with a service that uses all of them: its late starts count as latency, not as
+        # a limit.
         rules = LoadRules(late_at_most=1.0)
         judged = judge_load(rate, result, study.objective, at_once=spec.at_once, rules=rules)
         steps.append(_values(judged, result))
         return judged
 
     def _settle(self) -> None:
-        """Wait until the server is done with abandoned requests, and release what was claimed."""
+        """Wait until the server has finished abandoned requests, and release all claims."""
         from placebench.compare.load.load_run import responses_of, warm_up
 
         processes, threads = self.study.workers
@@ -241,7 +242,7 @@ class _Search:
 
 
 def _knee(made: Sequence[LoadStep]) -> tuple[float | None, float | None]:
-    """Return the highest load that held below all broken ones, and the next one; None if the generator ended there."""
+    """Return the highest load that held below all broken ones, and the next load; None if the generator limited it."""
     held = highest_held(made)
     knee = held.load if held else None
     above = [step for step in reversed(made) if step.load > (knee or 0.0)]
@@ -312,7 +313,7 @@ _RATE_COLUMNS = (
 
 
 def results(run: Run) -> StudyResults:
-    """Return a row for each variant; a table and charts of all rates that were offered."""
+    """Return one row per variant, and a table and charts of all offered rates."""
     settings, found = run.head.settings, list(valid_points(run))
     rows = [_row(point["variant"], made) for point, made in found]
     rates = [rate for point, made in found for rate in _rates(point["variant"], made)]
@@ -362,14 +363,14 @@ def _row(variant: str, made: Sequence[Measurement]) -> dict[str, Any]:
         ),
         **interval_figures("overload", "_per_s", claimed),
         "overload_failed": _share_of(overloads, _failures),
-        # A status that is the name of an exception: a timeout, or a connection that was refused or closed.
+        # A status that is an identifier is the name of an exception: a timeout, or a refused or closed connection.
         "overload_timeouts": _share_of(overloads, lambda step: _count_statuses(step, str.isidentifier)),
         "client_cpu": max((step["client_cpu"] for step in at_knee), default=None),
     }
 
 
 def _rates(variant: str, made: Sequence[Measurement]) -> Iterator[dict[str, Any]]:
-    """Yield a row for each rate that was offered, by rate; the steps of all repeats together."""
+    """Yield one row per offered rate, in ascending order, with the steps of all repeats combined."""
     by_rate: dict[float, list[dict[str, Any]]] = {}
     for each in made:
         for step in [*each.values["steps"], *filter(None, [each.values["overload"]])]:

@@ -1,7 +1,7 @@
-"""Scale-out: the same requests served by several hosts and replicas, with the CPU of each kind of part.
+"""The scale-out study: the same requests served by several hosts and replicas, with the CPU of each kind of part.
 
 The main class is `ScaleOutStudy`, the study of `placebench lab study scaleout`. The database and its replicas are
-started once; each measurement has service hosts and an nginx of its own, which read from as many replicas as it says.
+started once; each measurement starts its own nginx and service hosts, which read from the point's number of replicas.
 """
 
 import re
@@ -107,38 +107,38 @@ def _sizes(given: ScaleOutOptions) -> tuple[tuple[int, int], ...]:
 PARTS: Final = ("nginx", "hosts", "primary", "replicas")
 _HASH_SEED: Final = "1"
 _WARM_UP: Final = 3
-"""Requests to each host before those that count."""
+"""Number of warm-up requests per host."""
 
 
 @dataclass(frozen=True)
 class ScaleOutStudy:
-    """Which numbers of hosts and replicas serve how many requests."""
+    """The numbers of hosts and replicas, and the load that they serve."""
 
     sizes: tuple[tuple[int, int], ...]
-    """Hosts, and replicas; without a replica the primary is read from."""
+    """Numbers of hosts and of replicas; with 0 replicas the hosts read from the primary."""
     requests: int
     """Number of requests in each measurement."""
     users: int
-    """Closed-loop users, the same number for every size."""
+    """Number of closed-loop users, the same for every size."""
     request: str
     variant: str
     revisions: tuple[str, ...]
     """Revisions of the schema that the variant needs."""
     processes: int
-    """Number of processes of each host, of one thread each."""
+    """Number of processes per host, with one thread each."""
 
     @property
     def _cpus(self) -> list[frozenset[int]]:
-        """The CPUs of each host, if there are as many hosts as in the largest size."""
+        """The CPUs of each host, assigned for the largest size."""
         from placebench.lab.scaleout.cluster import share_cpus
 
         return share_cpus(max(hosts for hosts, _ in self.sizes))
 
     def spec(self, *, repeats: int) -> StudySpec:
-        """Return what is measured.
+        """Return the spec of the study.
 
         A measurement has `elapsed_s, requests, throughput_per_s, latency_s` (the median), `latency_s_p99`,
-        `client_cpu_s` and `cpu_s` by part: nginx, hosts, primary, and the replicas that are read from.
+        `client_cpu_s`, and `cpu_s` by part: nginx, hosts, primary, and the replicas that are read from.
         """
         points = tuple({"hosts": hosts, "replicas": replicas} for hosts, replicas in self.sizes)
         settings = {
@@ -171,7 +171,7 @@ class ScaleOutStudy:
 
 @dataclass
 class _Meter:
-    """Measures sizes one after the other, and compares their responses."""
+    """Measures one size after the other, and compares their responses."""
 
     study: ScaleOutStudy
     setup: StudySetup
@@ -181,7 +181,7 @@ class _Meter:
     cpus: list[frozenset[int]]
 
     def measure(self, point: Point, _: int) -> dict[str, Any]:
-        """Measure one size, on hosts of its own."""
+        """Measure one size with fresh hosts and nginx."""
         from placebench.lab.placement_api import placement_workload
         from placebench.lab.scaleout.cluster import LoadBalancer, start_hosts
         from placebench.runtime.running_server import ServerSpec
@@ -221,7 +221,7 @@ class _Meter:
         }
 
     def _check(self, point: Point, seen: "Driven") -> None:
-        """Raise LoadError for a request that failed, GateFailedError for a response that is not as the first was."""
+        """Raise LoadError if a request failed, GateFailedError if a response differs from the first one."""
         from placebench.compare.load.client_process import responses_folder
 
         name = f"{point['hosts']} hosts and {point['replicas']} replicas"
@@ -229,7 +229,7 @@ class _Meter:
 
 
 def _cpu_s(pids: Mapping[str, Iterable[int]]) -> dict[str, float]:
-    """Return the CPU seconds of each part so far, with all processes below the main ones."""
+    """Return the CPU seconds used so far by each part, including all descendants of its main processes."""
     import psutil
 
     from placebench.meters.processes import read_tree_cpu_s
@@ -244,7 +244,7 @@ def _cpu_s(pids: Mapping[str, Iterable[int]]) -> dict[str, float]:
 
 
 def results(run: Run) -> StudyResults:
-    """Return a row for each size, and a chart over hosts and over replicas."""
+    """Return one row per size, and charts over the number of hosts and of replicas."""
     found = list(valid_points(run))
     rows = [_row(point, made, run.head.settings["processes"]) for point, made in found]
     busy = [f"{row['hosts']} x {row['replicas']}" for row in rows if row["client_cpu_share"] > CLIENT_IS_BUSY]
@@ -300,7 +300,7 @@ _COLUMNS = (
 
 
 def _headline(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Compare the fewest hosts with the most beside as many replicas; if there is one size only, describe it."""
+    """Return a comparison of the fewest hosts with the most, or, with a single size, its description."""
     for replicas in dict.fromkeys(row["replicas"] for row in rows):
         beside = sorted((row for row in rows if row["replicas"] == replicas), key=lambda row: row["hosts"])
         if len(beside) > 1:
@@ -318,7 +318,7 @@ def _headline(rows: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _charts(rows: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, Chart]]:
-    """Throughput by hosts beside each number of replicas, and by replicas beside each number of hosts."""
+    """Yield charts of throughput by hosts for each number of replicas, and by replicas for each number of hosts."""
     for axis, other in (("hosts", "replicas"), ("replicas", "hosts")):
         for beside in dict.fromkeys(row[other] for row in rows):
             sizes = sorted(

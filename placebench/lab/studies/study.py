@@ -1,12 +1,12 @@
 """The parts that all studies share: points and their measurement, one session, and the run of a command.
 
-A study says what its points are and how one of them is measured (`StudySpec`). `StudyRun` measures each of them several
-times in an interleaved, seeded order, and each measurement is on the disk before the next. A session measures what is
-missing, so that a study that was killed is resumed with the loss of one measurement at the most. A point that fails
-three times in a row is left out for the rest of the session, and the others go on.
+A study defines its points and how one of them is measured (`StudySpec`). `StudyRun` measures each point several times
+in an interleaved, seeded order, and saves each measurement before the next begins. A session measures what is missing,
+so a study that was killed can be resumed and loses at most one measurement. A point that fails three times in a row is
+left out for the rest of the session, and the other points continue.
 
-A study's module is imported for its help and for reading its runs too, which work without the extra bench; so what
-measures is imported inside the functions that do, here and in each study.
+A study's module is also imported for its help and for reading its runs, which work without the extra bench. Therefore
+imports of measuring code are inside functions, here and in each study.
 """
 
 import json
@@ -37,12 +37,12 @@ if TYPE_CHECKING:
 
 Point = Mapping[str, Any]
 Measure = Callable[[Point, int], Mapping[str, Any]]
-"""Measures a point once, for the repeat of this number; after one of `run_folder.FAILURES` it is measured again."""
+"""Measures a point once for the given repeat; after an error of `run_folder.FAILURES`, the point is measured again."""
 _T = TypeVar("_T")
 
 
 class Restartable(Generic[_T]):
-    """A resource of several measurements, such as a client: started for the first, and anew after one that failed."""
+    """A resource shared by measurements, such as a client: started on first use, and restarted after a failure."""
 
     def __init__(self, start: Callable[[], AbstractContextManager[_T]]) -> None:
         self._start = start
@@ -57,7 +57,7 @@ class Restartable(Generic[_T]):
 
     @contextmanager
     def in_use(self) -> Iterator[_T]:
-        """Yield it for one measurement; it is stopped if the `with` block fails."""
+        """Yield the resource for one measurement; it is stopped if the `with` block fails."""
         if self._started is None:
             self._started = self._stack.enter_context(self._start())
         try:
@@ -73,16 +73,16 @@ class Restartable(Generic[_T]):
 
 @dataclass(frozen=True)
 class StudySetup:
-    """The data and the folder that the measurements of a study share."""
+    """The data and the folder that all measurements of a study share."""
 
     data: "SeededData"
     folder: Path
-    """The run's folder."""
+    """The folder of the run."""
     save: Callable[..., object] = lambda **_: None
-    """Changes fields of the run's head and saves it."""
+    """Changes fields of the run's head, and saves the head."""
 
     def same_responses(self) -> "SameResponses":
-        """Return a new comparison of responses, whose result is in the head of the run."""
+        """Return a new comparison of responses, whose result is stored in the run's head."""
         from placebench.compare.measure.same_responses import SameResponses
 
         return SameResponses(self.save, RULES)
@@ -96,16 +96,16 @@ class StudySpec:
     points: tuple[Point, ...]
     repeats: int
     prepare: Callable[[StudySetup], AbstractContextManager[Measure]]
-    """Makes ready what all points need, and yields how one is measured; what it began ends with it."""
+    """A context manager that prepares what all points need, yields the measuring function, and cleans up."""
     request: str
     settings: Mapping[str, Any] = field(default_factory=dict)
-    """Further settings; kept in run.json."""
+    """Further settings, which are saved in run.json."""
     variants: tuple[str, ...] = ()
     impossible: tuple[tuple[Point, str], ...] = ()
     """Points that cannot be measured, each with the reason."""
 
     def to_json(self) -> dict[str, Any]:
-        """Return the settings of the run's head; equal for equal studies."""
+        """Return the settings for the run's head; equal studies have equal settings."""
         points = [dict(point) for point in self.points]
         impossible = [{"point": dict(point), "reason": reason} for point, reason in self.impossible]
         return {**self.settings, "repeats": self.repeats, "points": points, "impossible": impossible}
@@ -115,7 +115,7 @@ class StudyRun:
     """One session of a study in one folder, on one PostgreSQL server."""
 
     def __init__(self, spec: StudySpec, topology: "Topology", folder: Path, server: "Server") -> None:
-        """Raises RunFolderError when the folder holds a run of something else."""
+        """Open a new or an interrupted run; raise RunFolderError if the folder has the run of another study."""
         from placebench.compare.keep.run_folder import RunFolder
         from placebench.lab.inventory.data_sets import SeededData
 
@@ -137,15 +137,15 @@ class StudyRun:
 
     @property
     def steps(self) -> int:
-        """Number of steps that are announced, if every measurement is valid."""
+        """Number of steps that are announced, provided that every measurement is valid."""
         return 1 + sum(_key(point, repeat) not in self._done for point, repeat in self._all())
 
     def run(self, say: "Say", note: "Say" = lambda _: None) -> None:
-        """Measure what is missing; the folder is readable whatever is raised.
+        """Measure what is missing; the folder is readable even after an exception.
 
-        say, note: as those of `RunFolder`. A point that cannot be measured is left out, and its measurements say why.
-        Raises PlacebenchError when no point could be measured, UndecidedError when the database is gone,
-        GateFailedError when responses differ.
+        say, note: as in `RunFolder`. A point that cannot be measured is left out, and its measurements have the reason.
+        Raises PlacebenchError if no point could be measured, UndecidedError if the database is gone, GateFailedError if
+        responses differ.
         """
         from placebench.compare.keep.environment import manifest
         from placebench.compare.keep.run_folder import measure_each
@@ -153,7 +153,8 @@ class StudyRun:
         self._run.say, self._run.note = say, note
         data = self._setup.data
         with self._run.recorded():
-            # Cut off a last line that a kill left without its end, so that the next one begins a line of its own.
+            # Remove an incomplete last line, left by a killed process, so that the next measurement begins on a new
+            # line.
             if self._path.is_file() and not (content := self._path.read_bytes()).endswith(b"\n"):
                 self._path.write_bytes(content[: content.rfind(b"\n") + 1])
             self._run.begin_step("data", f"seed {self._topology.title}, {units.numbered(self._topology.trees, 'tree')}")
@@ -172,7 +173,7 @@ class StudyRun:
                 yield point, repeat
 
     def _missing(self) -> Iterator[tuple[Point, int]]:
-        """Yield what is not measured yet, and announce it; a point that failed before is left out."""
+        """Yield and announce each missing measurement; points that failed before are left out."""
         for point, repeat in self._all():
             if _key(point, repeat) in self._done:
                 continue
@@ -184,7 +185,7 @@ class StudyRun:
             yield point, repeat
 
     def _attempt(self, measure: Measure, point: Point, repeat: int) -> str | None:
-        """Measure a point once, and keep that; return why it is invalid."""
+        """Measure a point once, and save the measurement; return why it is invalid, or None."""
         from placebench.compare.keep.run_folder import FAILURES, error_text
 
         try:
@@ -201,7 +202,7 @@ class StudyRun:
         return made.invalid
 
     def _give_up(self, measured: tuple[Point, int], reason: str) -> None:
-        """Leave the point out; raises UndecidedError if the database is gone: no other could be measured either."""
+        """Leave the point out; raise UndecidedError if the database is gone, so that no point can be measured."""
         from placebench.runtime.postgres import open_connection
 
         self._failed[_point_text(measured[0])] = reason
@@ -213,13 +214,13 @@ class StudyRun:
 
 
 def in_order(points: Sequence[Point], repeat: int, *, seed: int) -> list[Point]:
-    """Return the points in the order of this repeat, random by *seed*; every second one is the one before backwards."""
+    """Return the points in the random order of this repeat; every odd repeat has the previous order reversed."""
     order = random.Random(f"{seed} {repeat // 2}").sample(list(points), len(points))
     return order if repeat % 2 == 0 else order[::-1]
 
 
 def _point_text(point: Point) -> str:
-    """Return 'variant naive, latency_ms 50'."""
+    """Return the point as text, such as 'variant naive, latency_ms 50'."""
     return ", ".join(f"{name} {value}" for name, value in point.items())
 
 
@@ -228,14 +229,14 @@ def _key(point: Point, repeat: int) -> str:
 
 
 def study_kind(module: str, settings: Any, point: Any, values: Any) -> RunKind:
-    """Return the kind of run of the study in *module*: the types of its settings, points and values, and its report."""
+    """Return the run kind of the study in *module*: the types of its settings, points and values, and its report."""
     return RunKind(StudyHead[settings], MeasuredPoint[point, values], f"{module}:results")
 
 
 def run_study(given: StudyOptions, topology: "Topology", spec: StudySpec) -> int:
-    """Measure the points of a study, in a new folder or the one to resume; return the exit code.
+    """Measure the points of a study, in a new folder or in the one to resume; return the exit code.
 
-    What was measured is reported, with its page, however the study ends.
+    The measurements are reported and the page is written, whether the study succeeds or fails.
     """
     from placebench.runtime.postgres import open_server
 

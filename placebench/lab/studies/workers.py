@@ -1,8 +1,7 @@
-"""Threads, processes or event loops: the same requests served by every mix of them, with what each mix takes.
+"""The workers study: the same requests served by different mixes of processes and threads, or by event loops.
 
-The main class is `WorkersStudy`, the study of `placebench lab study workers`. Each measurement is
-a fresh server, warmed up, then a fixed number of requests by a fixed number of users; CPU is read at both ends, memory
-all the while.
+The main class is `WorkersStudy`, the study of `placebench lab study workers`. Each measurement is a fresh server,
+warmed up, then a fixed number of requests by a fixed number of users. CPU is read before and after, memory throughout.
 """
 
 import math
@@ -124,7 +123,7 @@ def _mixes(given: WorkersOptions) -> tuple[tuple[int, int, str], ...]:
 
 
 def default_mixes(cores: int, *, quick: bool) -> tuple[tuple[int, int], ...]:
-    """One worker, as many threads as cores and twice as many, the same in processes, and the mix of both."""
+    """Return default mixes: one worker, n and 2n threads, n and 2n processes, and n processes of 2 threads."""
     n = min(max(cores, 2), _MAX_CORES)
     if quick:
         return ((1, 2 * n), (2 * n, 1), (n, 2))
@@ -147,17 +146,17 @@ _REQUESTS: Final = ByPreset(
     {**dict.fromkeys(WORKLOADS.usual, 400), "query": 40},
     {**dict.fromkeys(WORKLOADS.usual, 60), **dict.fromkeys(("state", "state-frozen"), 100), "query": 40},
 )
-"""By workload."""
+"""Number of requests by workload, for --preset default and quick."""
 THREADS: Final = "uwsgi"
 EVENT_LOOPS: Final = ("uvicorn", "granian")
-"""Servers of variants with an asynchronous driver; a mix of theirs says how many tasks there may be, not threads."""
+"""Servers of variants with an asynchronous driver; the threads of their mixes are the maximum number of tasks."""
 _APPLICATION: Final = "placebench.lab.reference.workloads:application"
 _HASH_SEED: Final = "1"
 _QUERY = "query"
 _ON_DATABASE = (_QUERY, "database")
 _UPSTREAM_S = 0.02
 _LOADED_WITHIN_S, _LOADED_STEP_S, _LOADED_SHARE = 60.0, 0.2, 0.2
-"""A worker that takes less than this share of a CPU for a step has loaded the application."""
+"""Share of a CPU below which, during one step, a worker counts as having loaded the application."""
 
 
 @dataclass(frozen=True)
@@ -165,15 +164,15 @@ class WorkersStudy:
     """The mixes of processes and threads, and the workloads that they serve."""
 
     mixes: tuple[tuple[int, int, str], ...]
-    """Processes, threads in each of them (tasks of an event loop), and the server."""
+    """Number of processes, of threads in each (tasks of an event loop), and the server."""
     workloads: tuple[str, ...]
-    """compute: pure Python, GET /compute/N; database and network: 20 ms of waiting; query: the full query;
-    subprocess: the start of a program; state: reads of a state of 200 000 records that was
-    loaded before the fork, GET /state/N; state-frozen: the same after gc.freeze()."""
+    """The workloads: pure Python, GET /compute/N (compute); 20 ms of waiting (database, network); the full query
+    (query); the start of a program (subprocess); reads of a state of 200 000 records loaded before the fork,
+    GET /state/N (state), also after gc.freeze() (state-frozen)."""
     requests: Mapping[str, int]
-    """Number of requests by workload; the same for every mix."""
+    """Number of requests by workload, the same for every mix."""
     users: int
-    """Closed-loop users, the same number for every mix."""
+    """Number of closed-loop users, the same for every mix."""
     request: str
     variant: str = "tuned"
     driver: str = "asyncpg"
@@ -181,7 +180,7 @@ class WorkersStudy:
 
     @property
     def points(self) -> tuple[Point, ...]:
-        """Workload by workload."""
+        """All combinations of workloads and mixes, workload by workload."""
         return tuple(
             {"workload": workload, "processes": processes, "threads": threads}
             | ({"server": server} if server != THREADS else {})
@@ -190,12 +189,12 @@ class WorkersStudy:
         )
 
     def spec(self, *, repeats: int) -> StudySpec:
-        """Return what is measured.
+        """Return the spec of the study.
 
-        A measurement has `elapsed_s, requests, throughput_per_s, latency_s` (the median), `worker_cpu_s` (and that of
-        programs that they started), `backend_cpu_s, client_cpu_s`, `pss_bytes, uss_bytes, rss_bytes` (the process tree
-        at its highest PSS), `unshared_bytes` and
-        `memory`, a list of `[at_s, pss_bytes, uss_bytes, rss_bytes, unshared_bytes]`.
+        A measurement has `elapsed_s, requests, throughput_per_s, latency_s` (the median), `worker_cpu_s` (including
+        programs that workers started), `backend_cpu_s, client_cpu_s`, `pss_bytes, uss_bytes, rss_bytes` (of the process
+        tree at its highest PSS), `unshared_bytes` and `memory`, a list of `[at_s, pss_bytes, uss_bytes, rss_bytes,
+        unshared_bytes]`.
         """
         return StudySpec(
             command="workers",
@@ -215,14 +214,14 @@ class WorkersStudy:
             yield _Meter(self, setup, client, setup.same_responses(), upstream).measure
 
     def paths(self, workload: str) -> list[str]:
-        """Return the requests, in this order."""
+        """Return the paths of the workload's requests, in the order in which they are sent."""
         count = self.requests[workload]
         if workload == _QUERY:
             return [self.request] * count
         return [f"/{workload.partition('-')[0]}/{number}" for number in range(count)]
 
     def server_spec(self, point: Point, database_url: str, log: Path, upstream: str) -> "ServerSpec":
-        """Return how the point is served; *upstream*: the service that the workload network waits for."""
+        """Return the server spec of the point; *upstream*: the service that the workload network waits for."""
         from placebench.lab.reference.variants import variant as reference_variant
         from placebench.runtime.running_server import ServerSpec
 
@@ -272,7 +271,7 @@ def _slow_service() -> Iterator[str]:
 
 
 def _wait_until_loaded(server: "RunningServer") -> None:
-    """Wait until all workers rest: servers of event loops respond when the first one of them does."""
+    """Wait until all workers are idle, because a server with event loops responds when its first worker is ready."""
     from placebench.meters.processes import cpu_between, read_cpu_by_pid
 
     give_up_at, before = time.monotonic() + _LOADED_WITHIN_S, read_cpu_by_pid(server.worker_pids())
@@ -286,7 +285,7 @@ def _wait_until_loaded(server: "RunningServer") -> None:
 
 @dataclass
 class _Meter:
-    """Measures points one after the other, and compares their responses."""
+    """Measures one point after the other, and compares their responses."""
 
     study: WorkersStudy
     setup: StudySetup
@@ -295,7 +294,7 @@ class _Meter:
     upstream: str
 
     def measure(self, point: Point, _: int) -> dict[str, Any]:
-        """Measure one point on a server of its own."""
+        """Measure one point on a fresh server."""
         from placebench.lab.placement_api import placement_workload
         from placebench.runtime.application_servers import serve
 
@@ -336,13 +335,13 @@ class _Meter:
         }
 
     def _backends(self, point: Point) -> "Backends | None":
-        """Read the CPU of the backends; a workload without a database has none."""
+        """Return the CPU of the database backends; empty for a workload without a database."""
         from placebench.meters.meters import Backends, read_backends
 
         return read_backends(self.setup.data.url) if point["workload"] in _ON_DATABASE else Backends({})
 
     def _check(self, point: Point, seen: "Driven") -> None:
-        """Raise LoadError for a request that failed, GateFailedError for a response that is not as the first was."""
+        """Raise LoadError if a request failed, GateFailedError if a response differs from the first one."""
         from placebench.compare.load.client_process import responses_folder
 
         name = f"{point['workload']} by {point['processes']} x {point['threads']} {point.get('server', THREADS)}"
@@ -368,10 +367,10 @@ def _figures(memory: "Memory") -> tuple[int, int, int]:
 
 _MEDIANS = ("throughput_per_s", "latency_s", "pss_bytes", "uss_bytes", "rss_bytes", "unshared_bytes", "client_cpu_s")
 _UNSHARED = 4
-"""Position of the un-shared bytes in a sample of `memory`."""
+"""Index of the un-shared bytes in a sample of `memory`."""
 _MAX_POINTS_OF_LINE = 25
 _MIB = 2**20
-"""Axes are in MiB, so that their ticks are round in the unit beside them."""
+"""Bytes per MiB; axes are in MiB, so that their ticks are round numbers in the displayed unit."""
 _NAMES = {
     "compute": "pure computation",
     "database": "waiting for the database",
@@ -384,7 +383,7 @@ _NAMES = {
 
 
 def results(run: Run) -> StudyResults:
-    """Return a row for each workload and mix; charts of throughput against memory, and of un-shared memory."""
+    """Return one row per workload and mix, charts of throughput against memory, and of un-shared memory."""
     rows = [_row(point, made) for point, made in valid_points(run)]
     return StudyResults(
         headline=_headline(rows),
@@ -433,7 +432,7 @@ def _row(point: Mapping[str, Any], made: Sequence[Measurement]) -> dict[str, Any
 
 
 def _headline(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Compare the most processes with as many threads, for the query if it was measured."""
+    """Return a comparison of the most processes with as many threads, for the query if it was measured."""
     for workload in sorted({row["workload"] for row in rows}, key=lambda name: (name != "query", name)):
         mine = {
             (row["processes"], row["threads"]): row
@@ -522,7 +521,7 @@ def _throughput_charts(rows: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str,
 
 
 def _unshared_charts(rows: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, Chart]]:
-    """Draw un-shared memory over time for each workload with a shared state, in the repeat nearest to the median."""
+    """Yield charts of un-shared memory over time for workloads with a shared state, from the median repeat."""
     for workload in dict.fromkeys(row["workload"] for row in rows if row["workload"].startswith("state")):
         title = f"Memory un-shared by copy-on-write, {_NAMES[workload]}"
         svg = lines(

@@ -44,7 +44,7 @@ class Budget:
             raise ProfilerError("gate of duplicates: mode light compares no values; record in mode full")
 
     def broken_by(self, recording: RecordingData) -> str:
-        """Return the gates that do not hold, with statements and call sites; empty if all hold.
+        """Return a text with the broken gates, the statements and their call sites; empty if all gates hold.
 
         A merged recording is judged by its mean request.
         """
@@ -62,7 +62,7 @@ class Budget:
 
 
 def _seen(recording: RecordingData) -> dict[str, int]:
-    """The figures of a recording by metric."""
+    """Return the figures of a recording by metric."""
     findings = find(recording)
     return {
         "statements": recording.statement_count,
@@ -74,7 +74,7 @@ def _seen(recording: RecordingData) -> dict[str, int]:
 
 
 def _unknown(recording: RecordingData) -> dict[str, str]:
-    """Why the figure of a metric is too low or missing, by metric."""
+    """Return the reason for each metric whose figure is too low or missing."""
     if recording.sql_s is None and not recording.statements:
         return dict.fromkeys(METRICS, "the profiler was off")
     unknown: dict[str, str] = {}
@@ -100,7 +100,7 @@ def _unknown(recording: RecordingData) -> dict[str, str]:
 
 
 def _culprits(recording: RecordingData) -> list[str]:
-    """Lines with the statements, the most frequent first, each with its call sites."""
+    """Return lines with the statements and their call sites, the most frequent statement first."""
     calls, places, texts = Counter[str](), dict[str, Counter[str]](), dict[str, str]()
     beyond = ((each.first, each.count) for each in recording.unkept_places)
     for statement, times in (*((each, 1) for each in recording.statements), *beyond):

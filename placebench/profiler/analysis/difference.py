@@ -23,7 +23,7 @@ _MAX_LINES = 30
 _MIN_SHARE = 0.001
 
 Frame = tuple[str, str]
-"""A function and its file; or the text of a leaf, and "sql", "plan", "gc", "profiler" or "wait"."""
+"""A function and its file, or a leaf: its text and its kind ("sql", "plan", "gc", "profiler" or "wait")."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,11 +41,11 @@ class Change:
 
     @property
     def size(self) -> float:
-        """The size of the change, in either direction."""
+        """The absolute size of the change."""
         return abs((self.after or 0.0) - (self.before or 0.0))
 
     def __str__(self) -> str:
-        """Both values with their unit, and the change: "12.3 ms → 4.56 ms (−63 %)"."""
+        """Return both values with their unit, and the change: "12.3 ms → 4.56 ms (−63 %)"."""
         show: Callable[[float | None], str] = units.average
         if self.name.endswith("_s"):
             show = units.duration
@@ -72,7 +72,7 @@ class StatementFigures:
 
 @dataclass(frozen=True, slots=True)
 class StatementChange:
-    """One fingerprint; on the side that does not have it, it has 0 calls."""
+    """The change of one statement (one fingerprint); a side that did not run it has 0 calls."""
 
     fingerprint: str
     sql: str
@@ -83,7 +83,7 @@ class StatementChange:
 
     @property
     def state(self) -> str:
-        """Whether it is "new", "gone", "changed" in its calls or rows, or the "same"."""
+        """The state of the statement: "new", "gone", "changed" (in its calls or rows) or "same"."""
         if not self.calls.before or not self.calls.after:
             return "gone" if self.calls.before else "new"
         return "changed" if self.calls.size or self.rows.size else "same"
@@ -91,7 +91,7 @@ class StatementChange:
 
 @dataclass(frozen=True, slots=True)
 class FrameChange:
-    """Self time of one frame in one request; 0 where it was not seen. place: its file, or the kind of a leaf."""
+    """The self time of one frame per request; 0 if it was not sampled. place: its file, or the kind of a leaf."""
 
     name: str
     place: str
@@ -100,7 +100,7 @@ class FrameChange:
 
     @property
     def change_s(self) -> float:
-        """Seconds more (or, below 0, less) than before."""
+        """The change of the self time in seconds; negative if it became shorter."""
         return self.after_s - self.before_s
 
     @property
@@ -114,7 +114,7 @@ class FrameChange:
 
 @dataclass(frozen=True, slots=True)
 class PlanChange:
-    """A statement that PostgreSQL ran by another plan."""
+    """A statement that PostgreSQL ran with other plans. before, after: the structures of its plans."""
 
     fingerprint: str
     sql: str
@@ -220,7 +220,7 @@ def frame_changes(before: "Session", after: "Session") -> tuple[FrameChange, ...
 
 
 def self_times(session: "Session") -> dict[Frame, float]:
-    """Return the seconds of each topmost frame, without profiler overhead and without lines: these move with edits."""
+    """Return the self time of each frame in seconds, without profiler overhead; line numbers are ignored."""
     places: dict[str, str] = {}
     times: dict[Frame, float] = {}
     for stack, seconds in session.frame_records:
@@ -236,7 +236,7 @@ def self_times(session: "Session") -> dict[Frame, float]:
 
 
 def relative_place(file: str, sys_path: Iterable[str]) -> str:
-    """Return *file* relative to the longest folder of *sys_path* that holds it, or else its last two names."""
+    """Return *file* relative to the longest folder of *sys_path* that contains it, or else its last two path parts."""
     if not file or file.startswith("<"):
         return file
     folders = [folder.rstrip("/") + "/" for folder in sys_path if folder.startswith("/")]
@@ -245,12 +245,12 @@ def relative_place(file: str, sys_path: Iterable[str]) -> str:
 
 
 def _mean(value: float | None, recording: RecordingData) -> float | None:
-    """A sum of a recording per request."""
+    """Return *value*, a sum over a recording, per request; None stays None."""
     return None if value is None else value / recording.requests
 
 
 def _figures(recording: RecordingData) -> dict[str, StatementFigures]:
-    """The means per request by fingerprint."""
+    """Return the mean figures of each statement per request, by fingerprint."""
 
     def figures(group: StatementGroup) -> StatementFigures:
         return StatementFigures(
@@ -265,7 +265,7 @@ def _figures(recording: RecordingData) -> dict[str, StatementFigures]:
 
 
 def _plan_changes(before: RecordingData, after: RecordingData) -> tuple[PlanChange, ...]:
-    """The fingerprints that have plans in both recordings, and different ones."""
+    """Return the statements with plans in both recordings whose plans differ in structure."""
     left, right = _plan_shapes(before.statements), _plan_shapes(after.statements)
     texts = {statement.fingerprint: statement.sql for statement in after.statements}
     return tuple(
@@ -276,7 +276,7 @@ def _plan_changes(before: RecordingData, after: RecordingData) -> tuple[PlanChan
 
 
 def _plan_shapes(statements: Iterable[Statement]) -> dict[str, set[str]]:
-    """The distinct structures of plans by fingerprint."""
+    """Return the distinct structures of plans by fingerprint."""
     shapes: dict[str, set[str]] = {}
     for statement in statements:
         if statement.plan is not None:

@@ -28,10 +28,11 @@ _ORDER = re.compile(r"\border\s+by\b", re.IGNORECASE)
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One pattern at one place.
+    """One pattern at one place in the code.
 
-    kind: its name, such as "n+1". count: how often, or how many rows. seconds: the time of the statements in question.
-    requests: the number of requests that count and seconds are sums of; `str()` shows seconds per request.
+    kind: the name of the pattern, such as "n+1". count: the number of occurrences, or of rows.
+    seconds: the time of the statements concerned.
+    requests: the number of requests over which count and seconds are summed; `str()` shows seconds per request.
     """
 
     kind: str
@@ -46,14 +47,14 @@ class Finding:
     outer_caller: Caller | None = None
 
     def __str__(self) -> str:
-        """Return three or four lines for a terminal."""
+        """Return the finding as three or four lines for a terminal."""
         lines = [f"{self.kind}: {self.title} ({units.duration(self.mean_s)})"]
         lines.extend(f"    {line}" for line in (self.place, self.shortened_sql) if line)
         return "\n".join([*lines, f"    → {self.advice}"])
 
     @property
     def mean_s(self) -> float:
-        """Seconds per request."""
+        """The seconds of the finding per request."""
         return self.seconds / self.requests
 
     @property
@@ -97,14 +98,14 @@ class Limits:
     spilled_kb: int = 1
 
     def __post_init__(self) -> None:
-        """Refuse limits that everything would reach."""
+        """Raise ProfilerError for a limit that every recording would reach."""
         for name, limit in asdict(self).items():
             if not limit > 0:
                 raise ProfilerError(f"limit {name} is {limit}: expected more than 0; a large one finds nothing")
 
 
 def find(recording: RecordingData, limits: Limits | None = None) -> tuple[Finding, ...]:
-    """Return all findings, the one with the most seconds at stake first; a few passes over the statements."""
+    """Return all findings, those with the most seconds first, in a few passes over the statements."""
     limits = limits or Limits()
     found = [*_idle_in_transaction(recording, limits), *_pool_timeouts(recording)]
     for statements, unkept in _by_place(recording):
@@ -151,7 +152,7 @@ def _n_plus_one(
 
 
 def _write_loop(first: Statement, how_often: str, count: int, seconds: float) -> Finding:
-    """The finding for a loop of writes."""
+    """Return the finding for a loop of writes."""
     advice = {
         "insert": "insert all rows at once: session.add_all, execute(insert(table), rows), or Django's bulk_create",
         "update": "one UPDATE for all rows: with an IN list or a join, or execute(update(Class), rows)",
@@ -162,7 +163,7 @@ def _write_loop(first: Statement, how_often: str, count: int, seconds: float) ->
 
 
 def _are_pages(first: Statement, statements: _Statements, beyond: _Unkept) -> bool:
-    """Whether the statements read one table page by page: with LIMIT and ORDER BY, each page but the last one full."""
+    """Return whether the statements read pages of one query: with LIMIT and ORDER BY, all pages full but the last."""
     if not (_LIMIT.search(first.sql) and _ORDER.search(first.sql)):
         return False
     counts = [each.row_count for each in statements]
@@ -227,7 +228,7 @@ def _wide_rows(statements: _Statements, recording: RecordingData, limits: Limits
 
 
 def _cache_misses(statements: _Statements, _recording: RecordingData, limits: Limits) -> Iterator[Finding]:
-    """Find statements that SQLAlchemy compiled again because its statement cache did not have them."""
+    """Find statements that SQLAlchemy had to compile because its statement cache did not have them."""
     # The value of a setting cannot be bound as a parameter.
     missed = [each for each in statements if each.cache_hit is False and each.kind != "setting"]
     # Each engine has its own cache, and must compile a statement once.
@@ -243,7 +244,7 @@ def _cache_misses(statements: _Statements, _recording: RecordingData, limits: Li
 
 
 def _pool_waits(statements: _Statements, _recording: RecordingData, limits: Limits) -> Iterator[Finding]:
-    """Find waits for a connection of the pool that others hold."""
+    """Find waits for a pooled connection while others hold all connections."""
     waited = [statement for statement in statements if (statement.pool_wait_s or 0.0) >= limits.pool_wait_s]
     if waited:
         waits_s = [statement.pool_wait_s or 0.0 for statement in waited]
@@ -289,7 +290,7 @@ def _sequential_scans(statements: _Statements, recording: RecordingData, limits:
 
 
 def _rows(node: PlanNode) -> str:
-    """The rows of a node as text."""
+    """Return the rows of a node as text."""
     return "hardly any" if node.rows is None else units.count(node.rows)
 
 
@@ -394,7 +395,7 @@ def _finding(
     count: int | None = None,
     seconds: float | None = None,
 ) -> Finding:
-    """A finding at the place of the first of *statements*."""
+    """Return a finding with the SQL and the call sites of the first of *statements*."""
     first = statements[0]
     return Finding(
         kind=kind,
@@ -410,7 +411,7 @@ def _finding(
 
 
 def _by_place(recording: RecordingData) -> Iterable[tuple[list[Statement], list[UnkeptStatements]]]:
-    """Group statements by fingerprint, call site and outer call site: five calls of one helper are no loop.
+    """Group statements by fingerprint, call site and outer call site: five lines that call one helper are no loop.
 
     Each group has its kept statements, and the counts of those that were not kept.
     """
@@ -425,12 +426,12 @@ def _by_place(recording: RecordingData) -> Iterable[tuple[list[Statement], list[
 
 
 def _most_in_one_request(statements: Iterable[Statement], unkept: Mapping[int, int]) -> int:
-    """The number of these statements in the request that has the most; *unkept*: further numbers by request."""
+    """Return the largest number of these statements in one request. *unkept*: numbers to add, by request."""
     return max((Counter(statement.request for statement in statements) + Counter(unkept)).values(), default=0)
 
 
 def _where(recording: RecordingData) -> str:
-    """The unit that repetitions are counted in; a single recording may be of a script, not of a request."""
+    """Return " in one request", or nothing for a single recording, which may be of a script and not of a request."""
     return " in one request" if recording.requests > 1 else ""
 
 

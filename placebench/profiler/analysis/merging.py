@@ -1,4 +1,4 @@
-"""The flame graphs of many requests as one: each stack's mean time over all requests.
+"""Merges the flame graphs of many requests into one, with the mean time of each stack over all requests.
 
 The main functions are `merge_sessions` and, for sessions in memory, `mean_session`. pyinstrument's own
 `Session.combine` puts the requests one after another, and its page then shows each thread of each worker separately;
@@ -44,7 +44,7 @@ def merge_sessions(paths: Iterable[Path | str], *, application: Sequence[str] = 
 
 
 def mean_session(sessions: Iterable[Session], *, application: Sequence[str] = ()) -> Session:
-    """Return the mean of sessions in memory, as `merge_sessions` does. Raises ProfilerError if there are none."""
+    """Return the mean of sessions that are in memory, like `merge_sessions`. Raises ProfilerError if there are none."""
     mean = _Mean()
     for session in sessions:
         mean.add(session)
@@ -54,7 +54,7 @@ def mean_session(sessions: Iterable[Session], *, application: Sequence[str] = ()
 
 
 class _Mean:
-    """The sums over sessions, which are read one at a time."""
+    """Sums up sessions, one at a time, for their mean."""
 
     def __init__(self) -> None:
         self.first: Session | None = None
@@ -65,7 +65,7 @@ class _Mean:
         self._cpu_s = 0.0
 
     def add(self, session: Session) -> None:
-        """Add one request."""
+        """Add the session of one request to the sums."""
         self.first = self.first or session
         self._requests += 1
         self._samples += session.sample_count
@@ -95,9 +95,9 @@ class _Mean:
 
 
 def unfolded(session: Session) -> Session:
-    """Return the session; if the whole program is installed, take the packages that ran SQL for the application.
+    """Return the session; if all of its code is installed, treat the packages that ran SQL as the application.
 
-    Installed code is shown folded, so no frame would show what ran the statements.
+    Installed code is shown folded, so otherwise no frame would show what ran the statements.
     """
     stacks = [tuple(frames) for frames, _ in session.frame_records]
     prefixes = tuple(session.sys_prefixes)
@@ -114,8 +114,8 @@ def unfolded(session: Session) -> Session:
 def bounded(session: Session, most_frames: int) -> tuple[Session, tuple[str, ...]]:
     """Return the session with at most *most_frames* frames in its tree, and notes on the folding; no time is lost.
 
-    Equal stacks become one within each slice of the time, with as many slices as there is space for. If one slice is
-    too many, the frames with the least time are folded into their callers.
+    Equal stacks are merged within each slice of the time, with as many slices as the limit allows. If even one slice
+    has too many frames, those with the least time are folded into their callers.
     """
     records = session.frame_records
     if _tree_size(records) <= most_frames:
@@ -136,13 +136,13 @@ def bounded(session: Session, most_frames: int) -> tuple[Session, tuple[str, ...
 
 
 def _tree_size(records: _Records) -> int:
-    """The number of frames in pyinstrument's tree: it merges neighbours, and adds a frame for self time."""
+    """Return the number of frames in pyinstrument's tree: it merges neighbours, and adds a frame for self time."""
     stacks = [[], *(_order(stack) for stack, _ in records)]
     return sum(len(after) - _shared(before, after) + 1 for before, after in pairwise(stacks))
 
 
 def _in_slices(session: Session, slices: int) -> _Records:
-    """The records with equal stacks as one in each slice of the time."""
+    """Return the records, with equal stacks merged within each of *slices* equal parts of the time."""
     sums: dict[tuple[int, _Stack], float] = {}
     total_s = sum(seconds for _, seconds in session.frame_records) or 1.0
     ends = accumulate(seconds for _, seconds in session.frame_records)
@@ -154,7 +154,7 @@ def _in_slices(session: Session, slices: int) -> _Records:
 
 
 def _without_rare(records: _Records, most_frames: int) -> tuple[_Records, float, float]:
-    """The records with the most expensive frames only, the least time of such a frame, and the time of cut records."""
+    """Return the records without rare frames, the seconds up to which frames are rare, and the time of cut records."""
     # Each path from the root is a number: paths as tuples would take the square of the depth.
     paths: dict[tuple[int, str], int] = {}
     numbers_of_records: list[list[int]] = []
@@ -181,7 +181,7 @@ def _without_rare(records: _Records, most_frames: int) -> tuple[_Records, float,
 
 
 def _order(stack: Iterable[str]) -> list[str]:
-    """A sort key that puts equal beginnings of stacks together, since pyinstrument merges neighbours only."""
+    """Return a sort key that puts equal beginnings of stacks together, since pyinstrument merges neighbours only."""
     return list(map(_identifier, stack))
 
 
@@ -189,13 +189,13 @@ _identifier = lru_cache(maxsize=65_536)(frame_info_get_identifier)
 
 
 def _is_own(frame: str, prefixes: tuple[str, ...]) -> bool:
-    """Whether it is a Python frame of code that is not installed."""
+    """Return whether *frame* is a Python frame of code that is not installed."""
     file = frame.split("\x00")[1]
     return file.endswith(".py") and not file.startswith(prefixes)
 
 
 def _package_above_sql(stack: _Stack) -> str | None:
-    """The folder of the installed package that ran the stack's statement; None without a statement."""
+    """Return the folder of the installed package that ran the stack's statement; None if there is none."""
     files = [frame.split("\x00")[1] for frame in stack]
     if "sql" not in files:
         return None
@@ -223,7 +223,7 @@ def load_session(path: Path | str) -> Session:
 
 
 def _shared(above: Sequence[str], frames: Sequence[str]) -> int:
-    """The number of leading frames that are also in *above*."""
+    """Return the number of leading frames that are also in *above*."""
     for depth, (identifier, frame) in enumerate(zip(above, frames, strict=False)):
         if identifier != frame_info_get_identifier(frame):
             return depth
@@ -231,7 +231,7 @@ def _shared(above: Sequence[str], frames: Sequence[str]) -> int:
 
 
 def _libraries(stacks: Iterable[_Stack], prefixes: Sequence[str], application: Sequence[str]) -> list[str]:
-    """The files under pyinstrument's library prefixes that do not lie in one of the application's folders."""
+    """Return the files under pyinstrument's library prefixes that do not lie in one of the application's folders."""
     files = {frame.split("\x00")[1] for stack in stacks for frame in stack}
     own = tuple(f"/{folder.strip('/')}/" for folder in application)
     return sorted(

@@ -24,7 +24,7 @@ from placebench.profiler.model.statement import Caller, Statement
 
 _KINDS = {"n+1": "n_plus_one", "duplicate": "duplicates"}
 _ORIGINS = ("application", "library", "tests")
-"""The code that ran a statement: below the root of the suite, installed, or the tests themselves."""
+"""The owners of code that runs statements: it lies below the suite's root, is installed, or is part of the tests."""
 
 _MAX_SQL_LENGTH = 1000
 _TEST_CODE = re.compile(r"(?:.*/)?(?:tests?/.*|conftest\.py|test_[^/]*\.py|[^/]*_test\.py)\Z")
@@ -44,7 +44,7 @@ class StatementUse:
 
 @dataclass(frozen=True, slots=True)
 class SuiteFinding:
-    """An N+1 or duplicates at one line. count: executions in question. origin: the line's code, one of `_ORIGINS`."""
+    """An N+1 or duplicates at one line. count: executions concerned. origin: owner of the line, one of `_ORIGINS`."""
 
     kind: str
     count: int
@@ -71,12 +71,12 @@ class ProfiledTest:
 
     @property
     def statement_count(self) -> int:
-        """Executions of all statements."""
+        """The number of executions of all statements."""
         return sum(use.calls for use in self.statements)
 
     @property
     def sql_s(self) -> float:
-        """Seconds of all statements."""
+        """The seconds that all statements took."""
         return sum(use.elapsed_s for use in self.statements)
 
     @property
@@ -114,12 +114,12 @@ class ProfiledTest:
         return cls(name, recording.elapsed_s, tuple(uses), tuple(findings), unknown=unknown)
 
     def to_text(self) -> str:
-        """Return one line of ASCII, in which a worker process sends the test to the controller."""
+        """Return the test as one line of ASCII JSON, which a worker process sends to the controller."""
         return json.dumps(asdict(self))
 
     @classmethod
     def from_text(cls, text: str, *, has_passed: bool) -> Self:
-        """Return the test that `to_text` wrote, with how it ended."""
+        """Return the test that `to_text` wrote, with its outcome *has_passed*."""
         from placebench.decoding import check
 
         test: Self = check({**json.loads(text), "has_passed": has_passed}, cls, "a profiled test", error=ProfilerError)
@@ -136,7 +136,7 @@ class SqlCounts:
 
     @property
     def total(self) -> int:
-        """Executions of all statements."""
+        """The number of executions of all statements."""
         return sum(self.statements.values())
 
     def to_json(self) -> dict[str, Any]:
@@ -164,12 +164,12 @@ class SqlCountChange:
 
     @property
     def is_regression(self) -> bool:
-        """Whether it runs more statements, or has more duplicates or N+1 lines than before."""
+        """Whether the test runs more statements, or has more duplicates or N+1 lines than before."""
         return any(after > before for _, before, after in self.figures)
 
     @property
     def added(self) -> list[tuple[int, StatementUse]]:
-        """Added executions by statement, the most first."""
+        """Pairs of the number of added executions and the statement, the largest number first."""
         more = [(use.calls - self.before.statements.get(use.fingerprint, 0), use) for use in self.test.statements]
         return sorted((each for each in more if each[0] > 0), key=lambda each: each[0], reverse=True)
 
@@ -204,7 +204,7 @@ class RepeatedFinding:
 
 @dataclass(frozen=True, slots=True)
 class RankedStatement:
-    """A statement at a line, in the test where it is worst. other_tests: how many other tests run it."""
+    """A statement at a line, in the test where it ranks highest. other_tests: the number of other tests that run it."""
 
     use: StatementUse
     test: str
@@ -218,7 +218,7 @@ class SuiteProfile:
     tests: dict[str, ProfiledTest] = field(default_factory=dict)
 
     def add(self, test: ProfiledTest) -> None:
-        """Add one test."""
+        """Add one test, in place of an earlier run of it."""
         self.tests[test.name] = test
 
     @property
@@ -233,15 +233,15 @@ class SuiteProfile:
         return [test for test in self.tests.values() if test.unknown]
 
     def slowest(self, limit: int) -> list[RankedStatement]:
-        """Return the statements with the longest executions, each once with the test that had it."""
+        """Return the statements with the longest executions, each once with the test of its longest one."""
         return self._ranked(limit, lambda use: use.longest_s)
 
     def most_repeated(self, limit: int) -> list[RankedStatement]:
-        """Return the statements that ran most often in one test, if more than once, each once with that test."""
+        """Return the statements that ran most often in a test, and more than once, each with that test."""
         return self._ranked(limit, lambda use: use.calls, above=1)
 
     def _ranked(self, limit: int, key: Callable[[StatementUse], float], *, above: float = 0) -> list[RankedStatement]:
-        """The statements with the highest *key*; a statement at the same line counts once."""
+        """Return at most *limit* statements with the highest *key*, each statement at a line once."""
         found: dict[tuple[str, tuple[str, ...]], list[tuple[StatementUse, str]]] = {}
         for test in self.tests.values():
             for use in test.statements:
@@ -280,7 +280,7 @@ class SuiteBaseline:
 
     @classmethod
     def load(cls, path: Path) -> Self:
-        """Read the baseline in a file; raises ProfilerError if it cannot be read, or is none."""
+        """Read the baseline from a file. Raises ProfilerError if the file cannot be read or is no baseline."""
         from placebench.decoding import read_json
 
         try:
@@ -296,7 +296,7 @@ class SuiteBaseline:
         write_whole(path, json.dumps(document, indent=1, sort_keys=True, ensure_ascii=False) + "\n")
 
     def updated(self, profile: SuiteProfile, root: Path) -> Self:
-        """Return the baseline with the tests that passed; others stay, unless their file is gone."""
+        """Return the baseline with new counts of the tests that passed; other entries stay if their file exists."""
         kept = {name: counts for name, counts in self.tests.items() if (root / name.partition("::")[0]).exists()}
         new = {test.name: test.counts for test in self._comparable(profile)}
         return type(self)({**kept, **new})
@@ -318,7 +318,7 @@ class SuiteBaseline:
         return [test for test in self._comparable(profile) if test.name not in self.tests]
 
     def _comparable(self, profile: SuiteProfile) -> list[ProfiledTest]:
-        """The tests whose counts are known and complete, and not excluded by a null in the file."""
+        """Return the tests that passed, whose counts are known, and that the baseline does not exclude by null."""
         return [
             test
             for test in profile.tests.values()
@@ -327,7 +327,7 @@ class SuiteBaseline:
 
 
 def _use(statements: list[Statement], root: Path) -> StatementUse:
-    """The use of one fingerprint, with the five lines that ran it most often."""
+    """Return the use of one fingerprint, with the five lines that ran it most often."""
     counts = Counter(statement.caller for statement in statements if statement.caller is not None)
     return StatementUse(
         fingerprint=statements[0].fingerprint,
@@ -340,18 +340,18 @@ def _use(statements: list[Statement], root: Path) -> StatementUse:
 
 
 def _shown(sql: str) -> str:
-    """The statement on one line."""
+    """Return the statement on one line."""
     return shortened(sql, _MAX_SQL_LENGTH)
 
 
 def _place(caller: Caller, root: Path) -> str:
-    """A call site as text, with its file named by `_shown_file`."""
+    """Return a call site as text, with its file named by `_shown_file`."""
     return f"{_shown_file(caller.file, root)}:{caller.line} {caller.function}"
 
 
 @lru_cache(maxsize=1024)
 def _shown_file(name: str, root: Path) -> str:
-    """A file relative to the root of the suite, or to the folder that it is imported from."""
+    """Return a file relative to the root of the suite, or to the folder that it is imported from."""
     for folder in (str(root), *sorted(filter(None, sys.path), key=len, reverse=True)):
         inside = name.removeprefix(folder.rstrip("/") + "/")
         if inside != name and "site-packages/" not in inside:

@@ -91,11 +91,11 @@ class RecordingSummary:
         return "\n".join(lines)
 
     def mean(self, value: float | None) -> float | None:
-        """Return a sum per request."""
+        """Return *value*, a sum over all requests, per request; None stays None."""
         return None if value is None else value / self.requests
 
     def _times(self, *names: str) -> str:
-        """Some of the times on one line, each with its name."""
+        """Return one line with the named times of the mean request."""
         shown = (f"{_NAMES[name]} {units.duration(self.mean(getattr(self, name)))}" for name in names)
         return "  " + " · ".join(shown)
 
@@ -141,7 +141,7 @@ def group_statements(statements: Iterable[Statement]) -> tuple[StatementGroup, .
 
 
 def _group(statements: list[Statement]) -> StatementGroup:
-    """The sums of statements that share a fingerprint."""
+    """Return the sums of statements that share a fingerprint."""
     uncounted = any(statement.is_uncounted for statement in statements)
     unknown_round_trips = any(statement.has_unknown_round_trips for statement in statements)
     return StatementGroup(

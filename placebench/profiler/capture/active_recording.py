@@ -1,6 +1,6 @@
 """The recording while it runs, which the hooks and the timed cursors write into.
 
-The main class is `ActiveRecording`. Each record has its own, reached by a ContextVar, so that requests in different
+The main class is `ActiveRecording`. Each record has its own, held in a ContextVar, so that requests in different
 threads, tasks and greenlets never mix. Its memory is bounded: statements beyond `max_statements` are counted, not kept.
 """
 
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 
 class ActiveRecording(RecordingContext):
-    """Everything one record has seen so far; times are readings of its clock."""
+    """Everything that one record has seen so far; times are readings of the recording's clock."""
 
     overhead_s: float
 
@@ -92,7 +92,7 @@ class ActiveRecording(RecordingContext):
         self.cpu_s: float | None = None
 
     def _clock_failed(self, error: Exception) -> None:
-        """Note that times are not known from here on."""
+        """Report that the clock has failed; the recording's times are then unknown."""
         self._clock_works = False
         self.report_failure(error)
 
@@ -107,7 +107,7 @@ class ActiveRecording(RecordingContext):
     def connection_state(self, dbapi_connection: object) -> ConnectionState:
         """Return the state of a driver's connection; None stands for statements without a connection.
 
-        States are found by id. It is forgotten with the connection, since the next connection may get the same id.
+        States are found by the id of the connection, and are dropped with it: the next connection may get the same id.
         """
         try:
             return self._connections[id(dbapi_connection)]
@@ -132,7 +132,7 @@ class ActiveRecording(RecordingContext):
             recording = ref(self)
 
             def forget(_gone: object) -> None:
-                # Its time stays: with NullPool there is a connection for each checkout.
+                # The time of the connection stays: with NullPool there is a connection for each checkout.
                 if (alive := recording()) is not None:
                     alive._connections.pop(key, None)
                     alive._kept.pop(key, None)
@@ -146,11 +146,11 @@ class ActiveRecording(RecordingContext):
         return self._connections.setdefault(key, state)
 
     def engine_number(self, dialect: Any) -> int:
-        """Return the number of an engine in this recording, by its dialect."""
+        """Return the number of the engine with this dialect in this recording, from 1 on."""
         return self._engines.setdefault(dialect, len(self._engines) + 1)
 
     def start_statement(self, dbapi_connection: object, sql: str, step: str | None = None) -> PendingStatement:
-        """Start a statement, or with *step* a transaction step, on that connection, and keep it if there is space."""
+        """Start a statement, or a transaction step if *step* is given, on a connection; keep it if there is space."""
         pending = PendingStatement(self, self.connection_state(dbapi_connection), sql, step)
         self.keep(pending)
         return pending
@@ -167,7 +167,7 @@ class ActiveRecording(RecordingContext):
 
     @guarded
     def add_unkept(self, pending: PendingStatement) -> None:
-        """Keep the sums of a statement that is not kept itself."""
+        """Add the figures of a statement or step that is not kept to the sums."""
         if pending.step is None:
             pending.plan_text = None  # reading it would take longer than all the rest
             statement = pending.to_statement(self.started)
@@ -197,14 +197,14 @@ class ActiveRecording(RecordingContext):
         place.add(statement)
 
     def start_checkout(self, requested: float | None, pending: int, pool: Any) -> "PendingCheckout":
-        """Start a checkout of *pool* that was requested at that time, and keep it unless the recording is full."""
+        """Start a checkout of *pool* that was requested at *requested*; keep it unless the recording is full."""
         checkout = PendingCheckout(self.clock, requested, pending, pool)
         if len(self.checkouts) < self.options.max_statements:
             self.checkouts.append(checkout)
         return checkout
 
     def add_span(self, label: str, started: float) -> None:
-        """Keep a span of the user that ends now, unless the recording is full."""
+        """Keep a span that the user began at *started* and that ends now, unless the recording is full."""
         if len(self.spans) < self.options.max_statements:
             self.spans.append((label, started, self.clock()))
         else:
@@ -220,7 +220,7 @@ class ActiveRecording(RecordingContext):
         self.overhead_s += seconds
 
     def _open_transactions(self) -> list[int]:
-        """The numbers of the transactions that the driver has open now; a closed connection has none."""
+        """Return the numbers of the transactions that the driver has open now; a closed connection has none."""
         found = []
         for key, state in self._states.items():
             kept = None if key is None else self._kept.get(key)
@@ -236,7 +236,7 @@ class ActiveRecording(RecordingContext):
         return found
 
     def _overlapping(self) -> bool:
-        """Whether the driver executed two statements at the same time, which takes two connections."""
+        """Return whether the driver executed two statements at the same time, which takes two connections."""
         every = [each for each in (*self.statements, *self.steps) if each.execute_s is not None]
         if len({id(each.connection) for each in every}) < 2:
             return False
@@ -290,7 +290,7 @@ class ActiveRecording(RecordingContext):
         recording.notes = (*recording.gaps, *self.notes)
 
     def absorb(self, inner: "ActiveRecording") -> None:
-        """Add everything that a record inside of this one has seen."""
+        """Add everything that *inner*, a record inside of this one, has seen."""
         limit = self.options.max_statements
         for own, theirs in ((self.statements, inner.statements), (self.steps, inner.steps)):
             free = max(0, limit - len(own))
@@ -318,12 +318,12 @@ class ActiveRecording(RecordingContext):
 
 
 class _UnkeptStatement(PendingStatement):
-    """A statement beyond the limit: only its sums stay once nothing can execute or fetch it any more."""
+    """A statement beyond the limit: once no code can execute or fetch it any more, only its figures stay."""
 
     summed = False
 
     def add_to_sums(self) -> None:
-        """Add its measurements to the sums, once."""
+        """Add the measurements of this statement to the sums, once."""
         if not self.summed:
             self.summed = True
             cast(ActiveRecording, self.recording).add_unkept(self)
@@ -335,7 +335,7 @@ class _UnkeptStatement(PendingStatement):
 class PendingCheckout:
     """A connection that a pool gave out, until it is given back; *pool* is a pool of SQLAlchemy or None.
 
-    database: names the pool if it has no name.
+    database: the address that names the pool if it has no name of its own.
     """
 
     database: DatabaseAddress | None = None
@@ -362,7 +362,7 @@ class PendingCheckout:
         self._returned = self._clock()
 
     def to_checkout(self, origin: float) -> Checkout:
-        """Return the checkout as the recording that started at *origin* holds it."""
+        """Return the checkout with its time relative to *origin*, the start of the recording."""
         came = self._came
         return Checkout(
             pool=self._name or str(self.database or "unknown"),
@@ -386,7 +386,7 @@ class ProcessRecording:
         self._recording: ActiveRecording | None = None
 
     def get(self) -> ActiveRecording | None:
-        """Return the recording that runs."""
+        """Return the recording that runs; None if there is none."""
         return self._recording
 
     def set(self, recording: ActiveRecording | None) -> None:
@@ -395,7 +395,7 @@ class ProcessRecording:
 
 
 class ProgramRecording:
-    """Holds the recording of this thread or task, and the program's recording for all that have no other one.
+    """Holds the recording of each thread or task, and the program's recording for those without their own.
 
     A thread or greenlet begins with an empty context, whoever starts it.
     """

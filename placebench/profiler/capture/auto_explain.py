@@ -1,4 +1,4 @@
-"""The plan of the actual execution, with no second run: auto_explain sends it to the client as a message.
+"""The plan of the actual execution, without a second run: auto_explain sends it to the client as a message.
 
 The main class is `PlanFeed`, one connection's plans. `enable_plans` switches auto_explain on for the session after it
 has connected (as a connect option it would lock out a role without the right), and tests that a plan comes;
@@ -45,7 +45,7 @@ _HOW_TO = (
 
 
 class Planned(Protocol):
-    """A statement, or with *step* a transaction step, that the server may send plans for.
+    """A statement, or a transaction step if `step` is set, for which the server may send plans.
 
     executions: how many plans the server will send; 0 if that is not known. plans: how many have come.
     awaits_plan: whether the last one is still to come.
@@ -66,7 +66,7 @@ class Planned(Protocol):
 class PlanFeed:
     """The plans that one connection has received; they belong to the statement that has just run.
 
-    That holds if the server gets statements as simple queries, as from psycopg2.
+    This assignment is right if the server gets statements as simple queries, as from psycopg2.
     """
 
     def __init__(self) -> None:
@@ -138,7 +138,7 @@ class DelayedPlanFeed(PlanFeed):
 
 
 def _belongs_to_earlier(before: Planned, planned: Planned, text: str) -> bool:
-    """Whether a plan belongs to the statement before; if both have one text, the earlier statement's comes first."""
+    """Return whether a plan belongs to the earlier statement *before*; its plan comes first if both have one text."""
     found = _QUERY_TEXT.search(text)
     sent = "" if found is None else str(json.JSONDecoder().raw_decode(text, found.end())[0])
     cursor = _CURSOR.match(sent)
@@ -182,7 +182,7 @@ def enable_plans(feed: PlanFeed, connection: Any, backend_pid: int) -> None:
 
 
 def disable_plans(feed: PlanFeed, connection: Any) -> None:
-    """Give the session its own settings back; one round trip."""
+    """Restore the session's own settings of auto_explain; one round trip."""
     feed.enabled = False
     _refusal(connection, _RESET)
     feed.forget()
@@ -215,7 +215,7 @@ def _is_plannable(sql: str) -> bool:
 
 
 def _refusal(connection: Any, sql: str) -> str | None:
-    """Run *sql* on its own, and return the first line of the server's error if it refuses, or _POOLED."""
+    """Run *sql* in autocommit; return the first line of the server's error, _POOLED behind a pooler, else None."""
     autocommit = connection.autocommit
     connection.autocommit = True
     cursor = connection.cursor()

@@ -1,7 +1,7 @@
 """The state of one driver connection within one recording, and the bytes that its socket carried.
 
 The main classes are `ConnectionState` and `SocketMeter`. Linux reports the bytes of a TCP connection in TCP_INFO. They
-are "not measured" over TLS, which changes their number, and on a Unix socket, which does not count them.
+are "not measured" over TLS, which changes their number, and on a Unix socket, which has no such counters.
 """
 
 import _socket
@@ -56,7 +56,7 @@ def socket_meter(descriptor: int, *, encrypted: bool) -> SocketMeter | None:
 
 
 def driver_connection(dbapi_connection: object) -> object:
-    """Return the driver's own connection behind SQLAlchemy's adapter of an async driver; any other unchanged."""
+    """Return the driver's own connection behind SQLAlchemy's adapter of an async driver; return others unchanged."""
     if hasattr(type(dbapi_connection), "placebench_recorder"):  # a timed connection may be an adapter itself
         return dbapi_connection
     return getattr(dbapi_connection, "driver_connection", dbapi_connection)
@@ -115,7 +115,7 @@ def _address_of(connection: Any) -> DatabaseAddress | None:
 def database_identity(connection: Any, address: DatabaseAddress | None, number: int) -> Hashable:
     """Return a value that is equal for connections that read the same rows: same user, database and search_path.
 
-    That is the connection's *number* if the database may be its own, as SQLite's databases in memory.
+    It is the connection's *number* if the database may be visible to it alone, as with SQLite's in-memory databases.
     """
     file = getattr(connection, "placebench_file", None)
     if not (file or (address is not None and address.name)):
@@ -129,7 +129,7 @@ def database_identity(connection: Any, address: DatabaseAddress | None, number: 
 
 
 def _login_of(connection: Any) -> Hashable:
-    """The user and the settings of a connection: others may find other rows under the same names."""
+    """Return the user and the settings of a connection, which decide the rows that a table name stands for."""
     connection = getattr(connection, "driver_connection", connection)
     try:
         if hasattr(connection, "_params"):  # asyncpg's
@@ -147,10 +147,10 @@ class ConnectionState:
 
     measured_s: all seconds charged to anything on this connection, so that nested statements are not counted twice.
     pool_wait_s: the wait of this checkout, which goes to its first statement; later statements get 0.
-    plans: the feed of the server's plans; None if it sends none.
+    plans: the feed of the server's plans; None if the server sends none.
     identity: equal for connections that read the same rows.
     quiet: whether there is nothing to read after a round trip: no bytes, no plans.
-    number: of the connection in its recording, from 1 on; None for statements without a connection.
+    number: the number of the connection in its recording, from 1 on; None for statements without a connection.
     """
 
     __slots__ = (

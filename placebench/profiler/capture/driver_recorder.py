@@ -34,7 +34,7 @@ _ENDS = ("COMMIT", "ROLLBACK", *_OUTSIDE)
 
 
 def while_recording(hook: Callable[..., None]) -> Callable[..., None]:
-    """Make a listener of *hook*: it passes the running recording, is skipped without one, and never raises."""
+    """Return a listener that calls *hook* with the running recording, if there is one, and never raises."""
 
     @functools.wraps(hook)
     def listener(self: "DriverRecorder", *args: Any) -> None:
@@ -56,11 +56,11 @@ class DriverRecorder:
     installed: whether new connections are timed, as they are until the profiler is removed.
     is_second: whether it was given connections that are timed for another profiler.
     running: all recordings that run in this process.
-    unprofiled: whether this thread or task is left out on purpose; a note for the recordings that run meanwhile, if
-        they should have one.
+    unprofiled: whether this thread or task is left out on purpose; if it is a text, recordings that run meanwhile
+        get it as a note.
     collector: counts every statement, recorded or not; None if nothing is counted.
     connecting: the CONNECT that runs in this thread or task.
-    pool_request: the request to a pool, from the pool's queue until the checkout.
+    pool_request: the request for a pooled connection, from the pool's queue until the checkout.
     """
 
     def __init__(self, *, whole_process: bool = False) -> None:
@@ -99,7 +99,7 @@ class DriverRecorder:
         return None if recording is None or recording.ended else recording
 
     def count_missed(self) -> None:
-        """Count a statement that no recording sees in all that run meanwhile, or note why it is left out."""
+        """Count an unrecorded statement as missed in all running recordings, or note there why it is left out."""
         left_out = self.unprofiled.get()
         if self.running and self.current.get() is None and left_out is not True:
             with self._counting:
@@ -130,7 +130,7 @@ class DriverRecorder:
     def driver_values(
         self, pending: PendingStatement, sql: str, values: object, cursor: TimedCursor | None = None
     ) -> None:
-        """Compare a statement and the values that the driver takes with earlier ones; not in mode light."""
+        """Compare a statement and its values with earlier ones; do nothing in mode light."""
         recording = pending.recording
         if recording is None or recording.options.mode == "light":  # a statement that is only counted has none
             return
@@ -144,7 +144,7 @@ class DriverRecorder:
 
     @guarded
     def forget_reads(self) -> None:
-        """Compare no later read with the reads so far: the connection may use another database now."""
+        """Forget all reads so far: the connection may use another database now, so later reads are no repetitions."""
         recording = self.active_recording()
         if recording is not None:
             recording.duplicates.add_write(None)
@@ -153,8 +153,8 @@ class DriverRecorder:
     def waiting_for_pool(self) -> Iterator[Callable[[object], object]]:
         """Measure a wait for the connection of a pool; the caller passes the connection to the yielded function.
 
-        For pools of drivers, without SQLAlchemy. The wait goes to the connection's next statement, without the time of
-        the pool's test of the connection.
+        For pools of drivers, without SQLAlchemy. The wait is charged to the connection's next statement, without the
+        time in which the pool tests the connection.
         """
         recording = self.active_recording()
         if recording is None:
@@ -227,12 +227,12 @@ class DriverRecorder:
 
     @guarded
     def change(self, how: Callable[..., object], *args: Any, **kwargs: Any) -> None:
-        """Let *how* change a connection, or the arguments of a connect, so that it is timed; not after `remove`."""
+        """Call *how* to make a connection, or the arguments of a connect, timed; do nothing after `remove`."""
         if self.installed:
             how(self, *args, **kwargs)
 
     def measure(self, sql: object, cursor: object = None) -> PendingStatement | None:
-        """Start a statement that is only counted; None if none is counted, or if it is the profiler's own."""
+        """Start a statement that is only counted; None if statistics are off or the statement is the profiler's own."""
         if self.collector is None or self._own.get():
             return None
         dialect = getattr(cursor, "placebench_dialect", None)
@@ -365,7 +365,7 @@ class DriverRecorder:
 
     @while_recording
     def garbage_collected(self, recording: ActiveRecording, phase: str, details: dict[str, int]) -> None:
-        """Measure a garbage collection; a function for `gc.callbacks`."""
+        """Measure a garbage collection; registered in `gc.callbacks`."""
         if phase == "start":
             recording.gc_started = recording.clock()
         elif recording.gc_started is not None:

@@ -97,7 +97,7 @@ class ExternalFlameGraph:
     def add(self, started: float, ended: float, label: Callable[[], str], kind: str, _statement: object = None) -> None:
         """Add an interval of the running thread, unless the flame graph is full.
 
-        label: returns its text, and is called when the flame graph ends; for a statement, a method of the statement.
+        label: returns the interval's text when the flame graph ends; for a statement, a method of the statement.
         """
         thread = threading.get_ident()
         if thread not in self._roots:
@@ -113,7 +113,7 @@ class ExternalFlameGraph:
             self.notes = (*self.notes, f"the flame graph adds up the time of {len(self._roots)} threads")
 
     def stop(self, started: float, ended: float) -> Session:
-        """Return the session from *started* to *ended*; waits for the samples."""
+        """Wait for the samples, and return the session from *started* to *ended*."""
         self.end(started, ended)
         external_sampler().end(self, wait=True)
         session = self._session()
@@ -140,7 +140,7 @@ class ExternalFlameGraph:
                 self._report_failure(error)
 
     def _session(self) -> Session:
-        """The time lines of all threads, one after the other."""
+        """Return a session of the time lines of all threads, one after the other."""
         lines = [self._line(thread) for thread in self._roots]
         records = []
         for sampled, seconds in (record for line in lines for record in line.records()):
@@ -158,7 +158,7 @@ class ExternalFlameGraph:
         )
 
     def _line(self, thread: int) -> "TimeLine":
-        """The part of a thread's time that belongs to the record."""
+        """Return the part of a thread's time that belongs to the record."""
         changes = [change for segment in self._segments for change in segment.get(thread, ())]
         intervals = []
         for noted, began, ended, label, kind in list(self._noted):
@@ -179,7 +179,7 @@ class ExternalFlameGraph:
 class TimeLine:
     """The time of one thread from *started* to *ended*.
 
-    above: the frames above all of its stacks. samples: each stack when it begins and when it ends.
+    above: the frames above all of its stacks. samples: each sampled stack twice, at its beginning and at its end.
     """
 
     def __init__(
@@ -226,7 +226,7 @@ class TimeLine:
         return timeline(self.samples, innermost(placed), whole, holds=True)
 
     def _stack_of(self, interval: CalledInterval) -> list[str]:
-        """The call site of an interval in the stack that was sampled inside of it, next to it, or elsewhere."""
+        """Return an interval's stack down to its call site, from a sample inside of it, next to it, or elsewhere."""
         after = bisect_right(self._times, interval.started)
         inside = [stack for taken, stack in self.samples[after : after + 1] if taken <= interval.ended]
         beside = [stack for _, stack in self.samples[max(0, after - 1) : after + 1]]
@@ -250,12 +250,12 @@ class TimeLine:
 
     @cached_property
     def _stacks(self) -> list[list[str]]:
-        """Each stack that was sampled, once."""
+        """The distinct stacks that were sampled."""
         return [list(stack) for stack in dict.fromkeys(tuple(stack) for _, stack in self.samples)]
 
 
 def _cut(stack: list[str], caller: Caller, outer: Caller | None) -> list[str] | None:
-    """Return *stack* down to the call site; None if that is not in it."""
+    """Return *stack* down to the call site; None if the stack does not contain it."""
     depth = _depth(stack, caller)
     if not depth or (outer is not None and not _depth(stack[:depth], outer)):
         return None
@@ -263,6 +263,6 @@ def _cut(stack: list[str], caller: Caller, outer: Caller | None) -> list[str] | 
 
 
 def _depth(stack: list[str], place: Caller) -> int:
-    """The depth of the innermost frame of that function; 0 if there is none."""
+    """Return the depth of the innermost frame of the function at *place*; 0 if there is none."""
     start = f"{place.function.rpartition('.')[2]}\x00{CELL_FILES.get(place.file, place.file)}\x00"
     return next((depth for depth in range(len(stack), 0, -1) if stack[depth - 1].startswith(start)), 0)

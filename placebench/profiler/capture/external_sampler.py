@@ -2,7 +2,7 @@
 
 The main class is `ExternalSampler`, one per process. Its thread runs py-spy while flame graphs need samples, and gives
 them the stacks (`capture.external_flame_graph`). The Chrome trace is py-spy's only format with times, and is written
-when py-spy ends: so py-spy runs in segments. Its times count from a moment that it does not tell. Each segment
+when py-spy ends: so py-spy runs in segments. Its times count from a moment that it does not report. Each segment
 therefore begins with marks, calls of known depth at known times: the one seen soonest gives the difference of the
 clocks.
 
@@ -35,7 +35,7 @@ _SEGMENT_S = 2.0
 _MAX_SEGMENT_S = 30.0
 _MARKS = 10
 _MARK_S = INTERVAL_S + 0.0007
-"""Longer than the time between two samples: each mark is seen, each at a different time after its beginning."""
+"""Seconds per mark, more than between two samples: each mark is seen, each at a different time after its beginning."""
 _YAMA = Path("/proc/sys/kernel/yama/ptrace_scope")
 _PR_SET_PTRACER = 0x59616D61
 
@@ -58,14 +58,14 @@ StackChanges = dict[int, list[StackChange]]
 
 
 class _NeedsSamples(Protocol):
-    """A flame graph that gets samples; it must not raise."""
+    """A flame graph that gets samples; its method must not raise."""
 
     def take(self, changes: StackChanges, *, is_last: bool) -> None:
         """Take the stacks of one segment; *is_last* says that no other segment will come."""
 
 
 class _PySpy:
-    """py-spy on this process until `stop`. Raises ProfilerError if it is not installed or cannot read the process."""
+    """Runs py-spy on this process until `stop`. Raises ProfilerError if it is missing or cannot read the process."""
 
     def __init__(self) -> None:
         program = find_py_spy()
@@ -77,12 +77,12 @@ class _PySpy:
             raise
 
     def _start(self, program: str) -> "subprocess.Popen[bytes]":
-        """Start py-spy, and return when it takes samples."""
+        """Start py-spy, and return its process as soon as it takes samples."""
         output = f"/proc/self/fd/{self._trace.fileno()}"
         command = [program, "record", "--pid", str(os.getpid()), "--format", "chrometrace", "--output", output]
         options = ["--rate", f"{1 / INTERVAL_S:g}", "--nonblocking", "--idle", "--function", "--full-filenames"]
         process = subprocess.Popen(
-            # It waits for a line, which comes after this process has permitted it to read its memory.
+            # The shell waits for a line, which comes after this process has permitted it to read its memory.
             ["/bin/sh", "-c", 'read -r _ && exec "$0" "$@"', *command, *options],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -104,7 +104,7 @@ class _PySpy:
     def stop(self, marks: list[float]) -> StackChanges:
         """End py-spy, and return the stacks that it has seen; none if it was killed.
 
-        marks: when the calling thread made its marks.
+        marks: the times at which the calling thread began its marks.
         """
         self._process.send_signal(signal.SIGINT)
         self._process.communicate()
@@ -124,7 +124,7 @@ class _PySpy:
 
 
 def find_py_spy() -> str:
-    """Return py-spy of this environment, or else of the PATH. Raises ProfilerError if there is none."""
+    """Return the path of py-spy in this environment, or else on the PATH. Raises ProfilerError if there is none."""
     beside = Path(sysconfig.get_path("scripts")) / "py-spy"
     found = str(beside) if beside.exists() else which("py-spy")
     if found is None:
@@ -133,7 +133,7 @@ def find_py_spy() -> str:
 
 
 def _permit_reading(pid: int) -> None:
-    """Let that process read this one's memory if only a parent may (Yama's ptrace_scope 1); 0 ends the permission."""
+    """Let process *pid* read this one's memory if only a parent may (Yama's ptrace_scope 1); 0 ends the permission."""
     if _YAMA.exists():
         ctypes.CDLL(None).prctl(_PR_SET_PTRACER, ctypes.c_ulong(pid), 0, 0, 0)
 
@@ -143,7 +143,7 @@ _REFUSALS = ("ermission", "not permitted", "process executable name")
 
 
 def _refusal(said: str) -> str:
-    """Return why py-spy does not sample this process, by its output."""
+    """Return the reason why py-spy does not sample this process, derived from its output *said*."""
     lines = [line.strip() for line in said.splitlines() if line.strip()]
     if not any(words in said for words in _REFUSALS):
         return f"py-spy cannot sample this Python: {lines[0] if lines else 'it ended at once'}"
@@ -162,7 +162,7 @@ def _mark(depth: int) -> None:
 def read_chrome_trace(trace: str) -> StackChanges:
     """Return the stacks in a Chrome trace of `py-spy record --format chrometrace --function`, by py-spy's clock.
 
-    Raises ProfilerError if *trace* is no such trace.
+    Raises ProfilerError if *trace* is not such a trace.
     """
     changes: StackChanges = {}
     running: dict[int, list[str]] = {}
@@ -183,7 +183,7 @@ def read_chrome_trace(trace: str) -> StackChanges:
 
 
 def _events(trace: str) -> Iterator[dict[str, Any]]:
-    """The events, some hundred at a time: parsing all at once would hold Python's lock for that long."""
+    """Yield the events of a trace, parsed some hundred at a time: parsing all at once would hold the GIL too long."""
     start, last = trace.index("[") + 1, trace.rindex("]")
     while start < last:
         end = trace.find(_NEXT_EVENT, start + _PART_SIZE) + 1 or last
@@ -200,7 +200,7 @@ def frame_name(qualified_name: str, file: str, first_line: int) -> str:
 
 
 class ExternalSampler:
-    """py-spy for the flame graphs of this process, for as long as there are any."""
+    """Runs py-spy for the flame graphs of this process as long as there are any."""
 
     def __init__(self) -> None:
         self._condition = threading.Condition()
@@ -279,7 +279,7 @@ class ExternalSampler:
         return is_needed
 
     def _hand_out(self, changes: StackChanges) -> None:
-        """Give the stacks to all flame graphs."""
+        """Give the stacks of a segment to all flame graphs, running and ended."""
         ended, self._ended, self._hurry = self._ended, [], False
         for graph in self._running:
             graph.take(changes, is_last=False)
@@ -292,7 +292,7 @@ _SAMPLERS: dict[int, ExternalSampler] = {}
 
 
 def external_sampler() -> ExternalSampler:
-    """Return the sampler of this process: a forked process has none of its parent's threads."""
+    """Return the sampler of this process; a forked process gets a new one, as it has none of its parent's threads."""
     known = _SAMPLERS.get(os.getpid())
     if known is None:
         known = _SAMPLERS[os.getpid()] = ExternalSampler()

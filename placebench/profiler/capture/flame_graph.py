@@ -59,24 +59,25 @@ _NotedInterval = tuple[float, float, Frames, Callable[[], str], str, HasPlan | N
 
 
 class _SampleSource(Protocol):
-    """Samples the stack of the thread that makes it.
+    """Samples the stack of the thread that creates it.
 
     interval_s: the time between samples, if Python allows it. holds: whether a sample also describes the time after it;
-    one that is taken when a function returns does not.
+    a sample taken when a function returns does not.
     """
 
     interval_s: float
     holds: bool
 
     def samples(self) -> list[Sample]:
-        """Stop, and return the samples in order of time."""
+        """Stop sampling, and return the samples in order of time."""
 
 
 def _start_sampler(mode: str, clock: Clock, report_failure: Callable[[Exception], None]) -> _SampleSource:
     """Start the sampler of this thread for a mode with a flame graph.
 
-    It is no profile function if Python can crash of one. Nor is it a second profile function in an event loop: each of
-    them would take a sample whenever a task is continued.
+    A sampling thread is used in mode "sampled", if a profile function can crash this version of Python, and in an
+    event loop that has a profile function already: two of them would each take a sample whenever a task resumes.
+    Greenlets are sampled by a profile function unless it can crash.
     """
     interval_s = thread_interval_s(mode)
     known = getattr(stack_sampler.thread_locals, "stack_sampler", None)
@@ -91,7 +92,7 @@ def _start_sampler(mode: str, clock: Clock, report_failure: Callable[[Exception]
 
 
 class FlameGraphRecorder:
-    """Samples the thread that makes it until `stop`."""
+    """Samples the thread that creates it until `stop` is called."""
 
     is_external: Literal[False] = False
 
@@ -148,7 +149,7 @@ class FlameGraphRecorder:
 
 
 def _notes(mode: str, source: _SampleSource) -> tuple[str, ...]:
-    """Notes on a flame graph whose samples a sampling thread takes, or would take without greenlets."""
+    """Return notes on a flame graph whose samples a sampling thread takes, or would take without greenlets."""
     if isinstance(source, Sampler):
         instead = "greenlets share a thread: a profile function takes the samples"
         return (instead,) if mode == "sampled" else ()
@@ -166,7 +167,7 @@ def _notes(mode: str, source: _SampleSource) -> tuple[str, ...]:
 
 
 class Sampler(pyinstrument.Profiler):
-    """Samples the thread or task that makes it; failures go to *report_failure*."""
+    """Samples the thread or task that creates it; failures go to *report_failure*."""
 
     holds = False
 
@@ -191,7 +192,7 @@ class Sampler(pyinstrument.Profiler):
         self._started = clock()
 
     def samples(self) -> list[Sample]:
-        """Stop, and return each sample's time and stack, in order of time; for the thread that made the sampler."""
+        """Stop, and return each sample's time and stack in order of time; only the sampled thread may call it."""
         taken, found = self._started, []
         for sample, seconds in cast("list[tuple[Any, float]]", self.stop().frame_records):
             taken += seconds
@@ -217,7 +218,7 @@ class Sampler(pyinstrument.Profiler):
 
 
 _SHARED_BY_GREENLETS: dict[int, "_StackSampler"] = {}
-"""The sampler that all greenlets of a thread share, by the system's number of the thread."""
+"""The sampler that all greenlets of a thread share, by the native id of the thread."""
 
 
 class _StackSampler(stack_sampler.StackSampler):
@@ -237,7 +238,7 @@ class _StackSampler(stack_sampler.StackSampler):
         setstatprofile(self._sample, interval, timer_type="walltime")
 
     def _update(self) -> None:
-        """Note that a profiler comes or goes; one of a task needs the context from now on."""
+        """Note that a profiler was added or removed; a profiler of a task needs the context from now on."""
         if self.subscribers and self.subscribers[-1].bound_to_async_context:
             self.current_sampling_interval = None
         super()._update()  # type: ignore[no-untyped-call]  # pyinstrument has not typed it

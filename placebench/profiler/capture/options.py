@@ -21,8 +21,8 @@ class Options:
     """The options of a recording; raises ProfilerError for an unknown mode.
 
     mode: "light" (times, rows, fingerprints), "full" (call sites and bytes too), "flame" (Python's stacks too) or
-        "plans" (PostgreSQL's plans too). Estimated flame graphs: "sampled" is full with one by a thread, "external"
-        is full without bytes, with one by py-spy.
+        "plans" (PostgreSQL's plans too). "sampled" is "full" with a flame graph that a sampling thread
+        estimates; "external" is "full" without bytes, with a flame graph that py-spy estimates.
     explain: in mode "plans", have EXPLAIN estimate the plan if the server does not send the actual one.
     parameters: keep bound values, literals and messages of errors; they may be secrets.
     max_statements: how many statements, and how many transaction steps, are kept; the others are counted.
@@ -68,12 +68,12 @@ class Clocks:
 
 
 def shares_thread() -> bool:
-    """Whether this thread runs several things in turn, which share its CPU time and its stack."""
+    """Return whether this thread runs several things in turn, which share its CPU time and its stack."""
     return inside_event_loop() or inside_greenlets()
 
 
 def inside_greenlets() -> bool:
-    """Whether this thread runs greenlets of gevent or eventlet; under asyncio SQLAlchemy has greenlets of its own."""
+    """Return whether this thread runs greenlets of gevent or eventlet, and not just SQLAlchemy's own under asyncio."""
     if not isinstance(threading.get_ident, BuiltinFunctionType):  # monkey-patched
         return True
     greenlet, hubs = sys.modules.get("greenlet"), sys.modules.get("gevent._hub_local")
@@ -83,7 +83,7 @@ def inside_greenlets() -> bool:
 
 
 def inside_event_loop() -> bool:
-    """Whether this thread runs an event loop, whose tasks share its CPU time."""
+    """Return whether this thread runs an event loop, whose tasks share its CPU time."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:

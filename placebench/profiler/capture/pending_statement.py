@@ -1,4 +1,4 @@
-"""A statement or transaction step whose times are still running, and what it needs of its recording.
+"""A statement or transaction step whose times are still running, and the state that it shares with its recording.
 
 The main classes are `PendingStatement`, `RecordingContext` (what all pending statements of one recording share) and
 `_DuplicateDetector` (statements that run again with equal values, rows that are fetched again).
@@ -64,14 +64,14 @@ class _DuplicateDetector:
 
     def __init__(self) -> None:
         self._statements: set[int] = set()
-        # By table: each primary key with the statement that fetched it first.
+        # Each primary key of a table with the statement that fetched it first.
         self._rows: dict[str, dict[Any, int]] = {}
         self._kept = 0
         # How often each table was written.
         self._writes: dict[str, int] = {}
 
     def add_write(self, table: str | None) -> None:
-        """Forget what was read of *table*, which a statement has changed; of everything if that is unknown (None)."""
+        """Forget the reads of *table*, which a statement changed: all reads if it is None, none if it is empty."""
         if table == "":
             return
         if table is None:
@@ -83,7 +83,7 @@ class _DuplicateDetector:
             del self._rows[name]
 
     def is_repeated(self, sql: str, values: bytes | str | None, database: Hashable) -> bool | None:
-        """Whether this read ran with these values since its tables were written; None if that is not known.
+        """Return whether this read ran with these values since its tables were written; None if that is not known.
 
         values: in a form that is equal for equal values. database: where it reads; another database has other rows.
         """
@@ -103,7 +103,7 @@ class _DuplicateDetector:
     def count_redundant(self, column: KeyColumn, rows: Sequence[Any], statement: int) -> int:
         """Count the distinct keys of these rows that another statement had fetched before; 50 to 100 ns per row.
 
-        statement: a number of the statement that fetched them now.
+        statement: a number that identifies the statement that fetched *rows*.
         """
         firsts = self._rows.setdefault(column.table, {})
         try:
@@ -119,13 +119,13 @@ class _DuplicateDetector:
 
 
 class _SendingCursor(Protocol):
-    """A cursor that knows what it has sent."""
+    """A cursor that can return what it has sent."""
 
     def will_be_asked(self) -> None:
         """Prepare for a call of `sent` after the next execute."""
 
     def sent(self) -> bytes | str | None:
-        """Return what the driver sent last, values included; None if the driver does not tell."""
+        """Return what the driver sent last, values included; None if the driver does not report it."""
 
 
 class RecordingContext:
@@ -164,7 +164,7 @@ class RecordingContext:
         kind: str,
         pending: "PendingStatement | None" = None,
     ) -> None:
-        """Put an interval on the frame that runs now, if there is a flame graph, with the plan of *pending* below it.
+        """Add an interval below the running frame to the flame graph, if any, and below that the plan of *pending*.
 
         label: returns the text of the interval, and is called when the flame graph ends.
         """
@@ -176,14 +176,14 @@ class RecordingContext:
 
 
 class PendingStatement:
-    """One statement, or with *step* one transaction step, while its times are running.
+    """One statement, or one transaction step if *step* is given, while its times are running.
 
     The methods that the driver's calls pass through are short and cannot fail: they run for every statement.
     """
 
     fingerprint = ""
     dialect: str | None = None
-    """SQLAlchemy's name of the database that the statement is for."""
+    """SQLAlchemy's name of the dialect that the statement is written in."""
     counted = False
     caller: Caller | None = None
     outer_caller: Caller | None = None
@@ -350,7 +350,7 @@ class PendingStatement:
         self.repeated = False
 
     def _compare_sent(self, sql: str, cursor: _SendingCursor) -> None:
-        """Note whether this read ran before, by what the driver sent; an executemany has sent its last part last."""
+        """Note whether this read ran before, by what the driver sent; skip an executemany, which sent several sets."""
         self.unsent = None  # or the cursor would live longer than in the application
         try:
             sent, identity = cursor.sent(), self.connection.identity
@@ -391,7 +391,7 @@ class PendingStatement:
         return f"fetch {self._shown()}"
 
     def to_statement(self, origin: float) -> Statement:
-        """Return the statement as the recording that started at *origin* holds it."""
+        """Return the statement with its time relative to *origin*, the start of the recording."""
         self.count_redundant_rows()
         return Statement(
             sql=self._shown(),
@@ -424,7 +424,7 @@ class PendingStatement:
         )
 
     def to_transaction(self, origin: float) -> Transaction:
-        """Return the transaction step as the recording that started at *origin* holds it."""
+        """Return the transaction step with its time relative to *origin*, the start of the recording."""
         parts = [part for part in (self.compile_s, self.execute_s, self.fetch_s) if part is not None]
         return Transaction(
             kind=self.step or "",
@@ -438,7 +438,7 @@ class PendingStatement:
         )
 
     def holds_several(self) -> bool:
-        """Whether the text holds more than one statement."""
+        """Return whether the text holds more than one statement."""
         return ";" in self.sql and SECOND_STATEMENT.search(redacted(self.sql, self.dialect)) is not None
 
     def rows(self) -> int | None:

@@ -27,7 +27,7 @@ _UNIX_MS = 1e11
 
 
 def join_samples(recording: RecordingData, path: Path) -> tuple[Session, str]:
-    """Return the flame graph of a recording by the samples in a file, and a note on it.
+    """Return the flame graph of a recording from the samples in a file, and a note on the flame graph.
 
     Raises ProfilerError if the file has another format, or no sample of the recording.
     """
@@ -63,9 +63,9 @@ def join_samples(recording: RecordingData, path: Path) -> tuple[Session, str]:
 
 
 def read_gecko_profile(profile: dict[str, Any]) -> tuple[StackChanges, float]:
-    """Return the stacks of each thread, by its native identifier and by Unix time, and the seconds between samples.
+    """Return the stacks of each thread (by its native id) with Unix times, and the seconds between samples.
 
-    Raises LookupError, TypeError or AttributeError if *profile* is no such profile.
+    Raises LookupError, TypeError or AttributeError if *profile* is not such a profile.
     """
     start_ms, interval_s = float(profile["meta"]["startTime"]), float(profile["meta"]["interval"]) / 1e3
     if start_ms < _UNIX_MS:
@@ -85,7 +85,7 @@ def read_gecko_profile(profile: dict[str, Any]) -> tuple[StackChanges, float]:
 
 
 def _stacks(thread: dict[str, Any], texts: list[str]) -> list[Stack]:
-    """The stacks in a thread's table: each is a frame below another stack."""
+    """Return the stacks in a thread's table, in which each stack is a frame below another stack."""
     functions, frames, table = thread["funcTable"], thread["frameTable"], thread["stackTable"]
     names = [
         frame_name(texts[name], "" if file is None else texts[file], line or 0)
@@ -102,7 +102,7 @@ def _root(thread: int) -> str:
 
 
 def _intervals(recording: RecordingData, started: float) -> Iterator[CalledInterval]:
-    """The statements and transaction steps up to the next one, with each fetch directly after its execute."""
+    """Yield the intervals of statements and steps, each cut where the next begins; a fetch follows its execute."""
     steps: list[Statement | Transaction] = [*recording.statements, *recording.transactions]
     steps.sort(key=lambda each: each.started_s)
     ends = [each.started_s for each in steps[1:]] + [recording.elapsed_s]
@@ -121,5 +121,5 @@ def _intervals(recording: RecordingData, started: float) -> Iterator[CalledInter
 
 
 def _without_folder(caller: Caller | None) -> Caller | None:
-    """A call site with its file named as in the samples."""
+    """Return a call site with its file named as in the samples."""
     return None if caller is None else caller._replace(file=Path(caller.file).name)

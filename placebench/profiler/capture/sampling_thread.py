@@ -2,8 +2,8 @@
 
 The main class is `ThreadSamples`. One sampling thread serves all flame graphs of a process, so that many requests at
 once cost as little as one, and a request shorter than the interval is as likely to be sampled as any other stretch of
-time. A sample is taken when Python's lock lets the thread run: later than the interval says while Python computes, and
-more often during a call into C that releases the lock.
+time. A sample is taken when the GIL lets the sampling thread run: later than the interval says while Python computes,
+and more often during a call into C that releases the lock.
 """
 
 import gc
@@ -43,7 +43,7 @@ def thread_interval_s(mode: str, version: tuple[int, ...] = sys.version_info[:3]
 
 
 class ThreadSamples:
-    """Samples the thread that makes it until `samples` is called; failures go to *report_failure*."""
+    """Samples the thread that creates it until `samples` is called; failures go to *report_failure*."""
 
     holds = True
 
@@ -70,7 +70,7 @@ class ThreadSamples:
 
 
 class _SamplingThread:
-    """Samples the threads of all flame graphs that were added to it; nothing waits for a lock."""
+    """Samples the threads of all flame graphs that were added; no call waits for a lock."""
 
     def __init__(self) -> None:
         # Weakly: a request that never ends is not sampled for ever.
@@ -118,7 +118,7 @@ _THREADS: dict[int, _SamplingThread] = {}
 
 
 def _thread() -> _SamplingThread:
-    """The sampling thread of this process: a forked process has none of its parent's threads."""
+    """Return the sampling thread of this process; a forked process has none of its parent's threads."""
     return _THREADS.setdefault(os.getpid(), _SamplingThread())
 
 

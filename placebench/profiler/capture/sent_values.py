@@ -1,4 +1,4 @@
-"""Values of statements in a form that is equal for equal values: `comparable`.
+"""Converts values of statements into a form that is equal for equal values: `comparable`.
 
 The `repr` of a value is no such form. The default one holds an address, which the next object may get again; that of
 psycopg's Jsonb is cut after 35 characters. Values of unknown classes are compared by what the driver has sent
@@ -45,7 +45,7 @@ def count_values(values: Any) -> int:
 
 
 def _plain(value: Any) -> Any:
-    """Return a value as tuples of plain values with the names of their classes; ValueError for an unknown class."""
+    """Return *value* as tuples of plain values and class names. Raises ValueError for an unknown class."""
     kind = type(value)
     if kind in _PLAIN:
         return value

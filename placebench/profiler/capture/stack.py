@@ -23,7 +23,7 @@ from placebench.profiler.model.statement import Caller
 _MAX_LEAF_LENGTH = 160
 
 Frames = list[Any]
-"""Code and instruction of each frame in turn, the innermost one first: one list, since tuples start GC."""
+"""Code and instruction of each frame in turn, innermost first; one flat list, since tuples would start the GC."""
 
 
 def frames_of(frame: FrameType | None) -> Frames:
@@ -45,7 +45,7 @@ def awaiting_frames() -> Frames:
 
 
 def _running_greenlet() -> Any:
-    """The greenlet that runs; None if greenlet is not loaded, or is being loaded at this moment."""
+    """Return the greenlet that runs; None if greenlet is not loaded, or is being loaded at this moment."""
     getcurrent = getattr(sys.modules.get("greenlet"), "getcurrent", None)
     return None if getcurrent is None else getcurrent()
 
@@ -91,7 +91,7 @@ def name_frame(code: CodeType, instruction: int) -> str:
 
 @lru_cache(maxsize=256)
 def leaf(label: str, kind: str) -> str:
-    """Return a frame that is not Python in pyinstrument's form: one line of text, and *kind* instead of a file."""
+    """Return a frame of pyinstrument that is not Python code: one line of text, with *kind* instead of a file."""
     text = " ".join(label.replace("\x00", " ").replace("\x01", " ").split())
     shown = text if len(text) <= _MAX_LEAF_LENGTH else f"{text[:_MAX_LEAF_LENGTH]}…"
     return f"{shown}\x00{kind}\x000"
@@ -104,7 +104,7 @@ PROFILER_FOLDER = str(Path(__file__).parents[1])
 
 # SQLAlchemy is found, not imported: the timed drivers work without it.
 def _places(package: str) -> tuple[str, ...]:
-    """The folders of a package, or the file of a module; nothing if it is not installed."""
+    """Return the folders of a package, or the file of a module; empty if it is not installed."""
     try:
         spec = object.__getattribute__(sys.modules[package], "__spec__")  # `find_spec` would load a deferred module
     except AttributeError:
@@ -122,7 +122,7 @@ _INSIDE: dict[tuple[str, ...], dict[str, bool]] = {}
 
 
 def add_libraries(*packages: str) -> None:
-    """Take no line of these packages for the caller of a statement."""
+    """Exclude the lines of these packages from the callers of statements."""
     global _LIBRARIES
     new = (place for package in packages for place in _places(package))
     _LIBRARIES = tuple(dict.fromkeys((*_LIBRARIES, *new)))
@@ -138,7 +138,7 @@ _COMMAND_LINE = f"{_PLACEBENCH}commands/"
 _SQL, _LIBRARY, _APPLICATION, _OUTSIDE, _TEMPLATES, _THREADS = range(6)
 _PASSED = (_SQL, _LIBRARY)
 _NOWHERE = Caller("", 0, "")
-"""Stands for a line where the application has none at this frame or above it."""
+"""Placeholder that says that the application has no line at this frame or above it."""
 _ASGIREF_THREADS = "/asgiref/sync.py"
 _DJANGO_TEMPLATES, _RENDERS = "/django/template/base.py", "render_annotated"
 # The owner of each known file, by the application's folders and packages.
@@ -147,11 +147,11 @@ _KINDS: dict[tuple[str, ...], dict[str, int]] = {}
 
 Callers = tuple[Caller | None, Caller | None]
 awaiting_callers: ContextVar[Callers | None] = ContextVar("placebench_awaiting_callers", default=None)
-"""The lines that wait for the work of a library's thread, in that thread's context: its stack does not hold them."""
+"""The lines that wait for a library's thread, in the context of that thread, whose stack does not contain them."""
 
 
 def find_callers(frame: FrameType | None, application: tuple[str, ...] = ()) -> Callers:
-    """Return the nearest line of the application at or above *frame* and the next one above it; None for no line.
+    """Return the nearest line of the application at or above *frame* and the next one above it; None if missing.
 
     Installed files (site-packages, Python's own modules) are not the application, unless they lie in one of the folders
     or packages of *application*. In a thread of a library, the lines that wait for it come next (`awaiting_callers`).
@@ -195,7 +195,7 @@ def find_callers(frame: FrameType | None, application: tuple[str, ...] = ()) -> 
 
 
 def _caller_unless_passed(frame: FrameType, kinds: dict[str, int], application: tuple[str, ...]) -> Caller | None:
-    """The line of a frame of the application or of its template; _NOWHERE if the application ends at this frame."""
+    """Return the line of an application's frame or template; else None, or _NOWHERE if the application ends here."""
     file = frame.f_code.co_filename
     kind = kinds.get(file)
     if kind is None:
@@ -211,7 +211,7 @@ def _caller_unless_passed(frame: FrameType, kinds: dict[str, int], application: 
 def _frames_of_libraries(
     frame: FrameType | None, kinds: dict[str, int], application: tuple[str, ...]
 ) -> list[FrameType]:
-    """The nearest two frames of installed code, in two files."""
+    """Return the nearest frames of installed code, at most two and in different files."""
     found: list[FrameType] = []
     for here in (frame, _frame_before_greenlet()):
         for _ in range(_MAX_DEPTH):
@@ -230,7 +230,7 @@ def _frames_of_libraries(
 
 
 def _kind(file: str, kinds: dict[str, int], application: tuple[str, ...]) -> int:
-    """Return what a file belongs to, and remember it in *kinds*."""
+    """Return the owner of a file, such as _APPLICATION, and remember it in *kinds*."""
     if len(kinds) > _MAX_FILES:
         kinds.clear()
     own = any(f"/{each.strip('/')}/" in file for each in application)
@@ -249,7 +249,7 @@ def _kind(file: str, kinds: dict[str, int], application: tuple[str, ...]) -> int
 
 
 def is_application_file(file: str) -> bool:
-    """Whether a Python file is the application's: neither installed, nor Python's own, nor the profiler's."""
+    """Return whether a Python file is the application's: neither installed, nor Python's own, nor the profiler's."""
     return _kind(file, _KINDS.setdefault((), {}), ()) == _APPLICATION
 
 
@@ -260,7 +260,7 @@ _CALLERS: dict[tuple[int, int], tuple[CodeType, Caller]] = {}
 
 
 def _caller(frame: FrameType) -> Caller:
-    """The line that a frame is at, found once per process, or the line of the template that it renders."""
+    """Return the line that a frame is at (cached per process), or the line of the template that it renders."""
     code = frame.f_code
     if code.co_name == _RENDERS:
         return _django_template(frame) or _find_caller(frame)
@@ -274,7 +274,7 @@ def _caller(frame: FrameType) -> Caller:
 
 
 def _find_caller(frame: FrameType) -> Caller:
-    """The line that a frame is at; in a Jinja template, the template's line and not that of the generated code.
+    """Return the line that a frame is at; in a Jinja template, the template's line and not that of the generated code.
 
     The code of a notebook's cell is named after the cell.
     """
@@ -289,7 +289,7 @@ def _find_caller(frame: FrameType) -> Caller:
 
 
 def _cell_name(file: str) -> str:
-    """`<cell 3>` for a file that IPython named for the code of a cell; *file* itself if it does not know the cell."""
+    """Return a name such as `<cell 3>` for the file of an IPython cell; *file* itself if the cell is unknown."""
     shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
     name_of = getattr(getattr(shell, "compile", None), "format_code_name", None)  # ("Cell", "In[3]")
     named = name_of(file) if name_of is not None else None
@@ -304,7 +304,7 @@ def _cell_name(file: str) -> str:
 
 
 def _django_template(frame: FrameType) -> Caller | None:
-    """The template's line that a frame of Django renders: Django interprets all templates in the same code."""
+    """Return the template line that a frame of Django renders, or None; all templates are rendered by the same code."""
     if frame.f_code.co_name != _RENDERS:
         return None
     node = frame.f_locals.get("self")
@@ -318,7 +318,7 @@ def application_frame(frame: FrameType | None) -> FrameType | None:
 
 
 def _nearest(frame: FrameType | None, libraries: tuple[str, ...]) -> FrameType | None:
-    """The nearest frame whose file lies in none of *libraries*; some 50 ns per frame."""
+    """Return the nearest frame whose file lies in none of *libraries*; some 50 ns per frame."""
     inside = _INSIDE.setdefault(libraries, {})
     for _ in range(_MAX_DEPTH):
         if frame is None:
@@ -336,7 +336,7 @@ def _nearest(frame: FrameType | None, libraries: tuple[str, ...]) -> FrameType |
 
 
 def _frame_before_greenlet() -> FrameType | None:
-    """The frame that entered the running greenlet; None outside of one. Never imports greenlet itself."""
+    """Return the frame that entered the running greenlet; None outside of one. Never imports greenlet itself."""
     parent = getattr(_running_greenlet(), "parent", None)
     frame: FrameType | None = None if parent is None else parent.gr_frame
     return frame
@@ -352,7 +352,7 @@ class IdleEventLoop:
     """Finds the stacks of waits in the event loops of one thread: at the lines that await, not in the selector.
 
     A profile function sees an idle loop of asyncio in its selector, and no task. All tasks are suspended then, and
-    their coroutines tell what they wait for.
+    their coroutines show what they wait for.
     """
 
     def __init__(self) -> None:
@@ -397,7 +397,7 @@ class IdleEventLoop:
 
 
 def _awaited_tasks(task: Any) -> Iterator[Any]:
-    """Follow *task* to the only task that it awaits, directly or by `gather`, and from there on in the same way."""
+    """Yield *task*, the only task that it awaits (directly or by `gather`), and so on along the chain."""
     known: list[Any] = []
     while isinstance(task, asyncio.Task) and task not in known and not task.done():
         known.append(task)

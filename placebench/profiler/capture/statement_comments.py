@@ -39,7 +39,7 @@ def set_comment(route: str | None = None, function: str | None = None) -> None:
 
 @contextmanager
 def commenting(comment: Callable[[], str]) -> Iterator[None]:
-    """Take the comment of statements inside of the block from *comment*, which must not raise."""
+    """Use *comment*, which returns the comment and must not raise, for statements inside the block."""
     token = _COMMENT.set(comment)
     try:
         yield

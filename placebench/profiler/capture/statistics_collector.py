@@ -21,9 +21,9 @@ _COUNTED_STEPS = ("COMMIT", "ROLLBACK")
 
 
 class StatisticsCollector:
-    """Counts by fingerprint, in bounded memory; threads may share it, and a forked process starts from zero.
+    """Counts statements by fingerprint, in bounded memory; threads may share it, and a forked process starts from zero.
 
-    max_fingerprints: how many fingerprints are kept apart, the first ones; all others are counted together as "other".
+    max_fingerprints: the number of fingerprints counted separately; all later ones are counted together as "other".
     report_failure: called with an error instead of raising it.
     """
 

@@ -31,7 +31,7 @@ class CallRecorder(Protocol):
     timed_classes: dict[tuple[type, type], type]
 
     def change(self, how: Callable[..., object], *args: Any, **kwargs: Any) -> None:
-        """Let *how* change a connection, or the arguments of a connect, so that it is timed."""
+        """Call *how* to make a connection, or the arguments of a connect, timed."""
 
     def connecting_step(self) -> AbstractContextManager[None]:
         """Record a driver's connect as a CONNECT."""
@@ -50,13 +50,13 @@ class CallRecorder(Protocol):
         """Return the statement that this execute belongs to; None if nothing is being recorded."""
 
     def measure(self, sql: object, cursor: object = None) -> PendingStatement | None:
-        """Start a statement that is only counted; None if none is counted."""
+        """Start a statement that is only counted; None if statistics are off."""
 
     def driver_values(self, pending: PendingStatement, sql: str, values: object) -> None:
-        """Compare a statement with earlier ones, by the values that are known only now."""
+        """Compare a statement and its values, which have become known only now, with earlier ones."""
 
     def forget_reads(self) -> None:
-        """Compare no later read with the reads so far: the connection may use another database now."""
+        """Forget all reads so far: the connection may use another database now, so later reads are no repetitions."""
 
     def driver_step(self, connection: "TimedConnection", step: str) -> PendingStatement | None:
         """Start a COMMIT, ROLLBACK or PING; None if nothing is being recorded."""
@@ -146,7 +146,7 @@ class TimedCursor:
 
     placebench_recorder: ClassVar[CallRecorder]
     placebench_dialect: ClassVar[str | None] = None
-    """SQLAlchemy's name of the database whose SQL its statements are in."""
+    """SQLAlchemy's name of the dialect of the cursor's statements."""
     placebench_pending: PendingStatement | None = None
     placebench_execute: Callable[..., Any]
     placebench_fetchone: Callable[[], Any]
@@ -158,7 +158,7 @@ class TimedCursor:
     rowcount: int
 
     def execute(self, sql: Any, *args: Any, **kwargs: Any) -> Any:
-        """The driver's execute, timed; written out because it runs for every statement."""
+        """Call the driver's execute and time it; written without helpers because it runs for every statement."""
         pending = self.placebench_pending
         if pending is not None and pending.executing:
             trips = self.trips_of_execute()
@@ -188,7 +188,7 @@ class TimedCursor:
             pending.execute_returned(trips, self.rowcount)
 
     def executemany(self, sql: Any, parameters: Any, *args: Any, **kwargs: Any) -> Any:
-        """The driver's executemany, timed; without a set of parameters it sends no statement."""
+        """Call the driver's executemany and time it; without parameter sets it sends no statement."""
         if has_no_sets(parameters):
             self.placebench_pending = None
             return super().executemany(sql, parameters, *args, **kwargs)  # type: ignore[misc]
@@ -197,7 +197,7 @@ class TimedCursor:
         return self._run(super().executemany, sql, (parameters, *args), kwargs, trips, sets)  # type: ignore[misc]
 
     def fetchone(self) -> Any:
-        """The driver's fetchone, timed."""
+        """Call the driver's fetchone and time it."""
         if self.placebench_pending is None:  # called for every row: an idle profiler must not cost another call
             return self.placebench_fetchone()
         pending = self.placebench_pending
@@ -233,7 +233,7 @@ class TimedCursor:
                 yield self._timed_row(rows.__next__, pending)
 
     def placebench_timed__next__(self) -> Any:
-        """The driver's `__next__`, timed."""
+        """Call the driver's `__next__` and time it."""
         pending = self.placebench_pending
         return self.placebench__next__() if pending is None else self._timed_row(self.placebench__next__, pending)
 
@@ -260,12 +260,12 @@ class TimedCursor:
         return row
 
     def fetchmany(self, *args: Any, **kwargs: Any) -> Any:
-        """The driver's fetchmany, timed."""
+        """Call the driver's fetchmany and time it."""
         with self.timing_fetch() as fetch:
             return fetch.rows(super().fetchmany(*args, **kwargs))  # type: ignore[misc]
 
     def fetchall(self) -> Any:
-        """The driver's fetchall, timed; written out like `execute`."""
+        """Call the driver's fetchall and time it; written without helpers, like `execute`."""
         pending = self.placebench_pending
         if pending is None:
             return self.placebench_fetchall()
@@ -284,16 +284,16 @@ class TimedCursor:
         """Prepare for a call of `sent` after the next execute."""
 
     def sent(self) -> bytes | str | None:
-        """Return what the driver sent last, values included; None if the driver does not tell."""
+        """Return what the driver sent last, values included; None if the driver does not report it."""
         return None
 
     def rewind(self, rows: int) -> None:
-        """Count *rows* only once that are fetched again after a scroll backwards."""
+        """Subtract *rows*, which will be fetched again after a scroll backwards, so that they are counted once."""
         if self.placebench_pending is not None and self.placebench_pending.fetched_rows is not None:
             self.placebench_pending.fetched_rows -= max(0, rows)
 
     def timing_fetch(self) -> TimedFetch:
-        """Time a fetch that is not written out."""
+        """Return a context manager that times a fetch."""
         return TimedFetch(self.placebench_pending, self.trips_of_fetch)
 
     def _run(
@@ -319,7 +319,7 @@ class TimedCursor:
             pending.execute_returned(trips, self.rowcount)
 
     def timing(self, sql: Any, trips: int | None, *values: Any, executions: int = 1) -> TimedCall:
-        """Time a call of the driver that is awaited or a context manager; its time and error go to its statement."""
+        """Return a context manager that times one driver call, awaited or not, and records it in its statement."""
         recorder = self.placebench_recorder
         idle = recorder.current.get() is None and not recorder.running and recorder.collector is None
         pending = None if idle else recorder.driver_call(self, sql, values or None)
@@ -328,56 +328,56 @@ class TimedCursor:
         return TimedCall(pending, trips)
 
     def trips_of_execute(self) -> int | None:
-        """Round trips that the next execute will take; None for a driver without a network."""
+        """Return the round trips that the next execute will take; None for a driver without a network."""
         return None
 
     def trips_of_executemany(self, parameters: Any) -> int | None:  # noqa: ARG002  the drivers with a network count them
-        """Round trips that an executemany of these parameters will take."""
+        """Return the round trips that an executemany of these parameters will take."""
         return None
 
     def trips_of_copy(self, statement: Any) -> int:
-        """Round trips of a COPY: into the server, the driver waits for its permission and then for its end."""
+        """Return the round trips of a COPY; one into the server waits for its permission and then for its end."""
         return (self.trips_of_execute() or 0) + bool(_COPY_IN.search(str(statement)))
 
     def trips_of_fetch(self) -> int | None:
-        """Round trips of one fetch."""
+        """Return the round trips of one fetch."""
         return None
 
     def trips_of_row(self, count: int) -> int | None:  # noqa: ARG002  server-side cursors need it
-        """Round trips of the next row of an iteration, after *count* rows."""
+        """Return the round trips of the next row of an iteration, after *count* rows."""
         return self.trips_of_fetch()
 
     def trips_of_end(self, trips: int | None) -> int | None:
-        """Round trips at the end of an iteration, where one more row would have taken *trips*."""
+        """Return the round trips at the end of an iteration; one more row would have taken *trips*."""
         return trips
 
 
 class NetworkCursor(TimedCursor):
-    """A cursor that may be server-side: each of its fetches, and its end, is a round trip then."""
+    """A cursor that may be server-side: then each fetch, and the close, is a round trip."""
 
     fetches_remotely = True
 
     def is_server_side(self) -> bool:
-        """Whether this is a server-side cursor; the class of each driver defines it."""
+        """Return whether this is a server-side cursor; the class of each driver defines it."""
         raise NotImplementedError
 
     def trips_of_fetch(self) -> int:
-        """Only a server-side cursor fetches its rows from the server."""
+        """Return 1 for a server-side cursor, which fetches its rows from the server, else 0."""
         return 1 if self.is_server_side() else 0
 
     def trips_of_row(self, count: int) -> int:
-        """A server-side cursor asks for `itersize` rows at once."""
+        """Return 1 if the next row begins a page of `itersize` rows of a server-side cursor, else 0."""
         return int(self.is_server_side() and count % getattr(self, "itersize", 1) == 0)
 
     def close(self) -> Any:
-        """The driver's close, timed if it takes a round trip."""
+        """Call the driver's close, and time it if it takes a round trip."""
         if self.placebench_pending is None or not self.trips_of_fetch():
             return self.placebench_close()
         with self.timing_close():
             return self.placebench_close()
 
     def timing_close(self) -> TimedFetch:
-        """Time the driver's close: the plan of a server-side cursor comes only then."""
+        """Return a context manager that times a close: the plan of a server-side cursor comes only then."""
         pending, self.placebench_pending = self.placebench_pending, None
         return TimedFetch(pending if self.is_server_side() else None, lambda: 1)
 
@@ -388,12 +388,12 @@ def count_sets(parameters: Any) -> int:
 
 
 def has_no_sets(parameters: Any) -> bool:
-    """Whether an executemany gets no parameter set; False for an iterator, which cannot be counted."""
+    """Return whether an executemany gets no parameter set; False for an iterator, which cannot be counted."""
     return hasattr(parameters, "__len__") and len(parameters) == 0
 
 
 def _sized(rows: Any) -> Sequence[Any]:
-    """The rows that were fetched; a user's cursor may return something that has no length."""
+    """Return *rows* if they are a sequence, else an empty one: a user's cursor may return anything."""
     return rows if isinstance(rows, Sequence) else ()
 
 
@@ -403,7 +403,7 @@ class TimedConnection:
     __slots__ = ()
     placebench_recorder: ClassVar[CallRecorder]
     placebench_adopted = False
-    """Whether SQLAlchemy made the connection; its events then tell the beginning of transactions."""
+    """Whether SQLAlchemy made the connection; its events then report when transactions begin."""
 
     def placebench_step(self, step: str, call: Callable[[], None]) -> None:
         """Run the driver's *call* as a transaction step."""
@@ -420,7 +420,7 @@ class TimedConnection:
             pending.execute_returned(trips)
 
     def timing_step(self, step: str, trips: int | None = None) -> TimedCall:
-        """Time a step that is awaited, or is neither COMMIT nor ROLLBACK."""
+        """Return a context manager that times a step that is awaited, or is neither COMMIT nor ROLLBACK."""
         trips = self.trips_of_step(step) if trips is None else trips
         return TimedCall(self.placebench_recorder.driver_step(self, step), trips)
 
@@ -430,20 +430,20 @@ class TimedConnection:
         return None
 
     def in_a_transaction(self) -> bool:
-        """Whether the driver has a transaction open; the class of each driver defines it."""
+        """Return whether the driver has a transaction open; the class of each driver defines it."""
         raise NotImplementedError
 
     def begins(self, sql: str) -> bool:  # noqa: ARG002  sqlite3 begins before writes only
-        """Whether this statement will run in a transaction, one that the driver begins by itself included."""
+        """Return whether this statement will run in a transaction, which the driver may begin by itself."""
         return self.in_a_transaction() or getattr(self, "autocommit", True) is False
 
     def trips_of_step(self, step: str) -> int | None:  # noqa: ARG002  psycopg 3's rollback takes more
-        """Round trips that a commit or rollback will take now; None for a driver without a network."""
+        """Return the round trips that a commit or rollback will take now; None for a driver without a network."""
         return None
 
 
 class AdaptedConnection(TimedConnection):
-    """Mixed in before SQLAlchemy's adapter of an async driver's connection.
+    """A timed connection that is mixed in before SQLAlchemy's adapter of an async driver's connection.
 
     It has no dict, as the adapters have none, so that an object can change its class.
     """
@@ -454,16 +454,16 @@ class AdaptedConnection(TimedConnection):
     placebench_stream_class: ClassVar[Callable[["AdaptedConnection"], Any]]
 
     def cursor(self, server_side: bool = False) -> Any:
-        """A timed cursor; before SQLAlchemy 2.1 the adapters name its class in this method only."""
+        """Return a timed cursor; before SQLAlchemy 2.1 the adapters name its class in this method only."""
         made = type(self)
         return (made.placebench_stream_class if server_side else made.placebench_cursor_class)(self)
 
     def commit(self) -> None:
-        """The adapter's commit, timed."""
+        """Call the adapter's commit and time it."""
         self.placebench_step("COMMIT", super().commit)  # type: ignore[misc]
 
     def rollback(self) -> None:
-        """The adapter's rollback, timed."""
+        """Call the adapter's rollback and time it."""
         self.placebench_step("ROLLBACK", super().rollback)  # type: ignore[misc]
 
 
@@ -488,9 +488,9 @@ class DriverConnection(Generic[_T], TimedConnection):
     """
 
     def commit(self) -> None:
-        """The driver's commit, timed."""
+        """Call the driver's commit and time it."""
         self.placebench_step("COMMIT", super().commit)  # type: ignore[misc]
 
     def rollback(self) -> None:
-        """The driver's rollback, timed."""
+        """Call the driver's rollback and time it."""
         self.placebench_step("ROLLBACK", super().rollback)  # type: ignore[misc]

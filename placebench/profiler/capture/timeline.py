@@ -106,7 +106,7 @@ def notes_on_waits(records: Sequence[StackTime], *, holds: bool) -> list[str]:
 
 
 def rooted(stack: list[str], above: list[str]) -> list[str]:
-    """Return *stack*, below *above* if it begins elsewhere: a sampled greenlet lacks the frames that await it."""
+    """Return *stack*, put below *above* if it begins elsewhere: a sampled greenlet lacks the frames that await it."""
     return stack if len(common_frames(stack[:2], above[:2])) == 2 else [*above, *stack[1:]]
 
 
@@ -228,7 +228,7 @@ def without_profiler(stack: Sequence[str]) -> list[str]:
 
 
 def common_frames(one: Sequence[str], other: Sequence[str]) -> list[str]:
-    """Return the frames that both stacks begin with, down to the first one that is at different lines."""
+    """Return the frames that both stacks begin with, up to and including the first one whose lines differ."""
     common: list[str] = []
     for frame, of_other in zip(one, other, strict=False):
         if frame_info_get_identifier(frame) != frame_info_get_identifier(of_other):
@@ -240,13 +240,13 @@ def common_frames(one: Sequence[str], other: Sequence[str]) -> list[str]:
 
 
 def _is_below(stack: Sequence[str], above: Sequence[str]) -> bool:
-    """Whether *stack* begins with the frames *above*, whatever their lines."""
+    """Return whether *stack* begins with the frames *above*, whatever their lines."""
     identifiers = map(frame_info_get_identifier, stack), map(frame_info_get_identifier, above)
     return len(stack) >= len(above) and all(map(eq, *identifiers))
 
 
 def innermost(intervals: Sequence[StackInterval]) -> Iterator[StackInterval]:
-    """Yield disjoint intervals in order of time: where one lies inside of another, the inner one counts."""
+    """Yield disjoint intervals in order of time: an interval inside of another one replaces that part of it."""
     open_intervals: list[StackInterval] = []
     at = float("-inf")
     for interval in [*sorted(intervals, key=lambda interval: (interval.started, -interval.ended)), None]:

@@ -1,8 +1,8 @@
 """Time inside aiosqlite: with SQLAlchemy's adapters (`time_aiosqlite`) and without them (`patch_aiosqlite`).
 
-Its calls run in a thread of aiosqlite and return when the thread has done them. The times of an adapter include the
-switches between threads, and all rows come with the execute, unless the cursor is server-side. Without SQLAlchemy the
-times are those of sqlite3 in that thread.
+Calls of aiosqlite run in a thread of its own and return when the thread has done them. The times of an adapter include
+the switches between threads, and all rows come with the execute, unless the cursor is server-side. Without SQLAlchemy
+the times are those of sqlite3 in that thread.
 """
 
 import functools
@@ -18,7 +18,7 @@ _ADAPTER = "sqlalchemy.dialects.sqlite.aiosqlite"
 
 
 class _AiosqliteCursor(TimedCursor):
-    """The adapter of a cursor."""
+    """SQLAlchemy's adapter of an aiosqlite cursor, timed."""
 
     placebench_dialect = "sqlite"
 
@@ -31,13 +31,13 @@ class _AiosqliteCursor(TimedCursor):
 
 
 class _AiosqliteConnection(AdaptedConnection):
-    """The adapter of a connection."""
+    """SQLAlchemy's adapter of an aiosqlite connection, timed."""
 
     __slots__ = ()
     _connection: Any
 
     def in_a_transaction(self) -> bool:
-        """Whether sqlite3 has begun a transaction, which it does before the first write."""
+        """Return whether sqlite3 has begun a transaction, which it does before the first write."""
         return bool(self._connection.in_transaction)
 
 

@@ -43,7 +43,7 @@ _PREPARE = "PREPARE STATEMENT"
 
 
 class _AsyncpgCursor(NetworkCursor):
-    """A cursor of the adapter, which sends BEGIN before a transaction and prepares each statement once."""
+    """SQLAlchemy's adapter of an asyncpg cursor, timed; the adapter sends BEGIN and prepares each statement once."""
 
     placebench_dialect = "postgresql"
 
@@ -58,7 +58,7 @@ class _AsyncpgCursor(NetworkCursor):
         return self._adapt_connection
 
     def execute(self, operation: Any, parameters: Any = None) -> Any:
-        """The adapter's execute, timed."""
+        """Call the adapter's execute and time it."""
         # The text that asyncpg will get: in SQLAlchemy 1.4 the adapter numbers the parameters.
         number = getattr(self, "_parameter_placeholders", None)
         sent = operation if number is None or parameters is None else operation % number(parameters)
@@ -68,37 +68,37 @@ class _AsyncpgCursor(NetworkCursor):
         return super().execute(operation, parameters)
 
     def trips_of_execute(self) -> int:
-        """Count the statement, its preparation and BEGIN."""
+        """Return the round trips of the statement, its preparation and a BEGIN, if they are needed."""
         return self.trips_of_executemany(None) + (not self.placebench_prepared)
 
     def trips_of_executemany(self, _parameters: Any) -> int:
-        """Count one message for all sets; asyncpg does not tell whether the statement is prepared already."""
+        """Return 1 for all sets, or 2 with a BEGIN; asyncpg does not report whether it prepares the statement."""
         connection = self._adapt_connection
         return 1 if connection.in_a_transaction() or connection.autocommit else 2
 
     def is_server_side(self) -> bool:
-        """Whether this is a server-side cursor."""
+        """Return whether this is a server-side cursor."""
         return self.server_side
 
 
 class _AsyncpgStream(_AsyncpgCursor):
-    """A server-side cursor, which fetches ahead: its round trips are counted where it fetches."""
+    """A server-side cursor of the adapter, which fetches ahead: `_Portal` counts its round trips."""
 
     _cursor: Any
 
     def execute(self, operation: Any, parameters: Any = None) -> Any:
-        """The adapter's execute, timed."""
+        """Call the adapter's execute and time it."""
         result = super().execute(operation, parameters)
         self._cursor = _Portal(self._cursor)
         return result
 
     def fetchone(self) -> Any:
-        """The adapter's fetchone, timed."""
+        """Call the adapter's fetchone and time it."""
         with self.timing_fetch() as fetch:
             return fetch.row(super(TimedCursor, self).fetchone())  # type: ignore[misc]
 
     def trips_of_fetch(self) -> int:
-        """Round trips since the last call."""
+        """Return the round trips since the last call."""
         return self._cursor.take_trips() if isinstance(self._cursor, _Portal) else 0
 
 
@@ -115,13 +115,13 @@ class _Portal:
         return await self._cursor.fetch(count)
 
     def take_trips(self) -> int:
-        """Round trips since the last call."""
+        """Return the round trips since the last call."""
         trips, self._trips = self._trips, 0
         return trips
 
 
 class _AsyncpgConnection(AdaptedConnection):
-    """The adapter of a connection, which tells whether it has sent a BEGIN."""
+    """SQLAlchemy's adapter of an asyncpg connection, timed; it knows whether it has sent a BEGIN."""
 
     __slots__ = ()
     _connection: Any
@@ -130,23 +130,23 @@ class _AsyncpgConnection(AdaptedConnection):
 
     @property
     def placebench_meter(self) -> SocketMeter | None:
-        """Counts this connection's bytes; None if they cannot be measured."""
+        """The meter of this connection's bytes; None if they cannot be measured."""
         transport = self._connection._transport
         encrypted = transport.get_extra_info("ssl_object") is not None
         return socket_meter(transport.get_extra_info("socket").fileno(), encrypted=encrypted)
 
     def ping(self) -> None:
-        """The adapter's ping of the pool, timed; late releases of SQLAlchemy run it in its own transaction."""
+        """Call the adapter's ping for the pool and time it; new releases of SQLAlchemy run it in a transaction."""
         begins = hasattr(self, "_async_ping") and not self.in_a_transaction() and not self.autocommit
         with self.timing_step("PING", 3 if begins else 1):
             super().ping()  # type: ignore[misc]
 
     def in_a_transaction(self) -> bool:
-        """Whether a BEGIN has been sent."""
+        """Return whether a BEGIN has been sent."""
         return self._transaction is not None
 
     def trips_of_step(self, _step: str) -> int:
-        """Count COMMIT and ROLLBACK only if a transaction is open: else asyncpg does not send them."""
+        """Return 1 if a transaction is open, else 0: then asyncpg sends no COMMIT or ROLLBACK."""
         return 1 if self.in_a_transaction() else 0
 
 
@@ -180,7 +180,7 @@ def _time_protocol(recorder: CallRecorder, connection: Any) -> None:
 
 
 class _Call:
-    """One call of the protocol, with the part of a cursor that the profiler needs."""
+    """One call of the protocol, with the attributes of a cursor that the profiler needs."""
 
     placebench_dialect = "postgresql"
 
@@ -205,13 +205,13 @@ class _TimedProtocol(TimedConnection):
 
     @property
     def placebench_meter(self) -> SocketMeter | None:
-        """Counts this connection's bytes; None if they cannot be measured."""
+        """The meter of this connection's bytes; None if they cannot be measured."""
         encrypted = self._transport.get_extra_info("ssl_object") is not None
         socket = self._transport.get_extra_info("socket")
         return None if socket is None else socket_meter(socket.fileno(), encrypted=encrypted)
 
     def in_a_transaction(self) -> bool:
-        """Whether a BEGIN has been sent."""
+        """Return whether a BEGIN has been sent."""
         return bool(self._protocol.is_in_transaction())
 
     async def query(self, query: Any, *args: Any, **kwargs: Any) -> Any:
@@ -252,7 +252,7 @@ class _TimedProtocol(TimedConnection):
         return await self._timed(pending, self._protocol.bind_execute_many, state, args, *rest, **kwargs)
 
     async def bind(self, state: Any, args: Any, portal_name: str, *rest: Any, **kwargs: Any) -> Any:
-        """Open a cursor."""
+        """Open a cursor (a portal) for a prepared statement."""
         pending = self._executed(state.query, args)
         if pending is not None:
             _remember(self._portals, portal_name, pending)
@@ -324,14 +324,14 @@ class _TimedProtocol(TimedConnection):
 
 
 def _remember(kept: dict[str, PendingStatement], key: str, pending: PendingStatement) -> None:
-    """Keep the statement that later calls belong to, and forget the oldest ones."""
+    """Keep the statement that later calls belong to, and drop the oldest one if there are more than 100."""
     kept[key] = pending
     if len(kept) > _MAX_KEPT:
         del kept[next(iter(kept))]
 
 
 def _rows_of(response: Any) -> list[Any] | None:
-    """The rows of a response, which may also hold the status and whether there are more rows."""
+    """Return the rows of a response, which may hold a status and more, too; None if it has no rows."""
     rows = response[0] if isinstance(response, tuple) and response else response
     return rows if isinstance(rows, list) else None
 
@@ -339,7 +339,7 @@ def _rows_of(response: Any) -> list[Any] | None:
 def _count_rows(pending: PendingStatement, response: Any) -> None:
     """Add the rows in a response, or set the number of rows that its statement changed."""
     rows = _rows_of(response)
-    # A write without RETURNING has its count only in the status, which `fetch` does not ask for.
+    # A write without RETURNING has its count only in the status, which `fetch` does not request.
     is_known = (
         isinstance(response, tuple) or statement_facts(pending.sql).kind == "read" or _RETURNS.search(pending.sql)
     )

@@ -51,7 +51,7 @@ class DriverPatches:
     """
 
     def __init__(self, recorder: DriverRecorder, names: Iterable[str] = ()) -> None:
-        """Raises ProfilerError for a name that is unknown or not installed."""
+        """Raise ProfilerError for a name that is unknown or not installed."""
         self._recorder = recorder
         self._named = tuple(names)
         self._watch = ImportWatch(self._patch)
@@ -77,9 +77,9 @@ class DriverPatches:
         add_libraries(*_DRIVERS, *_LIBRARIES)
 
     def remove(self) -> None:
-        """Take the wrappers out of the drivers' functions, even below wrappers of others; idempotent.
+        """Remove the wrappers from the drivers' functions, even below wrappers of other libraries; idempotent.
 
-        Open connections then only pass calls on. So does a wrapper below one that always calls the same function.
+        Open connections then only pass calls on, and so does a wrapper that an outer one still calls directly.
         """
         self._watch.end()
         own = {id(wrapper) for _, _, wrapper in self._wrappers}  # a reload copies a wrapper to several places
@@ -94,7 +94,7 @@ class DriverPatches:
         self._wrappers.clear()
 
     def __str__(self) -> str:
-        """The drivers that are watched, and others that have been imported, as text."""
+        """Return the drivers that are watched, and others that have been imported, as text."""
         watched = self._named or _DRIVERS
         imported = ", ".join(name for name in watched if name in sys.modules)
         absent = ", ".join(name for name in watched if name not in sys.modules)
@@ -107,7 +107,7 @@ class DriverPatches:
         return f"{drivers}, but not for {other}, which placebench does not support" if other else drivers
 
     def _patch(self, name: str) -> None:
-        """Wrap a driver's functions; if they have changed, only the statements of that driver are missing."""
+        """Wrap a driver's functions; if that fails, only the statements of this driver are missing."""
         module, function = (_PATCHES | _HELPERS)[name]
         try:
             getattr(import_module(f"placebench.profiler.drivers.{module}"), function)(self._recorder, self._replace)
@@ -172,9 +172,9 @@ _METHODS = (classmethod, staticmethod)
 
 
 def _layers(owner: Any, name: str) -> Iterator[tuple[Any, str, Any]]:
-    """The layers of a function, the outermost first: its holder, the attribute there, and the function itself.
+    """Yield the layers of a function, the outermost first: its holder, the attribute there, and the function itself.
 
-    Ends at a layer that always calls the same function, whatever is written into its `__wrapped__`.
+    The walk ends at a layer that always calls the same function, whatever is written into its `__wrapped__`.
     """
     holder, attribute, value = owner, name, vars(owner)[name]
     while True:
@@ -188,29 +188,29 @@ def _layers(owner: Any, name: str) -> Iterator[tuple[Any, str, Any]]:
 
 
 def _is_wrapper(value: object) -> bool:
-    """Whether this is a wrapper of a profiler, and not a proxy of one."""
+    """Return whether this is a wrapper of a profiler, and not a proxy of one."""
     return type(value) is FunctionType and vars(value).get(_WRAPPER) is value
 
 
 def _is_proxy(value: object) -> bool:
-    """Whether this is a proxy of wrapt. Proxies look like the wrapped function: only their type tells."""
+    """Return whether this is a proxy of wrapt. Proxies look like the wrapped function, except for their type."""
     return type(value) not in _METHODS and hasattr(type(value), "__wrapped__")
 
 
 class ImportWatch:
-    """A finder of modules that calls *loaded* each time one of its modules was loaded; it finds nothing by itself."""
+    """A meta path finder that calls *loaded* when a watched module has been loaded; it finds nothing by itself."""
 
     def __init__(self, loaded: Callable[[str], None]) -> None:
         self._loaded = loaded
         self._names: set[str] = set()
 
     def begin(self, names: set[str]) -> None:
-        """Watch for these modules."""
+        """Start watching for modules with these names."""
         self._names = names
         sys.meta_path.insert(0, self)
 
     def is_deferred(self, module: ModuleType) -> bool:
-        """Whether `importlib.util.LazyLoader` has still to load a module in `sys.modules`; watches it then."""
+        """Return whether `importlib.util.LazyLoader` has yet to load a module in `sys.modules`; if so, watch it."""
         if type(module) is not _LAZY_MODULE:
             return False
         spec = object.__getattribute__(module, "__spec__")  # any other way to read it would load the module
@@ -232,7 +232,7 @@ class ImportWatch:
             sys.meta_path.remove(self)
 
     def find_spec(self, name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
-        """Return the spec that later finders find, another watch among them, with a loader that tells this watch."""
+        """Return the spec that later finders find, another watch among them, with a loader that notifies this watch."""
         if name not in self._names:
             return None
         others = sys.meta_path[sys.meta_path.index(self) + 1 :]
@@ -243,7 +243,7 @@ class ImportWatch:
 
 
 class _WatchedLoader:
-    """The loader of one module, which tells a watch when the module has run, and otherwise behaves as the loader.
+    """Wraps the loader of one module: notifies a watch when the module has run, and else behaves like the loader.
 
     Nothing is written into the loader itself: several modules may share it, and it may be a proxy of another loader.
     """
@@ -256,11 +256,11 @@ class _WatchedLoader:
         return getattr(vars(self).get("_loader"), name)
 
     def is_of(self, watch: ImportWatch) -> bool:
-        """Whether this loader tells *watch*."""
+        """Return whether this loader notifies *watch*."""
         return self._watch is watch
 
     def exec_module(self, module: ModuleType) -> None:
-        """Run the module, give it its own loader back, and tell the watch."""
+        """Run the module, give it its own loader back, and notify the watch."""
         spec = object.__getattribute__(module, "__spec__")
         spec.loader = self._loader
         if "__loader__" in object.__getattribute__(module, "__dict__"):
@@ -307,7 +307,7 @@ def adopt_connection(recorder: CallRecorder, dbapi_connection: object) -> None:
 
 
 def _time_connection(recorder: CallRecorder, connection: object) -> None:
-    """Time a driver's own connection; if the application made one of psycopg2, only its cursors."""
+    """Time a driver's own connection; for a psycopg2 connection that the application made, time only its cursors."""
     psycopg2 = sys.modules.get("psycopg2.extensions")
     if psycopg2 is not None and isinstance(connection, psycopg2.connection):
         from placebench.profiler.drivers.psycopg2 import time_cursors

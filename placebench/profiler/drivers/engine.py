@@ -49,8 +49,8 @@ class Execution:
     def start(self, pending: PendingStatement, compiled: object, fairy: object) -> None:
         """Start a statement of this call; the time until now is its compilation, if it is the first and *compiled*.
 
-        The time of other statements on the same connection is left out. It is 0 if a connect came before, as it did if
-        the pool's connection (*fairy*) is another one now.
+        The time of other statements on the same connection is left out. The compilation is 0 if a connect came
+        before, as it did if the pool's connection (*fairy*) is another one now.
         """
         state = pending.connection
         seconds = pending.started - self.started - (state.measured_s - self.measured_s)
@@ -73,11 +73,11 @@ class ExecutionRecorder(Protocol):
         """Note a new connection."""
 
     def execute_failed(self, connection: Connection, execution: Execution, error: BaseException) -> None:
-        """Note that the call raised."""
+        """Note that the call *execution* raised *error*."""
 
 
 def classes_of_engines(target: Engine | type[Engine]) -> tuple[Any, ...]:
-    """Return the objects that name the class of connections: the engine, or the classes of all (two in 1.4)."""
+    """Return the objects that name the class of connections: one engine, or all engine classes (two in 1.4)."""
     return (target,) if isinstance(target, Engine) else tuple({Engine, sqlalchemy.future.Engine})
 
 
@@ -98,7 +98,7 @@ def watch_connections(owner: Any, recorder: ExecutionRecorder) -> None:
 
 
 def unwatch_connections(owner: Any) -> None:
-    """Take the layers of removed profilers away; a layer below another profiler's stays until that one goes."""
+    """Remove the layers of removed profilers; a layer below another profiler's stays until that one is removed."""
     kept: Any = owner._connection_cls
     while (recorder := vars(kept).get(_WATCHED)) is not None and not recorder.installed:
         kept = kept.__base__
@@ -126,7 +126,7 @@ def time_executes(connection: Any, recorder: ExecutionRecorder) -> None:
 
 
 def leave_executes(connection: Any) -> None:
-    """Take the layers of profilers that record nothing away; a layer below another profiler's stays until that goes."""
+    """Remove the layers of profilers that record nothing; a layer below another profiler's stays until that goes."""
     kept: Any = type(connection)
     while (recorder := vars(kept).get(_TIMED)) is not None and not recorder.running:
         kept = kept.__base__
@@ -138,17 +138,17 @@ _WATCHED, _TIMED = "placebench_watched_by", "placebench_timed_by"
 
 
 def _recorders(kind: type, name: str) -> list[Any]:
-    """The profilers whose layers a class has."""
+    """Return the profilers that have a layer in the class *kind*, under the attribute *name*."""
     return [vars(each)[name] for each in kind.__mro__ if name in vars(each)]
 
 
 def _class_like(base: type, body: dict[str, Any]) -> type:
-    """A subclass of *base* with its name."""
+    """Return a subclass of *base* with the same name and the attributes in *body*."""
     return type(base.__name__, (base,), body | {"__module__": base.__module__, "__qualname__": base.__qualname__})
 
 
 def _timed_execute(execute: Callable[..., Any], recorder: ExecutionRecorder) -> Callable[..., Any]:
-    """A connection's method *execute* that notes when it begins."""
+    """Return a connection's method *execute*, wrapped so that it notes when it begins."""
     current = recorder.current
 
     def timed(connection: Any, *args: Any, **kwargs: Any) -> Any:
@@ -197,7 +197,7 @@ class DialectTimer:
         return _TIMERS.setdefault(dialect, DialectTimer(dialect))
 
     def add(self, replacements: Mapping[str, Replacement]) -> None:
-        """Have these functions called from now on, by the name of the method that each replaces; idempotent."""
+        """Have these functions called from now on, each under the name of the method that it replaces; idempotent."""
         with self._lock:
             if replacements not in self._recorders:
                 self._replace([*self._recorders, replacements])
@@ -232,7 +232,7 @@ class DialectTimer:
             self._methods = {}
 
     def _is_covered(self, own: dict[str, Any], name: str) -> bool:
-        """Whether another's replacement over ours is still there; if it has left ours behind, remove that."""
+        """Return whether another library's replacement still covers ours; if only ours was left behind, remove it."""
         theirs, ours = self._covered.get(name, (None, None))
         if theirs is not None and own.get(name) is theirs:
             return True
@@ -245,7 +245,7 @@ _TIMERS: "WeakKeyDictionary[Any, DialectTimer]" = WeakKeyDictionary()
 
 
 class PoolRequest(NamedTuple):
-    """One get of a pool's queue.
+    """One `get` from a pool's queue.
 
     seconds: how long it waited. pending: how many requests waited when it began, itself included if it had to.
     came: whether it leads to a connection.
@@ -262,7 +262,7 @@ class PoolTimer:
     """Times the queues of pools until it is removed.
 
     waited: called after each get; must not raise.
-    clock: in seconds.
+    clock: returns a time in seconds.
     """
 
     def __init__(self, clock: Callable[[], float], waited: Callable[[PoolRequest], None]) -> None:
@@ -287,7 +287,7 @@ class PoolTimer:
         self._queues.clear()
 
     def _timed(self, pool: "ref[Pool]", get: Callable[..., Any], is_empty: Callable[[], bool]) -> Callable[..., Any]:
-        """The queue's *get*, timed even if it times out."""
+        """Return the queue's *get*, wrapped so that each call is timed, even one that times out."""
         waiting: set[object] = set()  # adding and discarding is atomic
 
         def timed_get(block: bool = True, timeout: float | None = None) -> Any:

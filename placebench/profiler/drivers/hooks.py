@@ -30,7 +30,7 @@ from placebench.profiler.model.statement import DatabaseAddress
 
 
 class Hooks(StatementHooks):
-    """Installed on one engine, or on all of them and on the drivers, until `remove`."""
+    """The hooks in SQLAlchemy: installed on one engine, or on all engines and the drivers, until `remove`."""
 
     def __init__(self, target: Engine | type[Engine], clock: Clock, *, whole_process: bool = False) -> None:
         super().__init__(target, whole_process=whole_process)
@@ -52,7 +52,7 @@ class Hooks(StatementHooks):
         return "one engine of SQLAlchemy" if self.patches is None else f"SQLAlchemy and {self.patches}"
 
     def install(self) -> None:
-        """Start listening. Connections that are open already keep the driver's class, and their fetches no times."""
+        """Start listening. Connections that are already open keep the driver's class: their fetches are not timed."""
         for name, listener in self._listeners.items():
             event.listen(self._target, name, listener)
         gc.callbacks.append(self.garbage_collected)
@@ -95,7 +95,7 @@ class Hooks(StatementHooks):
             self.connecting.set(recording.start_statement(None, "CONNECT", "CONNECT"))
 
     def _timed_connect(self, connect: Callable[..., Any]) -> Callable[..., Any]:
-        """A dialect's *connect* that ends the pending CONNECT if it fails, and else notes its connection.
+        """Return a dialect's *connect*, wrapped: a failure ends the pending CONNECT, a success notes the connection.
 
         It is not called if a listener of the application connects instead.
         """
@@ -157,7 +157,7 @@ class Hooks(StatementHooks):
 
     @while_recording
     def _on_pool_wait(self, recording: ActiveRecording, request: PoolRequest) -> None:
-        """Keep the wait for the checkout that follows, or record that it timed out."""
+        """Keep a wait for the checkout that follows it, or record that the wait timed out."""
         if request.came:
             earlier: PoolRequest | None = self.pool_request.get()
             if earlier is not None:  # a get whose connection was not made after all

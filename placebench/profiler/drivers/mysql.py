@@ -34,13 +34,13 @@ def patch_mysqlclient(recorder: CallRecorder, replace: Replace) -> None:
 
 
 def time_mysql(recorder: CallRecorder, connection: Any) -> None:
-    """Give a new connection its timed classes."""
+    """Give a new connection of PyMySQL or mysqlclient its timed classes."""
     connection.__class__ = _timed_connection_class(type(connection), recorder)
     connection.cursorclass = timed_class(_MySqlCursor, connection.cursorclass, recorder)
 
 
 def _timed_connection_class(base: type, recorder: CallRecorder) -> type:
-    """The timed class of *base*, which comes first among its bases to keep its layout; timed methods are copied."""
+    """Return the timed class of *base*, its first base class, so that the layout stays; timed methods are copied."""
     if issubclass(base, TimedConnection):
         return base
     key = (_MySqlConnection, base)
@@ -80,18 +80,18 @@ class _MySqlCursor(TimedCursor):
     placebench_fetches_all = False
 
     def sent(self) -> bytes | str | None:
-        """Return the text with its values."""
+        """Return the last statement that was sent, with its values."""
         return self._executed
 
     def execute(self, sql: Any, *args: Any, **kwargs: Any) -> Any:
-        """The driver's execute, timed, or counted as a part of an executemany."""
+        """Call the driver's execute, and time it or, as a part of an executemany, count it."""
         if self.placebench_executes is None:
             return super().execute(sql, *args, **kwargs)
         self.placebench_executes += 1
         return super(TimedCursor, self).execute(sql, *args, **kwargs)  # type: ignore[misc]
 
     def executemany(self, sql: Any, parameters: Any, *args: Any, **kwargs: Any) -> Any:
-        """The driver's executemany, timed: a round trip for each long INSERT, or for each set of parameters."""
+        """Call the driver's executemany and time it: a round trip for each long INSERT, or for each parameter set."""
         if has_no_sets(parameters):
             self.placebench_pending = None
             return super(TimedCursor, self).executemany(sql, parameters, *args, **kwargs)  # type: ignore[misc]
@@ -106,7 +106,7 @@ class _MySqlCursor(TimedCursor):
                     self.placebench_pending.set_row_count(self.rowcount)
 
     def callproc(self, name: str, args: Any = ()) -> Any:
-        """The driver's call of a procedure, timed: it first sets a session variable for each argument."""
+        """Call a procedure and time it; the driver first sets a session variable for each argument."""
         with self.timing(f"call {name}(…)", 2 if args else 1, args):
             result = super().callproc(name, args)  # type: ignore[misc]
         if self.placebench_pending is not None:
@@ -114,17 +114,17 @@ class _MySqlCursor(TimedCursor):
         return result
 
     def scroll(self, *args: Any, **kwargs: Any) -> None:
-        """The driver's scroll among the rows that have come."""
+        """Scroll among the rows that have come; rows that are fetched again count once."""
         before = self.rownumber
         super().scroll(*args, **kwargs)  # type: ignore[misc]
         self.rewind(before - self.rownumber)
 
     def fetchone(self) -> Any:
-        """The driver's fetchone, timed unless it is a part of a fetchall."""
+        """Call the driver's fetchone, and time it unless it is a part of a fetchall."""
         return super(TimedCursor, self).fetchone() if self.placebench_fetches_all else super().fetchone()  # type: ignore[misc]
 
     def fetchall(self) -> Any:
-        """The driver's fetchall, timed."""
+        """Call the driver's fetchall and time it."""
         self.placebench_fetches_all = True
         try:
             return super().fetchall()
@@ -139,11 +139,11 @@ class _MySqlCursor(TimedCursor):
         return rows
 
     def trips_of_execute(self) -> int:
-        """Count the statement: beginning a transaction takes no round trip."""
+        """Return 1, for the statement: beginning a transaction takes no round trip."""
         return 1
 
     def trips_of_fetch(self) -> int:
-        """Count none: the server sends all rows at once, whether they are kept or streamed."""
+        """Return 0: the server sends all rows at once, whether they are kept or streamed."""
         return 0
 
 
@@ -154,24 +154,24 @@ class _MySqlConnection(TimedConnection):
     placebench_base: ClassVar[Any]
 
     def begin(self) -> None:
-        """The driver's begin, timed."""
+        """Call the driver's begin and time it."""
         self.placebench_step("BEGIN", functools.partial(self.placebench_base.begin, self))
 
     def commit(self) -> None:
-        """The driver's commit, timed."""
+        """Call the driver's commit and time it."""
         self.placebench_step("COMMIT", functools.partial(self.placebench_base.commit, self))
 
     def rollback(self) -> None:
-        """The driver's rollback, timed."""
+        """Call the driver's rollback and time it."""
         self.placebench_step("ROLLBACK", functools.partial(self.placebench_base.rollback, self))
 
     def select_db(self, name: str) -> None:
-        """The driver's select_db: tables of the same name may hold other rows from now on."""
+        """Call the driver's select_db; from then on tables of the same name may hold other rows."""
         self.placebench_recorder.forget_reads()
         self.placebench_base.select_db(self, name)
 
     def cursor(self, *args: Any, **kwargs: Any) -> Any:
-        """A timed cursor, of the class that the caller chose."""
+        """Return a timed cursor of the class that the caller chose."""
         timed = functools.partial(timed_class, _MySqlCursor, recorder=self.placebench_recorder)
         args = tuple(each if each is None else timed(each) for each in args)
         kwargs = {name: each if each is None else timed(each) for name, each in kwargs.items()}
@@ -179,19 +179,19 @@ class _MySqlConnection(TimedConnection):
 
     @property
     def placebench_meter(self) -> SocketMeter | None:
-        """Counts this connection's bytes; None if nothing can, as with mysqlclient."""
+        """The meter of this connection's bytes; None if they cannot be measured, as with mysqlclient."""
         socket = getattr(self, "_sock", None)
         return None if socket is None else socket_meter(socket.fileno(), encrypted=isinstance(socket, ssl.SSLSocket))
 
     def begins(self, sql: str) -> bool:  # noqa: ARG002  whatever it is
-        """Whether this statement will run in a transaction, which the server begins by itself if none is open."""
+        """Return whether this statement will run in a transaction, which the server may begin by itself."""
         return self.in_a_transaction()
 
     def in_a_transaction(self) -> bool:
-        """Whether a COMMIT has an effect: the server is in a transaction, or begins one with each statement."""
+        """Return whether a COMMIT has an effect: the server is in a transaction, or begins one with each statement."""
         status = getattr(self, "server_status", 0)
         return bool(status & _IN_TRANSACTION) or not self.get_autocommit()  # type: ignore[attr-defined]
 
     def trips_of_step(self, _step: str) -> int:
-        """Count one: COMMIT and ROLLBACK are sent even if no transaction is open."""
+        """Return 1: COMMIT and ROLLBACK are sent even if no transaction is open."""
         return 1

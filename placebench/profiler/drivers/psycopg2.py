@@ -19,7 +19,7 @@ _READY = 1  # psycopg2.extensions.STATUS_READY: no transaction is open
 
 
 def patch_psycopg2(recorder: CallRecorder, replace: Replace) -> None:
-    """Have psycopg2 make timed connections, whoever holds its function `connect` already."""
+    """Have psycopg2 make timed connections, even for code that already holds its function `connect`."""
     import psycopg2
 
     def time_connect(connect: Any) -> Any:
@@ -40,7 +40,7 @@ def patch_psycopg2(recorder: CallRecorder, replace: Replace) -> None:
 
 
 def time_psycopg2(recorder: CallRecorder, arguments: MutableMapping[str, Any]) -> None:
-    """Change the arguments of connect so that both classes are timed.
+    """Change the arguments of connect so that the connection and its cursors are timed.
 
     A connection class of the user may choose its cursors by itself.
     """
@@ -66,7 +66,7 @@ def time_cursors(recorder: CallRecorder, connection: Any) -> None:
 
 
 class _Psycopg2Cursor(TimedCursor):
-    """A cursor of psycopg2, which sends BEGIN before the first statement, and each set of an executemany alone."""
+    """A cursor of psycopg2, which sends BEGIN before the first statement, and an executemany set by set."""
 
     placebench_dialect = "postgresql"
 
@@ -75,30 +75,30 @@ class _Psycopg2Cursor(TimedCursor):
     rownumber: int
 
     def sent(self) -> bytes | None:
-        """Return the text with its values."""
+        """Return the last statement that was sent, with its values."""
         return self.query
 
     def copy_expert(self, sql: Any, *args: Any, **kwargs: Any) -> Any:
-        """psycopg2's COPY, timed."""
+        """Call psycopg2's copy_expert and time it."""
         return self._run(super().copy_expert, sql, args, kwargs, self.trips_of_copy(sql))  # type: ignore[misc]
 
     def copy_from(self, file: Any, table: str, *args: Any, **kwargs: Any) -> Any:
-        """psycopg2's COPY into a whole table, timed."""
+        """Copy a file into a table with psycopg2, and time it."""
         copy = partial(super().copy_from, file, table, *args, **kwargs)  # type: ignore[misc]
         return self._run(lambda _: copy(), f"copy {table} from stdin", (), {}, self.trips_of_execute() + 1)
 
     def copy_to(self, file: Any, table: str, *args: Any, **kwargs: Any) -> Any:
-        """psycopg2's COPY out of a whole table, timed."""
+        """Copy a table into a file with psycopg2, and time it."""
         copy = partial(super().copy_to, file, table, *args, **kwargs)  # type: ignore[misc]
         return self._run(lambda _: copy(), f"copy {table} to stdout", (), {}, self.trips_of_execute())
 
     def callproc(self, name: str, *args: Any) -> Any:
-        """psycopg2's call of a function, timed."""
+        """Call a function of the database with psycopg2, and time it."""
         with self.timing(f"select * from {name}(…)", self.trips_of_execute(), *args):
             return super().callproc(name, *args)  # type: ignore[misc]
 
     def scroll(self, *args: Any, **kwargs: Any) -> None:
-        """psycopg2's scroll among the rows that have come."""
+        """Scroll among the rows that have come; rows that are fetched again count once."""
         before = self.rownumber
         super().scroll(*args, **kwargs)  # type: ignore[misc]
         self.rewind(before - self.rownumber)
@@ -112,7 +112,7 @@ class _Psycopg2Cursor(TimedCursor):
         return len(parameters) + self.trips_of_execute() - 1 if hasattr(parameters, "__len__") else None
 
     def trips_of_fetch(self) -> int:
-        """Count none: all rows came with the execute."""
+        """Return 0: all rows came with the execute."""
         return 0
 
 
@@ -122,11 +122,11 @@ class _Psycopg2NamedCursor(_Psycopg2Cursor, NetworkCursor):
     name: str | None
 
     def is_server_side(self) -> bool:
-        """Whether the cursor has a name."""
+        """Return whether the cursor has a name."""
         return self.name is not None
 
     def scroll(self, *args: Any, **kwargs: Any) -> None:
-        """psycopg2's scroll, which is a MOVE for a server-side cursor."""
+        """Call psycopg2's scroll; for a server-side cursor it is a MOVE, which is timed."""
         if self.is_server_side():
             with self.timing_fetch():
                 super(_Psycopg2Cursor, self).scroll(*args, **kwargs)  # type: ignore[misc]
@@ -134,11 +134,11 @@ class _Psycopg2NamedCursor(_Psycopg2Cursor, NetworkCursor):
             super().scroll(*args, **kwargs)
 
     def trips_of_fetch(self) -> int:
-        """Count one round trip per fetch of a server-side cursor."""
+        """Return 1 for a fetch of a server-side cursor, else 0."""
         return NetworkCursor.trips_of_fetch(self)
 
     def trips_of_end(self, _trips: int | None) -> int:
-        """Count the FETCH that brings no more rows."""
+        """Return 1 for the FETCH of a server-side cursor that brings no more rows, else 0."""
         return self.trips_of_fetch()
 
 
@@ -166,7 +166,7 @@ class _Psycopg2Connection(DriverConnection[Any]):
         member.__set__(self, timed)
 
     def cursor(self, *args: Any, **kwargs: Any) -> Any:
-        """A timed cursor, of the class that the caller chose."""
+        """Return a timed cursor of the class that the caller chose."""
         if not args and not kwargs:  # as SQLAlchemy calls it for every statement
             cursor = self.placebench_cursor()
         else:
@@ -182,7 +182,7 @@ class _Psycopg2Connection(DriverConnection[Any]):
 
     @cached_property
     def placebench_meter(self) -> SocketMeter | None:
-        """Counts this connection's bytes; None if they cannot be measured."""
+        """The meter of this connection's bytes; None if they cannot be measured."""
         return socket_meter(self.fileno(), encrypted=self.info.ssl_in_use)
 
     @cached_property
@@ -193,7 +193,7 @@ class _Psycopg2Connection(DriverConnection[Any]):
         return feed
 
     def in_a_transaction(self) -> bool:
-        """Whether a BEGIN has been sent."""
+        """Return whether a BEGIN has been sent."""
         return self.status != _READY
 
     def trips_of_step(self, _step: str) -> int:

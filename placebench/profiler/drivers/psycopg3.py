@@ -61,13 +61,13 @@ class _PsycopgCursor(NetworkCursor):
         self._convert_query = convert_and_keep
 
     def sent(self) -> bytes | None:
-        """Return the text and the adapted values."""
+        """Return the text and the adapted values of the last query; None if it was not kept."""
         vars(self).pop("_convert_query", None)
         query = vars(self).pop("placebench_query", None)
         return None if query is None else marshal.dumps((query.query, tuple(query.params or ())), 2)
 
     def execute(self, sql: Any, *args: Any, **kwargs: Any) -> Any:
-        """The driver's execute, timed."""
+        """Call the driver's execute and time it."""
         if self.placebench_recorder.current.get() is None:
             return super().execute(sql, *args, **kwargs)
         prepared = self._prepared()
@@ -109,7 +109,7 @@ class _PsycopgCursor(NetworkCursor):
         return deque()
 
     def _prepared(self) -> int:
-        """The number of statements that psycopg has prepared by itself, as it does on their sixth execution."""
+        """Return the number of statements that psycopg has prepared by itself, as it does on their sixth execution."""
         return int(self.connection._prepared._prepared_idx)
 
     def _add_prepared(self, before: int) -> None:
@@ -119,7 +119,7 @@ class _PsycopgCursor(NetworkCursor):
             pending.round_trips = (pending.round_trips or 0) + new
 
     def trips_of_execute(self) -> int:
-        """Count the statement, the description of a server-side cursor and BEGIN; none in a pipeline."""
+        """Return the round trips of the statement, a server-side cursor's description and BEGIN; 0 in a pipeline."""
         connection = self.connection
         if connection.pgconn.pipeline_status:
             return 0
@@ -127,11 +127,11 @@ class _PsycopgCursor(NetworkCursor):
         return 1 + begins + self.is_server_side()
 
     def trips_of_executemany(self, _parameters: Any) -> int | None:
-        """Count one: the sets are sent without waiting. Unknown in a pipeline, where responses come together."""
+        """Return 1: the sets are sent without waiting. None in a pipeline, where responses come together."""
         return None if self.connection.pgconn.pipeline_status else 1
 
     def stream(self, query: Any, *args: Any, **kwargs: Any) -> Iterator[Any]:
-        """The driver's stream, timed: the first row comes with the execution."""
+        """Call the driver's stream and time it: the first row comes with the execution."""
         rows = super().stream(query, *args, **kwargs)  # type: ignore[misc]
         with self.timing(query, self.trips_of_execute(), *args):
             first = next(rows, _END)
@@ -143,7 +143,7 @@ class _PsycopgCursor(NetworkCursor):
         yield from rows if pending is None else self._timed_rows(rows, pending)
 
     def scroll(self, *args: Any, **kwargs: Any) -> Any:
-        """The driver's scroll: a MOVE for a server-side cursor, else among the rows that have come."""
+        """Scroll: by a MOVE for a server-side cursor, which is timed, else among the rows that have come."""
         if self.is_server_side():
             with self.timing_fetch():
                 return super().scroll(*args, **kwargs)  # type: ignore[misc]
@@ -153,19 +153,19 @@ class _PsycopgCursor(NetworkCursor):
         return None
 
     def trips_of_row(self, count: int) -> int:
-        """Count a page of a server-side cursor, which psycopg 3.3 fetches if it has none or has read a full one."""
+        """Return 1 if the next row needs another page of a server-side cursor, which psycopg 3.3 reads page by page."""
         if not self.is_server_side() or not hasattr(self, "_page_pos"):
             return super().trips_of_row(count)
         page = self._iter_rows
         return int(page is None or self._page_pos >= len(page) >= self.itersize)
 
     def is_server_side(self) -> bool:
-        """Whether this is a server-side cursor."""
+        """Return whether this is a server-side cursor."""
         return bool(getattr(self, "name", ""))
 
     @contextmanager
     def copy(self, statement: Any, *args: Any, **kwargs: Any) -> Iterator[Any]:
-        """A COPY of psycopg, timed from its first to its last byte."""
+        """Run a COPY of psycopg, and time it from its first to its last byte."""
         with self.timing(statement, self.trips_of_copy(statement)), super().copy(statement, *args, **kwargs) as copy:  # type: ignore[misc]
             yield copy
         self._count_rows()
@@ -181,7 +181,7 @@ class _PsycopgAsyncCursor(_PsycopgCursor):
     placebench__anext__: Callable[[], Awaitable[Any]]
 
     async def execute(self, sql: Any, *args: Any, **kwargs: Any) -> Any:
-        """The driver's execute, timed."""
+        """Call the driver's execute and time it."""
         prepared = self._prepared()
         try:
             with self.timing(sql, self.trips_of_execute(), *args):
@@ -192,7 +192,7 @@ class _PsycopgAsyncCursor(_PsycopgCursor):
             self._count_rows()
 
     async def executemany(self, sql: Any, parameters: Any, *args: Any, **kwargs: Any) -> Any:
-        """The driver's executemany, timed; without a set of parameters it sends no statement."""
+        """Call the driver's executemany and time it; without parameter sets it sends no statement."""
         if has_no_sets(parameters):
             self.placebench_pending = None
             return await super(TimedCursor, self).executemany(sql, parameters, *args, **kwargs)  # type: ignore[misc]
@@ -202,22 +202,22 @@ class _PsycopgAsyncCursor(_PsycopgCursor):
         return result
 
     async def fetchone(self) -> Any:
-        """The driver's fetchone, timed."""
+        """Call the driver's fetchone and time it."""
         with self.timing_fetch() as fetch:
             return fetch.row(await super(TimedCursor, self).fetchone())  # type: ignore[misc]
 
     async def fetchmany(self, *args: Any, **kwargs: Any) -> Any:
-        """The driver's fetchmany, timed."""
+        """Call the driver's fetchmany and time it."""
         with self.timing_fetch() as fetch:
             return fetch.rows(await super(TimedCursor, self).fetchmany(*args, **kwargs))  # type: ignore[misc]
 
     async def fetchall(self) -> Any:
-        """The driver's fetchall, timed."""
+        """Call the driver's fetchall and time it."""
         with self.timing_fetch() as fetch:
             return fetch.rows(await super(TimedCursor, self).fetchall())  # type: ignore[misc]
 
     async def scroll(self, *args: Any, **kwargs: Any) -> None:
-        """The driver's scroll: a MOVE for a server-side cursor, else among the rows that have come."""
+        """Scroll: by a MOVE for a server-side cursor, which is timed, else among the rows that have come."""
         if self.is_server_side():
             with self.timing_fetch():
                 await super(_PsycopgCursor, self).scroll(*args, **kwargs)  # type: ignore[misc]
@@ -231,11 +231,11 @@ class _PsycopgAsyncCursor(_PsycopgCursor):
         return rows if hasattr(self, "__anext__") else self._timed_async_rows(rows)
 
     async def placebench_timed__anext__(self) -> Any:
-        """The driver's `__anext__`, timed."""
+        """Call the driver's `__anext__` and time it."""
         return await self._timed_async_row(self.placebench__anext__)
 
     async def stream(self, query: Any, *args: Any, **kwargs: Any) -> AsyncIterator[Any]:  # type: ignore[override]
-        """The driver's stream, timed: the first row comes with the execution."""
+        """Call the driver's stream and time it: the first row comes with the execution."""
         rows = super(_PsycopgCursor, self).stream(query, *args, **kwargs)  # type: ignore[misc]
         with self.timing(query, self.trips_of_execute(), *args):
             first = await anext(rows, _END)
@@ -274,13 +274,13 @@ class _PsycopgAsyncCursor(_PsycopgCursor):
         return rows[0]
 
     async def close(self) -> None:
-        """The driver's close, timed if it takes a round trip."""
+        """Call the driver's close, and time it if it takes a round trip."""
         with self.timing_close():
             await super(NetworkCursor, self).close()  # type: ignore[misc]
 
     @asynccontextmanager
     async def copy(self, statement: Any, *args: Any, **kwargs: Any) -> AsyncIterator[Any]:  # type: ignore[override]
-        """A COPY of psycopg, timed from its first to its last byte."""
+        """Run a COPY of psycopg, and time it from its first to its last byte."""
         with self.timing(statement, self.trips_of_copy(statement)):
             async with super(NetworkCursor, self).copy(statement, *args, **kwargs) as copy:  # type: ignore[misc]
                 yield copy
@@ -297,7 +297,7 @@ class _PsycopgConnection(DriverConnection[Any]):
 
     @cached_property
     def placebench_meter(self) -> SocketMeter | None:
-        """Counts this connection's bytes; None if they cannot be measured."""
+        """The meter of this connection's bytes; None if they cannot be measured."""
         return socket_meter(self.fileno(), encrypted=bool(self.pgconn.ssl_in_use))
 
     @cached_property
@@ -318,15 +318,15 @@ class _PsycopgConnection(DriverConnection[Any]):
         return _TimedTransaction(self, block, savepoint_name, force_rollback)
 
     def in_a_transaction(self) -> bool:
-        """Whether a BEGIN has been sent."""
+        """Return whether a BEGIN has been sent."""
         return bool(self.pgconn.transaction_status != _IDLE)
 
     def timing_step(self, step: str, trips: int | None = None) -> TimedCall:
-        """Time a step; its round trips are unknown in a pipeline, where it waits for others' responses or for none."""
+        """Time a step; in a pipeline, where it waits for others' responses or for none, its round trips are unknown."""
         return super().timing_step(step, None if self.pgconn.pipeline_status else trips)
 
     def trips_of_step(self, step: str) -> int | None:
-        """Count COMMIT and ROLLBACK only if a transaction is open; after a rollback psycopg prepares anew."""
+        """Return the round trips of a step: 0 outside a transaction, 2 if a ROLLBACK drops prepared statements."""
         if self.pgconn.pipeline_status:
             return None
         if not self.in_a_transaction():
@@ -345,13 +345,13 @@ class _TransactionSteps:
         self._is_outer = False
 
     def entering(self) -> Any:
-        """Time the block's beginning; BEGIN, and SAVEPOINT if it has a name, are a round trip each."""
+        """Return the timed step that begins the block; BEGIN, and SAVEPOINT for a name, are a round trip each."""
         self._is_outer = not self._connection.in_a_transaction()
         step = "BEGIN" if self._is_outer else "SAVEPOINT"
         return self._connection.timing_step(step, 1 + (self._is_outer and self._is_named))
 
     def leaving(self, kind: type[BaseException] | None) -> Any:
-        """Time the block's end."""
+        """Return the timed step that ends the block: COMMIT, RELEASE, ROLLBACK or ROLLBACK TO."""
         if kind is None and not self._is_rolled_back:
             return self._connection.timing_step("COMMIT" if self._is_outer else "RELEASE", 1)
         trips = (self._connection.trips_of_step("ROLLBACK") or 0) + (not self._is_outer)
@@ -359,7 +359,7 @@ class _TransactionSteps:
 
 
 class _TimedTransaction(_TransactionSteps):
-    """A block of a sync connection."""
+    """A timed `transaction()` block of a sync connection."""
 
     def __enter__(self) -> Any:
         with self.entering():
@@ -371,7 +371,7 @@ class _TimedTransaction(_TransactionSteps):
 
 
 class _TimedAsyncTransaction(_TransactionSteps):
-    """A block of an async connection."""
+    """A timed `transaction()` block of an async connection."""
 
     async def __aenter__(self) -> Any:
         with self.entering():
@@ -383,7 +383,7 @@ class _TimedAsyncTransaction(_TransactionSteps):
 
 
 class _PsycopgAsyncConnection(_PsycopgConnection):
-    """A connection whose COMMIT and ROLLBACK are awaited."""
+    """A timed async connection, whose COMMIT and ROLLBACK are awaited."""
 
     def transaction(self, savepoint_name: str | None = None, force_rollback: bool = False) -> Any:
         """Return a transaction block of psycopg, whose steps are timed."""
@@ -391,12 +391,12 @@ class _PsycopgAsyncConnection(_PsycopgConnection):
         return _TimedAsyncTransaction(self, block, savepoint_name, force_rollback)
 
     async def commit(self) -> None:  # type: ignore[override]
-        """The driver's commit, timed."""
+        """Call the driver's commit and time it."""
         with self.timing_step("COMMIT"):
             await super(DriverConnection, self).commit()  # type: ignore[misc]
 
     async def rollback(self) -> None:  # type: ignore[override]
-        """The driver's rollback, timed."""
+        """Call the driver's rollback and time it."""
         with self.timing_step("ROLLBACK"):
             await super(DriverConnection, self).rollback()  # type: ignore[misc]
 
@@ -442,7 +442,8 @@ def patch_psycopg(recorder: CallRecorder, replace: Replace) -> None:
 def patch_psycopg_pool(recorder: CallRecorder, replace: Replace) -> None:
     """Have the pools of psycopg 3 report how long the application waits for a connection.
 
-    The pools' own workers, which connect for example, belong to no recording: none has missed their statements.
+    The pools' own workers, which connect for example, belong to no recording, and their statements are not
+    counted as missed.
     """
     from psycopg_pool import AsyncConnectionPool, ConnectionPool, pool, pool_async
 
@@ -495,9 +496,9 @@ def patch_psycopg_pool(recorder: CallRecorder, replace: Replace) -> None:
 
 
 def _time_direct_cursors() -> None:
-    """Have cursor classes make timed cursors if the application calls them itself, as Django does.
+    """Have the cursor classes of psycopg make timed cursors if the application calls them itself, as Django does.
 
-    This is never undone, and has no effect on other connections: a class whose `__new__` was deleted refuses arguments.
+    This is never undone, since a class whose `__new__` was deleted refuses arguments. Other connections stay untimed.
     """
     from psycopg import AsyncConnection
     from psycopg._cursor_base import BaseCursor

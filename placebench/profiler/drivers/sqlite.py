@@ -52,7 +52,7 @@ def time_sqlite(recorder: CallRecorder, arguments: MutableMapping[str, Any]) -> 
 
 
 class _SqliteCursor(TimedCursor):
-    """sqlite3's cursor, which runs scripts too."""
+    """A timed cursor of sqlite3, which also runs scripts."""
 
     connection: Any
     description: Any
@@ -68,7 +68,7 @@ class _SqliteCursor(TimedCursor):
         trips: int | None,
         executions: int = 1,
     ) -> Any:
-        """Run a call, leaving out the statements by which Django quotes the values of the queries that it logs."""
+        """Run a driver call; leave out the statements by which Django quotes the values of the queries that it logs."""
         recording = self.placebench_recorder.current.get()
         if recording is None or sys._getframe(2).f_code.co_name != _DJANGO_QUOTES:
             result = super()._run(call, sql, args, kwargs, trips, executions)
@@ -83,7 +83,7 @@ class _SqliteCursor(TimedCursor):
         return call(sql, *args, **kwargs)
 
     def executescript(self, sql: str) -> Any:
-        """sqlite3's executescript, timed as one statement; it ends an open transaction first, and begins none."""
+        """Run sqlite3's executescript, timed as one statement; it ends an open transaction first, and begins none."""
         connection = self.connection
         if connection.in_transaction and getattr(connection, "autocommit", _LEGACY) == _LEGACY:
             connection.placebench_step("COMMIT", lambda: None)  # its time is in that of the script
@@ -95,7 +95,7 @@ class _SqliteCursor(TimedCursor):
 
 
 class _SqliteConnection(DriverConnection[Any]):
-    """A connection of sqlite3, which chooses the class of its cursors; connect has no argument for it."""
+    """A connection of sqlite3, which chooses the class of its cursors; connect has no argument for that."""
 
     in_transaction: bool
     isolation_level: str | None
@@ -115,11 +115,11 @@ class _SqliteConnection(DriverConnection[Any]):
             self.placebench_file = str(Path(name).resolve())
 
     def in_a_transaction(self) -> bool:
-        """Whether sqlite3 has begun a transaction, which it does before the first write."""
+        """Return whether sqlite3 has begun a transaction, which it does before the first write."""
         return self.in_transaction
 
     def begins(self, sql: str) -> bool:
-        """Whether the statement runs in a transaction: by default sqlite3 begins one before a write."""
+        """Return whether the statement runs in a transaction: by default sqlite3 begins one before a write."""
         if self.placebench_runs_script:
             return False
         return self.in_transaction or (
@@ -134,19 +134,19 @@ class _SqliteConnection(DriverConnection[Any]):
     # sqlite3's own shortcuts make cursors of its own class, in C.
 
     def execute(self, *arguments: Any) -> Any:
-        """The cursor's execute."""
+        """Make a timed cursor, call its execute, and return the result."""
         return self.cursor().execute(*arguments)
 
     def executemany(self, *arguments: Any) -> Any:
-        """The cursor's executemany."""
+        """Make a timed cursor, call its executemany, and return the result."""
         return self.cursor().executemany(*arguments)
 
     def executescript(self, *arguments: Any) -> Any:
-        """The cursor's executescript."""
+        """Make a timed cursor, call its executescript, and return the result."""
         return self.cursor().executescript(*arguments)
 
     def cursor(self, factory: Any = None) -> Any:
-        """A timed cursor, of the class *factory* if it is given."""
+        """Return a timed cursor, of the class *factory* if it is given."""
         if factory is None:
             return self.placebench_cursor(self.placebench_cursor_class)
         return self.placebench_cursor(timed_class(_SqliteCursor, factory, self.placebench_recorder))

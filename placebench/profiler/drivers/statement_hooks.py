@@ -59,14 +59,14 @@ class StatementHooks(DriverRecorder):
         }
 
     def comment_statements(self) -> None:
-        """Put the comment of what runs behind each statement, recorded or not; idempotent."""
+        """Append the current comment (route and function) to each statement, recorded or not; idempotent."""
         if not self._is_commenting:
             self._is_commenting = True
             for name, listener in _COMMENTING.items():
                 event.listen(self._target, name, listener)
 
     def stop_commenting(self) -> None:
-        """Leave statements without comments from now on; idempotent."""
+        """Stop appending comments to statements; idempotent."""
         if self._is_commenting:
             self._is_commenting = False
             for name, listener in _COMMENTING.items():
@@ -118,7 +118,7 @@ class StatementHooks(DriverRecorder):
                 timer.add(self._replacements)
 
     def pending_connect(self, recording: ActiveRecording, dbapi_connection: object) -> PendingStatement | None:
-        """The pending CONNECT that covers what runs on this connection; one that never completed is discarded."""
+        """Return the pending CONNECT that this connection belongs to, if any; discard one that never completed."""
         connecting = self.connecting.get()
         if connecting is None:
             return None
@@ -132,7 +132,7 @@ class StatementHooks(DriverRecorder):
     # Transactions.
 
     def _record_begin(self, begin: Callable[[Any], None]) -> Callable[[Any], None]:
-        """A dialect's *do_begin* that records a BEGIN; most drivers send it with the first statement."""
+        """Return a dialect's *do_begin* that records a BEGIN; most drivers send it with the first statement."""
 
         def recorded(fairy: Any) -> None:
             self._begin(fairy)
@@ -160,7 +160,7 @@ class StatementHooks(DriverRecorder):
         recording.start_statement(dbapi_connection, "BEGIN", "BEGIN")
 
     def _timed_end(self, step: str, end: Callable[[Any], None]) -> Callable[[Any], None]:
-        """A dialect's *do_commit* or *do_rollback* for drivers whose connections do not time it themselves."""
+        """Return a dialect's *do_commit* or *do_rollback* for drivers whose connections do not time it themselves."""
 
         def timed(fairy: Any) -> Any:
             pending = self._end_transaction(step, fairy)
@@ -173,7 +173,7 @@ class StatementHooks(DriverRecorder):
         recording = self.active_recording()
         if recording is None:
             return None
-        dbapi_connection = getattr(fairy, RAW_CONNECTION, fairy)  # SQLAlchemy 1.4 has also the driver's own rolled back
+        dbapi_connection = getattr(fairy, RAW_CONNECTION, fairy)  # in SQLAlchemy 1.4 it may be the driver's own
         if self.pending_connect(recording, dbapi_connection) is not None:
             return None
         if isinstance(driver_connection(dbapi_connection), TimedConnection):
@@ -188,7 +188,7 @@ class StatementHooks(DriverRecorder):
     # Statements.
 
     def _timed_execute(self, execute: Callable[..., Any]) -> Callable[..., Any]:
-        """A dialect's *do_execute* or *do_executemany* that records its statement."""
+        """Return a dialect's *do_execute* or *do_executemany* that records its statement."""
         current, connecting, start = self.current, self.connecting, self._start_execute
         is_default = getattr(execute, "__func__", None) is DefaultDialect.do_execute
 
@@ -209,21 +209,21 @@ class StatementHooks(DriverRecorder):
         return timed
 
     def _connects(self, recording: ActiveRecording, context: Any) -> bool:
-        """Whether the statement of this context is part of a CONNECT."""
+        """Return whether the statement of this context is part of a CONNECT."""
         fairy = context.root_connection._dbapi_connection
         return self.pending_connect(recording, getattr(fairy, RAW_CONNECTION, fairy)) is not None
 
     def _timed_execute_no_params(self, execute: Callable[..., Any]) -> Callable[..., Any]:
-        """A dialect's *do_execute_no_params* that records its statement."""
+        """Return a dialect's *do_execute_no_params* that records its statement."""
         timed = self._timed_execute(lambda cursor, statement, _, context: execute(cursor, statement, context))
         return lambda cursor, statement, context=None: timed(cursor, statement, (), context)
 
     def _start_execute(
         self, recording: ActiveRecording, cursor: Any, statement: str, parameters: Any, context: Any
     ) -> PendingStatement | None:
-        """Begin a statement with what SQLAlchemy knows of it; None if its timed cursor will end it.
+        """Begin a statement with what SQLAlchemy knows about it; None if its timed cursor will end it.
 
-        Runs for every statement, and a call costs as much as what it does: what most statements need is written out.
+        It runs for every statement, and calls cost as much as their work: the common case uses no helpers.
         """
         pending, timed = None, cursor if isinstance(cursor, TimedCursor) else _timed_cursor(cursor)
         try:
@@ -262,7 +262,7 @@ class StatementHooks(DriverRecorder):
     def _execution_of(
         self, recording: ActiveRecording, connection: Any, execution: Execution | None
     ) -> Execution | None:
-        """The running call of this connection's execute; None if the connection is timed only from now on."""
+        """Return the running call of this connection's execute; None if the connection is timed only from now on."""
         while execution is not None and execution.recording is not recording:  # another profiler's
             execution = execution.outer
         if execution is None and connection not in self._connections:
@@ -290,7 +290,7 @@ class StatementHooks(DriverRecorder):
 
     @guarded
     def _note_rows_and_plan(self, pending: PendingStatement, context: Any, statement: str, parameters: Any) -> None:
-        """Note the rows of a statement, and have it explained if that was asked for and no actual plan came."""
+        """Note the rows of a statement, and have it explained if that was requested and no actual plan came."""
         pending.set_row_count(context.cursor.rowcount)
         if pending.recording.options.explain and pending.connection.plans is None and pending.step is None:
             first = parameters[0] if context.executemany and isinstance(parameters, list) else parameters
@@ -333,7 +333,7 @@ def _run(pending: PendingStatement, call: Callable[[], Any]) -> Any:
 
 
 def _execute_commented(cursor: Any, statement: str, parameters: Any, context: Any) -> bool:
-    """Execute the statement with the comment of this thread or task; False if it has none, for SQLAlchemy to do it."""
+    """Execute the statement with the current comment; without one return False, so that SQLAlchemy executes it."""
     comment = current_comment()
     if comment:
         context.dialect.do_execute(cursor, statement + comment, parameters, context)
@@ -362,7 +362,7 @@ _COMMENTING: dict[str, Callable[..., bool]] = {
 
 
 def _timed_cursor(cursor: Any) -> TimedCursor | None:
-    """The timed cursor that *cursor* is, or that it wraps as SQLAlchemy's adapter; None if it is neither."""
+    """Return the timed cursor that *cursor* is, or that it wraps as SQLAlchemy's adapter; None if it is neither."""
     return next((each for each in (cursor, getattr(cursor, "_cursor", None)) if isinstance(each, TimedCursor)), None)
 
 
@@ -384,7 +384,7 @@ class _StatementInfo(NamedTuple):
 
 
 def _statement_info(compiled: Any, statement: str, dialect: str) -> _StatementInfo:
-    """The info of *statement*, cached on *compiled*; computed anew for plain text (*compiled* is None)."""
+    """Return the info of *statement*, cached on *compiled*; computed anew for plain text (*compiled* is None)."""
     if compiled is None:
         return _info_of_text(statement, dialect)
     # The template: its IN lists are not expanded, and no other listener has rewritten it.
@@ -401,7 +401,7 @@ def _info_of_text(statement: str, dialect: str) -> _StatementInfo:
 
 
 def _key_column(compiled: Any) -> KeyColumn | None:
-    """The first column of the result that is a table's whole primary key; the columns are private to SQLAlchemy."""
+    """Return the first result column that is a table's whole primary key; these columns are private to SQLAlchemy."""
     for position, column in enumerate(getattr(compiled, "_result_columns", None) or ()):  # DDL has none
         for item in column[2]:  # its objects: a plain tuple in 1.4
             # Behind labels and aliases is the column of the table.
@@ -413,7 +413,7 @@ def _key_column(compiled: Any) -> KeyColumn | None:
 
 
 def _relationship(compiled: Any) -> str | None:
-    """The last relationship on the path that the ORM loads by this statement; the path is private to the ORM."""
+    """Return the last relationship on the path that the ORM loads by this statement; the path is private to the ORM."""
     options = getattr(compiled.compile_state, "compile_options", None)
     path = getattr(getattr(options, "_current_path", None), "path", ())
     if not path:
@@ -425,12 +425,12 @@ def _relationship(compiled: Any) -> str | None:
 
 
 def _dbapi_connection(connection: Connection) -> object | None:
-    """The driver's connection behind SQLAlchemy's; None if it has none now: none is made here."""
+    """Return the driver's connection behind SQLAlchemy's; None if it has none now, since none is made here."""
     return None if connection.closed or connection.invalidated else raw_connection(connection.connection)
 
 
 def _is_cached(recording: ActiveRecording, pending: PendingStatement, compiled: Any, context: Any) -> bool | None:
-    """Whether SQLAlchemy had the compiled form in its cache, None for plain text; notes the engine of a miss."""
+    """Return whether SQLAlchemy had the compiled form in its cache, None for plain text; notes the engine of a miss."""
     if compiled is None or getattr(context, "cache_hit", None) is _CACHE_HIT:
         return None if compiled is None else True
     pending.engine = recording.engine_number(context.dialect)
@@ -448,7 +448,7 @@ def _count_batches(pending: PendingStatement, context: Any) -> None:
 def _describe(
     pending: PendingStatement, info: _StatementInfo, statement: str, parameters: object, cursor: TimedCursor | None
 ) -> None:
-    """Fill in what all modes but light know of a statement before it runs."""
+    """Fill in the facts that all modes but light note before a statement runs."""
     recording = pending.recording
     # The six frames above are three of ours and at least three of SQLAlchemy's: the walk need not read them.
     pending.caller, pending.outer_caller = find_callers(sys._getframe(6), recording.application)

@@ -135,7 +135,7 @@ def _import(name: str, module_name: str) -> Any:
 
 
 def _is_factory(found: Any) -> bool:
-    """Whether this function or class makes an application: it takes no arguments, so it cannot take a request."""
+    """Return whether a function or class is a factory: it needs no arguments and takes no request."""
     if not (inspect.isfunction(found) or inspect.isclass(found)) or not _takes(found, 0):
         return False
     kinds = {each.kind for each in inspect.signature(found).parameters.values()}
@@ -143,7 +143,7 @@ def _is_factory(found: Any) -> bool:
 
 
 def _takes(call: Any, count: int) -> bool:
-    """Whether *call* can be called with *count* arguments."""
+    """Return whether *call* can be called with *count* arguments."""
     try:
         inspect.signature(call).bind(*[None] * count)
     except (TypeError, ValueError):
@@ -152,7 +152,7 @@ def _takes(call: Any, count: int) -> bool:
 
 
 def _module_of(path: Path) -> str:
-    """The name of the module in a file; puts the folder of its outermost package on sys.path."""
+    """Return the name of the module in a file; puts the folder of its outermost package on sys.path."""
     if not path.is_file():
         raise ProfilerError(f"application: there is no file {path}")
     inner = path.resolve()
@@ -166,7 +166,7 @@ def _module_of(path: Path) -> str:
 
 
 def _how_to_run_there() -> str:
-    """The command that runs placebench in the environment of this folder's project."""
+    """Return the command that runs placebench in the environment of this folder's project."""
     if Path("uv.lock").is_file():
         return ": uv run --with placebench placebench profile run …"
     if (python := Path(".venv/bin/python")).exists():
@@ -179,7 +179,7 @@ def _how_to_run_there() -> str:
 
 
 def _configured(folder: Path) -> DetectedApplication | None:
-    """The application that pyproject.toml names."""
+    """Return the application that pyproject.toml names."""
     try:
         tables = tomllib.loads((folder / "pyproject.toml").read_text(encoding="utf-8")).get("tool", {})
     except (OSError, ValueError):
@@ -194,7 +194,7 @@ def _configured(folder: Path) -> DetectedApplication | None:
 
 
 def _flask_variable(folder: Path) -> DetectedApplication | None:
-    """The application that $FLASK_APP names as a module or file, with or without a name in it."""
+    """Return the application that $FLASK_APP names as a module or file, with or without a name in it."""
     value = os.environ.get("FLASK_APP")
     if not value:
         return None
@@ -209,7 +209,7 @@ def _flask_variable(folder: Path) -> DetectedApplication | None:
 
 
 def _django(folder: Path) -> DetectedApplication | None:
-    """The application for the settings that manage.py names."""
+    """Return the application for the settings that manage.py names."""
     try:
         settings = _SETTINGS.search((folder / "manage.py").read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -225,7 +225,7 @@ def _django(folder: Path) -> DetectedApplication | None:
 
 
 def _assigned(folder: Path) -> DetectedApplication | None:
-    """The application in the first usual file that has one, or else the first factory.
+    """Return the application in the first usual file that has one, or else the first factory.
 
     The most usual places come first, then any package in the folder or in src.
     """
@@ -240,7 +240,7 @@ def _assigned(folder: Path) -> DetectedApplication | None:
 
 
 def _factory_in(path: Path) -> DetectedApplication | None:
-    """The factory that a file defines by a usual name."""
+    """Return the factory that a file defines by a usual name."""
     for node in _top_level(path):
         if isinstance(node, ast.FunctionDef) and node.name in _FACTORIES:
             required = len(node.args.posonlyargs) + len(node.args.args) - len(node.args.defaults)
@@ -250,7 +250,7 @@ def _factory_in(path: Path) -> DetectedApplication | None:
 
 
 def _top_level(path: Path) -> Iterator[ast.stmt]:
-    """The statements of a file outside of functions and classes; none if the file is not Python."""
+    """Yield the statements of a file outside of functions and classes; none if the file is not Python."""
     try:
         pending: list[ast.stmt] = list(ast.parse(path.read_bytes()).body)
     except (OSError, SyntaxError, ValueError):

@@ -17,8 +17,8 @@ __all__ = ["profile_tasks"]
 def profile_tasks(app: Celery, **settings: Unpack[IntegrationSettings]) -> ProfiledCalls:
     """Record each task of *app*, in whatever pool it runs; call it before the first connection to the database.
 
-    settings: as for `SqlProfiler.wsgi`. Each process of a prefork pool writes its own files. A task that ends with an
-    exception is recorded with its class.
+    settings: as for `SqlProfiler.wsgi`. Each process of a prefork pool writes its own files. If a task ends
+    with an exception, the recording names the class of the exception.
     """
     profiler, rest = split_settings(settings)
     calls = profiler.calls(**rest)

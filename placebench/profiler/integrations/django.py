@@ -22,7 +22,7 @@ __all__ = ["DjangoMiddleware"]
 
 
 class DjangoMiddleware:
-    """Middleware for sync and async views, the first in MIDDLEWARE; settings.SQL_PROFILER as `SqlProfiler.wsgi`."""
+    """Middleware for sync and async views, to be first in MIDDLEWARE; settings.SQL_PROFILER: see `SqlProfiler.wsgi`."""
 
     sync_capable = True
     async_capable = True
@@ -56,7 +56,7 @@ class DjangoMiddleware:
         return _ended(profiled, request, profiled.run(self._get_response, request))
 
     def process_view(self, request: HttpRequest, view: Any, _arguments: object, _keywords: object) -> None:
-        """Name the request's route, which is known now, and its view; a view from a class has the class's name."""
+        """Set the comment to the request's route, which is known now, and its view (for a view class, the class)."""
         if request.resolver_match is not None:
             view = getattr(view, "view_class", view)
             set_comment(f"/{request.resolver_match.route}", getattr(view, "__name__", None))

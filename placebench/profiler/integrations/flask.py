@@ -16,7 +16,7 @@ __all__ = ["FlaskExtension"]
 class FlaskExtension:
     """Profiles an application; make it before the first connection to the database.
 
-    settings: as for `SqlProfiler.wsgi`; app.config["SQL_PROFILER"] may hold the same by name, and comes first.
+    settings: as for `SqlProfiler.wsgi`; settings of the same names in app.config["SQL_PROFILER"] take precedence.
     """
 
     def __init__(self, app: Flask | None = None, **settings: Unpack[IntegrationSettings]) -> None:

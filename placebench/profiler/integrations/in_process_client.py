@@ -73,7 +73,7 @@ class InProcessClient:
 
 @contextmanager
 def in_process_client(application: Any, interface: Interface | None = None) -> Iterator[InProcessClient]:
-    """Start an application, yield a client for it, and shut it down; by default its signature tells the interface.
+    """Start an application, yield a client for it, and shut it down; by default its signature shows the interface.
 
     An ASGI application runs in its own event loop. Raises ProfilerError if its startup or its shutdown fails.
     """
@@ -159,7 +159,7 @@ async def _send_asgi(application: Any, request: Request, state: Mapping[str, Any
 
 @asynccontextmanager
 async def _lifespan(application: Any, state: dict[str, Any]) -> AsyncIterator[None]:
-    """Run an ASGI application's lifespan from startup to shutdown; an application without the protocol may raise.
+    """Run an ASGI application's lifespan from startup to shutdown; an application without lifespan support may raise.
 
     state: values that the application keeps for its requests.
     """
@@ -174,7 +174,7 @@ async def _lifespan(application: Any, state: dict[str, Any]) -> AsyncIterator[No
             return
 
     async def announce(step: str) -> None:
-        """Wait for the response to a step, or for the end of the application's life."""
+        """Announce a step, and wait for the response to it or for the end of the application's task."""
         await sent.put({"type": f"lifespan.{step}"})
         response = asyncio.create_task(received.get())
         await asyncio.wait({task, response}, return_when=asyncio.FIRST_COMPLETED)
@@ -192,7 +192,7 @@ async def _lifespan(application: Any, state: dict[str, Any]) -> AsyncIterator[No
 
 
 def _response(starts: list[tuple[int, list[tuple[str, str]]]], body: bytearray) -> Response:
-    """Make the response by its last start. Raises ProfilerError if it has not started."""
+    """Return the response with the last status and headers. Raises ProfilerError if there are none."""
     if not starts:
         raise ProfilerError("the application returned without a response: expected a status; is it WSGI or ASGI?")
     status, headers = starts[-1]
@@ -200,7 +200,7 @@ def _response(starts: list[tuple[int, list[tuple[str, str]]]], body: bytearray) 
 
 
 def _scope(request: Request, state: Mapping[str, Any]) -> dict[str, Any]:
-    """The scope of a request in ASGI."""
+    """Return the scope of a request in ASGI."""
     path, _, query = request.path.partition("?")
     headers = {"host": "127.0.0.1", "content-length": str(len(request.body))}
     headers |= {name.lower(): value for name, value in request.headers.items()}

@@ -34,7 +34,7 @@ class IntegrationSettings(RecordingSettings, total=False):
 
 
 def process_profiler() -> SqlProfiler:
-    """The profiler of every engine of this process; made on the first call, and again after it was removed.
+    """Return the profiler of every engine of this process; made on the first call, and again after it was removed.
 
     Two integrations in one process, such as a web framework and a task queue, add their hooks once.
     """
@@ -45,13 +45,13 @@ def process_profiler() -> SqlProfiler:
 
 
 def share_profiler(profiler: SqlProfiler) -> None:
-    """Have the integrations of this process use *profiler*, which records it already, instead of one of their own."""
+    """Have the integrations of this process use *profiler*, which already records it, instead of their own."""
     with _lock:
         _made[:] = [profiler]
 
 
 def split_settings(settings: IntegrationSettings) -> tuple[SqlProfiler, RecordingSettings]:
-    """The profiler to use, and how requests are recorded."""
+    """Return the profiler to use, and the settings for recording requests."""
     rest = cast("dict[str, Any]", dict(settings))
     profiler = rest.pop("profiler", None) or process_profiler()
     if rest.pop("comments", False):

@@ -56,7 +56,7 @@ _DATABASE_PROGRAM = re.compile(
     r"|vacuumdb|reindexdb|clusterdb|mysql|mysqldump|mysqladmin|mariadb|mariadb-dump|mycli|sqlite3|litecli|uv run)"
     r"(?![\w.-])"
 )
-"""Python, and the clients that come with databases."""
+"""Matches the names of Python and of the clients that come with databases."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,7 @@ class Program:
         return f"-m {self.name}" if self.is_module else Path(self.name).name
 
     def check(self) -> None:
-        """Raise ProfilerError if there is no such file."""
+        """Raise ProfilerError if the file of a script does not exist; a module is not checked."""
         if not self.is_module and not Path(self.name).exists():
             raise ProfilerError(f"there is no file {self.name!r}: expected a script, -m MODULE or MODULE:CALLABLE")
 
@@ -128,13 +128,13 @@ class Program:
 
 
 def is_script(word: str) -> bool:
-    """Whether a word of a command line names a script rather than an application."""
+    """Return whether a word of a command line names a script rather than an application."""
     path = Path(word)
     return path.suffix in _SCRIPTS or path.is_file() or (path / "__main__.py").is_file()
 
 
 def traceback_of(error: BaseException) -> str:
-    """The traceback that Python would print, without the frames that started the program, or called the application."""
+    """Return Python's traceback of *error*, without the frames that started the program or called the application."""
     first = error.__traceback__
     while first is not None and not first.tb_frame.f_code.co_filename.endswith(_STARTING):
         first = first.tb_next
@@ -172,7 +172,7 @@ def _as_main_program(program: Program) -> Iterator[None]:
 
 @contextmanager
 def _leaving(leave: Callable[[int], int]) -> Iterator[None]:
-    """Call *leave* before an `os._exit` in this process; code that already holds the function is not seen."""
+    """Call *leave* before an `os._exit` in this process; calls by code that already holds the function are missed."""
     process, exit_now = os.getpid(), os._exit
 
     def leave_and_exit(status: int) -> NoReturn:
@@ -194,9 +194,10 @@ def _leaving(leave: Callable[[int], int]) -> Iterator[None]:
 class _ChildProcesses:
     """Counts the processes that the program starts inside a `with` block, and names those that may use a database.
 
-    Children of multiprocessing and of `os.fork` run the program's own code, so all of them count. Programs started by
-    subprocess, asyncio, `os.system`, `os.spawn…` or `os.posix_spawn` count if they are Python, a database client, or a
-    script that names one of these; git does not count. Functions that the program already holds are not seen.
+    Children of multiprocessing and of `os.fork` run the program's own code, so all of them are counted. Programs
+    started by subprocess, asyncio, `os.system`, `os.spawn…` or `os.posix_spawn` are counted if they are Python, a
+    database client, or a script that names one of these; others, such as git, are ignored. Calls of functions that the
+    program already holds are not seen.
     """
 
     def __init__(self) -> None:
@@ -233,7 +234,7 @@ class _ChildProcesses:
             setattr(owner, name, function)
 
     def notes(self) -> list[str]:
-        """Return a line about children and one about other programs, if there were any; none in a child itself."""
+        """Return up to two lines, one on children and one on other programs; none in a child process itself."""
         found: list[str] = []
         if os.getpid() != self._process:
             return found
@@ -359,7 +360,7 @@ class _ExitFunctions:
 
 
 def _database_program(command: Sequence[str]) -> str | None:
-    """The name of the program in a command that may use a database; None if there is none.
+    """Return the name of the program in a command that may use a database; None if there is none.
 
     Arguments are left out, since they may hold a password, except for the script or module that a Python runs.
     """
@@ -384,7 +385,7 @@ def _database_program(command: Sequence[str]) -> str | None:
 
 
 def _program_of_shell(text: str) -> str | None:
-    """The first program in a shell's text that may use a database."""
+    """Return the first program in the text of a shell command that may use a database; None if there is none."""
     lexer = shlex.shlex(text, posix=True, punctuation_chars=";&|()\n")
     lexer.whitespace, lexer.whitespace_split = " \t\r", True
     commands: list[list[str]] = [[]]
@@ -398,7 +399,7 @@ def _program_of_shell(text: str) -> str | None:
 
 
 def _python_target(arguments: Sequence[str]) -> str:
-    """The module or file that a Python is told to run."""
+    """Return what a Python command runs: a module, a file or "-c"; empty if it names none."""
     for place, word in enumerate(arguments):
         if word in ("-m", "-c"):
             return " ".join(arguments[place : place + (2 if word == "-m" else 1)])
@@ -409,7 +410,7 @@ def _python_target(arguments: Sequence[str]) -> str:
 
 @lru_cache(maxsize=256)
 def _names_one(path: Path) -> bool:
-    """Whether a file is a script that names such a program as its interpreter, or in its text without comments."""
+    """Return whether a file is a script that names Python or a database client, as its interpreter or in its code."""
     try:
         with path.open("rb") as file:
             if file.read(2) != b"#!":
@@ -422,7 +423,7 @@ def _names_one(path: Path) -> bool:
 
 
 def _popen_command(*args: Any, **kwargs: Any) -> Sequence[Any]:
-    """The command of a Popen with these arguments."""
+    """Return the command of a Popen with these arguments."""
     given = inspect.signature(subprocess.Popen).bind(*args[1:], **kwargs).arguments
     command = given["args"]
     words = [command] if isinstance(command, str | bytes | os.PathLike) else list(command)
@@ -432,7 +433,7 @@ def _popen_command(*args: Any, **kwargs: Any) -> Sequence[Any]:
 
 
 def _restore_signals(own: object) -> None:
-    """Give a forked child Python's own signal handlers in place of the command's (*own*), not of the program's."""
+    """Replace the command's signal handlers (*own*) by Python's in a forked child; keep those of the program."""
     if not callable(own):
         return
     for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGHUP):

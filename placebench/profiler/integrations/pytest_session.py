@@ -26,7 +26,7 @@ _ATTRIBUTE = "placebench_sql"
 
 
 class SqlSession:
-    """Records tests and blocks of them, on every engine of the process, until `remove`."""
+    """Records tests, and blocks inside tests, on every engine of the process until `remove`."""
 
     def __init__(self) -> None:
         self._profiler = SqlProfiler(whole_process=True)
@@ -82,7 +82,7 @@ class SuitePlugin:
         self._baseline = SuiteBaseline() if self._is_worker else self._load_baseline()
 
     def _load_baseline(self) -> SuiteBaseline:
-        """Load the baseline; errors of the user end the run before its first test."""
+        """Load the baseline. Raises pytest.UsageError for wrong options and files, before the first test runs."""
         file = self._baseline_file
         if self._updates and file is None:
             raise pytest.UsageError("--sql-update needs --sql-baseline FILE, the file to write")
@@ -107,7 +107,7 @@ class SuitePlugin:
     def pytest_runtest_makereport(
         self, item: pytest.Item, call: pytest.CallInfo[None]
     ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-        """Put the SQL of a test that has run into its report."""
+        """Put the SQL of a test that has run into the report of the test."""
         report = yield
         recording = item.stash.get(_RECORDING, None)
         if call.when == "call" and recording is not None:
@@ -164,7 +164,7 @@ class SuitePlugin:
 
     @contextmanager
     def _noting(self, what: str, path: Path) -> Iterator[None]:
-        """Note that *what* is at *path*, or why it cannot be written."""
+        """Note that the block wrote *what* to *path*, or why that failed."""
         try:
             yield
         except OSError as error:
@@ -173,7 +173,7 @@ class SuitePlugin:
             self._notes.append(f"{what}: {path}")
 
     def pytest_terminal_summary(self, terminalreporter: "pytest.TerminalReporter") -> None:
-        """Show the lists, one line per regression, and where the files are."""
+        """Show the lists of the report, one line per regression, and the paths of the written files."""
         if self._report is None:
             return
         terminalreporter.section("SQL profile", sep="=")
@@ -186,13 +186,13 @@ class SuitePlugin:
 
 
 def _path(config: pytest.Config, option: str) -> Path | None:
-    """The file that an option names."""
+    """Return the path that an option names; None if it is not set."""
     name = config.getoption(option)
     return Path(name) if name else None
 
 
 def _moved_the_root(config: pytest.Config, file: Path) -> bool:
-    """Whether pytest chose its rootdir from *file* because the path appeared on its command line.
+    """Return whether pytest chose its rootdir from *file* because the path appeared on its command line.
 
     pytest chooses the rootdir before it knows the options of plugins, and tests have other names below another root.
     """

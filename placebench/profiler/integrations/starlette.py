@@ -58,7 +58,7 @@ class StarletteMiddleware:
 
 
 def _route(scope: MutableMapping[str, Any], mounted_at: str) -> str | None:
-    """The route including the paths that its application is mounted at; None if no route was found."""
+    """Return the route including the paths that its application is mounted at; None if no route was found."""
     try:
         path = _route_path(scope)
     except Exception:  # noqa: BLE001  routes may be of the application's own class
@@ -67,7 +67,7 @@ def _route(scope: MutableMapping[str, Any], mounted_at: str) -> str | None:
 
 
 def _route_path(scope: MutableMapping[str, Any]) -> str | None:
-    """The path of the route with the names of its parameters; None if no route was found.
+    """Return the path of the route with the names of its parameters; None if no route was found.
 
     FastAPI writes the route into the scope; Starlette writes only the endpoint, which is looked up in its router.
     """

@@ -24,7 +24,7 @@ from placebench.profiler.sql_profiler import SqlProfiler
 
 
 def _profiled_application(environment: Mapping[str, str]) -> ProfiledApplication | ProfiledAsgiApplication:
-    """The application that these variables name, every engine of its process profiled; may raise ProfilerError."""
+    """Return the application that these variables name, with every engine profiled. May raise ProfilerError."""
     for name in ("PLACEBENCH_WATCH_APP", "PLACEBENCH_WATCH_DIR"):
         if not environment.get(name):
             raise ProfilerError(

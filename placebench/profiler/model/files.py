@@ -10,9 +10,9 @@ from typing import TextIO, cast
 
 
 def write_whole(path: Path, text: str, *, private: bool = False) -> None:
-    """Write a file so that a reader, or a kill in between, never sees a part of it.
+    """Write a file atomically: readers never see a part of it, even if the process is killed.
 
-    private: its owner alone may read it.
+    private: only the owner of the file may read it.
     """
     with writing_whole(path, private=private) as file:
         file.write(text)
@@ -20,7 +20,7 @@ def write_whole(path: Path, text: str, *, private: bool = False) -> None:
 
 @contextmanager
 def writing_whole(path: Path, *, private: bool = False) -> Iterator[TextIO]:
-    """Open a file that is written part by part and appears whole; compressed if its name ends with .gz."""
+    """Open a file for writing that appears only once it is complete; compressed if its name ends with .gz."""
     unfinished = path.with_name(f"{path.name}.unfinished")
     opened = gzip.open if path.suffix == ".gz" else open
     try:
@@ -40,7 +40,7 @@ def make_private(path: Path) -> None:
 
 
 def is_recording(path: Path) -> bool:
-    """Whether the file at *path* is a recording, of whatever version of placebench."""
+    """Return whether the file at *path* is a recording, of whatever version of placebench."""
     try:
         document = json.loads(path.read_bytes())
     except (OSError, ValueError, RecursionError):

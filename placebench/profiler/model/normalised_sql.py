@@ -1,7 +1,7 @@
-"""SQL without what differs between two executions of one statement: values, comments, case, and lengths of lists.
+"""Removes from SQL what differs between executions of one statement: values, comments, case, lengths of lists.
 
-Compiled statements bring SQLAlchemy's own template, in which an expanding IN list is one placeholder; here lists that
-were written out become the same.
+In the template of a statement that SQLAlchemy compiled, an expanding IN list is one placeholder; here lists that were
+written out become one, too.
 """
 
 from collections.abc import Sequence
@@ -38,7 +38,7 @@ class _Bracket:
         """Whether the word before is constant only as the type of a literal, as in DATE '2026-01-01'."""
 
     def add(self, kind: str, text: str) -> None:
-        """Note one token of the content, which is constant so far."""
+        """Note one more token of the content; only for content that is constant so far."""
         if self.needs_literal:
             self.needs_literal = False
             self.constant = kind == "value" and not text[0].isdigit()
@@ -54,7 +54,7 @@ class _Bracket:
             self.constant = text in ",:+-"
 
     def close(self, tokens: list[str], end: str) -> Sequence[str]:
-        """Append the bracket *end* to *tokens*, and make a constant list one value; returns a row of VALUES."""
+        """Append the bracket *end* to *tokens*, and make a constant list one value; return a row of VALUES."""
         self.constant = self.constant and not self.needs_literal
         if self.constant and self.role == "list" and len(tokens) > self.start:
             tokens[self.start :] = "?"

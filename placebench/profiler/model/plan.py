@@ -19,7 +19,7 @@ _MS = 1e-3
 class PlanNode:
     """One node of a plan with the nodes below it; measured fields are None if the plan was only estimated.
 
-    kind: PostgreSQL's name of it, such as "Seq Scan". condition: its filters, constants as `?`.
+    kind: PostgreSQL's name of the node type, such as "Seq Scan". condition: its filters, constants as `?`.
     rows_expected, rows: rows of all loops together. PostgreSQL reports the mean per loop, rounded to 0.01 rows (to
         whole rows before version 18): rows is None if that is 0 in several loops.
     rows_removed: rows that a filter discarded.
@@ -46,16 +46,16 @@ class PlanNode:
 
     @property
     def self_s(self) -> float | None:
-        """Seconds in this node and not below it; None for an estimate."""
+        """The seconds spent in this node without the nodes below it; None for an estimate."""
         if self.elapsed_s is None:
             return None
         return max(0.0, self.elapsed_s - sum(child.elapsed_s or 0.0 for child in self.children))
 
     @property
     def estimate_error(self) -> float | None:
-        """Ratio of the rows to those that the planner expected, 1 or more either way; None for an estimate.
+        """The factor between actual and expected rows, 1 or more in either direction; None for an estimate.
 
-        It is per loop; the planner never expects less than one row, so half a row is no error.
+        It is computed per loop; the planner never expects less than one row, so half a row is no error.
         """
         if self.loops == 0 or (self.rows is None and self.loops in (None, 1)):
             return None
@@ -84,7 +84,7 @@ class PlanNode:
 def read_plan(text: str, *, values: bool = False) -> PlanNode:
     """Return the plan in a document of auto_explain or EXPLAIN (FORMAT JSON), without query text and parameters.
 
-    values: keep the constants in conditions, which may be secrets. Raises ValueError if *text* is no such document.
+    values: keep the constants in conditions, which may be secrets. Raises ValueError if *text* is not such a document.
     """
     document = json.loads(text)
     if isinstance(document, list):

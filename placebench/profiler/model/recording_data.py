@@ -56,7 +56,7 @@ class Unkept:
     transactions_s: float | None = None
 
     def add(self, other: "Unkept") -> None:
-        """Take over another's sums; runs for every statement beyond the limit."""
+        """Add the sums of *other*; called for every statement beyond the limit."""
         own = vars(self)
         for name, value in vars(other).items():
             if value is not None:
@@ -73,23 +73,23 @@ class RecordingData:
     sql_s: seconds in pool waits, connects, compilation, execute, fetch, COMMIT and ROLLBACK. If statements ran at the
         same time this is the sum over them, and may be more than elapsed_s. None if the profiler was off.
     overlapping: whether statements ran at the same time, so that sql_s is no part of elapsed_s.
-    plan_setup_s: seconds to make connections begin and stop to send plans; in overhead_s too.
+    plan_setup_s: seconds to make connections start and stop sending plans; overhead_s includes them.
     gc_s: pauses of the garbage collector in the recording thread; they lie inside the other times.
     dropped: statements, transaction steps and spans beyond the limit, which are not kept.
     unkept: the sums of those statements and steps, which are in every sum of the recording.
     unkept_places: those statements by text and place, 1000 at most.
-    missed: statements, those of new connections included, that ran meanwhile and no recording saw: in threads without a
-        copy of the context. They are in no other figure.
+    missed: statements that ran meanwhile but that no recording saw, because their thread had no copy of the context;
+        those of new connections are included. They are in no other figure.
     failed_hooks: parts of the profiler that failed, each with its error's class; what they measure is missing.
     requests: the number of recordings that were merged into this one; 1 if none were.
     error: the class of the exception that ended the record.
     overhead_s: profiler overhead within elapsed_s, by its own clock, between its hook and the driver's call;
         SQLAlchemy's time to call the hooks, and the sampling for a flame graph, are not in it.
     notes: one line for each thing that could not be measured, with the reason.
-    timeline: the time of each of its requests.
+    timeline: the name, start and duration of each request.
     open_transactions: transactions that were still open when their record ended, each by its request and its number.
-    session: pyinstrument's session of a record with a flame graph, the statements as leaves; for merged requests that
-        of the mean one. It is saved in a separate file.
+    session: pyinstrument's session of a record with a flame graph, the statements as leaves; for merged requests the
+        session of the mean request. It is saved in a separate file.
     """
 
     name: str
@@ -120,13 +120,13 @@ class RecordingData:
 
     @property
     def python_s(self) -> float | None:
-        """Elapsed seconds outside of sql_s: making objects, and the application; None if statements overlapped."""
+        """The seconds outside of sql_s, for the application and for making objects; None if statements overlapped."""
         seconds = None if self.sql_s is None else self.elapsed_s - self.sql_s - self.plan_setup_s
         return None if seconds is None or seconds < 0 or self.overlapping else seconds
 
     @property
     def gaps(self) -> tuple[str, ...]:
-        """Reasons why its figures are too low, one line each; empty if nothing is known to be missing."""
+        """Reasons why figures of the recording are too low, one line each; empty if nothing is known to be missing."""
         found = [f"a hook failed, what it measures is missing: {hook}" for hook in self.failed_hooks]
         if self.missed:
             found.append(
@@ -137,20 +137,20 @@ class RecordingData:
 
     @property
     def statement_count(self) -> int:
-        """Number of statements, those beyond the limit included."""
+        """The number of statements, including those beyond the limit."""
         return len(self.statements) + self.unkept.statements
 
     @property
     def row_count(self) -> int | None:
-        """Rows of all statements; None if one of them has uncounted rows, or none has any."""
+        """The rows of all statements; None if the rows of one are unknown, or if no statement has rows."""
         uncounted = self.unkept.uncounted or any(each.is_uncounted for each in self.statements)
         return None if uncounted else cast("int | None", self.sum("row_count"))
 
     @property
     def round_trips(self) -> int | None:
-        """Round trips of all statements and transaction steps; None if one of them has unknown ones.
+        """The round trips of all statements and transaction steps; None if those of one are unknown.
 
-        SQLite has no round trips: its statements are left out; None if there are no others.
+        Statements on SQLite, which has no round trips, are left out; None if there are no others.
         """
         every: list[Statement | Transaction] = [*self.statements, *self.transactions]
         if self.unkept.unknown_round_trips or any(each.has_unknown_round_trips for each in every):
@@ -185,7 +185,7 @@ class RecordingData:
     def from_json(cls, document: dict[str, Any], *, source: str = "the document") -> Self:
         """Return the recording that `to_json` wrote.
 
-        Raises ProfilerError, with the key and what was expected there, if it is none or of another format version.
+        Raises ProfilerError, which names the key and the expected value, for other documents and format versions.
         """
         # Loaded here: a program that only records needs no reader.
         from placebench.decoding import check
@@ -263,7 +263,7 @@ def notes_of(recordings: Iterable[RecordingData]) -> tuple[str, ...]:
 
 
 def _renumbered_pairs(parts: Iterable[RecordingData]) -> tuple[tuple[int, int], ...]:
-    """Return the open transactions of all parts, numbered by request like `_renumbered`."""
+    """Return the open transactions of all parts with continuous request numbers, like `_renumbered`."""
     found: list[tuple[int, int]] = []
     before = 0
     for each in parts:
@@ -273,7 +273,7 @@ def _renumbered_pairs(parts: Iterable[RecordingData]) -> tuple[tuple[int, int], 
 
 
 def _renumbered(parts: Iterable[tuple[Sequence[_Numbered], int]]) -> list[_Numbered]:
-    """Return the items of all parts, numbered by request: each part comes with its number of requests."""
+    """Return the items of all parts with continuous request numbers. parts: items and their number of requests."""
     merged: list[_Numbered] = []
     before = 0
     for items, requests in parts:

@@ -12,7 +12,7 @@ _MAX_LINE = 10_000
 
 
 def one_line(sql: str) -> str:
-    """Return *sql* on one line, cut after 10,000 characters; a list of many values is its first one and an ellipsis."""
+    """Return *sql* on one line, cut after 10,000 characters; of a long list of values only the first stays."""
     line = " ".join((sql if len(sql) <= _MAX_LINE else f"{sql[:_MAX_LINE]}…").split())
     return _LONG_LIST.sub(lambda found: f"{found[1]}, …{'' if found['cut'] is None else ')'}", line)
 
@@ -57,7 +57,8 @@ _MAX_SUMMARY = 255
 def query_summary(sql: str, dialect: str | None = None) -> str:
     """Return the operations of a statement and the tables of each, as in "INSERT shipping SELECT orders customers".
 
-    This is OpenTelemetry's db.query.summary: few different ones, and no values. Empty for an empty text.
+    This is OpenTelemetry's db.query.summary, which has few distinct values and contains no literals. Empty for an empty
+    text.
     """
     summary: list[str] = []
     length = 0

@@ -20,7 +20,7 @@ Token = tuple[str, str]
 """A kind ("space", "comment", "word", "name", "value", "placeholder" or "other") and the text."""
 
 # A group that is repeated is possessive: another one keeps a mark per repetition, which is memory by the character.
-# A repeated part may fail at its first character only: CPython gh-106052, mended in 3.11.5.
+# A repeated part may fail at its first character only: CPython gh-106052, fixed in 3.11.5.
 # An unterminated literal ends with the text: a statement may have been cut.
 _PLAIN = r"{0}[^{0}]*+(?:{0}{0}[^{0}]*+)*+(?:{0}|\Z)"
 _ESCAPED = r"{0}[^{0}\\]*+(?:(?:\\.|{0}{0})[^{0}\\]*+)*+(?:{0}|\\?\Z)"
@@ -58,7 +58,7 @@ def sql_tokens(sql: str, dialect: str | None = None) -> Iterator[Token]:
 
 
 def significant_tokens(sql: str, dialect: str | None = None) -> Iterator[Token]:
-    """Return the tokens without blanks and comments; several constants after commas are one of the kind "items"."""
+    """Return the tokens without blanks and comments; several constants after commas are one token "items"."""
     return _tokens(sql.rstrip(), dialect, all_tokens=False)
 
 
@@ -102,7 +102,7 @@ def _pattern(dialect: str | None, *, all_tokens: bool) -> re.Pattern[str]:
 
 
 def _split(sql: str, dialect: str | None, *, all_tokens: bool) -> Iterator[Token]:
-    """Yield the tokens by their form alone; a text between double quotes that may be either is "quoted"."""
+    """Yield the tokens by their form alone; double-quoted text that may be a name or a string has the kind "quoted"."""
     pattern, nests, position = _pattern(dialect, all_tokens=all_tokens), dialect in _NESTING, 0
     while position < len(sql):
         for match in pattern.finditer(sql, position):
@@ -139,7 +139,7 @@ _BEFORE_TARGETS = frozenset({"into", "references", "table", "with"})
 _BEFORE_CONDITIONS = frozenset({"and", "case", "check", "having", "on", "or", "where"})
 _ORDERED = frozenset({"group", "order", "partition"})
 _BETWEEN = frozenset({"exists", "if", "ignore", "only", "recursive"})
-"""Words that may stand between a word such as TABLE and the name."""
+"""Words that may come between a word such as TABLE and the name."""
 _STATEMENTS = frozenset({"delete", "insert", "merge", "replace", "select", "update", "with"})
 _USERS = frozenset({"grant", "revoke", "user"})
 """Statements whose strings name accounts and hold passwords, after words that lead to a name in others."""
@@ -200,7 +200,7 @@ def _tell_names(tokens: Iterable[Token], *, strict: bool) -> Iterator[Token]:
 
 
 def _leads_to_name(word: str, before: str, level: _Level, statement: str, *, perhaps: bool) -> bool:
-    """Whether a name follows this word, which comes after *before*; notes in *level* what its next comma leads to.
+    """Return whether a name follows *word*, which comes after *before*; note in *level* what the next comma leads to.
 
     perhaps: the result if a string may follow as well.
     """
@@ -254,7 +254,7 @@ _SWITCHES = frozenset({"auto", "default", "false", "no", "none", "null", "off", 
 def _tell_settings(tokens: Iterable[Token], dialect: str | None) -> Iterator[Token]:
     """Yield *tokens*, in which words and names that become the value of a setting are values.
 
-    Settings are made by SET, ALTER … SET, PRAGMA key and ATTACH … KEY. Every word is left out if an application chose
+    Settings are made by SET, ALTER … SET, PRAGMA key and ATTACH … KEY. Every word is a value if an application chose
     the setting: its name has a dot, or an @ like MySQL's variables. A setting of the database keeps on, off, default
     and the like, and the name of a schema, role, time zone or encoding. Such a name follows SET ROLE, SET NAMES or SET
     TIME ZONE.
@@ -265,7 +265,7 @@ def _tell_settings(tokens: Iterable[Token], dialect: str | None) -> Iterator[Tok
 
 
 class _SettingReader:
-    """Reads tokens in order and tells which words are values of settings."""
+    """Reads tokens in order and decides which words are values of settings."""
 
     def __init__(self, *, separates_by_comma: bool) -> None:
         self._separates_by_comma = separates_by_comma
@@ -275,7 +275,7 @@ class _SettingReader:
         self._statement = self._owner = self._name = self._before = ""
 
     def is_value(self, kind: str, text: str) -> bool:
-        """Whether the next token, which is neither blank nor comment, is a word that stands for a value."""
+        """Return whether the next token, which is neither blank nor comment, is a word that stands for a value."""
         word = text.lower() if kind == "word" else ""
         is_value = False
         if text == ";" or word in _QUERIES:
@@ -314,7 +314,7 @@ class _SettingReader:
             self._name = text.lower()
 
     def _read_value(self, word: str) -> bool:
-        """Whether a word or name (with an empty *word*) behind the equals sign is a value."""
+        """Return whether a word or name (with an empty *word*) behind the equals sign is a value."""
         if word == "set":
             self._state, self._name = "name", ""
         elif self._statement == "create" and self._before not in ("=", "to", ","):

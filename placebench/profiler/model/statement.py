@@ -35,7 +35,7 @@ class Caller(NamedTuple):
 
 
 class DatabaseAddress(NamedTuple):
-    """The address of a database, without user and password; None for parts that the driver does not tell.
+    """The address of a database, without user and password; None for parts that the driver does not report.
 
     system: "postgresql", "mysql", "mariadb" or "sqlite". address: a host, or the folder of a Unix socket.
     """
@@ -64,7 +64,7 @@ def _shown_file(file: str) -> str:
     *_, installed = re.split(r"/(?:site|dist)-packages/", file)
     if installed != file:
         return installed
-    with suppress(ValueError, OSError):  # it is in another one, or the folder is gone
+    with suppress(ValueError, OSError):  # the file is elsewhere, or the current folder is gone
         return str(Path(file).relative_to(Path.cwd()))
     return file
 
@@ -136,38 +136,38 @@ class Statement:
 
     @property
     def elapsed_s(self) -> float:
-        """The sum of its measured parts, in seconds."""
+        """The sum of the measured parts of the statement, in seconds."""
         parts = (self.compile_s, self.pool_wait_s, self.execute_s, self.fetch_s)
         return sum(part for part in parts if part is not None)
 
     @property
     def kind(self) -> str:
-        """The kind of its effect: "read", "insert", "update", "delete", "merge", "setting" or "other"."""
+        """The effect of the statement: "read", "insert", "update", "delete", "merge", "setting" or "other"."""
         return self.facts.kind
 
     @property
     def facts(self) -> StatementFacts:
-        """Facts shared by all executions of its text."""
+        """The facts that all executions of the same text share."""
         return statement_facts(self.sql, None if self.database is None else self.database.system)
 
     @property
     def summary(self) -> str:
-        """The operations and the tables of each, as in "INSERT shipping SELECT orders"."""
+        """The operations of the statement and the tables of each, as in "INSERT shipping SELECT orders"."""
         return query_summary(self.sql, None if self.database is None else self.database.system)
 
     @property
     def is_meant_again(self) -> bool:
-        """Whether it ran again with the same values, or did so for another result: nextval, a lock that is tried."""
+        """Whether the statement repeats an earlier one: a duplicate, or a call for a new result (nextval, a lock)."""
         if self.repeated is None:  # in mode light the values are not known, but a duplicate is not reported either
             return self.caller is not None and self.facts.volatile is not None
         return self.repeated
 
     @property
     def item_count(self) -> int:
-        """The number of rows that it is about, as far as is known: a chunk of a load or of a write has many.
+        """The number of rows that the statement is for, as far as known: a chunk of a load or of a write has many.
 
-        For a read these are the values that it looks for: a read that is given one value and returns a hundred rows may
-        well be run for one parent after the other.
+        For a read these are the values that it searches for: a read that is given one value and returns a hundred rows
+        may well be run for one parent after the other.
         """
         if self.kind == "read":
             lists: list[str] = _IN_LIST.findall(self.sql)
@@ -176,7 +176,7 @@ class Statement:
 
     @property
     def is_uncounted(self) -> bool:
-        """Whether it has returned or changed rows that nobody counted."""
+        """Whether the statement returned or changed rows that nobody counted."""
         has_rows = (
             self.kind in ("read", "insert", "update", "delete", "merge") or self.sql.lstrip()[:4].lower() == "copy"
         )
@@ -184,7 +184,7 @@ class Statement:
 
     @property
     def has_unknown_round_trips(self) -> bool:
-        """Whether it was executed over a network, as far as is known, and nobody counted its round trips."""
+        """Whether the statement ran over a network, as far as is known, and nobody counted its round trips."""
         is_local = self.database is not None and self.database.system == "sqlite"
         return self.round_trips is None and self.execute_s is not None and self.error is None and not is_local
 
@@ -221,7 +221,7 @@ class UnkeptStatements:
         return self.repeated + self.different + self.others
 
     def add(self, statement: Statement) -> None:
-        """Count one more."""
+        """Count one more statement of this text and place."""
         self.unknown += statement.repeated is None and statement.error is None
         if statement.repeated:
             self.repeated += 1
@@ -253,7 +253,7 @@ class UnkeptStatements:
 
 @dataclass(frozen=True, slots=True)
 class Transaction:
-    """One step of a connection's life beside its statements.
+    """One event of a connection other than a statement, such as a COMMIT or a connect.
 
     kind: BEGIN, COMMIT, ROLLBACK, SAVEPOINT, RELEASE, ROLLBACK TO, PREPARE; and around the transactions CONNECT,
         PING (the pool's test of a connection), RESET (sent by asyncpg's pool when a connection comes back), POOL
@@ -276,7 +276,7 @@ class Transaction:
 
     @property
     def has_unknown_round_trips(self) -> bool:
-        """Whether it took time over a network, as far as is known, and nobody counted its round trips.
+        """Whether the step took time over a network, as far as is known, and nobody counted its round trips.
 
         A connect, successful or not, counts none.
         """
@@ -291,9 +291,9 @@ class Checkout:
 
     pool: its `pool_logging_name`, or address:port/database.
     started_s: the time of the request, from the start of its recording.
-    wait_s: seconds until it came, the making of a connection included; None if the wait was not seen.
+    wait_s: seconds until the connection came, including the making of a new one; None if the wait was not seen.
     create_s: seconds to make a connection, if one was made for it.
-    use_s: seconds until it was given back; None if the recording ended before, or no connection came.
+    use_s: seconds until the connection was given back; None if the recording ended before, or no connection came.
     pending: requests that waited for a connection of this pool when this one was made, itself included if it had to.
     used, idle: connections of the pool when it came. size, limit: connections that the pool keeps, and may have open at
         most. All are None for a pool without a queue, limit for a pool without one.

@@ -30,7 +30,7 @@ class StatementFacts(NamedTuple):
     table: the table, without its schema, that a write changes; None if it is unknown or not the only one, empty if no
         row that a read finds is changed. After SET search_path the name may be another table's.
     volatile: the function, view or clause that may make a read find something else each time; None if none is known.
-    unknown_function: a called function of which that is unknown.
+    unknown_function: a called function that may be volatile or not; None without any.
     """
 
     fingerprint: str
@@ -210,7 +210,7 @@ def _target(tokens: Sequence[str], verb: int) -> str | None:
     return None if is_one_of_several or is_alias or not (name[:1].isalpha() or name[:1] == "_") else name
 
 
-# Built-in functions whose result depends on more than their arguments and the tables: a second call is meant.
+# Built-in functions whose result depends on more than their arguments and the tables: a repeated call is intended.
 _VOLATILE_FUNCTIONS = """
     benchmark changes clock_timestamp currval found_rows gen_random_uuid get_lock inet_client_port is_free_lock
     is_used_lock last_insert_id last_insert_rowid lastval newid newsequentialid nextval rand random
@@ -273,7 +273,7 @@ _not_volatile = frozenset(_STABLE_FUNCTIONS.split() + _KEYWORDS.split())
 
 
 def _volatile_part(tokens: Sequence[str]) -> tuple[str | None, str | None]:
-    """Return the first part that may make a read find something else each time, and an unknown function."""
+    """Return the first part of a read that may change the result each time, and a function that may or may not."""
     unknown = None
     word, named = tokens[0], _VOLATILE_SHOWS if tokens[0] == "show" else _VOLATILE_PRAGMAS
     if word in ("show", "pragma"):

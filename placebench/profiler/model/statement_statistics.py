@@ -37,9 +37,9 @@ def _no_buckets() -> "array[int]":
 class StatementStatistics:
     """All executions of the statements with one fingerprint.
 
-    fingerprint: as for a recorded statement; "COMMIT" and "ROLLBACK" for these, and "other" for the rest.
+    fingerprint: as for a recorded statement; "COMMIT" or "ROLLBACK" for these steps; "other" beyond the limit.
     sql: the first text that was seen, without its literals; empty for "other".
-    row_count: rows returned, or touched by a write; None if no execution told.
+    row_count: rows returned, or touched by a write; None if no execution reported any.
     error_count: executions that raised; they count in all other figures too.
     total_s, max_s: seconds inside the driver, execute and fetch, in total and for the slowest execution.
     buckets: executions by their seconds, for `quantile_s` and `counts_within`.
@@ -60,7 +60,7 @@ class StatementStatistics:
 
     @property
     def p95_s(self) -> float | None:
-        """The seconds within which 95 % of the executions ended, to `RELATIVE_ERROR`."""
+        """The seconds within which 95 % of the executions ended, to `RELATIVE_ERROR`; None without executions."""
         return self.quantile_s(0.95)
 
     def add(self, seconds: float, rows: int | None, *, failed: bool) -> None:
@@ -84,7 +84,7 @@ class StatementStatistics:
         return None
 
     def counts_within(self, bounds_s: Sequence[float]) -> list[int]:
-        """Return the executions that took at most as long as each of these bounds, which are 1, 2 or 5 of a decade."""
+        """Return how many executions took at most each of *bounds_s*, which are 1, 2 or 5 times a power of ten."""
         within = list(accumulate(self.buckets))
         return [within[bisect_left(_BOUNDS_S, bound)] for bound in bounds_s]
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 def statements_frame(recording: RecordingData) -> "pd.DataFrame":
     """Return a frame with a row per statement and a column per field, three for the call site.
 
-    Raises MissingExtraError.
+    Raises MissingExtraError if pandas is not installed.
     """
     rows = []
     for statement in recording.statements:
@@ -29,12 +29,15 @@ def statements_frame(recording: RecordingData) -> "pd.DataFrame":
 
 
 def transactions_frame(recording: RecordingData) -> "pd.DataFrame":
-    """Return a frame with a row per transaction step. Raises MissingExtraError."""
+    """Return a frame with a row per transaction step. Raises MissingExtraError if pandas is not installed."""
     return _frame([asdict(step) for step in recording.transactions])
 
 
 def plans_frame(recording: RecordingData) -> "pd.DataFrame":
-    """Return a frame with a row per node of each plan, with the statement's index. Raises MissingExtraError."""
+    """Return a frame with a row per node of each plan, with the statement's index.
+
+    Raises MissingExtraError if pandas is not installed.
+    """
     rows = []
     for number, statement in enumerate(recording.statements):
         for depth, node in () if statement.plan is None else statement.plan.walk():

@@ -117,7 +117,7 @@ class _Tables:
 
 
 def _table(length: int, *constant: tuple[str, Any], **columns: list[Any]) -> _Json:
-    """Columns of the same length; the *constant* ones have one value throughout."""
+    """Return a table of *length* rows as columns; the *constant* columns have one value throughout."""
     return {"length": length, **{name: [value] * length for name, value in constant}, **columns}
 
 
@@ -174,7 +174,7 @@ class _Track:
 
 
 class _Profile:
-    """The whole file."""
+    """Builds the whole profile from a recording."""
 
     def __init__(self, recording: RecordingData) -> None:
         self._recording = recording
@@ -263,7 +263,7 @@ class _Profile:
             track.add_sample(started_s, seconds, self._tables.stack([(name, "", None, "SQL")]))
 
     def _data(self, each: Statement | Transaction) -> _Json:
-        """The fields of a marker, without those that were not measured."""
+        """Return the fields of a marker, without those that were not measured."""
         data: _Json = {"sql": None, "roundTrips": each.round_trips, "error": each.error}
         if isinstance(each, Transaction):
             return {
@@ -291,7 +291,7 @@ def _measured(data: _Json) -> _Json:
 
 
 def _schema(name: str, label: str, fields: Sequence[tuple[str, str, str]]) -> _Json:
-    """The schema by which markers of a type are shown."""
+    """Return the schema by which markers of a type are shown."""
     return {
         "name": name,
         "tableLabel": label,
@@ -303,7 +303,7 @@ def _schema(name: str, label: str, fields: Sequence[tuple[str, str, str]]) -> _J
 
 
 def _frame(frame: str) -> tuple[str, str, int | None, str]:
-    """A frame of pyinstrument as name, file, line and category; a leaf has no file."""
+    """Return a frame of pyinstrument as name, file, line and category; a leaf has no file."""
     place, *attributes = frame.split("\x01")
     name, file, first_line = (*place.split("\x00"), "", "0")[:3]
     if file in _LEAVES:

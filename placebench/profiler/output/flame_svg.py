@@ -76,7 +76,7 @@ class _Box:
 
 
 def _tree(*sessions: "Session") -> _Box:
-    """The sessions as one tree of boxes, with runs of a library's frames folded."""
+    """Return the sessions as one tree of boxes, with runs of a library's frames folded."""
     root = _Box("whole\x00\x00", [0.0] * len(sessions))
     deep = any(len(_folded(stack)) > _MAX_DEPTH for session in sessions for stack, _ in session.frame_records)
     for number, session in enumerate(sessions):
@@ -96,10 +96,10 @@ def _tree(*sessions: "Session") -> _Box:
 
 
 def _folded(stack: list[str], *, every_package: bool = False) -> list[str]:
-    """The stack with each run of frames of SQLAlchemy, a driver or Python itself replaced by its first frame.
+    """Return the stack with each run of frames of SQLAlchemy, a driver or Python itself replaced by its first frame.
 
-    every_package: also replace runs of other installed packages by their first and last frames. The last one called
-    SQLAlchemy, even if the application is installed.
+    every_package: also replace runs of other installed packages by their first and last frames. The last one is
+    what called SQLAlchemy, even if the application is installed.
     """
     kept: list[str] = []
     before = ""
@@ -118,7 +118,7 @@ def _folded(stack: list[str], *, every_package: bool = False) -> list[str]:
 
 @lru_cache(maxsize=4096)
 def _library(file: str, *, every_package: bool) -> str:
-    """The library that a file belongs to; empty for files that may be the application's."""
+    """Return the library that a file belongs to; empty for files that may be the application's."""
     package = INSTALLED_PACKAGE.search(file)
     if package:
         return package[1] if every_package or package[1] in DRIVER_PACKAGES else ""
@@ -130,14 +130,14 @@ def _place(frame: str) -> str:
 
 
 def _installed_as(file: str) -> str:
-    """A file from the folder on that Python found it in; one of the application's own as it is."""
+    """Return a file relative to the folder that Python found it in; keep the paths of the application's own files."""
     return _FOLDERS.split(file)[-1]
 
 
 def _draw(
     root: _Box, draw: Callable[[_Box, float], tuple[str, str, str]], *, smallest: float, title: str, description: str
 ) -> Markup:
-    """The boxes of at least the *smallest* share. *draw* gives tooltip, text and class of a box with its share."""
+    """Draw the boxes of at least the *smallest* share. *draw* returns the tooltip, text and class of a box."""
     boxes = list(_laid_out(root, 0.0, 0, root.width_s or 1.0, smallest))
     height = (max((depth for *_, depth in boxes), default=0) + 1) * _ROW
     drawn = [_element(*draw(box, share), left, share, depth) for box, left, share, depth in boxes]
@@ -147,7 +147,7 @@ def _draw(
 def _laid_out(
     box: _Box, left: float, depth: int, whole: float, smallest: float
 ) -> Iterator[tuple[_Box, float, float, int]]:
-    """The box with its left end, its share of the width and its row, then what it calls."""
+    """Yield the box with its left end, its share of the width and its row, then the boxes that it calls."""
     share = box.width_s / whole
     if share < smallest:
         return
@@ -158,7 +158,7 @@ def _laid_out(
 
 
 def _element(tooltip: str, text: str, style: str, left: float, share: float, depth: int) -> Markup:
-    """Draw one box; an SVG inside of the SVG cuts its text off."""
+    """Draw one box as a nested SVG, which clips its text."""
     return element(
         "svg",
         element("title", tooltip),

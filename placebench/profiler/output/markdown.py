@@ -82,7 +82,7 @@ def table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> list[str]:
 
 
 def _sums(summary: RecordingSummary) -> str:
-    """Time, counts and errors in two or three lines."""
+    """Return the times, the counts and the error of the mean request in two lines."""
     of_many = f", mean of {summary.requests} requests" if summary.requests > 1 else ""
     times = [
         f"{label} {units.duration(summary.mean(seconds))}"
@@ -104,7 +104,7 @@ def _sums(summary: RecordingSummary) -> str:
 
 
 def _finding(number: int, finding: Finding, root: Path) -> str:
-    """One entry of a numbered list: pattern, place, time and advice."""
+    """Return one entry of a numbered list: pattern, place, time and advice."""
     callers = (finding.caller, finding.outer_caller if " called from " in finding.place else None)
     places = " called from ".join(code(place_of(each, root)) for each in callers if each is not None)
     what = f"{places + ': ' if places else ''}{_escaped(finding.title)} ({units.duration(finding.mean_s)})"
@@ -117,7 +117,7 @@ def _finding(number: int, finding: Finding, root: Path) -> str:
 
 
 def _statement(group: StatementGroup, requests: int, root: Path) -> tuple[str, ...]:
-    """One row with all executions of one statement, per request."""
+    """Return one row with all executions of one statement, per request."""
     others = f" and {len(group.callers) - 1} more" if len(group.callers) > 1 else ""
     return (
         units.duration(group.elapsed_s / requests),
@@ -137,7 +137,7 @@ def _left_out(count: int, what: str) -> list[str]:
 
 
 def _escaped(text: str) -> str:
-    """The text with all markup escaped."""
+    """Return the text with all markup escaped."""
     escaped = html.escape(printable(" ".join(text.split())), quote=False).replace("@", "@\u200b")
     for character in "\\`*_~[]|":
         escaped = escaped.replace(character, f"\\{character}")

@@ -73,7 +73,7 @@ def _write_line(file: Any, document: _Json) -> None:
 
 
 def _resource(recording: RecordingData, service: str | None) -> _Json:
-    """The resource of the program; each recording is another instance, whose sums start from zero."""
+    """Return the resource of the program; each recording is another instance, whose sums start from zero."""
     name = service or os.environ.get("OTEL_SERVICE_NAME") or "unknown_service:python"
     instance = _trace_id(recording, 1)
     return {"attributes": _attributes({"service.name": name, "service.instance.id": instance})}
@@ -84,7 +84,7 @@ def _scope() -> _Json:
 
 
 def _interval(recording: RecordingData) -> tuple[int, int]:
-    """Unix nanoseconds of the first start and the last end."""
+    """Return the first start and the last end of the requests in Unix nanoseconds."""
     if len(recording.timeline) < recording.requests:
         raise ProfilerError(f"{recording.name} does not know when its requests ran: record it again")
     started_s = min(each.started_unix_s for each in recording.timeline)
@@ -97,7 +97,7 @@ def _nanoseconds(seconds: float) -> int:
 
 
 def _trace_id(recording: RecordingData, request: int) -> str:
-    """32 hexadecimal digits that depend on the request's name and time."""
+    """Return 32 hexadecimal digits that depend on the recording's name, the request's time and its number."""
     text = f"{recording.name}\x00{recording.timeline[request - 1] if recording.timeline else ''}\x00{request}"
     return blake2b(text.encode(), digest_size=16).hexdigest()
 
@@ -106,7 +106,7 @@ def _trace_id(recording: RecordingData, request: int) -> str:
 
 
 def _spans(recording: RecordingData) -> Iterator[_Json]:
-    """The spans of all requests, then the spans below them."""
+    """Yield the spans of all requests, then the spans below them."""
     _interval(recording)
     traces = [_trace_id(recording, number) for number, _ in enumerate(recording.timeline, 1)]
     for trace, request in zip(traces, recording.timeline, strict=True):
@@ -138,7 +138,7 @@ def _span(trace: str, number: int, name: str, kind: int, started_s: float, secon
 
 
 def _described(each: Statement | Transaction | Span) -> tuple[str, int, float, _Json, str | None]:
-    """The name, kind, seconds, attributes and error of a span."""
+    """Return the name, kind, seconds, attributes and error of a span."""
     if isinstance(each, Span):
         return each.label, _INTERNAL, each.elapsed_s, {}, None
     error = None if each.error is None else each.error.partition(":")[0]
@@ -159,7 +159,7 @@ def _described(each: Statement | Transaction | Span) -> tuple[str, int, float, _
 
 
 def _driver_s(statement: Statement) -> float:
-    """Seconds in the driver, which is the duration of an operation in the conventions."""
+    """Return the seconds in the driver, which the conventions take as the duration of an operation."""
     return (statement.execute_s or 0.0) + (statement.fetch_s or 0.0)
 
 
@@ -179,7 +179,7 @@ def _address(database: DatabaseAddress | None) -> _Json:
 
 
 def _attributes(values: Mapping[str, Any]) -> list[_Json]:
-    """The values that are not None as keys and values of the protocol."""
+    """Return the values that are not None as attributes in OTLP's JSON encoding."""
     attributes: list[_Json] = []
     for key, value in values.items():
         shown: _Json = {"stringValue": str(value)}
@@ -198,7 +198,7 @@ def _attributes(values: Mapping[str, Any]) -> list[_Json]:
 
 
 def _metrics(recording: RecordingData) -> Iterator[_Json]:
-    """The metrics that have a value."""
+    """Yield the metrics that have a value."""
     started, ended = _interval(recording)
     stamps = {"startTimeUnixNano": str(started), "timeUnixNano": str(ended)}
     durations, rows = _Histogram(_SECONDS), _Histogram(_ROWS)
@@ -255,7 +255,7 @@ class _Histogram:
 
 
 def _pool_counts(recording: RecordingData, started: int, ended: int) -> Iterator[_Json]:
-    """The numbers of connections and waiting requests at each checkout, the sizes of the pools, and timeouts."""
+    """Yield the numbers of connections and waiting requests at each checkout, the sizes of the pools, and timeouts."""
 
     def came(checkout: Checkout) -> float:
         return recording.timeline[checkout.request - 1].started_unix_s + checkout.started_s + (checkout.wait_s or 0.0)

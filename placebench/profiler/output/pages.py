@@ -46,7 +46,7 @@ _FONT_LINK = re.compile(
 def write_recording_page(recording: RecordingData, path: Path, *, flame_page: str | None = None) -> None:
     """Write the recording as one HTML file that a browser opens without a network; no script, no outside request.
 
-    Figures are of the mean request, lists of the first one. flame_page: the link to its flame graph's page.
+    Figures are those of the mean request, lists those of the first request. flame_page: the link to the flame graph.
     """
     write_whole(path, recording_page(recording, flame_page=flame_page))
 
@@ -73,7 +73,7 @@ def recording_page(recording: RecordingData, *, flame_page: str | None = None) -
 
 
 def write_difference_page(difference: RecordingDifference, path: Path | str) -> None:
-    """Write the difference of two recordings as one HTML file, which needs no network either."""
+    """Write the difference of two recordings as one HTML file that a browser opens without a network."""
     body = _template("difference.html").render(difference=difference)
     title = f"{difference.before} → {difference.after}"
     write_whole(Path(path), shell(title, Markup(body), description="The difference of two recordings."))
@@ -117,7 +117,7 @@ def write_speedscope(session: Session, path: Path | str) -> None:
 
 
 def _parts(summary: RecordingSummary) -> Markup | None:
-    """A bar of the parts of the time; None if statements overlapped, since their times then do not add up."""
+    """Return a bar of the parts of the time; None if statements overlapped, since their times then do not add up."""
     if summary.python_s is None:
         return None
     parts = {
@@ -144,7 +144,7 @@ def _parts(summary: RecordingSummary) -> Markup | None:
 
 @cache
 def _template(name: str) -> jinja2.Template:
-    """A template of the profiler, which escapes its values."""
+    """Return a template of the profiler, which escapes its values."""
     templates = environment(_TEMPLATES)
     templates.filters["one_line"] = one_line
     return templates.get_template(name)

@@ -14,7 +14,7 @@ _DURATION = "placebench_sql_statement_duration_seconds"
 
 
 def write_prometheus_text(statistics: Sequence[StatementStatistics], *, max_fingerprints: int) -> str:
-    """Return the text of a scrape; every sample has the label `fingerprint`, with *max_fingerprints* and "other"."""
+    """Return the text of a scrape; samples have the label `fingerprint`, and *max_fingerprints* is a gauge."""
     histograms, texts = [], []
     for each in statistics:
         labels = {"fingerprint": each.fingerprint}
@@ -52,7 +52,7 @@ def _family(name: str, kind: str, meaning: str) -> tuple[str, str]:
 def _samples(
     name: str, statistics: Iterable[StatementStatistics], value: Callable[[StatementStatistics], int | None]
 ) -> Iterable[str]:
-    """One sample per fingerprint whose value is known."""
+    """Yield one sample per fingerprint whose value is known."""
     for each in statistics:
         if (known := value(each)) is not None:
             yield f"{name}{_labels({'fingerprint': each.fingerprint})} {known}"

@@ -72,7 +72,7 @@ def sarif_document(recording: RecordingData, *, root: Path) -> dict[str, Any]:
 
 
 def _rule(kind: str) -> dict[str, Any]:
-    """The rule that all findings of a kind share."""
+    """Return the rule that all findings of a kind share."""
     description = _DESCRIPTIONS.get(kind, kind)
     help_text = f"{description} Each result says what to do. A finding says that a pattern is there, not that it made "
     help_text += "anything slow: compare a recording before the change with one after it (placebench profile diff)."
@@ -87,7 +87,7 @@ def _rule(kind: str) -> dict[str, Any]:
 
 
 def _rule_id(kind: str) -> str:
-    """The words of a kind, as in n-plus-one or sequential-scan."""
+    """Return the rule id of a kind, such as n-plus-one or sequential-scan."""
     return re.sub(r"[^a-z0-9]+", "-", kind.lower().replace("n+1", "n plus one")).strip("-")
 
 
@@ -96,7 +96,7 @@ def _level(kind: str) -> str:
 
 
 def _result(finding: Finding, rule: int, root: Path) -> dict[str, Any]:
-    """A finding at its line; the line that called it is a related location."""
+    """Return a SARIF result for a finding at its line; the line that called it is a related location."""
     # The fingerprint stays the same as long as the same function of the same file runs the statement, on whatever line.
     caller = finding.caller
     place = (relative_file(caller.file, root) or Path(caller.file).name, caller.function) if caller else ()
@@ -127,7 +127,7 @@ def _message(finding: Finding) -> str:
 
 
 def _location(caller: Caller, root: Path) -> dict[str, Any]:
-    """A line of a file, relative to the repository if the file is in it."""
+    """Return a SARIF location of a line, relative to the repository if the file is in it."""
     file = relative_file(caller.file, root)
     artifact = {"uri": Path(root / caller.file).as_uri()}
     if file is not None:

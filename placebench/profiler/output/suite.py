@@ -49,7 +49,7 @@ class SuiteReport:
 
     @property
     def headline(self) -> str:
-        """Tests, statements and time in one sentence."""
+        """One line with the numbers of tests and statements, and the time of the statements."""
         tests = self.profile.with_sql
         statements, seconds = sum(test.statement_count for test in tests), sum(test.sql_s for test in tests)
         return (
@@ -59,7 +59,7 @@ class SuiteReport:
 
     @property
     def baseline_line(self) -> str:
-        """Return how many tests differ from the baseline."""
+        """One line that says how many tests differ from the baseline."""
         worse = len(self.regressions)
         better = sum(change.after.total < change.before.total for change in self.changes if not change.is_regression)
         others = len(self.changes) - worse - better
@@ -89,7 +89,7 @@ class SuiteReport:
         return lines
 
     def _finding_lines(self) -> list[str]:
-        """The findings of the application's lines, and the number of those in the tests themselves."""
+        """Return the findings of the application's lines, and the number of those in the tests themselves."""
         findings = self.profile.findings()
         own = [each for each in findings if each.finding.origin != "tests"]
         lines = _section("n+1 and duplicates", [_finding_lines(each) for each in own[: self.limit]])
@@ -141,7 +141,7 @@ class SuiteReport:
 
 
 def _section(title: str, entries: list[list[str]]) -> list[str]:
-    """A title and its entries; nothing if there are no entries."""
+    """Return the lines of a title and its entries; empty if there are no entries."""
     lines = [f"  {line}" for entry in entries for line in entry]
     return [title, *lines] if lines else []
 

@@ -36,10 +36,10 @@ _MAX_WAIT_S = 0.1
 
 
 class AttachmentChannel:
-    """The side of the process: whether requests are recorded for a command, and a store for their recordings."""
+    """The process's side of the channel: reads whether a command records requests, and stores their recordings."""
 
     def __init__(self) -> None:
-        """Open the channel; if the system has no such files, no command can attach."""
+        """Open the channel; if the system cannot make such a file, no command can attach."""
         try:
             if hasattr(os, "memfd_create"):
                 self._file = os.memfd_create(_NAME)
@@ -66,7 +66,7 @@ class AttachmentChannel:
         return Options(name) if name in MODES else None
 
     def save(self, recording: Recording) -> int:
-        """Hand a recording to the command; return 1 if it is left out: no memory, no time, or no command any more."""
+        """Hand a recording to the command; return 1 if it is dropped (no memory, no time, no command), else 0."""
         session = None if recording.session is None else recording.session.to_json()
         document = {"pid": os.getpid(), "recording": recording.to_json(), "session": session}
         text = json.dumps(document).encode()
@@ -88,7 +88,7 @@ class AttachmentChannel:
         return _Both(self, store)
 
     def _append(self, text: bytes) -> int:
-        """Append a recording; return 1 if it is left out."""
+        """Append a recording; return 1 if it is dropped, else 0."""
         if _identity(self._file) != self._identity:
             return 1
         _, until, end, dropped, mode = _HEADER.unpack(os.pread(self._file, _HEADER.size, 0))
@@ -112,7 +112,7 @@ class AttachmentChannel:
 
 
 class _Both:
-    """Two stores as one."""
+    """A store that saves each recording in two stores."""
 
     def __init__(self, first: Store, second: Store) -> None:
         self._first = first
@@ -149,7 +149,10 @@ class Attachment:
         self.dropped: int = 0
 
     def start(self, mode: str, seconds: float) -> None:
-        """Have requests recorded from now on. Raises ProfilerError if a stopped process prevents it."""
+        """Have requests recorded in *mode* for *seconds* from now on.
+
+        Raises ProfilerError if a stopped process prevents it.
+        """
         try:
             with _writing(self._file):
                 self._reset(time.monotonic() + seconds, mode)
@@ -182,7 +185,7 @@ class Attachment:
         return recordings
 
     def stop(self) -> list[tuple[int, Recording]]:
-        """Have no more requests recorded, and return the last recordings."""
+        """Stop the recording of requests, and return the last recordings."""
         with suppress(TimeoutError), _writing(self._file):
             header = bytearray(os.pread(self._file, _HEADER.size, 0))
             magic, _, end, dropped, mode = _HEADER.unpack(header)
@@ -231,7 +234,7 @@ def _identity(file: int) -> tuple[int, int]:
 
 
 def _is_locked(file: int) -> bool:
-    """Whether a command holds the lock of commands."""
+    """Return whether a command is alive and holds the channel's lock for commands (flock)."""
     try:
         fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:

@@ -36,7 +36,7 @@ class _RequestRecorder(Protocol):
 
     @property
     def is_recording(self) -> bool:
-        """Whether a record runs in this thread or task already, which the request then belongs to."""
+        """Whether a record already runs in this thread or task; the request then belongs to it."""
 
     def start(self, name: str, options: Options) -> ActiveRecording | None:
         """Start a recording; None if the profiler is off."""
@@ -63,11 +63,11 @@ class _Middleware:
 
     @property
     def counts(self) -> Counts:
-        """The numbers of requests of this process that came, were profiled, and were dropped for slower ones."""
+        """The numbers of requests of this process that came, were profiled, and were dropped."""
         return self._sampler.counts
 
     def _sampled(self, name: str, header: str | None) -> "ProfiledRequest | None":
-        """Count a request, and return it if it is profiled. *header*: its value of the header with the token."""
+        """Count a request; return it if it is profiled, else None. *header*: the value of its header with the token."""
         if self._recorder.is_recording:
             return None
         options, store = self._sampler.options_for(header), self._store

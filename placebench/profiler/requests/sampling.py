@@ -27,12 +27,12 @@ _OUR_FILE = re.compile(r"(\d+-\d+)\.(?:recording\.json|pyisession)(?:\.unfinishe
 
 @dataclass(frozen=True, slots=True)
 class Keep:
-    """The number and the choice of the recordings that a process keeps.
+    """The number of recordings that a process keeps, and which ones these are.
 
     "first": the first ones; later requests run unprofiled. "slowest": all are profiled, and the slowest stay.
     "latest": all are profiled, and the last ones stay.
     folder_count, folder_bytes: limits of the folder, including recordings of processes that have ended. Beyond them
-        the oldest recordings are deleted. Each process checks after every hundredth of these numbers.
+        the oldest recordings are deleted. Each process checks the folder after every hundredth of a limit.
     """
 
     count: int = 200
@@ -59,7 +59,7 @@ class Sampling:
 
 @dataclass(slots=True)
 class Counts:
-    """Requests of one process: how many came, were profiled, and were dropped for others or not saved."""
+    """Requests of one process: how many came, were profiled, and were dropped (replaced by others or not saved)."""
 
     seen: int = 0
     profiled: int = 0
@@ -76,7 +76,7 @@ class Store(Protocol):
 class RequestSampler:
     """Decides for each request whether it is profiled, and how; threads may share it.
 
-    counts: of this process.
+    counts: the request counts of this process.
     """
 
     def __init__(self, options: Options, keep: Keep, sampling: Sampling) -> None:
@@ -96,7 +96,7 @@ class RequestSampler:
 
     @property
     def attachable(self) -> bool:
-        """Whether a command may have all requests recorded."""
+        """Whether `placebench profile attach` may have all requests recorded."""
         return self._sampling.attach
 
     def options_for(self, header: str | None) -> Options | None:
@@ -121,7 +121,7 @@ class RequestSampler:
         return requested or self._options
 
     def count_dropped(self, count: int) -> None:
-        """Count recordings that were dropped for others."""
+        """Add *count* to the number of dropped recordings."""
         with self._lock:
             self.counts.dropped += count
 
@@ -176,7 +176,7 @@ class RecordingFolder:
         return len(surplus)
 
     def _is_due(self, size: int) -> bool:
-        """Whether the folder must be checked after a file of this size: after the first one, and then now and then."""
+        """Return whether a check of the folder is due after a file of *size* bytes: once per hundredth of a limit."""
         self._unchecked_count -= 1
         self._unchecked_bytes -= size
         is_due = self._unchecked_count <= 0 or self._unchecked_bytes <= 0

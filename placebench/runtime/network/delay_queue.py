@@ -1,7 +1,7 @@
-"""One direction of an emulated link as arithmetic: the time at which each byte leaves it. No clock, no socket.
+"""One direction of an emulated link as arithmetic, without clock or socket: the time at which each byte leaves it.
 
-`LinkProfile` is the latency and bandwidth of the link, `DelayQueue` holds the data in transit. Each chunk leaves at its
-arrival plus half of the latency, later only if the bandwidth makes it wait for those before it: a link delays pipelined
+`LinkProfile` is the latency and bandwidth of the link, `DelayQueue` holds the data in transit. Each chunk leaves half a
+latency after its arrival, and later only if the bandwidth makes it wait for earlier chunks: a link delays pipelined
 data once, not chunk by chunk.
 """
 
@@ -16,12 +16,12 @@ from placebench.limits import LATENCY_MS
 
 @dataclass(frozen=True)
 class LinkProfile:
-    """Latency and bandwidth of a link; by default it adds nothing."""
+    """Latency and bandwidth of a link; by default it adds no delay."""
 
     latency_s: float = 0.0
-    """The latency of a round trip, half of it in each direction."""
+    """The latency of a round trip in seconds; half of it is added in each direction."""
     bytes_per_s: float | None = None
-    """The bandwidth in each direction; None for no limit."""
+    """The bandwidth in each direction, in bytes per second; None for no limit."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.latency_s <= LATENCY_MS / 1e3:
@@ -34,7 +34,7 @@ UNCHANGED: Final = LinkProfile()
 
 
 class DelayQueue:
-    """Data that one side sent and the other has not received; an empty chunk is the end of the stream."""
+    """Data that one side sent and the other has not received yet; an empty chunk is the end of the stream."""
 
     def __init__(self, *, opened_s: float = 0.0) -> None:
         """Make an empty queue; nothing enters before *opened_s*, as before a handshake is over."""
@@ -43,7 +43,7 @@ class DelayQueue:
         self._chunks: deque[tuple[float, bytes]] = deque()
 
     def put(self, chunk: bytes, now_s: float, profile: LinkProfile) -> None:
-        """Add a *chunk* that arrives at *now_s*, in the order of the calls, under the current *profile*."""
+        """Add a *chunk* that arrives at *now_s* under the current *profile*; calls must be in order of arrival."""
         self._free_s = max(now_s, self._free_s)
         if profile.bytes_per_s is not None:
             self._free_s += len(chunk) / profile.bytes_per_s

@@ -1,8 +1,8 @@
 """An emulated network link: TCP proxies between a service and its database, or a client and its service.
 
-`open_database_link` and `open_service_link` start one, each proxy in its own process. A link counts bytes both
-ways and round trips: one begins when the service sends after it received, whatever the driver and the program are. Its
-latency and bandwidth can change while it is open; without them a proxy adds some 60 µs to each round trip.
+`open_database_link` and `open_service_link` open a link, each proxy in its own process. A link counts bytes in both
+directions and round trips: a round trip begins when the service sends after it received, whatever driver or program it
+uses. Latency and bandwidth can change while the link is open; without them a proxy adds some 60 µs per round trip.
 """
 
 import sys
@@ -29,14 +29,14 @@ _QUIET_WITHIN_S = 5.0
 
 @dataclass(frozen=True)
 class Traffic:
-    """The traffic of a link so far."""
+    """The traffic of a link since it was opened, or since an earlier reading."""
 
     round_trips: int
     bytes_sent: int
     """Bytes from the service to the database."""
     bytes_received: int
     connections: int = 0
-    """Connections that were opened; each takes one more round trip of the nearest proxy, for its handshake."""
+    """Number of connections opened; the handshake of each takes one more round trip of the nearest proxy."""
     in_transit_s: float = field(default=0.0, compare=False)
     """Seconds in which data was in transit, summed over connections and proxies."""
     proxy_cpu_s: float = field(default=0.0, compare=False)
@@ -48,56 +48,56 @@ class Traffic:
 
 
 class Link:
-    """A counting link to one address; `url` is the address through it."""
+    """A counting link to one address; `url` leads to that address through the link."""
 
     def __init__(self, proxies: list["_Proxy"], url: str) -> None:
-        """Wrap *proxies*, from the nearest to the service on; the nearest counts."""
+        """Wrap *proxies*, beginning with the one nearest to the service, which counts the traffic."""
         self._proxies = proxies
         self.url = url
         self.is_cut = False
 
     @property
     def pids(self) -> list[int]:
-        """The processes of its proxies, nearest first."""
+        """The process ids of the link's proxies, nearest first."""
         return [proxy.pid for proxy in self._proxies]
 
     @property
     def proxies(self) -> int:
-        """The number of proxies in a row; a round trip takes the latency of all of them."""
+        """The number of proxies in the chain; a round trip takes the latency of all of them."""
         return len(self._proxies)
 
     def set_profile(self, profile: LinkProfile) -> None:
-        """Give every proxy this profile from now on; what is in transit arrives as before.
+        """Apply *profile* in every proxy to new data; data in transit arrives as before.
 
-        Raises LoadError for a dead link.
+        Raises LoadError if the link is dead.
         """
         self._order({"profile": asdict(profile)})
 
     @property
     def port(self) -> int:
-        """The port on 127.0.0.1 that leads through it."""
+        """The port on 127.0.0.1 that leads through the link."""
         return self._proxies[0].port
 
     def cut(self) -> None:
-        """Let nothing pass from now on, as when all packets are lost: no connection ends, and none is refused."""
+        """Pass nothing on from now on, as when all packets are lost: no connection ends, and none is refused."""
         self.is_cut = True
         self._order({"cut": True})
 
     def heal(self) -> None:
-        """Pass on the data that was sent meanwhile, then continue as before."""
+        """Pass on the data that was sent since `cut`, then continue as before."""
         self.is_cut = False
         self._order({"cut": False})
 
     def shut(self) -> None:
-        """End all connections with the data in transit, and refuse new ones, as when the other end dies."""
+        """End all connections together with the data in transit, and refuse new ones, as when the other end dies."""
         self._order({"open": False})
 
     def open(self) -> None:
-        """Accept connections, now that the other end does."""
+        """Accept connections, because the other end accepts them now."""
         self._order({"open": True})
 
     def traffic(self) -> Traffic:
-        """Return the traffic so far once nothing passes any more; raises LoadError if it never gets quiet."""
+        """Return the traffic so far, once no more data passes; raises LoadError if traffic continues for 5 s."""
         deadline = time.monotonic() + _QUIET_WITHIN_S
         seen = None
         while time.monotonic() < deadline:
@@ -109,9 +109,9 @@ class Link:
         raise LoadError(f"the service went on talking to its database for {_QUIET_WITHIN_S:g} s after its response")
 
     def trace(self) -> dict[str, Any]:
-        """Bytes over time since the last call: `{"bin_s": s, "sent": [bytes, ...], "received": [...]}`.
+        """Return bytes over time since the last call: `{"bin_s": s, "sent": [bytes, ...], "received": [...]}`.
 
-        At most 400 bins (placebench.runtime.network.proxy), as the service sent and received.
+        Returns at most 400 bins (placebench.runtime.network.proxy) of bytes that the service sent and received.
         """
         return dict(self._proxies[0].order({"trace": True})["trace"])
 
@@ -122,7 +122,7 @@ class Link:
 
 @contextmanager
 def open_database_link(database_url: str, *, proxies: int = 1, log: Path | None = None) -> Iterator[Link]:
-    """Open a link to the database at *database_url* with *proxies* in a chain; costs some 100 ms for each.
+    """Open a link of *proxies* chained proxies to the database at *database_url*; costs some 100 ms per proxy.
 
     Raises LoadError if the database cannot be reached, PlacebenchError for a number of proxies that is not 1 to 8.
     """
@@ -136,14 +136,14 @@ def open_database_link(database_url: str, *, proxies: int = 1, log: Path | None 
 
 @contextmanager
 def open_link_ahead(port: int) -> Iterator[Link]:
-    """Open a link to a port of this machine before anybody listens; it refuses connections until `Link.open`."""
+    """Open a link to a port of this machine before a server listens there; it refuses connections until `Link.open`."""
     with _chain("127.0.0.1", port, 1, None, "ahead") as chain:
         yield Link(chain, f"127.0.0.1:{chain[0].port}")
 
 
 @contextmanager
 def open_service_link(url: str, *, proxies: int = 1, log: Path | None = None) -> Iterator[Link]:
-    """Open a link to the service at *url*, like `open_database_link`: the client sends and receives."""
+    """Open a link to the service at *url*, like `open_database_link`; it counts what the client sends and receives."""
     address = urlsplit(url)
     with _chain(str(address.hostname), address.port or 80, proxies, log) as chain:
         yield Link(chain, f"http://127.0.0.1:{chain[0].port}")
@@ -184,7 +184,7 @@ def _check_response(response: dict[str, Any]) -> dict[str, Any]:
 
 
 def _traffic(counts: Sequence[Mapping[str, Any]]) -> Traffic:
-    """Return the counts of the nearest proxy, and times summed over all."""
+    """Return the counts of the nearest proxy, with the times summed over all proxies."""
     nearest = counts[0]
     return Traffic(
         round_trips=nearest["round_trips"],

@@ -6,7 +6,7 @@ The main function is `host_networks`.
                                 ├── this machine (198.18.7.1)
     host 2 (198.18.7.3) ──veth──┘
 
-The kernel removes a namespace and its link with the last process in it, so nothing is left, however we end.
+The kernel removes a namespace and its link with the last process in it, so nothing is left, however placebench ends.
 """
 
 import os
@@ -23,28 +23,28 @@ from placebench.errors import PlacebenchError, ServerError
 from placebench.runtime.supervisor import Child, ChildLog, ChildSpec, new_scratch_path, start_child
 
 BLOCK: Final = IPv4Network("198.18.0.0/15")
-"""The addresses that RFC 2544 sets apart for benchmarks."""
+"""The addresses that RFC 2544 reserves for benchmarks."""
 _ADDRESSES: Final = 32
-"""Addresses of one command: its side of the links, and the hosts."""
+"""Number of addresses of one command: for its side of the links, and for the hosts."""
 _LIMIT_S: Final = 10.0
 _POLL_S: Final = 0.005
 
 
 @dataclass(frozen=True)
 class HostNetwork:
-    """The network of one host."""
+    """The network of one emulated host."""
 
     address: str
     enter: tuple[str, ...]
-    """The beginning of a command line that runs in it."""
+    """The beginning of a command line that runs a program in this network."""
 
 
 @contextmanager
 def host_networks(count: int) -> Iterator[tuple[str, list[HostNetwork]]]:
-    """Yield the address of this machine on all links, and *count* networks (up to 30) for the `with` block.
+    """Yield this machine's address on all links, and *count* networks (up to 30) for the `with` block.
 
-    Takes some 0.1 s for each. Hosts reach this machine at that address, and nothing else. Raises ServerError with the
-    system's message if there are no namespaces.
+    Takes some 0.1 s per network. Hosts reach this machine at that address, and nothing else. Raises ServerError with
+    the system's message if the machine cannot make namespaces.
     """
     first = BLOCK[os.getpid() * _ADDRESSES % BLOCK.num_addresses]
     with ExitStack() as stack:
@@ -52,7 +52,7 @@ def host_networks(count: int) -> Iterator[tuple[str, list[HostNetwork]]]:
 
 
 def _make_network(stack: ExitStack, first: IPv4Address, number: int) -> HostNetwork:
-    """Make a namespace that a sleeping process holds, and a veth pair into it."""
+    """Make a namespace, kept by a sleeping process, and a veth pair into it."""
     gateway, address = first + 1, first + 1 + number
     pid = stack.enter_context(_holder()).pid
     inside = ("nsenter", f"--net=/proc/{pid}/ns/net")
@@ -64,7 +64,7 @@ def _make_network(stack: ExitStack, first: IPv4Address, number: int) -> HostNetw
 
 
 def _holder() -> Child:
-    """Start the first process of a new namespace."""
+    """Start the first process of a new namespace; raises ServerError if the namespace does not appear within 10 s."""
     folder = new_scratch_path("placebench-network-")
     log = ChildLog(folder / "unshare.log")
     spec = ChildSpec("network", ["unshare", "--net", "sleep", "infinity"], log=log.path, remove=folder)

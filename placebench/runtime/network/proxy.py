@@ -1,12 +1,18 @@
 """The process of an emulated link: a TCP proxy that counts the traffic, in total and over time, and delays it.
 
 Run as `python -m placebench.runtime.network.proxy HOST PORT` (or the folder of a Unix socket as HOST). Its first line
-is the port it listens on, or why it cannot reach the other end. Then each line on stdin is an order, and its response
-holds the counts so far: `{"profile": {...}}` changes the link, `{"trace": true}` also gives the bytes over time
-since the last such order, `{"cut": true}` lets nothing pass until `{"cut": false}`, `{"open": false}` ends all
-connections and refuses new ones until `{"open": true}`, `{}` only counts. It ends with its stdin. `Relay` forwards the
-bytes between sockets, each direction through a `DelayQueue`. With the third argument `ahead` it starts before the other
-end, whose HOST is a numeric IPv4 address, and refuses connections.
+is the port on which it listens, or why it cannot reach the other end. Then each line on stdin is an order, and the
+response holds the counts so far:
+
+    {"profile": {...}}   changes the link
+    {"trace": true}      also returns the bytes over time since the last such order
+    {"cut": true}        lets nothing pass until {"cut": false}
+    {"open": false}      ends all connections and refuses new ones until {"open": true}
+    {}                   only counts
+
+The process ends with its stdin. `Relay` forwards the bytes between sockets, each direction through a `DelayQueue`.
+With the third argument `ahead` it starts before the other end, whose HOST is a numeric IPv4 address, and refuses
+connections.
 """
 
 import json
@@ -46,7 +52,7 @@ class Trace:
         self._add(self.received, at_s, byte_count)
 
     def to_json(self) -> dict[str, Any]:
-        """Return `{"bin_s", "sent": [bytes, ...], "received": [...]}`; a list ends with its last byte."""
+        """Return `{"bin_s", "sent": [bytes, ...], "received": [...]}`; each list ends with the bin of its last byte."""
         return {"bin_s": self.bin_s, "sent": self.sent, "received": self.received}
 
     def _add(self, bins: list[int], at_s: float, byte_count: int) -> None:
@@ -62,7 +68,7 @@ _CHUNK = 1 << 17
 _MIN_CHUNK = 1448
 _CHUNKS_PER_S = 1000
 _MAX_HELD = 16 << 20
-"""Maximum of bytes in transit in one direction of a connection; then its sender waits, as for a full window."""
+"""Maximum number of bytes in transit in one direction of a connection; then the sender waits, as for a full window."""
 _MAX_CONNECTIONS = 450
 """Maximum number of connections: select() takes descriptors up to 1023."""
 
@@ -77,7 +83,7 @@ class Relay:
         ahead: bool = False,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
-        """Make a relay. connect: begins a connection to the other end without waiting. ahead: refuse them for now."""
+        """connect: begins a connection to the other end without waiting. ahead: refuse connections until `open`."""
         self.clock = clock
         self.buffer = memoryview(bytearray(_CHUNK))
         self.set_profile(UNCHANGED)
@@ -98,7 +104,7 @@ class Relay:
         """Apply *profile* to new data; data in transit keeps its delivery time."""
         self.profile = profile
         self.chunk_bytes = _CHUNK
-        if profile.bytes_per_s is not None:  # so small that a link with little bandwidth passes bytes evenly
+        if profile.bytes_per_s is not None:  # small chunks, so that a link with little bandwidth passes bytes evenly
             self.chunk_bytes = max(_MIN_CHUNK, min(_CHUNK, round(profile.bytes_per_s / _CHUNKS_PER_S)))
 
     @property
@@ -107,7 +113,7 @@ class Relay:
         return int(self._listener.getsockname()[1])
 
     def run_once(self) -> None:
-        """Wait until data comes or is due, and pass it on."""
+        """Wait until data arrives or is due, and pass it on."""
         readable, writable, _ = select.select(self.readers, self.writers, (), self.until_due_s())
         for ready, handlers in ((writable, self.writers), (readable, self.readers)):
             for descriptor in ready:
@@ -117,12 +123,12 @@ class Relay:
             each.release()
 
     def until_due_s(self) -> float | None:
-        """Return the seconds until data in transit is due; None if there is none, or nobody takes it."""
+        """Return the seconds until data in transit is due; None if there is none, or if its receiver does not read."""
         due_s = min((each.due_s for each in self.delayed), default=math.inf)
         return None if due_s == math.inf else max(0.0, due_s - self.clock())
 
     def counts(self) -> dict[str, Any]:
-        """Return the counts so far, and the bytes in transit."""
+        """Return the counts so far, including the bytes in transit."""
         return {
             "connections": self.accepted,
             "round_trips": self.round_trips,
@@ -134,7 +140,7 @@ class Relay:
         }
 
     def open(self) -> None:
-        """Accept connections."""
+        """Accept connections from now on."""
         self._listener.listen(_MAX_CONNECTIONS)
         self.readers[self._listener.fileno()] = self._accept
 
@@ -154,7 +160,7 @@ class Relay:
     def _accept(self) -> None:
         try:
             service, _ = self._listener.accept()
-        except OSError:  # it has gone again
+        except OSError:  # the client is already gone
             return
         if len(self.connections) >= _MAX_CONNECTIONS:
             sys.stderr.write(f"more than {_MAX_CONNECTIONS} connections: one was refused\n")
@@ -165,7 +171,7 @@ class Relay:
 
 
 def _bound_socket(port: int) -> socket.socket:
-    """Return a socket that does not listen yet: connections are refused."""
+    """Return a socket that does not listen yet, so that connections are refused."""
     bound = socket.socket()
     bound.setblocking(False)
     bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -179,10 +185,10 @@ class _Connection:
     def __init__(self, relay: Relay, service: socket.socket, other: socket.socket) -> None:
         self.relay = relay
         self._next_send_starts_round_trip = True
-        """Whether what the service sends next begins a round trip."""
+        """Whether the next data that the service sends begins a round trip."""
         self._since_s: float | None = None
         self._in_transit_s = 0.0
-        # The kernel accepts at once. The service would know that a round trip later, and send then.
+        # The kernel accepts at once, but the service would learn that a round trip later, and would send only then.
         self._out = _Direction(self, service, other, DelayQueue(opened_s=relay.clock() + relay.profile.latency_s))
         self._back = _Direction(self, other, service, DelayQueue())
         for direction in (self._out, self._back):
@@ -193,17 +199,17 @@ class _Connection:
 
     @property
     def due_s(self) -> float:
-        """The time at which the next data is due; infinite if there is none, or nobody takes it."""
+        """The time at which the next data is due; infinite if there is none, or if its receiver does not read."""
         return min(self._out.due_s, self._back.due_s)
 
     @property
     def held_bytes(self) -> int:
-        """The bytes in transit."""
+        """The number of bytes in transit in both directions."""
         return self._out.queue.held_bytes + self._back.queue.held_bytes
 
     @property
     def in_transit_s(self) -> float:
-        """The seconds so far in which it had data in transit."""
+        """The seconds so far in which the connection had data in transit."""
         return self._in_transit_s + (0.0 if self._since_s is None else self.relay.clock() - self._since_s)
 
     def release(self) -> None:
@@ -213,7 +219,7 @@ class _Connection:
                 direction.flush()
 
     def note_received(self, direction: "_Direction", byte_count: int, now_s: float) -> None:
-        """Count bytes that one side sent."""
+        """Count bytes that were received from the source of *direction*."""
         if direction is self._out:
             relay = self.relay
             relay.round_trips += self._next_send_starts_round_trip
@@ -222,14 +228,14 @@ class _Connection:
             relay.trace.add_sent(now_s, byte_count)
 
     def note_sent(self, direction: "_Direction", byte_count: int, now_s: float) -> None:
-        """Count bytes that were passed to one side."""
+        """Count bytes that were passed to the target of *direction*."""
         if direction is self._back:
             self.relay.bytes_received += byte_count
             self._next_send_starts_round_trip = True
             self.relay.trace.add_received(now_s, byte_count)
 
     def note_move(self, now_s: float) -> None:
-        """Update the time in transit after data entered a queue or left it."""
+        """Update the time in transit after data entered or left a queue."""
         if self not in self.relay.connections:
             return
         delayed = min(self._out.queue.due_s, self._back.queue.due_s) < math.inf
@@ -274,7 +280,7 @@ class _Direction:
         self._rest = memoryview(b"")
 
     def read(self) -> None:
-        """Receive data from the source; pass it on at once if the link delays nothing."""
+        """Receive data from the source; pass it on at once if the link has no delay."""
         try:
             count = self.source.recv_into(self._relay.buffer, self._relay.chunk_bytes)
         except BlockingIOError:
@@ -299,7 +305,7 @@ class _Direction:
 
     @property
     def due_s(self) -> float:
-        """The time at which the next chunk is due; infinite if there is none, or the target takes nothing now."""
+        """The time at which the next chunk is due; infinite if there is none, or if the target does not read now."""
         return math.inf if self._blocked else self.queue.due_s
 
     def flush(self) -> None:
@@ -309,7 +315,7 @@ class _Direction:
         self._connection.note_move(now_s)
 
     def _write(self, now_s: float) -> None:
-        """Write as much as the target takes."""
+        """Write as much due data as the target accepts."""
         try:
             while self._rest or self._next(now_s):
                 sent = self.target.send(self._rest)
@@ -368,7 +374,7 @@ def _main(host: str, port: int, *, ahead: bool) -> None:
 
 
 class _Orders:
-    """The orders on stdin, one JSON line each."""
+    """Reads and executes the orders on stdin, one JSON line each."""
 
     def __init__(self, relay: Relay) -> None:
         self.ended = False
@@ -378,7 +384,7 @@ class _Orders:
         self._partial = b""
 
     def read(self) -> None:
-        """Respond to each whole line that was received."""
+        """Execute each complete line that was received, and write its response."""
         received = os.read(sys.stdin.fileno(), 1 << 16)
         self.ended = not received
         *lines, self._partial = (self._partial + received).split(b"\n")

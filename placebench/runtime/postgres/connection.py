@@ -19,7 +19,7 @@ from sqlalchemy.pool import NullPool
 from placebench.errors import DatabaseError
 
 APPLICATION_NAME = "placebench"
-"""The application_name of our own connections in pg_stat_activity, which measurements leave out."""
+"""The application_name of our own connections in pg_stat_activity; measurements leave these connections out."""
 _OLDEST_VERSION = 12
 _CONNECT_TIMEOUT_S = "10"
 
@@ -51,16 +51,16 @@ def open_connection(url: str) -> Iterator[Connection]:
 
 
 def check_server(url: str) -> ServerFacts:
-    """Return the facts about the server at the normalised *url*; raises DatabaseError if it is silent or too old."""
+    """Return the facts about the server at the normalised *url*; raises DatabaseError if it is down or too old."""
     with open_connection(url) as connection:
         return _facts(connection, url)
 
 
 def check_database(url: str) -> int:
-    """Check that we may work on the server behind *url*, and return its version number (180006 for 18.6).
+    """Check that placebench may work on the database at *url*; return the server's version number (180006 for 18.6).
 
-    Raises DatabaseError if it does not respond within 10 s, is older than PostgreSQL 12 or read-only, or if the role
-    may not make tables in it.
+    Raises DatabaseError if the server does not respond within 10 s, is older than PostgreSQL 12 or read-only, or if the
+    role may not make tables in the database.
 
     SELECT current_schema(), has_schema_privilege(current_schema(), 'CREATE'),
            current_setting('transaction_read_only')::bool
@@ -114,7 +114,7 @@ _EXAMPLE = "postgresql://user:password@host:5432/database"
 def normalise_url(url: str) -> str:
     """Return the URL with the driver named, because SQLAlchemy 2.1 reads a bare `postgresql://` as psycopg 3.
 
-    Raises DatabaseError, which never shows the URL (it may hold a password), if it is not the URL of a PostgreSQL.
+    Raises DatabaseError if it is not the URL of a PostgreSQL; the message never shows the URL (it may hold a password).
     """
     parsed = _parse(url)
     if parsed.drivername not in _OUR_DRIVERS:
@@ -136,7 +136,7 @@ def describe(url: str) -> str:
 
 
 def own_url(password: str, port: int, host: str = "127.0.0.1") -> str:
-    """Return the URL of the maintenance database of our own server."""
+    """Return the URL of the maintenance database of a server that placebench started."""
     return URL.create(_DRIVER, SUPERUSER, password, host, port, _MAINTENANCE).render_as_string(hide_password=False)
 
 
@@ -146,10 +146,11 @@ def with_database(url: str, name: str) -> str:
 
 
 def application_url(url: str, python: str | None = None) -> str:
-    """Return the URL for DATABASE_URL of applications: `postgresql://…`, which psql, Django and asyncpg take too.
+    """Return the URL for DATABASE_URL of applications: `postgresql://…`, which psql, Django and asyncpg accept too.
 
-    python: the Python of the application's environment; None for this one. If that has SQLAlchemy 2.1 and psycopg2, the
-    driver stays in the URL, because this SQLAlchemy reads a bare URL as psycopg 3: nobody's driver changes.
+    python: the Python of the application's environment; None for this one. If that environment has SQLAlchemy 2.1 and
+    psycopg2, the URL keeps the driver's name, because this SQLAlchemy would read a bare URL as psycopg 3. The driver of
+    an application therefore never changes.
     """
     plain = url.replace(f"{_DRIVER}://", "postgresql://", 1)
     return url if plain != url and _needs_driver_name(python or sys.executable) else plain
@@ -157,7 +158,7 @@ def application_url(url: str, python: str | None = None) -> str:
 
 @cache
 def _needs_driver_name(python: str) -> bool:
-    """Whether SQLAlchemy would read a bare `postgresql://` as another driver; costs the start of a Python."""
+    """Return whether SQLAlchemy would read a bare `postgresql://` as another driver; costs the start of a Python."""
     code = (
         "import sys; from importlib.metadata import version; from importlib.util import find_spec as has\n"
         "old = not has('sqlalchemy') or tuple(map(int, version('sqlalchemy').split('.')[:2])) < (2, 1)\n"

@@ -1,9 +1,9 @@
 """A server that outlives the command that started it, with persistent data, for `placebench db`.
 
-The main class is `PersistentServer`. Its folder holds `server.json` (port and password, for its owner alone), `data`,
-logs, `programs`, a copy for an account that cannot read the installed ones, and `running`, a file that all processes of
-the server keep locked: process ids mean nothing in another container. Unlike a private server it writes through to the
-disk, because this data may matter.
+The main class is `PersistentServer`. Its folder holds `server.json` (port and password, readable by its owner only),
+`data`, the logs, `programs` (a copy for an account that cannot read the installed ones), and `running`, a file that all
+processes of the server keep locked, because process ids mean nothing in another container. Unlike a private server it
+syncs its writes to the disk, because this data may matter.
 """
 
 import fcntl
@@ -52,7 +52,7 @@ _CONTENTS = ("data", "programs", "initdb.log", "postgresql.log", "postgresql.con
 
 @dataclass(frozen=True)
 class _AccessFile:
-    """The content of `server.json`: access to the server, and the PostgreSQL that made its data (None before)."""
+    """The content of `server.json`: access to the server, and the PostgreSQL version that made its data, if any."""
 
     port: Annotated[int, Meta(ge=1, le=65535)]
     password: str
@@ -60,7 +60,7 @@ class _AccessFile:
     format_version: int = 1
 
     def save(self, path: Path) -> None:
-        """Write the file in one step, readable by its owner alone."""
+        """Write the file atomically, readable by its owner only."""
         fresh = path.with_suffix(".new")
         write_private(fresh, json.dumps(asdict(self)))
         fresh.replace(path)
@@ -76,12 +76,12 @@ class _AccessFile:
 
 @dataclass(frozen=True)
 class PersistentServer:
-    """The server whose state lies in *folder*; any process of the same user can start, find and stop it."""
+    """The server whose files are in *folder*; any process of the same user can start, find and stop it."""
 
     folder: Path
 
     def start(self) -> bool:
-        """Start the server, with new data the first time; return False if it ran already.
+        """Start the server, with new data the first time; return False if it was already running.
 
         Raises DatabaseError with the end of its log if it does not start, or if *folder* holds something else.
         """
@@ -99,14 +99,14 @@ class PersistentServer:
         return True
 
     def url(self) -> str:
-        """Return the URL of its maintenance database; raises DatabaseError if it does not run."""
+        """Return the URL of the server's maintenance database; raises DatabaseError if it is not running."""
         if self._pid() is None:
             raise DatabaseError(f"no server runs in {self.folder}: start it with placebench db start")
         access = _AccessFile.load(self._access_file)
         return own_url(access.password, access.port)
 
     def stop(self) -> bool:
-        """Stop the server even if clients are connected; return False if it did not run. The data stays."""
+        """Stop the server even if clients are connected; return False if it was not running. The data is kept."""
         if (pid := self._pid()) is None:
             return False
         os.kill(pid, signal.SIGINT)
@@ -141,10 +141,10 @@ class PersistentServer:
         return self.folder / "running"
 
     def _pid(self) -> int | None:
-        """Return the postmaster's process id, None if no process of a server is left.
+        """Return the postmaster's process id; None if no process of a server is left.
 
-        A process that got the id of a crashed postmaster has another working directory. Raises DatabaseError for a
-        server whose processes are not visible from here.
+        A process that reuses the id of a crashed postmaster has another working directory. Raises DatabaseError for a
+        server whose processes are not visible to this process.
         """
         data = self.folder / "data"
         if data.exists() or self._access_file.exists():
@@ -155,7 +155,7 @@ class PersistentServer:
             if Path(f"/proc/{pid}/cwd").readlink() == data.resolve():
                 return pid
         except (FileNotFoundError, NotADirectoryError):
-            pass  # no server, or one that is not seen from here
+            pass  # no server, or one that is not visible to this process
         except PermissionError as error:
             raise DatabaseError(
                 f"{error.filename} belongs to another user: work as that user, or name --dir"
@@ -165,7 +165,7 @@ class PersistentServer:
         return None
 
     def _lock(self, file: IO[str]) -> None:
-        """Lock *file* once the last process of an earlier server is gone, waiting some seconds for its end."""
+        """Lock *file*, waiting some seconds until the last process of an earlier server has ended."""
         deadline = time.monotonic() + _LAST_PROCESSES_S
         while True:
             try:
@@ -189,7 +189,7 @@ class PersistentServer:
         return copy_binaries(account, binaries, copies)
 
     def _start(self, place: ServerInstance) -> None:
-        if not self._access_file.exists():  # noted down before the data is made
+        if not self._access_file.exists():  # saved before the data is made
             _AccessFile(free_port(), secrets.token_urlsafe(32)).save(self._access_file)
         access = _AccessFile.load(self._access_file)
         if access.data_version is None:
@@ -209,9 +209,9 @@ class PersistentServer:
     def _run_pg_ctl(self, place: ServerInstance, port: int) -> None:
         """Let pg_ctl start the server in its own session and wait until it accepts connections.
 
-        The pid file of a crashed server goes first: if process 1 reaps nobody (a container without an init), its
-        postmaster stays a zombie, which PostgreSQL takes for alive. Backends that still live are found by their
-        shared memory (PostgreSQL 12 and later).
+        The pid file of a crashed server is removed first. If process 1 does not reap children (a container without an
+        init), the crashed postmaster stays a zombie, which PostgreSQL takes for alive. PostgreSQL 12 and later detects
+        backends that are still running by their shared memory.
         """
         (place.data / "postmaster.pid").unlink(missing_ok=True)
         place.log.touch(mode=0o600)
@@ -230,7 +230,7 @@ class PersistentServer:
 def state_folder() -> Path:
     """Return the default folder of the server: in $XDG_STATE_HOME or ~/.local/state.
 
-    Root's lies in /var/lib, in a folder for each $HOME: the unprivileged user that runs root's servers cannot enter
+    Root's folder is in /var/lib, one per $HOME, because the unprivileged user that runs root's servers cannot enter
     /root.
     """
     if named := os.environ.get("XDG_STATE_HOME"):

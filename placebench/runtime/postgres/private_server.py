@@ -27,10 +27,10 @@ _LITTLE_SPACE_MB = 200
 
 @dataclass(frozen=True)
 class ServerInstance:
-    """The folder of our own server, its programs, and the account that runs them.
+    """The folder of a server that placebench makes, its programs, and the account that runs them.
 
-    Only the data in *folder* belongs to that account: when root makes a file or changes its owner, nobody
-    else can have put a link in its place.
+    Only the data in *folder* belongs to that account, so that nobody can put a link in place of a file that root makes
+    or whose owner root changes.
     """
 
     folder: Path
@@ -39,7 +39,7 @@ class ServerInstance:
 
     @cached_property
     def version(self) -> int:
-        """The major version, 18 for PostgreSQL 18.6; raises DatabaseError if the server's program does not run."""
+        """The major version (18 for PostgreSQL 18.6); raises DatabaseError if the server's program does not run."""
         program = self.binaries.program("postgres")
         try:
             said = self.account.run([program, "--version"])
@@ -64,7 +64,7 @@ class ServerInstance:
 
     @property
     def server_options(self) -> list[str]:
-        """The options of `postgres` besides its data folder."""
+        """The options of `postgres` in addition to its data folder."""
         return ["-c", f"config_file={self.configuration}"]
 
     @property
@@ -74,12 +74,15 @@ class ServerInstance:
 
     @property
     def environment(self) -> dict[str, str]:
-        """The environment of its programs: ours without libpq's variables, with messages in English."""
+        """The environment of the server's programs: ours without libpq's variables, with messages in English."""
         ours = {name: value for name, value in os.environ.items() if not name.startswith("PG")}
         return ours | {"LC_ALL": "C", "TZ": "UTC", "HOME": str(self.folder)}
 
     def spec(self, name: str, *command: str, stop_signal: int = signal.SIGINT) -> ChildSpec:
-        """Return one of its programs as a child; SIGINT is PostgreSQL's fast shutdown (SIGTERM waits for clients)."""
+        """Return the child spec of one of the server's programs.
+
+        The default stop signal SIGINT is PostgreSQL's fast shutdown; SIGTERM would wait for clients.
+        """
         return ChildSpec(
             name,
             command,
@@ -93,7 +96,7 @@ class ServerInstance:
 
 
 def failure_reason(child: Child, place: ServerInstance) -> str:
-    """Return why a program of *place* failed: the end of its log, and the free space if that is little."""
+    """Return why a program of *place* failed: the end of its log, and the free space if there is little."""
     free_mb = shutil.disk_usage(place.folder).free // 1_000_000
     space = f" ({free_mb} MB are free in {place.folder})" if free_mb < _LITTLE_SPACE_MB else ""
     return f"{child.log_tail(6) or 'its log is empty'}{space}"
@@ -101,7 +104,7 @@ def failure_reason(child: Child, place: ServerInstance) -> str:
 
 @contextmanager
 def one_line_errors(what: str) -> Iterator[None]:
-    """Turn errors of the system in the block (a full disk, a program that may not run) into a DatabaseError."""
+    """Convert system errors in the `with` block (a full disk, a program that may not run) to DatabaseError."""
     try:
         yield
     except DatabaseError:
@@ -113,7 +116,7 @@ def one_line_errors(what: str) -> Iterator[None]:
 _IN_THE_DATA = {"dynamic_shared_memory_type": "mmap"}
 _THROWAWAY = {"fsync": "off", "synchronous_commit": "off", "full_page_writes": "off"}
 DATABASE_SETTINGS = {"jit": "off", "max_parallel_workers_per_gather": "0"}
-"""Settings for measuring that a single database can have."""
+"""Settings for measuring that can be set for a single database."""
 
 
 def make_data(place: ServerInstance, supervisor: Supervisor, password: str, settings: Mapping[str, str]) -> None:
@@ -124,7 +127,7 @@ def make_data(place: ServerInstance, supervisor: Supervisor, password: str, sett
     password_file = place.folder / "password"
     write_private(password_file, password, owner=place.account.ids)
     command = _initdb_command(place, password_file, durable="fsync" not in settings)
-    # By any other signal it would first finish what it is at, seconds on a busy disk.
+    # On any other signal initdb would first finish its current step, which takes seconds on a busy disk.
     initdb = start_child(place.spec("initdb", *command, stop_signal=signal.SIGKILL), supervisor)
     if initdb.wait():
         raise DatabaseError(f"initdb failed: {failure_reason(initdb, place)}")
@@ -133,7 +136,7 @@ def make_data(place: ServerInstance, supervisor: Supervisor, password: str, sett
 
 
 def measuring_settings(place: ServerInstance) -> dict[str, str]:
-    """Return the settings of all our servers: TCP from this machine alone, one process per connection."""
+    """Return the settings of all our servers: TCP from this machine only, and one process per connection."""
     settings = {
         "listen_addresses": "127.0.0.1",
         "unix_socket_directories": "",
@@ -152,19 +155,19 @@ def measuring_settings(place: ServerInstance) -> dict[str, str]:
 
 
 def write_configuration(place: ServerInstance, settings: Mapping[str, str]) -> None:
-    """Write our postgresql.conf: the choices of initdb, and over them *settings* (the last mention wins)."""
+    """Write our postgresql.conf: it includes initdb's file, and *settings* override that (the last mention wins)."""
     lines = (f"{name} = '{_escape(value)}'\n" for name, value in settings.items())
     included = f"include = '{_escape(str(place.data / 'postgresql.conf'))}'\n"
     write_private(place.configuration, included + "".join(lines), readers=place.account.gid)
 
 
 def _initdb_command(place: ServerInstance, password_file: Path, *, durable: bool) -> list[str]:
-    """The command line that makes the data folder.
+    """Return the command line that makes the data folder.
 
-    A password is hashed with the `scram_iterations` of that moment, hence the setting here too (PostgreSQL 16 and
-    later): a login costs 2.4 ms then, as without a password, instead of 8.5 ms with the usual 4096 iterations.
-    They protect weak passwords; ours has 256 random bits. An initdb that fails leaves its data to the supervisor, which
-    finds there what shared memory is left.
+    A password is hashed with the `scram_iterations` at that moment, so the setting is needed here too (PostgreSQL 16
+    and later): a login then costs 2.4 ms, as without a password, instead of 8.5 ms with the usual 4096 iterations.
+    These protect weak passwords; ours has 256 random bits. An initdb that fails leaves its data to the supervisor,
+    which finds there the shared memory that is left.
     """
     no_instructions = ["--no-instructions"] if place.version >= 14 else []
     settings = {"scram_iterations": "1", **_IN_THE_DATA} if place.version >= 16 else {}
@@ -188,14 +191,14 @@ def _escape(value: str) -> str:
 
 
 def free_port(address: str = "127.0.0.1") -> int:
-    """Return a port of an address of this machine on which nobody listens at this moment."""
+    """Return a port of an address of this machine on which nothing listens at this moment."""
     with socket.socket() as probe:
         probe.bind((address, 0))
         return int(probe.getsockname()[1])
 
 
 def is_free(port: int, address: str = "127.0.0.1") -> bool:
-    """Whether nobody listens on this *port* at this moment."""
+    """Return whether nothing listens on this *port* at this moment."""
     with socket.socket() as probe:
         return probe.connect_ex((address, port)) != 0
 
@@ -218,7 +221,7 @@ class LaunchedServer:
 def launch_private_server(binaries: Binaries, settings: Mapping[str, str]) -> LaunchedServer:
     """Start a private server; *settings* override those for measuring. Takes 0.5 to 0.7 s, most of it initdb.
 
-    Raises DatabaseError with the end of the log if it does not start.
+    Raises DatabaseError with the end of the log if the server does not start.
     """
     with one_line_errors("no PostgreSQL server could be made"):
         account = server_account()
@@ -247,7 +250,7 @@ def _launch(place: ServerInstance, supervisor: Supervisor, settings: Mapping[str
 def start_server(place: ServerInstance, supervisor: Supervisor, port: int) -> Child:
     """Start the server of *place*, whose data exists, and wait until it accepts connections.
 
-    Raises DatabaseError with the end of the log if it does not within 60 s.
+    Raises DatabaseError with the end of the log if the server does not accept them within 60 s.
     """
     command = [place.binaries.program("postgres"), "-D", str(place.data), "-p", str(port), *place.server_options]
     child = start_child(place.spec("PostgreSQL", *command), supervisor)

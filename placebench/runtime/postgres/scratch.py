@@ -1,9 +1,9 @@
-"""Scratch databases of runs, and the lock that shows whether a run still lives.
+"""Scratch databases of runs, and the lock that shows whether a run is still alive.
 
 The mark is a comment on the database (`Mark`). Comments on databases are in a catalog that all databases share: every
 role can read them without connecting, and a copy does not inherit them. `scratch_databases` lists the databases with a
-mark. An advisory lock shows that a run lives (`RunLock`). If our role is a superuser, the databases belong to a role of
-the run (`DatabaseOwner`), which carries a mark too and is dropped after the last of them.
+mark. An advisory lock shows that a run is alive (`RunLock`). If our role is a superuser, the databases belong to a role
+of the run (`DatabaseOwner`), which has a mark too and is dropped after the last of these databases.
 """
 
 import hashlib
@@ -31,10 +31,10 @@ from placebench.runtime.postgres.connection import open_connection
 
 _NAME_LIMIT = 63
 UNMARKED = 2_015_161_205
-"""The connection limit that a scratch database is created with, until it has its comment.
+"""The connection limit with which a scratch database is created, until it has its comment.
 
-CREATE DATABASE cannot run in one transaction with COMMENT: this number, which nobody chooses, and its name identify a
-database whose creator was killed between the two.
+CREATE DATABASE cannot run in one transaction with COMMENT. This number, which nobody chooses, and the name identify a
+database whose creator was killed between the two statements.
 """
 _State = Literal["running", "in use", "left"]
 _COMMENT_PREFIX = "scratch database of placebench, dropped at the end of its run: "
@@ -48,16 +48,16 @@ _SECOND_LOOK_S = 1.0
 
 @dataclass(frozen=True)
 class Mark:
-    """The content of the comment on a scratch database."""
+    """The content of a scratch database's comment."""
 
     run: str
     """The key of the run's advisory lock: 16 random hexadecimal digits."""
     database: str
-    """The name of the database when it was made: if it has another one, somebody renamed it to keep it."""
+    """The name with which the database was made; a database with another name was renamed by somebody to keep it."""
     host: str
     pid: int
     created_at: str
-    """The time of its creation: UTC, ISO 8601."""
+    """The time at which the database was made: UTC, ISO 8601."""
 
     @classmethod
     def of(cls, run: str, database: str) -> Self:
@@ -74,13 +74,13 @@ class Mark:
         return None
 
     def comment(self, prefix: str = _COMMENT_PREFIX) -> str:
-        """Return the comment that `read` reads."""
+        """Return the comment text that `read` parses."""
         return prefix + json.dumps(asdict(self))
 
 
 @dataclass(frozen=True)
 class DatabaseOwner:
-    """The role that owns the databases of one run: no superuser, so that nothing in them runs programs."""
+    """The role that owns the databases of one run; it is no superuser, so that nothing in them can run programs."""
 
     name: str
     password: str = field(repr=False)
@@ -93,7 +93,7 @@ class ScratchDatabase:
     name: str
     run: str
     mark: Mark | None
-    """The mark of the run; None if its creator was killed before it could leave one."""
+    """The mark of the run; None if its creator was killed before it could set one."""
     state: _State
     """'left' if the run no longer holds its lock and nobody is connected: only then may the database be dropped."""
 
@@ -139,7 +139,7 @@ def _living_runs(connection: Connection) -> set[str]:
 
 
 def run_of_mark(name: str, limit: int, mark: Mark | None) -> str | None:
-    """Return the run whose mark a database carries; None for a database that is not ours."""
+    """Return the run whose mark a database has; None for a database that is not ours."""
     if mark is not None:
         return mark.run if mark.database == name else None
     unfinished = _SUFFIX.search(name) if limit == UNMARKED else None
@@ -147,9 +147,9 @@ def run_of_mark(name: str, limit: int, mark: Mark | None) -> str | None:
 
 
 def find_leftovers(url: str) -> list[ScratchDatabase]:
-    """Return the scratch databases on a server, as `scratch_databases`, after a second look at those that are left.
+    """Return the scratch databases on a server, as `scratch_databases` does, checking twice those that are left.
 
-    A run whose connection to the server was lost takes its lock again within the second between the two looks.
+    A run whose connection to the server was lost takes its lock again within the second between the two checks.
     """
     with open_connection(url) as connection:
         first = scratch_databases(connection)
@@ -164,10 +164,10 @@ def find_leftovers(url: str) -> list[ScratchDatabase]:
 
 
 def drop_leftovers(url: str, databases: list[ScratchDatabase]) -> dict[str, str]:
-    """Drop those of *databases* whose run is gone; return the server's reason for each that stays nevertheless.
+    """Drop those of *databases* whose run is gone; return the server's reason for each database or role that stays.
 
     DROP DATABASE name, without FORCE: PostgreSQL refuses if somebody has connected meanwhile. Roles with the mark of a
-    run that is gone follow, once they own no database.
+    run that is gone are dropped afterwards, if they own no database.
     """
     problems = {}
     for name in (database.name for database in databases if database.state == "left"):
@@ -195,12 +195,12 @@ def drop_leftovers(url: str, databases: list[ScratchDatabase]) -> dict[str, str]
 
 
 def create_owner(url: str, run: str, *, is_marked: bool) -> DatabaseOwner:
-    """Make the role that owns the databases of *run*; the role of *url* is a superuser.
+    """Make the role that owns the databases of *run*; the role of *url* must be a superuser.
 
     CREATE ROLE name LOGIN PASSWORD 'SCRAM-SHA-256$…'; COMMENT ON ROLE name IS 'mark'
 
-    is_marked: whether the run holds its lock, so that others see when it is gone. The server gets the verifier instead
-    of the password, which its log and its statistics would keep.
+    is_marked: whether the run holds its lock, so that others see when the run is gone. The server gets the verifier
+    instead of the password, because its log and its statistics would keep the password.
     """
     owner = DatabaseOwner(f"placebench_{run}", secrets.token_urlsafe(32))
     mark = Mark.of(run, owner.name).comment(_OWNER_COMMENT_PREFIX) if is_marked else None
@@ -239,11 +239,11 @@ def quote_name(name: str) -> str:
 
 
 class RunLock:
-    """A sign on a server that a run lives: an advisory lock, held by a separate connection until `release`.
+    """Shows on a server that a run is alive: an advisory lock, held by a separate connection until `release`.
 
     The lock ends with the connection, and so with the process, however that ends. It belongs to a transaction, which a
-    pooler such as PgBouncer leaves on one connection to the server; the transaction has neither a snapshot nor an id,
-    so that it holds nothing back. A thread connects anew as soon as the connection is lost, or a ping every 5 s fails.
+    pooler such as PgBouncer leaves on one connection to the server. The transaction has neither a snapshot nor an id,
+    so that it does not delay VACUUM. A thread reconnects as soon as the connection is lost or a ping, every 5 s, fails.
     """
 
     def __init__(self, url: str, run: str) -> None:
@@ -260,7 +260,7 @@ class RunLock:
             raise self._refusal
 
     def release(self) -> None:
-        """Let go of the lock; may be called again."""
+        """Release the lock; idempotent."""
         self._released.set()
         with suppress(OSError):
             self._wake_sender.close()
@@ -279,7 +279,7 @@ class RunLock:
         self._wake_receiver.close()
 
     def _hold_by(self, connection: Connection) -> None:
-        """Take the lock and keep it; return at once if an earlier connection, lost only on our side, still has it."""
+        """Take the lock and keep it; return at once if an earlier connection, lost only on this side, still has it."""
         connection.exec_driver_sql("BEGIN")
         connection.execute(
             text(

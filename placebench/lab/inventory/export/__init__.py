@@ -1,4 +1,4 @@
-"""A live Placement as a topology file: read by its database or its API, its names and ids replaced, its trees merged.
+"""Export a live Placement as a topology file: read it, replace names and ids, merge equal trees into tree types.
 
-`live_placement` reads, `exporter.export` makes a topology of it, which `topology.render_toml` writes.
+`live_placement` reads the data, `exporter.export` makes a topology of it, and `topology.render_toml` writes the file.
 """

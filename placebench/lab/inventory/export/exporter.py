@@ -1,7 +1,7 @@
 """Turn a live Placement into a topology: equal trees become one tree type, names and ids are replaced.
 
-`export` does it. The same salt gives the same replacement names. Usage becomes claims of each tree, and a default
-request is derived from it.
+The main function is `export`. The same salt gives the same replacement names. Usage becomes claims of each tree type,
+and a default request is derived from it.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _NAME = "exported"
 
 @dataclass(frozen=True)
 class Exported:
-    """The topology of a live Placement, and what it does not say: each in one line."""
+    """The topology of a live Placement, and one line for each kind of information that it lacks (`losses`)."""
 
     topology: Topology
     providers: int
@@ -42,10 +42,10 @@ class Exported:
 
 
 def export(data: PlacementData, *, salt: str, request: str | None = None) -> Exported:
-    """Make a topology of as many trees as the data has.
+    """Return a topology with as many trees as the data has.
 
-    request: what it is to be measured with, in the names of the data; by default what most consumers have.
-    Raises ExportError for data without providers, and for a request that cannot be translated.
+    request: the request to measure with, in the names of the data; by default the most frequent claim of consumers.
+    Raises ExportError if there are no providers, or if the request cannot be translated.
     """
     anonymiser = _Anonymiser(salt)
     anonymised, invalid = _anonymise(data, anonymiser)
@@ -67,7 +67,7 @@ def export(data: PlacementData, *, salt: str, request: str | None = None) -> Exp
 
 
 def _anonymise(data: PlacementData, anonymiser: _Anonymiser) -> tuple[PlacementData, int]:
-    """Return the data with other names, and the number of its inventories that no topology may have, left out there."""
+    """Return the data with replaced names, and how many inventories were dropped because no topology may have them."""
     providers = [_anonymise_provider(provider, anonymiser) for provider in data.providers]
     invalid = sum(len(each.inventories) for each in data.providers) - sum(len(each.inventories) for each in providers)
     consumers = {
@@ -92,7 +92,7 @@ def _anonymise_provider(provider: LiveProvider, anonymiser: _Anonymiser) -> Live
 
 
 def _tree_types(trees: Sequence[_Tree], use: _Usage) -> tuple[tuple[TreeType, ...], int]:
-    """Return the tree types, the most frequent first, and the number of trees whose use is not what it was."""
+    """Return the tree types, most frequent first, and the number of trees whose usage was replaced by a sample."""
     numbers: defaultdict[_Structure, list[int]] = defaultdict(list)
     for number, tree in enumerate(trees):
         numbers[tree.structure].append(number)
@@ -108,7 +108,7 @@ def _tree_types(trees: Sequence[_Tree], use: _Usage) -> tuple[tuple[TreeType, ..
 
 
 def _nodes(tree: _Tree) -> tuple[Node, ...]:
-    """Return the providers as nodes: p, below it p_0, p_1 and so on, below p_0 p_0_0."""
+    """Return the providers of a tree as nodes with the names p, p_0 and p_1 (below p), p_0_0 (below p_0) and so on."""
     nodes: list[Node] = []
     below = [0] * len(tree.providers)
     for provider, parent in zip(tree.providers, tree.parents, strict=True):
@@ -143,7 +143,7 @@ _Structure = tuple[Any, ...]
 
 @dataclass(frozen=True)
 class _Tree:
-    """A tree: its structure, and its providers, each after its parent; with their parents' places."""
+    """A tree: its structure, its providers (each after its parent), and the position of each provider's parent."""
 
     structure: _Structure
     providers: tuple[LiveProvider, ...]
@@ -152,7 +152,7 @@ class _Tree:
 
 @dataclass(frozen=True)
 class _Branch:
-    """A provider with what is below it; branches of the same structure have the same place in any order."""
+    """A provider and the branches below it; siblings are sorted by structure, so that equal trees compare equal."""
 
     provider: LiveProvider
     structure: _Structure
@@ -191,17 +191,17 @@ def _branch(provider: LiveProvider, children: dict[str | None, list[LiveProvider
 
 
 _TreeUsage = Counter[Takes]
-"""The number of consumers of a tree by what they take."""
+"""The number of consumers of a tree, by what each of them takes."""
 
 
 class _Usage:
-    """The allocations of the data by its trees."""
+    """The allocations in the data, grouped by tree."""
 
     def __init__(self, data: PlacementData, trees: Sequence[_Tree]) -> None:
         self.split = 0
-        """Consumers of several trees."""
+        """Number of consumers that take from several trees."""
         self.left_out = 0
-        """Consumers that are left out of a tree."""
+        """Number of consumers that were left out of a tree."""
         self._homes = {
             provider.uuid: (number, place)
             for number, tree in enumerate(trees)
@@ -218,7 +218,7 @@ class _Usage:
                 self._takes[number].append(tuple(sorted(takes)))
 
     def of(self, number: int, nodes: Sequence[Node]) -> _TreeUsage:
-        """Return what is taken of the tree with this number, which has these nodes."""
+        """Return the usage of the tree with this *number*, whose nodes are *nodes*."""
         inventories = inventory_map(nodes)
         taken: Counter[tuple[int, str]] = Counter()
         used: _TreeUsage = Counter()
@@ -242,21 +242,21 @@ _ID = re.compile("[0-9a-f]{8}-?[0-9a-f]{4}-?[0-9a-f]{4}-?[0-9a-f]{4}-?[0-9a-f]{1
 
 
 class _Anonymiser:
-    """Makes new names, with a salt: without it nobody can find the old ones by trying."""
+    """Makes replacement names with a salt, without which the original names cannot be found by trial."""
 
     def __init__(self, salt: str) -> None:
         self._salt = salt
 
     def name(self, name: str) -> str:
-        """Return a new name for a resource class or a trait: CUSTOM_ and twelve digits unless it is a standard one."""
+        """Return the replacement of a resource class or trait: CUSTOM_ and twelve digits; standard names are kept."""
         return name if is_standard(name) else f"CUSTOM_{self._digits(name).upper()}"
 
     def aggregate(self, uuid: str) -> str:
-        """Return a new name for an aggregate."""
+        """Return the replacement of an aggregate's UUID."""
         return f"aggregate-{self._digits(uuid)}"
 
     def request(self, request: str) -> str:
-        """Return the request with other names; raises ExportError for one that names ids, which the new data lacks."""
+        """Return the request with replaced names; raise ExportError if it has ids, which the export replaces."""
         if found := _ID.search(request):
             raise ExportError(f"--request names {found[0]}: expected no ids, since the exported data has others")
         return _CUSTOM.sub(lambda name: self.name(name[0]), request)
@@ -269,7 +269,7 @@ _NOBODY = {"VCPU": [1]}
 
 
 def _default_request(data: PlacementData) -> str:
-    """Return path and query; a class that consumers have of several providers is requested in as many groups, apart."""
+    """Return path and query; a class that consumers take from several providers gets one group per amount."""
     amounts = _most_frequent_amounts(data)
     plain = {name: values[0] for name, values in amounts.items() if len(values) == 1}
     groups = [(name, value) for name, values in amounts.items() if len(values) > 1 for value in values]
@@ -281,7 +281,7 @@ def _default_request(data: PlacementData) -> str:
 
 
 def _most_frequent_amounts(data: PlacementData) -> Mapping[str, Sequence[int]]:
-    """Return what most consumers have, by class; without consumers, the least that most inventories give."""
+    """Return the amounts that most consumers have, by class; without consumers, the most common minimum."""
     seen = Counter(
         tuple(sorted((name, amount) for _, name, amount in allocations)) for allocations in data.consumers.values()
     )
@@ -311,11 +311,11 @@ _GOLDEN = (5**0.5 - 1) / 2
 
 
 def _claim_patterns(used: Sequence[_TreeUsage]) -> tuple[tuple[ClaimPattern, ...], int]:
-    """Return the claims on the trees of one kind, and the number of trees that they do not represent.
+    """Return the claims on the trees of one type, and the number of trees that the claims do not represent.
 
-    Each use comes as often as it does in the data, if there are no more than MAX_PATTERNS; otherwise that many stand
-    for all, evenly from the emptiest tree to the fullest. The order is mixed: the first few are no emptier than the
-    rest.
+    Each usage occurs as often as in the data, relative to the others, if there are at most MAX_PATTERNS usages.
+    Otherwise MAX_PATTERNS of them represent all, chosen evenly from the emptiest tree to the fullest. The order is
+    mixed, so that the first few are as full as the others.
     """
     counts = Counter(tuple(sorted(each.items())) for each in used)
     divisor = gcd(*counts.values())

@@ -1,6 +1,6 @@
-"""A live Placement as data, read through its public API (4 requests per provider) or from its database (5 queries).
+"""Read a live Placement, through its public API (4 requests per provider) or from its database (5 queries).
 
-`read_api` and `read_database` give `PlacementData`: the providers, and what each consumer has of them.
+`read_api` and `read_database` return `PlacementData`: the providers, and the allocations of each consumer.
 """
 
 from collections import defaultdict
@@ -45,7 +45,7 @@ class LiveAllocation(NamedTuple):
 
 @dataclass(frozen=True)
 class PlacementData:
-    """All providers, and the allocations of each consumer by its UUID."""
+    """All providers, and the allocations of each consumer by the consumer's UUID."""
 
     providers: tuple[LiveProvider, ...]
     consumers: Mapping[str, tuple[LiveAllocation, ...]]
@@ -90,14 +90,14 @@ class _Allocations(TypedDict):
 
 
 class _Read(NamedTuple):
-    """One provider, and what each consumer has of it."""
+    """One provider, and its allocations by consumer."""
 
     provider: LiveProvider
     allocations: dict[str, list[LiveAllocation]]
 
 
 class _Api:
-    """GET requests to one server."""
+    """A client that sends GET requests to one Placement server."""
 
     def __init__(self, url: str, token: str) -> None:
         self._url = service_address(url, error=ExportError).geturl().rstrip("/")
@@ -108,7 +108,7 @@ class _Api:
         )
 
     def get(self, path: str, kind: type[_T]) -> _T:
-        """The document at the path as a *kind*; raises ExportError for any other response, and for none."""
+        """Return the document at *path* as a *kind*; raise ExportError for any other response, or none."""
         try:
             response = self._pool.request("GET", self._url + path)
         except (urllib3.exceptions.HTTPError, ValueError) as error:
@@ -123,9 +123,9 @@ class _Api:
 
 
 def read_api(url: str, token: str, progress: Callable[[int, int], None]) -> PlacementData:
-    """What the API serves; *progress* gets how many providers of how many are read.
+    """Return the data that the API serves; *progress* is called with the numbers of providers read and in total.
 
-    Raises ExportError, in one line, for a server that does not respond, refuses the token, or is no Placement.
+    Raises ExportError if the server does not respond, refuses the token, or is not a Placement.
     """
     api = _Api(url, token)
     listed = api.get("/resource_providers", _Listed)["resource_providers"]
@@ -170,9 +170,9 @@ def _read(api: _Api, listed: _ProviderDocument) -> _Read:
 
 
 def read_database(url: str) -> PlacementData:
-    """What the database holds, as of one moment where it keeps snapshots; nothing is written or migrated.
+    """Return the data in the database, from one snapshot if the database supports it; nothing is written or migrated.
 
-    Raises DatabaseError, in one line, for one that does not respond or is no Placement's.
+    Raises DatabaseError if the database does not respond or is not that of a Placement.
     """
     with read_only_connection(url) as connection:
         if not inspect(connection).has_table(tables.resource_providers.name):
@@ -204,7 +204,7 @@ def _placement_data(connection: Connection) -> PlacementData:
 
 
 def _group_by_first(rows: Iterable[Any]) -> defaultdict[str, list[tuple[Any, ...]]]:
-    """The rows by their first column."""
+    """Return the remaining columns of the rows, grouped by the first column."""
     groups: defaultdict[str, list[tuple[Any, ...]]] = defaultdict(list)
     for key, *rest in rows:
         groups[key].append(tuple(rest))

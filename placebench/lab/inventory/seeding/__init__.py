@@ -1,7 +1,7 @@
-"""Seeding: write a topology into a database, with a receipt and a digest of what was written.
+"""Seeding: write a topology into a database, with a receipt and a digest of the written data.
 
-`seed` does it; `migrate` makes the schema alone, `add_standard_names` adds what every Placement knows, and
-`data_digest` says what a database holds.
+The main function is `seed`. `migrate` only creates the schema, `add_standard_names` adds the names that every Placement
+has, and `data_digest` returns the digest of a database.
 """
 
 from placebench.lab.inventory.seeding.connection import (

@@ -1,7 +1,7 @@
-"""The connection that seeding works on, and the migration of its database to a revision of our Alembic history.
+"""The database connections of seeding, and the migration to a revision of the Alembic history in the folder `schema`.
 
-`exclusive_connection` and `read_only_connection` tell what goes wrong in one line. `migrate` brings a database to a
-revision of the folder `schema`, `migrate_options` makes what only some variants want of their database.
+`exclusive_connection` and `read_only_connection` turn errors into a DatabaseError of one line. `migrate` upgrades a
+database to a revision, `migrate_options` to optional revisions that only some variants need.
 """
 
 from collections.abc import Iterable, Iterator
@@ -14,7 +14,7 @@ from sqlalchemy.exc import ArgumentError, DBAPIError
 from placebench.errors import DatabaseError
 from placebench.paths import resource_folder
 
-# Any number that nobody else takes.
+# An arbitrary number that no other program uses.
 _LOCK = 7_362_651_118
 _PATIENCE = "30s"
 _NO_RIGHTS = frozenset({"42501", "25006"})  # insufficient privilege, read-only transaction
@@ -22,10 +22,10 @@ _NO_RIGHTS = frozenset({"42501", "25006"})  # insufficient privilege, read-only 
 
 @contextmanager
 def exclusive_connection(url: str) -> Iterator[Connection]:
-    """One connection, closed afterwards, nobody else seeding meanwhile.
+    """Yield a connection that is closed afterwards; no other process can seed the database meanwhile.
 
-    Raises DatabaseError, in one line and without the password, for no URL, no response, a lost connection, a full disk,
-    missing rights, and what the database refuses. What was not committed by then is gone.
+    Raises DatabaseError, in one line and without the password, for an invalid URL, no response, a lost connection, a
+    full disk, missing permissions, and anything that the database refuses. Uncommitted changes are lost.
     """
     with _open_engine(url) as connection:
         _wait_for_others(connection)
@@ -34,9 +34,9 @@ def exclusive_connection(url: str) -> Iterator[Connection]:
 
 @contextmanager
 def read_only_connection(url: str) -> Iterator[Connection]:
-    """One connection that only reads, and sees one moment where the database can; waits for nobody.
+    """Yield a read-only connection, with one consistent snapshot if the database supports it; it waits for no lock.
 
-    Raises DatabaseError as `exclusive_connection` does.
+    Raises DatabaseError like `exclusive_connection`.
     """
     with _open_engine(url) as connection:
         if connection.dialect.name == "sqlite":
@@ -55,23 +55,23 @@ def _open_engine(url: str) -> Iterator[Connection]:
             yield connection
     except (DBAPIError, driver.Error) as error:
         cause: BaseException = error
-        # The trouble that the others came from: a connection that was lost cannot be rolled back either.
+        # The first error is the cause: after a lost connection, the rollback fails too.
         while isinstance(cause.__context__, (DBAPIError, driver.Error)):
             cause = cause.__context__
         if not isinstance(cause, refusals) and getattr(cause, "pgcode", None) not in _NO_RIGHTS:
             raise
-        # What the driver said first, such as "server closed the connection unexpectedly".
+        # The first line of the driver's message, such as "server closed the connection unexpectedly".
         said = next(iter(str(cause).strip().splitlines()), type(cause).__name__)
         raise DatabaseError(f"{_describe_url(engine)}: {said}") from error
 
 
 def _describe_url(engine: Engine) -> str:
-    """The engine's URL as a message shows it, without anything that may be a password."""
+    """Return the engine's URL for a message, without anything that may be a password."""
     return engine.url.set(query={}).render_as_string(hide_password=True)
 
 
 def advance_id_sequence(connection: Connection, table: Table) -> None:
-    """Let the table's sequence go on after the highest id, which a loader has given and not the sequence.
+    """Let the table's sequence continue after the highest id, because loaders assign ids without using the sequence.
 
     SELECT setval(pg_get_serial_sequence('<table>', 'id'), coalesce(max(id), 0) + 1, false) FROM <table>
     """
@@ -81,7 +81,7 @@ def advance_id_sequence(connection: Connection, table: Table) -> None:
 
 
 def _engine(url: str) -> Engine:
-    """An engine without a pool; a bare `postgresql://` means psycopg2, as everywhere in placebench."""
+    """Return an engine without a pool; a bare `postgresql://` means psycopg2, as everywhere in placebench."""
     try:
         parsed = make_url(url)
         if parsed.drivername in ("postgres", "postgresql"):
@@ -92,7 +92,7 @@ def _engine(url: str) -> Engine:
 
 
 def _wait_for_others(connection: Connection) -> None:
-    """Wait for another seeding of the database to end; the wait for a table that is in use is shorter."""
+    """Wait until another seeding has ended; on PostgreSQL also limit the wait for a locked table to 30 s."""
     if connection.dialect.name == "postgresql":
         connection.execute(text("SELECT pg_advisory_lock(:key)"), {"key": _LOCK})
         connection.execute(text(f"SET lock_timeout = '{_PATIENCE}'"))
@@ -106,23 +106,24 @@ _OPTIONS_TABLE = "placebench_option_version"
 
 
 def migrate(url: str, revision: str = "head") -> None:
-    """Upgrade the database to *revision*; tables that Placement made are adopted as they are, in one transaction.
+    """Upgrade the database to *revision* in one transaction; tables that Placement created are adopted unchanged.
 
-    Raises DatabaseError when the database does not respond, lacks rights, or holds strangers under Placement's names.
+    Raises DatabaseError if the database does not respond, lacks permissions, or has other tables under Placement's
+    names.
     """
     with exclusive_connection(url) as connection:
         migrate_connection(connection, revision)
 
 
 def migrate_connection(connection: Connection, revision: str = "head") -> None:
-    """Upgrade the database of a connection that is in no transaction, as `migrate` does."""
+    """Upgrade the database of *connection*, which must not be in a transaction, like `migrate`."""
     _upgrade(connection, revision, versions="versions")
 
 
 def migrate_options(url: str, revisions: Iterable[str]) -> None:
-    """Bring the database to each of these optional *revisions* (the files of schema/options), and tidy up after them.
+    """Upgrade the database to each of the optional *revisions* (files of schema/options), then vacuum and analyze it.
 
-    Rows stay as they are, and so does the digest. Raises DatabaseError for one that there is not.
+    The seeded rows and their digest do not change. Raises DatabaseError if a revision does not exist.
     """
     wanted = list(revisions)
     if not wanted:
@@ -135,7 +136,7 @@ def migrate_options(url: str, revisions: Iterable[str]) -> None:
 
 
 def applied_options(url: str) -> frozenset[str]:
-    """Return the optional revisions that the database is at; one query."""
+    """Return the optional revisions that the database is at."""
     with exclusive_connection(url) as connection:
         if not inspect(connection).has_table(_OPTIONS_TABLE):
             return frozenset()
@@ -143,7 +144,7 @@ def applied_options(url: str) -> frozenset[str]:
 
 
 def has_change_log(url: str) -> bool:
-    """Whether the database has the log that the variant `cached` reads; one query."""
+    """Return whether the database has the change log that the variant `cached` reads."""
     with exclusive_connection(url) as connection:
         if connection.dialect.name != "postgresql":
             return False

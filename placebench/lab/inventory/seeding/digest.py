@@ -1,4 +1,4 @@
-"""The content of a database as counts and one digest over its rows, by uuid and name, and what it should be."""
+"""The content of a database as row counts and a digest over rows without their ids, and the expected content."""
 
 import hashlib
 import struct
@@ -58,11 +58,11 @@ def _selects() -> dict[str, Select[Any]]:
 
 
 SELECTS = _selects()
-"""A query for each table of a Placement's database, of its rows by uuid and name."""
+"""A query for each table of a Placement's database that returns its rows with UUIDs and names in place of ids."""
 
 
 def _line(query: Select[Any]) -> Select[Any]:
-    """Return the query's columns as text with bars between them; NULL is empty, and ratios are in millionths."""
+    """Return a query for the same rows as text, columns separated by bars; NULL is empty, ratios are in millionths."""
     line: ColumnElement[str] = literal("")
     for place, column in enumerate(query.selected_columns):
         whole = cast(func.round(column * 1_000_000), BigInteger) if column.name == "allocation_ratio" else column
@@ -75,14 +75,14 @@ _MODULUS = 2**64
 _USED = (tables.consumers, tables.allocations)
 _md5 = hashlib.md5
 
-# The settings of a server of ours are for measuring: one process, little memory. A million providers are joined four
-# times as fast with more; the transaction's end takes it back.
+# The settings of our servers are for measuring: one process, little memory. With more of both, a million providers are
+# joined four times as fast; the end of the transaction resets them.
 _WIDE = "SET LOCAL max_parallel_workers_per_gather = 2; SET LOCAL work_mem = '64MB'"
 
 
 @dataclass(frozen=True)
 class _LineSum:
-    """The number of lines of one table, and their sum."""
+    """The number of lines of one table, and the sum of their hashes."""
 
     count: int
     total: int
@@ -90,23 +90,23 @@ class _LineSum:
 
 @dataclass(frozen=True)
 class Content:
-    """The content of a database, table by table."""
+    """The content of a database: for each table the number of lines and the sum of their hashes."""
 
     tables: tuple[tuple[str, _LineSum], ...]
 
     def count(self, table: str) -> int:
-        """Return the number of lines of *table*: "providers", "inventories", "provider_traits" and so on."""
+        """Return the number of lines of *table*, such as "providers", "inventories" or "provider_traits"."""
         return dict(self.tables)[table].count
 
     @property
     def digest(self) -> str:
-        """32 hexadecimal digits; equal for equal data, whoever wrote it and in whatever order."""
+        """32 hexadecimal digits that are equal for equal data, regardless of the order in which rows were written."""
         text = "\n".join(f"{table} {lines.count} {lines.total % _MODULUS}" for table, lines in self.tables)
         return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
 def data_digest(database: str | Connection) -> str:
-    """Return the digest of what is seeded in the database: six queries, each reads a table once."""
+    """Return the digest of the seeded data, from six queries that each read a table once."""
     if isinstance(database, Connection):
         return read_content(database).digest
     with exclusive_connection(database) as connection:
@@ -114,14 +114,14 @@ def data_digest(database: str | Connection) -> str:
 
 
 def count_consumers_and_allocations(url: str) -> tuple[int, int]:
-    """Return the numbers of consumers in the database and of their allocations."""
+    """Return the number of consumers in the database, and the number of their allocations."""
     with exclusive_connection(url) as connection:
         counts = [connection.scalar(select(func.count()).select_from(table)) or 0 for table in _USED]
     return counts[0], counts[1]
 
 
 def read_content(connection: Connection) -> Content:
-    """Return what the database holds: six queries; PostgreSQL adds the lines up, from others they are fetched."""
+    """Return the content of the database from six queries; PostgreSQL adds the lines up itself, others send them."""
     is_postgresql = connection.dialect.name == "postgresql"
     if is_postgresql and connection.in_transaction():
         connection.execute(text(_WIDE))
@@ -141,9 +141,9 @@ def read_content(connection: Connection) -> Content:
 
 
 def expected_content(topology: Topology) -> Content:
-    """Return what a database holds when exactly this topology was loaded; about 1 µs of CPU per line.
+    """Return the content of a database into which exactly this topology was loaded; takes about 1 µs of CPU per line.
 
-    What the providers of one node have in common is written once, so that a line is one addition of two strings.
+    The text that all providers of one node share is built once, so that a line is the concatenation of two strings.
     """
     sums = {table: _Sum() for table in SELECTS}
     aggregate_uuids = topology.aggregate_uuids
@@ -173,7 +173,7 @@ def expected_content(topology: Topology) -> Content:
 
 
 class _Common:
-    """The lines that trees of one type have in common: by the place of a node, what follows its provider's uuid."""
+    """The shared ends of lines for trees of one type, by position of the node; lines begin with the provider's UUID."""
 
     def __init__(self, topology: Topology, tree_type: TreeType) -> None:
         uuids = topology.aggregate_uuids
@@ -194,14 +194,14 @@ class _Common:
 
 
 class _Sum:
-    """Adds lines up."""
+    """Counts lines and adds up their hashes."""
 
     def __init__(self) -> None:
         self._count = 0
         self._total = 0
 
     def add(self, lines: Sequence[str]) -> None:
-        """Add each line as the first eight bytes of its MD5, signed; all numbers are unpacked at once."""
+        """Add the first eight bytes of each line's MD5 as a signed integer; all integers are unpacked in one call."""
         firsts = [_md5(line.encode(), usedforsecurity=False).digest()[:8] for line in lines]
         self._count += len(lines)
         self._total += sum(struct.unpack(f">{len(lines)}q", b"".join(firsts)))

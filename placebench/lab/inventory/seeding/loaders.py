@@ -1,4 +1,4 @@
-"""The interface of a loader, and the loaders and topologies that the folder `loaders` holds."""
+"""The interface of loaders, and functions that find the loaders and topologies in the folder `loaders`."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -17,25 +17,26 @@ Progress = Callable[[int, int], None]
 
 @dataclass(frozen=True)
 class Target:
-    """Where a loader writes: a connection inside a transaction, and the API's address for those that speak HTTP."""
+    """The destination of a loader: a connection in a transaction, and the URL of the API for loaders that use HTTP."""
 
     connection: Connection
     api_url: str | None = None
 
 
 class Loader(Protocol):
-    """The function `load` of a loader."""
+    """The function `load` of a loader module."""
 
     def __call__(self, topology: Topology, target: Target, progress: Progress) -> None:
-        """Write every provider of the topology, with all that belongs to it, into a database that holds none.
+        """Write all providers of the topology with their data into an empty database.
 
-        What it writes through `target.connection` it neither commits nor rolls back. It calls `progress(done, total)`
-        in providers, holds a bounded number of trees in memory, and raises SeedError when it has to stop.
+        The function neither commits nor rolls back what it writes through `target.connection`. It calls `progress(done,
+        total)` with numbers of providers, holds a bounded number of trees in memory, and raises SeedError if it has to
+        stop.
         """
 
 
 class ProgressMeter:
-    """Reports how far a loader is, in providers, when each tree passes by several times (once for each table)."""
+    """Reports the progress, in providers, of a loader that passes each tree several times (once per table)."""
 
     def __init__(self, progress: Progress, topology: Topology, passes: int) -> None:
         self._progress = progress
@@ -44,17 +45,17 @@ class ProgressMeter:
         self._done = 0
 
     def step(self, trees: int) -> None:
-        """So many trees more have passed by."""
+        """Record that *trees* more trees have been passed, and report the progress."""
         self._done += trees
         self._progress(self._providers * self._done // self._trees, self._providers)
 
 
 def find_topology(name: str, *, trees: int | None = None, seed: int = 1, utilization: float | None = None) -> Topology:
-    """The topology of that name, or the one in the file that *name* is the path of (`….toml`).
+    """Return the topology with this name, or the one in the file *name* (`….toml`).
 
     trees, seed, utilization: as in `placebench.lab.inventory.topology.read_topology`.
 
-    Raises TopologyError: for a file with a mistake, or with the list of topologies when there is none of that name.
+    Raises TopologyError if the file is not valid, or, with a list of topologies, if none has this name.
     """
     if name.endswith(".toml"):
         return read_topology(Path(name), trees=trees, seed=seed, utilization=utilization)
@@ -66,7 +67,7 @@ def find_topology(name: str, *, trees: int | None = None, seed: int = 1, utiliza
 
 
 def find_loader(name: str) -> Loader:
-    """The function `load` of the loader *name*. Raises SeedError, with the list of loaders, when there is none."""
+    """Return the function `load` of the loader *name*; raise SeedError, with a list of loaders, if there is none."""
     files = {path.stem.removeprefix("by_"): path for path in sorted(resource_folder("loaders").glob("by_*.py"))}
     if name not in files:
         raise SeedError(f"no loader {name!r}: there are {', '.join(files)}")

@@ -1,9 +1,9 @@
-"""The rows of each table, made from a topology one tree after the other, and the ids of the names in them.
+"""The rows of each table, generated from a topology tree by tree, and the ids of names that the rows refer to.
 
-`table_rows` gives the rows, so that memory does not grow with the data set; ids of rows are given here, not by the
-database: the first tree begins with 1, and each goes on where the one before it ended. `ensure_ids` adds the names of
-resource classes, traits and aggregates that a database lacks, `add_standard_names` those that clients count on.
-The cost of a row is the speed of seeding, so the inner loops do nothing but add and build tuples.
+`table_rows` generates the rows lazily, so that memory does not grow with the data set. Row ids are assigned here, not
+by the database: the ids of the first tree begin with 1, and each tree continues after the previous one. `ensure_ids`
+adds names of resource classes, traits and aggregates that a database lacks, `add_standard_names` those that clients
+rely on. The cost of a row decides the speed of seeding, so the inner loops only add numbers and build tuples.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -17,7 +17,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 from placebench.lab.inventory import tables
 from placebench.lab.inventory.topology import CONSUMER_TYPE, OWNER, Node, Topology
 
-# Placement counts custom classes from here; below are the standard ones, which the migration has added.
+# Placement numbers custom classes from here; smaller ids are those of standard classes.
 _FIRST_CUSTOM_CLASS = 10_000
 
 
@@ -35,7 +35,7 @@ _INSERT: dict[str, Callable[[Table], Any]] = {
 
 @dataclass(frozen=True)
 class Owner:
-    """The ids of the project, the user and the type of all consumers."""
+    """The ids of the project, user and consumer type of all consumers."""
 
     project: int
     user: int
@@ -44,7 +44,7 @@ class Owner:
 
 @dataclass(frozen=True)
 class Ids:
-    """The id in the database of each name of the topology; an owner if it has consumers."""
+    """The database ids of the names in the topology, and an owner if the topology has consumers."""
 
     resource_classes: Mapping[str, int]
     traits: Mapping[str, int]
@@ -53,12 +53,13 @@ class Ids:
 
 
 def add_standard_names(connection: Connection, further: Collection[str] = ()) -> None:
-    """Add the classes of os-resource-classes and the traits of os-traits that are missing; what is there stays.
+    """Add missing classes of os-resource-classes and traits of os-traits; existing rows are unchanged.
 
-    Placement does so when it starts, which may be now: what it adds meanwhile is no error. The id of a class is its
-    place in os-resource-classes. Two statements, and one more for each table that lacks some.
+    Placement does the same at its start, possibly at the same time, so rows that it adds meanwhile are not an error.
+    The id of a class is its position in os-resource-classes. Takes two statements, and one more for each table that
+    lacks rows.
 
-    further: more traits that must be there.
+    further: additional traits that must exist.
     """
     import os_traits  # 377 traits in 36 modules: a quarter of a second
 
@@ -68,7 +69,7 @@ def add_standard_names(connection: Connection, further: Collection[str] = ()) ->
 
 
 def ensure_ids(connection: Connection, topology: Topology) -> Ids:
-    """Return the ids of the topology's names, after adding missing ones: at most 18 statements."""
+    """Return the ids of the topology's names after adding missing names; takes at most 18 statements."""
     _add_custom_classes(connection, topology.resource_classes)
     _add(connection, tables.traits.c.name, topology.traits)
     _add(connection, tables.placement_aggregates.c.uuid, topology.aggregate_uuids.values())
@@ -99,7 +100,7 @@ def _add_custom_classes(connection: Connection, names: Collection[str]) -> None:
 
 
 def _add_standard(connection: Connection, table: Table, rows: list[dict[str, Any]]) -> None:
-    """Insert the rows that are missing, in one statement with ON CONFLICT DO NOTHING, or IGNORE."""
+    """Insert the missing rows in one statement with ON CONFLICT DO NOTHING or IGNORE."""
     there = set(connection.scalars(select(table.c.name)))
     if missing := [row for row in rows if row["name"] not in there]:
         connection.execute(_INSERT[connection.dialect.name](table).values(missing))
@@ -139,7 +140,7 @@ _ALLOCATION = ("id", "resource_provider_id", "consumer_id", "resource_class_id",
 
 @dataclass(frozen=True)
 class Rows:
-    """The rows of one table, as a list for each tree."""
+    """The rows of one table, as one list per tree."""
 
     table: Table
     columns: tuple[str, ...]
@@ -147,7 +148,7 @@ class Rows:
 
 
 def table_rows(topology: Topology, ids: Ids) -> tuple[Rows, ...]:
-    """Return the rows of every table that a topology fills, parents first; of consumers only if it has some."""
+    """Return the rows of every table that a topology fills, parents first; consumers' tables only if it has some."""
     used = (
         ()
         if ids.owner is None
@@ -205,7 +206,7 @@ def _links(
     always: Callable[[Node], tuple[str, ...]],
     chosen: Callable[[int, Node], list[str]],
 ) -> Iterator[list[_Row]]:
-    """Yield a row for each name of a provider: the ones that it always has, and those chosen for it in this tree."""
+    """Yield a row for each name of a provider: names that it always has, and names chosen for it in this tree."""
     types = [
         [(place, ids[name]) for place, node in enumerate(each.nodes) for name in always(node)]
         for each in topology.tree_types
@@ -239,7 +240,7 @@ def _allocations(topology: Topology, ids: Ids) -> Iterator[list[_Row]]:
 
 
 def _trees(topology: Topology) -> Iterator[tuple[int, int, int]]:
-    """Yield each tree's number, the place of its type, and the id of its root."""
+    """Yield the number, the index of the type and the root's id of each tree."""
     sizes = [len(each.nodes) for each in topology.tree_types]
     root = 1
     for tree in range(topology.trees):

@@ -1,7 +1,7 @@
-"""Seed a database: migrate, check what is there already, load, verify, and write a receipt.
+"""Seed a database: migrate it, check its present content, load, verify, and store a receipt.
 
-`seed` does it all and gives the `SeedReceipt`, a row of `placebench_receipts`, and a file when it travels. A database
-that holds something else is refused, never emptied.
+The main function is `seed`; it returns a `SeedReceipt`, which is stored as a row of `placebench_receipts`. A database
+with other content is refused unless a reset is requested.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _FORMAT_VERSION = 1
 
 @dataclass(frozen=True)
 class SeedReceipt:
-    """The data set that was seeded, the loader and its seconds (its indexes included), and the digest of the data."""
+    """The seeded data set, the loader, the seconds it took including indexes, and the digest of the data."""
 
     topology: str
     trees: int
@@ -47,16 +47,16 @@ class SeedReceipt:
     format_version: int = _FORMAT_VERSION
 
     def to_json(self) -> dict[str, Any]:
-        """Return the fields by name."""
+        """Return the fields by name, as plain values."""
         return asdict(self)
 
     def save(self, path: Path) -> None:
-        """Write the receipt to a file."""
+        """Write the receipt to the file *path*."""
         path.write_text(json.dumps(self.to_json(), indent=2) + "\n", encoding="utf-8")
 
     @classmethod
     def load(cls, path: Path) -> SeedReceipt:
-        """Return the receipt that `save` wrote; raises SeedError if it is no receipt, or of another format."""
+        """Return the receipt that `save` wrote; raise SeedError for any other file or format version."""
         receipt = read_json(path, cls, error=SeedError)
         if receipt.format_version != _FORMAT_VERSION:
             raise SeedError(f"{path}: format {receipt.format_version}, this placebench reads {_FORMAT_VERSION}")
@@ -64,14 +64,14 @@ class SeedReceipt:
 
 
 def _load_receipt(connection: Connection) -> SeedReceipt | None:
-    """Return the receipt that the database holds, or None."""
+    """Return the receipt in the database, or None if there is none."""
     columns = [placebench_receipts.c[name] for name in SeedReceipt.__dataclass_fields__]
     row = connection.execute(select(*columns).order_by(placebench_receipts.c.id.desc()).limit(1)).one_or_none()
     return None if row is None else SeedReceipt(**row._mapping)
 
 
 def read_receipt(url: str) -> SeedReceipt | None:
-    """Return the receipt that the database at *url* holds, or None; nothing is written or migrated."""
+    """Return the receipt in the database at *url*, or None if there is none; nothing is written or migrated."""
     with exclusive_connection(url) as connection:
         if not inspect(connection).has_table(placebench_receipts.name):
             return None
@@ -79,9 +79,9 @@ def read_receipt(url: str) -> SeedReceipt | None:
 
 
 def foreign_rows(url: str) -> dict[str, int]:
-    """Return rows by table that `seed` with *reset* would remove and that placebench did not seed; writes nothing.
+    """Return, by table, the number of rows that a reset would delete and that placebench did not seed.
 
-    A database that still holds just what its receipt says has none.
+    The result is empty if the database holds exactly the data of its receipt. Nothing is written.
     """
     with exclusive_connection(url) as connection:
         there = set(inspect(connection).get_table_names())
@@ -104,7 +104,7 @@ _OCCUPIED = (
     tables.consumers,
     tables.allocations,
 )
-# Children before parents. Traits and classes stay: a Placement puts its own there when it starts, and only then.
+# Children come before parents. Traits and classes are kept: Placement adds its own only at its start.
 _EMPTIED = (
     tables.allocations,
     tables.consumers,
@@ -121,9 +121,9 @@ _EMPTIED = (
 
 
 def _matching_receipt(connection: Connection, expected: Callable[[], Future[Content]]) -> SeedReceipt | None:
-    """Return the stored receipt if the database holds just what is expected, None if it holds nothing.
+    """Return the stored receipt if the database holds exactly the expected data, None if it is empty.
 
-    Raises SeedError for everything else, with what was found.
+    Raises SeedError, with the content found, in any other case.
     """
     rows = _count_rows(connection, _OCCUPIED)
     if not rows:
@@ -139,9 +139,9 @@ def _matching_receipt(connection: Connection, expected: Callable[[], Future[Cont
 
 
 def _empty(connection: Connection) -> str:
-    """Remove every provider, consumer, allocation and receipt; returns, in one line, what was removed.
+    """Delete all providers, consumers, allocations and receipts; return a summary in one line.
 
-    Tables of others that refer to these are not followed: the database refuses then, and nothing is removed.
+    If tables of other programs refer to these, the database refuses the deletion and nothing is removed.
     """
     removed = _count_rows(connection, _EMPTIED)
     if connection.dialect.name == "postgresql":
@@ -155,7 +155,7 @@ def _empty(connection: Connection) -> str:
 
 
 def _count_rows(connection: Connection, counted: Iterable[Table]) -> str:
-    """Return the tables that have rows as text: "7000 resource_providers, 9000 inventories"; a query per table."""
+    """Return the tables that have rows as text, such as "7000 resource_providers, 9000 inventories"."""
     counts = ((connection.scalar(select(func.count()).select_from(table)), table.name) for table in counted)
     return ", ".join(f"{count} {name}" for count, name in counts if count)
 
@@ -170,18 +170,18 @@ def seed(
     progress: Progress | None = None,
     notice: Callable[[str], None] | None = None,
 ) -> SeedReceipt:
-    """Migrate the database and fill it with the topology; returns the receipt, the stored one if it is all there.
+    """Migrate the database and fill it with the topology; return the receipt, or the stored one if all data is there.
 
-    A topology of no trees makes the schema and the standard names only, whatever the tables hold. *reset* empties
-    Placement's tables first, in one transaction, and gives *notice* what it removed. `by_copy` and `by_sql` write in
-    one transaction: when they stop, nothing is there. `by_http` cannot: the next run says so.
-    Raises SeedError for a database that holds anything else, and when what was written is not what the topology says;
-    DatabaseError for one that does not respond, lacks rights, is full, or goes away.
+    A topology without trees creates only the schema and the standard names, whatever the tables hold. *reset* empties
+    Placement's tables first, in one transaction, and calls *notice* with a summary. `by_copy` and `by_sql` write in one
+    transaction, so that nothing remains if they fail. `by_http` cannot do that; the next run reports the incomplete
+    data. Raises SeedError if the database holds other data, or if the written data differs from the topology;
+    DatabaseError if the database does not respond, lacks permissions, is full, or is lost.
     """
     load = find_loader(loader)
 
     def tell(done: int, total: int) -> None:
-        """Report progress; while PostgreSQL makes the indexes, this process has time to say what is expected."""
+        """Report progress; while PostgreSQL builds the indexes, this process can compute the expected content."""
         (progress or _ignore)(done, total)
         if done >= total:
             expected()
@@ -199,7 +199,7 @@ def seed(
             return _receipt(topology, loader, expected().result(), elapsed_s=0.0)
         with connection.begin():
             receipt = _matching_receipt(connection, expected)
-            # Users cannot make these, so that `by_http` needs them all, whether os-traits has them or not.
+            # Users cannot create these, so `by_http` needs all of them, even those that os-traits lacks.
             add_standard_names(connection, [name for name in topology.traits if not is_custom(name)])
         if receipt:
             return receipt
@@ -211,14 +211,14 @@ def seed(
             receipt = _receipt(topology, loader, expected().result(), elapsed_s=elapsed_s)
             connection.execute(placebench_receipts.delete())  # an older one
             connection.execute(placebench_receipts.insert(), {**receipt.to_json(), "seeded_at": utc_now()})
-        # Statistics, hint bits and visibility map, so that the first measured query is like all others.
+        # Update statistics, hint bits and the visibility map, so that the first measured query is like all others.
         if connection.dialect.name == "postgresql":
             connection.execution_options(isolation_level="AUTOCOMMIT").execute(text("VACUUM ANALYZE"))
     return receipt
 
 
 def _verify(found: Content, expected: Content, loader: str) -> None:
-    """Check line by line that what was written is what the topology says; raises SeedError."""
+    """Compare the written data with the topology table by table; raise SeedError if they differ."""
     unseen = loader == "http" and not found.count("providers")
     advice = "does the server serve this database?" if unseen else "run it again with --reset"
     for table, lines in expected.tables:

@@ -1,6 +1,6 @@
-"""Inventory data sets: provider trees made from a topology file, a number of trees and a seed; pure, nothing stored.
+"""Inventory data sets: provider trees generated from a topology file, a number of trees and a seed, without I/O.
 
-`read_topology` reads the file and gives a `Topology`; `render_toml` writes one.
+`read_topology` reads a file and returns a `Topology`; `render_toml` writes one.
 """
 
 from placebench.lab.inventory.topology.toml_file import MAX_WEIGHT, is_custom, is_standard, read_topology, render_toml

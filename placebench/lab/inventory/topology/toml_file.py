@@ -1,7 +1,7 @@
 """Read and write topology files (TOML), which describe inventory data sets.
 
-`read_topology` gives a `Topology`. Every mistake is a TopologyError that names the file, the key, what was expected and
-what was seen. `render_toml` gives the text that it reads again.
+`read_topology` returns a `Topology`. Every mistake in a file is a TopologyError with the file, the key, the expected
+and the given value. `render_toml` returns text that `read_topology` can read.
 """
 
 import re
@@ -35,14 +35,14 @@ MAX_WEIGHT = 1_000_000
 _MAX_COPIES = 10_000
 _MAX_COUNTS = 10_000
 _MAX_RATIO = 3.4e38
-"""Placement's own bound of an allocation ratio."""
+"""Placement's own maximum of an allocation ratio."""
 
 _T = TypeVar("_T")
 
 
 @dataclass(frozen=True)
 class _TextForm:
-    """The form that a text must have, and how to say so."""
+    """The pattern that a text must match, and its description for error messages."""
 
     pattern: str
     expected: str
@@ -62,12 +62,12 @@ _REQUEST = _TextForm(REQUEST, "the path and query that it is measured with, such
 
 
 def is_standard(name: str) -> bool:
-    """Whether the class or trait is one that a topology may name and that users do not make."""
+    """Return whether the class or trait is a standard name that a topology may use."""
     return (_CLASS.matches(name) or _TRAIT.matches(name)) and not is_custom(name)
 
 
 def is_custom(name: str) -> bool:
-    """Whether the class or trait is one that users make, and not one that every server has."""
+    """Return whether the class or trait is a custom one, which users create, and not a standard one."""
     return name.startswith("CUSTOM_")
 
 
@@ -75,7 +75,7 @@ _Number = Annotated[int, Meta(ge=1, le=MAX_INTEGER)]
 _NumberOrZero = Annotated[int, Meta(ge=0, le=MAX_INTEGER)]
 _Share = Annotated[float, Meta(ge=0, le=1)]
 _Tables = dict[str, Any]
-"""Tables by names that the user chooses: each is converted by itself, so that a message names it."""
+"""Tables under names that the user chooses; each is converted separately, so that an error message names it."""
 
 
 class _InventoryTable(Struct, forbid_unknown_fields=True):
@@ -126,14 +126,14 @@ class _File(Struct, forbid_unknown_fields=True):
 
 
 def read_topology(path: Path, *, trees: int | None = None, seed: int = 1, utilization: float | None = None) -> Topology:
-    """Return the topology that the file describes, its trees repeated *trees* times (None: the file's own number).
+    """Return the topology in the file, with *trees* trees (None: the number in the file).
 
-    utilization: fill the trees to this, whatever the file says of utilization and claims (when None: as it says).
-    Raises TopologyError for a file that cannot be read, is no TOML, or has a wrong key or value.
+    utilization: the utilization of the trees, which overrides the file's utilization and claims; None: as in the file.
+    Raises TopologyError if the file cannot be read, is not TOML, or has an invalid key or value.
     """
     content, place = read_toml(path, _File, error=TopologyError), _Place(str(path))
     tree_types = _tree_types(content, place)
-    # Ids have to fit Placement's integer columns.
+    # Ids have to fit into Placement's integer columns.
     max_trees = min(
         MAX_INTEGER // max(len(each.nodes), sum(len(node.inventories) for node in each.nodes)) for each in tree_types
     )
@@ -156,7 +156,7 @@ def read_topology(path: Path, *, trees: int | None = None, seed: int = 1, utiliz
 
 @dataclass(frozen=True)
 class _Place:
-    """The place of something in a file, for messages: `file: providers[2].inventories`."""
+    """A position in a file, for error messages: `file: providers[2].inventories`."""
 
     file: str
     key: str = ""
@@ -173,7 +173,7 @@ class _Place:
         return value
 
     def texts(self, key: str, values: Sequence[str], form: _TextForm) -> tuple[str, ...]:
-        """Return a list of different texts."""
+        """Return the texts after checking that each matches *form* and that none occurs twice."""
         for number, value in enumerate(values):
             self.text(f"{key}[{number}]", value, form)
             if value in values[:number]:
@@ -186,7 +186,7 @@ class _Place:
         return value
 
     def convert(self, value: object, kind: type[_T]) -> _T:
-        """Return the value at this place as a *kind*."""
+        """Return the value at this position as a *kind*; raise TopologyError if it is not valid."""
         converted: _T = check(value, kind, self.file, at=self.key, error=TopologyError)
         return converted
 
@@ -213,7 +213,7 @@ def _tree_type(table: _TreeTable, place: _Place) -> TreeType:
 
 
 def _nodes(tables: Sequence[_ProviderTable], place: _Place) -> tuple[Node, ...]:
-    """Return the providers in the file's order, each after its parent, the root first."""
+    """Return the providers in the order of the file: the root first, each after its parent."""
     nodes: list[Node] = []
     places: dict[str, int] = {}
     for number, table in enumerate(tables):
@@ -324,7 +324,7 @@ _DEFAULTS = {field.name: field.default for field in fields(Inventory)}
 
 
 def render_toml(topology: Topology, *, comments: Sequence[str] = ()) -> str:
-    """Return the text of the file, the *comments* on top; the topology's name and seed are not in it."""
+    """Return the topology file as text, with the *comments* at its top; name and seed are not part of the file."""
     return "\n".join([*(f"# {comment}" for comment in comments), *_lines(topology), ""])
 
 
@@ -357,7 +357,7 @@ def _tree_type_lines(tree_type: TreeType, above: str) -> Iterator[str]:
 
 
 def _group_alike(nodes: Sequence[Node]) -> Iterator[tuple[str, list[Node]]]:
-    """Yield each provider with the following ones that its count covers: x0, x1, …, alike but for their names."""
+    """Yield each provider with those after it that one `count` covers: x0, x1, …, equal apart from their names."""
     left = list(nodes)
     while left:
         first, count = left[0], 1
@@ -400,6 +400,6 @@ def _quote_all(texts: Sequence[str]) -> str:
 
 
 def _quote(text: str) -> str:
-    """Return a basic string of TOML; names and requests of a topology hold nothing that is not printable."""
+    """Return a basic TOML string; names and requests of a topology have only printable characters."""
     escaped = text.replace("\\", "\\\\").replace('"', '\\"')
     return f'"{escaped}"'

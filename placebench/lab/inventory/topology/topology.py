@@ -1,4 +1,4 @@
-"""An inventory data set: provider trees, repeated; pure, and the same for the same file, seed and size.
+"""An inventory data set of repeated provider trees, fully determined by its file, seed and number of trees.
 
 The main class is `Topology`. Every id is the uuid5 of (seed, topology, path). Tree types alternate by their weights.
 """
@@ -15,12 +15,12 @@ from uuid import UUID
 from placebench.lab.inventory.topology.tree import Inventory, Node, Takes, TreeType, draw_consumer_count, fill_tree
 
 OWNER = "placebench"
-"""The project and the user of all consumers."""
+"""The name of the project and of the user that own all consumers."""
 CONSUMER_TYPE = "INSTANCE"
 
 
 class ResourceProvider(NamedTuple):
-    """One resource provider, with all that belongs to it."""
+    """One resource provider with its inventories, traits and aggregates."""
 
     uuid: str
     name: str
@@ -32,7 +32,7 @@ class ResourceProvider(NamedTuple):
 
 
 class Consumer(NamedTuple):
-    """One consumer, and all that it takes of its tree."""
+    """One consumer, and everything that it takes from its tree."""
 
     uuid: str
     takes: Takes
@@ -40,11 +40,11 @@ class Consumer(NamedTuple):
 
 @dataclass(frozen=True)
 class Topology:
-    """`trees` trees of one type or of several, by their weights; `request` is what the data set is measured with.
+    """An inventory data set of `trees` trees of one or more types; `request` is the request that it is measured with.
 
-    With a `utilization`, each tree has as many consumers as it draws, and the claims of the types are ignored. With
-    `aggregates_every`, so many trees have aggregates in common and the next as many have others, so that what is shared
-    grows with the data set and not with its square.
+    With a `utilization`, the number of consumers of each tree is drawn at random, and the claims of the types are
+    ignored. With `aggregates_every`, each block of that many trees has its own aggregates, so that the number of shared
+    aggregates grows linearly with the data set, not quadratically.
     """
 
     name: str
@@ -56,7 +56,7 @@ class Topology:
     aggregates_every: int | None = None
 
     def type_index(self, number: int) -> int:
-        """The place in `tree_types` of the type of tree *number*; the types alternate by their weights."""
+        """Return the index in `tree_types` of the type of tree *number*; types alternate by their weights."""
         return self._rotation.type_index(number)
 
     @property
@@ -72,7 +72,7 @@ class Topology:
 
     @property
     def title(self) -> str:
-        """Name of the data set, with its utilization if that was chosen."""
+        """Name of the data set, with its utilization if one is set."""
         return self.name if self.utilization is None else f"{self.name}, utilization {self.utilization:g}"
 
     @property
@@ -84,22 +84,22 @@ class Topology:
 
     @cached_property
     def resource_classes(self) -> tuple[str, ...]:
-        """The resource classes that the trees name, sorted."""
+        """The resource classes that occur in the trees, sorted."""
         return tuple(sorted({inventory.resource_class for node in self._nodes for inventory in node.inventories}))
 
     @cached_property
     def traits(self) -> tuple[str, ...]:
-        """The traits that the trees name, sorted."""
+        """The traits that occur in the trees, sorted."""
         names = {trait for node in self._nodes for trait in node.traits}
         return tuple(sorted(names.union(*(node.some_traits.names for node in self._nodes if node.some_traits))))
 
     @property
     def aggregate_uuids(self) -> dict[str, str]:
-        """The aggregates that there are, sorted by name, with their ids."""
+        """The ids of all aggregates by name, sorted by name."""
         return self._membership.uuids
 
     def tree(self, number: int) -> Iterator[ResourceProvider]:
-        """The providers of tree *number* (from 0), each after its parent."""
+        """Yield the providers of tree *number* (from 0), each after its parent."""
         uuids = self.uuids(number)
         for node, uuid in zip(self.tree_types[self.type_index(number)].nodes, uuids, strict=True):
             yield ResourceProvider(
@@ -116,31 +116,31 @@ class Topology:
             )
 
     def uuids(self, number: int) -> list[str]:
-        """The ids of the providers of tree *number*, in the order of its type's nodes."""
+        """Return the ids of the providers of tree *number*, in the order of its type's nodes."""
         make, tree = self._identity.uuid, str(number)
         return [make(tree + path) for path in self._paths[self._rotation.type_index(number)]]
 
     def consumers(self, number: int) -> list[Consumer]:
-        """The consumers of tree *number*; each takes of one tree only."""
+        """Return the consumers of tree *number*; a consumer takes from one tree only."""
         make = self._identity.uuid
         return [Consumer(make(f"{number}/consumers/{place}"), takes) for place, takes in enumerate(self._takes(number))]
 
     def chosen_traits(self, number: int, node: Node) -> list[str]:
-        """The traits that this provider of tree *number* has beside those that it always has."""
+        """Return the traits of this provider of tree *number* in addition to those that it always has."""
         if node.some_traits is None:
             return []
         return node.some_traits.choose(self._identity.number(f"{number}/{node.path}/traits"))
 
     def common_aggregates(self, node: Node) -> tuple[str, ...]:
-        """The names of the aggregates that this provider is in in every tree."""
+        """Return the names of the aggregates that this provider belongs to in every tree."""
         return self._membership.common(node)
 
     def chosen_aggregates(self, number: int, node: Node) -> list[str]:
-        """The names of the aggregates that this provider of tree *number* is in beside those of every tree."""
+        """Return the names of the aggregates that this provider of tree *number* has beside the common ones."""
         return self._membership.chosen(number, node)
 
     def varies(self, node: Node) -> bool:
-        """Whether the traits or aggregates of this provider may be others in another tree."""
+        """Return whether the traits or aggregates of this provider may differ between trees."""
         return node.some_traits is not None or self._membership.varies(node)
 
     def _takes(self, number: int) -> list[Takes]:
@@ -159,12 +159,12 @@ class Topology:
 
     @cached_property
     def _full(self) -> list[list[Takes]]:
-        """The consumers of a full tree of each type."""
+        """The consumers of a full tree, for each tree type."""
         return [fill_tree(each.nodes, self.request) for each in self.tree_types]
 
     @cached_property
     def _paths(self) -> list[list[str]]:
-        """The rest of a provider's path after the tree's number, for each type and provider."""
+        """The part of each provider's path after the tree's number, for each type and provider."""
         return [[f"/{node.path}" for node in each.nodes] for each in self.tree_types]
 
     @cached_property
@@ -181,7 +181,7 @@ class Topology:
 
 
 class _Rotation:
-    """The order of tree types with these weights, which are whole numbers from 1; it repeats after the least cycle."""
+    """The order in which tree types alternate by their integer weights; it repeats after the shortest cycle."""
 
     def __init__(self, weights: Sequence[int]) -> None:
         divisor = gcd(*weights)
@@ -191,22 +191,22 @@ class _Rotation:
         ]
         self._cycle = [index for _, index in sorted(places)]
         seen: Counter[int] = Counter()
-        self._before = []  # how many trees of its type are before each in the cycle
+        self._before = []  # for each position in the cycle, how many earlier trees of its type the cycle has
         for index in self._cycle:
             self._before.append(seen[index])
             seen[index] += 1
 
     def type_index(self, number: int) -> int:
-        """The place of the type of tree *number* among the weights."""
+        """Return the index, among the weights, of the type of tree *number*."""
         return self._cycle[number % len(self._cycle)]
 
     def ordinal(self, number: int) -> int:
-        """Return the number of trees of its type that came before tree *number*."""
+        """Return how many trees of the same type come before tree *number*."""
         cycles, rest = divmod(number, len(self._cycle))
         return cycles * self._weights[self._cycle[rest]] + self._before[rest]
 
     def sum(self, trees: int, by_type: Sequence[int]) -> int:
-        """Return a sum over the first *trees* trees, of something that *by_type* counts for a tree of each type."""
+        """Return the sum of a count over the first *trees* trees; *by_type* has the count for one tree of each type."""
         cycles, rest = divmod(trees, len(self._cycle))
         whole = sum(by_type[index] for index in self._cycle)
         return cycles * whole + sum(by_type[index] for index in self._cycle[:rest])
@@ -218,7 +218,7 @@ _VARIANT_DIGIT = {digit: "89ab"[int(digit, 16) % 4] for digit in "0123456789abcd
 
 
 class Identity:
-    """Makes the ids of one topology under one seed."""
+    """Makes the ids and random numbers of one topology with one seed."""
 
     __slots__ = ("_shared",)
 
@@ -226,13 +226,13 @@ class Identity:
         self._shared = hashlib.sha1(NAMESPACE.bytes + f"{seed}/{topology}/".encode(), usedforsecurity=False)
 
     def uuid(self, path: str) -> str:
-        """The uuid5 of the path, in Placement's form: lower case, with dashes. Source: RFC 9562, section 5.5."""
+        """Return the uuid5 of *path* in Placement's form: lower case, with dashes. Source: RFC 9562, section 5.5."""
         digits = self._digits(path)
         variant = _VARIANT_DIGIT[digits[16]]
         return f"{digits[:8]}-{digits[8:12]}-5{digits[13:16]}-{variant}{digits[17:20]}-{digits[20:32]}"
 
     def number(self, path: str) -> int:
-        """A number below 2**160 that depends on nothing but seed, topology and path: chance that can be repeated."""
+        """Return a reproducible random number below 2**160 that depends on seed, topology and path only."""
         return int(self._digits(path), 16)
 
     def _digits(self, path: str) -> str:
@@ -242,7 +242,7 @@ class Identity:
 
 
 class _Membership:
-    """The aggregates of a data set; with *every*, that many trees share some, and the next as many have others."""
+    """The aggregates of a data set; with *every*, each block of that many trees has its own aggregates."""
 
     def __init__(self, nodes: Iterable[Node], trees: int, every: int | None, identity: Identity) -> None:
         self._every = every
@@ -253,14 +253,14 @@ class _Membership:
         blocks = 1 if every is None else -(-trees // every)
         every_name = sorted(_number_name(name, block) for block in range(blocks) for name in names)
         self.uuids = {name: identity.uuid(f"aggregates/{name}") for name in every_name}
-        """The ids of all, by name and sorted by it."""
+        """The ids of all aggregates by name, sorted by name."""
 
     def common(self, node: Node) -> tuple[str, ...]:
-        """The names of those that this provider is in in every tree."""
+        """Return the names of the aggregates that this provider belongs to in every tree."""
         return node.aggregates if self._every is None else ()
 
     def chosen(self, number: int, node: Node) -> list[str]:
-        """The names of those that this provider of tree *number* is in beside the common ones."""
+        """Return the names of the aggregates that this provider of tree *number* has beside the common ones."""
         some = node.some_aggregates
         chosen = some.choose(self._identity.number(f"{number}/{node.path}/aggregates")) if some else []
         if self._every is None:
@@ -268,10 +268,10 @@ class _Membership:
         return [_number_name(name, number // self._every) for name in (*node.aggregates, *chosen)]
 
     def varies(self, node: Node) -> bool:
-        """Whether this provider may be in other aggregates in another tree."""
+        """Return whether the aggregates of this provider may differ between trees."""
         return bool(node.some_aggregates) or (self._every is not None and bool(node.aggregates))
 
 
 def _number_name(name: str, block: int) -> str:
-    """No name in a file has a slash."""
+    """Return the name of an aggregate in a block; it cannot collide, because names in a file have no slash."""
     return f"{name}/{block}" if block else name

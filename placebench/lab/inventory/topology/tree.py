@@ -1,7 +1,7 @@
 """One provider tree: its nodes and inventories, what its consumers take, and how it is filled with consumers.
 
-`TreeType` is a tree as a topology file describes it. `fill_tree` gives the consumers of a full tree: each takes the
-resources of the topology's request.
+`TreeType` is a tree as a topology file describes it. `fill_tree` returns the consumers of a full tree, each of which
+takes the resources of the topology's request.
 """
 
 from collections import Counter
@@ -11,7 +11,7 @@ from typing import NamedTuple
 from urllib.parse import parse_qsl, urlsplit
 
 MAX_INTEGER = 2**31 - 1
-"""The largest number that Placement's integer columns hold."""
+"""The largest value of Placement's integer columns."""
 
 
 @dataclass(frozen=True)
@@ -28,25 +28,25 @@ class Inventory:
 
     @property
     def capacity(self) -> float:
-        """The amount that all consumers together may take; not rounded, as Placement compares."""
+        """The amount that all consumers together may take; not rounded, because Placement compares unrounded."""
         return (self.total - self.reserved) * self.allocation_ratio
 
     def allows(self, amount: int) -> bool:
-        """Whether one consumer may take this amount, if nobody else took any."""
+        """Return whether one consumer may take *amount* from the unused inventory."""
         within = self.min_unit <= amount <= self.max_unit
         return within and amount % self.step_size == 0 and amount <= self.capacity
 
 
 @dataclass(frozen=True)
 class RandomSubset:
-    """A choice that each provider makes for itself: between `at_least` and `at_most` of the names."""
+    """A random choice of between `at_least` and `at_most` of the names, made separately for each provider."""
 
     names: tuple[str, ...]
     at_least: int
     at_most: int
 
     def choose(self, number: int) -> list[str]:
-        """Return the names that the random *number* chooses: first how many, then which, all equally likely."""
+        """Return the names chosen by the random *number*: first how many, then which, each with equal probability."""
         number, extra = divmod(number, self.at_most - self.at_least + 1)
         left, chosen = list(self.names), []
         for _ in range(self.at_least + extra):  # the number is read as digits of falling base
@@ -57,7 +57,7 @@ class RandomSubset:
 
 @dataclass(frozen=True)
 class Node:
-    """One provider of the tree: `path` is "cn1/n0" for n0 under cn1, `parent` the position of cn1 in the tree."""
+    """One provider of a tree; `path` is "cn1/n0" for n0 under cn1, `parent` the position of cn1 in the tree."""
 
     name: str
     path: str
@@ -70,7 +70,7 @@ class Node:
 
 
 class Take(NamedTuple):
-    """An amount of one resource class, from the provider at this place of the tree."""
+    """An amount of one resource class, taken from the provider at position `place` of the tree."""
 
     place: int
     resource_class: str
@@ -78,12 +78,12 @@ class Take(NamedTuple):
 
 
 Takes = tuple[Take, ...]
-"""Everything that one consumer takes."""
+"""All amounts that one consumer takes."""
 
 
 @dataclass(frozen=True)
 class ClaimPattern:
-    """Consumers that take the same, and their number: a count for the first tree of its type, the second, and so on."""
+    """Consumers that take the same, and how many there are in the first tree of the type, in the second, and so on."""
 
     takes: Takes
     counts: tuple[int, ...] = (1,)
@@ -91,10 +91,10 @@ class ClaimPattern:
 
 @dataclass(frozen=True)
 class TreeType:
-    """One type of tree: its providers, each after its parent; `weight` says how many trees of a data set it makes.
+    """One type of tree: its providers (each after its parent), its share of the trees by `weight`, and its claims.
 
-    Of types with the weights 9 and 1, nine trees in ten are of the first. The claims are those of its trees' consumers;
-    they all have the same number of counts.
+    With types of the weights 9 and 1, nine in ten trees are of the first type. The claims are those of the consumers of
+    such trees; all claims have the same number of counts.
     """
 
     nodes: tuple[Node, ...]
@@ -106,12 +106,12 @@ _Inventories = Mapping[tuple[int, str], Inventory]
 
 
 def inventory_map(nodes: Sequence[Node]) -> _Inventories:
-    """Return the inventories of the tree, by the place of their provider and their resource class."""
+    """Return the inventories of the tree, by (position of the provider, resource class)."""
     return {(place, each.resource_class): each for place, node in enumerate(nodes) for each in node.inventories}
 
 
 def find_overdrawn(inventories: _Inventories, claims: Iterable[ClaimPattern]) -> tuple[int, str] | None:
-    """Return the first inventory, by place and class, of which a tree's consumers take more than there is; or None."""
+    """Return the key of the first inventory from which claims take more than its capacity; None if there is none."""
     used: dict[tuple[int, str], Counter[int]] = {}
     for claim in claims:
         for place, resource_class, amount in claim.takes:
@@ -123,13 +123,13 @@ def find_overdrawn(inventories: _Inventories, claims: Iterable[ClaimPattern]) ->
 
 _MAX_CONSUMERS = 10_000
 _MAX_ATTEMPTS = 10_000
-"""Providers that are tried for one consumer."""
+"""Maximum number of providers that are tried for one consumer."""
 
 
 def fill_tree(nodes: Sequence[Node], request: str) -> list[Takes]:
-    """Return the consumers of a full tree, in an order in which any first ones are spread evenly over the providers.
+    """Return the consumers of a full tree, ordered so that any first n of them are spread evenly over the providers.
 
-    request: path and query; each consumer takes its resources, until no more fit.
+    request: path and query; each consumer takes the requested resources, until no further consumer fits.
     """
     tree = _FillingTree(nodes, _parse_demand(request))
     consumers: list[Takes] = []
@@ -139,10 +139,10 @@ def fill_tree(nodes: Sequence[Node], request: str) -> list[Takes]:
 
 
 def draw_consumer_count(random_number: int, utilization: float, full: int) -> int:
-    """Return how many of the *full* tree's consumers a tree has that draws *random_number*, a number below 2**160.
+    """Return the number of consumers of a tree, given a random number below 2**160 and the number in a *full* tree.
 
-    The utilization of a tree is anything between 2 * utilization - 1 and 2 * utilization that is within 0 and 1, and
-    *utilization* on average.
+    The utilization of a tree is uniformly distributed over the part of 2 * utilization - 1 … 2 * utilization that lies
+    within 0 … 1, so that its mean is *utilization*.
     """
     level, rest = (part / 2**80 for part in divmod(random_number, 2**80))
     drawn = utilization + (2 * level - 1) * min(utilization, 1 - utilization)
@@ -151,7 +151,7 @@ def draw_consumer_count(random_number: int, utilization: float, full: int) -> in
 
 @dataclass(frozen=True)
 class _RequestGroup:
-    """A demand on one provider: amounts by class, and the traits that it must have and must not have."""
+    """A demand on one provider: amounts by resource class, and traits that the provider must and must not have."""
 
     suffix: str
     resources: tuple[tuple[str, int], ...]
@@ -159,7 +159,7 @@ class _RequestGroup:
     forbidden: frozenset[str] = frozenset()
 
     def matches_traits(self, node: Node) -> bool:
-        """Whether the provider has such traits, or may have drawn them."""
+        """Return whether the provider has, or may have drawn, the required traits, and has no forbidden ones."""
         drawn = node.some_traits.names if node.some_traits else ()
         has = {*node.traits, *drawn}
         return all(has & each for each in self.required) and self.forbidden.isdisjoint(node.traits)
@@ -167,7 +167,7 @@ class _RequestGroup:
 
 @dataclass(frozen=True)
 class _Demand:
-    """All groups; `isolated` ones need different providers, those of each `same_subtree` one above the others."""
+    """All groups; those in `isolated` need different providers, those in a `same_subtree` one above the others."""
 
     groups: tuple[_RequestGroup, ...]
     isolated: frozenset[str]
@@ -175,7 +175,7 @@ class _Demand:
 
 
 def _parse_demand(request: str) -> _Demand:
-    """Read the resources of the request; each class of the group without a suffix is a group of its own here."""
+    """Parse the resources of the request; each class of the unsuffixed group becomes a group of its own."""
     parameters = parse_qsl(urlsplit(request).query)
     groups = tuple(_parse_groups(parameters))
     isolate = ("group_policy", "isolate") in parameters
@@ -216,7 +216,7 @@ def _parse_traits(values: list[str]) -> tuple[tuple[frozenset[str], ...], frozen
 
 
 class _FillingTree:
-    """A tree that is being filled."""
+    """A tree while it is being filled with consumers."""
 
     def __init__(self, nodes: Sequence[Node], demand: _Demand) -> None:
         self._nodes = nodes
@@ -237,7 +237,7 @@ class _FillingTree:
         self._attempts_left = 0
 
     def claim(self) -> Takes:
-        """Return what the next consumer takes; nothing when no more fit."""
+        """Return what the next consumer takes; empty if no further consumer fits."""
         self._attempts_left = _MAX_ATTEMPTS
         chosen = self._choose(()) if self._wanted else None
         if chosen is None:
@@ -250,7 +250,7 @@ class _FillingTree:
         return inventory is not None and inventory.allows(amount)
 
     def _choose(self, chosen: tuple[int, ...]) -> tuple[int, ...] | None:
-        """Return a place for each group, the least visited first, and book what they take."""
+        """Return a position for each group, preferring the least visited, and book the resources; None if none fits."""
         if len(chosen) == len(self._wanted):
             subtrees = self._demand.same_subtree
             fits = all(self._have_common_root(chosen, suffixes) for suffixes in subtrees) and all(
@@ -281,7 +281,7 @@ class _FillingTree:
             self._used[place, name] += sign * amount
 
     def _have_common_root(self, chosen: tuple[int, ...], suffixes: frozenset[str]) -> bool:
-        """Whether one of the groups' providers is above all others of them."""
+        """Return whether one provider of the groups with these *suffixes* is at or above all others of them."""
         named = {place for (group, _), place in zip(self._wanted, chosen, strict=True) if group.suffix in suffixes}
         return not named or any(all(self._is_above(top, place) for place in named) for top in named)
 

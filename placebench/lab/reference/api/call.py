@@ -1,4 +1,4 @@
-"""One request and what the steps of the pipeline have found out about it: `Call`, which each handler takes."""
+"""A request and what the steps of the pipeline have read from it: `Call`, the argument of each handler."""
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
@@ -24,7 +24,7 @@ Handler = Callable[..., Response]
 
 @dataclass(slots=True)
 class Call:
-    """A request with the database, variant and settings to serve it; the steps of the pipeline fill in the rest."""
+    """A request, with the database, variant and settings to serve it; steps of the pipeline set the other fields."""
 
     request: Request
     database: Database
@@ -34,26 +34,26 @@ class Call:
     version: Microversion | None = None
     handler: Handler | None = None
     names: dict[str, str] = field(default_factory=dict)
-    roles: frozenset[str] = frozenset()  # of which the route wants one
+    roles: frozenset[str] = frozenset()  # roles of which the route requires one
     held_roles: Sequence[str] = ()
-    dated: bool = False  # whether the response has a date even without a document
+    dated: bool = False  # whether even a response without a document has a date
 
     @property
     def minor(self) -> int:
-        """The minor version that is requested: 39 in 1.39."""
+        """The minor part of the requested microversion: 39 for 1.39."""
         assert self.version is not None, "the microversion is read before the handler is called"
         return self.version.minor
 
     @property
     def prefix(self) -> str:
-        """Where the app is mounted: what the links in a document begin with."""
+        """The path at which the application is mounted, with which the links in documents begin."""
         return self.request.root_path.rstrip("/")
 
     def body(self) -> Any:
         """Return the JSON value in the body.
 
-        Raises UnsupportedMediaType if it is not declared as JSON, ContentTooLarge, and BadRequest if it is none or
-        breaks off.
+        Raises UnsupportedMediaType if the content type is not JSON, ContentTooLarge for a body over `BODY_LIMIT`, and
+        BadRequest if the body is truncated or not valid JSON.
         """
         if self.request.mimetype != JSON:
             raise UnsupportedMediaType(f"content-type: expected {JSON}, got {self.request.mimetype or 'none'}")
@@ -68,9 +68,12 @@ class Call:
             raise BadRequest(f"the body is not JSON: {error}") from error
 
     def parameters(self, allowed: Collection[str]) -> dict[str, list[str]]:
-        """Return the values of each query parameter in their order; BadRequest for one not *allowed*, or not UTF-8."""
+        """Return the values of each query parameter, in their order.
+
+        Raises BadRequest for a parameter that is not *allowed*, for a NUL, and if the query string is not UTF-8.
+        """
         try:
-            # A semicolon parts them too, as in WebOb, which Placement reads its queries with.
+            # A semicolon also separates parameters, as in WebOb, which Placement uses.
             text = self.request.query_string.decode().replace(";", "&")
             pairs = parse_qsl(text, keep_blank_values=True, errors="strict")
         except ValueError as error:

@@ -1,4 +1,4 @@
-"""Response bodies in chunks, and compressed for clients that accept it."""
+"""WSGI middleware that compresses response bodies, or sends them in chunks."""
 
 import zlib
 from collections.abc import Iterable, Iterator
@@ -11,14 +11,14 @@ from werkzeug.http import parse_accept_header
 
 _LEVEL: Final = 1
 _MIN_BYTES: Final = 1000
-"""A shorter body fits into a packet as it is."""
+"""Shorter bodies are not compressed: they fit into one packet anyway."""
 _GZIP: Final = 31  # zlib's window of 32 KB (15), in gzip's frame (16 more)
 
 _ExceptionInfo = tuple[type[BaseException], BaseException, TracebackType] | tuple[None, None, None] | None
 
 
 def compress_responses(app: WSGIApplication) -> WSGIApplication:
-    """Return the application with bodies of 1000 bytes and more in gzip where the client accepts that."""
+    """Return the application with bodies of at least 1000 bytes compressed with gzip if the client accepts gzip."""
 
     def zipped(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
         worth = False
@@ -41,7 +41,7 @@ def compress_responses(app: WSGIApplication) -> WSGIApplication:
 
 
 class _GzipBody:
-    """A body, compressed part by part; closes what it reads from."""
+    """A gzip-compressed body, which compresses another body part by part and closes it at the end."""
 
     def __init__(self, body: Iterable[bytes]) -> None:
         self._body = body
@@ -54,7 +54,7 @@ class _GzipBody:
         yield packer.flush()
 
     def close(self) -> None:
-        """Release what the body holds."""
+        """Close the uncompressed body."""
         getattr(self._body, "close", lambda: None)()
 
 
@@ -62,7 +62,7 @@ _BODILESS: Final = ("1", "204", "304")
 
 
 def chunk_responses(app: WSGIApplication) -> WSGIApplication:
-    """Return the application with every body of unknown length in chunks where the client speaks HTTP/1.1."""
+    """Return the application with bodies of unknown length sent in chunks if the client uses HTTP/1.1."""
 
     def framed(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
         in_chunks = False
@@ -83,7 +83,7 @@ def chunk_responses(app: WSGIApplication) -> WSGIApplication:
 
 
 class _ChunkedBody:
-    """A body, each of its parts as a chunk; closes what it reads from."""
+    """A chunked body, which sends each part of another body as one chunk and closes that body at the end."""
 
     def __init__(self, body: Iterable[bytes]) -> None:
         self._body = body
@@ -95,5 +95,5 @@ class _ChunkedBody:
         yield b"0\r\n\r\n"
 
     def close(self) -> None:
-        """Release what the body holds."""
+        """Close the body that is sent in chunks."""
         getattr(self._body, "close", lambda: None)()

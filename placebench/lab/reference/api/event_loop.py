@@ -1,7 +1,7 @@
-"""A WSGI application in an event loop: `EventLoopApplication`, which ASGI servers serve.
+"""Runs a WSGI application in an event loop, for ASGI servers: `EventLoopApplication`.
 
-Each request runs in a greenlet. SQLAlchemy awaits there what comes from an asynchronous driver, and the event loop
-serves other requests meanwhile; what computes holds the event loop. So nothing of the service is written twice.
+Each request runs in a greenlet. While SQLAlchemy awaits an asynchronous driver there, the event loop serves other
+requests; Python code that computes blocks the event loop. One code base serves WSGI and ASGI this way.
 """
 
 import sys
@@ -23,15 +23,15 @@ _CGI_NAMES = {"HTTP_CONTENT_TYPE": "CONTENT_TYPE", "HTTP_CONTENT_LENGTH": "CONTE
 
 
 class EventLoopApplication:
-    """An ASGI application: a WSGI application run in the event loop, each request in a greenlet that can await."""
+    """An ASGI application that runs a WSGI application in the event loop, each request in a greenlet that can await."""
 
     def __init__(self, application: WSGIApplication, engine: Engine) -> None:
-        """application: waits by nothing but *engine*, whose driver is asynchronous, or `await_only`."""
+        """application: must wait only through *engine*, whose driver is asynchronous, or through `await_only`."""
         self._application = application
         self._engine = engine
 
     async def __call__(self, scope: _Message, receive: _Receive, send: _Send) -> None:
-        """Serve a request; or, from the server's start to its end, wait until the connections are to be closed."""
+        """Serve one request (scope "http"), or close the connections when the server shuts down (scope "lifespan")."""
         if scope["type"] == "lifespan":
             while (await receive())["type"] != "lifespan.shutdown":
                 await send({"type": "lifespan.startup.complete"})
@@ -43,7 +43,7 @@ class EventLoopApplication:
                 await greenlet_spawn(self._serve, _environ(scope, body), send)
 
     def _serve(self, environ: WSGIEnvironment, send: _Send) -> None:
-        """Send the response part by part: a part is taken once the client had the one before it."""
+        """Send the response part by part; the application yields a part only after the one before it was sent."""
         started: list[_Message] = []
 
         def start_response(status: str, headers: Iterable[tuple[str, str]], *_: object) -> Callable[[bytes], object]:
@@ -69,9 +69,9 @@ def _refuse_write(_part: bytes) -> None:
 
 
 async def _read_body(receive: _Receive) -> bytes | None:
-    """The body of the request; no more of it is read than the service takes, which then refuses it.
+    """Return the body of the request, or None if the client disconnected before the end of the body.
 
-    None if the client has gone before its end: what it meant to send is not known.
+    Reading stops once the body is longer than `BODY_LIMIT`; the service then rejects the request.
     """
     parts, size, more = [], 0, True
     while more and size <= BODY_LIMIT:

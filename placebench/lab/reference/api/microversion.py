@@ -1,11 +1,12 @@
-"""Microversions: the one that a request names in `OpenStack-API-Version: placement X.Y`, and what older ones lack.
+"""Microversions of the API: the header `OpenStack-API-Version: placement X.Y`, and the differences of older versions.
 
-All of Placement's are served, from 1.0, which a request without the header is for, to 1.39. What did not exist in the
-requested version is 404. `parse_microversion` reads the header.
+All of Placement's microversions are served, from 1.0, which a request without the header gets, to 1.39. A path that did
+not exist in the requested version is a 404. `parse_microversion` reads the header.
 
-A parameter that a version does not have yet is a 400: `check_candidates_query` for GET /allocation_candidates,
-`check_filters` for GET /resource_providers. What passes is then read as in 1.39. The response with candidates is
-rewritten from that of 1.39: `in_older_form`. What other handlers do in older versions is written there.
+A parameter that did not exist in the requested version is a 400: `check_candidates_query` checks those of
+GET /allocation_candidates and `check_filters` those of GET /resource_providers. Valid parameters are read as in 1.39.
+`in_older_form` rewrites the response with candidates from the form of 1.39. Other handlers handle older versions
+themselves.
 """
 
 import re
@@ -18,17 +19,17 @@ from placebench.lab.reference.domain.problems import BadRequest, VersionNotAccep
 
 SERVICE = "placement"
 HEADER = "openstack-api-version"
-_SHOWN = 40  # characters of a version that is none
+_SHOWN = 40  # how many characters of an invalid version a message shows
 
 
 class Microversion(NamedTuple):
-    """A version of the API; compares as pair of numbers, prints as in the header."""
+    """A version of the API, which compares as a pair of numbers."""
 
     major: int
     minor: int
 
     def __str__(self) -> str:
-        """Return it as in the header."""
+        """Return the version as in the header, such as "1.39"."""
         return f"{self.major}.{self.minor}"
 
 
@@ -37,12 +38,11 @@ NEWEST = Microversion(1, 39)
 
 
 def parse_microversion(header: str | None) -> Microversion:
-    """Return the version in the header's last entry for this service; 1.0 without one; "latest" is 1.39.
+    """Return the version in the header's last entry for Placement: 1.39 for `compute 2.1, placement 1.39`.
 
-    `compute 2.1, placement 1.39` has 1.39.
+    Without such an entry the version is 1.0; "latest" is 1.39. Python's int() reads the numbers, as in Placement.
 
-    Numbers are read as Python reads them, as Placement does.
-    Raises BadRequest for what is no version, and VersionNotAcceptable for one that Placement 1.39 does not have.
+    Raises BadRequest for an invalid version, and VersionNotAcceptable for one that is not between 1.0 and 1.39.
     """
     for entry in reversed((header or "").split(",")):
         service, *parts = entry.split(None, 1) or [""]
@@ -75,7 +75,7 @@ _SINCE_FORBIDDEN_AGGREGATES: Final = 32
 _SINCE_NAMED_GROUPS: Final = 33
 _SINCE_ANY_TRAITS: Final = 39
 
-# Since which minor version each key is known: of a query for candidates, where some take a suffix, and for providers.
+# The minor version that introduced each key of a query for candidates, where some have a suffix, and for providers.
 _CANDIDATES: Final = {
     "resources": 10,
     "limit": 16,
@@ -92,7 +92,10 @@ _NUMBER: Final = re.compile(r"[1-9][0-9]*", re.ASCII)
 
 
 def check_candidates_query(query_string: bytes, minor: int) -> bytes:
-    """Return the query string as it is to be read in 1.39; BadRequest for what the minor version does not have."""
+    """Return the query string of GET /allocation_candidates, rewritten for 1.39.
+
+    Raises BadRequest for keys and values that the minor version does not have.
+    """
     try:
         text = query_string.decode().replace(";", "&")
         pairs = parse_qsl(text, keep_blank_values=True, errors="strict")
@@ -110,7 +113,10 @@ def check_candidates_query(query_string: bytes, minor: int) -> bytes:
 
 
 def check_filters(parameters: dict[str, list[str]], minor: int) -> None:
-    """Check the filters of GET /resource_providers; of those that may not be repeated yet the last one is left."""
+    """Raise BadRequest for filters of GET /resource_providers that the minor version does not have.
+
+    Before 1.39 only the last value of a repeated `required` is kept: *parameters* is changed.
+    """
     for name in parameters:
         if minor < _PROVIDERS[name]:
             raise _unknown(name, minor)
@@ -122,7 +128,7 @@ def _check_key(key: str, minor: int) -> None:
     if match is None:
         if key in _CANDIDATES and minor < _CANDIDATES[key]:
             raise _unknown(key, minor)
-        return  # what no version knows is found when the query is read
+        return  # a key that no version has is rejected when the query is parsed
     if minor < max(_SINCE_GROUPS, _CANDIDATES[match[1]]):
         raise _unknown(key, minor)
     if minor < _SINCE_NAMED_GROUPS and not _NUMBER.fullmatch(match[2]):
@@ -130,7 +136,7 @@ def _check_key(key: str, minor: int) -> None:
 
 
 def _check_values(values: dict[str, list[str]], minor: int) -> None:
-    """Check traits and aggregates; of a repeated `required` the last one counts, and is left."""
+    """Check traits and aggregates; before 1.39, keep only the last value of a repeated `required`."""
     for key in _beginning(values, "required"):
         if minor < _SINCE_ANY_TRAITS:
             values[key] = values[key][-1:]
@@ -163,12 +169,15 @@ _Document = dict[str, Any]
 
 
 def in_older_form(found: _Document, request: CandidateRequest, minor: int) -> _Document:
-    """Return the document as the minor version, before 1.34, has it.
+    """Return the document with candidates in the form of a minor version before 34.
+
+    Before 1.29, candidates that take from two providers of one tree are removed, and the limit is applied here. Before
+    1.27, summaries have only the resource classes that the request names.
 
     Args:
-        found: The document of 1.39, before 1.29 without a limit.
-        request: Before 1.29 its limit is applied, and before 1.27 the summaries have its resource classes alone.
-        minor: Before 1.29, candidates that take from two providers of one tree are left out.
+        found: The document in the form of 1.39; found without a limit if *minor* is below 29.
+        request: The request that the document responds to.
+        minor: The minor version.
     """
     candidates, summaries = found["allocation_requests"], found["provider_summaries"]
     if minor < SINCE_TREES:

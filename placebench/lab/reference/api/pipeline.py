@@ -1,4 +1,4 @@
-"""The reference service as a WSGI application: what is done with each request and its response, step by step.
+"""The reference service as a WSGI application: the steps that each request and each response pass through.
 
 The main function is `make_app`.
 """
@@ -41,16 +41,16 @@ from placebench.telemetry.telemeter import WATCH_KEY
 log = logging.getLogger(__name__)
 
 _SINCE_CODES: Final = 23  # minor version since which an error document has a code
-_SINCE_DATES: Final = 15  # and a document its date
+_SINCE_DATES: Final = 15  # minor version since which a document has a date
 POSITION_HEADER: Final = "X-Placebench-WAL-Position"
-"""With replicas: of a response, where its write ended in the log; of a request, up to where it has to see."""
+"""A header for replicas: in a response, the WAL position after its write; in a request, the one that it must see."""
 _POSITION: Final = re.compile(r"[0-9A-F]{1,8}/[0-9A-F]{1,8}", re.ASCII)
 _MEDIA_RANGE: Final = re.compile(r"[^\s/;,]+/[^\s/;,]+\s*(;.*)?", re.DOTALL)
 _PATHS_WITHOUT_TOKEN: Final = frozenset({"/", ""})
 
 
 def _respond(call: Call) -> Response:
-    """The response to the call, whatever happens: an unexpected exception is logged, and a 500."""
+    """Return the response to the call; log an unexpected exception and return a 500 for it."""
     try:
         for step in _REQUEST_STEPS:
             step(call)
@@ -60,7 +60,7 @@ def _respond(call: Call) -> Response:
             cause = " ".join(str(problem.__cause__).split())
             log.error("%s: %s %s failed: %s", call.request_id, call.request.method, call.request.path, cause)
         response = _error_response(problem, call)
-    except Exception:  # This is the outermost frame: a bug must still get a response, and be in the log.
+    except Exception:  # This is the outermost frame: even a bug must produce a response and a log entry.
         log.exception("%s: %s %s failed", call.request_id, call.request.method, call.request.path)
         response = _error_response(Unexpected("an unexpected error: it is in the log under this request id"), call)
     for finish in _RESPONSE_STEPS:
@@ -69,9 +69,9 @@ def _respond(call: Call) -> Response:
 
 
 def _handle(call: Call) -> Response:
-    """The handler's response; telemetry, where it is on, gets its time.
+    """Return the handler's response, and give the handler's duration to telemetry if it is on.
 
-    A read whose connection was lost is repeated once.
+    If the database connection was lost during a GET, call the handler once more.
     """
     assert call.handler is not None, "_route is a step before, and finds a handler or raises"
     watch = call.request.environ.get(WATCH_KEY)
@@ -89,10 +89,10 @@ def _handle(call: Call) -> Response:
 
 
 def _error_response(problem: Problem, call: Call) -> Response:
-    """The problem as the client takes it: as JSON error document; as Placement does, else as HTML or plain text."""
+    """Return the problem as a JSON error document, or as HTML or plain text by the Accept header, as in Placement."""
     header = call.request.headers.get("Accept", "")
     offered = ("text/html", JSON) if "text/html" in header else (JSON, "text/html")
-    kind: str | None = JSON if not header else "text/html"  # of a header that is not well-formed, as in Placement
+    kind: str | None = JSON if not header else "text/html"  # HTML for a malformed header, as in Placement
     if _is_media_ranges(header):
         kind = call.request.accept_mimetypes.best_match(offered)
     if kind == JSON:
@@ -108,19 +108,19 @@ def _error_response(problem: Problem, call: Call) -> Response:
 
 
 def _is_media_ranges(accept: str) -> bool:
-    """Whether the header is well-formed, as far as types go, and names one."""
+    """Return whether the header names at least one media range, and all of them are well formed."""
     return bool(accept) and all(_MEDIA_RANGE.fullmatch(each.strip()) for each in accept.split(",") if each.strip())
 
 
 def _check_uri_length(call: Call) -> None:
-    """Raise UriTooLong for a query that uWSGI hands over as empty, beyond 32 KB, while the URI is as it came."""
+    """Raise UriTooLong for a query over 32 KB: uWSGI passes an empty QUERY_STRING then, but the whole REQUEST_URI."""
     query = call.request.environ.get("REQUEST_URI", "").partition("?")[2]
     if query and not call.request.environ.get("QUERY_STRING"):
         raise UriTooLong(f"the query has {len(query)} characters: expected 32000 at most")
 
 
 def _authenticate(call: Call) -> None:
-    """Believe any user, as Placement's noauth2 does; raise Unauthorized without a token, which `/` does not need."""
+    """Raise Unauthorized without a token, except for `/`; accept any user, as Placement's noauth2 does."""
     if (
         call.request.environ.get("PATH_INFO", "") not in _PATHS_WITHOUT_TOKEN
         and "X-Auth-Token" not in call.request.headers
@@ -129,12 +129,11 @@ def _authenticate(call: Call) -> None:
 
 
 def _read_microversion(call: Call) -> None:
-    """Read the microversion that is requested."""
     call.version = microversion.parse_microversion(call.request.headers.get(microversion.HEADER))
 
 
 def _read_position(call: Call) -> None:
-    """Read up to where the log has to be applied for this request; BadRequest for what is no position."""
+    """Choose the database by the WAL position that the request must see; raise BadRequest for an invalid position."""
     after = call.request.headers.get(POSITION_HEADER)
     if after is not None and not _POSITION.fullmatch(after):
         raise BadRequest(
@@ -144,7 +143,7 @@ def _read_position(call: Call) -> None:
 
 
 def _check_content_headers(call: Call) -> None:
-    """A body needs a content type; the handler that reads it checks which."""
+    """Raise BadRequest for a body without a content type; the handler that reads the body checks which type it is."""
     length = call.request.headers.get("Content-Length", "")
     if length and not (length.isascii() and length.isdigit()):
         raise BadRequest(f"content-length: expected a number, got {length!r}")
@@ -153,12 +152,12 @@ def _check_content_headers(call: Call) -> None:
 
 
 def _route(call: Call) -> None:
-    """Find the handler of path and method, and the roles that may call it.
+    """Set the handler for the path and method, and the roles that may call it.
 
-    Raises MethodNotAllowed with the methods that the path has; NotFound, also where the path did not exist yet in the
-    requested version.
+    Raises MethodNotAllowed if the path does not have this method, and NotFound for an unknown path or one that did not
+    exist yet in the requested version.
     """
-    # werkzeug makes methods upper case, and one slash of several; HTTP and Placement tell them apart.
+    # werkzeug converts methods to upper case and merges slashes, which HTTP and Placement distinguish.
     method, path = call.request.environ["REQUEST_METHOD"], call.request.environ.get("PATH_INFO", "")
     found = None if "\0" in path or path.startswith("//") else find_route(call.request.path)
     assert call.version is not None, "_read_microversion is a step before"
@@ -177,9 +176,10 @@ def _route(call: Call) -> None:
 
 
 def _authorize(call: Call) -> None:
-    """The user `admin` has the role admin, `X-Roles` names others; Forbidden without one that the route wants.
+    """Set the user's roles, and raise Forbidden if none of them may use the route.
 
-    As in Placement's policy, a role in the whole system (`OpenStack-System-Scope`) is none in a project.
+    `X-Roles` lists the roles; without it the user `admin` has the role admin. As in Placement's policy, a system-wide
+    role (`OpenStack-System-Scope`) gives no access to a project.
     """
     user = call.request.headers.get("X-Auth-Token", "").partition(":")[0]
     call.held_roles = call.request.headers.get("X-Roles", user if user == "admin" else "").split(",")
@@ -192,9 +192,9 @@ def _authorize(call: Call) -> None:
 
 
 def _check_accept(call: Call) -> None:
-    """A request for a document must accept JSON. As in Placement, a header that is not well-formed accepts all.
+    """Raise NotAcceptable for a GET whose Accept header does not accept JSON.
 
-    Whoever asks for the versions gets them.
+    As in Placement, a malformed header accepts everything. `GET /` is never refused.
     """
     header = call.request.headers.get("Accept", "")
     if call.request.method != "GET" or not _is_media_ranges(header) or call.request.path == "/":
@@ -204,25 +204,25 @@ def _check_accept(call: Call) -> None:
 
 
 def _add_request_id(call: Call, response: Response) -> None:
-    """Add the id under which the log has this request."""
+    """Add the request id, under which the log has this request."""
     response.headers["X-Openstack-Request-Id"] = call.request_id
 
 
 def _add_microversion(call: Call, response: Response) -> None:
-    """Add the version of the response, so that a cache keeps versions apart."""
+    """Add the version of the response, and `Vary`, so that HTTP caches keep responses of different versions apart."""
     response.headers["Vary"] = microversion.HEADER
     if call.version is not None:
         response.headers[microversion.HEADER] = f"{microversion.SERVICE} {call.version}"
 
 
 def _add_position(call: Call, response: Response) -> None:
-    """Add where the write of this request ended in the log, which the client's next read may ask for."""
+    """Add the WAL position after this request's write, which the client can send with its next read."""
     if call.database.position is not None:
         response.headers[POSITION_HEADER] = call.database.position
 
 
 def _add_date(call: Call, response: Response) -> None:
-    """Date a document now, not to be cached; Placement gives the newest stamp of its rows, where they have one."""
+    """Add the current time as Last-Modified, and no-cache, to a document; Placement uses its rows' newest timestamp."""
     is_document = response.status_code in (HTTPStatus.OK, HTTPStatus.CREATED) and response.mimetype == JSON
     if (is_document or (call.dated and response.status_code < HTTPStatus.BAD_REQUEST)) and call.minor >= _SINCE_DATES:
         response.headers["Cache-Control"] = "no-cache"
@@ -250,12 +250,12 @@ _RESPONSE_STEPS: Final[tuple[Callable[[Call, Response], None], ...]] = (
 def make_app(
     engine: Engine, variant_name: str, settings: ServiceSettings = DEFAULTS, *, readers: Engine | None = None
 ) -> WSGIApplication:
-    """Return the service on this engine's database, with candidates from the named variant; makes no connection.
+    """Return the service on this engine's database, with the named variant; open no connection yet.
 
-    readers: of the replicas that are read from; None: the engine is read from too.
+    readers: the engine of the replicas that requests read from; None: requests read from *engine*.
 
-    Raises VariantError with the names that exist, and for a variant that this database cannot have; MissingExtraError
-    for one that needs a package.
+    Raises VariantError for an unknown variant and for one that this database does not support, and MissingExtraError if
+    the variant needs a package that is not installed.
     """
     chosen = variant(variant_name)
     if chosen.postgresql_only and engine.dialect.name != "postgresql":

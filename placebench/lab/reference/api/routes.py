@@ -1,6 +1,6 @@
-"""The whole API: each path with the handler of each of its methods, and the microversion since which it exists.
+"""The routes of the whole API: each path with the handlers of its methods and the microversion that introduced it.
 
-`ROUTES` is the table; `find_route` looks a path up in it.
+`ROUTES` is the table of all routes; `find_route` finds the route of a path.
 """
 
 from collections.abc import Mapping
@@ -23,7 +23,7 @@ _ANYBODY: Final = frozenset[str]()
 
 @dataclass(frozen=True, eq=False)
 class Route:
-    """One path: its methods, the minor version that brought it, and the roles of which a user needs one."""
+    """A path with the handlers of its methods, the minor version that introduced it, and the roles that may use it."""
 
     path: str
     handlers: Mapping[str, Handler]
@@ -33,14 +33,14 @@ class Route:
 
 @dataclass(frozen=True)
 class RouteMatch:
-    """The route that a path leads to, with the names in the path."""
+    """The route of a path, and the values of the variable parts of the path."""
 
     route: Route
     names: dict[str, str]
 
 
 def _show_versions(call: Call) -> Response:
-    """GET /: the versions that are served. It uses no database, which makes it the benchmark's control."""
+    """GET /: list the API versions that are served. The benchmark uses it as a control, as it needs no database."""
     version = {
         "id": "v1.0",
         "max_version": str(NEWEST),
@@ -121,14 +121,14 @@ ROUTES: Final = (
     Route("/usages", {"GET": allocations.show_project_usages}, since=9, roles=ADMINISTRATION | {READER}),
 )
 
-# A trailing slash leads nowhere, and no path is redirected: Placement has no canonical form to redirect to.
+# A path with a trailing slash is not found, and no path is redirected: Placement redirects none either.
 _MAP: Final = Map(
     [Rule(route.path, endpoint=route, merge_slashes=False) for route in ROUTES], merge_slashes=False
 ).bind("")
 
 
 def find_route(path: str) -> RouteMatch | None:
-    """Return the route of the path, or None."""
+    """Return the route of the path, or None if there is no such path."""
     try:
         route, names = _MAP.match(path or "/")
     except NotFound:

@@ -1,1 +1,1 @@
-"""The search for allocation candidates: one object per provider, or identical trees solved once, or from a cache."""
+"""The search for allocation candidates, by three algorithms: `objects`, `dedup` and `cached`."""

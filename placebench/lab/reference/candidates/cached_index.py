@@ -1,7 +1,7 @@
-"""The candidates from an in-memory index that a worker keeps, validated before each response.
+"""The algorithm `cached`: a worker keeps an in-memory index of all trees, and validates it before each response.
 
-The main function is `find_candidates_from_cache`, the main class `CachedIndex`, which also keeps responses until
-something changes.
+The main function is `find_candidates_from_cache`. The main class is `CachedIndex`, which also caches responses until
+the data changes.
 """
 
 from collections.abc import Callable, Hashable, Iterator
@@ -35,18 +35,19 @@ from placebench.lab.reference.store.change_log import (
 
 _MAX_CACHED_BYTES: Final = 16 * 1024 * 1024
 _BYTES_PER_CHARACTER: Final = 10
-"""The memory of a request per character of its repr: a query of 27 kB takes 700 kB, even if its body is empty."""
-# Of all trees; beyond, to read everything costs less than to find the trees by their indexes.
+"""The memory that a request needs per character of its repr: 700 kB for a query of 27 kB, even with an empty body."""
+# The largest share of the trees that are read by index; above it, reading everything costs less.
 _SHARE_READ_BY_TREE: Final = 0.25
 
 
 def find_candidates_from_cache(
     connection: Connection, request: CandidateRequest, implementations: Implementations, settings: ServiceSettings
 ) -> Body:
-    """Return the JSON body as of the connection's snapshot; 1 round trip where nothing changed, 7 or 8 where it did.
+    """Return the JSON body for the connection's snapshot; 1 round trip if nothing changed, 7 or 8 otherwise.
 
-    As `dedup` does where the index cannot be used: without a change log or all of its triggers, while another thread
-    is ahead of this snapshot, and where the transaction is not REPEATABLE READ.
+    If the index cannot be used, the response is that of `dedup`. This happens if the change log or one of its triggers
+    is missing, if another thread has moved the index beyond this snapshot, and if the transaction is not REPEATABLE
+    READ.
     """
     engine = connection.engine
     index = _INDEXES.of(engine, lambda: CachedIndex(engine.url))
@@ -55,20 +56,20 @@ def find_candidates_from_cache(
 
 
 class CachedIndex:
-    """One index for all threads of a process. It only moves forward; a request that needs an older one gets None.
+    """An index that all threads of a process share. It only moves to newer snapshots, never back to older ones.
 
-    A request holds the lock from its visibility check to its response: what Python computes meanwhile no other thread
-    could have computed either, and no request finds the index ahead of its own snapshot.
+    A request holds the lock from its visibility check to its response, so that no other thread moves the index beyond
+    the request's snapshot. This costs little, since Python's interpreter lock lets only one thread compute anyway.
     """
 
     def __init__(self, url: URL, clock: Callable[[], float] = monotonic) -> None:
-        """url: where the reader is registered. Nothing is connected to before the first response."""
+        """url: the database in which the reader registers; no connection is opened before the first response."""
         self._lock = Lock()
         self._lease = ReaderLease(url, clock)
         self._index: TreeIndex | None = None
-        self._snapshot: PgSnapshot | None = None  # which the index shows
+        self._snapshot: PgSnapshot | None = None  # the snapshot that the index shows
         self._bodies = ResponseCache()
-        self._lent: WeakSet[Iterator[bytes]] = WeakSet()  # bodies that read from it while they are sent
+        self._lent: WeakSet[Iterator[bytes]] = WeakSet()  # bodies that read from the index while they are sent
 
     def respond(
         self,
@@ -77,10 +78,10 @@ class CachedIndex:
         settings: ServiceSettings,
         equivalence: Equivalence = SAME_RELEVANCE,
     ) -> Body | None:
-        """Return the JSON body as of the connection's snapshot; None if that has to be read by itself.
+        """Return the JSON body for the connection's snapshot; None if the index cannot be used for this snapshot.
 
-        1 round trip if nothing changed; 6 more for the trees that did, 1 more for an in_tree not requested before.
-        Raises BadRequest as `solve`.
+        1 round trip if nothing changed; 6 more to read changed trees, 1 more for an in_tree that is new in a request.
+        Raises BadRequest as `solve` does.
         """
         with self._lock:
             self._lease.renew(self._snapshot)
@@ -100,13 +101,13 @@ class CachedIndex:
             return body
 
     def _lend(self, body: Iterator[bytes]) -> Iterator[bytes]:
-        """The parts; as long as they are referenced, the index that they read from stays as it is."""
+        """Return the parts of the body; while they are referenced, the index from which they read is not changed."""
         parts = (part for part in body)
         self._lent.add(parts)
         return parts
 
     def _update(self, connection: Connection) -> TreeIndex | None:
-        """The index as of the connection's snapshot; None if it cannot be had."""
+        """Return the index, updated to the connection's snapshot; None if it cannot be used for this snapshot."""
         reader = self._lease.reader
         if reader is None:
             self._drop()
@@ -121,7 +122,7 @@ class CachedIndex:
         return self._move(connection, seen)
 
     def _move(self, connection: Connection, seen: VisibilityCheck) -> TreeIndex:
-        """The index at the snapshot seen; none is left if that fails."""
+        """Return the index, moved to the snapshot in *seen*; if that fails, drop the index."""
         index, self._index = self._index, None
         if index is None or seen.changes is not None:
             self._bodies.clear()
@@ -136,7 +137,7 @@ class CachedIndex:
         return index
 
     def _apply(self, connection: Connection, index: TreeIndex | None, changes: Changes | None) -> TreeIndex:
-        """The index with the changes, or a new one where that is less work, or a body still reads from this one."""
+        """Return the index with the changes, or a new one if that is less work or this one is in use."""
         if index is None or changes is None or changes.is_truncated or self._lent:
             return self._read(connection)
         roots = find_changed_roots(connection, changes)
@@ -161,29 +162,29 @@ _INDEXES: Final = PerPool[CachedIndex]()
 
 
 def _read_names(connection: Connection, index: TreeIndex) -> None:
-    """All names that exist; 2 round trips."""
+    """Read the names of all traits and resource classes into the index; 2 round trips."""
     index.names.traits = set(statements.read_names(connection, "traits"))
     index.names.resource_classes = set(statements.read_names(connection, "resource_classes"))
 
 
 def _find_named(connection: Connection, index: TreeIndex, request: CandidateRequest) -> None:
-    """The trees of in_tree, as long as nothing changes; a round trip if one was not requested before."""
+    """Read the roots of the providers that in_tree names, unless the index has them; 1 round trip or none."""
     uuids = {group.in_tree for group in request.groups if group.in_tree is not None}
     if unseen := uuids - index.names.roots_of_named.keys():
         index.names.roots_of_named.update(statements.find_roots(connection, unseen))
 
 
 class ResponseCache:
-    """Bodies by request, up to a size; the least recently requested goes first."""
+    """An LRU cache of response bodies by request, limited by size."""
 
     def __init__(self, max_bytes: int = _MAX_CACHED_BYTES) -> None:
-        """max_bytes: of all bodies and their requests together; a longer one is not kept."""
+        """max_bytes: the limit for all bodies and requests together; a larger single entry is not cached."""
         self._max_bytes = max_bytes
         self._size = 0
-        self._bodies: dict[Hashable, tuple[bytes, int]] = {}  # with the size of the entry
+        self._bodies: dict[Hashable, tuple[bytes, int]] = {}  # bodies with the sizes of their entries
 
     def get(self, request: Hashable) -> bytes | None:
-        """Return the body, if it is kept."""
+        """Return the cached body of the request, or None."""
         entry = self._bodies.pop(request, None)
         if entry is None:
             return None
@@ -191,7 +192,7 @@ class ResponseCache:
         return entry[0]
 
     def keep(self, request: Hashable, body: bytes) -> None:
-        """Keep the body of a request that none is kept of."""
+        """Cache the body of a request, which must have no entry yet, and remove the least recently used entries."""
         size = len(body) + _BYTES_PER_CHARACTER * len(repr(request))
         if size > self._max_bytes:
             return
@@ -201,6 +202,6 @@ class ResponseCache:
             self._size -= self._bodies.pop(next(iter(self._bodies)))[1]
 
     def clear(self) -> None:
-        """Forget all of them."""
+        """Remove all entries."""
         self._bodies.clear()
         self._size = 0

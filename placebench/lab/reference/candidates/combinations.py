@@ -1,7 +1,7 @@
-"""The rules for combining the solutions of the request groups, and the search that grows combinations by them.
+"""The rules for combining solutions of the request groups, and a search that extends combinations group by group.
 
-The main class is `Combinations`. Both searches use it: a solution of one group is a `Candidate` object in `objects`,
-and a tuple of positions in a tree in `dedup`.
+The main class is `Combinations`, which both algorithms use: a solution of one group is a `Candidate` object in
+`objects`, and a tuple of positions in a tree in `dedup`.
 """
 
 from abc import ABC, abstractmethod
@@ -15,31 +15,31 @@ from placebench.lab.reference.domain.candidates_query import CandidateRequest
 
 _Solution = TypeVar("_Solution")
 
-InventoryKey = tuple[int, int]  # a provider and a resource class
+InventoryKey = tuple[int, int]  # the numbers of a provider and of a resource class
 
 
 def capacity(total: int, reserved: int, allocation_ratio: float) -> int:
-    """Return what an inventory can give in all, truncated as Placement truncates it."""
+    """Return the capacity of an inventory, rounded down as in Placement."""
     return int((total - reserved) * allocation_ratio)
 
 
 class Combinations(ABC, Generic[_Solution]):
-    """What a combination, a solution of each group, must satisfy: group_policy=isolate, same_subtree and capacity."""
+    """The combinations of one solution per group that satisfy group_policy=isolate, same_subtree and capacity."""
 
     def __init__(self, request: CandidateRequest, contended: Mapping[str, int]) -> None:
-        """Take what the request demands.
+        """Prepare the rules for a request.
 
         Args:
-            request: Its groups are combined in their order.
-            contended: The resource classes that more than one group requests, with the number of each in an
-                `InventoryKey`.
+            request: The request, with its groups in the order in which they are combined.
+            contended: The resource classes that more than one group requests, by name, with the numbers that they have
+                in an `InventoryKey`.
         """
         suffixes = [group.suffix for group in request.groups]
         self._isolate = request.isolate
         self._suffixed = [number for number, suffix in enumerate(suffixes) if suffix]
         self._subtrees = [sorted(suffixes.index(suffix) for suffix in names) for names in request.same_subtrees]
         contending = (any(name in contended for name, _ in group.resources) for group in request.groups)
-        self._contending = list(accumulate(contending, initial=0))  # how many of so many first groups
+        self._contending = list(accumulate(contending, initial=0))  # [n]: how many of the first n groups contend
         self._free = Memo(self._read_free)
         self._wanted: dict[int, int] = defaultdict(int)
         for group in request.groups:
@@ -49,22 +49,24 @@ class Combinations(ABC, Generic[_Solution]):
 
     @abstractmethod
     def _providers(self, solution: _Solution) -> tuple[int, ...]:
-        """The providers of a group's solution."""
+        """Return the providers of a group's solution."""
 
     @abstractmethod
     def _amounts(self, group: int, solution: _Solution) -> Iterable[tuple[InventoryKey, int]]:
-        """What the solution of the group of this number takes of contended classes."""
+        """Return the amounts of contended classes that a solution of the group with this number takes."""
 
     @abstractmethod
     def _read_free(self, key: InventoryKey) -> int:
-        """The most that can be taken of the inventory at once: by what is unused, and by max_unit."""
+        """Return the largest amount that one allocation can take from the inventory: min(unused capacity, max_unit)."""
 
     @abstractmethod
     def _lineage(self, provider: int) -> Iterable[Hashable]:
-        """The provider and its ancestors, from the bottom up."""
+        """Return the provider and its ancestors, from the bottom up."""
 
     def combine(self, options: Sequence[Sequence[_Solution]]) -> Iterator[tuple[_Solution, ...]]:
-        """Yield the allowed combinations of one anchor, grown group by group, each dropped where it is not allowed.
+        """Yield the allowed combinations of one anchor.
+
+        They are extended group by group, and dropped at the first group with which they are not allowed.
 
         Args:
             options: The solutions of each group at the anchor.
@@ -73,12 +75,12 @@ class Combinations(ABC, Generic[_Solution]):
             yield from self._grow(options)
 
     def _grow(self, options: Sequence[Sequence[_Solution]]) -> Iterator[tuple[_Solution, ...]]:
-        """Search depth-first; groups that differ in their order alone are not tried in every order.
+        """Search depth-first, and skip states that are known to lead to no combination, such as permutations of groups.
 
-        Not recursive: a query may have more groups than Python allows frames.
+        The search does not recurse, since a query can have more groups than Python allows frames.
         """
         dead_ends: set[object] = set()
-        placed: list[tuple[_Solution, ...]] = [()]  # of each depth, the solutions of the groups before
+        placed: list[tuple[_Solution, ...]] = [()]  # for each depth, the solutions of the groups before it
         untried, is_dead_end = [iter(options[0])], [True]
         while untried:
             count = len(untried) - 1
@@ -103,18 +105,24 @@ class Combinations(ABC, Generic[_Solution]):
                     is_dead_end[-1] = False
 
     def allows(self, placed: Sequence[_Solution], checked: int = 0) -> bool:
-        """Whether the solutions of the first groups are allowed together; the first *checked* are known to be."""
+        """Return whether the solutions of the first groups are allowed together.
+
+        checked: the number of first groups whose solutions are known to be allowed together.
+        """
         return self._keep_apart(placed) and self._keep_together(placed, checked) and self._fit(placed, checked)
 
     def _keep_apart(self, placed: Sequence[_Solution]) -> bool:
-        """With group_policy=isolate no two groups with a suffix take the same provider."""
+        """Return whether group_policy=isolate is met: no two groups with a suffix use the same provider."""
         if not self._isolate:
             return True
         taken = self._taken(placed)
         return len(set(taken)) == len(taken)
 
     def _keep_together(self, placed: Sequence[_Solution], checked: int) -> bool:
-        """The providers of each same_subtree's groups, once all of these are placed, are below one of them."""
+        """Return whether each same_subtree is met: one of its groups' providers is above all others.
+
+        A same_subtree is checked once all of its groups are placed.
+        """
         for groups in self._subtrees:
             if checked <= groups[-1] < len(placed):
                 providers = {provider for group in groups for provider in self._providers(placed[group])}
@@ -131,17 +139,17 @@ class Combinations(ABC, Generic[_Solution]):
         return all(top in lineage for lineage in lineages)
 
     def _fit(self, placed: Sequence[_Solution], checked: int) -> bool:
-        """The sums of what several groups take from one inventory are within what it can give."""
+        """Return whether the sums of the amounts that several groups take from an inventory fit the inventory."""
         contending = self._contending[len(placed)]
         if contending < 2 or contending == self._contending[checked]:
-            return True  # the solution of one group fits by itself
+            return True  # the solution of each group fits by itself
         free = self._free
         return all(amount <= free[key] for key, amount in self._sums(placed).items())
 
     def _could_suffice(self, options: Sequence[Sequence[_Solution]]) -> bool:
-        """Whether the providers are enough, counted all together.
+        """Return whether there are enough providers, and enough capacity of contended classes, for all groups together.
 
-        It spares the search among 12 groups for 11 devices, whose every combination fails at its last group.
+        This avoids a search such as 12 groups for 11 devices, in which each combination fails only at its last group.
         """
         if self._isolate:
             suffixed = [options[group] for group in self._suffixed]
@@ -161,7 +169,7 @@ class Combinations(ABC, Generic[_Solution]):
         return all(free[class_number] >= amount for class_number, amount in self._wanted.items())
 
     def _state(self, placed: Sequence[_Solution]) -> object:
-        """All that the groups to come must know of those placed: from equal states they grow alike."""
+        """Return all that matters for later groups: equal states can be extended by the same solutions."""
         taken = frozenset(self._taken(placed)) if self._isolate else None
         unfinished = (groups for groups in self._subtrees if groups[-1] >= len(placed))
         below = tuple(
@@ -171,11 +179,11 @@ class Combinations(ABC, Generic[_Solution]):
         return len(placed), taken, below, frozenset(self._sums(placed).items())
 
     def _taken(self, placed: Sequence[_Solution]) -> list[tuple[int, ...]]:
-        """The providers of the groups that isolate keeps apart."""
+        """Return the providers of each placed group with a suffix."""
         return [self._providers(placed[group]) for group in self._suffixed if group < len(placed)]
 
     def _sums(self, placed: Sequence[_Solution]) -> dict[InventoryKey, int]:
-        """What is taken of each inventory of a contended class."""
+        """Return the sum of the amounts taken from each inventory of a contended class."""
         sums: dict[InventoryKey, int] = {}
         for group, solution in enumerate(placed):
             for key, amount in self._amounts(group, solution):

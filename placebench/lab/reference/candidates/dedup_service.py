@@ -1,11 +1,14 @@
-"""The candidates read from PostgreSQL, all that they come from: `find_candidates_by_dedup`.
+"""The algorithm `dedup`: reads provider trees from PostgreSQL and solves identical trees once.
 
-Rows that a process has read it does not read again before a transaction ends that wrote anything, and what it has
-decoded it does not decode again before other rows are read (`KeptTrees`). PostgreSQL says so itself, so nothing can be
-stale, whoever writes to the database and however.
+The main function is `find_candidates_by_dedup`.
 
-Which trees are read is decided here: all at once where all may have a candidate; a few at a time, ever more, where the
-search ends at a limit; and in a response too long to be held part by part, twice, since summaries follow requests.
+A process keeps the rows that it has read until a transaction that wrote anything ends, and keeps decoded trees until it
+reads other rows (`KeptTrees`). PostgreSQL's snapshot says whether such a transaction has ended, so rows are never
+stale, no matter who writes to the database.
+
+This module decides which trees are read. All trees are read at once if any may have a candidate; a growing number at a
+time if the search ends at a limit; and part by part if there are too many to hold, twice, since the document has
+summaries after the allocation requests.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -43,21 +46,22 @@ from placebench.lab.reference.domain.candidates_query import CandidateRequest
 from placebench.lab.reference.domain.settings import DEFAULTS, ServiceSettings
 from placebench.lab.reference.store.queries import read_trigger_totals
 
-MAX_HELD_IDS: Final = 200_000  # ids of providers; more are read part by part
-MAX_INDEXED_PROVIDERS: Final = 150_000  # of more, neither rows nor index are kept between requests
-_FIRST_TREES: Final = 8  # trees that are read at once
+MAX_HELD_IDS: Final = 200_000  # the largest provider id up to which all trees are read at once, not part by part
+MAX_INDEXED_PROVIDERS: Final = 150_000  # up to this number, rows and index are kept between requests
+_FIRST_TREES: Final = 8  # the minimum number of trees in the first read
 _GROWTH: Final = 8
-_PROVIDERS_OF_A_FEW_READ: Final = 1_000  # to read all rows of so many costs about as much as to read a few trees
+_PROVIDERS_OF_A_FEW_READ: Final = 1_000  # reading all rows of this many providers costs as much as reading a few trees
 
 
 def find_candidates_by_dedup(
     connection: Connection, request: CandidateRequest, implementations: Implementations, settings: ServiceSettings
 ) -> Body:
-    """Return the JSON body; 5 to 10 round trips, 5 more for each further part of the trees.
+    """Return the JSON body; 5 to 10 round trips, and 5 more for each further part of the trees.
 
-    1 where nothing was written since a request that read all trees, up to 3 more for names that no provider has.
+    If nothing was written since a request that read all trees, there is 1 round trip, and up to 3 more for names that
+    no provider has.
 
-    Raises BadRequest for names that do not exist, unless the response is empty before that matters.
+    Raises BadRequest for unknown names, unless the response is known to be empty before they are checked.
     """
     reader = _Reader(connection, request, implementations, settings)
     selection = Selection(request, settings)
@@ -86,14 +90,14 @@ class _Reader:
         self._summed = implementations.totals is read_trigger_totals
 
     def read_all(self) -> Body:
-        """From all trees at once."""
+        """Return the body from all trees, read at once."""
         rows = self._kept_rows() or self._read_rows()
         return self._kept.respond(
             rows, self._names(rows), lambda trees: solve(trees.index, self._request, self._settings, self._equivalence)
         )
 
     def read_few(self, selection: Selection) -> Body:
-        """From as few trees as have enough candidates, and those with a sharing provider."""
+        """Return the body from the first trees that have enough candidates, and all trees with a sharing provider."""
         count = max(_FIRST_TREES, min(selection.left or 0, MAX_HELD_IDS))
         rows = self._kept_rows()
         if rows is None and self._kept.is_worth_all(self.state):
@@ -117,7 +121,7 @@ class _Reader:
         return self._kept.rows_of(self._connection, self.state, aggregates=self._aggregates)
 
     def _read_rows(self) -> TreeRows:
-        aggregates = self._aggregates or self._kept.has_aggregates  # one request for them is followed by more
+        aggregates = self._aggregates or self._kept.has_aggregates  # a request with aggregates is followed by others
         read_at_s = monotonic()
         rows = read_rows(self._connection, aggregates=aggregates, summed=self._summed)
         self._kept.keep(rows, self.state, aggregates=aggregates, read_at_s=read_at_s)
@@ -129,7 +133,7 @@ class _Reader:
         return names
 
     def _select(self, selection: Selection, index: TreeIndex, some_roots: Iterable[Sequence[int]]) -> Body:
-        """What is wanted of the trees of these roots, until there is enough."""
+        """Return the body of the candidates in the trees of these roots, read until there are enough."""
         selected, assessor = Selected(), Assessor(self._request, self._equivalence)
         for roots in some_roots:
             selection.select(equivalence_classes(index, assessor, roots), selected)
@@ -138,7 +142,7 @@ class _Reader:
         return write_body(index, selected)
 
     def _read_some_at_a_time(self, index: TreeIndex, count: int) -> Iterator[Sequence[int]]:
-        """Put trees into the index and yield the ids of their roots, as `_some_at_a_time`."""
+        """Read trees into the index, more each time, and yield the ids of their roots; sharing trees come first."""
         sharing = set(read_sharing_roots(self._connection))
         last: int | None = 0
         while last is not None:
@@ -149,7 +153,10 @@ class _Reader:
             count *= _GROWTH
 
     def read_in_parts(self) -> Body:
-        """From some trees after the other, none held; all at once with sharing providers or unknown names."""
+        """Return a body from trees that are read part by part, and not kept.
+
+        If there are sharing providers or unknown names, all trees are read at once.
+        """
         names, last = Names(), self.state.largest_id
         fetch_names(self._connection, names, self._request)
         if read_sharing_roots(self._connection) or not has_all_names(names, self._request):
@@ -168,7 +175,7 @@ class _Reader:
 
 
 def _some_at_a_time(trees: DecodedTrees, count: int) -> Iterator[Sequence[int]]:
-    """Yield the ids of roots in their order, so many and then ever more; trees with a sharing provider come first."""
+    """Yield the ids of roots in ascending order, first *count* and all sharing trees, then more each time."""
     sharing = trees.index.sharing
     others = (root_id for root_id in trees.root_ids if root_id not in sharing)
     roots = sorted([*islice(others, count), *sharing])
@@ -179,34 +186,35 @@ def _some_at_a_time(trees: DecodedTrees, count: int) -> Iterator[Sequence[int]]:
 
 
 class _KeptRows(NamedTuple):
-    """Rows of all trees, what they are of, and when they were read."""
+    """Rows of all trees, and the state of the database in which they were read."""
 
     rows: TreeRows
-    seen: str
-    aggregates: bool
+    seen: str  # `ProvidersState.seen`
+    aggregates: bool  # whether aggregates were read
     read_at_s: float
 
 
 class KeptTrees:
-    """Rows and one index for all threads of a process. A request holds the lock while it computes, not in reading."""
+    """Rows and decoded trees that all threads of a process share; a request holds the lock only while it computes."""
 
     def __init__(self) -> None:
-        """Nothing is kept yet."""
+        """Start without rows and trees."""
         self._lock = Lock()
         self._decoded: DecodedTrees | None = None
         self._kept: _KeptRows | None = None
-        self._few_reads: tuple[str | None, int] = None, 0  # of a state
+        self._few_reads: tuple[str | None, int] = None, 0  # a state, and how many reads of a few trees it has had
 
     @property
     def has_aggregates(self) -> bool:
-        """Whether rows are kept and aggregates were read with them."""
+        """Whether rows with aggregates are kept."""
         return self._kept is not None and self._kept.aggregates
 
     def rows_of(self, connection: Connection, state: ProvidersState, *, aggregates: bool) -> TreeRows | None:
-        """Return the rows that the connection would read; None if that is not known, or without the *aggregates*.
+        """Return the kept rows if the connection would read equal ones, else None.
 
-        For a connection that is newer than the rows it is not known: PostgreSQL may have crashed since they were read,
-        and with synchronous_commit=off transactions that were seen are gone then, and their numbers used again.
+        The result is also None if *aggregates* are needed but not kept, and for a connection that is newer than the
+        rows: PostgreSQL may have crashed in between, and with synchronous_commit=off, transactions that were visible
+        may then be lost, and their ids used again.
         """
         connected_at_s = connection.info.setdefault(_CONNECTED_AT, monotonic())
         kept = self._kept
@@ -215,7 +223,7 @@ class KeptTrees:
         return kept.rows
 
     def is_worth_all(self, state: ProvidersState) -> bool:
-        """Whether requests with a limit have cost about as much in this state as to read all rows; counts them."""
+        """Count a request with a limit; return whether those in this state have cost as much as reading all rows."""
         seen, count = self._few_reads
         count = count + 1 if seen == state.seen else 1
         self._few_reads = state.seen, count
@@ -223,13 +231,13 @@ class KeptTrees:
         return is_kept and count > 1 + state.largest_id // _PROVIDERS_OF_A_FEW_READ
 
     def keep(self, rows: TreeRows, state: ProvidersState, *, aggregates: bool, read_at_s: float) -> None:
-        """Keep rows that were read in this state, unless there are many."""
+        """Keep rows that were read in this state, unless there are more than `MAX_INDEXED_PROVIDERS` providers."""
         self._kept = None
         if state.seen is not None and rows.provider_count <= MAX_INDEXED_PROVIDERS:
             self._kept = _KeptRows(rows, state.seen, aggregates, read_at_s)
 
     def respond(self, rows: TreeRows, names: Names, write: Callable[[DecodedTrees], Body]) -> Body:
-        """Return the JSON body that is written from the trees of these rows, with the names that exist."""
+        """Return the JSON body that *write* makes from the trees of these rows; decode only rows that are new."""
         with self._lock:
             before, self._decoded = self._decoded, None
             if before is None or not rows.differ_in_usages_only(before.rows):
@@ -243,9 +251,9 @@ class KeptTrees:
                 self._decoded = decoded
             body = write(decoded)
             if not isinstance(body, bytes):
-                self._decoded = None  # the body reads from it while it is sent
+                self._decoded = None  # the body reads from the decoded trees while it is sent
             return body
 
 
 _KEPT_TREES: Final = PerPool[KeptTrees]()
-_CONNECTED_AT: Final = "placebench: used since"  # in SQLAlchemy's notes on a connection, which end with it
+_CONNECTED_AT: Final = "placebench: used since"  # a key of `Connection.info`, which lasts as long as the connection

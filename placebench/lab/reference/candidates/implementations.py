@@ -1,4 +1,4 @@
-"""What a variant does at each step of a request that has several implementations: `Implementations`."""
+"""The implementations of the optimizations that a variant uses in a request: `Implementations`."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
@@ -17,12 +17,15 @@ from placebench.lab.reference.domain.candidates_query import CandidateRequest
 from placebench.lab.reference.store.candidate_queries import ListBinding, RowReader, UsageTotals
 
 ResponseSource = Callable[[Callable[[], Body], Connection, Any, str], Body]
-"""Takes what computes the body, the connection, what the body depends on beside the data, and the service's URL."""
+"""A function that returns a body.
+
+Its arguments are a function that computes the body, the connection, a key of the request and the cache service's URL.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Implementations:
-    """One implementation of each optimization that a request takes."""
+    """One implementation of each optimization that takes effect in a request."""
 
     rows: RowReader
     binding: ListBinding
@@ -39,6 +42,6 @@ class Implementations:
     trees: TreeReader
     transaction: Mapping[str, Any] | None  # execution options of a single statement; None: those of a snapshot
     responses: ResponseSource
-    reach: Callable[[Selection], bool]  # this and what follows: of `dedup`
+    reach: Callable[[Selection], bool]  # this field and those below are for `dedup`; `cached` has the last one too
     memberships: Callable[[CandidateRequest], bool]
     equivalence: Equivalence

@@ -1,4 +1,4 @@
-"""What is made once and kept: per key of a function (`Memo`), and per connection pool (`PerPool`)."""
+"""Caches of objects that are made once: per argument of a function (`Memo`), and per connection pool (`PerPool`)."""
 
 from collections.abc import Callable
 from threading import Lock
@@ -12,20 +12,23 @@ _T = TypeVar("_T")
 
 
 class Memo(dict[_K, _T]):
-    """The values of a function by its argument."""
+    """A dict that calls a function for a missing key and stores the result."""
 
     def __init__(self, call: Callable[[_K], _T]) -> None:
-        """call: the function; a key that is there already costs no call of Python's own."""
+        """call: the function; a key that is present is looked up without calling any Python function."""
         self._call = call
 
     def __missing__(self, key: _K) -> _T:
-        """Call the function."""
+        """Call the function with the key, and store the result."""
         value = self[key] = self._call(key)
         return value
 
 
 class PerPool(Generic[_T]):
-    """What threads that use one pool share. A server renews its pool when it forks, so no process inherits a lock."""
+    """One object per connection pool, which all threads share.
+
+    A server replaces its pool when it forks, so no process inherits an object whose lock is held.
+    """
 
     def __init__(self) -> None:
         self._made: WeakKeyDictionary[Pool, _T] = WeakKeyDictionary()

@@ -1,4 +1,4 @@
-"""The candidate search of `naive` and `tuned`, one object per provider, and the JSON document of its result."""
+"""The algorithm `objects` of `naive` and `tuned`, with one object per provider: `find_candidates_by_objects`."""
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -29,18 +29,18 @@ _Document = dict[str, Any]
 _Serialise = Callable[[Any], bytes]
 _T = TypeVar("_T")
 
-# Candidates or trees a part: about 1 MB.
+# The number of candidates or trees per part of a body: about 1 MB.
 _PART_SIZE: Final = 2_000
-_FEW_CANDIDATES: Final = 10_000  # candidates that are not worth parting
+_FEW_CANDIDATES: Final = 10_000  # up to this many candidates, the body is made in one piece
 
 
 def find_candidates_by_objects(
     connection: Connection, request: CandidateRequest, implementations: Implementations, settings: ServiceSettings
 ) -> Body:
-    """Return the JSON body.
+    """Return the JSON body of the candidates.
 
-    The reference request costs 12 round trips and 29 399 rows in `tuned` at 1000 trees, 18 and 69 399 in `naive`;
-    Placement's costs are 18 and 40 400. Where a tree turns out to be broken, all is read again, from the roots down.
+    With 1000 trees the reference request takes 12 round trips and 29 399 rows in `tuned`, 18 and 69 399 in `naive`, and
+    18 and 40 400 in Placement. If a tree is broken (`BrokenTreeError`), everything is read again with recursive roots.
     """
     try:
         return _respond(connection, request, implementations, settings)
@@ -62,9 +62,9 @@ def _respond(
 def _open_search(
     connection: Connection, request: CandidateRequest, implementations: Implementations, settings: ServiceSettings
 ) -> Search:
-    """A search that knows all names, who shares, and which roots are allowed; 3 round trips, up to 6.
+    """Return a `Search` with all names, the sharing providers and the allowed roots; up to 6 round trips.
 
-    Raises BadRequest for unknown traits in root_required, NothingFitsError when no root meets it.
+    Raises BadRequest for unknown traits in root_required, NothingFitsError if no root meets root_required.
     """
     use, model = implementations, implementations.model
     reader = Reader(connection, use.rows, use.binding, use.roots, use.totals)
@@ -113,7 +113,7 @@ def _find_candidates(search: Search, implementations: Implementations) -> list[C
     solved = []
     for group in search.request.groups:
         found = solve(search, group)
-        # What the variant reads of the group's trees right afterwards.
+        # Some variants read usages and summaries of the group's trees at this point.
         search.inventories.update(implementations.usages(search.forest, found, class_ids))
         implementations.summaries(search.forest, found)
         solved.append(found)
@@ -123,10 +123,9 @@ def _find_candidates(search: Search, implementations: Implementations) -> list[C
 
 
 def _body(search: Search, candidates: Sequence[Candidate], serialise: _Serialise) -> Body:
-    """The candidates, and the summaries of the trees that give something to one; up to 4 round trips.
+    """Return the JSON body of the candidates, with the summaries of the trees that they use; up to 4 round trips.
 
-    In one piece up to 50 MB; beyond, the parts that are written already and, as they are taken, those to come.
-    Raises BrokenTreeError, never while the parts are taken.
+    A body over 50 MB is returned as an iterator of parts. BrokenTreeError is raised before the first part.
     """
     if len(candidates) <= _FEW_CANDIDATES:
         _ensure_trees(search, candidates)
@@ -141,7 +140,7 @@ def _body(search: Search, candidates: Sequence[Candidate], serialise: _Serialise
 
 
 def _parts(search: Search, candidates: Sequence[Candidate], serialise: _Serialise) -> Iterator[bytes]:
-    """Write the document in parts, up to 4 round trips each; what was read for the summaries is then forgotten."""
+    """Yield the document in parts, up to 4 round trips each; summaries and inventories are dropped after use."""
     forest = search.forest
     yield b'{"allocation_requests": ['
     for comma, some in _slices(candidates):
@@ -154,7 +153,7 @@ def _parts(search: Search, candidates: Sequence[Candidate], serialise: _Serialis
 
 
 def _ensure_trees(search: Search, candidates: Iterable[Candidate]) -> None:
-    """Read the providers of all trees that have to do with the candidates, where they are not known yet."""
+    """Read the providers of the trees that the candidates use, unless they are known already."""
     root_of, named = search.root_of, set[int]()
     for each in candidates:
         named.add(each.anchor_id)
@@ -163,13 +162,13 @@ def _ensure_trees(search: Search, candidates: Iterable[Candidate]) -> None:
 
 
 def _slices(items: Sequence[_T]) -> Iterator[tuple[bytes, Sequence[_T]]]:
-    """So many items a part, with the comma that parts it from the one before."""
+    """Yield slices of `_PART_SIZE` items, each with the comma that separates it from the one before."""
     for start in range(0, len(items), _PART_SIZE):
         yield b"," if start else b"", items[start : start + _PART_SIZE]
 
 
 def _giving(search: Search, candidates: Iterable[Candidate]) -> Collection[int]:
-    """The roots of the trees that give something."""
+    """Return the roots of the trees from which the candidates take resources."""
     root_of = search.root_of
     return {root_of[resource.provider_id] for each in candidates for resource in each.resources}
 

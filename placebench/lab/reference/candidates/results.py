@@ -1,6 +1,6 @@
-"""What both searches do with the candidates that they find: order, limit, and the bytes of a body, or its parts.
+"""Functions for the results of both searches: the order of candidates, the limit, and the body.
 
-The document becomes bytes by the standard library's json or by orjson (`SERIALIZATION`).
+`SERIALIZATION` is the optimization of JSON: the standard library's json or orjson.
 """
 
 import json
@@ -25,25 +25,25 @@ _T = TypeVar("_T")
 
 
 def search_bound(request: CandidateRequest, settings: ServiceSettings) -> int | None:
-    """Return after how many candidates the search may stop; None: never."""
+    """Return the number of candidates after which the search may stop; None: it must find all."""
     limit = None if settings.randomize or request.limit is None else min(request.limit, maxsize)
     return min((bound for bound in (settings.maximum, limit) if bound is not None), default=None)
 
 
 def in_order(anchors: Iterable[Iterator[_T]], settings: ServiceSettings) -> Iterator[_T]:
-    """Yield the candidates of all anchors in the order of the strategy."""
+    """Yield the candidates of all anchors, in the order of `settings.strategy`."""
     return chain.from_iterable(anchors) if settings.strategy == DEPTH_FIRST else _take_turns(anchors)
 
 
 def limited(candidates: list[_T], limit: int | None, settings: ServiceSettings) -> list[_T]:
-    """Return as many of the candidates as the limit lets through: the first ones, or any."""
+    """Return at most *limit* candidates: the first ones, or random ones if `settings.randomize` is set."""
     if not settings.randomize:
         return candidates[:limit]
     return sample(candidates, min(len(candidates), limit or len(candidates)))
 
 
 def hold(parts: Iterator[bytes]) -> Body:
-    """Return the body in one piece up to 50 MB; beyond, the parts written already and, as they are taken, the rest."""
+    """Join the parts to one body; return an iterator of all parts if they are longer than 50 MB."""
     written: list[bytes] = []
     size = 0
     for part in parts:
@@ -55,7 +55,7 @@ def hold(parts: Iterator[bytes]) -> Body:
 
 
 def _take_turns(iterators: Iterable[Iterator[_T]]) -> Iterator[_T]:
-    """One of each iterator, then one more of each, until all are exhausted."""
+    """Yield one item of each iterator by turns, until all iterators are exhausted."""
     waiting = deque(iterators)
     while waiting:
         iterator = waiting.popleft()
@@ -65,14 +65,15 @@ def _take_turns(iterators: Iterable[Iterator[_T]]) -> Iterator[_T]:
 
 
 def by_json(document: Any) -> bytes:
-    """Text first, in the standard library's spelling with blanks, then its bytes."""
+    """Return the document as JSON by the standard library, with blanks after commas and colons."""
     return json.dumps(document).encode()
 
 
 def by_orjson(document: Any) -> bytes:
-    """Bytes at once, without blanks: 6 % shorter on the reference request.
+    """Return the document as JSON by orjson, without blanks: 6 % shorter for the reference request.
 
-    orjson refuses integers beyond 64 bits, which a capacity may be (a large total times a large allocation ratio).
+    orjson rejects integers over 64 bits, so json writes a document with such a capacity (a large total times a large
+    allocation ratio).
     """
     try:
         return orjson.dumps(document)

@@ -1,8 +1,8 @@
 """Responses in a cache service, Redis or Valkey, for all workers of one database: `respond_from_redis`.
 
-A response is kept under its request, the variant and the revision of the data, which each request reads in its own
-snapshot. A key is never given another response, so nothing is invalidated: the oldest responses are evicted. Where
-there is no revision, or the service does not respond, the response is computed.
+The key of a response is made of the request, the variant and the revision of the data, which each request reads in its
+own snapshot. The response to a key never changes, so nothing is invalidated: the service evicts the oldest responses.
+If there is no revision or the service does not respond, the response is computed.
 """
 
 import hashlib
@@ -29,13 +29,14 @@ log = logging.getLogger(__name__)
 _TIMEOUT_S: Final = 1.0
 _DOWN_FOR_S: Final = 5.0
 _LIFETIME_S: Final = 3600
-"""A response that nobody evicts is kept for this long."""
+"""The time after which a response expires in the cache service."""
 
 
 def respond_from_redis(compute: Callable[[], Body], connection: Connection, key: Any, cache_url: str) -> Body:
-    """Return the body of the service at *cache_url* for the state that the connection sees, or compute and keep it.
+    """Return the body that the service at *cache_url* has for the connection's snapshot, or compute and store it.
 
-    key: what the body depends on beside the data, of types that msgspec encodes. 1 round trip to the database.
+    One round trip to the database.
+    key: all on which the body depends except the data, of types that msgspec can encode.
     """
     engine = connection.engine
     shared = _RESPONSES.of(engine, lambda: SharedResponses(engine.url, CacheService(cache_url)))
@@ -43,11 +44,11 @@ def respond_from_redis(compute: Callable[[], Body], connection: Connection, key:
 
 
 class CacheService:
-    """A Redis or Valkey; one that failed is left alone for 5 s, and the log says so once."""
+    """A client of a Redis or Valkey; after an error, which is logged once, it sends nothing for 5 s."""
 
     def __init__(self, url: str, clock: Callable[[], float] = monotonic) -> None:
-        """url: redis://:PASSWORD@HOST:PORT, connected to at the first command; ValueError where it is none."""
-        # Once more without a pause: a connection of the pool may be from before a restart.
+        """url: redis://:PASSWORD@HOST:PORT; the first command connects. Raises ValueError for an invalid URL."""
+        # One retry without a pause, since a pooled connection may be older than a restart of the service.
         once_more = Retry(NoBackoff(), 1)
         self._client = Redis.from_url(
             url, socket_timeout=_TIMEOUT_S, socket_connect_timeout=_TIMEOUT_S, retry=once_more, protocol=2
@@ -57,20 +58,20 @@ class CacheService:
 
     @property
     def is_up(self) -> bool:
-        """Whether it should be used now."""
+        """Whether the service should be used: it has not failed within the last 5 s."""
         return self._failed_at is None or self._clock() >= self._failed_at + _DOWN_FOR_S
 
     def get(self, key: str) -> bytes | None:
-        """Return what is kept under *key*; None where nothing is, or the service fails."""
+        """Return the value of *key*; None if there is none or the service fails."""
         found: bytes | None = self._run(self._client.get, key)
         return found
 
     def keep(self, key: str, value: bytes) -> None:
-        """Keep *value*, unless the service fails."""
+        """Store *value* under *key* for `_LIFETIME_S`; do nothing if the service fails."""
         self._run(self._client.set, key, value, ex=_LIFETIME_S)
 
     def agree(self, key: str, value: bytes) -> bytes:
-        """Keep *value* if nothing is there, and return what is there then; *value* where the service fails."""
+        """Store *value* unless *key* has a value, and return the stored one; return *value* if the service fails."""
         self._run(self._client.set, key, value, nx=True)
         return self.get(key) or value
 
@@ -91,9 +92,10 @@ class CacheService:
 
 
 class _SharedLease(ReaderLease):
-    """An entry of the change log that all users of a cache service share: its id is kept there.
+    """An entry of the change log that all users of a cache service share: the service stores the entry's id.
 
-    The first one is found under the URL of the database, each further one under that which is of no use any more.
+    The key of the first entry is made of the database's URL, that of each further entry of the id of the entry that it
+    replaces.
     """
 
     _without = "no response is kept in the cache service"
@@ -111,23 +113,23 @@ class _SharedLease(ReaderLease):
         name = f"placebench:reader:{self._before}"
         if (shared := self._service.get(name)) is not None:
             return shared.decode()
-        connection.execute(text("SELECT placebench_revision(NULL)"))  # an older log has none
+        connection.execute(text("SELECT placebench_revision(NULL)"))  # fails on a log that is too old for revisions
         own = super()._register(connection)
         return own and self._service.agree(name, own.encode()).decode()
 
 
 class SharedResponses:
-    """The responses of one database in a cache service, for all threads of a process."""
+    """The responses of one database in a cache service; all threads of a process share this object."""
 
     def __init__(self, url: URL, service: CacheService, clock: Callable[[], float] = monotonic) -> None:
-        """url: of the database; nothing is connected to before the first response."""
+        """url: the URL of the database; no connection is opened before the first response."""
         self._service = service
         self._lease = _SharedLease(url, service, clock)
-        self._lock = Lock()  # of the lease
+        self._lock = Lock()  # protects the lease
         self._seen: PgSnapshot | None = None
 
     def respond(self, compute: Callable[[], Body], connection: Connection, key: Any) -> Body:
-        """Return the body that is kept under *key* for the connection's state, or what *compute* returns."""
+        """Return the body that is stored for *key* and the connection's snapshot, or compute and store it."""
         name = self._name(connection, key)
         if name is None:
             return compute()
@@ -139,7 +141,7 @@ class SharedResponses:
         return body
 
     def _name(self, connection: Connection, key: Any) -> str | None:
-        """Return the key of the response in the service; None if it cannot be kept there."""
+        """Return the key of the response in the service; None if the response cannot be stored there."""
         if not self._service.is_up:
             return None
         with self._lock:

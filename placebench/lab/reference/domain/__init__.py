@@ -1,1 +1,1 @@
-"""What a request for candidates and its problems are, whichever way it is served."""
+"""Types that HTTP handlers, solvers and SQL share: the candidates request, problems, settings and validation."""

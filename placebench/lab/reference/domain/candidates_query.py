@@ -1,7 +1,7 @@
 """The query string of GET /allocation_candidates, parsed and validated: `parse_query`.
 
-Pure: no database. The order of the checks is Placement's, since the first one that fails decides the error's code.
-Grammar and order: Placement's API reference, "List allocation candidates", microversion 1.39.
+This module does not use the database. The checks run in Placement's order, since the first one that fails decides the
+error's code. Source: Placement's API reference, "List allocation candidates", microversion 1.39.
 """
 
 import re
@@ -16,7 +16,7 @@ _BAD_VALUE = "placement.query.bad_value"
 _DUPLICATE_KEY = "placement.query.duplicate_key"
 _MISSING_VALUE = "placement.query.missing_value"
 
-# As in Placement, whose patterns end with $, a line feed may follow a suffix and a limit.
+# A line feed may follow a suffix and a limit, as in Placement, whose patterns end with $.
 _GROUP_KEY = re.compile(r"(resources|required|member_of|in_tree)([A-Za-z0-9_-]{1,64})?\n?")
 _REQUEST_KEYS = frozenset({"group_policy", "limit", "root_required", "same_subtree"})
 _LIMIT = re.compile(r"[1-9][0-9]*\n?")
@@ -27,25 +27,25 @@ _BARE_UUID = re.compile(r"[0-9a-f]{32}")
 
 @dataclass(frozen=True, slots=True)
 class RequestGroup:
-    """All parameters with one suffix; the suffix is empty for the group that may spread over a tree."""
+    """A request group: all parameters with one suffix. The group with the empty suffix may spread over a tree."""
 
     suffix: str
-    resources: tuple[tuple[str, int], ...] = ()  # resource class and amount, each class once
-    required: tuple[frozenset[str], ...] = ()  # of each set at least one trait
+    resources: tuple[tuple[str, int], ...] = ()  # pairs of resource class and amount, each class once
+    required: tuple[frozenset[str], ...] = ()  # at least one trait of each set is required
     forbidden: frozenset[str] = frozenset()
-    member_of: tuple[frozenset[str], ...] = ()  # of each set at least one aggregate
+    member_of: tuple[frozenset[str], ...] = ()  # at least one aggregate of each set is required
     not_member_of: frozenset[str] = frozenset()
     in_tree: str | None = None
 
     @property
     def spreads(self) -> bool:
-        """Whether the resources may come from several providers of a tree."""
+        """Whether the group's resources may come from several providers of a tree."""
         return not self.suffix
 
 
 @dataclass(frozen=True, slots=True)
 class CandidateRequest:
-    """What GET /allocation_candidates is to find; groups in the order of their first appearance."""
+    """A parsed request of GET /allocation_candidates, with its groups in the order of their first appearance."""
 
     groups: tuple[RequestGroup, ...]
     isolate: bool = False
@@ -61,12 +61,12 @@ class _Pair(NamedTuple):
 
 
 def parse_query(query_string: bytes | str, minor: int = 39) -> CandidateRequest:
-    """Return the request that a query string makes; a str is one of WSGI's, each character a byte.
+    """Return the parsed query string; a str is in WSGI's form, one character per byte.
 
-    minor: the requested version; before 1.36 a group without resources has an error without a code of its own.
+    minor: the requested minor version; before 36, some errors about groups have the code "undefined".
 
-    Raises BadRequest with Placement's code at the first of Placement's checks that fails. What needs the database
-    (unknown classes and traits) is checked later, by the search.
+    Raises BadRequest with Placement's code for the first check that fails. Checks that need the database (unknown
+    classes and traits) are made later, by the search.
     """
     pairs = list(_pairs(query_string))
     _check_keys(pairs)
@@ -95,15 +95,15 @@ def parse_query(query_string: bytes | str, minor: int = 39) -> CandidateRequest:
 
 
 def parse_group(values: Mapping[str, Sequence[str]]) -> RequestGroup:
-    """Return the group without suffix that these values of its parameters make, for a group by itself.
+    """Return one group without a suffix, from the values of each of its parameters.
 
-    Raises BadRequest for the form; a trait both required and forbidden is no error here, as in Placement.
+    Raises BadRequest for a malformed value. As in Placement, a trait may be both required and forbidden here.
     """
     return _group("", values)
 
 
 def _pairs(query_string: bytes | str) -> Iterator[_Pair]:
-    """Decoded keys and values; a semicolon parts them too, as in WebOb, which Placement reads its queries with."""
+    """Yield decoded keys and values; a semicolon also separates pairs, as in WebOb, which Placement uses."""
     try:
         encoded = query_string if isinstance(query_string, bytes) else query_string.encode("latin-1")
     except UnicodeEncodeError as error:
@@ -126,7 +126,7 @@ def _values(pairs: Iterable[_Pair], key: str) -> list[str]:
 
 
 def _check_keys(pairs: Sequence[_Pair]) -> None:
-    """Every key is one we know, every limit and group_policy is valid, also those that a first one overrules."""
+    """Raise BadRequest for an unknown key and for any invalid limit or group_policy, even one that would be ignored."""
     for key, value in pairs:
         if key not in _REQUEST_KEYS and not _GROUP_KEY.fullmatch(key):
             raise BadRequest(f"unknown parameter {key!r}")
@@ -155,8 +155,8 @@ def _subtree(value: str) -> frozenset[str]:
 
 
 def _group(suffix: str, values: Mapping[str, Sequence[str]]) -> RequestGroup:
-    """The group that its parameters make: of resources and in_tree every value is checked and the last one counts."""
-    # `VCPU:1,DISK_GB:10` as amounts by class; of a class given twice the last amount counts.
+    """Return the group with these parameters; all values of resources and in_tree are checked, the last one is used."""
+    # `VCPU:1,DISK_GB:10` as amounts by class; if a class is repeated, the last amount is used.
     resources = [dict(map(_amount, value.split(","))) for value in values.get("resources", ())]
     required, forbidden = _traits(f"required{suffix}", values.get("required", ()))
     member_of, not_member_of = _aggregates(f"member_of{suffix}", values.get("member_of", ()))
@@ -190,7 +190,7 @@ def _whole_number(what: str, text: str) -> int:
 
 
 def _traits(key: str, values: Sequence[str]) -> tuple[tuple[frozenset[str], ...], frozenset[str]]:
-    """The any-sets and the forbidden traits of a group; a trait by itself is an any-set of one."""
+    """Return the required sets, of each of which one trait suffices, and the forbidden traits of a group."""
     alternatives = []
     for value in values:
         if value.startswith("in:"):
@@ -205,7 +205,7 @@ def _traits(key: str, values: Sequence[str]) -> tuple[tuple[frozenset[str], ...]
 
 
 def _signed_traits(key: str, values: Sequence[str]) -> tuple[frozenset[str], frozenset[str]]:
-    """Required and forbidden traits; all of a name's leading exclamation marks are stripped, as in Placement."""
+    """Return required and forbidden traits; all leading exclamation marks of a name are removed, as in Placement."""
     names = [name.strip() for value in values for name in value.split(",")]
     if not all(name.lstrip("!") for name in names):
         raise BadRequest(f"{key} has an empty trait name")
@@ -232,7 +232,7 @@ def _aggregate_set(key: str, value: str) -> frozenset[str]:
 
 
 def _uuid(key: str, value: str) -> str:
-    """The value as it is, if it looks like a UUID: it is compared as raw text later, as Placement does."""
+    """Return the value unchanged if it looks like a UUID: it is compared as text later, as in Placement."""
     bare = value.replace("urn:", "").replace("uuid:", "").strip("{}").replace("-", "").lower()
     if not _BARE_UUID.fullmatch(bare):
         raise BadRequest(f"{key} must hold a UUID, or in: and several with commas between, not {value!r}")
@@ -240,7 +240,7 @@ def _uuid(key: str, value: str) -> str:
 
 
 def _check_request(request: CandidateRequest, *, policy_given: bool) -> None:
-    """Check what only all groups together can tell."""
+    """Check the rules that concern more than one group."""
     if not any(group.resources for group in request.groups):
         raise BadRequest("no group requests resources", code=_MISSING_VALUE)
     named = frozenset[str]().union(*request.same_subtrees)

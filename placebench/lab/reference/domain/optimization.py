@@ -1,7 +1,7 @@
-"""What an optimization is: its baseline and its alternative implementations, and where the difference should show.
+"""Describes optimizations: the baseline, alternative implementations, and where the difference should show.
 
-The main class is `Optimization`. Where no implementation is better for everyone, there is no alternative: `naive` and
-`tuned` both take the baseline.
+The main class is `Optimization`. An optimization without an implementation that is better for everyone has no
+alternative: `naive` and `tuned` both have the baseline.
 """
 
 from dataclasses import dataclass
@@ -29,7 +29,7 @@ class Extra:
 
     @property
     def is_installed(self) -> bool:
-        """Whether its module can be found; it is not imported."""
+        """Whether the package's module can be found (without importing it)."""
         return find_spec(self.module) is not None
 
 
@@ -38,13 +38,13 @@ class Implementation:
     """One implementation of an optimization.
 
     Attributes:
-        name: [a-z0-9_]+, as it is in a variant's name after the colon.
-        value: What a variant holds: a function, a table, a namespace of classes; with an extra, a function that makes
-            it.
-        extra: The package that it needs.
-        revision: Of schema/options, which the variant's database must be at.
-        postgresql_only: Whether it needs PostgreSQL.
-        cache_server: Whether it needs a cache server, and the change log.
+        name: The part after the colon in a variant's name, [a-z0-9_]+.
+        value: The object that a variant gets, such as a function, a table or a set of classes. With an extra, a
+            function that returns this object.
+        extra: The package that the implementation needs.
+        revision: The revision of schema/options that the variant's database must have; "" for none.
+        postgresql_only: Whether the implementation needs PostgreSQL.
+        cache_server: Whether the implementation needs a cache server and the change log.
     """
 
     name: str
@@ -55,7 +55,7 @@ class Implementation:
     cache_server: bool = False
 
     def load(self) -> Any:
-        """Return what a variant holds; raise MissingExtraError where its package is not installed."""
+        """Return the object that a variant gets; raise MissingExtraError if its package is not installed."""
         if self.extra is None:
             return self.value
         if not self.extra.is_installed:
@@ -63,7 +63,7 @@ class Implementation:
         return self.value()
 
     def missing_extra(self) -> str:
-        """Say which package is missing, in one line; empty when none is."""
+        """Return one line about the missing package, or "" if none is missing."""
         if self.extra is None or self.extra.is_installed:
             return ""
         return f"{self.name} needs {self.extra.module}: pip install 'placebench[{self.extra.name}]'"
@@ -71,23 +71,23 @@ class Implementation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Optimization:
-    """One thing that the service can do by several implementations, and where the difference should show.
+    """A part of the service that has several implementations, and where the difference should show.
 
     Attributes:
-        name: [a-z0-9_]+, as it is in a variant's name; that of its field where there is no alternative.
-        field: Of `Implementations` or `WorkerImplementations`.
-        algorithms: Those that have it.
+        name: The name in a variant's name, [a-z0-9_]+; equal to *field* if there is no alternative.
+        field: The name of the field in `Implementations` or `WorkerImplementations`.
+        algorithms: The algorithms that have this optimization.
         baseline: The implementation of naive.
-        alternative: The implementation of tuned; None where tuned takes the baseline too.
-        further: Others, chosen by +field:implementation only.
-        why: Why it should help.
+        alternative: The implementation of tuned; None if tuned has the baseline too.
+        further: Further implementations, chosen by +field:implementation only.
+        why: Why the alternative should be better.
         source: The commit of Placement that it comes from, or our own measurement.
-        request: Path and query on which it should show.
-        metric: Where it should show first.
-        data: The data and the load that it takes to show, as text.
-        topology: The same for an experiment; None: the usual one.
-        utilization: Of the data in an experiment.
-        scope: Whether it is taken in a request, when a worker starts, or in the database.
+        request: The path and query on which the difference should show.
+        metric: The metric in which the difference should show first.
+        data: The data set and load with which the difference shows, as text.
+        topology: The topology of the data in an experiment; None: the default topology.
+        utilization: The utilization of the data in an experiment, from 0 to 1; None: that of the topology.
+        scope: Where the optimization takes effect: in a request, when a worker starts, or in the database.
     """
 
     name: str
@@ -107,10 +107,10 @@ class Optimization:
 
     @property
     def implementations(self) -> tuple[Implementation, ...]:
-        """All of them, the baseline first."""
+        """All implementations, the baseline first."""
         return (self.baseline, *((self.alternative,) if self.alternative else ()), *self.further)
 
     @property
     def best(self) -> Implementation:
-        """The implementation of tuned."""
+        """The implementation of tuned: the alternative if there is one, else the baseline."""
         return self.alternative or self.baseline

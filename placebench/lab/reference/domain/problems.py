@@ -1,10 +1,10 @@
-"""What can be wrong with a request, each with its HTTP status and the code that Placement gives it.
+"""Exceptions for the errors of a request, each with an HTTP status and Placement's error code.
 
-A handler raises a `Problem`, which `pipeline.py` makes the JSON error document. Placement's own detail opens with a
-stock sentence for the status; ours is the message alone. Two phrases are Placement's, since nova decides by them what
-to do after a 409: "consumer generation conflict" and "Conflicting resource provider name:".
+A handler raises a `Problem`, which `pipeline.py` turns into the JSON error document. Placement's detail begins with a
+stock sentence for the status; ours is the message alone. Two phrases are Placement's own, since nova reads them to
+decide what to do after a 409: "consumer generation conflict" and "Conflicting resource provider name:".
 """
-# ruff: noqa: N818 - these are the names that HTTP gives the statuses, and werkzeug its exceptions.
+# ruff: noqa: N818 - these are HTTP's names of the statuses, which werkzeug's exceptions have too.
 
 from collections.abc import Mapping
 from http import HTTPStatus
@@ -15,12 +15,12 @@ _CONCURRENT_UPDATE = "placement.concurrent_update"
 
 
 class Problem(Exception):
-    """A response that is an error document: status, title, detail, code, and headers that go with them."""
+    """An error response: status, title, detail, code, and additional headers."""
 
     status: ClassVar[HTTPStatus] = HTTPStatus.INTERNAL_SERVER_ERROR
 
     def __init__(self, detail: str, *, code: str = UNDEFINED, headers: Mapping[str, str] | None = None) -> None:
-        """detail: one sentence for a person; code: stable, for a program; headers: added to the response."""
+        """detail: a sentence for people; code: a stable code for programs; headers: added to the response."""
         super().__init__(detail)
         self.detail = detail
         self.code = code
@@ -28,11 +28,11 @@ class Problem(Exception):
 
     @property
     def title(self) -> str:
-        """The phrase that HTTP has for the status."""
+        """HTTP's phrase for the status, such as "Not Found"."""
         return self.status.phrase
 
     def to_json(self, request_id: str, *, with_code: bool = True) -> dict[str, Any]:
-        """Return the error document of the request of this id; microversions before 1.23 have no codes."""
+        """Return the error document of the request with this id; microversions before 1.23 have no codes."""
         code = {"code": self.code} if with_code else {}
         return {"errors": [{**self._members(), **code, "request_id": request_id}]}
 
@@ -59,13 +59,13 @@ class Forbidden(Problem):
 
 
 class NotFound(Problem):
-    """No such path, or nothing of that name in the database."""
+    """The path does not exist, or the database has nothing with the name in the path."""
 
     status = HTTPStatus.NOT_FOUND
 
 
 class MethodNotAllowed(Problem):
-    """The path exists, but not with this method; `Allow` says with which."""
+    """The path does not have this method; the header `Allow` lists the methods that it has."""
 
     status = HTTPStatus.METHOD_NOT_ALLOWED
 
@@ -77,10 +77,10 @@ class NotAcceptable(Problem):
 
 
 class VersionNotAcceptable(NotAcceptable):
-    """The client requests a microversion that is not served here; the document says which is."""
+    """The client requests a microversion that is not served; the error document has the range that is."""
 
     def __init__(self, detail: str, *, min_version: str, max_version: str) -> None:
-        """min_version and max_version: the range that is served, for instance "1.39"."""
+        """min_version and max_version: the range of versions that is served, such as "1.0" and "1.39"."""
         super().__init__(detail)
         self.min_version = min_version
         self.max_version = max_version
@@ -90,16 +90,16 @@ class VersionNotAcceptable(NotAcceptable):
 
 
 class Conflict(Problem):
-    """The request is well formed and the state of the database forbids it."""
+    """The request is well formed, but the state of the database does not allow it."""
 
     status = HTTPStatus.CONFLICT
 
 
 class ConcurrentUpdate(Conflict):
-    """Another writer came first: read the generation again and try once more."""
+    """Another client has changed the data; the client should read the generation again and retry."""
 
     def __init__(self, detail: str) -> None:
-        """detail: one sentence for a person."""
+        """detail: a sentence for people."""
         super().__init__(detail, code=_CONCURRENT_UPDATE)
 
 
@@ -110,7 +110,7 @@ class ContentTooLarge(Problem):
 
 
 class UriTooLong(Problem):
-    """The path and query are longer than the server hands over."""
+    """The path and query are longer than the WSGI server passes to the application."""
 
     status = HTTPStatus.REQUEST_URI_TOO_LONG
 
@@ -122,7 +122,7 @@ class UnsupportedMediaType(Problem):
 
 
 class ServiceUnavailable(Problem):
-    """The database cannot be connected to; nothing was read or written."""
+    """No connection to the database is possible; nothing was read or written."""
 
     status = HTTPStatus.SERVICE_UNAVAILABLE
 

@@ -1,4 +1,4 @@
-"""What an operator may set: of the search for candidates, as Placement's options of these names, of claims, a cache."""
+"""Settings of an operator: Placement's options of the candidate search, how claims are written, and the cache URL."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -17,20 +17,20 @@ _MAX_CANDIDATES: Final = 2**31 - 1
 
 @dataclass(frozen=True, slots=True)
 class ServiceSettings:
-    """The defaults are Placement's, where it has the option."""
+    """An operator's settings; the defaults are Placement's if it has the option."""
 
-    randomize: bool = False  # under a limit: any of the candidates, not the first ones
-    maximum: int | None = None  # the search stops at so many candidates; None: at none
-    strategy: str = DEPTH_FIRST  # one anchor after the other, or from each anchor by turns
+    randomize: bool = False  # whether a limit selects random candidates instead of the first ones
+    maximum: int | None = None  # the number of candidates at which the search stops; None: no maximum
+    strategy: str = DEPTH_FIRST  # all candidates of one anchor after the other, or one of each anchor by turns
     claims: str = _AT_ONCE  # how PUT /allocations/{consumer} writes
-    cache_url: str = field(default="", repr=False)  # of the cache service, for variants that keep responses there
+    cache_url: str = field(default="", repr=False)  # URL of the cache service, for variants that keep responses there
 
 
 DEFAULTS: Final = ServiceSettings()
 
 
 def read_settings(environment: Mapping[str, str]) -> ServiceSettings:
-    """The settings that these variables make; ServerError with the first that cannot be used."""
+    """Return the settings in these variables; raise ServerError for the first one that is not valid."""
     randomize = read_choice(environment, "PLACEBENCH_RANDOMIZE_CANDIDATES", ("0", "1")) == "1"
     maximum = environment.get("PLACEBENCH_MAX_CANDIDATES") or _ALL
     if maximum != _ALL and not (maximum.isascii() and maximum.isdigit() and 0 < int(maximum) <= _MAX_CANDIDATES):
@@ -46,7 +46,7 @@ def read_settings(environment: Mapping[str, str]) -> ServiceSettings:
 
 
 def read_choice(environment: Mapping[str, str], name: str, choices: tuple[str, ...]) -> str:
-    """The variable's value, the first choice if it is not set; ServerError where it is none of them."""
+    """Return the variable's value, or the first choice if it is not set; raise ServerError if it is not a choice."""
     value = environment.get(name) or choices[0]
     if value not in choices:
         raise ServerError(f"{name}: expected {' or '.join(choices)}, got {value!r}")

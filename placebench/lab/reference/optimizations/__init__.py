@@ -1,1 +1,1 @@
-"""The optimizations of the reference service: each with its baseline and alternative implementations side by side."""
+"""The optimizations of the reference service, each with its baseline and its alternative implementations."""

@@ -1,8 +1,8 @@
-"""The steps of the search for candidates that have several implementations.
+"""The optimizations of the candidate search.
 
-In `naive` and `tuned` these are trees, sets of ids, usages, summaries and combinations; in `dedup` and `cached` how
-many trees are read, what of them, and which are solved once for all. Last, whether responses are computed each time or
-kept in a cache service for all workers of one database.
+For `naive` and `tuned`: how trees and usages are read, how sets of ids are stored, how summaries are made, and how
+combinations are searched. For `dedup` and `cached`: how many trees are read, whether aggregates are, and which trees
+are solved together. `RESPONSES` is whether responses are computed each time or kept in a cache service.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -28,7 +28,7 @@ _Inventories = dict[InventoryKey, ProviderInventory]
 
 
 def _combine_then_test(combinations: CandidateCombinations) -> list[Candidate]:
-    """Test every combination at every anchor when it is complete; the limit cuts the finished list."""
+    """Test each combination of each anchor only when it is complete, and apply the limit to the finished list."""
     at_anchors = (
         filter(combinations.allows, product(*combinations.options(anchor_id))) for anchor_id in combinations.anchors
     )
@@ -36,7 +36,7 @@ def _combine_then_test(combinations: CandidateCombinations) -> list[Candidate]:
 
 
 def _combine_pruned(combinations: CandidateCombinations) -> list[Candidate]:
-    """Grow combinations group by group, each dropped at the first group that is not allowed; stop at the limit."""
+    """Extend combinations group by group, drop each at the first group that is not allowed, and stop at the limit."""
     at_anchors = (combinations.combine(combinations.options(anchor_id)) for anchor_id in combinations.anchors)
     return combinations.candidates(at_anchors, combinations.bound)
 
@@ -63,7 +63,7 @@ def _read_usages_per_group(forest: Forest, solved: Solved, _contended: Collectio
 
 
 def _track_usages(forest: Forest, solved: Solved, contended: Collection[int]) -> _Inventories:
-    """Take what the search for capacity has read of the contended classes; no round trip."""
+    """Use the inventories of contended classes that the search for capacity has already read; no round trip."""
     return {
         (provider_id, demand.class_id): forest.inventory(demand.class_id, *row[AMOUNTS])
         for demand in solved.demands
@@ -84,19 +84,19 @@ USAGES = Optimization(
 
 
 def _summarise_per_group(forest: Forest, solved: Solved) -> None:
-    """Summarise all trees in which the group was solved, again for each group; 2 round trips per group."""
+    """Read and summarise all trees in which the group was solved, for each group again; 2 or 3 round trips."""
     root_ids = solved.root_ids()
     forest.read_providers(root_ids)
     forest.summarise(root_ids)
 
 
 def _summarise_per_request(forest: Forest, solved: Solved) -> None:
-    """Summarise the trees in which the group was solved and none before it; 2 round trips or none."""
+    """Summarise the trees in which the group was solved and that have no summary yet; up to 3 round trips."""
     forest.summarise([root_id for root_id in solved.root_ids() if root_id not in forest.summaries])
 
 
 def _summarise_response(_forest: Forest, _solved: Solved) -> None:
-    """Do nothing: the trees of the candidates are summarised for the document, after the limit."""
+    """Do nothing: only the trees in the response are summarised, after the limit is applied."""
 
 
 SUMMARIES = Optimization(
@@ -112,14 +112,14 @@ SUMMARIES = Optimization(
 
 
 def _read_trees_separately(forest: Forest, root_ids: Collection[int]) -> Mapping[int, list[str]]:
-    """Read inventories and traits, and providers where they are not known; up to 3 round trips."""
+    """Read inventories and traits of the trees, and providers that are not known yet; up to 3 round trips."""
     forest.ensure_providers(root_ids)
     forest.read_inventories([root_id for root_id in root_ids if root_id not in forest.inventories])
     return forest.read_traits(root_ids)
 
 
 def _read_trees_joined(forest: Forest, root_ids: Collection[int]) -> Mapping[int, list[str]]:
-    """Read all in 1 round trip; a provider of three classes and four traits comes in twelve rows."""
+    """Read the trees with one join, 1 round trip; a provider with three classes and four traits makes twelve rows."""
     return forest.read_joined(root_ids)
 
 
@@ -135,12 +135,12 @@ TREES = Optimization(
 
 
 def _as_list(ids: Iterable[int]) -> Collection[int]:
-    """Make a list: each test walks along it, so a filter of n by m ids takes n times m steps."""
+    """Return a list: each membership test is a linear search, so filtering n ids by m ids takes n × m steps."""
     return list(ids)
 
 
 def _as_set(ids: Iterable[int]) -> Collection[int]:
-    """Make a frozenset: each test is one lookup."""
+    """Return a frozenset: each membership test is one hash lookup."""
     return frozenset(ids)
 
 
@@ -157,12 +157,12 @@ SETS = Optimization(
 
 
 def read_all_trees(_choice: Selection) -> bool:
-    """Read all trees: the limit cuts what was found in them."""
+    """Return False: all trees are read, and the limit is applied to the candidates found in them."""
     return False
 
 
 def _read_few_trees(choice: Selection) -> bool:
-    """Read a few where the first candidates are wanted, and not any, or the first ones of each tree."""
+    """Return whether to read only a few trees: if candidates are limited, in depth-first order, and not random."""
     return choice.left is not None and choice.depth_first
 
 
@@ -180,12 +180,12 @@ REACH = Optimization(
 
 
 def _always_read(_request: CandidateRequest) -> bool:
-    """Read them for each request; 1 round trip."""
+    """Return True: each request reads the aggregates of providers, 1 round trip."""
     return True
 
 
 def _read_if_requested(request: CandidateRequest) -> bool:
-    """Read them with member_of; where a provider shares they are read anyway, since they say with whom."""
+    """Return whether the request has member_of; if a provider shares its resources, aggregates are read anyway."""
     return any(group.member_of or group.not_member_of for group in request.groups)
 
 
@@ -219,7 +219,7 @@ LIKENESS = Optimization(
 
 
 def _compute_each(compute: Callable[[], Body], _connection: Connection, _key: Any, _cache_url: str) -> Body:
-    """Keep none."""
+    """Compute the response for each request, without a cache service."""
     return compute()
 
 

@@ -17,22 +17,22 @@ from placebench.lab.reference.domain.optimization import (
 
 
 def keep_gc_defaults() -> None:
-    """Leave Python's defaults: every full collection traverses the modules too."""
+    """Keep Python's garbage collector settings: each full collection also traverses all modules."""
 
 
 def freeze_gc() -> None:
-    """Collect once, and exclude what is left, which stays for good, from later collections."""
+    """Collect once, and exclude the objects that remain, which are permanent, from later collections."""
     gc.collect()
     gc.freeze()
 
 
 def _collect_seldom() -> None:
-    """Collect after every 50 000 new objects instead of every 700 (Python 3.11)."""
+    """Start a garbage collection after 50 000 new objects instead of 700 (the default of Python 3.11)."""
     gc.set_threshold(50_000)
 
 
 def _disable_gc() -> None:
-    """Never collect: what refers to itself is never given back, so that a worker grows until it is renewed."""
+    """Turn the garbage collector off: reference cycles are never freed, so a worker grows until it is restarted."""
     gc.disable()
 
 
@@ -49,12 +49,12 @@ COLLECTOR = Optimization(
 
 
 def _use_url_driver(url: URL) -> URL:
-    """Use the driver that the URL names; psycopg2, which the extra bench brings, where it names none."""
+    """Return the URL, with psycopg2 (in the extra `bench`) as its driver if it is a PostgreSQL URL without a driver."""
     return url.set(drivername="postgresql+psycopg2") if url.drivername in ("postgres", "postgresql") else url
 
 
 def _driver(name: str, drivername: str, extra: Extra) -> Implementation:
-    """Return the implementation that puts this driver into a URL, whatever driver is there."""
+    """Return the implementation that replaces the driver in a URL by this one."""
 
     def use(url: URL) -> URL:
         if url.get_backend_name() not in ("postgres", "postgresql"):
@@ -84,17 +84,17 @@ DRIVER = Optimization(
 
 
 def _pool_of_size(size: int) -> dict[str, Any]:
-    """PLACEBENCH_POOL_SIZE connections, 10 where that is not set."""
+    """Return the settings of a pool of *size* connections: PLACEBENCH_POOL_SIZE, 10 by default."""
     return {"pool_size": size, "max_overflow": 0}
 
 
 def _pool_of_one(_size: int) -> dict[str, Any]:
-    """One connection: a second thread waits for it."""
+    """Return the settings of a pool of one connection: a second thread must wait for it."""
     return {"pool_size": 1, "max_overflow": 0}
 
 
 def _no_pool(_size: int) -> dict[str, Any]:
-    """A new connection for each request."""
+    """Return the setting for a new connection per request."""
     return {"poolclass": NullPool}
 
 
@@ -162,21 +162,21 @@ GC_FREQUENCY = Optimization(
 _TRIM_THRESHOLD: Final = -1
 _MMAP_THRESHOLD: Final = -3
 _ARENA_MAX: Final = -8
-"""Names of options in <malloc.h>."""
+"""Numbers of mallopt's options, from <malloc.h>."""
 _AS_MUCH_AS_GOES: Final = 2**31 - 1
 _MAX_HEAP_BLOCK_BYTES: Final = 32 * 2**20
-"""Bytes; a body over 50 MB is sent in parts, and never in memory at once."""
+"""The size from which malloc maps blocks outside the heap. A body over 50 MB is sent in parts, never held at once."""
 
 
 def keep_malloc_defaults() -> None:
-    """Leave malloc's defaults: what is free at the top of the heap goes back, to be faulted in page by page again."""
+    """Keep malloc's settings: free memory at the top of the heap returns to the kernel and later costs page faults."""
 
 
 def keep_freed_memory() -> None:
-    """Tell malloc to keep what it has, and once for all threads; nothing where the C library is not glibc.
+    """Configure glibc's malloc to keep freed memory, in one arena for all threads; without glibc, do nothing.
 
-    A heap a thread would keep the most that each of them ever took: a worker of 10 threads had 151 MiB instead of 110,
-    for the same CPU (two runs of 200 requests).
+    With one arena per thread, each would keep its own maximum: a worker with 10 threads had 151 MiB instead of 110, for
+    the same CPU time (two runs of 200 requests).
     """
     if mallopt := getattr(ctypes.CDLL(None), "mallopt", None):
         mallopt(_MMAP_THRESHOLD, _MAX_HEAP_BLOCK_BYTES)

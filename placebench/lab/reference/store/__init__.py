@@ -1,1 +1,1 @@
-"""The SQL of the API: one module per resource, one function per statement."""
+"""The SQL of the API: one module per resource."""

@@ -1,4 +1,4 @@
-"""Allocations read and deleted, and sums of them: usages. `claims.py` writes them."""
+"""The SQL that reads and deletes allocations, and reads their sums (usages); `claims.py` writes allocations."""
 
 from typing import Any, Final
 
@@ -35,7 +35,7 @@ _NO_TYPE: Final = "unknown"
 
 
 def read_consumer_allocations(connection: Connection, consumer: str) -> dict[str, Any]:
-    """Return the document of a consumer: {"allocations": {}} alone if it has nothing.
+    """Return the document of a consumer: only {"allocations": {}} if it has no allocations.
 
     SELECT rp.uuid, rp.generation, a.used, c.generation, (SELECT name FROM resource_classes ...), (SELECT external_id
     FROM projects ...), (SELECT external_id FROM users ...), (SELECT name FROM consumer_types ...)
@@ -54,9 +54,10 @@ def read_consumer_allocations(connection: Connection, consumer: str) -> dict[str
 
 
 def _select_of_consumer() -> Select[Any]:
-    """Made once, as others below: to put the expressions together costs as much CPU as the rest of a small read.
+    """Return the SELECT of a consumer's allocations.
 
-    What is one row is a subquery: to plan a join of seven tables costs PostgreSQL more than all the rest.
+    It is made once per process, since building the expressions costs as much CPU time as the rest of a small read.
+    Names are read by scalar subqueries, since planning a join of seven tables costs PostgreSQL more than all the rest.
     """
     own, provider, who = allocations.c, resource_providers.c, consumers.c
     joined = allocations.join(resource_providers, provider.id == own.resource_provider_id).join(
@@ -102,9 +103,9 @@ def read_provider_allocations(connection: Connection, provider_id: int) -> dict[
 
 
 def delete_allocations(database: Database, consumer: str) -> None:
-    """Take all from the consumer, whatever its generation, and forget it; NotFound if it has nothing.
+    """Delete the consumer and its allocations, without a check of its generation; raise NotFound if it has none.
 
-    The providers' generations stay, as in Placement. One message where the database takes it.
+    The providers' generations do not change, as in Placement. The SQL is one message if the database takes messages.
     """
     nothing = NotFound(f"no allocations for consumer {consumer}")
 
@@ -124,8 +125,8 @@ def delete_allocations(database: Database, consumer: str) -> None:
         database.write(delete_step_by_step)
 
 
-# The lock, and a statement that sees what was written before it. One statement deletes both, since a claim that is
-# committed between two of them would lose its allocations alone.
+# First a row lock, then a statement that sees all that was committed before the lock. A single statement deletes from
+# both tables: a claim that is committed between two statements would lose its consumer or its allocations only.
 _DELETE: Final = """
 SELECT FROM consumers WHERE uuid = %(consumer)s FOR UPDATE;
 WITH given_back AS (
@@ -141,9 +142,9 @@ ALL_TYPES: Final = "all"
 
 
 def read_provider_usages(connection: Connection, uuid: str) -> tuple[int, dict[str, int]]:
-    """Return the generation of the provider, and what is used of each class that it has an inventory of, 0 too.
+    """Return the provider's generation, and the amount in use (perhaps 0) of each class in its inventories.
 
-    Raises NotFound without the provider.
+    Raises NotFound if the provider does not exist.
 
     SELECT p.generation, (SELECT name FROM resource_classes WHERE id = i.resource_class_id), (SELECT coalesce(sum(used),
     0) FROM allocations WHERE resource_provider_id = p.id AND resource_class_id = i.resource_class_id)
@@ -165,10 +166,13 @@ _USAGES_OF_PROVIDER: Final = select_with_inventories(
 def read_project_usages(
     connection: Connection, project: str, *, user: str | None, consumer_type: str | None
 ) -> dict[str, dict[str, int]]:
-    """What the project's consumers use, by type: {"INSTANCE": {"consumer_count": 2, "VCPU": 3}}. Two statements.
+    """Return the amounts in use by consumer type: {"INSTANCE": {"consumer_count": 2, "VCPU": 3}}. Two statements.
 
-    user: only the consumers of this user. consumer_type: only this type; "unknown": only those without a type;
-    "all": all of them together; None: each type apart. A project that uses nothing has no types.
+    The result of a project without allocations is {}.
+
+    user: count only the consumers of this user, if it is not None.
+    consumer_type: count only consumers of this type; "unknown": only those without a type; "all": all types together,
+        under the key "all"; None: each type by itself.
 
     SELECT type, count(DISTINCT a.consumer_id) FROM ... GROUP BY type
     SELECT type, rc.name, sum(a.used) FROM ... GROUP BY type, rc.name

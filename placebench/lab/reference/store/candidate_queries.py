@@ -1,6 +1,6 @@
-"""The SELECTs of the candidate search of `naive` and `tuned`: one function, one query, each with its SQL.
+"""The SELECTs of the candidate search of `naive` and `tuned`: one function per query, with its SQL.
 
-`Reader` is one connection with the variant's implementations of binding lists, reading rows and finding roots.
+A `Reader` is a connection with the variant's implementations of binding lists, reading rows, roots and usage totals.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -32,7 +32,7 @@ UsageTotals = Callable[[ColumnElement[Any] | None], FromClause]
 
 @dataclass(frozen=True, slots=True)
 class Reader:
-    """Runs SELECTs on one connection, inside the transaction that the caller has begun."""
+    """Executes SELECTs on one connection, in the transaction that the caller has begun."""
 
     connection: Connection
     rows: RowReader
@@ -41,11 +41,11 @@ class Reader:
     totals: UsageTotals
 
     def read(self, statement: Select[Any], parameters: Mapping[str, Any] | None = None) -> Iterable[Any]:
-        """The rows of the statement, each to be unpacked; 1 round trip."""
+        """Return the rows of the statement, which unpack like tuples; 1 round trip."""
         return self.rows(self.connection.execute(statement, parameters))
 
     def read_for(self, statement: Select[Any], column: ColumnElement[Any], values: Collection[Any]) -> Iterable[Any]:
-        """The rows of the statement whose *column* is one of *values*; 1 round trip, none for no values."""
+        """Return the rows of the statement whose *column* is one of *values*; 1 round trip, or none without values."""
         if not values:
             return ()
         return self.rows(self.binding(self.connection, statement, column, list(values)))
@@ -105,18 +105,18 @@ def _group_by_key(pairs: Iterable[tuple[_Key, int]], keys: Iterable[_Key]) -> Ma
     return found
 
 
-# The largest number that the columns hold. No max_unit is above it, so no provider has capacity for more;
-# run nevertheless, SQLite's driver raises OverflowError.
+# The largest number in the columns. No max_unit is larger, so no provider has capacity for more, and SQLite's driver
+# would raise OverflowError for a larger one.
 _MAX_UNIT = 2**31 - 1
 
 ProvidersWithCapacity = dict[int, Any]
 
-# The part of a provider's row that says how much there is: total, reserved, allocation_ratio, max_unit, used.
+# The slice of a row of `ProvidersWithCapacity` with total, reserved, allocation_ratio, max_unit and used.
 AMOUNTS = slice(2, None)
 
 
 def read_providers_with_capacity(reader: Reader, class_id: int, amount: int) -> ProvidersWithCapacity:
-    """Return the providers that can give *amount* of the class, by id, each with the row that says so; 1 round trip.
+    """Return the rows of the providers that have capacity for *amount* of the class, by provider id; 1 round trip.
 
     SELECT i.resource_provider_id, p.root_provider_id, i.total, i.reserved, i.allocation_ratio, i.max_unit,
            CAST(coalesce(usage.used, 0) AS BIGINT) AS used
@@ -163,7 +163,7 @@ SHARING_TRAIT = "MISC_SHARES_VIA_AGGREGATE"
 
 @dataclass(frozen=True, slots=True)
 class Catalog:
-    """All names that a request may use."""
+    """The names and ids of all traits and resource classes."""
 
     trait_names: dict[int, str]
     trait_ids: dict[str, int]
@@ -172,14 +172,14 @@ class Catalog:
 
 
 def read_catalog(reader: Reader) -> Catalog:
-    """Both whole tables; 2 round trips."""
+    """Read the names and ids of all traits and resource classes; 2 round trips."""
     trait_names = _names(reader, tables.traits)
     class_names = _names(reader, tables.resource_classes)
     return Catalog(trait_names, _inverted(trait_names), class_names, _inverted(class_names))
 
 
 def _names(reader: Reader, table: Table) -> dict[int, str]:
-    """SELECT id, name FROM traits."""
+    """Return all names by id: SELECT id, name FROM traits."""
     return dict(reader.read(select(table.c.id, table.c.name)))
 
 
@@ -188,7 +188,7 @@ def _inverted(names: dict[int, str]) -> dict[str, int]:
 
 
 def read_root(reader: Reader, uuid: str) -> int | None:
-    """Return the id of the root above the provider of this uuid, None if no tree has it; 1 round trip.
+    """Return the id of the root of the provider with this uuid, or None if no tree has such a provider; 1 round trip.
 
     SELECT root_provider_id FROM resource_providers WHERE uuid = :uuid
     """
@@ -198,7 +198,7 @@ def read_root(reader: Reader, uuid: str) -> int | None:
 
 
 def read_roots(reader: Reader, provider_ids: Collection[int]) -> dict[int, int]:
-    """Return the id of the root above each of the providers that is in a tree; 1 round trip.
+    """Return the root ids, by provider id, of those providers that are in a tree; 1 round trip.
 
     SELECT id, root_provider_id FROM resource_providers WHERE root_provider_id IS NOT NULL AND id IN (:values)
     """
@@ -218,7 +218,7 @@ def read_all_roots(reader: Reader) -> list[int]:
 
 
 def read_tree_providers(reader: Reader, root_ids: Collection[int]) -> Iterable[Any]:
-    """(id, uuid, parent id, root id) of every provider in the trees; 1 round trip.
+    """Return (id, uuid, parent id, root id) of each provider in the trees; 1 round trip.
 
     SELECT id, uuid, parent_provider_id, root_provider_id FROM resource_providers
     WHERE root_provider_id IN (:values)
@@ -229,7 +229,7 @@ def read_tree_providers(reader: Reader, root_ids: Collection[int]) -> Iterable[A
 
 
 def read_tree_traits(reader: Reader, root_ids: Collection[int]) -> Iterable[Any]:
-    """(provider id, trait id) of every provider in the trees; 1 round trip.
+    """Return (provider id, trait id) for each trait of each provider in the trees; 1 round trip.
 
     SELECT h.resource_provider_id, h.trait_id FROM resource_provider_traits h
     JOIN resource_providers p ON p.id = h.resource_provider_id WHERE p.root_provider_id IN (:values)
@@ -242,7 +242,9 @@ def read_tree_traits(reader: Reader, root_ids: Collection[int]) -> Iterable[Any]
 
 
 def read_tree_inventories(reader: Reader, root_ids: Collection[int]) -> Iterable[Any]:
-    """(provider id, root id, class id, total, reserved, ratio, max_unit, used) of the trees' inventories; 1 round trip.
+    """Return the inventories of the trees' providers; 1 round trip.
+
+    A row is (provider id, root id, class id, total, reserved, allocation_ratio, max_unit, used).
 
     SELECT i.resource_provider_id, p.root_provider_id, i.resource_class_id,
            i.total, i.reserved, i.allocation_ratio, i.max_unit, CAST(coalesce(usage.used, 0) AS BIGINT) AS used
@@ -258,10 +260,11 @@ def read_tree_inventories(reader: Reader, root_ids: Collection[int]) -> Iterable
 
 
 def read_trees_joined(reader: Reader, root_ids: Collection[int]) -> Iterable[Any]:
-    """Providers, traits and stocks of the trees, each trait of a provider with each stock; 1 round trip.
+    """Return the trees' providers, joined with their traits and inventories; 1 round trip.
 
-    (id, uuid, parent id, root id, trait id, class id, total, reserved, ratio, max_unit, used), the trait or the stock
-    None where the provider has none.
+    Each provider has a row for each combination of its traits and inventories: (id, uuid, parent id, root id, trait id,
+    class id, total, reserved, allocation_ratio, max_unit, used). Columns of a missing trait or inventory are None, but
+    for *used*, which is 0.
 
     SELECT p.id, p.uuid, p.parent_provider_id, p.root_provider_id, h.trait_id, i.resource_class_id,
            i.total, i.reserved, i.allocation_ratio, i.max_unit, CAST(coalesce(usage.used, 0) AS BIGINT) AS used
@@ -299,7 +302,7 @@ def _select_joined(providers: FromClause, totals: UsageTotals) -> Select[Any]:
 
 
 def _amounts(usage: FromClause) -> tuple[ColumnElement[Any], ...]:
-    """The columns of an inventory, what is used of it last."""
+    """Return the columns of an inventory; the last one is the amount in use."""
     own, used = tables.inventories.c, cast(func.coalesce(usage.c.used, 0), BigInteger).label("used")
     return own.resource_class_id, own.total, own.reserved, own.allocation_ratio, own.max_unit, used
 

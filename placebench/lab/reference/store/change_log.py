@@ -1,6 +1,6 @@
-"""What changed since a PostgreSQL snapshot, from the change log: `check_visibility`.
+"""Reads from the change log what has changed since a PostgreSQL snapshot: `check_visibility`.
 
-A reader of the log is registered in the database (`ReaderLease`), so that the log keeps what it has not seen.
+A reader of the log registers in the database (`ReaderLease`), so that the log keeps changes that it has not seen.
 """
 
 import logging
@@ -16,29 +16,29 @@ from sqlalchemy.exc import DBAPIError
 
 @dataclass(frozen=True, slots=True)
 class PgSnapshot:
-    """Which transactions a snapshot of PostgreSQL shows: pg_current_snapshot()."""
+    """A snapshot of PostgreSQL, pg_current_snapshot(), which says which transactions are visible."""
 
     text: str
-    oldest: int  # every transaction before this one is over
-    end: int  # this one and those after had not begun
-    running: frozenset[int]  # of those between, the ones that were not over
+    oldest: int  # xmin: all transactions with lower ids have ended
+    end: int  # xmax: this transaction and those with higher ids had not begun
+    running: frozenset[int]  # the transactions between xmin and xmax that had not ended
 
     @classmethod
     def parse(cls, text: str) -> "PgSnapshot":
-        """Return the snapshot that PostgreSQL writes as `10:20:10,14,15`."""
+        """Parse a snapshot in PostgreSQL's text form, such as `10:20:10,14,15`."""
         oldest, end, running = text.split(":")
         return cls(text, int(oldest), int(end), frozenset(map(int, running.split(","))) if running else frozenset())
 
     def shows(self, transaction: int) -> bool:
-        """Whether what the transaction committed is visible, if it did commit."""
+        """Return whether the snapshot shows the changes of the transaction, provided that it committed."""
         return transaction < self.oldest or (transaction < self.end and transaction not in self.running)
 
     def follows(self, other: "PgSnapshot") -> bool:
-        """Whether everything that *other* shows is shown here, too; of two snapshots of one server, one does."""
+        """Return whether this snapshot shows all that *other* shows; one of two snapshots of a server always does."""
         return other.end <= self.end and not any(map(other.shows, self.running))
 
 
-# placebench_look stops here: a reader that has fallen so far behind reads everything.
+# placebench_look stops at this number of changes: a reader that is further behind reads everything.
 _MAX_CHANGES: Final = 1_000
 NO_CHANGE_LOG: Final = (
     "this database has no change log; `placebench lab seed --trees 0 --db URL` makes one (PostgreSQL 13 or later)"
@@ -47,9 +47,9 @@ _LOOK: Final = "SELECT now, registered, holds, changes FROM placebench_look(%s, 
 _REVISION: Final = "SELECT now, registered, holds, revision FROM placebench_revision(%s)"
 _NO_SUCH_FUNCTION: Final = "42883"
 
-_Range = tuple[int, int]  # the lowest and the highest of some ids
+_Range = tuple[int, int]  # the lowest and the highest id of a range
 
-# The columns that say which providers have the thing of a name.
+# The table and column that say which providers have a trait, a resource class or an aggregate.
 _HOLDERS: Final = {
     "trait": ("resource_provider_traits", "trait_id"),
     "class": ("inventories", "resource_class_id"),
@@ -59,21 +59,21 @@ _HOLDERS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """Ranges of ids by table (provider, trait, class, aggregate), in which everything is that was changed."""
+    """Ranges of ids by table (provider, trait, class, aggregate); together they include all changed rows."""
 
     ranges: dict[str, list[_Range]]
 
     @property
     def is_truncated(self) -> bool:
-        """Whether more was changed than is listed."""
+        """Whether there are more changes than are listed."""
         return sum(map(len, self.ranges.values())) > _MAX_CHANGES
 
     def touches(self, *tables: str) -> bool:
-        """Whether something in one of the tables was changed."""
+        """Return whether a row of one of the tables was changed."""
         return any(table in self.ranges for table in tables)
 
     def among(self, provider_ids: Collection[int]) -> Iterator[int]:
-        """Yield those of the providers that may have been changed themselves."""
+        """Yield the ids among *provider_ids* of providers that may have changed."""
         for first, last in self.ranges.get("provider", ()):
             if last - first < len(provider_ids):
                 yield from (each for each in range(first, last + 1) if each in provider_ids)
@@ -83,18 +83,18 @@ class Changes:
 
 @dataclass(frozen=True, slots=True)
 class VisibilityCheck:
-    """What became visible since the last check, and whether it can be relied on."""
+    """The changes that became visible since the last check, and whether the result is reliable."""
 
     snapshot: PgSnapshot
-    registered: bool  # the reader has its entry still, and the tables and triggers are what they were when it got it
-    holds: bool  # all statements of the transaction see this snapshot, and nothing else
-    changes: Changes | None  # None: nothing became visible since
+    registered: bool  # whether the reader still has its entry, and tables and triggers are as when it was registered
+    holds: bool  # whether all statements of the transaction see exactly this snapshot
+    changes: Changes | None  # None: nothing became visible
 
 
 def check_visibility(connection: Connection, reader: str, since: PgSnapshot | None) -> VisibilityCheck:
-    """Return what became visible since a snapshot, and at which snapshot this is; 1 round trip.
+    """Return the changes that became visible since a snapshot, and the present snapshot; 1 round trip.
 
-    since: None for a reader that has seen nothing yet; nothing changed then.
+    since: the last snapshot that the reader has seen; None if it has seen none: the result then has no changes.
 
     SELECT now, registered, holds, changes FROM placebench_look(:reader, :since)
     """
@@ -107,13 +107,13 @@ def check_visibility(connection: Connection, reader: str, since: PgSnapshot | No
 
 @dataclass(frozen=True, slots=True)
 class DataRevision:
-    """Which state of the data a transaction sees, and whether it can be relied on: see `VisibilityCheck`."""
+    """The revision of the data that a transaction sees, and whether it is reliable (see `VisibilityCheck`)."""
 
     snapshot: PgSnapshot
     registered: bool
     holds: bool
     revision: str | None
-    """Equal texts mean equal states for all who use the reader's entry; None without an entry."""
+    """A text that is equal for equal states of the data, for all users of the reader's entry; None without an entry."""
 
 
 def read_revision(connection: Connection, reader: str) -> DataRevision:
@@ -126,7 +126,7 @@ def read_revision(connection: Connection, reader: str) -> DataRevision:
 
 
 def _parse_changes(listed: str) -> Changes:
-    """The changes in placebench_look's form: `provider 3 3,trait 7 9`."""
+    """Parse the changes in the form of placebench_look, such as `provider 3 3,trait 7 9`."""
     ranges: dict[str, list[_Range]] = defaultdict(list)
     for each in listed.split(","):
         kind, first, last = each.split()
@@ -135,7 +135,7 @@ def _parse_changes(listed: str) -> Changes:
 
 
 def find_changed_roots(connection: Connection, changes: Changes) -> set[int]:
-    """Return the roots, as they are now, above every provider that was changed or has a name that was; 1 round trip.
+    """Return the present roots of all providers that changed or have a changed trait, class or aggregate; 1 round trip.
 
     SELECT DISTINCT root_provider_id FROM resource_providers
     WHERE id BETWEEN 3 AND 3 OR id IN (SELECT resource_provider_id FROM resource_provider_traits
@@ -151,7 +151,7 @@ def find_changed_roots(connection: Connection, changes: Changes) -> set[int]:
 
 
 def _reason(error: DBAPIError) -> str:
-    """Why the log cannot be read, in one line."""
+    """Return one line that says why the log cannot be read."""
     code = getattr(error.orig, "pgcode", None) or getattr(error.orig, "sqlstate", None)
     return NO_CHANGE_LOG if code == _NO_SUCH_FUNCTION else " ".join(str(error.orig).split())
 
@@ -166,34 +166,34 @@ def _between(column: str, ranges: Iterable[_Range]) -> str:
 
 log = logging.getLogger(__name__)
 
-RENEWED_EVERY_S: Final = 30.0  # an entry ends after five minutes
+RENEWED_EVERY_S: Final = 30.0  # an entry expires five minutes after its last renewal
 _UNWATCHED: Final = (
     "triggers of the change log are missing or disabled (every one wants ENABLE ALWAYS),"
     " or a table has another in its place, a child, a parent or a subscription"
 )
-# Requests wait meanwhile; a transaction that has removed the old entry and goes on would block for long.
+# Requests wait for the renewal; an open transaction that has deleted the old entry could block it for long.
 _PATIENCE: Final = "SET lock_timeout = '200ms'"
 
 
 class ReaderLease:
-    """The registration of one reader of the change log; `renew` is all that connects."""
+    """The registration of one reader of the change log; only `renew` connects to the database."""
 
     _without: ClassVar[str] = "the variant cached keeps no index and responds as dedup"
-    """What a reader without an entry does, for the log."""
+    """The effect of having no entry, for log messages."""
 
     def __init__(self, url: URL, clock: Callable[[], float] = monotonic) -> None:
-        """url: of the database; nothing is connected to yet."""
+        """url: the URL of the database; no connection is opened yet."""
         self._engine = create_engine(url, poolclass=NullPool, isolation_level="AUTOCOMMIT")
         self._clock = clock
         self._due = -RENEWED_EVERY_S * 2
         self._last_warning = ""
         self.reader: str | None = None
-        """The entry's id. None: there is none, as writes may fire no trigger or the account has no access."""
+        """The id of the reader's entry, or None without one: triggers may not fire, or the log cannot be accessed."""
 
     def renew(self, seen: PgSnapshot | None) -> None:
-        """Every half minute, tell the log what was seen, so that it can be pruned, or register.
+        """Every 30 s, report the snapshot that was seen, so that the log can be pruned, or register a new entry.
 
-        An error leaves no entry, and is logged, once in a row.
+        After an error the lease has no entry. The error is logged unless the last one was equal.
         """
         now = self._clock()
         if now < self._due:
@@ -207,7 +207,7 @@ class ReaderLease:
             self._drop_entry(_reason(error))
 
     def forget(self) -> None:
-        """Forget an entry that is gone or of no use: the next call of `renew` registers anew."""
+        """Drop an entry that no longer exists or is not usable, so that the next `renew` registers a new one."""
         self.reader = None
         self._due = self._clock()
 
@@ -220,7 +220,7 @@ class ReaderLease:
         return self.reader
 
     def _register(self, connection: Connection) -> str | None:
-        """A new entry; None, which is logged, where writes may fire no trigger."""
+        """Register and return the new entry's id; log a warning and return None if writes might not fire triggers."""
         reader: str | None = connection.scalar(text("SELECT placebench_register()::text"))
         if reader is None:
             self._drop_entry(_UNWATCHED)

@@ -1,4 +1,7 @@
-"""Allocations written: what a consumer gets replaces what it had, if all fits; in steps or in one round trip."""
+"""The SQL that writes claims: new allocations replace a consumer's old ones if all amounts fit.
+
+`WRITERS` has two implementations: one round trip, or about 15 statements of portable SQL.
+"""
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -20,9 +23,9 @@ from placebench.lab.reference.store.providers import LockedProvider, advance_gen
 
 @dataclass(frozen=True, slots=True)
 class _InventoryUse:
-    """One provider's inventory of one class, with what is used of it by all, and by others than the claimants."""
+    """A provider's inventory of a class, with the amounts in use by all consumers and by all but the claimants."""
 
-    where: str  # for messages: "VCPU on 4e8e5957-649f-477b-9e5b-f1f75b21c03c"
+    where: str  # the text for messages, such as "VCPU on 4e8e5957-649f-477b-9e5b-f1f75b21c03c"
     total: int
     reserved: int
     min_unit: int
@@ -33,7 +36,7 @@ class _InventoryUse:
     used_by_others: int
 
     def check_unit(self, amount: int) -> None:
-        """Conflict if a single allocation may not have this amount."""
+        """Raise Conflict if min_unit, max_unit or step_size does not allow this amount of one allocation."""
         if not self.min_unit <= amount <= self.max_unit or amount % self.step_size:
             raise Conflict(
                 f"{amount} of {self.where} does not fit its units: from {self.min_unit} to {self.max_unit}"
@@ -41,7 +44,7 @@ class _InventoryUse:
             )
 
     def check_sum(self, amount: int) -> None:
-        """Conflict if all allocations together exceed the capacity, unless they exceed it no more than before."""
+        """Raise Conflict if all allocations together would exceed both the capacity and the amount in use now."""
         capacity = (self.total - self.reserved) * self.allocation_ratio
         wanted = self.used_by_others + amount
         if wanted > capacity and wanted > self.used:
@@ -55,7 +58,7 @@ _Key = tuple[int, int]  # the ids of a provider and of a resource class
 
 @dataclass(frozen=True, slots=True)
 class _Amount:
-    """One allocation to be: so much of a class of a provider."""
+    """An allocation to write: an amount of a class from a provider, for a consumer."""
 
     consumer: str
     provider: str
@@ -65,15 +68,15 @@ class _Amount:
 
     @property
     def where(self) -> str:
-        """For messages: "VCPU on 4e8e5957-649f-477b-9e5b-f1f75b21c03c"."""
+        """The class and provider for messages, such as "VCPU on 4e8e5957-649f-477b-9e5b-f1f75b21c03c"."""
         return f"{self.resource_class} on {self.provider}"
 
 
 def write_claims(connection: Connection, claims: Sequence[ConsumerClaim]) -> None:
-    """Replace the allocations of the claims' consumers, and move on the generations of consumers and providers.
+    """Replace the allocations of the claims' consumers, and increment the generations of consumers and providers.
 
-    Raises ConcurrentUpdate for another generation of a consumer, BadRequest for an unknown provider or class,
-    Conflict if an amount does not fit. About ten statements and one for each consumer and provider.
+    Raises ConcurrentUpdate if a consumer has another generation than its claim, BadRequest for an unknown provider or
+    class, and Conflict if an amount does not fit. About ten statements, plus one per consumer and provider.
     """
     present = consumers.lock_consumers(connection, claims)
     locked = lock_providers(connection, claims)
@@ -84,9 +87,9 @@ def write_claims(connection: Connection, claims: Sequence[ConsumerClaim]) -> Non
 def lock_providers(
     connection: Connection, claims: Sequence[ConsumerClaim], others: Collection[str] = ()
 ) -> dict[str, LockedProvider]:
-    """Lock what the claims touch and these other providers in their newest state, locked until the commit.
+    """Lock the providers that the claims change, and others, until the commit; return their newest states by uuid.
 
-    BadRequest if one that is named is unknown. One statement, or two:
+    Raises BadRequest for an unknown provider in the claims or in *others*. One or two statements:
 
     SELECT id, uuid, generation, root_provider_id FROM resource_providers WHERE uuid IN :uuids ORDER BY id FOR UPDATE
     """
@@ -101,12 +104,11 @@ def lock_providers(
 
 
 def _named_providers(claims: Sequence[ConsumerClaim]) -> set[str]:
-    """The providers that the claims name."""
     return {provider for claim in claims for provider in claim.allocations}
 
 
 def _touched_providers(connection: Connection, claims: Sequence[ConsumerClaim]) -> set[str]:
-    """The providers that the claims name, and those that a consumer who is to have nothing has something of.
+    """Return the providers that the claims name, and those with allocations of consumers whose claims are empty.
 
     SELECT DISTINCT p.uuid FROM resource_providers p JOIN allocations a ON a.resource_provider_id = p.id
     WHERE a.consumer_id IN :emptied
@@ -122,9 +124,9 @@ def _touched_providers(connection: Connection, claims: Sequence[ConsumerClaim]) 
 def allocate(
     connection: Connection, claims: Sequence[ConsumerClaim], locked: Mapping[str, LockedProvider]
 ) -> dict[str, LockedProvider]:
-    """Write the allocations; the providers that were touched, with their next generations.
+    """Write the claims' allocations, and return the changed providers with their new generations, by uuid.
 
-    locked: what `lock_providers` returned. Raises BadRequest for an unknown class, Conflict if an amount does not fit.
+    locked: the result of `lock_providers`. Raises BadRequest for an unknown class, Conflict if an amount does not fit.
     """
     moved_on = {uuid: locked[uuid] for uuid in _touched_providers(connection, claims)}
     claimants = [claim.consumer for claim in claims]
@@ -145,7 +147,7 @@ def _row(each: _Amount) -> dict[str, str | int]:
 def _amounts(
     connection: Connection, claims: Sequence[ConsumerClaim], locked: Mapping[str, LockedProvider]
 ) -> Iterator[_Amount]:
-    """Each amount with the ids that it is stored under; BadRequest for an unknown class."""
+    """Yield the claims' amounts with the ids of provider and class; raise BadRequest for an unknown class."""
     names = {name for claim in claims for resources in claim.allocations.values() for name in resources}
     ids = RESOURCE_CLASSES.ids(connection, names, lock=True)
     for claim in claims:
@@ -155,7 +157,7 @@ def _amounts(
 
 
 def _check_amounts(wanted: Sequence[_Amount], uses: Mapping[_Key, _InventoryUse]) -> None:
-    """Conflict at the first amount that has no inventory or does not fit, alone or with the others."""
+    """Raise Conflict for the first amount that has no inventory or does not fit, by itself or with the others."""
     sums: Counter[_Key] = Counter()
     for each in wanted:
         if each.key not in uses:
@@ -169,7 +171,7 @@ def _check_amounts(wanted: Sequence[_Amount], uses: Mapping[_Key, _InventoryUse]
 def _read_inventory_uses(
     connection: Connection, wanted: Sequence[_Amount], claimants: Collection[str]
 ) -> dict[_Key, _InventoryUse]:
-    """The inventories that the amounts are taken from.
+    """Return the inventories that the amounts are taken from, with the amounts in use.
 
     SELECT resource_provider_id, resource_class_id, total, reserved, min_unit, max_unit, step_size, allocation_ratio
     FROM inventories WHERE resource_provider_id IN :providers AND resource_class_id IN :classes
@@ -198,7 +200,7 @@ def _read_inventory_uses(
 def _read_used(
     connection: Connection, keys: Collection[_Key], claimants: Collection[str]
 ) -> dict[_Key, tuple[int, int]]:
-    """What is used of each, by all and by others than the claimants.
+    """Return the amounts in use of each inventory: by all consumers, and by all but the claimants.
 
     SELECT resource_provider_id, resource_class_id, sum(used),
     sum(CASE WHEN consumer_id IN :claimants THEN 0 ELSE used END) FROM allocations
@@ -217,11 +219,13 @@ def _read_used(
 
 
 def _write_at_once(connection: Connection, claim: ConsumerClaim) -> bool:
-    """Write the claim in one round trip; False if nothing was written and `write_claims` has to see to it.
+    """Write the claim in one round trip and return True; return False if nothing was written.
 
-    That is so for a new project, user or consumer type, for a claim without a type (before 1.38), for a new consumer
-    that has allocations, and for what is unknown or larger than an integer of the tables. connection: in autocommit.
-    Raises ConcurrentUpdate and Conflict as `write_claims` does.
+    `write_claims` must then write the claim. The reasons are: the project, user or consumer type is new; the claim has
+    no type (before 1.38) or no allocations; a consumer that the claim calls new has allocations; a provider or class is
+    unknown; a number does not fit the tables' columns. Raises ConcurrentUpdate and Conflict as `write_claims` does.
+
+    connection: must be in autocommit.
     """
     if not claim.allocations or claim.consumer_type is None or not _fits_the_columns(claim):
         return False
@@ -230,7 +234,7 @@ def _write_at_once(connection: Connection, claim: ConsumerClaim) -> bool:
     except DBAPIError as error:
         if getattr(error.orig, "pgcode", None) != _NO_SUCH_STATEMENT:
             raise
-        connection.info.pop(_SERVED, None)  # a pooler has given the connection another session
+        connection.info.pop(_SERVED, None)  # a connection pooler has switched to another server session
         return False
     if rows:
         _refuse(claim, rows)
@@ -238,7 +242,7 @@ def _write_at_once(connection: Connection, claim: ConsumerClaim) -> bool:
 
 
 def _refuse(claim: ConsumerClaim, rows: Sequence[Any]) -> None:
-    """Raise what `write_claims` would, unless something is unknown."""
+    """Raise the error that `write_claims` would raise; return if a row or name that the claim needs does not exist."""
     if None in rows[0][1:4] or any(None in row[4:6] for row in rows):
         return
     check_consumer_generation(claim, rows[0].generation)
@@ -253,7 +257,7 @@ def _refuse(claim: ConsumerClaim, rows: Sequence[Any]) -> None:
 
 
 def _message(connection: Connection, claim: ConsumerClaim) -> str:
-    """What is sent, with the statements prepared first where the connection has none yet, or old ones."""
+    """Return the message to send, which first prepares the statements if the connection has none or only old ones."""
     served = connection.info.get(_SERVED, 0)
     connection.info[_SERVED] = served + 1
     prepare = "" if served % PLAN_SERVES else _PREPARE
@@ -287,15 +291,15 @@ def _fits_the_columns(claim: ConsumerClaim) -> bool:
     return all(-MAX_INTEGER <= number < MAX_INTEGER for number in numbers)
 
 
-# The tables grow under a plan, so it is made anew after so many claims of a connection: some 2 ms each time.
+# A plan is made anew after this many claims of a connection, since the tables grow; planning takes some 2 ms.
 PLAN_SERVES: Final = 500
-_SERVED: Final = "placebench_claims"  # in the connection's info: how many claims its statements were sent for
+_SERVED: Final = "placebench_claims"  # the key in the connection's info under which its claims are counted
 _NO_SUCH_STATEMENT: Final = "26000"
 
 _NOW: Final = "date_trunc('second', now() AT TIME ZONE 'UTC')"
 
-# What differs between a consumer that is new and one that has something: each plan that runs opens its tables and fires
-# its triggers, with rows or without.
+# The parts of the statement that differ between new and present consumers. They are two statements because a plan opens
+# its tables and fires its triggers even if it writes no rows.
 _NEW: Final = f"""
 ), made AS (
     INSERT INTO consumers (created_at, uuid, generation, project_id, user_id, consumer_type_id)
@@ -310,9 +314,14 @@ _PRESENT: Final = f"""
 
 
 def _prepare_claim(name: str, fits: str, write_consumer: str) -> str:
-    """PREPARE one statement that checks all and writes all or nothing; no row if it wrote, else what each line found.
+    """Return the PREPARE of one statement that checks the claim and writes all of it or nothing.
 
-    fits: what has to be so besides. write_consumer: the part that differs.
+    The statement returns no row if it wrote, else a row per amount with the values that the checks found.
+
+    Args:
+        name: The name of the prepared statement.
+        fits: A condition on the consumer that must be true for the claim to be written.
+        write_consumer: The CTEs that write the consumer.
     """
     return f"""
 PREPARE {name} (text, int, text, text, text, text[], text[], int[]) AS
@@ -375,8 +384,8 @@ SELECT FROM resource_providers WHERE uuid = ANY($1) ORDER BY id FOR NO KEY UPDAT
 }
 {_prepare_claim("placebench_claim_again", "generation = $2", _PRESENT)}
 """
-# A generic plan, for planning costs four times what the claim itself does. While it is made, at the first EXECUTE, the
-# tables may be empty and called so by ANALYZE: it would read them whole when they no longer are.
+# A generic plan is forced because planning costs four times as much as the claim. Sequential scans are disabled because
+# the plan is made at the first EXECUTE, perhaps for empty tables, which it would later still read as a whole.
 _GENERIC: Final = "SET LOCAL plan_cache_mode = force_generic_plan; SET LOCAL enable_seqscan = off;"
 _VALUES: Final = """(%(consumer)s, %(generation)s, %(project)s, %(user)s, %(type)s, %(providers)s, %(classes)s,
 %(amounts)s)"""
@@ -387,14 +396,14 @@ _CLAIM_AGAIN: Final = f"""EXECUTE placebench_hold_consumer (%(consumer)s);
 
 
 def _claim_at_once(database: Database, claim: ConsumerClaim) -> None:
-    """One round trip."""
+    """Write the claim in one round trip if that is possible, else step by step."""
     if database.takes_messages and database.write_at_once(lambda connection: _write_at_once(connection, claim)):
         return
     _claim_step_by_step(database, claim)
 
 
 def _claim_step_by_step(database: Database, claim: ConsumerClaim) -> None:
-    """About 15 statements of portable SQL, each a round trip."""
+    """Write the claim with about 15 statements of portable SQL, one round trip each."""
     database.write(lambda connection: write_claims(connection, [claim]))
 
 

@@ -1,4 +1,4 @@
-"""Consumers, to which allocations belong, with their project, user and type."""
+"""The SQL of consumers, which own allocations and have a project, a user and a type."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,21 +11,21 @@ from placebench.lab.reference.domain.problems import ConcurrentUpdate
 
 @dataclass(frozen=True, slots=True)
 class ConsumerClaim:
-    """All that a consumer is to have: amounts by resource class by provider; none: what it had is deleted."""
+    """A claim: the allocations that replace all present ones of a consumer. A claim without any removes them."""
 
     consumer: str
-    generation: int | None  # that the client last saw; None: the consumer must be new
+    generation: int | None  # the generation that the client last saw; None: the consumer must be new
     project: str
     user: str
-    consumer_type: str | None  # None: as it is, and a new consumer has none
-    allocations: Mapping[str, Mapping[str, int]]
-    any_generation: bool = False  # the generation is not compared: microversions before 1.28 have none
+    consumer_type: str | None  # None: the type stays as it is, and a new consumer has none
+    allocations: Mapping[str, Mapping[str, int]]  # amounts by provider uuid and resource class
+    any_generation: bool = False  # whether the generation is not checked: microversions before 1.28 have none
 
 
 def lock_consumers(connection: Connection, claims: Sequence[ConsumerClaim]) -> dict[str, int]:
-    """Lock those of the claims' consumers that exist, until the commit, and return their generations by uuid.
+    """Lock the claims' existing consumers until the commit, and return their generations by uuid.
 
-    Raises ConcurrentUpdate if one has another generation than its claim says. One statement, in the order of uuids:
+    Raises ConcurrentUpdate if a generation differs from the one in the claim. One statement, ordered by uuid:
 
     SELECT uuid, generation FROM consumers WHERE uuid IN :uuids ORDER BY uuid FOR UPDATE
     """
@@ -39,10 +39,10 @@ def lock_consumers(connection: Connection, claims: Sequence[ConsumerClaim]) -> d
 
 
 def write_consumers(connection: Connection, claims: Sequence[ConsumerClaim], present: Mapping[str, int]) -> None:
-    """Make or change the claims' consumers, one generation on, and delete those that are to have nothing.
+    """Insert or update the claims' consumers with their next generations; delete those whose claims are empty.
 
-    present: what `lock_consumers` returned. Raises ConcurrentUpdate if one was changed nevertheless. Up to one
-    statement, and for each project, user and type one or two, for each consumer one.
+    present: the result of `lock_consumers`. Raises ConcurrentUpdate if a consumer was changed nevertheless. At most one
+    statement, plus one or two per project, user and type, and one per consumer.
     """
     keeping = [claim for claim in claims if claim.allocations]
     if emptied := set(present) - {claim.consumer for claim in keeping}:
@@ -59,7 +59,7 @@ def write_consumers(connection: Connection, claims: Sequence[ConsumerClaim], pre
 
 
 def check_consumer_generation(claim: ConsumerClaim, generation: int | None) -> None:
-    """Raise ConcurrentUpdate if the consumer has another generation (None: does not exist) than its claim says."""
+    """Raise ConcurrentUpdate unless *generation* (None: the consumer does not exist) is the one in the claim."""
     if claim.generation != generation and not claim.any_generation:
         seen = "does not exist" if generation is None else f"has generation {generation}"
         expected = "must be new" if claim.generation is None else f"has {claim.generation}"
@@ -69,7 +69,7 @@ def check_consumer_generation(claim: ConsumerClaim, generation: int | None) -> N
 
 
 def _ensure_rows(connection: Connection, table: Table, column: str, names: Collection[str]) -> dict[str, int]:
-    """The ids of the rows with these names, made where they are missing.
+    """Return the ids of the rows with these names; insert the missing rows.
 
     SELECT id FROM projects WHERE external_id = :name
     """
@@ -82,7 +82,7 @@ def _ensure_rows(connection: Connection, table: Table, column: str, names: Colle
 
 
 def _write_consumer(connection: Connection, uuid: str, generation: int | None, row: Mapping[str, int]) -> None:
-    """A new consumer has generation 1 once it has its allocations.
+    """Insert a consumer with generation 1, or update it with its next generation.
 
     UPDATE consumers SET generation = :next, ... WHERE uuid = :uuid AND generation = :generation
     """

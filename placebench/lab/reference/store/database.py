@@ -1,14 +1,14 @@
-"""The database as handlers see it: a snapshot or a single statement to read by, or a transaction that writes.
+"""The handlers' interface to the database: snapshots and single statements for reads, transactions for writes.
 
-The main class is `Database`. Nothing is cached between requests: another program may write to the same tables.
+The main class is `Database`. It caches nothing between requests, since other programs may write to the same tables.
 
-A write runs at READ COMMITTED and locks the rows that it decides on (a provider, its parent, a resource class) in the
-same statement that reads them. What it reads afterwards is therefore the newest state, and nobody can change it before
+A write runs at READ COMMITTED and locks the rows on which it depends (a provider, its parent, a resource class) in the
+same statement that reads them. So later statements read the newest state, and no other writer can change that before
 the commit, because every writer of a provider's inventories, traits, aggregates and allocations locks the provider
-first. SQLite ignores row locks; there the generation in the UPDATE's WHERE keeps a lost update out.
+first. SQLite ignores row locks; there the generation in the WHERE of the UPDATE prevents lost updates.
 
-A connection that the server has closed is replaced before it is used. One that is lost later fails its transaction,
-which is repeated once if it cannot have been committed.
+A connection that the server has closed is replaced before use. If a connection is lost during a transaction, the
+transaction fails, and is repeated once if it cannot have been committed.
 """
 
 import asyncio
@@ -31,8 +31,8 @@ _T = TypeVar("_T")
 _ATTEMPTS: Final = 10
 _PAUSE_S: Final = 0.005
 
-# Serialization failure, deadlock, lock timeout, unique violation, foreign key violation. The last two are races as
-# well: a write checks first whether the name is taken or the row is there, so only a writer in between brings it here.
+# Serialization failure, deadlock, lock timeout, unique violation, foreign key violation. The last two are races too:
+# a write first checks that the name is free or the row exists, so only another writer in between can cause them.
 _RACES: Final = frozenset({"40001", "40P01", "55P03", "23505", "23503"})
 _RACES_ON_SQLITE: Final = frozenset(
     {
@@ -45,7 +45,7 @@ _RACES_ON_SQLITE: Final = frozenset(
     }
 )
 
-# Of MariaDB: record changed since the snapshot, duplicate key, lock wait timeout, deadlock, foreign key violations.
+# MariaDB: record changed since the snapshot, duplicate key, lock wait timeout, deadlock, foreign key violations.
 _RACES_ON_MARIADB: Final = frozenset({1020, 1062, 1205, 1213, 1451, 1452})
 
 # psycopg2 keeps these on the client and sends them with BEGIN, so the snapshot costs no round trip.
@@ -62,65 +62,63 @@ _WRITES: Final[dict[str, dict[str, Any]]] = {
 
 
 class Database:
-    """One engine, used in two ways: `snapshot()` and its like to read, `write(work)` to change.
+    """A database with one engine: `snapshot` and similar methods for reads, `write` for changes.
 
     `read_at_once` and `write_at_once` send one message, which is a transaction without BEGIN and COMMIT.
     """
 
     position: str | None = None
-    """Where the last write of this request ended in PostgreSQL's log; None: nothing was written, or nobody needs it."""
+    """The WAL position after this request's last write; None without a write or without replicas."""
 
     def __init__(self, engine: Engine, single: Mapping[str, Any] | None = None) -> None:
-        """engine: is not connected to here, so that a server may fork afterwards.
+        """engine: does not connect here, so that a server can fork afterwards.
 
-        single: execution options of a request that takes one statement; None: those of a snapshot.
+        single: execution options of a read of one statement; None: those of a snapshot.
         """
         snapshot = _SNAPSHOT.get(engine.dialect.name, {})
         self._reading = engine.execution_options(**snapshot)
         self._single = engine.execution_options(**(snapshot if single is None else single))
         self._writing = engine.execution_options(**_WRITES.get(engine.dialect.name, {}))
         self.takes_messages = engine.dialect.name == "postgresql" and engine.dialect.driver == "psycopg2"
-        """Whether several statements with values can be sent in one message."""
+        """Whether the driver can send several statements with parameters in one message."""
         self._pause = _pause_task if engine.dialect.is_async else time.sleep
         self.engine = engine
         if not event.contains(engine, "checkout", _replace_closed_connection):
             event.listen(engine, "checkout", _replace_closed_connection)
 
     def for_request(self, _after: str | None) -> "Database":
-        """Return what serves one request, which has to see the log up to this position: one database always does."""
+        """Return the database for one request that must see the log up to a position: this one always shows all."""
         return self
 
     def snapshot(self) -> AbstractContextManager[Connection]:
-        """A read-only connection on which every statement sees the state of the first one."""
+        """Return a read-only connection on which all statements see the same state as the first one."""
         return _connect(self._reading)
 
     def primary_snapshot(self) -> AbstractContextManager[Connection]:
-        """Return a snapshot of the database that is written to."""
+        """Return a snapshot of the primary, even if there are replicas."""
         return _connect(self._reading)
 
     def one_statement(self) -> AbstractContextManager[Connection]:
-        """A connection for a handler that reads by one statement, as the variant's `transaction` wants it."""
+        """Return a connection for a read of one statement, with the options of the variant's `transaction`."""
         return _connect(self._single)
 
     def read_at_once(self) -> AbstractContextManager[Connection]:
-        """A connection for a single SELECT, which sees one state by itself; 1 round trip where psycopg2 is the driver.
-
-        Elsewhere a snapshot.
-        """
+        """Return a connection for a single SELECT: in autocommit with psycopg2 (1 round trip), else a snapshot."""
         return self._autocommit() if self.takes_messages else self.primary_snapshot()
 
     def write(self, work: Callable[[Connection], _T]) -> _T:
-        """What *work* returns, run in one transaction, and run again when another writer came between.
+        """Run *work* in one transaction and return its result; repeat both after a conflict with another writer.
 
-        It is also run again, once, if the connection is lost before COMMIT is sent.
-        Raises ConcurrentUpdate after `_ATTEMPTS` attempts; what *work* raises otherwise rolls back and goes through.
+        They are also repeated, once, if the connection is lost before COMMIT is sent. Raises ConcurrentUpdate after
+        `_ATTEMPTS` attempts. Any other exception of *work* rolls the transaction back and is raised.
         """
         return self._attempt(self._transaction, work)
 
     def write_at_once(self, work: Callable[[Connection], _T]) -> _T:
-        """Run *work*, which changes the database in one message, as `write` does; for databases that take messages.
+        """Run *work*, which changes the database with one message; repeat it after a conflict as `write` does.
 
-        It is not run again if the connection is lost: the message may have been carried out.
+        The database must have `takes_messages`. *work* is not repeated if the connection is lost, since the message may
+        have been executed.
         """
         return self._attempt(self._autocommit, work)
 
@@ -131,10 +129,10 @@ class Database:
 
     @contextmanager
     def _autocommit(self) -> Iterator[Connection]:
-        """A connection of psycopg2 in autocommit.
+        """Yield a connection of psycopg2 in autocommit.
 
-        SQLAlchemy's isolation_level="AUTOCOMMIT" costs two round trips more, at the end: psycopg2 resets the session's
-        isolation level and read-only mode unless its own are the defaults.
+        SQLAlchemy's isolation_level="AUTOCOMMIT" costs two more round trips at the end, when psycopg2 resets the
+        session's isolation level and read-only mode. With the defaults set here it does not reset them.
         """
         with _connect(self.engine) as connection:
             driver: Any = connection.connection.dbapi_connection
@@ -169,27 +167,27 @@ class Database:
 
 
 class ReplicatedDatabase(Database):
-    """A primary that is written to and replicas that are read from, by two engines.
+    """A primary for writes and replicas for reads, with one engine each.
 
-    A read that follows a write of the same client says up to where the log has to be applied (`for_request`). It waits
-    for that on its replica, and goes to the primary where the replica is not there within `_PATIENCE_S`.
+    A request that follows a write of the same client names the WAL position that it must see (`for_request`). Its reads
+    wait until the replica has applied the log up to there, or use the primary if that takes longer than `_PATIENCE_S`.
     """
 
     def __init__(self, engine: Engine, readers: Engine, single: Mapping[str, Any] | None = None) -> None:
-        """engine: of the primary. readers: of the replicas."""
+        """engine: the engine of the primary. readers: the engine of the replicas. single: as in `Database`."""
         super().__init__(engine, single)
         self._replicas = Database(readers, single)
         self._after: str | None = None
 
     def for_request(self, after: str | None) -> "ReplicatedDatabase":
-        """Return one with a position of its own. after: as `position` gives it; None: any state will do."""
+        """Return a copy for one request. after: the WAL position that reads must see; None: any state suffices."""
         own = copy(self)
         own._after = after
         return own
 
     @contextmanager
     def snapshot(self) -> Iterator[Connection]:
-        """A snapshot of a replica that has applied the log so far, or of the primary."""
+        """Yield a snapshot of a replica that has applied the log up to the request's position, else of the primary."""
         with self._replicas.snapshot() as connection:
             if self._is_applied(connection):
                 yield connection
@@ -198,12 +196,12 @@ class ReplicatedDatabase(Database):
             yield connection
 
     def read_at_once(self) -> AbstractContextManager[Connection]:
-        """A snapshot."""
+        """Return a snapshot, of a replica if possible."""
         return self.snapshot()
 
     @contextmanager
     def one_statement(self) -> Iterator[Connection]:
-        """A connection for one statement, to a replica if it has applied the log that far, else to the primary."""
+        """Yield a connection for one statement, to a replica that is up to date enough, else to the primary."""
         with self._replicas.one_statement() as connection:
             if self._is_applied(connection):
                 yield connection
@@ -212,15 +210,17 @@ class ReplicatedDatabase(Database):
             yield connection
 
     def write(self, work: Callable[[Connection], _T]) -> _T:
-        """Write on the primary, and keep the position; one round trip more."""
+        """Write on the primary as `Database.write` does, and store `position`; one more round trip."""
         return self._with_position(super().write(work))
 
     def write_at_once(self, work: Callable[[Connection], _T]) -> _T:
-        """Write on the primary in one message, and keep the position; one round trip more."""
+        """Write on the primary as `Database.write_at_once` does, and store `position`; one more round trip."""
         return self._with_position(super().write_at_once(work))
 
     def _with_position(self, result: _T) -> _T:
-        """Everything committed until now was flushed up to here: a commit waits for that (synchronous_commit).
+        """Store the WAL position after the write and return *result*.
+
+        All that is committed has been flushed to the log, since a commit waits for that (synchronous_commit).
 
         SELECT pg_current_wal_flush_lsn()
         """
@@ -229,9 +229,10 @@ class ReplicatedDatabase(Database):
         return result
 
     def _is_applied(self, connection: Connection) -> bool:
-        """Wait until the server of this connection has applied the log up to `after`; a primary has.
+        """Wait up to `_PATIENCE_S` for the connection's server to apply the log up to `_after`; return whether it has.
 
-        In autocommit, so that the snapshot is taken later; the connection then has its own options again.
+        A primary always has. The connection is in autocommit meanwhile, so that no snapshot is taken; then its options
+        are restored.
         """
         if self._after is None:
             return True
@@ -258,12 +259,12 @@ _APPLIED: Final = text(
 
 
 def _pause_task(seconds: float) -> None:
-    """Let the event loop serve other requests meanwhile."""
+    """Sleep while the event loop serves other requests."""
     await_only(asyncio.sleep(seconds))
 
 
 def _connect(engine: Engine) -> Connection:
-    """Raises ServiceUnavailable if the database accepts no connection; nothing was sent then."""
+    """Return a connection; raise ServiceUnavailable if the database accepts none (nothing was sent then)."""
     try:
         return engine.connect()
     except (SQLAlchemyError, OSError, engine.dialect.loaded_dbapi.Error) as error:
@@ -271,20 +272,20 @@ def _connect(engine: Engine) -> Connection:
 
 
 def _replace_closed_connection(dbapi_connection: Any, record: ConnectionPoolEntry, _proxy: object) -> None:
-    """Raises DisconnectionError for a connection that the server has closed, so that the pool connects anew.
+    """Raise DisconnectionError for a connection that the server has closed, so that the pool makes a new one.
 
-    A server that ends a session sends a message, closes the socket, or both, and the socket of an idle connection is
-    then readable, which takes no round trip to find out. It may also have sent something else, such as a parameter
-    that was changed: a statement decides.
+    A server that ends a session sends a message, closes the socket, or both. An idle connection's socket is readable
+    then, which can be checked without a round trip. If the socket is readable, `SELECT 1` is executed, since the server
+    may have sent something else, such as a changed parameter.
     """
     driver: Any = record.driver_connection
     try:
-        if hasattr(driver, "is_closed"):  # asyncpg, whose event loop reads what comes
+        if hasattr(driver, "is_closed"):  # asyncpg, whose socket the event loop reads
             if driver.is_closed():
                 raise DisconnectionError("the server has closed the connection")
             return
-        socket = driver if hasattr(driver, "fileno") else getattr(driver, "_sock", None)  # PyMySQL has no other way
-        if socket is None:  # SQLite, or a driver that does not show it
+        socket = driver if hasattr(driver, "fileno") else getattr(driver, "_sock", None)  # PyMySQL has no public name
+        if socket is None:  # SQLite, or a driver that does not expose its socket
             return
         poll = select.poll()
         poll.register(socket, select.POLLIN)
@@ -296,12 +297,12 @@ def _replace_closed_connection(dbapi_connection: Any, record: ConnectionPoolEntr
         dbapi_connection.rollback()
     except DisconnectionError:
         raise
-    except Exception as error:  # each driver has its own: what cannot be used is replaced
+    except Exception as error:  # drivers raise their own exceptions: a connection that fails is replaced
         raise DisconnectionError(" ".join(str(error).split())) from error
 
 
 def _is_race(error: DBAPIError) -> bool:
-    """Whether the database refused a statement only because another transaction was at the same rows."""
+    """Return whether a statement failed only because of a concurrent transaction on the same rows."""
     original = error.orig
     # psycopg2 calls it pgcode, psycopg 3 sqlstate.
     if getattr(original, "pgcode", getattr(original, "sqlstate", None)) in _RACES:

@@ -1,4 +1,4 @@
-"""Inventories: how much of a class a provider has; and the reshaper, which moves allocations with them."""
+"""The SQL of inventories (how much of a resource class a provider has) and of the reshaper, which changes several."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -28,7 +28,7 @@ Inventory = Mapping[str, Any]
 
 
 def read_inventories(connection: Connection, uuid: str) -> tuple[int, dict[str, dict[str, Any]]]:
-    """Return the generation of the provider, and its inventories by the name of their class; NotFound without it.
+    """Return the provider's generation, and its inventories by class name; raise NotFound if it does not exist.
 
     SELECT p.generation, (SELECT name FROM resource_classes WHERE id = i.resource_class_id) AS resource_class,
     i.total, i.reserved, i.min_unit, i.max_unit, i.step_size, i.allocation_ratio
@@ -43,10 +43,10 @@ _OF_PROVIDER: Final = select_with_inventories(*(inventories.c[field] for field i
 
 
 def replace_inventories(connection: Connection, provider: LockedProvider, wanted: Mapping[str, Inventory]) -> int:
-    """Give the provider just these inventories; its generation, moved on in any case.
+    """Replace all inventories of the provider, increment its generation, and return the new generation.
 
-    Two to six statements, and one for each inventory that stays. Raises BadRequest for an unknown class, Conflict
-    if one goes that has allocations. Shrinking one below what is allocated of it is allowed.
+    Two to six statements, plus one per inventory that stays. Raises BadRequest for an unknown class, and Conflict if an
+    inventory to remove has allocations. A new capacity below the allocated amount is allowed.
     """
     ids = RESOURCE_CLASSES.ids(connection, wanted, lock=True)
     by_class = {ids[name]: inventory for name, inventory in wanted.items()}
@@ -63,9 +63,9 @@ def replace_inventories(connection: Connection, provider: LockedProvider, wanted
 
 
 def add_inventory(connection: Connection, provider: LockedProvider, resource_class: str, inventory: Inventory) -> int:
-    """One more inventory; the provider's generation, moved on. Four statements.
+    """Add an inventory and return the provider's new generation. Four statements.
 
-    Raises BadRequest for an unknown class, ConcurrentUpdate if the provider has an inventory of it.
+    Raises BadRequest for an unknown class, ConcurrentUpdate if the provider has an inventory of this class already.
     """
     class_id = RESOURCE_CLASSES.ids(connection, [resource_class], lock=True)[resource_class]
     if class_id in _read_class_ids(connection, provider):
@@ -79,9 +79,9 @@ def add_inventory(connection: Connection, provider: LockedProvider, resource_cla
 def change_inventory(
     connection: Connection, provider: LockedProvider, resource_class: str, inventory: Inventory
 ) -> int:
-    """Change the inventory of one class; the provider's generation, moved on. Three statements.
+    """Change the inventory of one class, and return the provider's new generation. Three statements.
 
-    Raises NotFound for an unknown class, BadRequest if the provider has no inventory of it.
+    Raises NotFound for an unknown class, BadRequest if the provider has no inventory of this class.
     """
     class_id = _known_class(connection, resource_class)
     if not _change(connection, provider, class_id, inventory):
@@ -90,10 +90,10 @@ def change_inventory(
 
 
 def delete_inventory(connection: Connection, provider: LockedProvider, resource_class: str) -> int:
-    """Delete the inventory of one class; the provider's generation, moved on. Five statements.
+    """Delete the inventory of one class, and return the provider's new generation. Five statements.
 
-    Raises NotFound if there is none, ConcurrentUpdate if it has allocations (Placement has this code here, and
-    `placement.inventory.inuse` where all inventories are set).
+    Raises NotFound if there is no such inventory, ConcurrentUpdate if it has allocations (Placement's error code is
+    this one here, and `placement.inventory.inuse` when all inventories are replaced).
     """
     class_id = _known_class(connection, resource_class)
     if _read_used_classes(connection, provider, [class_id]):
@@ -105,18 +105,21 @@ def delete_inventory(connection: Connection, provider: LockedProvider, resource_
 
 
 def unknown_inventory(provider_uuid: str, resource_class: str) -> NotFound:
-    """Return the problem of a path that names no inventory."""
+    """Return the error for a path with an inventory that does not exist."""
     return NotFound(f"resource provider {provider_uuid} has no inventory of {resource_class}")
 
 
 def _read_class_ids(connection: Connection, provider: LockedProvider) -> set[int]:
-    """SELECT resource_class_id FROM inventories WHERE resource_provider_id = :provider."""
+    """Return the ids of the classes that the provider has inventories of.
+
+    SELECT resource_class_id FROM inventories WHERE resource_provider_id = :provider
+    """
     own = inventories.c
     return set(connection.scalars(select(own.resource_class_id).where(own.resource_provider_id == provider.id)))
 
 
 def _read_used_classes(connection: Connection, provider: LockedProvider, class_ids: Collection[int]) -> list[str]:
-    """The names of those of the classes that something is allocated of.
+    """Return the names of the classes of which the provider has allocations.
 
     SELECT DISTINCT name FROM allocations JOIN resource_classes ON resource_classes.id = resource_class_id
     WHERE resource_provider_id = :provider AND resource_class_id IN :class_ids ORDER BY name
@@ -140,7 +143,7 @@ def _insert(connection: Connection, provider: LockedProvider, by_class: Mapping[
 
 
 def _change(connection: Connection, provider: LockedProvider, class_id: int, inventory: Inventory) -> bool:
-    """Whether there was such an inventory: UPDATE inventories SET ... WHERE resource_provider_id ..."""
+    """Update an inventory, and return whether it exists: UPDATE inventories SET ... WHERE resource_provider_id ..."""
     own = inventories.c
     statement = update(inventories).where(own.resource_provider_id == provider.id, own.resource_class_id == class_id)
     return connection.execute(statement.values(**inventory)).rowcount > 0
@@ -164,21 +167,22 @@ _NOT_FOUND: Final = "placement.resource_provider.not_found"
 
 @dataclass(frozen=True, slots=True)
 class NewInventories:
-    """All the inventories that a provider is to have in the end, and the generation that the client last saw."""
+    """The inventories that replace all present ones of a provider, and the generation that the client last saw."""
 
     generation: int
     inventories: Mapping[str, Inventory]
 
 
 def reshape(connection: Connection, new: Mapping[str, NewInventories], several: Sequence[ConsumerClaim]) -> None:
-    """Give the providers their inventories and the consumers their allocations, together or not at all.
+    """Replace inventories of providers and allocations of consumers together, in the caller's transaction.
 
-    New inventories come first, beside the old ones; then the allocations move; then the old ones go. A provider's
-    generation moves on at each of these. Raises what `claims.write` and `inventories.replace` raise, and BadRequest
-    with a code of its own for an unknown provider among these.
+    First new inventories are added to the old ones, then the allocations are moved, then old inventories are removed.
+    Each step increments the generations of the providers that it writes. Raises the errors of `write_claims` and
+    `replace_inventories`, and BadRequest with the code `placement.resource_provider.not_found` for an unknown provider
+    in *new*.
     """
-    # The first provider that is missing or has another generation is reported before any other fault, in the order of
-    # the request, as in Placement. Nothing is locked yet, so that generations are looked at again later.
+    # As in Placement, the first provider of the request that is unknown or has another generation is reported before
+    # any other error. Nothing is locked yet, so the generations are checked again below.
     present = {each.uuid: each for each in find_providers(connection, [resource_providers.c.uuid.in_(new)])}
     for uuid, each in new.items():
         if uuid not in present:

@@ -1,6 +1,6 @@
-"""Traits, resource classes and aggregates, and which of them a provider has.
+"""The SQL of traits, resource classes and aggregates, and of those that a provider has.
 
-The main class is `NameTable`: of traits and resource classes, users make their own beside the standard ones.
+The main class is `NameTable`, for traits and resource classes: users can add their own to the standard ones.
 """
 
 from collections.abc import Collection, Sequence
@@ -24,14 +24,14 @@ from placebench.lab.reference.store.providers import LockedProvider, advance_gen
 
 @dataclass(frozen=True)
 class NameTable:
-    """A table of names, each with an id that others refer to.
+    """A table of names with ids, to which other tables refer.
 
     Attributes:
-        table: With id and name.
-        noun: For messages.
-        reference: The column that refers to an id as long as it is in use.
-        release: What to do before a name in use can be deleted, for messages.
-        first_id: Of names that users make; None: as the database counts.
+        table: The table, with the columns id and name.
+        noun: The word for one row, for messages.
+        reference: The column of another table that refers to an id if the name is in use.
+        release: What a user must do before a name in use can be deleted, for messages.
+        first_id: The smallest id of names that users add; None: the database chooses ids.
     """
 
     table: Table
@@ -46,9 +46,9 @@ class NameTable:
             raise self.unknown(name)
 
     def ensure(self, connection: Connection, name: str) -> bool:
-        """Make the name unless it is there, and return whether it was made. One to three statements.
+        """Insert the name if it does not exist, and return whether it was inserted. One to three statements.
 
-        With a first id, the id is the highest and one, as in Placement: that of a deleted last name is used again.
+        With a first_id, the new id is the highest id plus one, as in Placement: the id of a deleted last row is reused.
         """
         if self._id(connection, name) is not None:
             return False
@@ -60,9 +60,9 @@ class NameTable:
         return True
 
     def rename(self, connection: Connection, name: str, new_name: str) -> None:
-        """Give what has the name another one. Three statements.
+        """Replace a name by a new one. Three statements.
 
-        Raises NotFound, BadRequest for one of the standard's, Conflict if the new name is taken by another.
+        Raises NotFound for an unknown name, BadRequest for a standard one, Conflict if another row has the new name.
         """
         own_id = self._id(connection, name, lock=True)
         if own_id is None:
@@ -74,9 +74,9 @@ class NameTable:
         connection.execute(update(self.table).where(self.table.c.id == own_id).values(name=new_name))
 
     def delete(self, connection: Connection, name: str) -> None:
-        """Delete the name, which is locked first. Three statements.
+        """Lock the name's row and delete it. Three statements.
 
-        Raises NotFound, BadRequest for one of the standard's, Conflict while it is in use.
+        Raises NotFound for an unknown name, BadRequest for a standard one, Conflict if the name is in use.
         """
         own_id = self._id(connection, name, lock=True)
         if own_id is None:
@@ -88,11 +88,11 @@ class NameTable:
         connection.execute(delete(self.table).where(self.table.c.id == own_id))
 
     def ids(self, connection: Connection, names: Collection[str], *, lock: bool = False) -> dict[str, int]:
-        """Return the id of each name; BadRequest if one is unknown. One statement, none for no names.
+        """Return the id of each name; raise BadRequest if one is unknown. One statement; without names none.
 
         SELECT name, id FROM resource_classes WHERE name IN :names ORDER BY id [FOR KEY SHARE]
 
-        lock: against deletion until the commit.
+        lock: whether to lock the rows against deletion until the commit.
         """
         if not names:
             return {}
@@ -105,7 +105,7 @@ class NameTable:
         return ids
 
     def unknown(self, name: str) -> NotFound:
-        """Return the problem of a path that names nothing in the table."""
+        """Return the error for a path with a name that the table does not have."""
         return NotFound(f"no {self.noun} {name}")
 
     def _id(self, connection: Connection, name: str, *, lock: bool = False) -> int | None:
@@ -131,7 +131,7 @@ def read_traits(connection: Connection, conditions: Sequence[ColumnElement[bool]
 
 
 def is_associated(*, wanted: bool) -> ColumnElement[bool]:
-    """Return the condition that some provider has the trait; wanted=False: that none has.
+    """Return the condition that some provider has the trait, or, if not *wanted*, that no provider has it.
 
     EXISTS (SELECT 1 FROM resource_provider_traits WHERE trait_id = traits.id)
     """
@@ -152,9 +152,9 @@ def read_provider_traits(connection: Connection, provider_id: int) -> list[str]:
 
 
 def replace_traits(connection: Connection, provider: LockedProvider, names: Collection[str]) -> int:
-    """Give the provider just these traits; return its generation, which advances only if that changed something.
+    """Replace all traits of the provider, and return its generation, which is incremented only if traits changed.
 
-    Two to five statements. Raises BadRequest for an unknown trait.
+    One to five statements. Raises BadRequest for an unknown trait.
     """
     wanted = set(TRAITS.ids(connection, names).values())
     own = resource_provider_traits.c
@@ -182,7 +182,7 @@ def read_provider_aggregates(connection: Connection, provider_id: int) -> list[s
 
 
 def replace_aggregates(connection: Connection, provider: LockedProvider, uuids: Collection[str]) -> None:
-    """Put the provider into just these aggregates. Two to five statements; the generation stays."""
+    """Replace all aggregates of the provider without changing its generation. Two to five statements."""
     member = resource_provider_aggregates.c
     connection.execute(delete(resource_provider_aggregates).where(member.resource_provider_id == provider.id))
     if ids := _ensure_aggregates(connection, uuids):
@@ -191,7 +191,7 @@ def replace_aggregates(connection: Connection, provider: LockedProvider, uuids: 
 
 
 def _ensure_aggregates(connection: Connection, uuids: Collection[str]) -> set[int]:
-    """The ids of these aggregates; the missing ones are made.
+    """Return the ids of these aggregates; insert the missing ones.
 
     SELECT uuid, id FROM placement_aggregates WHERE uuid IN :uuids
     """

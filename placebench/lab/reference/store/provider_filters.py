@@ -1,7 +1,7 @@
 """The filters of GET /resource_providers: name, uuid, in_tree, resources, required, member_of.
 
-The main functions are `parse_filters`, which is pure, and `conditions`. Each provider is looked at by itself: no
-sharing, and no root that spans its tree.
+The main functions are `parse_filters`, which does not use the database, and `conditions`. A filter applies to each
+provider by itself: sharing providers and the aggregates of roots do not matter for other providers.
 """
 
 import re
@@ -32,7 +32,7 @@ _OWN: Final = resource_providers.c
 
 @dataclass(frozen=True, slots=True)
 class ProviderFilters:
-    """What a provider has to meet; an empty text or group lets all through."""
+    """The filters that a provider must meet; an empty string or group is no filter."""
 
     name: str
     uuid: str
@@ -41,7 +41,10 @@ class ProviderFilters:
 
 
 def parse_filters(parameters: Mapping[str, list[str]]) -> ProviderFilters:
-    """Return the filters; BadRequest for bad ones. Of name, uuid, in_tree and resources the last value counts."""
+    """Return the filters in the query parameters; raise BadRequest for an invalid one.
+
+    If name, uuid, in_tree or resources is repeated, the last value is used.
+    """
     last = {name: values[-1] for name, values in parameters.items()}
     for name in ("in_tree", "uuid"):
         if name in last and not _DASHED.fullmatch(last[name]):
@@ -53,8 +56,8 @@ def parse_filters(parameters: Mapping[str, list[str]]) -> ProviderFilters:
 def conditions(connection: Connection, chosen: ProviderFilters) -> list[ColumnElement[bool]]:
     """Return the filters as conditions on resource_providers; up to 5 statements.
 
-    BadRequest for an unknown trait or class, but in Placement's order: an unknown tree hides both from it, traits or
-    aggregates that nobody has hide an unknown class.
+    Raises BadRequest for an unknown trait or class, in Placement's order: if the tree is unknown, traits and classes
+    are not checked; if no provider has the traits or aggregates, classes are not checked.
     """
     group = chosen.group
     if chosen.in_tree and _nobody_is_left(
@@ -87,12 +90,15 @@ def conditions(connection: Connection, chosen: ProviderFilters) -> list[ColumnEl
 
 
 def _nobody_is_left(connection: Connection, wanted: Sequence[ColumnElement[bool]]) -> bool:
-    """Whether there are conditions, and no provider meets them: SELECT id FROM resource_providers ... LIMIT 1."""
+    """Return whether no provider meets the conditions (False if there are none).
+
+    SELECT id FROM resource_providers WHERE ... LIMIT 1
+    """
     return bool(wanted) and connection.scalar(select(_OWN.id).where(*wanted).limit(1)) is None
 
 
 def _has_capacity(class_id: int, amount: int) -> ColumnElement[bool]:
-    """Whether the provider has capacity for so much.
+    """Return the condition that a provider has capacity for the amount of the class.
 
     id IN (SELECT resource_provider_id FROM inventories WHERE resource_class_id = :class_id AND
     :amount + coalesce((SELECT sum(used) FROM allocations ...), 0) <= (total - reserved) * allocation_ratio
@@ -114,13 +120,16 @@ def _has_capacity(class_id: int, amount: int) -> ColumnElement[bool]:
 
 
 def _has_any_trait(trait_ids: Collection[int]) -> ColumnElement[bool]:
-    """Id IN (SELECT resource_provider_id FROM resource_provider_traits WHERE trait_id IN :trait_ids)."""
+    """Return the condition that a provider has one of the traits.
+
+    id IN (SELECT resource_provider_id FROM resource_provider_traits WHERE trait_id IN :trait_ids)
+    """
     own = resource_provider_traits.c
     return _OWN.id.in_(select(own.resource_provider_id).where(own.trait_id.in_(trait_ids)))
 
 
 def _is_in_any_aggregate(uuids: Collection[str]) -> ColumnElement[bool]:
-    """Whether the provider is in one of the aggregates.
+    """Return the condition that a provider is in one of the aggregates.
 
     id IN (SELECT resource_provider_id FROM resource_provider_aggregates JOIN placement_aggregates ON
     placement_aggregates.id = aggregate_id WHERE uuid IN :uuids)

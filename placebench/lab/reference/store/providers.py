@@ -1,11 +1,12 @@
-"""Resource providers and their trees.
+"""The SQL of resource providers and their trees.
 
-A provider's row is the lock of all that belongs to it: `lock_provider` takes it, `advance_generation` moves its
-generation on. A provider whose root_provider_id is NULL is not there, in no call, as in Placement.
+The lock on a provider's row protects all that belongs to the provider: `lock_provider` takes the lock, and
+`advance_generation` increments the generation. As in Placement, a provider whose root_provider_id is NULL does not
+exist for any request.
 
-Who makes a child holds the parent's row, so a provider cannot go while it becomes a parent. Who moves a subtree holds
-the whole table against other writers (readers go on): rows alone, in whatever order, deadlocked 6 to 40 times in 108
-requests of six clients that moved two trees below each other, and moves are rare.
+A transaction that creates a child locks the parent's row, so the parent cannot be deleted meanwhile. A transaction that
+moves a subtree locks the whole table against other writers, but not against readers. Row locks, in any order,
+deadlocked 6 to 40 times in 108 requests of six clients that moved two trees below each other; and moves are rare.
 """
 
 from collections.abc import Sequence
@@ -34,7 +35,7 @@ _roots = resource_providers.alias("root")
 
 @dataclass(frozen=True, slots=True)
 class StoredProvider:
-    """A provider as its document shows it."""
+    """A provider with the fields that its JSON document shows."""
 
     uuid: str
     name: str
@@ -45,7 +46,7 @@ class StoredProvider:
 
 @dataclass(frozen=True, slots=True)
 class LockedProvider:
-    """A provider whose row this transaction holds: nobody else changes it or what hangs on it before the commit."""
+    """A provider whose row is locked: until the commit, no other transaction changes the provider or what it has."""
 
     id: int
     uuid: str
@@ -53,7 +54,7 @@ class LockedProvider:
 
 
 def read_provider(connection: Connection, uuid: str) -> StoredProvider:
-    """Return the provider of this uuid; NotFound if there is none."""
+    """Return the provider with this uuid; raise NotFound if it does not exist."""
     providers = find_providers(connection, [resource_providers.c.uuid == uuid])
     if not providers:
         raise _unknown_provider(uuid)
@@ -61,12 +62,11 @@ def read_provider(connection: Connection, uuid: str) -> StoredProvider:
 
 
 def _unknown_provider(uuid: str) -> NotFound:
-    """The problem of a path that names no provider."""
     return NotFound(f"no resource provider {uuid}")
 
 
 def find_providers(connection: Connection, conditions: Sequence[ColumnElement[bool]]) -> list[StoredProvider]:
-    """Return the providers that meet all conditions, oldest first, by one statement.
+    """Return the providers that meet all conditions, in the order of their ids, with one statement.
 
     SELECT p.uuid, p.name, p.generation, parent.uuid, root.uuid
     FROM resource_providers p JOIN resource_providers root ON root.id = p.root_provider_id
@@ -82,7 +82,7 @@ def find_providers(connection: Connection, conditions: Sequence[ColumnElement[bo
 
 
 def read_id_and_generation(connection: Connection, uuid: str) -> tuple[int, int]:
-    """What a read of something that hangs on the provider needs of it; NotFound if there is none.
+    """Return the id and generation of the provider; raise NotFound if it does not exist.
 
     SELECT id, generation FROM resource_providers WHERE uuid = :uuid AND root_provider_id IS NOT NULL
     """
@@ -98,10 +98,10 @@ _ID_AND_GENERATION: Final = select(resource_providers.c.id, resource_providers.c
 
 
 def select_with_inventories(*columns: ColumnElement[Any]) -> Select[Any]:
-    """The generation of the provider :uuid, the class of each of its inventories, and these columns of it.
+    """Return a SELECT of one row per inventory of the provider :uuid: its generation, the class name, and *columns*.
 
-    One row with NULL as class where it has no inventory; none where there is no such provider. The class is a
-    subquery because PostgreSQL plans that at less cost than a join.
+    The result is one row with NULL as class for a provider without inventories, and empty for an unknown provider. The
+    class name is a subquery because PostgreSQL plans that in less time than a join.
     """
     own, stock, kind = resource_providers.c, inventories.c, resource_classes.c
     name = select(kind.name).where(kind.id == stock.resource_class_id).scalar_subquery().label("resource_class")
@@ -111,16 +111,16 @@ def select_with_inventories(*columns: ColumnElement[Any]) -> Select[Any]:
 
 
 def known_provider(rows: Sequence[_R], uuid: str) -> Sequence[_R]:
-    """The rows that were read of the provider; NotFound if there are none."""
+    """Return *rows*; raise NotFound if there are none, because then the provider does not exist."""
     if not rows:
         raise _unknown_provider(uuid)
     return rows
 
 
 def lock_provider(connection: Connection, uuid: str) -> LockedProvider:
-    """Return the provider in its newest state, locked until the commit; NotFound if there is none.
+    """Lock the provider until the commit, and return its newest state; raise NotFound if it does not exist.
 
-    No join: PostgreSQL would read the joined rows in their old state once it has waited for the lock.
+    The statement has no join: after a wait for the lock, PostgreSQL would read the joined rows in their old state.
 
     SELECT id, uuid, generation FROM resource_providers
     WHERE uuid = :uuid AND root_provider_id IS NOT NULL FOR UPDATE
@@ -134,7 +134,7 @@ def lock_provider(connection: Connection, uuid: str) -> LockedProvider:
 
 
 def check_generation(provider: LockedProvider | StoredProvider, generation: int) -> None:
-    """ConcurrentUpdate if the provider has another generation than this one, which the client last saw."""
+    """Raise ConcurrentUpdate unless the provider still has the generation that the client last saw."""
     if provider.generation != generation:
         raise ConcurrentUpdate(
             f"resource provider {provider.uuid} has generation {provider.generation},"
@@ -143,7 +143,7 @@ def check_generation(provider: LockedProvider | StoredProvider, generation: int)
 
 
 def advance_generation(connection: Connection, provider: LockedProvider) -> int:
-    """Return the provider's next generation, now in its row; ConcurrentUpdate if another writer moved it.
+    """Increment the provider's generation and return it; raise ConcurrentUpdate if another writer has changed it.
 
     UPDATE resource_providers SET generation = :next WHERE id = :id AND generation = :generation
     """
@@ -155,7 +155,10 @@ def advance_generation(connection: Connection, provider: LockedProvider) -> int:
 
 
 def rename_provider(connection: Connection, uuid: str, name: str) -> None:
-    """Give the provider this name; NotFound without it, Conflict if another has the name. The generation stays."""
+    """Rename the provider without changing its generation.
+
+    Raises NotFound if it does not exist, Conflict if another provider has the name.
+    """
     own, provider = resource_providers.c, lock_provider(connection, uuid)
     _refuse_duplicate(connection, (own.name == name) & (own.id != provider.id), f"name: {name}")
     connection.execute(update(resource_providers).where(own.id == provider.id).values(name=name))
@@ -174,16 +177,16 @@ _OWN: Final = resource_providers.c
 
 
 class _TreePosition(NamedTuple):
-    """Where a provider is in the trees."""
+    """A provider's id and the id of its tree's root."""
 
     id: int
     root_id: int
 
 
 def create_provider(connection: Connection, *, uuid: str, name: str, parent_uuid: str | None) -> StoredProvider:
-    """A new provider, at the root of its own tree or below a parent, whose tree it joins. Five statements.
+    """Create a provider as the root of a new tree, or below a parent in the parent's tree. Five statements.
 
-    Raises BadRequest without such a parent, Conflict if uuid or name is taken.
+    Raises BadRequest for an unknown parent, Conflict if another provider has the uuid or name.
     """
     if parent_uuid == uuid:
         raise BadRequest(f"parent_provider_uuid: {uuid} cannot be its own parent")
@@ -200,9 +203,9 @@ def create_provider(connection: Connection, *, uuid: str, name: str, parent_uuid
 
 
 def move_provider(connection: Connection, uuid: str, parent_uuid: str | None) -> None:
-    """Put the provider with all below it under another parent, or at the root of a tree of its own. Six statements.
+    """Move the provider and its descendants below another parent, or make it the root of a tree. Six statements.
 
-    Raises NotFound without the provider, BadRequest without the parent, or if it is below the provider.
+    Raises NotFound for an unknown provider, BadRequest for an unknown parent or one in the provider's subtree.
 
     LOCK TABLE resource_providers IN EXCLUSIVE MODE
     """
@@ -222,7 +225,10 @@ def move_provider(connection: Connection, uuid: str, parent_uuid: str | None) ->
 
 
 def delete_provider(connection: Connection, uuid: str) -> None:
-    """Delete the provider and what hangs on it; Conflict while it has children or allocations. Seven statements."""
+    """Delete the provider with its inventories, traits and memberships of aggregates. Seven statements.
+
+    Raises NotFound if it does not exist, Conflict if it has children or allocations.
+    """
     provider = lock_provider(connection, uuid)
     if _has_row(connection, select(_OWN.id).where(_OWN.parent_provider_id == provider.id)):
         raise Conflict(f"resource provider {uuid} has children: delete them first", code=_HAS_CHILDREN)
@@ -234,7 +240,7 @@ def delete_provider(connection: Connection, uuid: str) -> None:
 
 
 def _lock_position(connection: Connection, uuid: str) -> _TreePosition | None:
-    """Where the provider is, locked until the commit; None if there is none.
+    """Lock the provider until the commit and return its position, or None if it does not exist.
 
     SELECT id, root_provider_id FROM resource_providers WHERE uuid = :uuid AND root_provider_id IS NOT NULL FOR UPDATE
     """
@@ -244,7 +250,7 @@ def _lock_position(connection: Connection, uuid: str) -> _TreePosition | None:
 
 
 def _subtree(connection: Connection, provider: _TreePosition) -> set[int]:
-    """The ids of the provider and of all below it, from its whole tree.
+    """Return the ids of the provider and its descendants; reads its whole tree.
 
     SELECT id, parent_provider_id FROM resource_providers WHERE root_provider_id = :root
     """

@@ -1,4 +1,4 @@
-"""How statements are written and rows are read: lists, rows, roots, totals, transaction and indexes."""
+"""Optimizations of SQL: binding of lists, rows, roots of trees, usage totals, transactions and indexes."""
 
 from collections import namedtuple
 from collections.abc import Iterable, Sequence
@@ -27,10 +27,10 @@ from placebench.lab.reference.domain.optimization import OBJECTS, Implementation
 def _one_parameter_per_value(
     connection: Connection, statement: Select[Any], column: ColumnElement[Any], values: Sequence[Any]
 ) -> CursorResult[Any]:
-    """A new statement each time, `WHERE column IN (:value_1, :value_2, ...)`, compiled each time; 1 round trip.
+    """Execute `WHERE column IN (:value_1, :value_2, ...)`, which is compiled anew each time; 1 round trip.
 
-    SQLAlchemy before 1.4 did this for every list. Since then it expands by itself, so that is written out here:
-    a bind parameter a value, and no cache of compiled statements.
+    SQLAlchemy before 1.4 did this for every list. Later versions use one expanding parameter, so this function makes
+    one bind parameter per value and turns the cache of compiled statements off.
     """
     parameters: list[BindParameter[Any]] = [bindparam("value", value, unique=True) for value in values]
     return connection.execute(statement.where(column.in_(parameters)), execution_options={"compiled_cache": None})
@@ -39,7 +39,7 @@ def _one_parameter_per_value(
 def _one_expanding_parameter(
     connection: Connection, statement: Select[Any], column: ColumnElement[Any], values: Sequence[Any]
 ) -> CursorResult[Any]:
-    """One cached statement, `WHERE column IN (__[POSTCOMPILE_values])`, expanded when executed; 1 round trip."""
+    """Execute `WHERE column IN (__[POSTCOMPILE_values])`, compiled once and expanded each time; 1 round trip."""
     listed = column.in_(bindparam("values", expanding=True))
     return connection.execute(statement.where(listed), {"values": values})
 
@@ -47,9 +47,9 @@ def _one_expanding_parameter(
 def _one_array_parameter(
     connection: Connection, statement: Select[Any], column: ColumnElement[Any], values: Sequence[Any]
 ) -> CursorResult[Any]:
-    """One cached statement that never changes, `WHERE column = ANY (:values)`; 1 round trip.
+    """Execute `WHERE column = ANY (:values)`, which is compiled once; 1 round trip.
 
-    psycopg 3 sends the list as one value, and PostgreSQL sees the same text each time; psycopg2 writes it into the
+    psycopg 3 sends the list as one value, so PostgreSQL gets the same text each time; psycopg2 writes the list into the
     text as ARRAY[...].
     """
     array = bindparam("values", type_=ARRAY(column.type))
@@ -69,25 +69,25 @@ BINDING = Optimization(
 
 
 def rows_as_dicts(result: CursorResult[Any]) -> Iterable[Any]:
-    """Each row becomes a dict first, and the reader takes its fields out by name."""
+    """Return the rows as tuples, each copied into a dict first and then read by name."""
     keys = tuple(result.keys())
     records = [dict(zip(keys, row, strict=True)) for row in result]
     return map(itemgetter(*keys), records) if len(keys) > 1 else [tuple(record.values()) for record in records]
 
 
 def rows_as_namedtuples(result: CursorResult[Any]) -> Iterable[Any]:
-    """Each row becomes an instance of a namedtuple made for this result."""
+    """Return the rows as instances of a namedtuple class that is made for this result."""
     record = namedtuple("record", tuple(result.keys()))  # type: ignore[misc]
     return [record._make(row) for row in result]
 
 
 def sqlalchemy_rows(result: CursorResult[Any]) -> Iterable[Any]:
-    """SQLAlchemy's own rows, which are made in C and unpack like tuples."""
+    """Return SQLAlchemy's own rows, which are made in C and unpack like tuples."""
     return result.all()
 
 
 def _driver_rows(result: CursorResult[Any]) -> Iterable[Any]:
-    """The driver's tuples, with no row of SQLAlchemy's around them; none of its types is converted either."""
+    """Return the driver's tuples, without SQLAlchemy's rows around them and without its type conversions."""
     rows: Iterable[Any] = result.cursor.fetchall() if result.cursor is not None else []
     result.close()
     return rows
@@ -106,9 +106,9 @@ ROWS = Optimization(
 
 
 def _recursive_roots() -> CTE:
-    """The providers with their roots, found level by level; every query walks the whole forest.
+    """Return a recursive CTE of providers with their roots; each query that uses the CTE walks all trees.
 
-    What is below a provider without a root is not reached.
+    Providers below a provider without a root are missing.
 
     WITH RECURSIVE walked AS (
       SELECT id, uuid, parent_provider_id, id AS root_provider_id FROM resource_providers
@@ -143,7 +143,7 @@ ROOTS = Optimization(
 
 
 def _summed_totals(class_id: ColumnElement[Any] | None = None) -> FromClause:
-    """What is used of each provider and class, of one class where it is named.
+    """Return a subquery of the amounts in use by provider and class, or of one class only.
 
     SELECT resource_provider_id, resource_class_id, sum(used) AS used FROM allocations
     [WHERE resource_class_id = :class_id] GROUP BY resource_provider_id, resource_class_id
@@ -155,7 +155,7 @@ def _summed_totals(class_id: ColumnElement[Any] | None = None) -> FromClause:
 
 
 def read_trigger_totals(_class_id: ColumnElement[Any] | None = None) -> FromClause:
-    """Read the table that a trigger on the allocations maintains; schema/options/usage_totals.py makes both."""
+    """Return the table of amounts in use that a trigger on allocations maintains (schema/options/usage_totals.py)."""
     return placebench_usages.alias("usage")
 
 

@@ -1,6 +1,6 @@
 """The handlers of the API: each takes a call, with the names in its path, and returns the response.
 
-What a body may hold is at the top of each module; the SQL is in `store`. The order of the checks is Placement's, since
-the first that fails decides the status: mostly the provider in the path, then the form of the body, then the
-generation, then what the body means.
+Each module begins with the checks of its request bodies; the SQL is in `store`. The checks run in Placement's order,
+since the first one that fails decides the status: usually the provider in the path, then the form of the body, then the
+generation, then the values in the body.
 """

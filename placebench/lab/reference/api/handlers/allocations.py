@@ -1,4 +1,4 @@
-"""Allocations, usages and the reshaper: what consumers have of providers."""
+"""Handlers of allocations (the resources of providers that consumers have), usages and the reshaper."""
 
 from typing import Any, Final
 from uuid import UUID
@@ -36,7 +36,7 @@ _NO_OWNER: Final = "00000000-0000-0000-0000-000000000000"  # Placement's default
 
 
 def _of_consumer(minor: int, *, may_be_empty: bool) -> Check[dict[str, Any]]:
-    """The check of what a consumer is to have, in the form of the minor version."""
+    """Return the check of a body with one consumer's new allocations, in the form of the minor version."""
     minimum = 0 if may_be_empty else 1
     if minor < _SINCE_BY_PROVIDER:
         required: dict[str, Check[Any]] = {"allocations": validation.array(_LISTED, minimum=minimum)}
@@ -70,14 +70,14 @@ _SINCE_SHOWN: Final = {
 
 
 def show_allocations(call: Call, consumer_uuid: str) -> Response:
-    """GET /allocations/{consumer_uuid}: an unknown consumer has none."""
+    """GET /allocations/{consumer_uuid}: show the consumer's allocations; none for an unknown consumer."""
     with call.database.read_at_once() as connection:
         found = allocations.read_consumer_allocations(connection, consumer_uuid)
     return responses.document({name: value for name, value in found.items() if call.minor >= _SINCE_SHOWN[name]})
 
 
 def replace_allocations(call: Call, consumer_uuid: str) -> Response:
-    """PUT /allocations/{consumer_uuid}: all that the consumer is to have; nothing, to take it all away."""
+    """PUT /allocations/{consumer_uuid}: replace all allocations of the consumer; a body without any removes them."""
     if not validation.looks_like_uuid(consumer_uuid):
         raise BadRequest(f"consumer {consumer_uuid}: expected a UUID")
     claim = _claim(str(UUID(consumer_uuid)), _OF_ONE_CONSUMER[call.minor](call.body(), "body"))
@@ -86,7 +86,7 @@ def replace_allocations(call: Call, consumer_uuid: str) -> Response:
 
 
 def replace_several(call: Call) -> Response:
-    """POST /allocations: all that several consumers are to have, together or not at all."""
+    """POST /allocations: replace all allocations of several consumers in one transaction."""
     several = [
         _claim(consumer, content) for consumer, content in _OF_CONSUMERS[call.minor](call.body(), "body").items()
     ]
@@ -95,13 +95,13 @@ def replace_several(call: Call) -> Response:
 
 
 def delete_allocations(call: Call, consumer_uuid: str) -> Response:
-    """DELETE /allocations/{consumer_uuid}: all of them, whatever the generation."""
+    """DELETE /allocations/{consumer_uuid}: remove all allocations of the consumer without a check of its generation."""
     allocations.delete_allocations(call.database, consumer_uuid)
     return responses.empty()
 
 
 def show_provider_allocations(call: Call, uuid: str) -> Response:
-    """GET /resource_providers/{uuid}/allocations: by consumer."""
+    """GET /resource_providers/{uuid}/allocations: show the allocations on the provider by consumer."""
     with call.database.snapshot() as connection:
         provider_id, generation = providers.read_id_and_generation(connection, uuid)
         found = allocations.read_provider_allocations(connection, provider_id)
@@ -111,7 +111,7 @@ def show_provider_allocations(call: Call, uuid: str) -> Response:
 
 
 def _claim(consumer: str, content: dict[str, Any]) -> ConsumerClaim:
-    """The claim that a checked body makes; what the body's version does not have yet is as Placement takes it."""
+    """Return the claim in a checked body; fields that its microversion does not have get Placement's defaults."""
     given = content["allocations"]
     if isinstance(given, list):
         given = {entry["resource_provider"]["uuid"]: entry for entry in given}
@@ -130,16 +130,17 @@ _TYPE = validation.text(MAX_NAME_LENGTH, minimum=1, pattern=f"{ANY_CLASS}|all|un
 
 
 def show_provider_usages(call: Call, uuid: str) -> Response:
-    """GET /resource_providers/{uuid}/usages: of each class that it has an inventory of."""
+    """GET /resource_providers/{uuid}/usages: show the amount in use of each class in the provider's inventories."""
     with call.database.read_at_once() as connection:
         generation, found = allocations.read_provider_usages(connection, uuid)
     return responses.document({"resource_provider_generation": generation, "usages": found})
 
 
 def show_project_usages(call: Call) -> Response:
-    """GET /usages?project_id=P, with user_id and consumer_type if wanted: by type of consumer.
+    """GET /usages?project_id=P: show the project's amounts in use, since 1.38 by consumer type.
 
-    A user who is a reader, and not more, may see his own project only.
+    The optional parameters are user_id and consumer_type. A user with the role reader only may see only the user's own
+    project.
     """
     allowed = {"project_id", "user_id", *(["consumer_type"] if call.minor >= _SINCE_TYPE else [])}
     given = {name: values[-1] for name, values in call.parameters(allowed).items()}
@@ -176,9 +177,9 @@ _RESHAPED: Final = [
 
 
 def reshape(call: Call) -> Response:
-    """POST /reshaper: the final inventories of some providers, and the allocations that move with them.
+    """POST /reshaper: replace the inventories of some providers together with the allocations that move with them.
 
-    A capacity may be negative here, as in Placement, which refuses that in the calls on inventories alone.
+    A capacity may be negative here, as in Placement: only requests on inventories reject that.
     """
     content = _RESHAPED[call.minor](call.body(), "body")
     stocks = {

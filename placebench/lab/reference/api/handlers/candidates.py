@@ -1,4 +1,7 @@
-"""Allocation candidates, the request that is measured: `find_candidates` searches by the algorithm of the variant."""
+"""Handler of GET /allocation_candidates, the request that the benchmark measures.
+
+`find_candidates` searches with the algorithm of the variant.
+"""
 
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
@@ -38,11 +41,12 @@ _ALGORITHMS: Mapping[str, _Algorithm] = {
 def find_candidates(
     connection: Connection, request: CandidateRequest, variant: ReferenceVariant, settings: ServiceSettings = DEFAULTS
 ) -> Body:
-    """Return the JSON body of GET /allocation_candidates, from plain SELECTs in the connection's transaction.
+    """Return the JSON body of GET /allocation_candidates, read with SELECTs in the connection's transaction.
 
-    A variant with a cache service may have it from there, as it was for the same state.
-    A body over 50 MB comes in parts, of which the last ones read from the connection.
-    Raises BadRequest for names that the database does not know, unless the response is empty before they matter.
+    A variant with a cache service may return the body that was computed for the same request and database state. A body
+    over 50 MB is an iterator of parts, which may still read from the connection.
+
+    Raises BadRequest for unknown names, unless the response is known to be empty before they are checked.
     """
 
     def compute() -> Body:
@@ -55,16 +59,17 @@ def find_candidates(
 
 
 def list_candidates(call: Call) -> Response:
-    """GET /allocation_candidates, from one snapshot of the database, in the variant that the app was made with.
+    """GET /allocation_candidates: find candidates with the application's variant, in one snapshot of the database.
 
-    The snapshot of a body that is too long to be held lasts until its last byte is sent.
+    If the body is sent in parts, the snapshot stays open until the last part is sent.
     """
     query = call.request.query_string
     request = parse_query(query if call.version == NEWEST else check_candidates_query(query, call.minor), call.minor)
-    # A standby does not tell which transactions its snapshot leaves out, so a change log is read on the primary.
+    # A standby does not report which transactions its snapshot excludes, so the change log is read on the primary.
     snapshot = call.database.primary_snapshot if call.variant.needs_change_log else call.database.snapshot
     if call.minor < SINCE_MAPPINGS:  # the response is rewritten, which takes time and memory
-        bounded = request if call.minor >= SINCE_TREES else replace(request, limit=None)  # it counts what is left then
+        # Before 1.29, `in_older_form` applies the limit, after it has removed candidates.
+        bounded = request if call.minor >= SINCE_TREES else replace(request, limit=None)
         with snapshot() as connection:
             content = find_candidates(connection, bounded, call.variant, call.settings)
             found = orjson.loads(content if isinstance(content, bytes) else b"".join(content))

@@ -1,4 +1,4 @@
-"""The inventories of one provider."""
+"""Handlers of the inventories of one provider."""
 
 from http import HTTPStatus
 from typing import Any, Final
@@ -21,7 +21,7 @@ _DEFAULTS: Final = {
     "step_size": 1,
     "allocation_ratio": 1.0,
 }
-_SINCE_ALL_RESERVED: Final = 26  # all of an inventory may be reserved
+_SINCE_ALL_RESERVED: Final = 26  # minor version since which a whole inventory may be reserved
 _SINCE_CLEARED: Final = 5
 _MAX_RATIO: Final = 3.40282e38
 
@@ -42,14 +42,14 @@ ALL_INVENTORIES = validation.record(_GENERATION | {"inventories": validation.map
 
 
 def list_inventories(call: Call, uuid: str) -> Response:
-    """GET /resource_providers/{uuid}/inventories: all of them."""
+    """GET /resource_providers/{uuid}/inventories: list all inventories of the provider."""
     with call.database.read_at_once() as connection:
         generation, present = inventories.read_inventories(connection, uuid)
     return _respond_all(present, generation)
 
 
 def replace_inventories(call: Call, uuid: str) -> Response:
-    """PUT /resource_providers/{uuid}/inventories: just these; the generation moves on in any case."""
+    """PUT /resource_providers/{uuid}/inventories: replace all inventories; always increments the generation."""
     body = call.body()
 
     def work(connection: Connection) -> Response:
@@ -63,7 +63,7 @@ def replace_inventories(call: Call, uuid: str) -> Response:
 
 
 def create_inventory(call: Call, uuid: str) -> Response:
-    """POST /resource_providers/{uuid}/inventories: one more, whatever the generation."""
+    """POST /resource_providers/{uuid}/inventories: add one inventory, without a check of the generation."""
     body = call.body()
 
     def work(connection: Connection) -> Response:
@@ -79,7 +79,10 @@ def create_inventory(call: Call, uuid: str) -> Response:
 
 
 def clear_inventories(call: Call, uuid: str) -> Response:
-    """DELETE /resource_providers/{uuid}/inventories: all of them, whatever the generation; since 1.5."""
+    """DELETE /resource_providers/{uuid}/inventories: remove all inventories, without a check of the generation.
+
+    Raises MethodNotAllowed before 1.5.
+    """
     if call.minor < _SINCE_CLEARED:
         raise MethodNotAllowed("DELETE of all inventories is served since microversion 1.5")
     call.database.write(
@@ -89,7 +92,7 @@ def clear_inventories(call: Call, uuid: str) -> Response:
 
 
 def show_inventory(call: Call, uuid: str, resource_class: str) -> Response:
-    """GET /resource_providers/{uuid}/inventories/{resource_class}: one."""
+    """GET /resource_providers/{uuid}/inventories/{resource_class}: show one inventory."""
     with call.database.read_at_once() as connection:
         generation, present = inventories.read_inventories(connection, uuid)
     if resource_class not in present:
@@ -98,7 +101,7 @@ def show_inventory(call: Call, uuid: str, resource_class: str) -> Response:
 
 
 def update_inventory(call: Call, uuid: str, resource_class: str) -> Response:
-    """PUT /resource_providers/{uuid}/inventories/{resource_class}: change one."""
+    """PUT /resource_providers/{uuid}/inventories/{resource_class}: change one inventory."""
     body = call.body()
 
     def work(connection: Connection) -> Response:
@@ -112,7 +115,7 @@ def update_inventory(call: Call, uuid: str, resource_class: str) -> Response:
 
 
 def delete_inventory(call: Call, uuid: str, resource_class: str) -> Response:
-    """DELETE /resource_providers/{uuid}/inventories/{resource_class}: if nothing is allocated of it."""
+    """DELETE /resource_providers/{uuid}/inventories/{resource_class}: remove an inventory that has no allocations."""
     call.database.write(
         lambda connection: inventories.delete_inventory(
             connection, providers.lock_provider(connection, uuid), resource_class
@@ -122,7 +125,7 @@ def delete_inventory(call: Call, uuid: str, resource_class: str) -> Response:
 
 
 def _checked_inventory(call: Call, name: str, given: dict[str, Any]) -> Inventory:
-    """The inventory with every field; BadRequest if its capacity is negative, before 1.26 also if it is 0."""
+    """Return the inventory with all fields; raise BadRequest if its capacity is negative, or before 1.26 if it is 0."""
     full, least = complete_inventory(given), 0 if call.minor >= _SINCE_ALL_RESERVED else 1
     capacity = int((full["total"] - full["reserved"]) * full["allocation_ratio"])
     if capacity < least:
@@ -134,7 +137,7 @@ def _checked_inventory(call: Call, name: str, given: dict[str, Any]) -> Inventor
 
 
 def complete_inventory(given: dict[str, Any]) -> Inventory:
-    """The inventory with every field."""
+    """Return the inventory with all fields: missing ones get Placement's defaults."""
     full = _DEFAULTS | given
     return {field: full[field] for field in inventories.FIELDS}
 

@@ -1,4 +1,4 @@
-"""Traits and resource classes: what a provider can be, and what it can have."""
+"""Handlers of traits (qualities of providers) and resource classes (kinds of resources)."""
 
 from http import HTTPStatus
 from typing import Any, Final
@@ -26,9 +26,9 @@ _NEW_CLASS = validation.record({"name": validation.text(MAX_NAME_LENGTH)})
 
 
 def list_traits(call: Call) -> Response:
-    """GET /traits: all of them, or those that ?name=in:A,B, ?name=startswith:P and ?associated=true|false leave.
+    """GET /traits: list all traits, or filter them by ?name=in:A,B, ?name=startswith:P and ?associated=true|false.
 
-    A name with another operation leaves all traits, as in Placement.
+    A name with another operation is no filter, as in Placement.
     """
     parameters = call.parameters({"name", "associated"})
     conditions: list[ColumnElement[bool]] = []
@@ -51,7 +51,7 @@ def list_traits(call: Call) -> Response:
 
 
 def show_trait(call: Call, name: str) -> Response:
-    """GET /traits/{name}: 204 if it is there."""
+    """GET /traits/{name}: return 204 if the trait exists."""
     with call.database.one_statement() as connection:
         TRAITS.check(connection, name)
     call.dated = True
@@ -59,26 +59,26 @@ def show_trait(call: Call, name: str) -> Response:
 
 
 def ensure_trait(call: Call, name: str) -> Response:
-    """PUT /traits/{name}: 201 if it was made now, 204 if it was there."""
+    """PUT /traits/{name}: create the trait (201) unless it exists (204)."""
     call.dated = True
     return _ensure(call, TRAITS, name, f"{call.prefix}/traits/{name}")
 
 
 def delete_trait(call: Call, name: str) -> Response:
-    """DELETE /traits/{name}: if no provider has it."""
+    """DELETE /traits/{name}: delete a trait that no provider has."""
     call.database.write(lambda connection: TRAITS.delete(connection, name))
     return responses.empty()
 
 
 def list_resource_classes(call: Call) -> Response:
-    """GET /resource_classes: all of them."""
+    """GET /resource_classes: list all resource classes."""
     with call.database.one_statement() as connection:
         names = read_resource_classes(connection)
     return responses.document({"resource_classes": [_document(call, name) for name in names]})
 
 
 def create_resource_class(call: Call) -> Response:
-    """POST /resource_classes: a new one; Conflict if it is there."""
+    """POST /resource_classes: create a resource class; raise Conflict if it exists."""
     name = check_custom("resource class", _NEW_CLASS(call.body(), "body")["name"])
     if not call.database.write(lambda connection: RESOURCE_CLASSES.ensure(connection, name)):
         raise Conflict(f"resource class {name} exists already")
@@ -86,14 +86,14 @@ def create_resource_class(call: Call) -> Response:
 
 
 def show_resource_class(call: Call, name: str) -> Response:
-    """GET /resource_classes/{name}: 404 if it is not there."""
+    """GET /resource_classes/{name}: show a resource class."""
     with call.database.one_statement() as connection:
         RESOURCE_CLASSES.check(connection, name)
     return responses.document(_document(call, name))
 
 
 def ensure_resource_class(call: Call, name: str) -> Response:
-    """PUT /resource_classes/{name}: 201 if it was made now, 204 if it was there; before 1.7 the body renames it."""
+    """PUT /resource_classes/{name}: create the class (201) unless it exists (204); before 1.7, rename it."""
     if call.minor < _SINCE_ENSURED:
         new_name = check_custom("resource class", _NEW_CLASS(call.body(), "body")["name"])
         call.database.write(lambda connection: RESOURCE_CLASSES.rename(connection, name, new_name))
@@ -102,7 +102,7 @@ def ensure_resource_class(call: Call, name: str) -> Response:
 
 
 def delete_resource_class(call: Call, name: str) -> Response:
-    """DELETE /resource_classes/{name}: if no inventory has it."""
+    """DELETE /resource_classes/{name}: delete a resource class that no inventory has."""
     call.database.write(lambda connection: RESOURCE_CLASSES.delete(connection, name))
     return responses.empty()
 

@@ -1,4 +1,4 @@
-"""Resource providers, and the traits and aggregates of one."""
+"""Handlers of resource providers, and of the traits and aggregates of one provider."""
 
 from http import HTTPStatus
 from typing import Any, Final
@@ -15,22 +15,23 @@ from placebench.lab.reference.domain.validation import MAX_NAME_LENGTH
 from placebench.lab.reference.store import name_tables, provider_filters, providers
 from placebench.lab.reference.store.providers import StoredProvider
 
-_LINKS: Final = {"inventories": 0, "usages": 0, "aggregates": 1, "traits": 6, "allocations": 11}  # since which version
+# The minor version since which a provider has each link.
+_LINKS: Final = {"inventories": 0, "usages": 0, "aggregates": 1, "traits": 6, "allocations": 11}
 _SINCE_TREES: Final = 14
-_SINCE_RETURNED: Final = 20  # a provider that is made is returned
+_SINCE_RETURNED: Final = 20  # minor version since which POST returns the new provider
 _SINCE_MOVES: Final = 37
 
 _NAME = validation.text(200, minimum=1)
 _PARENT = validation.nullable(validation.uuid)
 _NEW_ROOT = validation.record({"name": _NAME}, {"uuid": validation.dashed_uuid})
-_ANY_NAME = validation.text(200)  # as in Placement, a provider may be renamed to nothing, but not made so
+_ANY_NAME = validation.text(200)  # as in Placement, a provider can be renamed to "", but not created with that name
 _RENAMED = validation.record({"name": _ANY_NAME})
 _NEW_PROVIDER = validation.record({"name": _NAME}, {"uuid": validation.dashed_uuid, "parent_provider_uuid": _PARENT})
 _CHANGED_PROVIDER = validation.record({"name": _ANY_NAME}, {"parent_provider_uuid": _PARENT})
 
 
 def list_providers(call: Call) -> Response:
-    """GET /resource_providers: those that meet every filter in the query string."""
+    """GET /resource_providers: list the providers that meet all filters in the query string."""
     parameters = call.parameters(provider_filters.NAMES)
     microversion.check_filters(parameters, call.minor)
     chosen = provider_filters.parse_filters(parameters)
@@ -40,7 +41,7 @@ def list_providers(call: Call) -> Response:
 
 
 def create_provider(call: Call) -> Response:
-    """POST /resource_providers: a new one, in a tree of its own or below a parent."""
+    """POST /resource_providers: create a provider as the root of a new tree or below a parent."""
     content = (_NEW_PROVIDER if call.minor >= _SINCE_TREES else _NEW_ROOT)(call.body(), "body")
     uuid, name, parent = content.get("uuid", str(uuid4())), content["name"], content.get("parent_provider_uuid")
     made = call.database.write(
@@ -53,13 +54,13 @@ def create_provider(call: Call) -> Response:
 
 
 def show_provider(call: Call, uuid: str) -> Response:
-    """GET /resource_providers/{uuid}: one."""
+    """GET /resource_providers/{uuid}: show one provider."""
     with call.database.one_statement() as connection:
         return responses.document(_document(call, providers.read_provider(connection, uuid)))
 
 
 def update_provider(call: Call, uuid: str) -> Response:
-    """PUT /resource_providers/{uuid}: another name and, if parent_provider_uuid is given, another place."""
+    """PUT /resource_providers/{uuid}: rename a provider and, if parent_provider_uuid is given, move it."""
     body = call.body()
 
     def work(connection: Connection) -> StoredProvider:
@@ -67,7 +68,7 @@ def update_provider(call: Call, uuid: str) -> Response:
         content = (_CHANGED_PROVIDER if call.minor >= _SINCE_TREES else _RENAMED)(body, "body")
         if "parent_provider_uuid" in content:
             wanted = content["parent_provider_uuid"]
-            if call.minor < _SINCE_MOVES:  # then only a root may get a parent
+            if call.minor < _SINCE_MOVES:  # before 1.37, only a root may be given a parent
                 present = providers.read_provider(connection, uuid).parent_uuid
                 if present not in (None, wanted):
                     raise BadRequest(
@@ -81,7 +82,7 @@ def update_provider(call: Call, uuid: str) -> Response:
 
 
 def delete_provider(call: Call, uuid: str) -> Response:
-    """DELETE /resource_providers/{uuid}: and what belongs to it, if it has no children and no allocations."""
+    """DELETE /resource_providers/{uuid}: delete a provider that has no children and no allocations."""
     call.database.write(lambda connection: providers.delete_provider(connection, uuid))
     return responses.empty()
 
@@ -109,14 +110,14 @@ _NEW_AGGREGATES = validation.record({"resource_provider_generation": validation.
 
 
 def show_aggregates(call: Call, uuid: str) -> Response:
-    """GET /resource_providers/{uuid}/aggregates: their UUIDs."""
+    """GET /resource_providers/{uuid}/aggregates: list the UUIDs of the provider's aggregates."""
     with call.database.snapshot() as connection:
         provider_id, generation = providers.read_id_and_generation(connection, uuid)
         return _aggregates_response(call, name_tables.read_provider_aggregates(connection, provider_id), generation)
 
 
 def replace_aggregates(call: Call, uuid: str) -> Response:
-    """PUT /resource_providers/{uuid}/aggregates: just these; the generation moves on in any case, since 1.19."""
+    """PUT /resource_providers/{uuid}/aggregates: replace the aggregates; since 1.19 it increments the generation."""
     body = call.body()
 
     def work(connection: Connection) -> Response:
@@ -148,14 +149,14 @@ _NEW_TRAITS = validation.record(
 
 
 def show_traits(call: Call, uuid: str) -> Response:
-    """GET /resource_providers/{uuid}/traits: their names."""
+    """GET /resource_providers/{uuid}/traits: list the names of the provider's traits."""
     with call.database.snapshot() as connection:
         provider_id, generation = providers.read_id_and_generation(connection, uuid)
         return _traits_response(name_tables.read_provider_traits(connection, provider_id), generation)
 
 
 def replace_traits(call: Call, uuid: str) -> Response:
-    """PUT /resource_providers/{uuid}/traits: just these; the generation moves on only if that changes something."""
+    """PUT /resource_providers/{uuid}/traits: replace the traits; increments the generation only if they change."""
     content = _NEW_TRAITS(call.body(), "body")
     names = sorted(set(content["traits"]))
 
@@ -168,7 +169,7 @@ def replace_traits(call: Call, uuid: str) -> Response:
 
 
 def clear_traits(call: Call, uuid: str) -> Response:
-    """DELETE /resource_providers/{uuid}/traits: none, whatever the generation."""
+    """DELETE /resource_providers/{uuid}/traits: remove all traits, without a check of the generation."""
     call.database.write(
         lambda connection: name_tables.replace_traits(connection, providers.lock_provider(connection, uuid), [])
     )

@@ -1,9 +1,11 @@
-"""An algorithm of its own: identical provider trees are solved once, and written for all of them.
+"""The algorithm of `dedup` and `cached`: identical provider trees are solved once, for all of them.
 
-One solver, two places where its `TreeIndex` comes from: `dedup` reads all rows where something was written and decodes
-those that have changed (`service`); `cached` keeps an index and reads what has changed. `statements` has the SELECTs,
-`fetch` sends them, `decode` puts their rows into an index. `solver` is pure: `relevance` reduces a provider
-to what matters to the request, `anchors` a tree; `equivalence` compares the trees of a layout by columns of their
-amounts, and searches each distinct anchor once; `selection` cuts what was found to what is wanted, and writes it by
-filling `pieces`: those of a candidate from `templates`, those of the summaries from the layout.
+Both variants use one solver on a `TreeIndex`. After a write, `dedup` reads all rows and decodes those that have changed
+(`dedup_service`); `cached` keeps the index and reads only trees that have changed (`cached_index`).
+
+`statements` has the SELECTs, `fetch` executes them, and `decode` puts their rows into an index. `solver` does not use
+the database. `relevance` reduces a provider to the facts that matter to a request, and `anchors` does so for a tree.
+`equivalence` compares the trees of a layout by columns of their amounts, and searches each distinct anchor once.
+`selection` applies the limit and writes the document by filling `pieces`: those of a candidate come from `templates`,
+those of the summaries from the layout.
 """

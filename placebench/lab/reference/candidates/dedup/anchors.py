@@ -1,7 +1,7 @@
-"""The anchors of candidates: which providers can solve each group there, and their combinations.
+"""The anchors of candidates (roots of trees): the providers that can solve each group there, and their combinations.
 
-The main classes are `Anchor` and `AnchorCombinations`. A position is a provider's place in the anchor's tree, or beyond
-the tree's end one of the sharing providers that it can use.
+The main classes are `Anchor` and `AnchorCombinations`. A position is the place of a provider in the anchor's tree;
+positions after those are sharing providers that the tree can use.
 """
 
 from collections.abc import Hashable, Iterable, Iterator
@@ -16,26 +16,26 @@ from placebench.lab.reference.domain.candidates_query import RequestGroup
 
 
 class SharingProvider(NamedTuple):
-    """A sharing provider, as the trees that can use it see it."""
+    """A sharing provider, with the facts that matter to trees that can use it."""
 
     root_id: int
-    place: int  # in its own tree
+    place: int  # its place in its own tree
     uuid: str
     relevance: Relevance
     aggregates: frozenset[str]
-    lineage: tuple[int, ...]  # the places of it and its ancestors, from the bottom up
-    groups: int  # bits: those that name no other tree by in_tree
+    lineage: tuple[int, ...]  # the places of the provider and its ancestors, from the bottom up
+    groups: int  # the groups, as bits, whose in_tree allows the provider's tree
 
 
 @dataclass(frozen=True, slots=True)
 class Anchor:
-    """All that decides which candidates a tree has; equal anchors have equal candidates, but for the uuids."""
+    """All facts that decide which candidates a tree has; equal anchors have equal candidates, except for the uuids."""
 
     ruling: RootRuling
-    relevances: tuple[Relevance, ...]  # of the tree's providers, the root first
-    parents: tuple[int, ...]  # empty where no same_subtree needs them
+    relevances: tuple[Relevance, ...]  # the relevances of the tree's providers, the root first
+    parents: tuple[int, ...]  # the places of parents; empty without same_subtree, which alone needs them
     sharing: tuple[SharingProvider, ...]
-    groups: int  # bits: those that name this tree by in_tree, or none
+    groups: int  # the groups, as bits, whose in_tree allows this tree
 
     def relevance(self, position: int) -> Relevance:
         """Return the relevance of the provider at this position."""
@@ -43,7 +43,7 @@ class Anchor:
         return self.relevances[position] if position < own else self.sharing[position - own].relevance
 
     def lineage(self, position: int) -> Iterator[tuple[int, int]]:
-        """Yield the provider and its ancestors, from the bottom up, as tree and place; the anchor's own tree is -1."""
+        """Yield the provider and its ancestors, from the bottom up, as (tree, place); -1 is the anchor's own tree."""
         own = len(self.relevances)
         if position >= own:
             provider = self.sharing[position - own]
@@ -55,7 +55,7 @@ class Anchor:
 
 
 def sharing_providers(index: TreeIndex, assessor: Assessor) -> list[SharingProvider]:
-    """Return the sharing providers that can give something to this request."""
+    """Return the sharing providers that can give resources for this request."""
     found = []
     for root_id, tree_class in index.sharing.items():
         for place, each in enumerate(providers_of(tree_class)):
@@ -68,9 +68,9 @@ def sharing_providers(index: TreeIndex, assessor: Assessor) -> list[SharingProvi
 
 
 def groups_in_tree(index: TreeIndex, assessor: Assessor, root_id: int) -> int:
-    """Return the groups, as bits, that may use providers of this tree, as far as in_tree goes.
+    """Return the groups, as bits, whose in_tree allows this tree; a group without in_tree allows all trees.
 
-    As in Placement, a group without resources may use any tree if in_tree names an existing provider, and else none.
+    As in Placement, the in_tree of a group without resources allows any tree if it names an existing provider.
     """
     named = index.names.roots_of_named
     flags = [
@@ -89,11 +89,11 @@ def _lineage(layout: TreeLayout, place: int) -> tuple[int, ...]:
     return tuple(places)
 
 
-_Option = tuple[int, ...]  # positions: of the one provider, or of the provider of each class
+_Option = tuple[int, ...]  # the position of the one provider, or the positions of the providers of each class
 
 
 def _single_options(anchor: Anchor, number: int) -> list[_Option]:
-    """One provider for everything."""
+    """Return the options of a group with a suffix: each provider that can give all that the group requests."""
     own, bit = len(anchor.relevances), 1 << number
     inside = anchor.groups & bit
     found: list[_Option] = [(place,) for place, each in enumerate(anchor.relevances) if each.solves & inside]
@@ -101,7 +101,7 @@ def _single_options(anchor: Anchor, number: int) -> list[_Option]:
 
 
 def _spread_options(anchor: Anchor, number: int, group: RequestGroup) -> list[_Option]:
-    """A provider for each class, together holding every required trait."""
+    """Return the options of the spreading group: a provider per class, which together have all required traits."""
     choices = [_givers(anchor, number, group, nth) for nth in range(len(group.resources))]
     wanted = (1 << len(group.required)) - 1
     if not wanted:
@@ -117,7 +117,7 @@ def _spread_options(anchor: Anchor, number: int, group: RequestGroup) -> list[_O
 
 
 def _givers(anchor: Anchor, number: int, group: RequestGroup, nth: int) -> list[int]:
-    """The providers that can give the group's nth class: an aggregate on the root counts for all of its tree."""
+    """Return the providers that can give the group's nth class; an aggregate of the root applies to its whole tree."""
     own, bit = len(anchor.relevances), 1 << nth
     if anchor.ruling.excluded:
         return []
@@ -131,14 +131,14 @@ def _givers(anchor: Anchor, number: int, group: RequestGroup, nth: int) -> list[
     return found
 
 
-Combination = tuple[_Option, ...]  # an option of each group
+Combination = tuple[_Option, ...]  # one option per group
 
 
 class AnchorCombinations(Combinations[_Option]):
-    """The combinations of one anchor's options."""
+    """The allowed combinations of the groups' options at one anchor."""
 
     def __init__(self, anchor: Anchor, assessor: Assessor) -> None:
-        """assessor: the request, and what of a provider is relevant to it."""
+        """assessor: has the request, and says what is relevant about a provider."""
         contended = {name: number for number, name in enumerate(assessor.contended)}
         super().__init__(assessor.request, contended)
         self._anchor = anchor
@@ -149,7 +149,7 @@ class AnchorCombinations(Combinations[_Option]):
         ]
 
     def __iter__(self) -> Iterator[Combination]:
-        """Yield each."""
+        """Yield each allowed combination."""
         return self.combine(
             [
                 _spread_options(self._anchor, number, group) if group.spreads else _single_options(self._anchor, number)
@@ -161,7 +161,7 @@ class AnchorCombinations(Combinations[_Option]):
         return solution
 
     def _amounts(self, group: int, solution: _Option) -> Iterable[tuple[InventoryKey, int]]:
-        """One provider gives all classes, or one each."""
+        """Return the amounts of contended classes that an option takes, from one provider or from one per class."""
         several = len(solution) > 1
         return [((solution[nth if several else 0], number), amount) for nth, number, amount in self._contended[group]]
 

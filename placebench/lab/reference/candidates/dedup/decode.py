@@ -1,8 +1,8 @@
-"""Rows decoded into the trees of an index, identical ones as one class: `DecodedTrees`.
+"""Decodes rows into the trees of an index, with identical trees in one class: `DecodedTrees`.
 
-A provider's content is one number, which each further attribute replaces by that of the longer content; equal numbers
-are equal contents, and only distinct ones are looked at. Amounts in use, of which few are equal, are kept beside the
-content, a column for each class.
+A number stands for the content of a provider, which is a list of attributes. Each further attribute replaces the number
+by that of the longer list. Equal numbers mean equal contents, and only distinct contents are decoded. Amounts in use,
+of which few are equal, are kept separately, in a column per class.
 """
 
 from bisect import bisect_right
@@ -32,10 +32,10 @@ _CLASS_ID: Final = itemgetter(0)
 
 
 class DecodedTrees:
-    """Trees in an index, and what is needed to change them where other amounts are used."""
+    """Trees that were decoded into an index, and can be updated if only amounts in use change."""
 
     def __init__(self, rows: TreeRows, index: TreeIndex) -> None:
-        """Put the trees into the index. What is below a provider without a root is left out.
+        """Put the trees into the index. Providers below a provider without a root are skipped.
 
         Raises:
             DatabaseError: A uuid cannot be written into JSON as it is.
@@ -68,7 +68,7 @@ class DecodedTrees:
         return (tree.root_id for tree in self._trees)
 
     def use(self, rows: TreeRows) -> None:
-        """Replace the trees of which other amounts are used in these rows, which differ in nothing else."""
+        """Replace the trees whose amounts in use differ in these rows; all other rows must be equal."""
         before, self.rows, self._used = self._used, rows, self._columns(rows.usages)
         places: set[int] = set()
         for name in before.keys() | self._used.keys():
@@ -77,7 +77,7 @@ class DecodedTrees:
         self._put(self._trees[number] for number in {bisect_right(self._roots, place) - 1 for place in places})
 
     def _columns(self, usages: Iterable[Row]) -> dict[str, tuple[int, ...]]:
-        """What is used of each class, for each provider."""
+        """Return, by class name, a column with the amount in use at each provider."""
         return {
             self._class_names[class_id]: _column(
                 dict(zip(decode_ids(holders), unpack(f">{len(amounts) // 8}q", amounts), strict=True)), self._ids
@@ -87,7 +87,7 @@ class DecodedTrees:
         }
 
     def _decode(self, contents: "_Contents", memberships: "_Contents", uuids: Sequence[str]) -> Iterator["_Tree"]:
-        """Each tree, which is in the index before the next one is decoded: so each layout is there once."""
+        """Yield the trees; the caller must put each into the index before the next, so that layouts exist only once."""
         index, ids = self.index, self._ids
         providers = Memo[int, _Provider](lambda number: _decode_provider(index, contents.attributes(number)))
         content_of = Memo[tuple[int, ...], _Content](
@@ -121,7 +121,7 @@ def decode_ids(encoded: bytes) -> tuple[int, ...]:
 
 
 def _quote_uuids(uuids: str, count: int) -> list[str]:
-    """The uuids, which have `","` between them, as JSON text each."""
+    """Split the uuids, which are joined by `","`, and return each as quoted JSON text."""
     if not count:
         return []
     text = f'"{uuids}"'
@@ -132,9 +132,9 @@ def _quote_uuids(uuids: str, count: int) -> list[str]:
 
 
 def _roots_and_distances(ids: Sequence[int], parents: Sequence[int]) -> tuple[list[int], list[int]]:
-    """The places of the roots, and how many places before each provider its parent is.
+    """Return the places of the roots, and for each provider how many places before it its parent is.
 
-    A root's parent is, by this count, at place -1 of its tree. Raises KeyError for a parent that is not there.
+    The distance of a root is 1, as if its parent were at place -1 of its tree. Raises KeyError for a missing parent.
     """
     roots = [place for place, parent in enumerate(parents) if parent == ROOT]
     places = dict(zip(ids, range(len(ids)), strict=True))
@@ -148,7 +148,7 @@ def _roots_and_distances(ids: Sequence[int], parents: Sequence[int]) -> tuple[li
 def _drop_unrooted(
     ids: Sequence[int], parents: Sequence[int], uuids: Sequence[str]
 ) -> tuple[tuple[int, ...], tuple[int, ...], list[str]]:
-    """Leave out the providers below one that is not there, because it has no root."""
+    """Remove the providers below a missing one, which was not read because it has no root."""
     rows, there = list(zip(ids, parents, uuids, strict=True)), {ROOT, *ids}
     while lost := {own for own, parent, _ in rows if parent not in there}:
         rows = [row for row in rows if row[0] not in lost]
@@ -157,25 +157,25 @@ def _drop_unrooted(
 
 
 class _Inventory(NamedTuple):
-    """A provider's inventory of one class, but for what is used of it."""
+    """A provider's inventory of one class, without the amount in use."""
 
     type: InventoryType
     capacity: int
     max_unit: int
-    text: str  # of a summary, with a place for what is used
+    text: str  # the JSON in a summary, with %d for the amount in use
 
     @classmethod
     def of(
         cls, name: str, total: int, reserved: int, ratio: float, min_unit: int, max_unit: int, step_size: int
     ) -> "_Inventory":
-        """Return that of a row of inventories."""
+        """Return the inventory in the columns of a row."""
         most = capacity(total, reserved, ratio)
         text = f'{by_orjson(name).decode().replace("%", "%%")}:{{"capacity":{most},"used":%d}}'
         return cls(InventoryType(name, min_unit, step_size), most, max_unit, text)
 
 
 class _Traits(NamedTuple):
-    """Traits that the same providers hold, by their names."""
+    """The names of traits that exactly the same providers have."""
 
     names: tuple[str, ...]
 
@@ -183,34 +183,34 @@ class _Traits(NamedTuple):
 # An int is how many places before the provider its parent is; a str is the uuid of an aggregate.
 _Attribute = int | str | _Inventory | _Traits
 
-_NOTHING: Final = 0  # the number of empty content
+_NOTHING: Final = 0  # the number of the empty content
 
 
 class _Contents:
-    """The content of each provider as a number, which means an attribute and the number of the content before."""
+    """The contents of providers, stored as numbers: a number stands for a shorter content plus one attribute."""
 
     def __init__(self, provider_ids: Iterable[int] = (), distances: Sequence[int] = ()) -> None:
-        """distances: how many places before each provider its parent is, as its first attribute."""
+        """distances: the first attribute of each provider: how many places before it its parent is."""
         self._attributes: list[_Attribute] = [_NOTHING]
         self._before = [_NOTHING]
         first = {distance: self.extend(_NOTHING, distance) for distance in dict.fromkeys(distances)}
         self.numbers = defaultdict(int, zip(provider_ids, map(first.__getitem__, distances), strict=True))
 
     def add(self, attribute: _Attribute, provider_ids: Sequence[int]) -> None:
-        """Add an attribute to these providers, once to each; without a loop of Python's own."""
+        """Add an attribute to these providers, each of which is listed once; the loop runs in C."""
         numbers, extended = self.numbers, _ExtendedContents(self, attribute)
         numbers.update(
             zip(provider_ids, map(extended.__getitem__, map(numbers.__getitem__, provider_ids)), strict=True)
         )
 
     def extend(self, number: int, attribute: _Attribute) -> int:
-        """Return a new number for the content of this number with one more attribute."""
+        """Return a new number, for the content with this number extended by an attribute."""
         self._attributes.append(attribute)
         self._before.append(number)
         return len(self._attributes) - 1
 
     def attributes(self, number: int) -> list[_Attribute]:
-        """Return the attributes of the content of this number, in their order."""
+        """Return the attributes of the content with this number, in the order in which they were added."""
         found = []
         while number != _NOTHING:
             found.append(self._attributes[number])
@@ -219,7 +219,7 @@ class _Contents:
 
 
 class _ExtendedContents(dict[int, int]):
-    """The number that each content gets with the attribute."""
+    """Maps the number of each content to that of the content extended by the attribute."""
 
     def __init__(self, contents: _Contents, attribute: _Attribute) -> None:
         self._contents = contents
@@ -231,7 +231,7 @@ class _ExtendedContents(dict[int, int]):
 
 
 def _add_inventories(contents: _Contents, rows: Iterable[Row]) -> dict[int, str]:
-    """In one order of the classes, so that equal providers have their inventories in equal order; their names by id."""
+    """Add the inventories, ordered by class so that equal providers have equal contents; return class names by id."""
     names: dict[int, str] = {}
     for class_id, *columns, holders in sorted(rows, key=_CLASS_ID):
         inventory = _Inventory.of(*columns)
@@ -241,7 +241,7 @@ def _add_inventories(contents: _Contents, rows: Iterable[Row]) -> dict[int, str]
 
 
 def _add_traits(contents: _Contents, rows: Iterable[Row]) -> None:
-    """Traits that the same providers hold, as the features of a kind of processor, are one attribute."""
+    """Add the traits; those that the same providers have, such as the features of a processor, form one attribute."""
     names: defaultdict[bytes, list[str]] = defaultdict(list)
     for name, holders in rows:
         names[holders].append(name)
@@ -250,27 +250,27 @@ def _add_traits(contents: _Contents, rows: Iterable[Row]) -> None:
 
 
 class _Provider(NamedTuple):
-    """What a provider's content means."""
+    """The decoded content of a provider."""
 
-    distance: int  # how many places before it its parent is
+    distance: int  # how many places before the provider its parent is
     type: ProviderType
     inventories: list[_Inventory]
-    text: str  # of a summary: the resources, with places for what is used
+    text: str  # the resources in a summary, with %d for each amount in use
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Content:
-    """What trees have in common whose providers have equal contents; compared by identity."""
+    """The common content of trees whose providers have equal contents; compared by identity."""
 
     layout: TreeLayout
-    capacities: list[int]  # of the layout's inventories
+    capacities: list[int]  # the capacities of the layout's inventories
     max_units: list[int]
-    used: list[tuple[int, str]]  # of each inventory: the place of its provider, and its class
-    text: str  # of each provider, a line each
+    used: list[tuple[int, str]]  # for each inventory, the place of its provider and its class
+    text: str  # the texts of all providers, one per line
 
     @classmethod
     def of(cls, providers: Sequence[_Provider], index: TreeIndex) -> "_Content":
-        """Return that of trees of these providers, the root first."""
+        """Return the content of trees with these providers, the root first."""
         distances, types, inventories, texts = zip(*providers, strict=True)
         layout = index.intern_tree(types, tuple(map(sub, count(), distances)))
         together = [*chain.from_iterable(inventories)]
@@ -283,21 +283,21 @@ class _Content:
         )
 
     def tree_class(self, used: tuple[int, ...], aggregates: tuple[frozenset[str], ...]) -> TreeClass:
-        """Return the class of the trees of which so much is used of each inventory."""
+        """Return the class of trees with these amounts in use of each inventory, and these aggregates."""
         most = tuple(map(min, map(sub, self.capacities, used), self.max_units))
         return TreeClass(self.layout, most, tuple((self.text % used).split("\n")), aggregates)
 
 
 class _Tree(NamedTuple):
-    start: int  # the place of its root
+    start: int  # the place of its root among all providers
     root_id: int
     content: _Content
-    aggregates: tuple[frozenset[str], ...]  # of each provider
+    aggregates: tuple[frozenset[str], ...]  # the aggregates of each provider
     uuids: Sequence[str]
 
 
 def _column(values: Mapping[int, int], ids: Sequence[int]) -> tuple[int, ...]:
-    """What each provider has of this, 0 for nothing."""
+    """Return the value of each provider, 0 if it has none."""
     return tuple(map(values.get, ids, repeat(0)))
 
 

@@ -1,4 +1,4 @@
-"""The trees of an index in classes of equal candidates, each searched once: `equivalence_classes`."""
+"""Groups the trees of an index into classes with equal candidates, each searched once: `equivalence_classes`."""
 
 from bisect import bisect_left
 from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
@@ -23,39 +23,39 @@ from placebench.lab.reference.candidates.dedup.tree_index import (
 )
 from placebench.lab.reference.candidates.memo import Memo
 
-_UNNAMED: Final = -1  # as the id of a root: of the trees that no in_tree names
-_FIRST_CLASSES: Final = 16  # that are compared at once: under a limit few are needed
+_UNNAMED: Final = -1  # stands for the root ids of all trees that no in_tree names
+_FIRST_CLASSES: Final = 16  # the number of classes compared first: with a limit, few are needed
 _GROWTH: Final = 8
-_MAX_KEPT_GROUPINGS: Final = 8  # ways to group the trees of a layout
+_MAX_KEPT_GROUPINGS: Final = 8  # the number of groupings of a layout's trees that are kept
 
-_Aggregates = tuple[frozenset[str], ...]  # of each provider of a tree
+_Aggregates = tuple[frozenset[str], ...]  # the aggregates of each provider of a tree
 
 
 class AnchorCandidates:
-    """The candidates of equal anchors, searched as far as they have been needed."""
+    """The candidates of equal anchors, which are searched only as far as they are needed."""
 
     def __init__(self, anchor: Anchor, assessor: Assessor) -> None:
-        """Nothing is searched yet."""
+        """Prepare the search; the first use starts it."""
         found = iter(AnchorCombinations(anchor, assessor)) if anchor.ruling.allowed else iter(())
         self._to_come = (make_template(anchor, assessor.request, combination) for combination in found)
         self._templates: list[CandidateTemplate] = []
         self._batch: TemplateBatch | None = None
 
     def __iter__(self) -> Iterator[CandidateTemplate]:
-        """Yield each candidate; those found before are not searched again."""
+        """Yield each candidate; candidates that were found before are not searched again."""
         number = 0
         while number < len(self._templates) or self._find():
             yield self._templates[number]
             number += 1
 
     def batch(self) -> TemplateBatch:
-        """Return all of them."""
+        """Return all candidates as one batch."""
         if self._batch is None:
             self._batch = TemplateBatch.of(self)
         return self._batch
 
     def is_empty(self) -> bool:
-        """Whether there is none."""
+        """Return whether there is no candidate."""
         return not (self._templates or self._find())
 
     def _find(self) -> bool:
@@ -67,7 +67,7 @@ class AnchorCandidates:
 
 
 class EquivalenceClass(NamedTuple):
-    """Trees of one layout that have the same candidates."""
+    """Trees of one layout that have equal candidates, except for the uuids."""
 
     candidates: AnchorCandidates
     layout: TreeLayout
@@ -77,16 +77,16 @@ class EquivalenceClass(NamedTuple):
 def equivalence_classes(
     index: TreeIndex, assessor: Assessor, root_ids: Collection[int] | None = None
 ) -> Iterator[EquivalenceClass]:
-    """Yield the trees of these roots, or all trees, in classes; one search for each distinct anchor."""
+    """Yield the trees with these roots (None: all trees) in classes; each distinct anchor is searched once."""
     grouping = _Grouping(index, assessor)
     return grouping.all() if root_ids is None else grouping.of_roots(root_ids)
 
 
 class _Usable(NamedTuple):
-    """Sharing providers that a tree can use."""
+    """The sharing providers that a tree can use."""
 
     numbers: tuple[int, ...]
-    kinds: tuple[int, ...]  # equal where their candidates are equal but for the uuids
+    kinds: tuple[int, ...]  # equal for providers whose candidates are equal except for the uuids
     uuids: list[str]
 
 
@@ -101,12 +101,12 @@ class _Grouping:
         self._usable_in = Memo(self._find_usable_in)
         self._candidates: dict[object, AnchorCandidates] = {}
         self._sharing = sharing_providers(index, assessor)
-        kinds: dict[object, int] = {}  # the sharing providers of one kind are searched once for all of them
+        kinds: dict[object, int] = {}  # all sharing providers of one kind are searched once
         self._kinds = [
             kinds.setdefault(number if assessor.request.same_subtrees else (each.relevance, each.groups), number)
             for number, each in enumerate(self._sharing)
         ]
-        self._sharing_in: dict[str, list[int]] = {}  # by aggregate, their numbers
+        self._sharing_in: dict[str, list[int]] = {}  # the numbers of the sharing providers in each aggregate
         for number, each in enumerate(self._sharing):
             for uuid in each.aggregates:
                 self._sharing_in.setdefault(uuid, []).append(number)
@@ -119,7 +119,8 @@ class _Grouping:
             and assessor.request.limit is None
             and all(each.in_tree is None for each in assessor.request.groups)
         )
-        self._special: dict[TreeClass, set[int]] = {}  # roots of trees that in_tree names or that have such providers
+        # The roots of trees that in_tree names or that have a sharing provider, by class.
+        self._special: dict[TreeClass, set[int]] = {}
         for root_id in {*index.names.roots_of_named.values(), *(each.root_id for each in self._sharing)}:
             if root_id in index.class_of:
                 self._special.setdefault(index.class_of[root_id], set()).add(root_id)
@@ -137,7 +138,7 @@ class _Grouping:
             yield from starmap(self._class, self._of_layout(layout, found))
 
     def _kept(self, layout: TreeLayout) -> list[AlikeTrees]:
-        """All of its trees, as they were grouped for another request that puts all amounts on the same levels."""
+        """Return the layout's trees, grouped; the grouping of an earlier request with equal levels is reused."""
         ranks = [
             (number, wanted)
             if isinstance(wanted, range)
@@ -159,9 +160,10 @@ class _Grouping:
             count *= _GROWTH
 
     def _of_layout(self, layout: TreeLayout, found: dict[TreeClass, dict[int, TreeTexts]]) -> Iterator[AlikeTrees]:
-        """Only one of the trees is looked at that have their amounts on equal levels, and equal surroundings.
+        """Group trees with equal levels of amounts, equal aggregates and equal sharing providers.
 
-        found: classes of this layout, with some of their trees by the ids of their roots.
+        Only one tree of each group is searched.
+        found: classes of this layout, each with some of its trees by root id.
         """
         for each in self._special.keys() & found.keys():
             trees, special = found[each], self._special[each]
@@ -178,7 +180,7 @@ class _Grouping:
     def _texts(
         self, found: Mapping[TreeClass, Mapping[int, TreeTexts]], classes: Sequence[TreeClass]
     ) -> Collection[TreeTexts]:
-        """The trees of these classes, each with the uuids of the sharing providers that it can use."""
+        """Return the texts of the classes' trees, each followed by the uuids of the sharing providers it can use."""
         if self._usable[classes[0].aggregates, _UNNAMED].kinds:
             uuids = [self._usable[each.aggregates, _UNNAMED].uuids for each in classes]
             return [[*tree, *own] for each, own in zip(classes, uuids, strict=True) for tree in found[each].values()]
@@ -187,7 +189,7 @@ class _Grouping:
         return [tree for each in classes for tree in found[each].values()]
 
     def _columns(self, layout: TreeLayout, classes: Collection[TreeClass]) -> Iterator[list[Hashable]]:
-        """Yield the level in each class of each amount that the request may need, and what is around its providers."""
+        """Yield columns with a value per class: levels of amounts in the request, sharing providers, and aggregates."""
         level = self._assessor.equivalence.level
         for number, (_, inventory) in enumerate(layout.inventories):
             if amounts := self._assessor.amounts.get(inventory.class_name):
@@ -213,7 +215,7 @@ class _Grouping:
         return EquivalenceClass(candidates, tree_class.layout, trees)
 
     def _number(self, provider: Provider) -> int:
-        """Equivalent providers have one number: it is hashed and compared faster than their relevance."""
+        """Return the provider's number, equal for equivalent providers: it is compared faster than a relevance."""
         relevance = self._assessor.relevance(provider)
         key = self._assessor.equivalence.key(provider, relevance)
         number = self._equivalent.setdefault(key, len(self._relevances))
@@ -222,12 +224,12 @@ class _Grouping:
         return number
 
     def _find_usable(self, tree: tuple[_Aggregates, int]) -> _Usable:
-        """Find what a tree in these aggregates can use of others; few trees differ in the aggregates that count."""
+        """Return the sharing providers for a tree's aggregates; only aggregates with a sharing provider matter."""
         aggregates, root_id = tree
         return self._usable_in[self._with_sharing.intersection(chain.from_iterable(aggregates)), root_id]
 
     def _find_usable_in(self, tree: tuple[frozenset[str], int]) -> _Usable:
-        """Find what a tree can use by these aggregates, each of which has a sharing provider."""
+        """Return the sharing providers in these aggregates, except those in the tree itself."""
         aggregates, root_id = tree
         found = {n for uuid in aggregates for n in self._sharing_in[uuid]}
         numbers = tuple([n for n in sorted(found) if self._sharing[n].root_id != root_id])

@@ -1,4 +1,4 @@
-"""Trees read from PostgreSQL into a tree index: `fetch`, and `read_rows` for who decodes them later."""
+"""Reads trees from PostgreSQL into a tree index (`fetch`), or only their rows, to be decoded later (`read_rows`)."""
 
 from typing import Final
 
@@ -22,16 +22,16 @@ def fetch(
     aggregates: bool = True,
     summed: bool = False,
 ) -> list[int]:
-    """Put the trees into the index, as they are in the connection's transaction, and return the ids of their roots.
+    """Read the trees that the connection's transaction sees into the index, and return their root ids.
 
-    4 round trips, 5 with aggregates, 1 if there is no such tree. What is below a provider without a root is left out.
+    4 round trips, 5 with aggregates, 1 if there is no such tree. Providers below a provider without a root are skipped.
 
     Args:
-        connection: To read from.
-        index: To put the trees into.
-        trees: Which ones.
-        aggregates: Whether to read them; they are read anyway where a provider shares.
-        summed: As of `statements.read_usages`.
+        connection: The connection to read from.
+        index: The index that gets the trees.
+        trees: The trees to read.
+        aggregates: Whether to read aggregates; they are read anyway if a provider shares.
+        summed: As in `statements.read_usages`.
 
     Raises:
         DatabaseError: A uuid cannot be written into JSON as it is.
@@ -45,7 +45,7 @@ def fetch(
 def read_rows(
     connection: Connection, trees: Trees = ALL_TREES, *, aggregates: bool = True, summed: bool = False
 ) -> TreeRows:
-    """Return the rows of the trees; round trips and arguments as of `fetch`."""
+    """Return the rows of the trees, with the round trips and arguments of `fetch`."""
     providers = statements.read_providers(connection, trees)
     ids, _, _ = providers
     if ids is None:
@@ -63,12 +63,12 @@ def read_rows(
 
 
 def names_in(rows: TreeRows) -> Names:
-    """Return the names of what the providers of these rows have."""
+    """Return the names of the traits and classes of the providers in these rows."""
     return Names({name for name, _ in rows.traits}, {name for _, name, *_ in rows.inventories})
 
 
 def fetch_names(connection: Connection, names: Names, request: CandidateRequest) -> None:
-    """Read what only this request names: traits and classes that nobody has, and in_trees; up to 3 round trips."""
+    """Read names of the request that *names* lacks (traits, classes) and the roots of in_tree; up to 3 round trips."""
     named = {*request.root_required, *request.root_forbidden}
     named.update(name for group in request.groups for name in group.forbidden.union(*group.required))
     if unseen := named - names.traits:

@@ -1,19 +1,19 @@
-"""JSON text with holes, filled for many trees at once: `Pieces`."""
+"""JSON text with holes, which are filled for many trees at once: `Pieces`."""
 
 from collections.abc import Iterable, Sequence
 
 TreeTexts = Sequence[str]
-"""What a tree's JSON has of its own: the uuid of each provider, with its quotes, then the resources of each.
+"""The texts in which a tree's JSON differs: the quoted uuid of each provider, then the resources of each provider.
 
-For candidates the uuids of the sharing providers follow that the tree can use.
+For candidates, the uuids of the sharing providers that the tree can use follow.
 """
 
 Pieces = tuple[str | int, ...]
-"""Text, or which of the tree's texts belongs there."""
+"""Pieces of JSON: a str is text, an int is a hole that is filled with the tree's text of that number."""
 
 
 def join_pieces(raw: Iterable[str | int]) -> Pieces:
-    """Join neighbouring texts into one."""
+    """Return the pieces with neighbouring texts joined."""
     pieces: list[str | int] = []
     for piece in raw:
         last = pieces[-1] if pieces else 0
@@ -25,7 +25,10 @@ def join_pieces(raw: Iterable[str | int]) -> Pieces:
 
 
 def fill_pieces(pieces: Pieces, trees: Sequence[TreeTexts]) -> list[str]:
-    """Return the text for each tree in pieces: repeated, and its holes filled column by column, without a loop."""
+    """Return the filled pieces of all trees, one after the other.
+
+    Holes are filled column by column, for all trees at once, with assignments to slices.
+    """
     text = [piece if isinstance(piece, str) else "" for piece in pieces] * len(trees)
     columns: dict[int, list[str]] = {}
     for hole, piece in enumerate(pieces):

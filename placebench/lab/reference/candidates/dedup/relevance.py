@@ -1,10 +1,10 @@
-"""What of a provider is relevant to one request: the main classes are `Assessor` and `Relevance`.
+"""Reduces providers to the facts that are relevant to one request: the main classes are `Assessor` and `Relevance`.
 
-Two providers of equal relevance are exchangeable in the search, however else they differ; so are two trees of such
-providers. That is why a search per distinct tree is few searches, even where no two trees are equal.
+Two providers with equal relevance are interchangeable in the search, however else they differ; so are two trees of such
+providers. Therefore few searches suffice, even if no two trees are equal.
 
-Of an amount it matters only between which of the request's amounts it is: its level. Trees of one layout are
-distinguished by their levels, a column of amounts at a time, and only one of those on equal levels is looked at.
+The level of an amount is its position between the request's amounts; only the level matters. Trees of one layout are
+compared by levels, one column of amounts at a time, and only one of the trees with equal levels is searched.
 """
 
 from bisect import bisect_right
@@ -19,20 +19,20 @@ from placebench.lab.reference.domain.candidates_query import CandidateRequest, R
 from placebench.lab.reference.domain.validation import MAX_INTEGER
 
 MAX_SUMS: Final = 256
-"""The number of possible sums of one class that are told apart; each distinct provider is compared with them."""
+"""The maximum number of possible sums of one class, with which each distinct provider is compared."""
 
 
 class Relevance(NamedTuple):
-    """What the request can use of a provider; what no group could use is 0, so that more providers are alike.
+    """The facts about a provider that a request can use; all others are 0, so that more providers are equal.
 
-    Groups, any-sets of traits, and demands (a class and its amount in a group) are numbered, and each number is a bit.
+    Groups, required sets of traits, and demands (the amount of a class in a group) are numbered; a number is a bit.
     """
 
-    solves: int  # groups of which it can give all, or be the provider of one without resources
-    gives: int  # demands of the group that spreads: has capacity, and is not forbidden
-    meets: int  # any-sets of that group
-    member: bool  # in an aggregate of each member_of of that group
-    free: tuple[int, ...]  # the most that it can give of each contended class
+    solves: int  # the groups with a suffix that the provider can solve by itself
+    gives: int  # the demands of the spreading group that the provider can and may give
+    meets: int  # the required sets of the spreading group of which the provider has a trait
+    member: bool  # whether the provider is in an aggregate of each member_of of the spreading group
+    free: tuple[int, ...]  # the largest possible sum of each contended class that the provider can give
     shares: bool
 
 
@@ -43,12 +43,12 @@ class Provider(NamedTuple):
     """A provider without its uuid and place."""
 
     type: ProviderType
-    most: tuple[int, ...]  # that each inventory can give at once: by what is unused, and by max_unit
+    most: tuple[int, ...]  # the largest amount that each inventory can give: min(unused capacity, max_unit)
     aggregates: frozenset[str]
 
 
 def providers_of(tree_class: TreeClass) -> list[Provider]:
-    """Return the providers of the trees of this class, the root first."""
+    """Return the providers that each tree of the class has, the root first."""
     most = iter(tree_class.most)
     return [
         Provider(each, tuple(islice(most, len(each.inventories))), aggregates)
@@ -57,10 +57,10 @@ def providers_of(tree_class: TreeClass) -> list[Provider]:
 
 
 class Equivalence(NamedTuple):
-    """Which amounts and which providers are alike: of these only one is searched."""
+    """A rule that says which amounts and which providers are equivalent: only one of those is searched."""
 
-    level: Callable[[Sequence[int], int], int]  # of an amount, from the request's amounts in their order
-    key: Callable[[Provider, Relevance], Hashable]
+    level: Callable[[Sequence[int], int], int]  # returns the level of an amount among the request's sorted amounts
+    key: Callable[[Provider, Relevance], Hashable]  # returns a value that is equal for equivalent providers
 
 
 SAME_AMOUNTS: Final = Equivalence(lambda _amounts, most: most, lambda provider, _relevance: provider)
@@ -68,27 +68,27 @@ SAME_RELEVANCE: Final = Equivalence(bisect_right, lambda _provider, relevance: r
 
 
 class RootRuling(NamedTuple):
-    """What a tree's root decides for the whole tree."""
+    """The facts about a tree's root that apply to the whole tree."""
 
-    allowed: bool  # by root_required
-    member: bool  # in an aggregate of each member_of of the group that spreads, which spans the tree then
-    excluded: bool  # in one that it forbids
+    allowed: bool  # whether the root meets root_required
+    member: bool  # whether the root, and so the tree, is in an aggregate of each member_of of the spreading group
+    excluded: bool  # whether the root is in an aggregate that the spreading group forbids
 
 
 class _Eligibility(NamedTuple):
-    """What a provider's traits and aggregates decide."""
+    """The facts about a provider that follow from its traits and aggregates."""
 
-    admitted: int  # groups whose filters it meets by itself
-    spreads: bool  # not refused by the group that spreads
-    meets: int
-    ruling: RootRuling  # as a root
+    admitted: int  # the groups with a suffix whose filters the provider meets
+    spreads: bool  # whether the forbidden traits and aggregates of the spreading group allow the provider
+    meets: int  # as in `Relevance`
+    ruling: RootRuling  # the ruling if the provider is a root
 
 
 class Assessor:
-    """One request, and what of each provider is relevant to it."""
+    """A request, with methods that return what is relevant to it about a provider."""
 
     def __init__(self, request: CandidateRequest, equivalence: Equivalence = SAME_RELEVANCE) -> None:
-        """equivalence: says which providers are searched once for all of them."""
+        """equivalence: the rule that says which providers are equivalent, so that only one of them is searched."""
         self.request = request
         self.equivalence = equivalence
         amounts_of: dict[str, list[int]] = defaultdict(list)
@@ -96,9 +96,9 @@ class Assessor:
             for name, amount in group.resources:
                 amounts_of[name].append(amount)
         self.contended = {name: possible_sums(amounts) for name, amounts in amounts_of.items() if len(amounts) > 1}
-        """The classes that more than one group requests, each with the sums that some of the groups can come to."""
+        """The possible sums of the groups' amounts, for each class that more than one group requests."""
         self._spreading = next((group for group in request.groups if group.spreads), RequestGroup(""))
-        self._demands: dict[str, list[tuple[int, int]]] = {}  # the demands of each class, as bits, with their amounts
+        self._demands: dict[str, list[tuple[int, int]]] = {}  # the demands of each class, as (bit, amount)
         self._spread = self._demanded(self._spreading)
         self._alone = [
             (1 << number, self._demanded(group)) for number, group in enumerate(request.groups) if not group.spreads
@@ -107,12 +107,12 @@ class Assessor:
             name: self.contended.get(name) or sorted({amount for _, amount in demands})
             for name, demands in self._demands.items()
         }
-        """For each class, the amounts that one provider may have to give, in ascending order."""
+        """The amounts of each class that one provider may have to give, in ascending order."""
         self.by_aggregates = any(group.member_of or group.not_member_of for group in request.groups)
         self._eligibilities: dict[object, _Eligibility] = {}
 
     def relevance(self, provider: Provider) -> Relevance:
-        """Return what counts of the provider; whether in_tree names its tree is not looked at."""
+        """Return the relevance of the provider, without regard to in_tree."""
         satisfiable, eligibility = self._satisfiable(provider), self._eligibility(provider)
         solves = 0
         for bit, demanded in self._alone:
@@ -125,18 +125,18 @@ class Assessor:
         return Relevance(solves, gives, meets, member, self._free(provider), provider.type.shares)
 
     def ruling(self, root: Provider) -> RootRuling:
-        """Return what the provider decides as a root."""
+        """Return the facts about this root that apply to its whole tree."""
         return self._eligibility(root).ruling
 
     def _demanded(self, group: RequestGroup) -> int:
-        """The group's demands as bits; the spreading group's first one is bit 0."""
+        """Number the group's demands and return them as bits; called for the spreading group first, from bit 0."""
         first = sum(map(len, self._demands.values()))
         for number, (name, amount) in enumerate(group.resources, first):
             self._demands.setdefault(name, []).append((1 << number, amount))
         return (1 << len(group.resources)) - 1 << first
 
     def _satisfiable(self, provider: Provider) -> int:
-        """The demands, as bits, that the inventories have capacity for, each by itself."""
+        """Return the demands, as bits, for each of which by itself the provider's inventories have capacity."""
         satisfiable, demands = 0, self._demands
         for inventory, most in zip(provider.type.inventories, provider.most, strict=True):
             for bit, amount in demands.get(inventory.class_name, ()):
@@ -145,7 +145,10 @@ class Assessor:
         return satisfiable
 
     def _free(self, provider: Provider) -> tuple[int, ...]:
-        """The largest possible sum that each inventory can give; what is between two sums makes no difference."""
+        """Return the largest possible sum of each contended class that the provider can give.
+
+        Amounts between two possible sums make no difference.
+        """
         if not self.contended:
             return ()
         free = {each.class_name: most for each, most in zip(provider.type.inventories, provider.most, strict=True)}
@@ -171,7 +174,10 @@ class Assessor:
 
 
 def _admits(group: RequestGroup, provider: Provider) -> bool:
-    """Whether the provider meets all filters; a group without resources needs a positive one, as in Placement."""
+    """Return whether the provider meets all filters of the group.
+
+    As in Placement, a group without resources must have a required trait or member_of.
+    """
     return (
         bool(group.resources or group.required or group.member_of)
         and not _refuses(group, provider)
@@ -192,8 +198,8 @@ def _is_member(group: RequestGroup, provider: Provider) -> bool:
 def possible_sums(amounts: Sequence[int]) -> Sequence[int]:
     """Return every sum of some of the amounts that an inventory can give, in ascending order, beginning with 0.
 
-    Different amounts can have 2ⁿ sums. If there are more than `MAX_SUMS`, the result is a range that has all of them
-    and others: providers that are equal for a request may then be searched twice, with the same candidates.
+    The sums of n different amounts can be 2ⁿ. If there are more than `MAX_SUMS`, the result is a range that includes
+    them and other numbers: equivalent providers may then be searched twice, with equal results.
     """
     sums = {0}
     for amount in amounts:

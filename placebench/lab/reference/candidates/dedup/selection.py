@@ -1,4 +1,4 @@
-"""Which of the candidates are returned, all or a limited number, and the JSON document of them: `Selection`."""
+"""Selects the candidates to return, all or a limited number (`Selection`), and writes their JSON document."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -18,14 +18,14 @@ _TreeCandidate = tuple[CandidateTemplate, TreeLayout, TreeTexts]
 
 @dataclass(slots=True)
 class Selected:
-    """What is to be written: candidates with the trees to write them for, and the trees to summarise."""
+    """The content of the document: candidates with the trees for which they are written, and the trees to summarise."""
 
     requests: dict[tuple[CandidateTemplate, ...], list[TreeTexts]] = field(default_factory=dict)
     summaries: dict[TreeLayout, list[TreeTexts]] = field(default_factory=dict)
     count: int = 0
 
     def add(self, batch: TemplateBatch, layout: TreeLayout, trees: Collection[TreeTexts]) -> None:
-        """Add each of the batch's candidates for each of the trees, which are of this layout."""
+        """Add each candidate of the batch for each of the trees, all of which have this layout."""
         if not batch.templates:
             return
         self.requests.setdefault(batch.templates, []).extend(trees)
@@ -35,18 +35,18 @@ class Selected:
 
 
 class Selection:
-    """Selects candidates of equivalence classes, as many as the request and the settings want; none comes twice."""
+    """Selects candidates of equivalence classes, each once, up to the request's limit and the operator's maximum."""
 
     def __init__(self, request: CandidateRequest, settings: ServiceSettings) -> None:
-        """Nothing is selected yet."""
+        """Start a selection without candidates."""
         self._settings = settings
         self._limit = request.limit
         self._seen: set[object] = set()
         self.depth_first = settings.strategy == DEPTH_FIRST and not settings.randomize
-        self.left = search_bound(request, settings)  # None: all are wanted
+        self.left = search_bound(request, settings)  # the number of candidates still to select; None: all
 
     def select(self, classes: Iterable[EquivalenceClass], selected: Selected | None = None) -> Selected:
-        """Return the candidates that are wanted, with those selected before; stop when there are enough."""
+        """Add candidates of the classes to *selected*, until there are enough, and return it."""
         selected = selected or Selected()
         before = selected.count
         if self.left is None and not self._settings.randomize:
@@ -69,7 +69,7 @@ class Selection:
                 selected.add(TemplateBatch.of(self._fresh(candidates, tree)), layout, [tree])
 
     def _select_first(self, selected: Selected, classes: Iterable[EquivalenceClass], enough: int) -> None:
-        """One tree after the other."""
+        """Select candidates tree by tree, up to *enough* in total."""
         for candidates, layout, trees in classes:
             for tree in () if candidates.is_empty() else trees:
                 fresh = islice(self._fresh(candidates, tree), enough - selected.count)
@@ -78,7 +78,7 @@ class Selection:
                     return
 
     def _select_some(self, selected: Selected, classes: Iterable[EquivalenceClass]) -> None:
-        """Select what comes first in the order of the strategy, or any of it if the operator wants it so."""
+        """Select the first candidates in the order of the strategy, or random ones if `settings.randomize` is set."""
         anchors = (self._of_tree(each, tree) for each in classes for tree in each.trees)
         found = list(islice(in_order(anchors, self._settings), self.left))
         by_tree: dict[str, list[_TreeCandidate]] = {}
@@ -92,7 +92,7 @@ class Selection:
         return ((template, own.layout, tree) for template in self._fresh(own.candidates, tree))
 
     def _fresh(self, candidates: AnchorCandidates, tree: TreeTexts) -> Iterator[CandidateTemplate]:
-        """The candidates of the tree that no other anchor has had."""
+        """Yield the tree's candidates, except those that were already selected at another anchor."""
         for template in candidates:
             if template.shared:
                 identity = template.identity_in(tree)
@@ -102,13 +102,13 @@ class Selection:
             yield template
 
 
-_PIECE_SIZE: Final = 4_000  # candidates or providers that are written at once: about 2 MB
+_PIECE_SIZE: Final = 4_000  # the number of candidates or providers that are written at once: about 2 MB
 
 _T = TypeVar("_T")
 
 
 def write_requests(selected: Selected) -> Iterator[list[str]]:
-    """Yield the allocation requests in pieces, each with a comma before it; some thousands at a time."""
+    """Yield the JSON of the allocation requests in pieces, some thousand requests at a time, each after a comma."""
     for templates, trees in selected.requests.items():
         for some in _slices(templates, _PIECE_SIZE):
             pieces = join_pieces(chain.from_iterable(each.pieces for each in some))
@@ -117,13 +117,13 @@ def write_requests(selected: Selected) -> Iterator[list[str]]:
 
 
 def write_summaries(selected: Selected, index: TreeIndex) -> Iterator[list[str]]:
-    """Yield the provider summaries in pieces, of the trees that give something, each with a comma before it."""
+    """Yield the JSON of the summaries of all trees that a candidate uses, in pieces, each summary after a comma."""
     for layout, trees in _trees_to_summarise(selected, index).items():
         if index.provider_count <= MAX_KEPT_PROVIDERS:
-            # One text for each tree, written once as long as the tree stays as it is.
+            # The summaries of a tree are written once and kept until the tree changes.
             if new := [tree for tree in trees if tree[0] not in layout.written]:
                 texts = "".join(fill_pieces((*layout.summaries, "\n"), new)).split("\n")
-                # Behind the last end is nothing.
+                # The last text, after the last line break, is empty.
                 layout.written.update(zip([tree[0] for tree in new], texts, strict=False))
             yield [layout.written[tree[0]] for tree in trees]
             continue
@@ -132,7 +132,7 @@ def write_summaries(selected: Selected, index: TreeIndex) -> Iterator[list[str]]
 
 
 def write_document(requests: Iterator[list[str]], summaries: Iterator[list[str]]) -> Body:
-    """Return the body that these make, in parts if it is long."""
+    """Return the body with these requests and summaries, in parts if it is long."""
     document = chain(
         (['{"allocation_requests":['],),
         _without_first_comma(requests),
@@ -152,7 +152,7 @@ def _without_first_comma(texts: Iterator[list[str]]) -> Iterator[list[str]]:
 
 
 def _trees_to_summarise(selected: Selected, index: TreeIndex) -> Mapping[TreeLayout, Sequence[TreeTexts]]:
-    """The trees, each once: that of a sharing provider may be an anchor that gives something too."""
+    """Return the trees that candidates use, by layout; a tree that is an anchor and shares is listed only once."""
     giving = {
         tree[hole]
         for templates, trees in selected.requests.items()

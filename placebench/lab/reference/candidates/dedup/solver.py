@@ -1,4 +1,4 @@
-"""From a tree index and a request to the body of the response: `solve`, which reads nothing and changes nothing."""
+"""Computes the response body from a tree index and a request, without reading the database: `solve`."""
 
 from dataclasses import replace
 from typing import Final
@@ -30,13 +30,13 @@ def solve(
     """Return the JSON body, in parts if it is long.
 
     Args:
-        index: Must hold every tree, and stay as it is until the last part.
+        index: The index of all trees, which must not change until the last part is taken.
         request: The request.
-        settings: The operator's.
-        equivalence: Which providers are searched once for all of them.
+        settings: The operator's settings.
+        equivalence: The rule that says which providers are equivalent, so that only one of them is searched.
 
     Raises:
-        BadRequest: A name does not exist, unless the response is empty before that matters.
+        BadRequest: A name does not exist, unless the response is known to be empty before it is checked.
     """
     if not _check_names(index, request):
         return _EMPTY
@@ -45,20 +45,21 @@ def solve(
 
 
 def write_body(index: TreeIndex, selected: Selected) -> Body:
-    """Return the body of what was selected."""
+    """Return the JSON body with the selected candidates, in parts if it is long."""
     return write_document(write_requests(selected), write_summaries(selected, index))
 
 
 def has_all_names(names: Names, request: CandidateRequest) -> bool:
-    """Whether every trait and class that the request names exists."""
+    """Return whether all traits and classes that the request names exist."""
     root_traits = request.root_required | request.root_forbidden
     return names.traits >= root_traits and all(_has_names(names, group) for group in request.groups)
 
 
 def _check_names(index: TreeIndex, request: CandidateRequest) -> bool:
-    """Whether all names exist; BadRequest for the first group with one that does not, if all before have a solution.
+    """Return True if all names exist, else False if the response is empty before an unknown name is checked.
 
-    As in Placement, nothing is looked at once no candidate can come any more.
+    Otherwise raises BadRequest for the first group with an unknown name. As in Placement, names are not checked once no
+    candidate is possible: if a group before has no solution.
     """
     if has_all_names(index.names, request):
         return True

@@ -1,9 +1,9 @@
-"""The SELECTs that fill a tree index, one in a function; `Trees` says of which trees.
+"""The SELECTs that fill a tree index, one per function; `Trees` selects the trees to read.
 
-PostgreSQL encodes by dictionary: one row for each distinct inventory, trait or aggregate, with the ids of all providers
-that have it as one value; amounts in use, of which few are equal, come as one value a class. Ids are four bytes each
-(`int4send`), which Python unpacks 5000 to a tenth of a millisecond; as rows they would cost a hundred times that.
-`having` is the WHERE that `Trees.having` makes.
+PostgreSQL sends one row per distinct inventory, trait or aggregate, with the ids of all its providers in one value.
+Amounts in use, of which few are equal, come in one value per class. An id is four bytes (`int4send`): Python unpacks
+5000 ids in 0.1 ms; as rows they would cost a hundred times that. The argument *having* is a WHERE that `Trees.having`
+makes.
 """
 
 from collections.abc import Collection
@@ -16,9 +16,9 @@ from placebench.lab.reference.store.candidate_queries import SHARING_TRAIT
 
 Row = Any
 
-_FEW_PROVIDERS: Final = 1_000  # providers that are named one by one
+_FEW_PROVIDERS: Final = 1_000  # up to this number, a statement lists the providers' ids
 _ROOTED: Final = "root_provider_id IS NOT NULL"
-# All statements see one snapshot and nothing else, and it lists the transactions that run: a standby's does not.
+# Whether all statements see exactly one snapshot that lists all running transactions: a standby's does not list them.
 _SEES_A_SNAPSHOT: Final = (
     "current_setting('transaction_isolation') = 'repeatable read' AND txid_current_if_assigned() IS NULL "
     "AND NOT pg_is_in_recovery()"
@@ -27,23 +27,23 @@ _SEES_A_SNAPSHOT: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Trees:
-    """Which trees to read, as a condition on resource_providers: "" for all."""
+    """The trees to read, as an SQL condition on resource_providers: "" for all trees."""
 
     condition: str = ""
 
     @classmethod
     def of(cls, root_ids: Collection[int]) -> "Trees":
-        """Return the trees of these roots, read by index."""
+        """Return the trees with these roots, for a read by index."""
         return cls(f"root_provider_id = ANY ({_array(root_ids)})")
 
     @classmethod
     def after(cls, root_id: int, count: int, others: Collection[int] = ()) -> "Trees":
-        """Return so many trees, the next ones by the ids of their roots but for others; with these if they are first.
+        """Return the next trees in the order of root ids, without *others*, which are read together with the first.
 
         Args:
-            root_id: The last root that was read, 0 for none.
-            count: So many trees.
-            others: Roots of trees that are read with the first ones, wherever they are.
+            root_id: The last root id that was read; 0 for none.
+            count: The maximum number of trees, not counting *others*.
+            others: Roots of trees that are returned if *root_id* is 0, whatever their ids.
         """
         roots = f"{_ROOTED} AND parent_provider_id IS NULL AND id > {root_id}"
         roots += f" AND id <> ALL ({_array(others)})" if others else ""
@@ -54,17 +54,18 @@ class Trees:
 
     @classmethod
     def between(cls, first: int, last: int) -> "Trees":
-        """Return the trees whose roots have these ids and those between."""
+        """Return the trees whose root ids are from *first* to *last*, including both."""
         return cls(f"root_provider_id BETWEEN {first} AND {last}")
 
     def providers(self) -> str:
-        """Return the WHERE of a query on providers; one without a root is in no tree."""
+        """Return the WHERE of a query on resource_providers; a provider without a root is in no tree."""
         return f"WHERE {self.condition or _ROOTED}"
 
     def having(self, provider_ids: Collection[int]) -> str:
-        """Return the WHERE of a query on a table that names providers: those of the trees, which are these.
+        """Return the WHERE of a query on a table with a resource_provider_id.
 
-        A list of a few is planned in less time than subqueries, and planning is most of what a few trees cost.
+        A short list of ids takes less time to plan than a subquery, and planning is most of the cost of a few trees.
+        provider_ids: the ids of all providers of the trees.
         """
         if not self.condition:
             return ""
@@ -74,16 +75,16 @@ class Trees:
 
 
 class ProvidersState(NamedTuple):
-    """What a transaction sees of the providers."""
+    """The state of the database that a transaction sees."""
 
     largest_id: int
-    """0 if there is none."""
+    """The largest id of a provider; 0 if there is none."""
     seen: str | None
-    """The snapshot: of one running server, equal ones show equal rows. None: it does not say what is seen."""
+    """The snapshot and the server's start time: equal texts mean equal rows. None: the snapshot is not reliable."""
 
 
 class TreeRows(NamedTuple):
-    """The rows of some trees, as the functions below return them; equal rows are equal trees."""
+    """The rows of some trees, as the functions below return them; equal rows mean equal trees."""
 
     providers: Row
     inventories: list[Row]
@@ -93,16 +94,16 @@ class TreeRows(NamedTuple):
 
     @property
     def provider_count(self) -> int:
-        """How many providers the trees have."""
+        """The number of providers in the trees."""
         return len(self.providers[0] or b"") // 4
 
     def differ_in_usages_only(self, other: "TreeRows") -> bool:
-        """Whether the rest is equal, as the usages may be too."""
+        """Return whether all rows except the usages are equal; the usages may be equal or not."""
         return self[:-1] == other[:-1]
 
 
 def read_providers(connection: Connection, trees: Trees) -> Row:
-    """Return ids, the ids of parents (-1 for none) and uuids, tree by tree, the root first; 1 round trip, 1 row."""
+    """Return ids, parent ids (-1 for none) and uuids of providers, tree by tree, root first; 1 round trip, 1 row."""
     return _rows(
         connection,
         f"""
@@ -115,7 +116,7 @@ def read_providers(connection: Connection, trees: Trees) -> Row:
 
 
 def read_inventories(connection: Connection, having: str) -> list[Row]:
-    """Return (class id, the columns of an inventory, provider ids) of each distinct inventory; 1 round trip."""
+    """Return (class id, columns of the inventory, provider ids) for each distinct inventory; 1 round trip."""
     return _rows(
         connection,
         f"""
@@ -129,9 +130,9 @@ def read_inventories(connection: Connection, having: str) -> list[Row]:
 
 
 def read_usages(connection: Connection, having: str, *, summed: bool = False) -> list[Row]:
-    """Return (class id, provider ids, the amount in use at each, eight bytes long) of each class; 1 round trip.
+    """Return (class id, provider ids, amounts in use of eight bytes each) for each class; 1 round trip.
 
-    summed: whether triggers have added up the allocations already, in placebench_usages.
+    summed: whether to read placebench_usages, in which triggers sum the allocations.
     """
     sums = f"""SELECT resource_provider_id, resource_class_id, sum(used) AS used
               FROM allocations {having} GROUP BY 1, 2"""
@@ -147,7 +148,7 @@ def read_usages(connection: Connection, having: str, *, summed: bool = False) ->
 
 
 def read_traits(connection: Connection, having: str) -> list[Row]:
-    """Return (name, provider ids) of each trait that a provider of the trees holds; 1 round trip."""
+    """Return (name, provider ids) for each trait of a provider of the trees; 1 round trip."""
     return _rows(
         connection,
         f"""
@@ -159,7 +160,7 @@ def read_traits(connection: Connection, having: str) -> list[Row]:
 
 
 def read_aggregates(connection: Connection, having: str) -> list[Row]:
-    """Return (uuid, provider ids) of each aggregate that a provider of the trees is in; 1 round trip."""
+    """Return (uuid, provider ids) for each aggregate with a provider of the trees; 1 round trip."""
     return _rows(
         connection,
         f"""
@@ -172,7 +173,7 @@ def read_aggregates(connection: Connection, having: str) -> list[Row]:
 
 
 def read_state(connection: Connection) -> ProvidersState:
-    """Return what the transaction sees; 1 round trip."""
+    """Return the state that the transaction sees; 1 round trip."""
     return ProvidersState(
         *_rows(
             connection,
@@ -195,7 +196,7 @@ def read_sharing_roots(connection: Connection) -> list[int]:
 
 
 def find_names(connection: Connection, table: str, names: Collection[str]) -> list[str]:
-    """Return those of the names that are in the table; 1 round trip."""
+    """Return the names among *names* that the table has; 1 round trip."""
     statement = text(f"SELECT name FROM {table} WHERE name = ANY (:names)")
     return [row.name for row in connection.execute(statement, {"names": list(names)})]
 
@@ -206,7 +207,7 @@ def read_names(connection: Connection, table: str) -> list[str]:
 
 
 def find_roots(connection: Connection, uuids: Collection[str]) -> list[Row]:
-    """Return (uuid, root id) of the providers of these uuids.
+    """Return (uuid, root id) of the providers with these uuids.
 
     1 round trip: SELECT uuid, root_provider_id FROM resource_providers WHERE uuid = ANY (:uuids)
     """
@@ -219,6 +220,6 @@ def _array(ids: Collection[int]) -> str:
 
 
 def _rows(connection: Connection, statement: str) -> list[Row]:
-    """What the driver hands out, without SQLAlchemy's own rows around it; binary values as bytes."""
+    """Return the driver's rows, without SQLAlchemy's rows around them, and with binary values as bytes."""
     rows = connection.exec_driver_sql(statement).cursor.fetchall()
     return [tuple([bytes(each) if isinstance(each, memoryview) else each for each in row]) for row in rows]

@@ -1,4 +1,4 @@
-"""Candidates as JSON text with holes, for every tree that has them: `CandidateTemplate`."""
+"""Candidates as JSON text with holes, which are filled for each tree that has the candidate: `CandidateTemplate`."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -8,22 +8,22 @@ from placebench.lab.reference.candidates.dedup.pieces import Pieces, TreeTexts, 
 from placebench.lab.reference.candidates.results import by_orjson
 from placebench.lab.reference.domain.candidates_query import CandidateRequest
 
-# The holes, classes and amounts of what is given; the holes of each group's mapping.
+# The (hole, class, amount) of each allocated resource, and the holes of each group's mapping.
 _Identity = tuple[list[tuple[int, str, int]], list[list[int]]]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CandidateTemplate:
-    """One allocation request of equal anchors; compared by identity."""
+    """An allocation request as JSON with holes, for all trees whose anchors are equal; compared by identity."""
 
-    pieces: Pieces  # a hole is where the tree's texts have the uuid that belongs there
-    gives: bool  # a provider of the anchor's tree gives something
-    sharing: frozenset[int]  # the holes of sharing providers that give something
-    shared: bool  # all of its providers share, so that another anchor may have the same candidate
+    pieces: Pieces  # a hole is the number of the uuid in the texts of a tree
+    gives: bool  # whether a provider of the anchor's tree gives resources
+    sharing: frozenset[int]  # the holes of the sharing providers that give resources
+    shared: bool  # whether all of its providers share, so that another anchor may have the same candidate
     identity: _Identity
 
     def identity_in(self, tree: TreeTexts) -> object:
-        """Return what equal candidates have in common, whatever their anchors."""
+        """Return a value that is equal for equal candidates, also at different anchors."""
         amounts, mappings = self.identity
         return (
             frozenset((tree[hole], name, amount) for hole, name, amount in amounts),
@@ -33,25 +33,25 @@ class CandidateTemplate:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TemplateBatch:
-    """Candidates that the same trees have, and what is needed of all of them time and again."""
+    """The candidates that a set of trees has, with facts about all of them together."""
 
     templates: tuple[CandidateTemplate, ...]
-    gives: bool  # a provider of the anchor's tree gives something to one of them
-    shared: bool  # one of them may be another anchor's too
-    sharing: frozenset[int]
+    gives: bool  # whether a provider of the anchor's tree gives resources to a candidate
+    shared: bool  # whether another anchor may have the same candidate as one of these
+    sharing: frozenset[int]  # the holes of the sharing providers that give resources to a candidate
 
     @classmethod
     def of(cls, templates: Iterable[CandidateTemplate]) -> "TemplateBatch":
-        """Return these as one batch."""
+        """Return a batch of these templates."""
         templates = tuple(templates)
         sharing = frozenset[int]().union(*(each.sharing for each in templates))
         return cls(templates, any(each.gives for each in templates), any(each.shared for each in templates), sharing)
 
 
 def make_template(anchor: Anchor, request: CandidateRequest, combination: Combination) -> CandidateTemplate:
-    """Return the candidate that the combination makes."""
+    """Return the template of the candidate that the combination makes."""
     own = len(anchor.relevances)
-    # A hole is a position in the tree, or beyond it, as the tree has as many resources between.
+    # Holes of sharing providers are shifted: a tree's texts have the providers' resources between its uuids and theirs.
     options = [[each if each < own else own + each for each in option] for option in combination]
     given: dict[int, dict[str, int]] = {}
     for group, option in zip(request.groups, options, strict=True):
@@ -71,7 +71,7 @@ def make_template(anchor: Anchor, request: CandidateRequest, combination: Combin
 def _pieces(
     request: CandidateRequest, given: Mapping[int, Mapping[str, int]], mapped: Sequence[Iterable[int]]
 ) -> Pieces:
-    """`,{"allocations":{...},"mappings":{...}}`: the comma templates it from the one before."""
+    """Return the pieces of `,{"allocations":{...},"mappings":{...}}`; the comma separates it from the one before."""
     raw: list[str | int] = [',{"allocations":{']
     for count, (hole, resources) in enumerate(given.items()):
         raw += ["," if count else "", hole]

@@ -1,8 +1,8 @@
-"""The provider trees of a database by their layouts, identical ones once: `TreeIndex`.
+"""The provider trees of a database, grouped so that identical trees are stored once: `TreeIndex`.
 
-Trees whose providers have inventories of the same classes and the same traits, in the same places, are of one
-`TreeLayout`, whatever the amounts. Those of one layout with equal amounts and aggregates are one `TreeClass`. An index
-can be changed tree by tree, so it may serve one request or be kept.
+Trees have the same `TreeLayout` if their providers, place by place, have inventories of the same classes and the same
+traits, whatever the amounts. Trees of one layout with equal amounts and aggregates form one `TreeClass`. An index can
+be changed tree by tree, so it can be made for one request or kept.
 """
 
 from collections.abc import Collection, Hashable, Iterable, Iterator, Sequence
@@ -14,13 +14,13 @@ from placebench.lab.reference.candidates.dedup.pieces import TreeTexts, join_pie
 from placebench.lab.reference.candidates.results import by_orjson
 from placebench.lab.reference.store.candidate_queries import SHARING_TRAIT
 
-ROOT: Final = -1  # as the parent of a root
+ROOT: Final = -1  # the value for the parent of a root
 MAX_KEPT_PROVIDERS: Final = 50_000
-"""An index of more keeps nothing beside the trees. The summaries of that many take some 15 MB."""
+"""The number of providers up to which an index keeps summaries and groupings; the summaries take some 15 MB then."""
 
 
 class InventoryType(NamedTuple):
-    """A provider's inventory of one class without its amounts."""
+    """An inventory without its amounts: class, min_unit and step_size."""
 
     class_name: str
     min_unit: int
@@ -28,19 +28,19 @@ class InventoryType(NamedTuple):
 
 
 class ProviderType:
-    """A provider without its uuid, place, amounts and aggregates; compared by identity, as an index holds each once."""
+    """A provider without uuid, place, amounts and aggregates; compared by identity, as an index has each type once."""
 
     __slots__ = ("__weakref__", "inventories", "shares", "traits")
 
     def __init__(self, inventories: tuple[InventoryType, ...], traits: tuple[str, ...]) -> None:
-        """Take what its inventories are and its traits."""
+        """Make the type of providers with these inventories and traits."""
         self.inventories = inventories
         self.traits = traits
         self.shares = SHARING_TRAIT in traits
 
 
 class TreeLayout:
-    """A tree without its uuids, amounts and aggregates; an index holds each only once."""
+    """A tree without uuids, amounts and aggregates; an index has each layout only once."""
 
     __slots__ = (
         "_amounts",
@@ -55,33 +55,33 @@ class TreeLayout:
     )
 
     def __init__(self, providers: tuple[ProviderType, ...], parents: tuple[int, ...]) -> None:
-        """providers: the root first. parents: the position of each one's parent."""
+        """providers: the types of the providers, the root first. parents: the place of each provider's parent."""
         self.providers = providers
         self.parents = parents
         self.shares = any(each.shares for each in providers)
         self.inventories = [(place, each) for place, provider in enumerate(providers) for each in provider.inventories]
-        self.summaries = join_pieces(_summaries(providers, parents))  # filled with the texts of a tree
-        self.classes: dict[object, TreeClass] = {}  # that have a tree
-        self.written: dict[str, str] = {}  # the summaries of trees that a response had, by the uuids of their roots
+        self.summaries = join_pieces(_summaries(providers, parents))  # pieces to be filled with the texts of a tree
+        self.classes: dict[object, TreeClass] = {}  # the classes that have at least one tree
+        self.written: dict[str, str] = {}  # summaries of trees that were in a response, by the uuids of their roots
         self.alike: dict[
             Hashable, list[AlikeTrees]
-        ] = {}  # by what of a request makes trees alike; until a tree changes
-        self._amounts: dict[int, list[int]] = {}  # the amounts of an inventory, by its number, in their order; likewise
+        ] = {}  # groupings by what they depend on in a request; until a tree changes
+        self._amounts: dict[int, list[int]] = {}  # results of `amounts` by inventory number; until a tree changes
 
     def forget(self) -> None:
-        """A tree is added, changed or removed."""
+        """Drop groupings and amounts, because a tree is added, changed or removed."""
         self.alike.clear()
         self._amounts.clear()
 
     def amounts(self, number: int) -> list[int]:
-        """Return what this inventory can give in any of the trees, in ascending order."""
+        """Return the amounts that the inventory with this number can give in any tree, in ascending order."""
         if number not in self._amounts:
             self._amounts[number] = sorted({each.most[number] for each in self.classes.values()})
         return self._amounts[number]
 
 
 def _summaries(providers: Sequence[ProviderType], parents: Iterable[int]) -> Iterator[str | int]:
-    """`,"...":{"resources":{...},"traits":[...],...}` for each provider."""
+    """Yield the pieces of `,"...":{"resources":{...},"traits":[...],...}` for each provider."""
     for place, (provider, parent) in enumerate(zip(providers, parents, strict=True)):
         yield from (",", place, ':{"resources":{', len(providers) + place, '},"traits":')
         yield from (by_orjson(provider.traits).decode(), ',"parent_provider_uuid":')
@@ -101,61 +101,61 @@ class TreeClass:
         resources: tuple[str, ...],
         aggregates: tuple[frozenset[str], ...],
     ) -> None:
-        """A class without trees.
+        """Make a class without trees.
 
         Args:
-            layout: The layout.
-            most: What each of the layout's inventories can give at once: by what is unused, and by max_unit.
-            resources: Those of each provider's summary.
-            aggregates: Those of each provider.
+            layout: The layout of the trees.
+            most: The largest amount that each of the layout's inventories can give: min(unused capacity, max_unit).
+            resources: The resources in each provider's summary, as JSON text.
+            aggregates: The aggregates of each provider.
         """
         self.layout = layout
         self.most = most
         self.resources = resources
         self.aggregates = aggregates
         self.key = most, resources, aggregates
-        self.trees: dict[int, TreeTexts] = {}  # by the ids of their roots
+        self.trees: dict[int, TreeTexts] = {}  # the texts of the trees by root id
 
 
 class AlikeTrees(NamedTuple):
-    """Trees of one layout that are one to a request, but for their texts."""
+    """Trees of one layout that differ only in their texts, as far as a request is concerned."""
 
     example: TreeClass
     trees: Collection[TreeTexts]
     root_id: int
-    """The id of the one tree's root, if in_tree names the tree or it has sharing providers; else -1."""
+    """The root id of the single tree, if in_tree names the tree or it has sharing providers; else -1."""
 
 
 @dataclass(slots=True)
 class Names:
-    """Names that exist; those that nobody has and nobody requested may be missing."""
+    """Names of traits and classes that exist; a name that no provider has and no request used may be missing."""
 
     traits: set[str] = field(default_factory=set)
     resource_classes: set[str] = field(default_factory=set)
     roots_of_named: dict[str, int] = field(default_factory=dict)
-    """The root above each provider that an in_tree names, if there is one."""
+    """The root id for each uuid that in_tree named, if such a provider exists."""
 
     def update(self, others: "Names") -> None:
-        """Add the others."""
+        """Add the names in *others*."""
         self.traits |= others.traits
         self.resource_classes |= others.resource_classes
         self.roots_of_named |= others.roots_of_named
 
 
 class TreeIndex:
-    """Trees by their layouts and classes, and which names exist."""
+    """Trees grouped by layout and class, and the names that exist."""
 
     def __init__(self) -> None:
-        """An empty index."""
+        """Make an empty index."""
         self._provider_types: WeakValueDictionary[object, ProviderType] = WeakValueDictionary()
-        self.layouts: dict[object, TreeLayout] = {}  # that have a tree
-        self.class_of: dict[int, TreeClass] = {}  # of each tree, by the id of its root
-        self.sharing: dict[int, TreeClass] = {}  # of these, the trees with a provider that shares
+        self.layouts: dict[object, TreeLayout] = {}  # the layouts that have at least one tree
+        self.class_of: dict[int, TreeClass] = {}  # the class of each tree by root id
+        self.sharing: dict[int, TreeClass] = {}  # the classes of the trees with a sharing provider, by root id
         self.provider_count = 0
         self.names = Names()
 
     def intern_provider(self, inventories: tuple[InventoryType, ...], traits: tuple[str, ...]) -> ProviderType:
-        """Return the type of providers with these, the same object as long as it is used."""
+        """Return the type of providers with these inventories and traits; the same object while it is in use."""
         key = inventories, traits
         found = self._provider_types.get(key)
         if found is None:
@@ -163,11 +163,11 @@ class TreeIndex:
         return found
 
     def intern_tree(self, providers: tuple[ProviderType, ...], parents: tuple[int, ...]) -> TreeLayout:
-        """Return the layout of these trees, the same object as long as it has a tree, which `put` adds."""
+        """Return the layout of trees with these providers and parents; the same object once `put` has added a tree."""
         return self.layouts.get((providers, parents)) or TreeLayout(providers, parents)
 
     def put(self, root_id: int, tree_class: TreeClass, uuids: Sequence[str]) -> None:
-        """Add a tree that is not there."""
+        """Add a tree, which must not be in the index yet."""
         layout = tree_class.layout
         if not tree_class.trees:
             if not layout.classes:
@@ -181,7 +181,7 @@ class TreeIndex:
             self.sharing[root_id] = tree_class
 
     def remove(self, root_id: int) -> None:
-        """Remove the tree of this root, if there is one."""
+        """Remove the tree with this root, if the index has it."""
         tree_class = self.class_of.pop(root_id, None)
         if tree_class is None:
             return

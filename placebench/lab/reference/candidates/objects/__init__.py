@@ -1,1 +1,1 @@
-"""The candidate search of the variants `naive` and `tuned`: one object per provider, as in Placement."""
+"""The classes of the algorithm `objects`, which `naive` and `tuned` have: one object per provider, as in Placement."""

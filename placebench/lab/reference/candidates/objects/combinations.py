@@ -1,4 +1,4 @@
-"""The groups' solutions at each anchor, and the candidates that their combinations make: `CandidateCombinations`."""
+"""Combines the groups' solutions at each anchor into candidates: `CandidateCombinations`."""
 
 import copy
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -12,10 +12,10 @@ from placebench.lab.reference.candidates.results import in_order, limited, searc
 
 
 class CandidateCombinations(Combinations[Candidate]):
-    """Every group's solutions by anchor, for an implementation of the search to combine."""
+    """The solutions of all groups by anchor, and methods that combine them."""
 
     def __init__(self, search: Search, solved: Sequence[Solutions], contended: Mapping[str, int]) -> None:
-        """contended: the classes that more than one group requests, by name, with their ids."""
+        """contended: the ids of the classes that more than one group requests, by name."""
         super().__init__(search.request, contended)
         self._solved = solved
         self._inventories = search.inventories
@@ -32,11 +32,16 @@ class CandidateCombinations(Combinations[Candidate]):
         self.anchors = [anchor_id for anchor_id in first if all(anchor_id in anchors for anchors in having)]
 
     def options(self, anchor_id: int) -> list[list[Candidate]]:
-        """Return the solutions of each group at the anchor, in the groups' order."""
+        """Return the solutions of each group at the anchor, in the order of the groups."""
         return [solutions[anchor_id] for solutions in self._solved]
 
     def candidates(self, at_anchors: Iterable[Iterator[Sequence[Candidate]]], bound: int | None) -> list[Candidate]:
-        """Return the candidates of so many combinations at most, in the order of the strategy, cut to the limit."""
+        """Return candidates of combinations, in the order of the strategy, cut to the limit.
+
+        Args:
+            at_anchors: The allowed combinations of each anchor.
+            bound: The number of candidates at which the search stops; None: no maximum.
+        """
         found = list(islice(self._distinct(in_order(at_anchors, self._settings)), bound))
         return limited(found, self._limit, self._settings)
 
@@ -62,9 +67,9 @@ class CandidateCombinations(Combinations[Candidate]):
         return self._forest.lineage(provider)
 
     def _distinct(self, combinations: Iterable[Sequence[Candidate]]) -> Iterator[Candidate]:
-        """A candidate for each combination, but no two with the same allocations and mappings.
+        """Yield a candidate for each combination, but only one of those with equal allocations and mappings.
 
-        Only a combination wholly of sharing providers can come twice, from two anchors.
+        Only combinations that consist of sharing providers can be equal, at different anchors.
         """
         seen = set()
         for combination in combinations:
@@ -78,7 +83,7 @@ class CandidateCombinations(Combinations[Candidate]):
             yield candidate
 
     def _joined(self, combination: Sequence[Candidate]) -> Candidate:
-        """The combination as one candidate; amounts are summed in copies, never in the groups' own objects."""
+        """Return the combination as one candidate; amounts are summed in copies of the groups' objects."""
         resources: dict[InventoryKey, Resource] = {}
         mappings: dict[str, tuple[int, ...]] = {}
         for solution in combination:

@@ -1,4 +1,4 @@
-"""The solutions of one request group, by anchor, and which providers its traits, aggregates and tree allow: `solve`."""
+"""Finds the solutions of one request group by anchor, with the filters by trait, aggregate and tree: `solve`."""
 
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -24,16 +24,16 @@ _Key = TypeVar("_Key")
 
 @dataclass(frozen=True, slots=True)
 class _GroupFilters:
-    """Provider ids that a group wants, and those that it refuses."""
+    """The filters of a group, as sets of provider ids."""
 
-    required: tuple[Collection[int], ...]  # for each any-set the holders of one of its traits
-    forbidden: Collection[int]  # holders of a forbidden trait
-    members: Collection[int] | None  # in an aggregate of every member_of; None: no member_of
-    excluded: Collection[int]  # in a forbidden aggregate
-    tree_root_id: int | None  # None: no in_tree
+    required: tuple[Collection[int], ...]  # for each set of required traits, the providers with one of its traits
+    forbidden: Collection[int]  # the providers with a forbidden trait
+    members: Collection[int] | None  # the providers in an aggregate of each member_of; None: no member_of
+    excluded: Collection[int]  # the providers in a forbidden aggregate
+    tree_root_id: int | None  # the root of the tree that in_tree names; None: no in_tree
 
     def admit(self, provider_id: int) -> bool:
-        """Whether the provider meets everything but in_tree by itself."""
+        """Return whether the provider by itself meets all filters except in_tree."""
         return (
             provider_id not in self.forbidden
             and provider_id not in self.excluded
@@ -42,7 +42,10 @@ class _GroupFilters:
         )
 
     def admit_at(self, anchor_id: int, provider_id: int) -> bool:
-        """Whether the provider may give to a tree: an aggregate on the tree's root spans all of the tree."""
+        """Return whether forbidden traits and the filters by aggregate allow the provider at the anchor.
+
+        An aggregate of the anchor, which is the root of a tree, applies to the whole tree.
+        """
         return (
             provider_id not in self.forbidden
             and provider_id not in self.excluded
@@ -51,22 +54,22 @@ class _GroupFilters:
         )
 
     def hold_required(self, provider_ids: Iterable[int]) -> bool:
-        """Whether the providers together hold a trait of every any-set."""
+        """Return whether the providers together have a trait of each required set."""
         return all(any(provider_id in holders for provider_id in provider_ids) for holders in self.required)
 
     def in_tree(self, root_id: int) -> bool:
-        """Whether the tree is the one that in_tree names, or none is named."""
+        """Return whether the tree is the one that in_tree names; True without in_tree."""
         return self.tree_root_id is None or root_id == self.tree_root_id
 
 
 def _read_filters(search: Search, group: RequestGroup) -> _GroupFilters:
-    """What the group's filters come to; up to 3 round trips.
+    """Read the providers of the group's filters; up to 3 round trips.
 
-    In Placement's order: NothingFitsError when nobody is a member, BadRequest for unknown traits, NothingFitsError
-    when in_tree names nobody. Unknown aggregates have no members and are no error.
+    In Placement's order, raises NothingFitsError if member_of has no members, BadRequest for unknown traits, and
+    NothingFitsError if in_tree names an unknown provider. An unknown aggregate is no error: it has no members.
     """
     members, excluded = _aggregates(search, group)
-    # The holders of each any-set, and of any forbidden trait: 1 round trip or none.
+    # The holders of all required and forbidden traits: 1 round trip or none.
     required_ids = [search.trait_ids(alternatives) for alternatives in group.required]
     forbidden_ids = search.trait_ids(group.forbidden)
     found = read_trait_holders(search.reader, {*forbidden_ids, *(key for keys in required_ids for key in keys)})
@@ -81,7 +84,7 @@ def _read_filters(search: Search, group: RequestGroup) -> _GroupFilters:
 
 
 def _aggregates(search: Search, group: RequestGroup) -> tuple[Collection[int] | None, Collection[int]]:
-    """The members of every positive set, and of any negative one; 1 round trip or none."""
+    """Return the members of all member_of (None without any) and those of forbidden aggregates; up to 1 round trip."""
     uuids = group.not_member_of.union(*group.member_of)
     found = read_aggregate_members(search.reader, uuids)
     excluded = _any_of(search.collection, found, group.not_member_of)
@@ -105,7 +108,7 @@ Solutions = dict[int, list[Candidate]]
 
 @dataclass(frozen=True, slots=True)
 class ClassDemand:
-    """An amount of a class, and the providers that have capacity for it."""
+    """An amount of a class that a group requests, and the providers that have capacity for the amount."""
 
     class_id: int
     amount: int
@@ -114,14 +117,14 @@ class ClassDemand:
 
 @dataclass(frozen=True, slots=True)
 class Solved:
-    """A group's solutions by anchor, and what was read for them."""
+    """A group's solutions by anchor, with its demands and the root ids by provider id."""
 
     solutions: Solutions
     demands: Sequence[ClassDemand]
     root_of: Mapping[int, int]
 
     def root_ids(self) -> list[int]:
-        """The roots of the trees of every provider in a solution."""
+        """Return the roots of the trees of all providers in solutions."""
         roots = {
             self.root_of[provider_id]: None
             for at_anchor in self.solutions.values()
@@ -133,9 +136,9 @@ class Solved:
 
 
 def solve(search: Search, group: RequestGroup) -> Solved:
-    """The group, solved; a round trip a class, and up to 4.
+    """Return the solutions of the group; 1 round trip per class, and up to 4 more.
 
-    Raises BadRequest for unknown classes and traits, NothingFitsError when there is no solution.
+    Raises BadRequest for unknown classes and traits, NothingFitsError if the group has no solution.
     """
     class_ids = search.catalog.class_ids
     for name, _ in group.resources:
@@ -156,13 +159,14 @@ def solve(search: Search, group: RequestGroup) -> Solved:
     return Solved(solutions, demands, search.root_of)
 
 
-_Placement = tuple[int, tuple[int, ...]]  # an anchor, and the provider of each class, or the one provider of all
+_Placement = tuple[int, tuple[int, ...]]  # an anchor, and the provider of each class or the one provider of all classes
 
 
 def _solve_alone(search: Search, filters: _GroupFilters, demands: Sequence[ClassDemand]) -> Iterator[_Placement]:
-    """One provider for everything, at each of its anchors; 1 round trip for a group without resources.
+    """Yield each provider that can give all classes, at each of its anchors.
 
-    For such a group in_tree does not count, and without a positive filter there is nobody, as in Placement.
+    A group without resources needs 1 round trip. As in Placement, it ignores in_tree, and has no solution without a
+    required trait or member_of.
     """
     able: Iterable[int]
     if demands:
@@ -184,7 +188,7 @@ def _solve_alone(search: Search, filters: _GroupFilters, demands: Sequence[Class
 
 
 def _solve_spread(search: Search, filters: _GroupFilters, demands: Sequence[ClassDemand]) -> Iterator[_Placement]:
-    """A provider for each class, all serving one anchor and together holding every required trait."""
+    """Yield providers, one per class, that serve the same anchor and together have all required traits."""
     first, *others = (_by_anchor(search, filters, demand.providers) for demand in demands)
     serving = [search.collection(choices) for choices in others]
     for anchor_id in first:
@@ -195,7 +199,7 @@ def _solve_spread(search: Search, filters: _GroupFilters, demands: Sequence[Clas
 
 
 def _by_anchor(search: Search, filters: _GroupFilters, providers: ProvidersWithCapacity) -> dict[int, list[int]]:
-    """The providers that may give to each tree."""
+    """Return the providers that the filters allow at each anchor, by anchor."""
     choices: dict[int, list[int]] = defaultdict(list)
     for provider_id in providers:
         for anchor_id in _anchors(search, filters, provider_id):
@@ -205,7 +209,7 @@ def _by_anchor(search: Search, filters: _GroupFilters, providers: ProvidersWithC
 
 
 def _anchors(search: Search, filters: _GroupFilters, provider_id: int) -> Collection[int]:
-    """The provider's own tree; other trees too if it shares, is itself a member, and no tree is named."""
+    """Return the root of the provider's tree, and other anchors if it shares, is a member, and there is no in_tree."""
     own = search.root_of[provider_id]
     if filters.tree_root_id is not None:
         return [own] if filters.in_tree(own) and search.is_allowed(own) else []
@@ -217,7 +221,7 @@ def _anchors(search: Search, filters: _GroupFilters, provider_id: int) -> Collec
 def _solutions(
     search: Search, group: RequestGroup, demands: Sequence[ClassDemand], placements: Iterator[_Placement]
 ) -> Solutions:
-    """An object a solution, with an object a resource."""
+    """Return the solutions by anchor: one object per solution, with one object per resource."""
     candidate, resource = search.model.candidate, search.resource
     amounts = [(demand.class_id, demand.amount) for demand in demands]
     solutions: Solutions = defaultdict(list)

@@ -1,4 +1,4 @@
-"""The objects of the search: with a __dict__, with __slots__, or as versioned objects; and how they are copied."""
+"""The classes of the search's objects, with __dict__, __slots__ or as versioned objects, and how objects are copied."""
 
 import warnings
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ class ProviderNode:
 
 @dataclass(eq=False)
 class ProviderInventory:
-    """What a provider has of one resource class."""
+    """A provider's inventory of one resource class."""
 
     class_id: int
     capacity: int
@@ -32,7 +32,7 @@ class ProviderInventory:
 
 @dataclass(eq=False)
 class ProviderSummary:
-    """What the document says of a provider."""
+    """The summary of a provider in the response."""
 
     provider: ProviderNode
     inventories: list[ProviderInventory]
@@ -50,16 +50,16 @@ class Resource:
 
 @dataclass(eq=False)
 class Candidate:
-    """Resources that belong together: what solves one group at an anchor, or all groups."""
+    """The resources that solve one group, or all groups, at an anchor."""
 
-    anchor_id: int  # root of the tree that the solution belongs to; sharing providers have several
+    anchor_id: int  # the root of the tree that the solution is for; sharing providers can serve several trees
     resources: list[Resource]
     mappings: dict[str, tuple[int, ...]]  # the providers of each group, by suffix
 
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """The classes that one variant makes its objects from."""
+    """The classes of a variant's objects."""
 
     provider: type[ProviderNode]
     inventory: type[ProviderInventory]
@@ -87,21 +87,21 @@ _SLOTS = Model(
 
 @cache
 def _versioned_model() -> Model:
-    """The classes, made from oslo.versionedobjects, which is imported here: 0.6 s and 15 MB."""
+    """Return the classes made with oslo.versionedobjects, which is imported here since it needs 0.6 s and 15 MB."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # eventlet, which it brings along, says that it is deprecated
+        warnings.simplefilter("ignore")  # the import of eventlet, a dependency, warns of deprecation
         from oslo_versionedobjects import base, fields
 
     integer = fields.IntegerField
 
     class Ids(fields.FieldType):  # type: ignore[misc]  # the optional library is not looked into
-        """A tuple of ids, since the merge puts them into sets, where a list of the library cannot go."""
+        """The type of a tuple of ids, which a set can contain, in contrast to a list of the library."""
 
         def coerce(self, _obj: Any, _attr: str, value: Any) -> tuple[int, ...]:
             return tuple(int(each) for each in value)
 
     def made(name: str, **kinds: Any) -> type[Any]:
-        """A versioned object of these fields, made from their values in this order as our own classes are."""
+        """Return a versioned class with these fields, whose arguments are the values in the order of the fields."""
         names = tuple(kinds)
 
         def init(self: Any, *values: Any) -> None:
@@ -147,13 +147,13 @@ MODEL = Optimization(
 
 
 def _without_copy_method(resource: type[Resource]) -> type[Resource]:
-    """The class as it is: copy.copy goes through __reduce_ex__ and rebuilds the object from its state."""
+    """Return the class unchanged: copy.copy calls __reduce_ex__ and rebuilds the object from its state."""
     return resource
 
 
 @cache
 def _with_copy_method(resource: type[Resource]) -> type[Resource]:
-    """The class with a __copy__, which copy.copy calls instead."""
+    """Return a subclass with __copy__, which copy.copy calls instead."""
     return type(resource.__name__, (resource,), {"__slots__": (), "__copy__": _copy})
 
 

@@ -1,4 +1,4 @@
-"""What one request knows while its candidates are searched: `Search`, and the provider trees read for it: `Forest`."""
+"""The state of a search for candidates (`Search`), and the provider trees read for it (`Forest`)."""
 
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -28,14 +28,14 @@ TreeReader = Callable[["Forest", Collection[int]], Mapping[int, list[str]]]
 
 
 class BrokenTreeError(Exception):
-    """A provider is below one that is in no tree: the implementation `denormalised` of `roots` cannot be used."""
+    """A provider is below one that is in no tree, so the implementation `denormalised` of `roots` cannot be used."""
 
 
 class Forest:
-    """Trees by the ids of their roots, as far as they have been read; reading again replaces what was known."""
+    """The trees that a request has read, by the ids of their roots; a tree that is read again is replaced."""
 
     def __init__(self, reader: Reader, catalog: Catalog, model: Model, read_trees: TreeReader) -> None:
-        """model: the classes that the objects are made from; read_trees: how whole trees are read."""
+        """model: the classes of the objects; read_trees: the variant's function that reads whole trees."""
         self._reader = reader
         self._catalog = catalog
         self._model = model
@@ -46,7 +46,7 @@ class Forest:
         self.summaries: dict[int, list[ProviderSummary]] = {}
 
     def read_providers(self, root_ids: Collection[int]) -> None:
-        """Reads all providers of the trees; 1 round trip. Raises BrokenTreeError."""
+        """Read all providers of the trees; 1 round trip. Raises BrokenTreeError."""
         trees: dict[int, list[ProviderNode]] = {root_id: [] for root_id in root_ids}
         make, providers, above = self._model.provider, self.providers, set[int | None](root_ids)
         for provider_id, uuid, parent_id, root_id in read_tree_providers(self._reader, root_ids):
@@ -57,11 +57,11 @@ class Forest:
         self.trees.update(trees)
 
     def ensure_providers(self, root_ids: Collection[int]) -> None:
-        """Reads the providers of those trees that are not known yet; 1 round trip or none. Raises BrokenTreeError."""
+        """Read the providers of the trees that are not known yet; 1 round trip or none. Raises BrokenTreeError."""
         self.read_providers([root_id for root_id in root_ids if root_id not in self.trees])
 
     def read_inventories(self, root_ids: Collection[int]) -> None:
-        """Reads all inventories of the trees; 1 round trip."""
+        """Read all inventories of the trees; 1 round trip."""
         trees: dict[int, dict[int, list[ProviderInventory]]] = {root_id: {} for root_id in root_ids}
         make = self._model.inventory
         rows = read_tree_inventories(self._reader, root_ids)
@@ -73,11 +73,11 @@ class Forest:
     def inventory(
         self, class_id: int, total: int, reserved: int, allocation_ratio: float, max_unit: int, used: int
     ) -> ProviderInventory:
-        """What a row says of one class."""
+        """Return the inventory in a row of the database."""
         return self._model.inventory(class_id, capacity(total, reserved, allocation_ratio), used, max_unit)
 
     def read_traits(self, root_ids: Collection[int]) -> dict[int, list[str]]:
-        """Reads the names of the traits of each provider that has any; 1 round trip."""
+        """Return the trait names of each provider in the trees that has any, by provider id; 1 round trip."""
         names = self._catalog.trait_names
         found: dict[int, list[str]] = defaultdict(list)
         for provider_id, trait_id in read_tree_traits(self._reader, root_ids):
@@ -85,9 +85,9 @@ class Forest:
         return found
 
     def read_joined(self, root_ids: Collection[int]) -> dict[int, list[str]]:
-        """Reads providers, inventories and traits of the trees at once, and gives the traits back; 1 round trip.
+        """Read providers, inventories and traits of the trees with one join; 1 round trip.
 
-        Raises BrokenTreeError.
+        Returns the trait names by provider id. Raises BrokenTreeError.
         """
         trees: dict[int, list[ProviderNode]] = {root_id: [] for root_id in root_ids}
         inventories: dict[int, dict[int, dict[int, ProviderInventory]]] = {key: defaultdict(dict) for key in root_ids}
@@ -111,7 +111,7 @@ class Forest:
         return {key: list(each.values()) for key, each in traits.items()}
 
     def summarise(self, root_ids: Collection[int]) -> None:
-        """Makes the summaries of the trees; 1 to 3 round trips, as the variant reads trees."""
+        """Make the summaries of the trees; 1 to 3 round trips, depending on how the variant reads trees."""
         traits = self._read_trees(self, root_ids)
         make = self._model.summary
         for root_id in root_ids:
@@ -122,52 +122,52 @@ class Forest:
             ]
 
     def summaries_of(self, root_ids: Collection[int]) -> Iterator[ProviderSummary]:
-        """The summaries of the trees, made now where they are not made yet; up to 3 round trips."""
+        """Yield the summaries of the trees, and make those that are missing; up to 3 round trips."""
         self.summarise([root_id for root_id in root_ids if root_id not in self.summaries])
         for root_id in root_ids:
             yield from self.summaries[root_id]
 
     def forget(self, root_ids: Iterable[int]) -> None:
-        """Let go of what the summaries of the trees are made of."""
+        """Remove the summaries and inventories of the trees, to free memory."""
         for root_id in root_ids:
             del self.summaries[root_id], self.inventories[root_id]
 
     def lineage(self, provider_id: int) -> Iterator[int]:
-        """The provider and its ancestors, from the bottom up; its tree must be known."""
+        """Yield the ids of the provider and its ancestors, from the bottom up; its tree must have been read."""
         above: int | None = provider_id
         while above is not None:
             yield above
             above = self.providers[above].parent_id
 
     def _check_unbroken(self, above: set[int | None]) -> None:
-        """Whether the roots and parents of what was read are there; None is above a root."""
+        """Raise BrokenTreeError unless all of these parents and roots have been read (None is the parent of a root)."""
         if above.difference(self.providers, (None,)):
             raise BrokenTreeError
 
 
 class NothingFitsError(Exception):
-    """No candidate is possible any more: the response is empty, and errors in later groups are not looked for."""
+    """No candidate is possible, so the response is empty and later groups are not checked for errors."""
 
 
 @dataclass(slots=True)
 class Search:
-    """The request, the operator's settings, the variant's objects, and what was read for it so far."""
+    """The state of a search: the request, the settings, the variant's implementations, and the data read so far."""
 
     request: CandidateRequest
     settings: ServiceSettings
     model: Model
-    resource: type[Resource]  # of the model, as the variant copies it
+    resource: type[Resource]  # the model's class, perhaps with the variant's __copy__
     collection: Callable[[Iterable[int]], Collection[int]]
     reader: Reader
     catalog: Catalog
     forest: Forest
-    sharing: Mapping[int, list[int]]  # sharing providers, each with the anchors its aggregates give it
-    allowed_roots: Collection[int] | None = None  # None: all
-    root_of: dict[int, int] = field(default_factory=dict)  # of every provider in a solution
-    inventories: dict[InventoryKey, ProviderInventory] = field(default_factory=dict)  # of contended classes, or of more
+    sharing: Mapping[int, list[int]]  # for each sharing provider, the roots of the trees that its aggregates reach
+    allowed_roots: Collection[int] | None = None  # the roots that meet root_required; None: all
+    root_of: dict[int, int] = field(default_factory=dict)  # root ids by provider id, for all providers in solutions
+    inventories: dict[InventoryKey, ProviderInventory] = field(default_factory=dict)  # at least of contended classes
 
     def anchors(self, provider_id: int) -> Collection[int]:
-        """The roots that the provider can serve: of its own tree, and if it shares, of others; each once."""
+        """Return the allowed roots of the trees that the provider can serve: its own, and others if it shares."""
         own = self.root_of[provider_id]
         shared = self.sharing.get(provider_id)
         if shared is None and self.allowed_roots is None:
@@ -176,11 +176,11 @@ class Search:
         return [root_id for root_id in roots if self.is_allowed(root_id)]
 
     def is_allowed(self, root_id: int) -> bool:
-        """Whether root_required lets this tree be an anchor."""
+        """Return whether the root meets root_required, so that its tree can be an anchor."""
         return self.allowed_roots is None or root_id in self.allowed_roots
 
     def trait_ids(self, names: Iterable[str]) -> list[int]:
-        """The ids of traits; BadRequest with all that do not exist."""
+        """Return the ids of the traits; raise BadRequest with the names of all unknown traits."""
         known = self.catalog.trait_ids
         if unknown := sorted(set(names) - known.keys()):
             raise BadRequest(f"no such traits: {', '.join(unknown)}")
