@@ -351,6 +351,23 @@ def test_timed_classes_have_the_name_of_what_they_time(profiler: SqlProfiler, ur
     assert "TimedConnection" in shown
 
 
+def test_statistics_have_a_cursor_of_asyncpg_as_soon_as_its_transaction_ends(profiler: SqlProfiler, url: str) -> None:
+    """The connection is still open then, as one of a pool is for hours."""
+    profiler.collect_statistics()
+
+    async def work() -> list[tuple[str, int, int | None]]:
+        connection = await asyncpg.connect(url)
+        try:
+            async with connection.transaction():
+                cursor = await connection.cursor("select generate_series(1, 9)")
+                await cursor.fetch(3)
+            return [(each.sql, each.count, each.row_count) for each in profiler.statistics() if "series" in each.sql]
+        finally:
+            await connection.close()
+
+    assert asyncio.run(work()) == [("select generate_series(?, ?)", 1, 3)]
+
+
 def test_statistics_count_what_asyncpg_executes(profiler: SqlProfiler, url: str) -> None:
     """One that is only prepared, as for a COPY of records, is none; a MOVE of a cursor is one of its fetches."""
     profiler.collect_statistics()

@@ -222,7 +222,10 @@ class _TimedProtocol(TimedConnection):
         moved = _MOVE.match(query)
         if moved is not None:
             return await self._fetch(moved[1], self._protocol.query, query, *args, **kwargs)
-        return await self._timed(self._start(query), self._protocol.query, query, *args, **kwargs)
+        response = await self._timed(self._start(query), self._protocol.query, query, *args, **kwargs)
+        if not self.in_a_transaction():  # its portals ended with it: their statements are complete
+            self._portals.clear()
+        return response
 
     async def prepare(self, name: Any, query: Any, *args: Any, **kwargs: Any) -> Any:
         """Prepare a statement: a round trip of its first execution, or a step if it is never executed."""
