@@ -173,3 +173,15 @@ def test_the_inventories_of_nobody(service: Any, method: str) -> None:
 
     outcome = service.outcome(method, "/resource_providers/nobody/inventories", body[method])
     assert outcome == (404, "placement.undefined_code")
+
+
+@pytest.mark.parametrize(("generation", "status"), [(0, 409), (1, 400)])
+@pytest.mark.parametrize("given", [{"total": 8}, {}])
+def test_a_name_that_no_class_can_have_is_refused_after_the_generation(
+    service: Any, path: str, generation: int, status: int, given: dict[str, int]
+) -> None:
+    """Placement's schema does not look at an inventory of such a name, whatever is in it."""
+    body = {"resource_provider_generation": generation, "inventories": {"vcpu": given}}
+
+    assert service.send("PUT", path, body).status_code == status
+    assert service.get(path)["inventories"] == {"VCPU": EIGHT}
