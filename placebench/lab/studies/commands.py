@@ -173,8 +173,8 @@ def _configure_network(parser: ArgumentParser) -> None:
 # --- workers
 
 
-_USUAL_WORKLOADS = ("compute", "query", "state", "state-frozen")
-WORKLOADS: Final = ByPreset((*_USUAL_WORKLOADS, "database", "network", "subprocess"), _USUAL_WORKLOADS[:3])
+WORKLOADS: Final = ByPreset(("compute", "query", "state", "state-frozen"), ("compute", "query", "state"))
+ALL_WORKLOADS: Final = (*WORKLOADS.usual, "database", "network", "subprocess")
 _ASYNC_DRIVERS = ("asyncpg", "psycopg3_async")
 
 
@@ -206,7 +206,7 @@ def _configure_workers(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--workloads",
         metavar="W,W",
-        help=f"workloads, of {', '.join(WORKLOADS.usual)} (default: {','.join(_USUAL_WORKLOADS)}; --preset quick: "
+        help=f"workloads, of {', '.join(ALL_WORKLOADS)} (default: {','.join(WORKLOADS.usual)}; --preset quick: "
         f"{','.join(WORKLOADS.quick)})",
     )
     parser.add_argument(

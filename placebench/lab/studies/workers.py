@@ -23,7 +23,7 @@ from placebench.compare.keep.documents import StudySettings
 from placebench.compare.keep.records import Measurement
 from placebench.decoding import Amount, AtLeastOne, Count, Meta, Positive
 from placebench.errors import PlacebenchError
-from placebench.lab.studies.commands import REPLICATES, WORKLOADS, ByPreset, WorkersOptions
+from placebench.lab.studies.commands import ALL_WORKLOADS, REPLICATES, WORKLOADS, ByPreset, WorkersOptions
 from placebench.lab.studies.study import Measure, Point, Restartable, StudySetup, StudySpec, run_study, study_kind
 from placebench.page.axis_charts import Line, PointSeries, lines, points
 from placebench.page.svg import Role
@@ -134,8 +134,8 @@ def _workloads(given: WorkersOptions) -> tuple[str, ...]:
     if given.workloads is None:
         return given.default(WORKLOADS)
     names = tuple(dict.fromkeys(given.workloads.split(",")))
-    if strange := [name for name in names if name not in WORKLOADS.usual]:
-        raise PlacebenchError(f"--workloads names {strange[0]!r}: expected {', '.join(WORKLOADS.usual)}")
+    if strange := [name for name in names if name not in ALL_WORKLOADS]:
+        raise PlacebenchError(f"--workloads names {strange[0]!r}: expected {', '.join(ALL_WORKLOADS)}")
     return names
 
 
@@ -143,8 +143,8 @@ def _workloads(given: WorkersOptions) -> tuple[str, ...]:
 
 
 _REQUESTS: Final = ByPreset(
-    {**dict.fromkeys(WORKLOADS.usual, 400), "query": 40},
-    {**dict.fromkeys(WORKLOADS.usual, 60), **dict.fromkeys(("state", "state-frozen"), 100), "query": 40},
+    {**dict.fromkeys(ALL_WORKLOADS, 400), "query": 40},
+    {**dict.fromkeys(ALL_WORKLOADS, 60), **dict.fromkeys(("state", "state-frozen"), 100), "query": 40},
 )
 """Number of requests by workload, for --preset default and quick."""
 THREADS: Final = "uwsgi"

@@ -8,7 +8,11 @@ import pytest
 from fake_survey import measured_again, study_head
 from reports import document_of
 
+from placebench.cli import parser
+from placebench.commands import options
 from placebench.compare.keep.records import Measurement
+from placebench.lab.studies.commands import WorkersOptions
+from placebench.lab.studies.workers import _workloads
 from placebench.report import write_report
 
 MIB = 1 << 20
@@ -88,3 +92,18 @@ def test_the_page_shows_un_shared_memory_over_time(document: Callable[..., dict[
 
     assert 1 == page.count("<h2>Memory un-shared by copy-on-write, shared state</h2>")
     assert 2 == page.count("throughput against memory</h2>")
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ([], ("compute", "query", "state", "state-frozen")),
+        (["--preset", "quick"], ("compute", "query", "state")),
+        (["--workloads", "network,query"], ("network", "query")),
+    ],
+)
+def test_the_workloads_are_those_that_the_help_names(words: list[str], expected: tuple[str, ...]) -> None:
+    """The three others are measured where they are named."""
+    given = options.read(WorkersOptions, parser().parse_args(["lab", "study", "workers", *words]))
+
+    assert _workloads(given) == expected
