@@ -5,6 +5,7 @@ import gc
 import os
 import re
 import signal
+import sys
 import time
 from collections.abc import Callable, Iterator
 from itertools import count
@@ -32,6 +33,19 @@ def pytest_collection_finish() -> None:
     """Collections leave alone what was imported and collected: thousands of tests and their modules stay to the end."""
     gc.collect()
     gc.freeze()
+
+
+@pytest.fixture(autouse=True)
+def own_imports(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """What a test imports from a temporary folder is forgotten after it: the next one may have a `shop` of its own."""
+    folder, path, before = tmp_path_factory.getbasetemp(), list(sys.path), set(sys.modules)
+    yield
+    sys.path[:] = path
+    for name in sys.modules.keys() - before:
+        module = sys.modules[name]
+        places = [getattr(module, "__file__", None), *getattr(module, "__path__", ())]
+        if any(place and Path(place).is_relative_to(folder) for place in places):
+            del sys.modules[name]
 
 
 @pytest.fixture(scope="session")

@@ -97,9 +97,8 @@ def profile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callabl
     (tmp_path / "shop.py").write_text(APPLICATIONS)
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
-    monkeypatch.delitem(sys.modules, "shop", raising=False)  # other tests have shops of their own
     yield lambda *options: main(["profile", "run", *options])
-    if shop := sys.modules.pop("shop", None):
+    if shop := sys.modules.get("shop"):
         shop.engine.dispose()  # from Python 3.13 on an SQLite connection that nobody closes is a warning
 
 

@@ -227,7 +227,6 @@ def test_profile_run_samples_programs_and_applications(
     (tmp_path / "program.py").write_text(PROGRAM)
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
-    monkeypatch.delitem(sys.modules, "program", raising=False)
 
     def check() -> None:
         assert main(["profile", "run", "--mode", "external", "--out", "out", target]) == 0
