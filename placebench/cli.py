@@ -44,11 +44,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     given = list(sys.argv[1:] if argv is None else argv)
     words = _words(given)
     name = " ".join(("placebench", *words))
-    from placebench.commands import options, output
-    from placebench.commands.interrupts import (
-        ReaderGone,
-        interrupted_once,
-    )
+    from placebench.commands import output
+    from placebench.commands.interrupts import ReaderGone, interrupted_once
 
     try:
         with interrupted_once():
@@ -60,6 +57,8 @@ def main(argv: Sequence[str] | None = None) -> int:
                 parsed = parser_of(" ".join(words)).parse_args(_check_text(given)[len(words) :])
             except UsageError as error:
                 return _fail(_one_line(error), error.exit_code)
+            from placebench.commands import options  # --help, which ended above, does without
+
             wanted = options.read(options.OutputOptions, parsed)
             output.set_verbosity(quiet=wanted.quiet, verbose=wanted.verbose)
             return _run(_command(parsed.command), parsed)
