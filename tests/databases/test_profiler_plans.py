@@ -68,6 +68,32 @@ def test_reads_and_writes_have_the_plan_that_ran(profiler: SqlProfiler, engine: 
     assert notes_of_plans(recording) == []
 
 
+@pytest.mark.parametrize(
+    ("sql", "kind", "count"),
+    [
+        ("select id from big order by id limit 10 offset 4000", "skipped rows", 4000),
+        ("select id from big order by id limit 10 offset 900", "skipped rows", None),
+        ("select id from big order by id limit 10", "skipped rows", None),
+        ("select (select id from big order by id limit 1) offset 0", "skipped rows", None),
+        ("select big.id from big join few on big.id + 0 = few.id + 0", "join filter", 100_000),
+        ("select big.id from big join few on big.id + 0 <> few.id + 0", "join filter", None),
+        ("select big.id from big, few", "join filter", None),
+    ],
+)
+def test_rows_that_are_read_for_nothing_are_found(
+    profiler: SqlProfiler, engine: Engine, sql: str, kind: str, count: int | None
+) -> None:
+    """Those before a page, and pairs that a nested loop compares: 5000 rows beside 20. Pages at hand are none."""
+    with engine.begin() as connection:
+        connection.exec_driver_sql("create table few as select g * 250 as id from generate_series(1, 20) g")
+    with profiler.record("for nothing", mode="plans") as recording, engine.connect() as connection:
+        connection.exec_driver_sql("set enable_hashjoin = off; set enable_mergejoin = off")
+        connection.execute(text(sql)).all()
+
+    found = {finding.kind: finding.count for finding in recording.findings()}
+    assert found.get(kind) == count
+
+
 def test_a_selective_inner_scan_is_no_estimate_error(profiler: SqlProfiler, engine: Engine) -> None:
     """5000 loops over an index of 20 rows, all of which were expected as they came."""
     with engine.begin() as connection:

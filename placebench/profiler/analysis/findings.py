@@ -24,6 +24,7 @@ _LIMIT = re.compile(r"\blimit\b|\bfetch\s+(?:first|next)\b", re.IGNORECASE)
 # A response has some 40 bytes per column for its name and its type, besides the rows.
 _DESCRIPTION_BYTES = 8_000
 _ORDER = re.compile(r"\border\s+by\b", re.IGNORECASE)
+_OFFSET = re.compile(r"\boffset\b", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +92,7 @@ class Limits:
     pool_wait_s: float = 0.010
     scanned_rows: int = 10_000
     kept_share: float = 0.1
+    skipped_rows: int = 1_000
     idle_s: float = 0.050
     estimate_error: float = 10.0
     estimated_rows: int = 100
@@ -289,6 +291,41 @@ def _sequential_scans(statements: _Statements, recording: RecordingData, limits:
             )
 
 
+def _join_filters(statements: _Statements, recording: RecordingData, limits: Limits) -> Iterator[Finding]:
+    """Find nested loops that compare every row of one side with every row of the other, and keep few pairs."""
+    for statement, node, alike in _nodes(statements):
+        compared = (node.rows or 0.0) + (node.rows_removed or 0.0)
+        kept_few = (node.rows or 0.0) <= compared * limits.kept_share
+        if node.kind == "Nested Loop" and node.condition and compared >= limits.scanned_rows and kept_few:
+            yield _finding(
+                "join filter",
+                f"{units.count(compared)} pairs of rows compared for {_rows(node)}: {node.condition}"
+                f"{_in_one_request(len(alike), recording)}",
+                "create an index on the joined column of the inner table, or join by equality",
+                [statement],
+                count=round(compared),
+                seconds=sum(each.elapsed_s or 0.0 for each in alike),
+            )
+
+
+def _skipped_rows(statements: _Statements, recording: RecordingData, limits: Limits) -> Iterator[Finding]:
+    """Find pages that are reached by an OFFSET: the server reads all rows before them and throws them away."""
+    for statement, node, alike in _nodes(statements):
+        if node.kind != "Limit" or len(node.children) != 1 or not _OFFSET.search(statement.sql):
+            continue
+        skipped = (node.children[0].rows or 0.0) - (node.rows or 0.0)
+        if skipped >= limits.skipped_rows:
+            yield _finding(
+                "skipped rows",
+                f"{units.count(skipped)} rows read and skipped by OFFSET for {_rows(node)}"
+                f"{_in_one_request(len(alike), recording)}",
+                "page by the last key of the page before: WHERE key > :last ORDER BY key LIMIT n",
+                [statement],
+                count=round(skipped),
+                seconds=sum(each.elapsed_s or 0.0 for each in alike),
+            )
+
+
 def _rows(node: PlanNode) -> str:
     """Return the rows of a node as text."""
     return "hardly any" if node.rows is None else units.count(node.rows)
@@ -334,6 +371,8 @@ _FINDERS = (
     _cache_misses,
     _pool_waits,
     _sequential_scans,
+    _join_filters,
+    _skipped_rows,
     _row_estimate_errors,
     _spills,
 )

@@ -22,7 +22,7 @@ class PlanNode:
     kind: PostgreSQL's name of the node type, such as "Seq Scan". condition: its filters, constants as `?`.
     rows_expected, rows: rows of all loops together. PostgreSQL reports the mean per loop, rounded to 0.01 rows (to
         whole rows before version 18): rows is None if that is 0 in several loops.
-    rows_removed: rows that a filter discarded.
+    rows_removed: rows that a filter discarded; for a join, pairs of rows that its join filter discarded.
     elapsed_s: seconds of all loops and of the nodes below, summed over parallel workers: they may exceed the
         statement's time.
     blocks_hit, blocks_read: blocks of the shared buffers, with those of the nodes below.
@@ -99,6 +99,8 @@ def _node(fields: Mapping[str, Any], *, values: bool) -> PlanNode:
     condition = " and ".join(str(fields[key]) for key in _CONDITIONS if key in fields)[:_MAX_CONDITION]
     milliseconds = _of_all_loops(fields, "Actual Total Time")
     operation = fields.get("Operation")
+    removals = (_of_all_loops(fields, f"Rows Removed by {name}") for name in ("Filter", "Join Filter"))
+    removed = [rows for rows in removals if rows is not None]
     spilled = [kilobytes for part in (fields, *fields.get("Workers", ())) for kilobytes in _written(part)]
     return PlanNode(
         kind=f"{operation}" if operation and fields["Node Type"] == "ModifyTable" else fields["Node Type"],
@@ -108,7 +110,7 @@ def _node(fields: Mapping[str, Any], *, values: bool) -> PlanNode:
         cost=fields.get("Total Cost"),
         rows_expected=fields.get("Plan Rows", 0.0) * (loops or 1),
         rows=None if loops and loops > 1 and not fields.get("Actual Rows") else _of_all_loops(fields, "Actual Rows"),
-        rows_removed=_of_all_loops(fields, "Rows Removed by Filter"),
+        rows_removed=sum(removed) if removed else None,
         loops=loops,
         elapsed_s=None if milliseconds is None else milliseconds * _MS,
         blocks_hit=fields.get("Shared Hit Blocks"),

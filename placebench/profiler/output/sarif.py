@@ -26,6 +26,8 @@ _DESCRIPTIONS = {
     "connection-pool wait": "A request waits for a connection of the pool.",
     "connection-pool timeout": "No connection of the pool came in time.",
     "sequential scan": "PostgreSQL reads a whole table for few of its rows.",
+    "join filter": "PostgreSQL compares every row of one table with every row of another.",
+    "skipped rows": "An OFFSET throws away the rows before a page.",
     "row-estimate error": "PostgreSQL expects far more or fewer rows than there are.",
     "spill": "A sort or a hash is written to disk.",
     "idle in transaction": "A transaction is open while the application does something else.",
