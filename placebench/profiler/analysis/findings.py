@@ -87,6 +87,7 @@ class Limits:
     batch_size: int = 50
     duplicates: int = 1
     redundant_rows: int = 100
+    multiplied_rows: int = 1_000
     bytes_per_row: int = 2_000
     cache_misses: int = 3
     pool_wait_s: float = 0.010
@@ -211,6 +212,22 @@ def _redundant_fetches(statements: _Statements, recording: RecordingData, limits
             "fetch them once with all the columns that are needed, and pass them on",
             statements,
             count=redundant,
+        )
+
+
+def _cartesian_products(statements: _Statements, recording: RecordingData, limits: Limits) -> Iterator[Finding]:
+    """Find joins of several collections, of which each row is paired with every row of the others."""
+    known = [each for each in statements if each.entity_count is not None]
+    rows = sum(each.row_count or 0 for each in known)
+    entities = sum(each.entity_count or 0 for each in known)
+    if rows >= limits.multiplied_rows * recording.requests and rows >= 2 * entities:
+        yield _finding(
+            "cartesian product",
+            f"{units.average(rows / recording.requests)} rows for "
+            f"{units.average(entities / recording.requests)} entities of several tables",
+            "load each collection by a statement of its own: selectinload instead of joinedload",
+            known,
+            count=rows,
         )
 
 
@@ -367,6 +384,7 @@ def _spills(statements: _Statements, recording: RecordingData, limits: Limits) -
 
 _FINDERS = (
     _redundant_fetches,
+    _cartesian_products,
     _wide_rows,
     _cache_misses,
     _pool_waits,

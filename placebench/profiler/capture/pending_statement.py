@@ -53,10 +53,14 @@ def guarded(method: Callable[Concatenate[_Part, _P], _T]) -> Callable[Concatenat
 
 
 class KeyColumn(NamedTuple):
-    """The column of a result that holds the whole primary key of a table."""
+    """The column of a result that holds the whole primary key of a table.
+
+    others: the positions of the primary keys of further tables, if there are two or more: their rows may multiply.
+    """
 
     table: str
     position: int
+    others: tuple[int, ...] = ()
 
 
 class _DuplicateDetector:
@@ -185,6 +189,7 @@ class PendingStatement:
     dialect: str | None = None
     """SQLAlchemy's name of the dialect that the statement is written in."""
     counted = False
+    entities: list[set[Any]] | None = None
     caller: Caller | None = None
     outer_caller: Caller | None = None
     parameters: str | None = None
@@ -372,6 +377,25 @@ class PendingStatement:
     def _count_redundant(self, key: KeyColumn, rows: Sequence[Any]) -> None:
         redundant = self.recording.duplicates.count_redundant(key, rows, id(self))
         self.redundant_rows = (self.redundant_rows or 0) + redundant
+        if key.others:
+            self._add_entities((key.position, *key.others), rows)
+
+    def _add_entities(self, positions: tuple[int, ...], rows: Sequence[Any]) -> None:
+        """Remember the primary keys of all tables in these rows, up to a limit."""
+        if self.entities is None:
+            self.entities = [set() for _ in positions]
+        try:
+            for keys, position in zip(self.entities, positions, strict=True):
+                if len(keys) < _MAX_KEYS:
+                    keys.update(row[position] for row in rows)
+        except (TypeError, KeyError, IndexError):  # rows of a user's own class
+            self.entities = [set()]
+
+    def _entity_count(self) -> int | None:
+        """Return the number of distinct primary keys in the rows; None if there are too many, or one table alone."""
+        if self.entities is None or max(map(len, self.entities)) >= _MAX_KEYS:
+            return None
+        return sum(len(keys - {None}) for keys in self.entities) or None
 
     def _add_round_trips(self, round_trips: int) -> None:
         """Add round trips, with their bytes and their plan if these are measured."""
@@ -421,6 +445,7 @@ class PendingStatement:
             database=self.connection.database,
             engine=self.engine,
             value_count=self.value_count if self.executions == 1 else self.executions or None,
+            entity_count=self._entity_count(),
         )
 
     def to_transaction(self, origin: float) -> Transaction:

@@ -401,15 +401,22 @@ def _info_of_text(statement: str, dialect: str) -> _StatementInfo:
 
 
 def _key_column(compiled: Any) -> KeyColumn | None:
-    """Return the first result column that is a table's whole primary key; these columns are private to SQLAlchemy."""
+    """Return the first result column that is a table's whole primary key; these columns are private to SQLAlchemy.
+
+    If three or more are, the positions of the others are returned with it.
+    """
+    found: list[tuple[str, int]] = []
     for position, column in enumerate(getattr(compiled, "_result_columns", None) or ()):  # DDL has none
-        for item in column[2]:  # its objects: a plain tuple in 1.4
-            # Behind labels and aliases is the column of the table.
-            for base in getattr(item, "base_columns", ()):
-                table = base.table if isinstance(base, Column) and base.primary_key else None
-                if isinstance(table, Table) and len(table.primary_key) == 1:
-                    return KeyColumn(table.fullname, position)
-    return None
+        # Behind labels and aliases is the column of the table. The objects of a column are a plain tuple in 1.4.
+        bases = (base for item in column[2] for base in getattr(item, "base_columns", ()))
+        tables = (base.table for base in bases if isinstance(base, Column) and base.primary_key)
+        name = next((each.fullname for each in tables if isinstance(each, Table) and len(each.primary_key) == 1), None)
+        if name is not None:
+            found.append((name, position))
+    if not found:
+        return None
+    others = tuple(position for _, position in found[1:])
+    return KeyColumn(*found[0], others if len(others) > 1 else ())
 
 
 def _relationship(compiled: Any) -> str | None:

@@ -103,6 +103,8 @@ class Statement:
     database: the database of the connection; None if the driver is not known.
     value_count: the number of values of a read, those in a list one by one, or of sets of values of an executemany;
         None in mode "light" and if nobody counted them.
+    entity_count: distinct primary keys among its rows, of three tables or more; None for fewer tables, in mode "light"
+        and beyond 50 000 keys of a table.
     engine: for a cache miss, the number of its SQLAlchemy engine in its recording, 1 for the first; else None.
     """
 
@@ -133,6 +135,7 @@ class Statement:
     database: DatabaseAddress | None = None
     engine: int | None = None
     value_count: int | None = None
+    entity_count: int | None = None
 
     @property
     def elapsed_s(self) -> float:

@@ -21,6 +21,7 @@ _DESCRIPTIONS = {
     "n+1": "One line runs the same statement many times in one request.",
     "duplicate": "A read runs again with the same values in one request.",
     "redundant fetch": "Rows are fetched that another statement of the request had fetched.",
+    "cartesian product": "A join pairs each row of one collection with every row of another.",
     "wide rows": "Rows have more bytes than a page of results needs.",
     "statement-cache miss": "SQLAlchemy compiles a statement again and again.",
     "connection-pool wait": "A request waits for a connection of the pool.",
