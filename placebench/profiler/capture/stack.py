@@ -10,7 +10,7 @@ import sysconfig
 import threading
 import time
 from asyncio import base_events, events
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextvars import ContextVar
 from functools import lru_cache
 from importlib.util import find_spec
@@ -62,22 +62,44 @@ _MAX_NAMES = 20_000
 
 
 class Stacks:
-    """Names frames as pyinstrument writes them; each place in the code is named once per process."""
+    """Names frames as pyinstrument writes them; each place in the code is named once per process.
+
+    The frames that a stack has in common with the one before it keep their names.
+    """
 
     def __init__(self, root: str) -> None:
         self._root = root
+        self._before: Frames = []
+        self._named: list[str] = [root]
 
     def __call__(self, frames: Frames) -> list[str]:
         """Return the stack from the root to the innermost of *frames*."""
-        stack = []
-        for code, instruction in zip(frames[::2], frames[1::2], strict=True):
-            known = _NAMES.get((id(code), instruction))
-            if known is None:
+        from_root = frames[::-1]  # instruction and code of each frame, the outermost one first
+        known = shared_length(from_root, self._before) // 2
+        stack = self._named[: known + 1]
+        for instruction, code in zip(from_root[2 * known :: 2], from_root[2 * known + 1 :: 2], strict=True):
+            name = _NAMES.get((id(code), instruction))
+            if name is None:
                 if len(_NAMES) >= _MAX_NAMES:
                     _NAMES.clear()
-                known = _NAMES[id(code), instruction] = code, name_frame(code, instruction)
-            stack.append(known[1])
-        return [self._root, *reversed(stack)]
+                name = _NAMES[id(code), instruction] = code, name_frame(code, instruction)
+            stack.append(name[1])
+        self._before, self._named = from_root, stack
+        return list(stack)
+
+
+def shared_length(one: Sequence[Any], other: Sequence[Any]) -> int:
+    """Return the number of equal items that both sequences begin with; slices are compared, not items."""
+    low, high = 0, min(len(one), len(other))
+    if one[:high] == other[:high]:
+        return high
+    while low < high:
+        middle = (low + high + 1) // 2
+        if one[low:middle] == other[low:middle]:
+            low = middle
+        else:
+            high = middle - 1
+    return low
 
 
 def name_frame(code: CodeType, instruction: int) -> str:

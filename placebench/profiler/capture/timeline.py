@@ -19,10 +19,11 @@ import pyinstrument
 from pyinstrument.frame_info import frame_info_get_identifier
 from pyinstrument.session import Session
 
-from placebench.profiler.capture.stack import PROFILER_FOLDER, is_application_file, leaf
+from placebench.profiler.capture.stack import PROFILER_FOLDER, is_application_file, leaf, shared_length
 from placebench.profiler.model.plan import PlanNode
 
 _NOTED_WAITS = 0.05
+_EVENT_LOOPS = ("/selectors.py", "/trio/_core/_io_", "/asyncio/runners.py")
 SHARED_NOTE = "its thread's other tasks are in the flame graph too, and its waits are below the event loop"
 
 StackTime = tuple[list[str], float]
@@ -86,6 +87,9 @@ def notes_on_waits(records: Sequence[StackTime], *, holds: bool) -> list[str]:
     """
     waits_s: dict[str, float] = {}
     for stack, seconds in records:
+        end = "".join(stack[-3:])
+        if not any(file in end for file in _EVENT_LOOPS):
+            continue
         python = [frame.split("\x00") for frame in stack[-3:] if BUILT_IN not in frame and frame.count("\x00") > 1]
         name, file = python[-1][:2] if python else ("", "")
         if name == "select" and file.endswith("/selectors.py") and python[-2:][0][0] == "_run_once" and holds:
@@ -157,15 +161,19 @@ def _between(left: StackInterval, entered: StackInterval) -> list[str]:
     Both are calls into the driver: between two statements the program has left at least the frames of libraries that
     lead to it, even if the two stacks are equal, as they are in a loop.
     """
-    common = list(takewhile(lambda frame: _OURS not in frame, common_frames(left.frames, entered.frames)))
+    common = common_frames(left.frames, entered.frames)
+    if _in_profiler(common):
+        common = list(takewhile(lambda frame: _OURS not in frame, common))
     if left.owner is not None and left.owner is entered.owner:
         return common
-    depth = next((depth for depth in range(len(common), 1, -1) if _is_application(common[depth - 1])), len(common))
-    return common[:depth]
+    depth = len(common)
+    while depth > 1 and not _is_application(common[depth - 1]):
+        depth -= 1
+    return common[:depth] if depth > 1 else common
 
 
 def _in_profiler(stack: Sequence[str]) -> bool:
-    return any(_OURS in frame for frame in stack)
+    return _OURS in "".join(stack)
 
 
 @lru_cache(maxsize=4096)
@@ -219,6 +227,9 @@ def without_profiler(stack: Sequence[str]) -> list[str]:
 
     A built-in called by a timed cursor is the driver, one called by pyinstrument is profiler overhead.
     """
+    every = "".join(stack)  # one search is cheaper than one for each frame
+    if _OURS not in every and _SAMPLERS not in every:
+        return list(stack)
     python = next((frame for frame in reversed(stack) if BUILT_IN not in frame), "")
     working = _SAMPLERS in python or (bool(stack) and _OURS in stack[-1])
     kept = [frame for frame in stack if _OURS not in frame and _SAMPLERS not in frame]
@@ -227,22 +238,20 @@ def without_profiler(stack: Sequence[str]) -> list[str]:
     return [*kept, _OVERHEAD] if working else kept
 
 
+_identifier = lru_cache(maxsize=4096)(frame_info_get_identifier)
+
+
 def common_frames(one: Sequence[str], other: Sequence[str]) -> list[str]:
     """Return the frames that both stacks begin with, up to and including the first one whose lines differ."""
-    common: list[str] = []
-    for frame, of_other in zip(one, other, strict=False):
-        if frame_info_get_identifier(frame) != frame_info_get_identifier(of_other):
-            break
-        common.append(frame)
-        if frame != of_other:
-            break
-    return common
+    depth = shared_length(one, other)
+    if depth < min(len(one), len(other)) and _identifier(one[depth]) == _identifier(other[depth]):
+        depth += 1
+    return list(one[:depth])
 
 
 def _is_below(stack: Sequence[str], above: Sequence[str]) -> bool:
     """Return whether *stack* begins with the frames *above*, whatever their lines."""
-    identifiers = map(frame_info_get_identifier, stack), map(frame_info_get_identifier, above)
-    return len(stack) >= len(above) and all(map(eq, *identifiers))
+    return len(stack) >= len(above) and all(map(eq, map(_identifier, stack), map(_identifier, above)))
 
 
 def innermost(intervals: Sequence[StackInterval]) -> Iterator[StackInterval]:
@@ -254,7 +263,7 @@ def innermost(intervals: Sequence[StackInterval]) -> Iterator[StackInterval]:
         while open_intervals and open_intervals[-1].ended <= until:
             closed = open_intervals.pop()
             if closed.ended > at:
-                yield replace(closed, started=max(at, closed.started))
+                yield closed if closed.started >= at else replace(closed, started=at)
                 at = closed.ended
         if interval is not None:
             if open_intervals and interval.started > max(at, open_intervals[-1].started):
