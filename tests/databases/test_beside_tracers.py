@@ -189,13 +189,14 @@ def beside_sentry(request: pytest.FixtureRequest) -> Iterator[tuple[SqlProfiler,
         traces_sample_rate=1.0,
         before_send_transaction=keep,
         default_integrations=False,
+        auto_enabling_integrations=False,
         integrations=[AsyncPGIntegration()],
     )
     profiler = first or SqlProfiler.for_drivers()
     yield profiler, sent
     profiler.remove()
     sentry_sdk.get_client().close()
-    sentry_sdk.init()
+    sentry_sdk.init(default_integrations=False, auto_enabling_integrations=False)
 
 
 def test_sentry_and_the_profiler_see_all(beside_sentry: tuple[SqlProfiler, list[Any]], url: str) -> None:

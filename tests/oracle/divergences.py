@@ -12,6 +12,7 @@ from queries import TWICE, Group, Query
 
 _PROVIDER: Final = "/resource_providers/00000000-0000-4000-8000-000000000001"
 _STOCK: Final = {"resource_provider_generation": 0, "inventories": {"VCPU": {"total": 8}, "a b": 5}}
+_SHAPE: Final = {"inventories": {_PROVIDER.rpartition("/")[2]: _STOCK}, "allocations": {}}
 _AGGREGATES: Final = "{'resource_provider_generation': 9, 'aggregates': ['%s']}"
 
 DELIBERATE: Final = {
@@ -20,6 +21,7 @@ DELIBERATE: Final = {
     ("POST", "/resource_providers", "", r"{'name': 'nul\x00'}"): "D15",
     ("GET", "/resource_providers", "name=%00", "None"): "D15",
     ("PUT", f"{_PROVIDER}/inventories", "", str(_STOCK)): "D16",  # a key that is no name of a class: 500 there
+    ("POST", "/reshaper", "", str(_SHAPE)): "D16",
     ("GET", f"{_PROVIDER}\n", "", "None"): "D17",  # a line feed is no part of a name or UUID
     ("PUT", "/traits/CUSTOM_A\n", "", "None"): "D17",
     ("PUT", "/resource_classes/CUSTOM_A\n", "", "None"): "D17",

@@ -117,6 +117,9 @@ def _of_names_and_bodies() -> Iterator[Request]:
     for stock in ({"vcpu": {"total": 8}}, {"": {"total": 8}}, {"VCPU": {"total": 8}, "a b": 5}, {"VCPU": {"total": 8}}):
         body = {"resource_provider_generation": 0, "inventories": stock}
         yield Request("PUT", f"{_PATH}/inventories", body=body)
+        for generation in (0, 7):
+            shape = {PROVIDER: {**body, "resource_provider_generation": generation}}
+            yield Request("POST", "/reshaper", body={"inventories": shape, "allocations": {}})
     for claim in (
         _claim(mappings={"x!": [PROVIDER]}),
         _claim(mappings={"_x": ["nothing"]}),

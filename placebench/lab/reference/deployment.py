@@ -97,7 +97,9 @@ def make_engine(environment: Mapping[str, str], **more: Any) -> Engine:
             return create_async_engine(url, pool_pre_ping=worker.ping, **worker.pool(int(text)), **more).sync_engine
         return create_engine(url, pool_pre_ping=worker.ping, **worker.pool(int(text)), **more)
     except NoSuchModuleError as error:
-        raise DatabaseError(f"PLACEBENCH_DATABASE_URL: nobody knows {url.drivername}, try postgresql://") from error
+        raise DatabaseError(
+            f"PLACEBENCH_DATABASE_URL: there is no driver {url.drivername!r}: expected postgresql://…"
+        ) from error
     except ModuleNotFoundError as error:
         raise MissingExtraError(f"{error}: it comes with pip install 'placebench[bench]'") from error
 

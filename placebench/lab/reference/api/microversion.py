@@ -159,7 +159,7 @@ def _unknown(key: str, minor: int) -> BadRequest:
     return BadRequest(f"unknown query parameter {key!r} in microversion 1.{minor}")
 
 
-_SINCE_BY_PROVIDER: Final = 12  # allocations are an object, not an array
+SINCE_BY_PROVIDER: Final = 12  # allocations are an object, not an array
 _SINCE_TRAITS: Final = 17
 _SINCE_ALL_CLASSES: Final = 27
 SINCE_TREES: Final = 29
@@ -188,7 +188,7 @@ def in_older_form(found: _Document, request: CandidateRequest, minor: int) -> _D
         summaries = {uuid: each for uuid, each in summaries.items() if uuid in left and roots[uuid] in trees}
     classes = {name for group in request.groups for name, _ in group.resources}
     found_allocations = [candidate["allocations"] for candidate in candidates]
-    if minor < _SINCE_BY_PROVIDER:
+    if minor < SINCE_BY_PROVIDER:
         found_allocations = [
             [{"resource_provider": {"uuid": provider}, **entry} for provider, entry in allocations.items()]
             for allocations in found_allocations

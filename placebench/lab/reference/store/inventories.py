@@ -181,13 +181,8 @@ def reshape(connection: Connection, new: Mapping[str, NewInventories], several: 
     `replace_inventories`, and BadRequest with the code `placement.resource_provider.not_found` for an unknown provider
     in *new*.
     """
-    # As in Placement, the first provider of the request that is unknown or has another generation is reported before
-    # any other error. Nothing is locked yet, so the generations are checked again below.
-    present = {each.uuid: each for each in find_providers(connection, [resource_providers.c.uuid.in_(new)])}
-    for uuid, each in new.items():
-        if uuid not in present:
-            raise BadRequest(f"inventories: no resource provider {uuid}", code=_NOT_FOUND)
-        check_generation(present[uuid], each.generation)
+    # As in Placement, before any other error. Nothing is locked yet, so the generations are checked again below.
+    check_generations(connection, {uuid: each.generation for uuid, each in new.items()})
     known = consumers.lock_consumers(connection, several)
     locked = claims.lock_providers(connection, several, new)
     consumers.write_consumers(connection, several, known)
@@ -199,6 +194,19 @@ def reshape(connection: Connection, new: Mapping[str, NewInventories], several: 
     locked |= claims.allocate(connection, several, locked)
     for uuid, each in new.items():
         _replace_locked(connection, locked[uuid], each.inventories)
+
+
+def check_generations(connection: Connection, wanted: Mapping[str, int]) -> None:
+    """Check the generations of several providers, by UUID, in the order of the request.
+
+    Raises BadRequest with the code `placement.resource_provider.not_found` for an unknown provider, and
+    ConcurrentUpdate for one that has another generation.
+    """
+    present = {each.uuid: each for each in find_providers(connection, [resource_providers.c.uuid.in_(wanted)])}
+    for uuid, generation in wanted.items():
+        if uuid not in present:
+            raise BadRequest(f"inventories: no resource provider {uuid}", code=_NOT_FOUND)
+        check_generation(present[uuid], generation)
 
 
 def _replace_locked(

@@ -7,8 +7,12 @@ from werkzeug import Response
 
 from placebench.lab.reference.api import responses
 from placebench.lab.reference.api.call import Call
-from placebench.lab.reference.api.handlers.inventories import ALL_INVENTORIES, complete_inventory
-from placebench.lab.reference.api.microversion import NEWEST
+from placebench.lab.reference.api.handlers.inventories import (
+    ALL_INVENTORIES,
+    complete_inventory,
+    without_odd_names,
+)
+from placebench.lab.reference.api.microversion import NEWEST, SINCE_BY_PROVIDER
 from placebench.lab.reference.domain import validation
 from placebench.lab.reference.domain.problems import BadRequest, Forbidden
 from placebench.lab.reference.domain.validation import ANY_CLASS, MAX_NAME_LENGTH, Check
@@ -28,7 +32,6 @@ _LISTED = validation.record(
     {"resource_provider": validation.record({"uuid": validation.uuid}), "resources": _RESOURCES}
 )
 _SINCE_OWNERS: Final = 8  # a project and a user
-_SINCE_BY_PROVIDER: Final = 12  # allocations are an object, not an array
 _SINCE_GENERATION: Final = 28
 _SINCE_MAPPINGS: Final = 34
 _SINCE_TYPE: Final = 38
@@ -38,7 +41,7 @@ _NO_OWNER: Final = "00000000-0000-0000-0000-000000000000"  # Placement's default
 def _of_consumer(minor: int, *, may_be_empty: bool) -> Check[dict[str, Any]]:
     """Return the check of a body with one consumer's new allocations, in the form of the minor version."""
     minimum = 0 if may_be_empty else 1
-    if minor < _SINCE_BY_PROVIDER:
+    if minor < SINCE_BY_PROVIDER:
         required: dict[str, Check[Any]] = {"allocations": validation.array(_LISTED, minimum=minimum)}
     else:
         required = {"allocations": validation.mapping(_UUID_TEXT, _ALLOCATION, minimum=minimum)}
@@ -62,8 +65,8 @@ ADMINISTRATION: Final = frozenset({"admin", "service"})
 READER: Final = "reader"
 _SINCE_SHOWN: Final = {
     "allocations": 0,
-    "project_id": _SINCE_BY_PROVIDER,
-    "user_id": _SINCE_BY_PROVIDER,
+    "project_id": SINCE_BY_PROVIDER,
+    "user_id": SINCE_BY_PROVIDER,
     "consumer_generation": _SINCE_GENERATION,
     "consumer_type": _SINCE_TYPE,
 }
@@ -181,7 +184,15 @@ def reshape(call: Call) -> Response:
 
     A capacity may be negative here, as in Placement: only requests on inventories reject that.
     """
-    content = _RESHAPED[call.minor](call.body(), "body")
+    body = named = call.body()
+    if isinstance(body, dict) and isinstance(body.get("inventories"), dict):
+        named = {**body, "inventories": {uuid: without_odd_names(each) for uuid, each in body["inventories"].items()}}
+    content = _RESHAPED[call.minor](named, "body")
+    if named != body:  # as for one provider, such names are refused after generations
+        generations = {uuid: each["resource_provider_generation"] for uuid, each in content["inventories"].items()}
+        with call.database.read_at_once() as connection:
+            inventories.check_generations(connection, generations)
+        _RESHAPED[call.minor](body, "body")
     stocks = {
         uuid: NewInventories(
             generation=given["resource_provider_generation"],

@@ -56,7 +56,7 @@ def replace_inventories(call: Call, uuid: str) -> Response:
     def work(connection: Connection) -> Response:
         provider = providers.lock_provider(connection, uuid)
         # Placement's schema does not look at inventories that are not named like a class: they are refused last.
-        named = _without_odd_names(body)
+        named = without_odd_names(body)
         providers.check_generation(provider, ALL_INVENTORIES(named, "body")["resource_provider_generation"])
         content = ALL_INVENTORIES(body, "body")
         wanted = {name: _checked_inventory(call, name, given) for name, given in content["inventories"].items()}
@@ -65,8 +65,8 @@ def replace_inventories(call: Call, uuid: str) -> Response:
     return call.database.write(work)
 
 
-def _without_odd_names(body: Any) -> Any:
-    """Return the body without the inventories whose names no resource class can have."""
+def without_odd_names(body: Any) -> Any:
+    """Return the body of new inventories without those whose names no resource class can have."""
     if not isinstance(body, dict) or not isinstance(body.get("inventories"), dict):
         return body
     named = {name: given for name, given in body["inventories"].items() if re.fullmatch(ANY_CLASS, name)}

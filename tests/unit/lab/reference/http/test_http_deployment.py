@@ -81,7 +81,7 @@ def test_a_profiled_application_leaves_recordings(tmp_path: Path) -> None:
     [
         ({}, "PLACEBENCH_DATABASE_URL is not set"),
         ({"PLACEBENCH_DATABASE_URL": "here"}, "PLACEBENCH_DATABASE_URL: expected postgresql://"),
-        ({"PLACEBENCH_DATABASE_URL": "oracle9://x/y"}, "nobody knows oracle9"),
+        ({"PLACEBENCH_DATABASE_URL": "oracle9://x/y"}, "there is no driver .oracle9.: expected postgresql"),
         ({"PLACEBENCH_DATABASE_URL": "mysql+mysqldb://x/y"}, "placebench"),
         ({"PLACEBENCH_DATABASE_URL": "postgresql://x/y", "PLACEBENCH_VARIANT": "nimble"}, "nimble"),
         ({"PLACEBENCH_DATABASE_URL": "postgresql://x/y", "PLACEBENCH_POOL_SIZE": "0"}, "PLACEBENCH_POOL_SIZE"),

@@ -105,3 +105,15 @@ def test_only_a_service_reshapes(full: Any) -> None:
     body = {"inventories": {ONE: stock(2)}, "allocations": {}}
 
     assert full.outcome("POST", "/reshaper", body) == (403, "placement.undefined_code")
+
+
+@pytest.mark.parametrize(("generation", "status"), [(0, 409), (2, 400)])
+@pytest.mark.parametrize("given", [{"total": 8}, {}])
+def test_a_name_that_no_class_can_have_is_refused_after_the_generation(
+    full: Any, generation: int, status: int, given: dict[str, int]
+) -> None:
+    """As in PUT of the inventories of one provider."""
+    odd = {"resource_provider_generation": generation, "inventories": {"vcpu": given}}
+
+    assert reshape(full, {ONE: odd}, {})[0] == status
+    assert set(full.get(f"/resource_providers/{ONE}/inventories")["inventories"]) == {"VCPU", "DISK_GB"}
