@@ -2,8 +2,11 @@
 
 The main class is `ThreadSamples`. One sampling thread serves all flame graphs of a process, so that many requests at
 once cost as little as one, and a request shorter than the interval is as likely to be sampled as any other stretch of
-time. A sample is taken when the GIL lets the sampling thread run: later than the interval says while Python computes,
-and more often during a call into C that releases the lock.
+time.
+
+A sample is taken when the GIL lets the sampling thread run: at the next call into C that releases the lock, or when
+Python's switch interval is over. With the default of 5 ms, code that runs up to 5 ms before such a call is never seen,
+and the call in its place. So the switch interval is shorter while something is sampled (`_SwitchInterval`).
 """
 
 import gc
@@ -35,11 +38,12 @@ def profile_function_defect(version: tuple[int, ...] = sys.version_info[:3]) -> 
     return f"Python {'.'.join(map(str, version))} can crash under a profile function (gh-101975, repaired in 3.11.3)"
 
 
+INTERVAL_S = 0.005
+
+
 def thread_interval_s(mode: str, version: tuple[int, ...] = sys.version_info[:3]) -> float | None:
     """Return the interval of the sampling thread in a mode with a flame graph; None if a profile function samples."""
-    if mode == "sampled":
-        return 0.020
-    return 0.005 if profile_function_defect(version) else None
+    return INTERVAL_S if mode == "sampled" or profile_function_defect(version) else None
 
 
 class ThreadSamples:
@@ -76,15 +80,19 @@ class _SamplingThread:
         # Weakly: a request that never ends is not sampled for ever.
         self._sampled: WeakValueDictionary[int, ThreadSamples] = WeakValueDictionary()
         self._running = threading.Lock()
+        self._switch_interval = _SwitchInterval()
 
     def add(self, samples: ThreadSamples) -> None:
         """Start sampling the thread of *samples*."""
         self._sampled[id(samples)] = samples
+        self._switch_interval.shorten()
         self._start(samples.interval_s)
 
     def remove(self, samples: ThreadSamples) -> None:
         """Stop sampling the thread of *samples*."""
         self._sampled.pop(id(samples), None)
+        if not self._sampled:
+            self._switch_interval.restore()
 
     def _start(self, interval_s: float) -> None:
         if self._running.acquire(blocking=False):
@@ -96,6 +104,9 @@ class _SamplingThread:
             time.sleep(interval_s)
             wanted_s = self._sample()
             interval_s, idle_s = (wanted_s, 0.0) if wanted_s else (interval_s, idle_s + interval_s)
+            if wanted_s:  # another thread may have been started, or have restored it meanwhile
+                self._switch_interval.shorten()
+        self._switch_interval.restore()
         self._running.release()
         if self._sampled:  # one was added after the last sample
             self._start(interval_s)
@@ -114,12 +125,55 @@ class _SamplingThread:
         return min((each.interval_s for each in sampled), default=None)
 
 
+class _SwitchInterval:
+    """Shortens Python's switch interval while something is sampled; it is left alone once the application sets it.
+
+    Threads that compute at the same time then take turns more often, which costs six of them a third of their time at
+    0.1 ms and a tenth at 1 ms. So only a process with one other thread at most gets the shorter one.
+    """
+
+    def __init__(self) -> None:
+        self._before_s = 0.0
+        self._own_s: float | None = None
+
+    def shorten(self) -> None:
+        """Set the switch interval for the present number of threads, unless the application's own is shorter."""
+        current_s = sys.getswitchinterval()
+        if self._own_s is None:
+            self._before_s = current_s
+        elif current_s != self._own_s:  # the application has set it meanwhile
+            return
+        wanted_s = _ALONE_S if threading.active_count() <= _FEW_THREADS else _AMONG_THREADS_S
+        if wanted_s < self._before_s and wanted_s != current_s:
+            sys.setswitchinterval(wanted_s)
+            self._own_s = sys.getswitchinterval()
+
+    def restore(self) -> None:
+        """Set the switch interval of before again; idempotent."""
+        own_s, self._own_s = self._own_s, None
+        if own_s is not None and sys.getswitchinterval() == own_s:
+            sys.setswitchinterval(self._before_s)
+
+
+_ALONE_S, _AMONG_THREADS_S = 0.0001, 0.001
+_FEW_THREADS = 3
+"""The sampling thread and two others."""
+
 _THREADS: dict[int, _SamplingThread] = {}
 
 
 def _thread() -> _SamplingThread:
     """Return the sampling thread of this process; a forked process has none of its parent's threads."""
     return _THREADS.setdefault(os.getpid(), _SamplingThread())
+
+
+def _restore_in_child() -> None:
+    """Restore the switch interval in a forked process, which has no sampling thread."""
+    if (thread := _THREADS.get(os.getppid())) is not None:
+        thread._switch_interval.restore()
+
+
+os.register_at_fork(after_in_child=_restore_in_child)
 
 
 def read_stacks(thread_ids: Iterable[int]) -> dict[int, Frames]:

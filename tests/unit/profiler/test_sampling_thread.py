@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
@@ -39,8 +40,8 @@ FREED_MEMORY_LEAVES = {"MALLOC_MMAP_THRESHOLD_": "65536"}
         ("flame", (3, 11, 3), None),
         ("plans", (3, 12, 0), None),
         ("flame", (3, 14, 1), None),
-        ("sampled", (3, 11, 2), 0.020),
-        ("sampled", (3, 13, 0), 0.020),
+        ("sampled", (3, 11, 2), 0.005),
+        ("sampled", (3, 13, 0), 0.005),
     ],
 )
 def test_below_3_11_3_a_thread_stands_in_for_the_profile_function(
@@ -116,6 +117,71 @@ def until(true: Callable[[], object]) -> None:
     give_up_at = time.monotonic() + 10.0
     while not true():
         assert time.monotonic() < give_up_at
+
+
+@pytest.fixture
+def switch_interval() -> Iterator[float]:
+    """The switch interval that the application has set."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(0.004)
+    yield sys.getswitchinterval()
+    sys.setswitchinterval(before)
+
+
+def test_python_computing_before_calls_that_release_the_lock_is_sampled(engine: Engine) -> None:
+    """With the usual switch interval of 5 ms all samples would be those of the call."""
+    data = bytes(range(256)) * 100
+    taken = {"compute": 0.0, "compress": 0.0}
+
+    def compute() -> None:
+        began = time.perf_counter()
+        sum(number * number for number in range(15_000))
+        taken["compute"] += time.perf_counter() - began
+
+    def compress() -> None:
+        began = time.perf_counter()
+        zlib.compress(data, 9)
+        taken["compress"] += time.perf_counter() - began
+
+    with recorded(engine, "sampled") as recording:
+        until(lambda: [compute(), compress()] and min(taken.values()) > 0.15)
+
+    seconds = dict.fromkeys(taken, 0.0)
+    for stack, part_s in recording.session.frame_records:
+        for name in seconds.keys() & {frame.partition("\x00")[0] for frame in stack}:
+            seconds[name] += part_s
+    share, true_share = (each["compute"] / sum(each.values()) for each in (seconds, taken))
+    assert share > true_share / 3, (seconds, taken)
+
+
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+def test_the_switch_interval_is_the_applications_again(engine: Engine, switch_interval: float) -> None:
+    """It is short while something is sampled, by one recording or by two, and in no forked process."""
+    seen = []
+    with recorded(engine, "sampled"):
+        seen.append(sys.getswitchinterval())
+        with recorded(engine, "sampled"):
+            pass
+        seen.append(sys.getswitchinterval())
+        reader, writer = os.pipe()
+        if not (child := os.fork()):
+            os.write(writer, repr(sys.getswitchinterval()).encode())
+            os._exit(0)
+        os.waitpid(child, 0)
+        of_child = float(os.read(reader, 100))
+
+    assert [max(seen) <= 0.001, of_child, sys.getswitchinterval()] == [True, switch_interval, switch_interval]
+
+
+def test_a_switch_interval_that_the_application_sets_meanwhile_stays(engine: Engine, switch_interval: float) -> None:
+    """Nor is one replaced that is shorter already."""
+    with recorded(engine, "sampled"):
+        sys.setswitchinterval(0.003)
+    assert sys.getswitchinterval() == pytest.approx(0.003) != switch_interval
+
+    sys.setswitchinterval(0.00005)
+    with recorded(engine, "sampled"):
+        assert sys.getswitchinterval() == pytest.approx(0.00005)
 
 
 @pytest.mark.usefixtures("stand_in")
