@@ -237,6 +237,16 @@ def test_procedures_of_mysql(profiler: SqlProfiler, mysql: Any) -> None:
     ]
 
 
+def test_autocommit_of_mysql_is_a_step_if_it_is_sent(profiler: SqlProfiler, mysql: Any) -> None:
+    """The driver sends a SET only for another value; it ends the transaction."""
+    with profiler.record("autocommit") as recording:
+        for value in (True, False, False, True):
+            mysql.autocommit(value)
+
+    assert steps(recording) == [("AUTOCOMMIT", None), ("AUTOCOMMIT", None)]
+    assert recording.round_trips == 2
+
+
 def test_transactions_of_mysql_that_are_begun_by_hand(profiler: SqlProfiler, mysql: Any) -> None:
     """The BEGIN is a step of the transaction, which has a number."""
     with profiler.record("begin") as recording:

@@ -28,8 +28,8 @@ _LOG = logging.getLogger("placebench.profiler")
 _PING = re.compile(r"\s*(?:select\s+1\s*)?(?:;\s*)?\Z", re.IGNORECASE)
 
 MAX_PARAMETERS_LENGTH = 1000
-# Steps of a pool on a connection that is in no transaction.
-_OUTSIDE = ("PING", "RESET")
+# Steps on a connection that is in no transaction: of a pool, of MySQL's drivers, and with a transaction of another one.
+_OUTSIDE = ("PING", "RESET", "AUTOCOMMIT", "COMMIT PREPARED", "ROLLBACK PREPARED")
 _ENDS = ("COMMIT", "ROLLBACK", *_OUTSIDE)
 
 
@@ -190,6 +190,8 @@ class DriverRecorder:
         if self.connecting.get() is not None:
             return None
         state = recording.connection_state(connection)
+        if connection.has_ended_alone():
+            state.transaction = None
         if step == "BEGIN":
             self._begin_transaction(recording, state)
         elif step not in _OUTSIDE and state.transaction is None and not connection.in_a_transaction():
@@ -274,11 +276,13 @@ class DriverRecorder:
         if recording.options.mode == "plans":
             recording.note("no plans: only with SQLAlchemy does the profiler see when a connection is idle")
         state = recording.connection_state(connection)
+        if connection.has_ended_alone():
+            state.transaction = None
         if state.transaction is None and connection.begins(text):
             self._begin_transaction(recording, state)
             recording.start_statement(connection, "BEGIN", "BEGIN")
         pending = recording.start_statement(connection, text, step)
-        if step == "BEGIN":
+        if step == "BEGIN" or (step == "SAVEPOINT" and state.transaction is None and connection.savepoints_begin):
             self._begin_transaction(recording, state)
             pending.number = state.transaction
         elif step in ("COMMIT", "ROLLBACK") or last_step in ("COMMIT", "ROLLBACK"):

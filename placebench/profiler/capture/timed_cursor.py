@@ -404,6 +404,8 @@ class TimedConnection:
     placebench_recorder: ClassVar[CallRecorder]
     placebench_adopted = False
     """Whether SQLAlchemy made the connection; its events then report when transactions begin."""
+    savepoints_begin: ClassVar[bool] = False
+    """Whether a SAVEPOINT outside of a transaction begins one, which ends with its RELEASE, as in SQLite."""
 
     def placebench_step(self, step: str, call: Callable[[], None]) -> None:
         """Run the driver's *call* as a transaction step."""
@@ -432,6 +434,10 @@ class TimedConnection:
     def in_a_transaction(self) -> bool:
         """Return whether the driver has a transaction open; the class of each driver defines it."""
         raise NotImplementedError
+
+    def has_ended_alone(self) -> bool:
+        """Return whether no transaction can be open any more; only SQLite's drivers know what a RELEASE has ended."""
+        return False
 
     def begins(self, sql: str) -> bool:  # noqa: ARG002  sqlite3 begins before writes only
         """Return whether this statement will run in a transaction, which the driver may begin by itself."""
@@ -494,3 +500,27 @@ class DriverConnection(Generic[_T], TimedConnection):
     def rollback(self) -> None:
         """Call the driver's rollback and time it."""
         self.placebench_step("ROLLBACK", super().rollback)  # type: ignore[misc]
+
+
+class TwoPhaseConnection(DriverConnection[_T]):
+    """A timed connection whose two-phase commits are calls of the driver; each call is a round trip."""
+
+    def tpc_begin(self, xid: Any) -> None:
+        """Call the driver's tpc_begin, which sends BEGIN, and time it."""
+        with self.timing_step("BEGIN", 1):
+            super().tpc_begin(xid)  # type: ignore[misc]
+
+    def tpc_prepare(self) -> None:
+        """Call the driver's tpc_prepare and time it."""
+        with self.timing_step("PREPARE", 1):
+            super().tpc_prepare()  # type: ignore[misc]
+
+    def tpc_commit(self, *xid: Any) -> None:
+        """Call the driver's tpc_commit and time it; with *xid* it commits a transaction of any session."""
+        with self.timing_step("COMMIT PREPARED" if xid else "COMMIT", 1):
+            super().tpc_commit(*xid)  # type: ignore[misc]
+
+    def tpc_rollback(self, *xid: Any) -> None:
+        """Call the driver's tpc_rollback and time it; with *xid* it ends a prepared transaction of any session."""
+        with self.timing_step("ROLLBACK PREPARED" if xid else "ROLLBACK", 1):
+            super().tpc_rollback(*xid)  # type: ignore[misc]

@@ -47,7 +47,7 @@ def _timed_connection_class(base: type, recorder: CallRecorder) -> type:
     if key not in recorder.timed_classes:
         body = {
             name: vars(_MySqlConnection)[name]
-            for name in ("begin", "commit", "cursor", "rollback", "select_db")
+            for name in ("autocommit", "begin", "commit", "cursor", "rollback", "select_db")
             if hasattr(base, name)
         }
         body |= {"placebench_recorder": recorder, "placebench_base": base}
@@ -152,6 +152,14 @@ class _MySqlConnection(TimedConnection):
 
     __slots__ = ()
     placebench_base: ClassVar[Any]
+
+    def autocommit(self, value: Any) -> None:
+        """Call the driver's autocommit, and time it if it sends a SET, which ends an open transaction."""
+        call = functools.partial(self.placebench_base.autocommit, self, value)
+        if bool(value) == self.get_autocommit():  # type: ignore[attr-defined]
+            call()
+        else:
+            self.placebench_step("AUTOCOMMIT", call)
 
     def begin(self) -> None:
         """Call the driver's begin and time it."""

@@ -8,10 +8,10 @@ from placebench.profiler.capture.auto_explain import NoticeList, PlanFeed
 from placebench.profiler.capture.connection_state import SocketMeter, socket_meter
 from placebench.profiler.capture.timed_cursor import (
     CallRecorder,
-    DriverConnection,
     NetworkCursor,
     Replace,
     TimedCursor,
+    TwoPhaseConnection,
     timed_class,
 )
 
@@ -142,7 +142,7 @@ class _Psycopg2NamedCursor(_Psycopg2Cursor, NetworkCursor):
         return self.trips_of_fetch()
 
 
-class _Psycopg2Connection(DriverConnection[Any]):
+class _Psycopg2Connection(TwoPhaseConnection[Any]):
     """A connection of psycopg2, which sends COMMIT and ROLLBACK only if a transaction is open."""
 
     autocommit: bool

@@ -26,6 +26,7 @@ from placebench.profiler.capture.timed_cursor import (
     TimedCall,
     TimedConnection,
     TimedCursor,
+    TwoPhaseConnection,
     count_sets,
     has_no_sets,
     timed_class,
@@ -287,7 +288,7 @@ class _PsycopgAsyncCursor(_PsycopgCursor):
         self._count_rows()
 
 
-class _PsycopgConnection(DriverConnection[Any]):
+class _PsycopgConnection(TwoPhaseConnection[Any]):
     """The part that sync and async connections share: the state of the transaction, the socket and the plans."""
 
     fileno: Callable[[], int]
@@ -399,6 +400,26 @@ class _PsycopgAsyncConnection(_PsycopgConnection):
         """Call the driver's rollback and time it."""
         with self.timing_step("ROLLBACK"):
             await super(DriverConnection, self).rollback()  # type: ignore[misc]
+
+    async def tpc_begin(self, xid: Any) -> None:  # type: ignore[override]
+        """Call the driver's tpc_begin, which sends BEGIN, and time it."""
+        with self.timing_step("BEGIN", 1):
+            await super(TwoPhaseConnection, self).tpc_begin(xid)  # type: ignore[misc]
+
+    async def tpc_prepare(self) -> None:  # type: ignore[override]
+        """Call the driver's tpc_prepare and time it."""
+        with self.timing_step("PREPARE", 1):
+            await super(TwoPhaseConnection, self).tpc_prepare()  # type: ignore[misc]
+
+    async def tpc_commit(self, *xid: Any) -> None:  # type: ignore[override]
+        """Call the driver's tpc_commit and time it; with *xid* it commits a transaction of any session."""
+        with self.timing_step("COMMIT PREPARED" if xid else "COMMIT", 1):
+            await super(TwoPhaseConnection, self).tpc_commit(*xid)  # type: ignore[misc]
+
+    async def tpc_rollback(self, *xid: Any) -> None:  # type: ignore[override]
+        """Call the driver's tpc_rollback and time it; with *xid* it ends a prepared transaction of any session."""
+        with self.timing_step("ROLLBACK PREPARED" if xid else "ROLLBACK", 1):
+            await super(TwoPhaseConnection, self).tpc_rollback(*xid)  # type: ignore[misc]
 
 
 def time_psycopg(recorder: CallRecorder, connection: Any, *, awaited: bool) -> None:

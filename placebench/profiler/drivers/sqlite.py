@@ -103,6 +103,7 @@ class _SqliteConnection(DriverConnection[Any]):
     placebench_cursor_class: ClassVar[type]
     placebench_file: str | None = None
     placebench_runs_script = False
+    savepoints_begin = True
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -117,6 +118,10 @@ class _SqliteConnection(DriverConnection[Any]):
     def in_a_transaction(self) -> bool:
         """Return whether sqlite3 has begun a transaction, which it does before the first write."""
         return self.in_transaction
+
+    def has_ended_alone(self) -> bool:
+        """Return whether no transaction is open, as after the RELEASE of a savepoint that began one."""
+        return not self.in_transaction and not self.placebench_adopted
 
     def begins(self, sql: str) -> bool:
         """Return whether the statement runs in a transaction: by default sqlite3 begins one before a write."""

@@ -260,7 +260,8 @@ class Transaction:
 
     kind: BEGIN, COMMIT, ROLLBACK, SAVEPOINT, RELEASE, ROLLBACK TO, PREPARE; and around the transactions CONNECT,
         PING (the pool's test of a connection), RESET (sent by asyncpg's pool when a connection comes back), POOL
-        TIMEOUT, and PREPARE STATEMENT for a statement that asyncpg prepared and did not execute.
+        TIMEOUT, AUTOCOMMIT (MySQL's, if the driver sends it), PREPARE STATEMENT for a statement that asyncpg prepared
+        and did not execute, and COMMIT PREPARED or ROLLBACK PREPARED for a prepared transaction of any session.
     elapsed_s: None for a BEGIN that the driver sends with the first statement: it is inside that statement's execute_s.
     number: the transaction in its recording, 1 for the first; None outside of one.
     request: the number of the recording that it comes from, if several were merged; 1 for the first.
