@@ -439,6 +439,10 @@ class SqlProfiler:
             )
         if not self.active:
             active.note("nothing is measured: the profiler was removed")
+        elif unseen := self._hooks.unseen_drivers():
+            active.note(
+                f"statements by {', '.join(unseen)} without SQLAlchemy are not measured: placebench has no hooks there"
+            )
         active.fill(recording, measured=self.active)
         return waiting
 

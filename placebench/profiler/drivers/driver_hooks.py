@@ -106,6 +106,10 @@ class DriverPatches:
             drivers += f", but not for {unnamed}, which the program has imported and nobody has named"
         return f"{drivers}, but not for {other}, which placebench does not support" if other else drivers
 
+    def unseen(self) -> list[str]:
+        """Return the drivers that have been imported and have no hooks; none if drivers were named."""
+        return [] if self._named else [name for name in _UNSUPPORTED if name in sys.modules]
+
     def _patch(self, name: str) -> None:
         """Wrap a driver's functions; if that fails, only the statements of this driver are missing."""
         module, function = (_PATCHES | _HELPERS)[name]
@@ -149,6 +153,10 @@ class DriverHooks(DriverRecorder):
     def sources(self) -> str:
         """The places where statements are recorded, as text."""
         return str(self.patches)
+
+    def unseen_drivers(self) -> list[str]:
+        """Return the drivers that have been imported and have no hooks."""
+        return self.patches.unseen()
 
     def install(self) -> None:
         """Wrap the connect functions of the drivers."""

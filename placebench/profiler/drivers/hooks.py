@@ -51,6 +51,10 @@ class Hooks(StatementHooks):
         """The places where statements are recorded, as text."""
         return "one engine of SQLAlchemy" if self.patches is None else f"SQLAlchemy and {self.patches}"
 
+    def unseen_drivers(self) -> list[str]:
+        """Return the drivers that have been imported and have no hooks, only SQLAlchemy's; none for one engine."""
+        return [] if self.patches is None else self.patches.unseen()
+
     def install(self) -> None:
         """Start listening. Connections that are already open keep the driver's class: their fetches are not timed."""
         for name, listener in self._listeners.items():

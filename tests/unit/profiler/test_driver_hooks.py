@@ -5,7 +5,7 @@ import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from types import FrameType
+from types import FrameType, ModuleType
 
 import pytest
 
@@ -53,6 +53,20 @@ def test_each_statement_has_its_times_rows_and_line(profiler: SqlProfiler) -> No
     assert {each.caller.function for each in recording.statements} == {
         "test_each_statement_has_its_times_rows_and_line"
     }
+
+
+def test_an_imported_driver_without_hooks_is_noted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its statements are in no figure; whoever names the drivers to be recorded knows that."""
+    monkeypatch.setitem(sys.modules, "oracledb", ModuleType("oracledb"))
+    notes = []
+    for made in (SqlProfiler.for_drivers(), SqlProfiler(), SqlProfiler.for_drivers("sqlite3")):
+        with made.record("driver") as recording:
+            pass
+        made.remove()
+        notes.append(recording.notes)
+
+    told = ("statements by oracledb without SQLAlchemy are not measured: placebench has no hooks there",)
+    assert notes == [told, told, ()]
 
 
 def test_nothing_of_ours_keeps_a_connection(profiler: SqlProfiler) -> None:
