@@ -1,0 +1,226 @@
+"""The coverage matrix: what recordings say, beside independent counts, for drivers, ways to run, and Pythons.
+
+    python tests/coverage_matrix/matrix.py                    everything; writes docs/reference/coverage.json and .md
+    python tests/coverage_matrix/matrix.py --parts models     measures this part anew and keeps the others
+    python tests/coverage_matrix/matrix.py --drivers sqlite3 --parts operations --out FILE    some drivers, no page
+    python tests/coverage_matrix/matrix.py --check            measures nothing: are the page and its raw file right?
+
+Each program runs in a child process with the driver of its column. Packages that are not in this environment, and the
+environments of other Pythons, are installed by uv below build/coverage.
+"""
+
+import argparse
+import json
+import os
+import platform
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).resolve().parent
+TOP = HERE.parents[1]
+sys.path[:0] = [str(HERE)]
+
+from page import page_of, wrong_cells  # noqa: E402
+from witness import SETTINGS, MariaDbWitness, NoWitness, PostgresWitness  # noqa: E402
+
+from placebench.errors import PlacebenchError  # noqa: E402
+from placebench.runtime.mariadb import temporary_mariadb  # noqa: E402
+from placebench.runtime.postgres.binaries import find_binaries  # noqa: E402
+from placebench.runtime.postgres.private_server import free_port, launch_private_server  # noqa: E402
+
+RAW, PAGE = TOP / "docs" / "reference" / "coverage.json", TOP / "docs" / "reference" / "coverage.md"
+ENVIRONMENTS = TOP / "build" / "coverage"
+PARTS = ("operations", "models", "pythons")
+_LIMIT_S = 120
+_NOBODY = 65534
+
+
+@dataclass(frozen=True)
+class Driver:
+    """A column: the module of its operations, what is installed for it, and who counts beside it."""
+
+    module: str
+    requirement: str
+    witness: str
+    is_here: bool = True
+    """Whether the environment of the tests has it."""
+
+
+DRIVERS = {
+    "psycopg2": Driver("on_psycopg2", "psycopg2-binary", "postgresql"),
+    "psycopg 3.2": Driver("on_psycopg", "psycopg[binary]>=3.2,<3.3", "postgresql", is_here=False),
+    "psycopg 3.3": Driver("on_psycopg", "psycopg[binary]>=3.3", "postgresql"),
+    "psycopg 3.3, async": Driver("on_psycopg_async", "psycopg[binary]>=3.3", "postgresql"),
+    "asyncpg": Driver("on_asyncpg", "asyncpg", "postgresql"),
+    "sqlite3": Driver("on_sqlite3", "", ""),
+    "aiosqlite": Driver("on_aiosqlite", "aiosqlite", ""),
+    "PyMySQL": Driver("on_pymysql", "pymysql", "mariadb"),
+    "asyncmy": Driver("on_asyncmy", "asyncmy", "mariadb", is_here=False),
+    "DuckDB": Driver("on_duckdb", "duckdb", "", is_here=False),
+}
+NOT_RUN = {"oracledb": "there is no Oracle server here; placebench has no hooks for it, which its recordings say"}
+
+
+class Servers:
+    """The servers that programs use and the witnesses on them, each started when it is needed first."""
+
+    def __init__(self, stack: ExitStack) -> None:
+        self._stack = stack
+
+    @cached_property
+    def postgresql(self) -> PostgresWitness:
+        """A private PostgreSQL, with a pgbouncer in transaction pooling where that is installed."""
+        launched = launch_private_server(find_binaries(), SETTINGS)
+        self._stack.callback(launched.supervisor.close)
+        witness = PostgresWitness(launched)
+        if (program := shutil.which("pgbouncer") or shutil.which("pgbouncer", path="/usr/sbin")) is not None:
+            witness.settings["pooled"] = self._stack.enter_context(pgbouncer(program, witness))
+        return witness
+
+    @cached_property
+    def mariadb(self) -> MariaDbWitness:
+        """A private MariaDB."""
+        return MariaDbWitness(self._stack.enter_context(temporary_mariadb()))
+
+    def witness(self, name: str) -> Any:
+        """The witness of a driver."""
+        return getattr(self, name) if name else NoWitness()
+
+
+@contextmanager
+def pgbouncer(program: str, witness: PostgresWitness) -> Iterator[str]:
+    """The URL of the first database through a pooler with two connections to the server."""
+    url, port = witness.url, free_port()
+    settings = (
+        f"[databases]\n{url.database} = host={url.host} port={url.port} user={url.username} password={url.password}\n"
+        f"[pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = {port}\nunix_socket_dir =\nauth_type = any\n"
+        "pool_mode = transaction\ndefault_pool_size = 2\nignore_startup_parameters = extra_float_digits\n"
+        "log_connections = 0\nlog_disconnections = 0\nlog_stats = 0\n"
+    )
+    as_nobody: dict[str, Any] = {"user": _NOBODY, "group": _NOBODY, "extra_groups": []} if os.getuid() == 0 else {}
+    # Its folders are the user's own: it gets its settings by an open file.
+    with tempfile.TemporaryFile("w+") as file:
+        file.write(settings)
+        file.seek(0)
+        os.fchmod(file.fileno(), 0o644)  # it is opened anew, by its number
+        with subprocess.Popen(
+            [program, "/dev/stdin"], stdin=file, stderr=subprocess.PIPE, text=True, cwd="/", **as_nobody
+        ) as process:
+            assert process.stderr is not None
+            lines = iter(process.stderr.readline, "")
+            if not any(f"listening on 127.0.0.1:{port}" in line for line in lines):
+                raise PlacebenchError("pgbouncer did not start")
+            yield url.set(port=port).render_as_string(hide_password=False)
+            process.kill()
+            process.communicate()
+
+
+def run_program(command: list[str], witness: Any, settings: dict[str, str], extra: str = "") -> dict[str, Any]:
+    """What a program has counted; while it runs, its questions go to the witness. `{"not_run": why}` if it fails."""
+    environment = os.environ | ({"PYTHONPATH": extra} if extra else {})
+    with (
+        tempfile.TemporaryFile("w+") as errors,
+        subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True, env=environment
+        ) as process,
+    ):
+        assert process.stdin is not None
+        assert process.stdout is not None
+        limit = threading.Timer(_LIMIT_S, process.kill)
+        limit.start()
+        said = json.dumps(settings)
+        try:
+            while True:
+                process.stdin.write(f"{said}\n")
+                process.stdin.flush()
+                line = next((each for each in process.stdout if each.startswith('{"')), "")
+                found = json.loads(line or "{}")
+                if "ask" not in found:
+                    break
+                said = json.dumps(getattr(witness, found.pop("ask"))(**found))
+        finally:
+            limit.cancel()
+        process.wait()
+        errors.seek(0)
+        last = [text.strip() for text in errors if text.strip()][-1:]
+    return found or {"not_run": last[0] if last else f"it did not end within {_LIMIT_S} s"}
+
+
+def install(python: str, folder: Path, *requirements: str) -> str:
+    """Install packages into a folder for the path of *python*, unless they are there; the folder as text."""
+    if not folder.exists():
+        command = ["uv", "pip", "install", "-q", "--target", str(folder), "--python", python, *requirements]
+        done = subprocess.run([sys.executable, "-m", *command], capture_output=True, text=True, check=False)
+        if done.returncode:
+            shutil.rmtree(folder, ignore_errors=True)
+            lines = [line.strip() for line in done.stderr.splitlines() if line.strip()]
+            raise PlacebenchError(f"{' '.join(requirements)} cannot be installed: {lines[0] if lines else '?'}")
+    return str(folder)
+
+
+def measure_operations(servers: Servers, names: list[str], python: str, label: str, mode: str) -> dict[str, Any]:
+    """All operations of each driver on one Python, by driver."""
+    found = {}
+    for name in names:
+        driver = DRIVERS[name]
+        try:
+            witness = servers.witness(driver.witness)
+            extra = ""
+            if not driver.is_here or python != sys.executable:
+                requirements = [driver.requirement] if driver.requirement else []
+                if python != sys.executable:
+                    requirements += [str(TOP), "greenlet"]
+                extra = install(python, ENVIRONMENTS / f"{label} {driver.requirement or name}", *requirements)
+        except PlacebenchError as error:
+            found[name] = {"not_run": str(error)}
+            continue
+        command = [python, str(HERE / "program.py"), driver.module, mode]
+        distribution = re.split(r"[\[<>=]", driver.requirement)[0]
+        found[name] = run_program(command, witness, witness.settings | {"distribution": distribution}, extra)
+        print(f"{label} {name}: {found[name].get('not_run', 'measured')}", flush=True)
+    return found
+
+
+def main() -> None:
+    """Measure the parts that were asked for, and write the raw file and the page."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--drivers", nargs="+", choices=DRIVERS, default=[*DRIVERS])
+    parser.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS)
+    parser.add_argument("--mode", default="full", help="of the recordings")
+    parser.add_argument("--out", type=Path, help="a raw file of these drivers alone; no page is written")
+    parser.add_argument("--check", action="store_true", help="measure nothing")
+    options = parser.parse_args()
+    target = options.out or RAW
+    found = json.loads(target.read_text(encoding="utf-8")) if target.exists() else {}
+    if not options.check:
+        found |= {"format_version": 1, "date": datetime.now(UTC).date().isoformat(), "not_run": NOT_RUN}
+        with ExitStack() as stack:
+            servers = Servers(stack)
+            if "operations" in options.parts:
+                found["python"] = platform.python_version()
+                found["operations"] = measure_operations(
+                    servers, options.drivers, sys.executable, "default", options.mode
+                )
+        target.write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+        if options.out is None:
+            PAGE.write_text(page_of(found), encoding="utf-8")
+    wrong = [*wrong_cells(found)]
+    if options.out is None and PAGE.read_text(encoding="utf-8") != page_of(found):
+        wrong.append(f"{PAGE.name} is not the page of {RAW.name}")
+    if wrong:
+        sys.exit("\n".join(wrong))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,32 @@
+"""The coverage matrix: no figure of a recording differs from an independent count, and the page says so."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+MATRIX = Path(__file__).parents[2] / "coverage_matrix" / "matrix.py"
+
+
+def run(*options: str) -> str:
+    """What the program says, if anything is wrong."""
+    done = subprocess.run([sys.executable, str(MATRIX), *options], capture_output=True, text=True, check=False)
+    return done.stderr if done.returncode else ""
+
+
+def test_the_page_has_no_wrong_cell() -> None:
+    """It is computed from its raw file, in which every recording agrees with its independent count."""
+    assert run("--check") == ""
+
+
+@pytest.mark.parametrize("driver", ["psycopg2", "psycopg 3.3", "psycopg 3.3, async", "asyncpg", "sqlite3", "aiosqlite"])
+def test_no_operation_is_counted_wrong(driver: str, tmp_path: Path) -> None:
+    """Statements, transaction steps and rows, each operation in a recording of its own."""
+    out = tmp_path / "coverage.json"
+
+    wrong = run("--drivers", driver, "--parts", "operations", "--out", str(out))
+
+    assert wrong == ""
+    assert len(json.loads(out.read_text())["operations"][driver]["done"]) >= 8
