@@ -32,8 +32,8 @@ from placebench.errors import MissingExtraError, RunFolderError
 
 if TYPE_CHECKING:
     import pandas
-    from pyinstrument.session import Session
 
+    from placebench.profiler.model.session import Session
     from placebench.telemetry import Telemetry
 
 __all__ = ["Run", "load"]

@@ -12,11 +12,10 @@ from placebench.profiler.model.files import flame_graph_beside, is_recording, wr
 from placebench.profiler.model.recording_data import RecordingData
 
 if TYPE_CHECKING:
-    from pyinstrument.session import Session
-
     from placebench.profiler.analysis.difference import RecordingDifference
     from placebench.profiler.analysis.findings import Finding, Limits
     from placebench.profiler.analysis.summary import RecordingSummary
+    from placebench.profiler.model.session import Session
 
 
 class Recording(RecordingData):

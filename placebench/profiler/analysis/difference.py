@@ -17,7 +17,7 @@ from placebench.profiler.model.shortened_sql import shortened
 from placebench.profiler.model.statement import Statement
 
 if TYPE_CHECKING:
-    from pyinstrument.session import Session
+    from placebench.profiler.model.session import Session
 
 _MAX_LINES = 30
 _MIN_SHARE = 0.001

@@ -14,11 +14,8 @@ from itertools import accumulate, pairwise
 from math import isfinite
 from pathlib import Path
 
-from pyinstrument.frame import SYNTHETIC_LEAF_IDENTIFIERS
-from pyinstrument.frame_info import frame_info_get_identifier
-from pyinstrument.session import Session
-
 from placebench.errors import ProfilerError
+from placebench.profiler.model.session import WAITING_LEAVES, Session, frame_identifier
 
 _Stack = tuple[str, ...]
 _Records = list[tuple[list[str], float]]
@@ -71,9 +68,9 @@ class _Mean:
         self._samples += session.sample_count
         self._duration_s += session.duration
         self._cpu_s += session.cpu_time
-        above = [frame_info_get_identifier(frame) for frame in session.start_call_stack]
+        above = [frame_identifier(frame) for frame in session.start_call_stack]
         for frames, seconds in session.frame_records:
-            stack = (_ROOT, *frames[_shared(above, frames) :])
+            stack = (_ROOT, *frames[shared_depth(above, frames) :])
             self._times[stack] = self._times.get(stack, 0.0) + seconds
 
     def session(self, first: Session, application: Sequence[str]) -> Session:
@@ -138,7 +135,7 @@ def bounded(session: Session, most_frames: int) -> tuple[Session, tuple[str, ...
 def _tree_size(records: _Records) -> int:
     """Return the number of frames in pyinstrument's tree: it merges neighbours, and adds a frame for self time."""
     stacks = [[], *(_order(stack) for stack, _ in records)]
-    return sum(len(after) - _shared(before, after) + 1 for before, after in pairwise(stacks))
+    return sum(len(after) - shared_depth(before, after) + 1 for before, after in pairwise(stacks))
 
 
 def _in_slices(session: Session, slices: int) -> _Records:
@@ -185,7 +182,7 @@ def _order(stack: Iterable[str]) -> list[str]:
     return list(map(_identifier, stack))
 
 
-_identifier = lru_cache(maxsize=65_536)(frame_info_get_identifier)
+_identifier = lru_cache(maxsize=65_536)(frame_identifier)
 
 
 def _is_own(frame: str, prefixes: tuple[str, ...]) -> bool:
@@ -208,7 +205,7 @@ def load_session(path: Path | str) -> Session:
     try:
         session: Session = Session.from_json(json.loads(Path(path).read_text(encoding="utf-8")))
         # pyinstrument has a name without a file and a line for some leaves, such as [await].
-        whole = {leaf: f"{leaf}\x00{leaf}\x000" for leaf in SYNTHETIC_LEAF_IDENTIFIERS}
+        whole = {leaf: f"{leaf}\x00{leaf}\x000" for leaf in WAITING_LEAVES}
         session.frame_records = [([whole.get(each, each) for each in stack], s) for stack, s in session.frame_records]
         # pyinstrument checks nothing.
         if not isfinite(sum((session.start_time, session.duration, session.cpu_time, session.sample_count))):
@@ -222,10 +219,10 @@ def load_session(path: Path | str) -> Session:
     return session
 
 
-def _shared(above: Sequence[str], frames: Sequence[str]) -> int:
+def shared_depth(above: Sequence[str], frames: Sequence[str]) -> int:
     """Return the number of leading frames that are also in *above*."""
     for depth, (identifier, frame) in enumerate(zip(above, frames, strict=False)):
-        if identifier != frame_info_get_identifier(frame):
+        if identifier != frame_identifier(frame):
             return depth
     return min(len(above), len(frames))
 

@@ -17,8 +17,6 @@ from math import nextafter
 from types import FrameType
 from typing import Literal, NamedTuple
 
-from pyinstrument.session import Session
-
 from placebench.errors import ProfilerError
 from placebench.profiler.capture.external_sampler import (
     INTERVAL_S,
@@ -49,6 +47,7 @@ from placebench.profiler.capture.timeline import (
     timeline,
     without_profiler,
 )
+from placebench.profiler.model.session import Session
 from placebench.profiler.model.statement import Caller
 
 _MAX_INTERVALS = 100_000

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from types import BuiltinFunctionType
 
 from placebench.errors import ProfilerError
+from placebench.profiler.model.session import gil_is_off
 
 MODES = ("light", "full", "sampled", "external", "flame", "plans")
 FLAME_GRAPH_MODES = ("sampled", "external", "flame", "plans")
@@ -18,7 +19,7 @@ Clock = Callable[[], float]
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """The options of a recording; raises ProfilerError for an unknown mode.
+    """The options of a recording; raises ProfilerError for a mode that is unknown or needs the GIL.
 
     mode: "light" (times, rows, fingerprints), "full" (call sites and bytes too), "flame" (Python's stacks too) or
         "plans" (PostgreSQL's plans too). "sampled" is "full" with a flame graph that a sampling thread
@@ -36,6 +37,11 @@ class Options:
     def __post_init__(self) -> None:
         if self.mode not in MODES:
             raise ProfilerError(f"unknown mode {self.mode!r}: expected one of {', '.join(MODES)}")
+        if self.mode in ("sampled", "flame", "plans") and gil_is_off():
+            raise ProfilerError(
+                f"mode {self.mode!r} needs the GIL: without it sys._current_frames() can crash (gh-152355), and "
+                "pyinstrument would switch it on; expected light, full or external, or PYTHON_GIL=1"
+            )
 
     @property
     def counts_bytes(self) -> bool:

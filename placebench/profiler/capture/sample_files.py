@@ -12,14 +12,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from pyinstrument.session import Session
-
 from placebench.errors import ProfilerError
 from placebench.profiler.capture.external_flame_graph import CalledInterval, TimeLine
 from placebench.profiler.capture.external_sampler import Stack, StackChange, StackChanges, frame_name
 from placebench.profiler.capture.stack import leaf
 from placebench.profiler.capture.timeline import make_session
 from placebench.profiler.model.recording_data import RecordingData
+from placebench.profiler.model.session import Session
 from placebench.profiler.model.statement import Caller, Statement, Transaction
 
 _UNIX_MS = 1e11

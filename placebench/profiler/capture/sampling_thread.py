@@ -20,28 +20,30 @@ from weakref import WeakValueDictionary
 
 from placebench.profiler.capture.options import Clock
 from placebench.profiler.capture.stack import Frames, Stacks, frames_of, root_of_thread
+from placebench.profiler.model.session import pyinstrument_defect
 
 _MAX_SAMPLES = 20_000
 _IDLE_S = 1.0
 """The thread ends after this time without a flame graph: starting one takes longer than a fast request."""
 
 
-def profile_function_defect(version: tuple[int, ...] = sys.version_info[:3]) -> str | None:
-    """Return why a profile function is unsafe on this version of Python; None if it is safe.
+def profile_function_defect(version: tuple[int, ...] | None = None) -> str | None:
+    """Return why no profile function samples on this *version* of Python, by default in this process; None if it can.
 
     Up to 3.11.2 a generator that resumes under any profile function, even an empty one, leaves the height of its stack
     set. The garbage collector then visits freed objects, and the process dies by SIGSEGV, mostly with several threads:
     https://github.com/python/cpython/issues/101975
     """
-    if version >= (3, 11, 3):
-        return None
-    return f"Python {'.'.join(map(str, version))} can crash under a profile function (gh-101975, repaired in 3.11.3)"
+    known = version or sys.version_info[:3]
+    if known < (3, 11, 3):
+        return f"Python {'.'.join(map(str, known))} can crash under a profile function (gh-101975, repaired in 3.11.3)"
+    return None if version else pyinstrument_defect()
 
 
 INTERVAL_S = 0.005
 
 
-def thread_interval_s(mode: str, version: tuple[int, ...] = sys.version_info[:3]) -> float | None:
+def thread_interval_s(mode: str, version: tuple[int, ...] | None = None) -> float | None:
     """Return the interval of the sampling thread in a mode with a flame graph; None if a profile function samples."""
     return INTERVAL_S if mode == "sampled" or profile_function_defect(version) else None
 

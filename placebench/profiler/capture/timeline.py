@@ -10,17 +10,15 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from importlib.util import find_spec
 from itertools import takewhile
 from operator import eq
 from pathlib import Path
 from typing import Protocol
 
-import pyinstrument
-from pyinstrument.frame_info import frame_info_get_identifier
-from pyinstrument.session import Session
-
 from placebench.profiler.capture.stack import PROFILER_FOLDER, is_application_file, leaf, shared_length
 from placebench.profiler.model.plan import PlanNode
+from placebench.profiler.model.session import Session, frame_identifier
 
 _NOTED_WAITS = 0.05
 _EVENT_LOOPS = ("/selectors.py", "/trio/_core/_io_", "/asyncio/runners.py")
@@ -217,7 +215,9 @@ def _nodes(interval: StackInterval, plan: PlanNode, length: float) -> Iterator[S
 
 
 _OURS = f"\x00{PROFILER_FOLDER}"
-_SAMPLERS = f"\x00{Path(pyinstrument.__file__).parent}"
+_PYINSTRUMENT = find_spec("pyinstrument")
+# Found, not imported: its import loads a C module, which switches the GIL of a free-threaded Python on.
+_SAMPLERS = f"\x00{Path(_PYINSTRUMENT.origin).parent if _PYINSTRUMENT and _PYINSTRUMENT.origin else 'no pyinstrument'}"
 BUILT_IN = "\x00<built-in>\x00"
 _OVERHEAD = leaf("profiler overhead", "profiler")
 
@@ -238,7 +238,7 @@ def without_profiler(stack: Sequence[str]) -> list[str]:
     return [*kept, _OVERHEAD] if working else kept
 
 
-_identifier = lru_cache(maxsize=4096)(frame_info_get_identifier)
+_identifier = lru_cache(maxsize=4096)(frame_identifier)
 
 
 def common_frames(one: Sequence[str], other: Sequence[str]) -> list[str]:

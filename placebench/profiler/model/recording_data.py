@@ -19,7 +19,7 @@ from placebench.profiler.model.statement import (
 )
 
 if TYPE_CHECKING:
-    from pyinstrument.session import Session
+    from placebench.profiler.model.session import Session
 else:
     # The reader of recordings looks up every annotation; pyinstrument is loaded for flame graphs only.
     Session = Any

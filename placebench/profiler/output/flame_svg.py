@@ -14,7 +14,7 @@ from placebench.page.svg import element, image, percent
 from placebench.profiler.analysis.merging import DRIVER_PACKAGES, INSTALLED_PACKAGE
 
 if TYPE_CHECKING:
-    from pyinstrument.session import Session
+    from placebench.profiler.model.session import Session
 
 _ROW = 19
 _MAX_DEPTH = 60

@@ -2,32 +2,30 @@
 
 The main functions are `write_recording_page`, `write_difference_page` and `write_flame_page`. All pages are
 self-contained and escape everything; the first two run no script. The flame graph's page is pyinstrument's own in a
-shell that fetches nothing and lets no statement's text become markup. `write_speedscope` writes the same flame graph
-for another viewer.
+shell that fetches nothing and lets no statement's text become markup, or a picture where pyinstrument cannot be used.
+`write_speedscope` writes the same flame graph for another viewer.
 """
 
+import json
 import re
 from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 
 import jinja2
-import pyinstrument
 from markupsafe import Markup
-from pyinstrument.renderers import ConsoleRenderer, SpeedscopeRenderer
-from pyinstrument.renderers.html import JSONForHTMLRenderer
-from pyinstrument.session import Session
 
-from placebench import units
+from placebench import __version__, units
 from placebench.page import environment, shell
 from placebench.page.row_charts import Bar, bars
 from placebench.profiler.analysis.difference import RecordingDifference
 from placebench.profiler.analysis.findings import find
-from placebench.profiler.analysis.merging import bounded, unfolded
+from placebench.profiler.analysis.merging import bounded, shared_depth, unfolded
 from placebench.profiler.analysis.summary import RecordingSummary, summarise
 from placebench.profiler.model.files import write_whole
 from placebench.profiler.model.plan import PlanNode
 from placebench.profiler.model.recording_data import RecordingData
+from placebench.profiler.model.session import Session, frame_identifier, pyinstrument_defect
 from placebench.profiler.model.shortened_sql import one_line
 from placebench.profiler.model.statement import Statement
 from placebench.profiler.output.flame_svg import flame_svg
@@ -35,7 +33,6 @@ from placebench.profiler.output.flame_svg import flame_svg
 _TEMPLATES = Path(__file__).parent / "templates"
 _MAX_STATEMENTS = 500
 _MAX_FRAMES = 20_000
-_RESOURCES = Path(pyinstrument.__file__).parent / "renderers" / "html_resources"
 # pyinstrument's page asks Google for two fonts; without them it takes the machine's. Should a later version ask in
 # another way, the page's content security policy still lets nothing out.
 _FONT_LINK = re.compile(
@@ -90,30 +87,75 @@ def write_flame_page(
 ) -> None:
     """Write the session as one HTML file of at most 20,000 frames, which a browser opens without a network.
 
-    Without JavaScript the page shows the flame graph as text. If a large session is folded, the page says how.
+    Without JavaScript the page shows the flame graph as text. If a large session is folded, the page says how. Where
+    pyinstrument cannot be used, the page has a picture of the flame graph instead, and says why.
 
     title: the name of the profiled program, such as the variant's. requests: how many were merged into the session.
     notes: remarks for the reader, such as the notes of the recordings. back: the link to the overview.
     """
     session, folded = bounded(unfolded(session), _MAX_FRAMES)
+    values = {
+        "title": title,
+        "requests": requests,
+        "seconds": sum(seconds for _, seconds in session.frame_records),
+        "back": back,
+    }
+    notes = (*notes, *folded)
+    if (defect := pyinstrument_defect()) is not None:
+        notes = (*notes, f"a picture without a zoom: {defect}")
+        body = _template("flame_picture.html").render(values, notes=notes, picture=flame_svg(session))
+        write_whole(Path(path), shell(title, Markup(body), description="A flame graph of Python and SQL."))
+        return
+    import pyinstrument
+    from pyinstrument.renderers import ConsoleRenderer
+    from pyinstrument.renderers.html import JSONForHTMLRenderer
+    from pyinstrument.session import Session as PyinstrumentSession
+
+    drawn = PyinstrumentSession.from_json(session.to_json())
+    resources = Path(pyinstrument.__file__).parent / "renderers" / "html_resources"
     page = _template("flame.html").render(
-        title=title,
-        requests=requests,
-        seconds=sum(seconds for _, seconds in session.frame_records),
-        notes=(*notes, *folded),
-        back=back,
-        text=ConsoleRenderer(unicode=True, color=False).render(session),
-        style=Markup((_RESOURCES / "app.css").read_text(encoding="utf-8")),
-        script=Markup(_FONT_LINK.sub("", (_RESOURCES / "app.js").read_text(encoding="utf-8"))),
+        values,
+        notes=notes,
+        text=ConsoleRenderer(unicode=True, color=False).render(drawn),
+        style=Markup((resources / "app.css").read_text(encoding="utf-8")),
+        script=Markup(_FONT_LINK.sub("", (resources / "app.js").read_text(encoding="utf-8"))),
         # Nothing in its strings may end the script element.
-        data=Markup(JSONForHTMLRenderer().render(session).replace("<", "\\u003c")),
+        data=Markup(JSONForHTMLRenderer().render(drawn).replace("<", "\\u003c")),
     )
     write_whole(Path(path), page)
 
 
 def write_speedscope(session: Session, path: Path | str) -> None:
-    """Write the session as a file for https://www.speedscope.app, with statements among its frames."""
-    write_whole(Path(path), SpeedscopeRenderer(show_all=True).render(session))
+    """Write the session as a file for https://www.speedscope.app, with statements among its frames.
+
+    Each stack opens and closes the frames in which it differs from the one before it. The frames above the record are
+    left out but for the last of them.
+    """
+    stacks = [[frame_identifier(frame) for frame in stack] for stack, _ in session.frame_records]
+    above = [frame_identifier(frame) for frame in session.start_call_stack]
+    stem = max(0, min((shared_depth(above, stack) for stack in stacks), default=0) - 1)
+    numbers: dict[str, int] = {}
+    events: list[dict[str, str | float]] = []
+    running: list[str] = []
+    at = 0.0
+    for stack, seconds in [*zip(stacks, (seconds for _, seconds in session.frame_records), strict=True), ([], 0.0)]:
+        frames = stack[stem:]
+        kept = shared_depth(running, frames)
+        events.extend({"type": "C", "at": at, "frame": numbers[frame]} for frame in reversed(running[kept:]))
+        for frame in frames[kept:]:
+            events.append({"type": "O", "at": at, "frame": numbers.setdefault(frame, len(numbers))})
+        running, at = frames, at + seconds
+    profile = {"type": "evented", "name": session.target_description, "unit": "seconds", "startValue": 0.0}
+    parts = (frame.split("\x00") for frame in numbers)
+    document = {
+        "$schema": "https://www.speedscope.app/file-format-schema.json",
+        "name": session.target_description,
+        "exporter": f"placebench {__version__}",
+        "activeProfileIndex": 0,
+        "profiles": [{**profile, "endValue": at, "events": events}],
+        "shared": {"frames": [{"name": name, "file": file, "line": int(line)} for name, file, line, *_ in parts]},
+    }
+    write_whole(Path(path), json.dumps(document))
 
 
 def _parts(summary: RecordingSummary) -> Markup | None:

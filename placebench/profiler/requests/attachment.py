@@ -178,7 +178,7 @@ class Attachment:
             at += length
             recording = Recording.from_json(document["recording"], source="what the process sent")
             if document["session"] is not None:
-                from pyinstrument.session import Session
+                from placebench.profiler.model.session import Session
 
                 recording.session = Session.from_json(document["session"])
             recordings.append((document["pid"], recording))
