@@ -33,7 +33,7 @@ from placebench.errors import MissingExtraError, RunFolderError
 if TYPE_CHECKING:
     import pandas
 
-    from placebench.profiler.model.session import Session
+    from placebench.profiler.model.session import FlameSession
     from placebench.telemetry import Telemetry
 
 __all__ = ["Run", "load"]
@@ -74,7 +74,7 @@ class Run:
         path = self.folder / f"profile-{variant}.speedscope.json"
         return path if path.is_file() else None
 
-    def session(self, variant: str) -> "Session | None":
+    def session(self, variant: str) -> "FlameSession | None":
         """Return the variant's profile as pyinstrument's session, scaled to one mean request; None if there is none."""
         from placebench.profiler.analysis.merging import load_session
 

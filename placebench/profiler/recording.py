@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from placebench.profiler.analysis.difference import RecordingDifference
     from placebench.profiler.analysis.findings import Finding, Limits
     from placebench.profiler.analysis.summary import RecordingSummary
-    from placebench.profiler.model.session import Session
+    from placebench.profiler.model.session import FlameSession
 
 
 class Recording(RecordingData):
@@ -116,7 +116,7 @@ class Recording(RecordingData):
             write_whole(beside, json.dumps(self.session.to_json()), private=True)
         write_whole(self.path, json.dumps(self.to_json()), private=True)
 
-    def add_flame_graph(self, session: "Session") -> None:
+    def add_flame_graph(self, session: "FlameSession") -> None:
         """Add a flame graph that came after the recording had ended; also write it beside the saved file, if any."""
         self.session = session
         if self.path is not None and self.path.exists():

@@ -10,7 +10,6 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from flame_graphs import session_of
-from pyinstrument.session import Session
 
 from placebench.compare.keep.documents import SameResponsesDocument
 from placebench.compare.keep.records import (
@@ -24,6 +23,7 @@ from placebench.compare.keep.records import (
     WirePass,
 )
 from placebench.meters.readings import Meters
+from placebench.profiler.model.session import FlameSession
 
 REQUEST = (
     "/allocation_candidates?resources=DISK_GB:10&required=COMPUTE_VOLUME_MULTI_ATTACH"
@@ -120,7 +120,7 @@ def write_inside(folder: Path, variants: tuple[str, str] = ("naive", "tuned")) -
     return folder
 
 
-def _session(stacks: dict[tuple[str, ...], float]) -> Session:
+def _session(stacks: dict[tuple[str, ...], float]) -> FlameSession:
     """Frames of /srv/shop/shop.py, a statement where the name begins with SELECT."""
     frames = {name: f"{name}\x00{'sql' if name.startswith('SELECT') else '/srv/shop/shop.py'}\x001" for name in NAMES}
     records = [([frames[name] for name in stack], seconds) for stack, seconds in stacks.items()]

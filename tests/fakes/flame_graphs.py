@@ -4,12 +4,12 @@ import time
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from pyinstrument.session import Session
+from placebench.profiler.model.session import FlameSession
 
 Records = Sequence[tuple[list[str], float]]
 
 
-def session_of(records: Records, **changed: Any) -> Session:
+def session_of(records: Records, **changed: Any) -> FlameSession:
     """A session of pyinstrument's with these stacks and seconds, of an application in /app."""
     fields = {
         "frame_records": list(records),
@@ -24,7 +24,7 @@ def session_of(records: Records, **changed: Any) -> Session:
         "sys_path": ["/app"],
         "sys_prefixes": ["/lib"],
     }
-    return Session(**{**fields, **changed})
+    return FlameSession(**{**fields, **changed})
 
 
 def times_of(records: Iterable[tuple[list[str], float]]) -> dict[tuple[str, ...], float]:

@@ -17,7 +17,7 @@ from placebench.profiler.model.shortened_sql import shortened
 from placebench.profiler.model.statement import Statement
 
 if TYPE_CHECKING:
-    from placebench.profiler.model.session import Session
+    from placebench.profiler.model.session import FlameSession
 
 _MAX_LINES = 30
 _MIN_SHARE = 0.001
@@ -206,7 +206,7 @@ def statement_changes(
     return tuple(sorted(changes, key=lambda change: change.seconds.size, reverse=True))
 
 
-def frame_changes(before: "Session", after: "Session") -> tuple[FrameChange, ...]:
+def frame_changes(before: "FlameSession", after: "FlameSession") -> tuple[FrameChange, ...]:
     """Return the frames whose self time changed by 0.1 % of the longer request or more, the largest change first.
 
     Profiler overhead is left out. Each session is that of one request, or of the mean request.
@@ -219,7 +219,7 @@ def frame_changes(before: "Session", after: "Session") -> tuple[FrameChange, ...
     return tuple(sorted(large, key=lambda change: abs(change.change_s), reverse=True))
 
 
-def self_times(session: "Session") -> dict[Frame, float]:
+def self_times(session: "FlameSession") -> dict[Frame, float]:
     """Return the self time of each frame in seconds, without profiler overhead; line numbers are ignored."""
     places: dict[str, str] = {}
     times: dict[Frame, float] = {}

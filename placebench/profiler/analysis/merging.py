@@ -15,7 +15,7 @@ from math import isfinite
 from pathlib import Path
 
 from placebench.errors import ProfilerError
-from placebench.profiler.model.session import WAITING_LEAVES, Session, frame_identifier
+from placebench.profiler.model.session import WAITING_LEAVES, FlameSession, frame_identifier
 
 _Stack = tuple[str, ...]
 _Records = list[tuple[list[str], float]]
@@ -26,7 +26,7 @@ DRIVER_PACKAGES = ("sqlalchemy", "psycopg2", "psycopg", "psycopg_pool", "greenle
 _ROOT = "one request\x00\x000"
 
 
-def merge_sessions(paths: Iterable[Path | str], *, application: Sequence[str] = ()) -> Session:
+def merge_sessions(paths: Iterable[Path | str], *, application: Sequence[str] = ()) -> FlameSession:
     """Return one session of the mean request: the time of each stack in all requests, divided by their number.
 
     Frames above the profiled request (server, thread) are cut off, so that requests of different threads and processes
@@ -40,7 +40,7 @@ def merge_sessions(paths: Iterable[Path | str], *, application: Sequence[str] = 
     return mean_session(map(load_session, paths), application=application)
 
 
-def mean_session(sessions: Iterable[Session], *, application: Sequence[str] = ()) -> Session:
+def mean_session(sessions: Iterable[FlameSession], *, application: Sequence[str] = ()) -> FlameSession:
     """Return the mean of sessions that are in memory, like `merge_sessions`. Raises ProfilerError if there are none."""
     mean = _Mean()
     for session in sessions:
@@ -54,14 +54,14 @@ class _Mean:
     """Sums up sessions, one at a time, for their mean."""
 
     def __init__(self) -> None:
-        self.first: Session | None = None
+        self.first: FlameSession | None = None
         self._times: dict[_Stack, float] = {}
         self._requests = 0
         self._samples = 0
         self._duration_s = 0.0
         self._cpu_s = 0.0
 
-    def add(self, session: Session) -> None:
+    def add(self, session: FlameSession) -> None:
         """Add the session of one request to the sums."""
         self.first = self.first or session
         self._requests += 1
@@ -73,10 +73,10 @@ class _Mean:
             stack = (_ROOT, *frames[shared_depth(above, frames) :])
             self._times[stack] = self._times.get(stack, 0.0) + seconds
 
-    def session(self, first: Session, application: Sequence[str]) -> Session:
+    def session(self, first: FlameSession, application: Sequence[str]) -> FlameSession:
         """Return the mean of the added sessions."""
         stacks = sorted(self._times, key=_order)
-        return Session(
+        return FlameSession(
             frame_records=[(list(stack), self._times[stack] / self._requests) for stack in stacks],
             start_time=first.start_time,
             duration=self._duration_s / self._requests,
@@ -91,7 +91,7 @@ class _Mean:
         )
 
 
-def unfolded(session: Session) -> Session:
+def unfolded(session: FlameSession) -> FlameSession:
     """Return the session; if all of its code is installed, treat the packages that ran SQL as the application.
 
     Installed code is shown folded, so otherwise no frame would show what ran the statements.
@@ -108,7 +108,7 @@ def unfolded(session: Session) -> Session:
     return shown
 
 
-def bounded(session: Session, most_frames: int) -> tuple[Session, tuple[str, ...]]:
+def bounded(session: FlameSession, most_frames: int) -> tuple[FlameSession, tuple[str, ...]]:
     """Return the session with at most *most_frames* frames in its tree, and notes on the folding; no time is lost.
 
     Equal stacks are merged within each slice of the time, with as many slices as the limit allows. If even one slice
@@ -138,7 +138,7 @@ def _tree_size(records: _Records) -> int:
     return sum(len(after) - shared_depth(before, after) + 1 for before, after in pairwise(stacks))
 
 
-def _in_slices(session: Session, slices: int) -> _Records:
+def _in_slices(session: FlameSession, slices: int) -> _Records:
     """Return the records, with equal stacks merged within each of *slices* equal parts of the time."""
     sums: dict[tuple[int, _Stack], float] = {}
     total_s = sum(seconds for _, seconds in session.frame_records) or 1.0
@@ -200,10 +200,10 @@ def _package_above_sql(stack: _Stack) -> str | None:
     return next((found[0] for found in above if found is not None and found[1] not in DRIVER_PACKAGES), None)
 
 
-def load_session(path: Path | str) -> Session:
+def load_session(path: Path | str) -> FlameSession:
     """Read the session of a `.pyisession` file; raises ProfilerError if it cannot be read."""
     try:
-        session: Session = Session.from_json(json.loads(Path(path).read_text(encoding="utf-8")))
+        session: FlameSession = FlameSession.from_json(json.loads(Path(path).read_text(encoding="utf-8")))
         # pyinstrument has a name without a file and a line for some leaves, such as [await].
         whole = {leaf: f"{leaf}\x00{leaf}\x000" for leaf in WAITING_LEAVES}
         session.frame_records = [([whole.get(each, each) for each in stack], s) for stack, s in session.frame_records]

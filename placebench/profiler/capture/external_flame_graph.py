@@ -47,7 +47,7 @@ from placebench.profiler.capture.timeline import (
     timeline,
     without_profiler,
 )
-from placebench.profiler.model.session import Session
+from placebench.profiler.model.session import FlameSession
 from placebench.profiler.model.statement import Caller
 
 _MAX_INTERVALS = 100_000
@@ -81,7 +81,7 @@ class ExternalFlameGraph:
         self._roots = {self._thread: root_of_thread()}
         self._noted: list[tuple[int, float, float, Callable[[], str], str]] = []
         self._segments: list[StackChanges] = []
-        self._use: Callable[[Session], None] | None = None
+        self._use: Callable[[FlameSession], None] | None = None
         self._span = (0.0, 0.0)
         shared = (SHARED_NOTE,) if inside_event_loop() else ()
         self.notes: tuple[str, ...] = (
@@ -111,7 +111,7 @@ class ExternalFlameGraph:
         if len(self._roots) > 1:
             self.notes = (*self.notes, f"the flame graph adds up the time of {len(self._roots)} threads")
 
-    def stop(self, started: float, ended: float) -> Session:
+    def stop(self, started: float, ended: float) -> FlameSession:
         """Wait for the samples, and return the session from *started* to *ended*."""
         self.end(started, ended)
         external_sampler().end(self, wait=True)
@@ -124,7 +124,7 @@ class ExternalFlameGraph:
             )
         return session
 
-    def hand_to(self, use: Callable[[Session], None]) -> None:
+    def hand_to(self, use: Callable[[FlameSession], None]) -> None:
         """Call *use* with the session, in another thread, when the samples have come."""
         self._use = use
         external_sampler().end(self, wait=False)
@@ -138,7 +138,7 @@ class ExternalFlameGraph:
             except Exception as error:  # noqa: BLE001  the other flame graphs get their samples all the same
                 self._report_failure(error)
 
-    def _session(self) -> Session:
+    def _session(self) -> FlameSession:
         """Return a session of the time lines of all threads, one after the other."""
         lines = [self._line(thread) for thread in self._roots]
         records = []

@@ -34,7 +34,7 @@ from placebench.profiler.capture.timeline import (
     with_plans,
     without_profiler,
 )
-from placebench.profiler.model.session import Session
+from placebench.profiler.model.session import FlameSession
 
 _MAX_INTERVALS = 100_000
 _SHARED_INTERVAL_S = 0.005
@@ -104,7 +104,7 @@ class FlameGraphRecorder:
             frames += awaiting_frames()
             self._noted.append((started, ended, frames, label, kind, statement))
 
-    def stop(self, started: float, ended: float) -> Session:
+    def stop(self, started: float, ended: float) -> FlameSession:
         """Return the session from *started* to *ended*; must be called by the thread that made the recorder."""
         samples = [(taken, rooted(stack, self._above)) for taken, stack in self._source.samples()]
         intervals = innermost(with_plans(self._intervals()))

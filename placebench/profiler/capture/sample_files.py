@@ -18,14 +18,14 @@ from placebench.profiler.capture.external_sampler import Stack, StackChange, Sta
 from placebench.profiler.capture.stack import leaf
 from placebench.profiler.capture.timeline import make_session
 from placebench.profiler.model.recording_data import RecordingData
-from placebench.profiler.model.session import Session
+from placebench.profiler.model.session import FlameSession
 from placebench.profiler.model.statement import Caller, Statement, Transaction
 
 _UNIX_MS = 1e11
 """A clock above this value counts from 1970: no machine has run for three years."""
 
 
-def join_samples(recording: RecordingData, path: Path) -> tuple[Session, str]:
+def join_samples(recording: RecordingData, path: Path) -> tuple[FlameSession, str]:
     """Return the flame graph of a recording from the samples in a file, and a note on the flame graph.
 
     Raises ProfilerError if the file has another format, or no sample of the recording.

@@ -18,7 +18,7 @@ from typing import Protocol
 
 from placebench.profiler.capture.stack import PROFILER_FOLDER, is_application_file, leaf, shared_length
 from placebench.profiler.model.plan import PlanNode
-from placebench.profiler.model.session import Session, frame_identifier
+from placebench.profiler.model.session import FlameSession, frame_identifier
 
 _NOTED_WAITS = 0.05
 _EVENT_LOOPS = ("/selectors.py", "/trio/_core/_io_", "/asyncio/runners.py")
@@ -60,9 +60,9 @@ class StackInterval:
 
 def make_session(
     records: list[StackTime], above: list[str], duration_s: float, *, samples: int, interval_s: float, cpu_s: float
-) -> Session:
+) -> FlameSession:
     """Return the session of a record that ends now; *above* is the stack that the record began at."""
-    return Session(
+    return FlameSession(
         frame_records=records,
         start_time=time.time() - duration_s,
         duration=duration_s,
@@ -73,7 +73,7 @@ def make_session(
         target_description="one record",
         cpu_time=cpu_s,
         sys_path=sys.path,
-        sys_prefixes=Session.current_sys_prefixes(),
+        sys_prefixes=FlameSession.current_sys_prefixes(),
     )
 
 

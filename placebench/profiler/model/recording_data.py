@@ -19,10 +19,10 @@ from placebench.profiler.model.statement import (
 )
 
 if TYPE_CHECKING:
-    from placebench.profiler.model.session import Session
+    from placebench.profiler.model.session import FlameSession
 else:
     # The reader of recordings looks up every annotation; pyinstrument is loaded for flame graphs only.
-    Session = Any
+    FlameSession = Any
 
 _FORMAT_VERSION = 2
 _LISTS = ("statements", "transactions", "spans", "checkouts", "unkept_places", "timeline", "session")
@@ -116,7 +116,7 @@ class RecordingData:
     overhead_s: float | None = None
     notes: tuple[str, ...] = ()
     open_transactions: tuple[tuple[int, int], ...] = ()
-    session: "Session | None" = field(default=None, repr=False, compare=False)
+    session: "FlameSession | None" = field(default=None, repr=False, compare=False)
 
     @property
     def python_s(self) -> float | None:

@@ -1,4 +1,4 @@
-"""A flame graph as data: `Session`, with the attributes and the file format of pyinstrument's class of that name.
+"""A flame graph as data: `FlameSession`, with the attributes and the file format of a session of pyinstrument's.
 
 Recordings, merging and drawing use this class, so that they need no pyinstrument: its import loads a C module, which
 has no wheel for Python 3.15 and switches the GIL of a free-threaded Python on (`pyinstrument_defect`).
@@ -20,7 +20,7 @@ def frame_identifier(frame: str) -> str:
 
 
 @dataclass(eq=False)
-class Session:
+class FlameSession:
     """The stacks of one record, or of the mean request of many.
 
     `pyinstrument.session.Session.from_json(session.to_json())` is the session for pyinstrument's renderers.

@@ -14,7 +14,7 @@ from placebench.page.svg import element, image, percent
 from placebench.profiler.analysis.merging import DRIVER_PACKAGES, INSTALLED_PACKAGE
 
 if TYPE_CHECKING:
-    from placebench.profiler.model.session import Session
+    from placebench.profiler.model.session import FlameSession
 
 _ROW = 19
 _MAX_DEPTH = 60
@@ -26,7 +26,7 @@ _UNCHANGED = 0.02
 _STRENGTHS = 3
 
 
-def flame_svg(session: "Session") -> Markup:
+def flame_svg(session: "FlameSession") -> Markup:
     """Draw the session as an SVG; frames of less than 0.3 % of the whole are left out."""
     return _draw(
         _tree(session),
@@ -37,7 +37,7 @@ def flame_svg(session: "Session") -> Markup:
     )
 
 
-def flame_difference_svg(before: "Session", after: "Session") -> Markup:
+def flame_difference_svg(before: "FlameSession", after: "FlameSession") -> Markup:
     """Draw both sessions as one SVG; frames of less than 0.4 % of its width are left out."""
     return _draw(
         _tree(before, after),
@@ -75,7 +75,7 @@ class _Box:
         return _place(self.frame)
 
 
-def _tree(*sessions: "Session") -> _Box:
+def _tree(*sessions: "FlameSession") -> _Box:
     """Return the sessions as one tree of boxes, with runs of a library's frames folded."""
     root = _Box("whole\x00\x00", [0.0] * len(sessions))
     deep = any(len(_folded(stack)) > _MAX_DEPTH for session in sessions for stack, _ in session.frame_records)

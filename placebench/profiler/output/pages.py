@@ -2,7 +2,7 @@
 
 The main functions are `write_recording_page`, `write_difference_page` and `write_flame_page`. All pages are
 self-contained and escape everything; the first two run no script. The flame graph's page is pyinstrument's own in a
-shell that fetches nothing and lets no statement's text become markup, or a picture where pyinstrument cannot be used.
+shell that fetches nothing and lets no statement's text become markup, or an image where pyinstrument cannot be used.
 `write_speedscope` writes the same flame graph for another viewer.
 """
 
@@ -25,7 +25,7 @@ from placebench.profiler.analysis.summary import RecordingSummary, summarise
 from placebench.profiler.model.files import write_whole
 from placebench.profiler.model.plan import PlanNode
 from placebench.profiler.model.recording_data import RecordingData
-from placebench.profiler.model.session import Session, frame_identifier, pyinstrument_defect
+from placebench.profiler.model.session import FlameSession, frame_identifier, pyinstrument_defect
 from placebench.profiler.model.shortened_sql import one_line
 from placebench.profiler.model.statement import Statement
 from placebench.profiler.output.flame_svg import flame_svg
@@ -77,7 +77,7 @@ def write_difference_page(difference: RecordingDifference, path: Path | str) -> 
 
 
 def write_flame_page(
-    session: Session,
+    session: FlameSession,
     path: Path | str,
     *,
     title: str,
@@ -88,7 +88,7 @@ def write_flame_page(
     """Write the session as one HTML file of at most 20,000 frames, which a browser opens without a network.
 
     Without JavaScript the page shows the flame graph as text. If a large session is folded, the page says how. Where
-    pyinstrument cannot be used, the page has a picture of the flame graph instead, and says why.
+    pyinstrument cannot be used, the page has an image of the flame graph instead, and says why.
 
     title: the name of the profiled program, such as the variant's. requests: how many were merged into the session.
     notes: remarks for the reader, such as the notes of the recordings. back: the link to the overview.
@@ -102,8 +102,8 @@ def write_flame_page(
     }
     notes = (*notes, *folded)
     if (defect := pyinstrument_defect()) is not None:
-        notes = (*notes, f"a picture without a zoom: {defect}")
-        body = _template("flame_picture.html").render(values, notes=notes, picture=flame_svg(session))
+        notes = (*notes, f"an image without a zoom: {defect}")
+        body = _template("flame_image.html").render(values, notes=notes, image=flame_svg(session))
         write_whole(Path(path), shell(title, Markup(body), description="A flame graph of Python and SQL."))
         return
     import pyinstrument
@@ -125,7 +125,7 @@ def write_flame_page(
     write_whole(Path(path), page)
 
 
-def write_speedscope(session: Session, path: Path | str) -> None:
+def write_speedscope(session: FlameSession, path: Path | str) -> None:
     """Write the session as a file for https://www.speedscope.app, with statements among its frames.
 
     Each stack opens and closes the frames in which it differs from the one before it. The frames above the record are

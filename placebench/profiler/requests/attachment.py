@@ -178,9 +178,9 @@ class Attachment:
             at += length
             recording = Recording.from_json(document["recording"], source="what the process sent")
             if document["session"] is not None:
-                from placebench.profiler.model.session import Session
+                from placebench.profiler.model.session import FlameSession
 
-                recording.session = Session.from_json(document["session"])
+                recording.session = FlameSession.from_json(document["session"])
             recordings.append((document["pid"], recording))
         return recordings
 

@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 from flame_graphs import session_of
-from pyinstrument.session import Session
 
 from placebench.profiler import Recording, Statement, write_difference_page
 from placebench.profiler.analysis.difference import (
@@ -19,6 +18,7 @@ from placebench.profiler.analysis.difference import (
 )
 from placebench.profiler.capture.stack import leaf
 from placebench.profiler.model.plan import PlanNode
+from placebench.profiler.model.session import FlameSession
 
 
 def statement(fingerprint: str, **fields: Any) -> Statement:
@@ -27,7 +27,7 @@ def statement(fingerprint: str, **fields: Any) -> Statement:
     return Statement(**{**chosen, "row_count": 1, "round_trips": 1, **fields})
 
 
-def session(self_s: float, *, file: str = "/app/views.py", folder: str = "/app") -> Session:
+def session(self_s: float, *, file: str = "/app/views.py", folder: str = "/app") -> FlameSession:
     """A request with so many seconds in view() and 10 ms in a statement."""
     view = f"view\x00{file}\x001"
     return session_of([([view], self_s), ([view, leaf("select a", "sql")], 0.010)], sys_path=[folder])

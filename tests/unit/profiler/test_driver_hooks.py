@@ -107,7 +107,7 @@ def test_transactions_are_steps(profiler: SqlProfiler) -> None:
 
 @pytest.mark.filterwarnings("ignore:Passing more than 1 positional argument:DeprecationWarning")
 def test_a_connection_class_of_the_users_is_kept(profiler: SqlProfiler) -> None:
-    """Given by its name or by its position; its cursors too."""
+    """Given by its name, or by its position up to Python 3.14; its cursors too."""
 
     class Own(sqlite3.Connection):
         """Its own."""
@@ -117,7 +117,11 @@ def test_a_connection_class_of_the_users_is_kept(profiler: SqlProfiler) -> None:
 
     with profiler.record("own") as recording:
         named = sqlite3.connect(":memory:", factory=Own)
-        placed = sqlite3.connect(":memory:", 5.0, 0, None, True, Own)
+        placed = (
+            sqlite3.connect(":memory:", 5.0, 0, None, True, Own)
+            if sys.version_info < (3, 15)
+            else sqlite3.connect(":memory:", timeout=5.0, factory=Own)
+        )
         named.cursor(OwnCursor).execute("select 1")
         placed.execute("select 2")
 

@@ -6,7 +6,6 @@ import sys
 from itertools import pairwise
 from typing import Any
 
-import pyinstrument
 import pytest
 from flame_graphs import busy
 from hypothesis import given
@@ -247,8 +246,10 @@ def test_a_flame_is_as_long_as_its_record() -> None:
 @WITH_PROFILE_FUNCTION
 def test_a_long_record_keeps_so_many_samples_and_all_their_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of eight samples of a second each, where four have room, the older ones stand for more."""
-    monkeypatch.setattr(flame_graph, "_MAX_SAMPLES", 4)
-    made = flame_graph.Sampler(lambda: 10.0, pytest.fail, interval_s=1000.0)
+    from placebench.profiler.capture import profile_function
+
+    monkeypatch.setattr(profile_function, "_MAX_SAMPLES", 4)
+    made = profile_function.Sampler(lambda: 10.0, pytest.fail, interval_s=1000.0)
     for _ in range(8):
         made.add(frames_of(sys._getframe()), [], 1.0, None)
 
@@ -260,8 +261,10 @@ def test_a_sample_that_fails_is_not_the_applications(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, make_profiler: Any
 ) -> None:
     """It is named in the recording and logged once, as for hooks; the profiler goes on."""
+    from placebench.profiler.capture import profile_function
+
     profiler = make_profiler(create_engine("sqlite://"))
-    monkeypatch.setattr(flame_graph, "awaiting_frames", lambda: 1 / 0)
+    monkeypatch.setattr(profile_function, "awaiting_frames", lambda: 1 / 0)
 
     with profiler.record("broken", mode="flame") as recording:
         busy(0.01)
@@ -273,6 +276,8 @@ def test_a_sample_that_fails_is_not_the_applications(
 @WITH_PROFILE_FUNCTION
 def test_a_flame_inside_of_a_flame_and_of_pyinstrument(make_profiler: Any) -> None:
     """All three see the function; the user's own profiler goes on with samples of its own."""
+    import pyinstrument
+
     profiler = make_profiler(create_engine("sqlite://"))
 
     with (

@@ -3,12 +3,12 @@
 from xml.etree import ElementTree
 
 from flame_graphs import session_of
-from pyinstrument.session import Session
 
+from placebench.profiler.model.session import FlameSession
 from placebench.profiler.output.flame_svg import flame_difference_svg, flame_svg
 
 
-def session(stacks: dict[tuple[str, ...], float]) -> Session:
+def session(stacks: dict[tuple[str, ...], float]) -> FlameSession:
     """Frames of one file."""
     records = [([f"{name}\x00shop.py\x001" for name in stack], seconds) for stack, seconds in stacks.items()]
     return session_of(records)

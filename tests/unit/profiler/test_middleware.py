@@ -13,12 +13,12 @@ from wsgiref.util import FileWrapper
 
 import pytest
 from asgi_client import asgi_messages
-from pyinstrument.session import Session
 from sqlalchemy.engine import Engine
 from sqlalchemy.pool import QueuePool
 
 from placebench.errors import ProfilerError
 from placebench.profiler import Keep, Recording, Sampling, SqlProfiler
+from placebench.profiler.analysis.merging import load_session
 
 
 def environ(path: str = "/x") -> dict[str, Any]:
@@ -166,13 +166,13 @@ def test_the_servers_own_file_wrapper_goes_through(profiler: SqlProfiler, tmp_pa
 
 
 def test_a_flame_is_saved_beside_its_recording(profiler: SqlProfiler, engine: Engine, tmp_path: Path) -> None:
-    """As a session that pyinstrument loads; nothing unfinished is left."""
+    """As a session that is read again; nothing unfinished is left."""
     profiled = profiler.wsgi(answering(lambda: [b"x"]), folder=tmp_path / "new", mode="flame")
     profiled(environ(), start_response)
 
     names = sorted(file.name for file in (tmp_path / "new").iterdir())
     assert names == [f"{os.getpid()}-1.pyisession", f"{os.getpid()}-1.recording.json"]
-    assert isinstance(Session.load(tmp_path / "new" / names[0]), Session)
+    assert load_session(tmp_path / "new" / names[0]).target_description == "one record"
 
 
 def test_the_first_requests_are_kept_and_later_ones_run_unprofiled(profiler: SqlProfiler, tmp_path: Path) -> None:
@@ -283,6 +283,7 @@ def test_requests_of_two_threads_do_not_mix(
     assert seen == {"GET a": ["select ? as a"] * 5, "GET b": ["select ? as b"] * 5}
 
 
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
 def test_a_forked_worker_counts_from_one(profiler: SqlProfiler, tmp_path: Path) -> None:
     """Its files bear its own process's number, and its parent's count is not its own."""
     profiled = profiler.wsgi(answering(lambda: [b"x"]), folder=tmp_path, keep=Keep(1))

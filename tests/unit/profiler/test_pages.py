@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 from flame_graphs import session_of
-from pyinstrument.session import Session
 from sqlalchemy.engine import Engine
 
 from placebench.errors import ProfilerError
@@ -20,6 +19,7 @@ from placebench.profiler import (
     write_speedscope,
 )
 from placebench.profiler.capture.stack import leaf
+from placebench.profiler.model.session import FlameSession
 from placebench.profiler.model.statement import Caller
 
 HOSTILE = "</td><script>document.title = 'taken'</script><img src=x onerror=alert(1)>"
@@ -93,7 +93,7 @@ def test_a_flame_is_a_picture_on_the_page(profiler: SqlProfiler, engine: Engine,
 
 
 @pytest.fixture
-def session() -> Session:
+def session() -> FlameSession:
     """One request of 0.25 s with a hostile statement of 0.1 s."""
     view = "view\x00/app/views.py\x001"
     records = [([view], 0.15), ([view, leaf(f"select '{HOSTILE_SCRIPT}'", "sql")], 0.1)]
@@ -101,7 +101,7 @@ def session() -> Session:
 
 
 @pytest.fixture
-def flame_page(session: Session, tmp_path: Path) -> str:
+def flame_page(session: FlameSession, tmp_path: Path) -> str:
     """That session's page."""
     write_flame_page(
         session,
@@ -149,7 +149,7 @@ def test_without_javascript_the_page_shows_the_flame_as_text(flame_page: str) ->
     assert "&lt;/script&gt;" in noscript
 
 
-def test_speedscope_has_the_statements_among_its_frames(session: Session, tmp_path: Path) -> None:
+def test_speedscope_has_the_statements_among_its_frames(session: FlameSession, tmp_path: Path) -> None:
     """With their time, in the file format that speedscope names."""
     write_speedscope(session, tmp_path / "flame.speedscope.json")
 
@@ -160,7 +160,7 @@ def test_speedscope_has_the_statements_among_its_frames(session: Session, tmp_pa
     assert document["profiles"][0]["events"][-1]["at"] == pytest.approx(0.25)
 
 
-def test_speedscope_has_every_frame_however_little_time_it_took(session: Session, tmp_path: Path) -> None:
+def test_speedscope_has_every_frame_however_little_time_it_took(session: FlameSession, tmp_path: Path) -> None:
     """Of 500 functions with 0.2 % of the time each, all are written; the self times add up to the session's."""
     frames = [f"view\x00/app.py\x001\x01l{line}" for line in (1, 2)]
     session.frame_records = [
@@ -186,7 +186,7 @@ def test_speedscope_has_every_frame_however_little_time_it_took(session: Session
     assert sum(on_leaves) == pytest.approx(sum(expected.values()))
 
 
-def test_a_recording_writes_its_flame_graph(session: Session, tmp_path: Path) -> None:
+def test_a_recording_writes_its_flame_graph(session: FlameSession, tmp_path: Path) -> None:
     """As a page, without a link to an overview that is not there, or for speedscope; without one it says so."""
     recording = Recording("GET /", "flame")
     with pytest.raises(ProfilerError, match="'GET /' of mode 'flame' has no flame graph"):
