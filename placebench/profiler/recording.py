@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from placebench.profiler.analysis.difference import RecordingDifference
     from placebench.profiler.analysis.findings import Finding, Limits
     from placebench.profiler.analysis.summary import RecordingSummary
+    from placebench.profiler.capture.external_flame_graph import ExternalFlameGraph
+    from placebench.profiler.capture.flame_graph import FlameGraphRecorder
     from placebench.profiler.model.session import FlameSession
 
 
@@ -93,9 +95,10 @@ class Recording(RecordingData):
         """
         from placebench.profiler.capture.sample_files import join_samples
 
-        session, note = join_samples(self, Path(path))
+        session, note, is_exact = join_samples(self, Path(path))
         self.session = session
         self.notes = (*self.notes, note)
+        self._check_leaves(self.elapsed_s, is_exact=is_exact)
 
     def save(self, path: Path | str) -> None:
         """Write the recording as JSON, whole or not at all: under another name first, then renamed.
@@ -116,11 +119,32 @@ class Recording(RecordingData):
             write_whole(beside, json.dumps(self.session.to_json()), private=True)
         write_whole(self.path, json.dumps(self.to_json()), private=True)
 
-    def add_flame_graph(self, session: "FlameSession") -> None:
+    def add_flame_graph(self, session: "FlameSession", source: "ExternalFlameGraph") -> None:
         """Add a flame graph that came after the recording had ended; also write it beside the saved file, if any."""
         self.session = session
+        before = self.notes
+        self.notes = tuple(dict.fromkeys((*before, *source.notes)))
+        self.check_flame_graph(source)
         if self.path is not None and self.path.exists():
-            write_whole(flame_graph_beside(self.path), json.dumps(session.to_json()), private=True)
+            if self.session is not None:
+                write_whole(flame_graph_beside(self.path), json.dumps(session.to_json()), private=True)
+            if self.notes != before:
+                write_whole(self.path, json.dumps(self.to_json()), private=True)
+
+    def check_flame_graph(self, source: "FlameGraphRecorder | ExternalFlameGraph") -> None:
+        """Check that all time and all statements are in the flame graph, each once; drop it if they are not."""
+        self._check_leaves(self.elapsed_s + source.others_s, is_exact=source.is_exact)
+
+    def _check_leaves(self, total_s: float, *, is_exact: bool) -> None:
+        """Check the flame graph, whose leaves add up to *total_s*; what failed hooks have missed is in no law."""
+        from placebench.profiler.capture.account import flame_graph_breach
+
+        if self.session is not None and self.sql_s is not None:
+            is_exact, is_whole = is_exact and not self.failed_hooks, not self.dropped
+            breach = flame_graph_breach(self.session, total_s, self.statements, is_exact=is_exact, is_whole=is_whole)
+            if breach is not None:
+                self.session = None
+                self.add_breach(breach)
 
     @classmethod
     def load(cls, path: Path | str) -> Self:
@@ -151,6 +175,10 @@ class Recording(RecordingData):
         sessions = [part.session for part in parts if part.session is not None and part.requests == 1]
         if len(sessions) == len(parts):
             from placebench.profiler.analysis.merging import mean_session
+            from placebench.profiler.capture.account import merged_flame_graph_breach
 
             merged.session = mean_session(sessions)
+            if (breach := merged_flame_graph_breach(merged.session, sessions)) is not None:
+                merged.session = None
+                merged.add_breach(breach)
         return merged

@@ -368,6 +368,9 @@ class SqlProfiler:
         flame_graph = self._flame_graph(options.mode, caller or sys._getframe(2))
         active = ActiveRecording(name, options, self._clocks, self.report_failure, flame_graph)
         active.application = self._application
+        around = self._hooks.current.get()
+        if around is not None and not around.ended:
+            active.begin_inside(around)
         self._hooks.recording_started(active)
         return active
 
@@ -420,9 +423,9 @@ class SqlProfiler:
         self._hooks.recording_ended(active)
         if self._hooks.collector is not None:
             self._hooks.collector.add_recorded(active.statements, active.steps)
-        flame_graph, waiting = active.flame_graph, None
+        flame_graph, waiting = None if active.borrows_flame_graph else active.flame_graph, None
         if flame_graph is not None:
-            span = active.started, active.started + active.elapsed_s
+            span = active.started, active.started + active.elapsed_s, (*active.statements, *active.steps)
             if flame_graph_later and flame_graph.is_external:
                 flame_graph.end(*span)
                 waiting = flame_graph
@@ -444,6 +447,8 @@ class SqlProfiler:
                 f"statements by {', '.join(unseen)} without SQLAlchemy are not measured: placebench has no hooks there"
             )
         active.fill(recording, measured=self.active)
+        if flame_graph is not None and recording.session is not None:
+            recording.check_flame_graph(flame_graph)
         return waiting
 
     @guarded
@@ -455,4 +460,4 @@ class SqlProfiler:
             listener.on_recording(recording, active.started)
         sampler.count_dropped(store.save(recording))
         if waiting is not None:
-            waiting.hand_to(recording.add_flame_graph)
+            waiting.hand_to(lambda session: recording.add_flame_graph(session, waiting))

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, cast
 from weakref import WeakKeyDictionary, WeakSet, ref
 
 from placebench import units
+from placebench.profiler.capture.account import row_breach
 from placebench.profiler.capture.connection_state import (
     ConnectionState,
     database_address,
@@ -44,6 +45,10 @@ class ActiveRecording(RecordingContext):
     """Everything that one record has seen so far; times are readings of the recording's clock."""
 
     overhead_s: float
+    around: "ActiveRecording | None" = None
+    """The recording inside of which this one began."""
+    borrows_flame_graph = False
+    """Whether the flame graph is that of the recording around this one."""
 
     def __init__(
         self,
@@ -65,13 +70,16 @@ class ActiveRecording(RecordingContext):
         self.unkept: Unkept = Unkept()
         self._unkept: WeakSet[_UnkeptStatement] = WeakSet()
         self._unkept_places: dict[tuple[object, ...], UnkeptStatements] = {}
+        self._unkept_rows: int = 0
         self._gone_s: float = 0.0
+        self._gone_rows: int = 0
         self.gc_s: float = 0.0
         self.gc_collections: int = 0
         self.gc_started: float | None = None
         self.error: str | None = None
         self.missed = 0
         self.failed_hooks: set[str] = set()
+        self.breaches: list[str] = []
         self.ended: bool = False
         self.plan_setup_s: float = 0.0
         self._clock_works = True
@@ -82,14 +90,43 @@ class ActiveRecording(RecordingContext):
         self._engines: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
         self._kept: dict[int, object] = {}
         self._cpu = clocks.cpu
-        self._thread = threading.get_ident()
+        self.shares_cpu_time: bool = False
+        self.thread: int = threading.get_ident()
+        # The process's time is read first here and last at the end: it is never less than that of its threads.
+        self.process_clock: Clock = clocks.process
+        self.measures_process: bool = clocks.cpu is time.process_time
+        self.process_started_s: float = clocks.process()
         # A process's CPU time is the program's, whatever shares a thread in it.
-        self._shares_thread = shares_thread if self._cpu is not time.process_time else lambda: False
+        self._shares_thread = shares_thread if not self.measures_process else bool
         self._cpu_started = None if self._shares_thread() else self._cpu()
         self.started: float = self.clock()
         self.started_unix_s: float = time.time()
         self.elapsed_s: float = 0.0
         self.cpu_s: float | None = None
+
+    def begin_inside(self, around: "ActiveRecording") -> None:
+        """Note that this recording begins inside of another one, whose flame graph gets its statements too."""
+        self.around = around
+        if around.around is not None and around.around.ended:
+            around.around = None
+        if self.flame_graph is None and around.flame_graph is not None:
+            self.flame_graph, self.borrows_flame_graph = around.flame_graph, True
+
+    def add_leaf(
+        self,
+        started: float,
+        ended: float,
+        label: Callable[[], str],
+        kind: str,
+        pending: PendingStatement | None = None,
+    ) -> None:
+        """Add an interval to the flame graph of this recording, and to those of the recordings around it."""
+        super().add_leaf(started, ended, label, kind, pending)
+        around = self.around
+        while around is not None and around.flame_graph is self.flame_graph:
+            around = around.around
+        if around is not None:
+            around.add_leaf(started, ended, label, kind, pending)
 
     def _clock_failed(self, error: Exception) -> None:
         """Report that the clock has failed; the recording's times are then unknown."""
@@ -101,7 +138,8 @@ class ActiveRecording(RecordingContext):
         self.elapsed_s = self.clock() - self.started
         self.ended = True
         # Another thread's CPU time says nothing about this record.
-        if self._cpu_started is not None and threading.get_ident() == self._thread and not self._shares_thread():
+        is_own = threading.get_ident() == self.thread and not self.shares_cpu_time
+        if self._cpu_started is not None and is_own and not self._shares_thread():
             self.cpu_s = self._cpu() - self._cpu_started
 
     def connection_state(self, dbapi_connection: object) -> ConnectionState:
@@ -138,6 +176,7 @@ class ActiveRecording(RecordingContext):
                     alive._kept.pop(key, None)
                     if (gone := alive._states.pop(key, None)) is not None:
                         alive._gone_s += gone.measured_s
+                        alive._gone_rows += gone.row_count
 
             try:
                 self._kept[key] = ref(dbapi_connection, forget)
@@ -168,6 +207,7 @@ class ActiveRecording(RecordingContext):
     @guarded
     def add_unkept(self, pending: PendingStatement) -> None:
         """Add the figures of a statement or step that is not kept to the sums."""
+        self._unkept_rows += pending.fetched_rows or 0
         if pending.step is None:
             pending.plan_text = None  # reading it would take longer than all the rest
             statement = pending.to_statement(self.started)
@@ -214,6 +254,15 @@ class ActiveRecording(RecordingContext):
         """Return the seconds charged to statements and transaction steps, dropped ones included."""
         return self._gone_s + sum(state.measured_s for state in self._states.values())
 
+    def fetched_rows(self) -> int:
+        """Return the rows that were fetched, as the statements and steps have counted them, dropped ones included."""
+        kept = sum([each.fetched_rows or 0 for each in self.statements])
+        return kept + sum([each.fetched_rows or 0 for each in self.steps]) + self._unkept_rows
+
+    def handed_out_rows(self) -> int:
+        """Return the rows that were fetched, as their connections have counted them."""
+        return self._gone_rows + sum(state.row_count for state in list(self._states.values()))
+
     def add_plan_setup(self, seconds: float) -> None:
         """Charge the time that switching plans on or off took to the profiler."""
         self.plan_setup_s += seconds
@@ -255,7 +304,8 @@ class ActiveRecording(RecordingContext):
             recording.overhead_s = self.overhead_s
         # A statement that was prepared and never executed is a step.
         steps = sorted((*self.steps, *(each for each in self.statements if each.step)), key=lambda each: each.started)
-        recording.statements = [pending.to_statement(self.started) for pending in self.statements if not pending.step]
+        kept = [pending for pending in self.statements if not pending.step]
+        recording.statements = [pending.to_statement(self.started) for pending in kept]
         recording.transactions = [pending.to_transaction(self.started) for pending in steps]
         recording.spans = [Span(label, start - self.started, end - start) for label, start, end in self.spans]
         recording.checkouts = tuple(pending.to_checkout(self.started) for pending in self.checkouts)
@@ -287,10 +337,34 @@ class ActiveRecording(RecordingContext):
         recording.overlapping = self._overlapping()
         recording.plan_setup_s = self.plan_setup_s
         recording.failed_hooks = tuple(sorted(self.failed_hooks))
+        if (breach := row_breach(recording.statements, kept, self)) is not None:
+            self.breaches.append(breach)
+            recording.statements = [replace(each, row_count=None) for each in recording.statements]
+            recording.unkept.row_count, recording.unkept.uncounted = None, recording.unkept.statements
+        recording.breaches = tuple(self.breaches)
         recording.notes = (*recording.gaps, *self.notes)
 
     def absorb(self, inner: "ActiveRecording") -> None:
-        """Add everything that *inner*, a record inside of this one, has seen."""
+        """Add everything that *inner*, a record inside of this one, has seen.
+
+        From now on its connections are those of this record: what is still fetched there is in the sums of both.
+        """
+        states: dict[int, ConnectionState] = {}
+        for number, state in list(inner._states.items()):
+            kept = None if number is None else inner._kept.get(number)
+            connection: Any = kept() if isinstance(kept, ref) else kept
+            if number is None or connection is not None:
+                own_state = states[id(state)] = self.connection_state(connection)
+                own_state.measured_s += state.measured_s
+                own_state.row_count += state.row_count
+            else:
+                self._gone_s += state.measured_s
+                self._gone_rows += state.row_count
+        self._gone_s += inner._gone_s
+        self._gone_rows += inner._gone_rows
+        self._unkept_rows += inner._unkept_rows
+        for pending in (*inner.statements, *inner.steps):
+            pending.connection = states.get(id(pending.connection), pending.connection)
         limit = self.options.max_statements
         for own, theirs in ((self.statements, inner.statements), (self.steps, inner.steps)):
             free = max(0, limit - len(own))
@@ -314,7 +388,7 @@ class ActiveRecording(RecordingContext):
         self.gc_s += inner.gc_s
         self.overhead_s += inner.overhead_s
         self.gc_collections += inner.gc_collections
-        self.connection_state(None).measured_s += inner.sql_s()
+        self.breaches += [each for each in inner.breaches if each not in self.breaches]
 
 
 class _UnkeptStatement(PendingStatement):

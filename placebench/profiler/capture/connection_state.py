@@ -146,6 +146,7 @@ class ConnectionState:
     """The state of one pooled connection within one recording.
 
     measured_s: all seconds charged to anything on this connection, so that nested statements are not counted twice.
+    row_count: all rows that its cursors handed out, counted apart from the statements.
     pool_wait_s: the wait of this checkout, which goes to its first statement; later statements get 0.
     plans: the feed of the server's plans; None if the server sends none.
     identity: equal for connections that read the same rows.
@@ -163,6 +164,7 @@ class ConnectionState:
         "plans",
         "pool_wait_s",
         "quiet",
+        "row_count",
         "transaction",
     )
 
@@ -178,6 +180,7 @@ class ConnectionState:
         self.read_bytes()
         self.plans: PlanFeed | None = None
         self.measured_s: float = 0.0
+        self.row_count: int = 0
         self.pool_wait_s: float | None = None
         self.transaction: int | None = None
 

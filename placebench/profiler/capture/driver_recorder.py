@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, cast
 
+from placebench.profiler.capture.account import CpuAccount
 from placebench.profiler.capture.active_recording import ActiveRecording, CurrentRecording, ProcessRecording
 from placebench.profiler.capture.auto_explain import disable_plans, enable_plans, estimated_plan
 from placebench.profiler.capture.connection_state import ConnectionState, driver_connection
@@ -79,6 +80,7 @@ class DriverRecorder:
         self._logged: set[str] = set()
         # Without the GIL an addition can be lost; the garbage collector may run a statement in the middle of it.
         self._counting = threading.RLock()
+        self._cpu_account = CpuAccount()
 
     def report_failure(self, error: Exception) -> None:
         """Name the hook that failed with *error* in the recording of this thread or task, or in all; log it once."""
@@ -299,12 +301,27 @@ class DriverRecorder:
         state.transaction = recording.transaction_count
 
     def recording_started(self, recording: ActiveRecording) -> None:
-        """Add a recording that runs from now on."""
+        """Add a recording that runs from now on.
+
+        Recordings that take turns on a thread, such as those of trio's tasks, cannot tell their CPU time apart.
+        """
+        within, around = {recording}, recording.around
+        while around is not None:
+            within.add(around)
+            around = around.around
+        for other in tuple(self.running) if self.running else ():
+            if other not in within and (other.thread == recording.thread or recording.measures_process):
+                other.shares_cpu_time = recording.shares_cpu_time = True
         self.running.add(recording)
+        self._cpu_account.begin(recording.process_started_s)
 
     def recording_ended(self, recording: ActiveRecording) -> None:
-        """Remove a recording that has ended."""
+        """Remove a recording that has ended, and compare its CPU time with that of the process."""
         self.running.discard(recording)
+        cpu_s = None if recording.around is not None else recording.cpu_s
+        if (breach := self._cpu_account.end(cpu_s, recording.process_clock)) is not None:
+            recording.cpu_s = None
+            recording.breaches.append(breach)
 
     # Plans.
 

@@ -10,7 +10,7 @@ from the first to the last of them, or from the thread's start to its end if it 
 import threading
 import time
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from itertools import pairwise
 from math import nextafter
@@ -23,28 +23,32 @@ from placebench.profiler.capture.external_sampler import (
     StackChange,
     StackChanges,
     external_sampler,
-    frame_name,
 )
-from placebench.profiler.capture.options import Clock, inside_event_loop
+from placebench.profiler.capture.options import CLOCK_TICK_S, Clock, inside_event_loop
 from placebench.profiler.capture.stack import (
-    CELL_FILES,
     PROFILER_FOLDER,
     Stacks,
     application_frame,
+    frame_name,
     frames_of,
     leaf,
     root_of_thread,
 )
 from placebench.profiler.capture.timeline import (
+    FULL_NOTE,
+    OVERLAP_NOTE,
     SHARED_NOTE,
+    RecordedStatement,
     StackInterval,
     StackTime,
     common_frames,
+    cut_at,
     innermost,
     make_session,
     notes_on_waits,
     rooted,
     timeline,
+    with_short_calls,
     without_profiler,
 )
 from placebench.profiler.model.session import FlameSession
@@ -56,22 +60,27 @@ _DRIVERS = f"\x00{PROFILER_FOLDER}/drivers/"
 
 
 class CalledInterval(NamedTuple):
-    """An interval of a thread with its own leaf, and the call sites of its statement, if it has one."""
+    """An interval of a thread with its own leaf, and the call sites of its statement *owner*, if it has one."""
 
     started: float
     ended: float
     leaf: str
     caller: Caller | None
     outer_caller: Caller | None
+    owner: object = None
 
 
 class ExternalFlameGraph:
     """The flame graph of a record that begins in this thread.
 
+    is_exact: whether each statement's leaves must be all of its execute and fetch; known when the samples have come.
+    others_s: the time of threads beside that of the recording.
     Raises ProfilerError if no other process can sample this one, or if *clock* is not that of py-spy.
     """
 
     is_external: Literal[True] = True
+    is_exact = False
+    others_s = 0.0
 
     def __init__(self, clock: Clock, caller: FrameType | None, report_failure: Callable[[Exception], None]) -> None:
         if clock is not time.perf_counter:
@@ -83,6 +92,7 @@ class ExternalFlameGraph:
         self._segments: list[StackChanges] = []
         self._use: Callable[[FlameSession], None] | None = None
         self._span = (0.0, 0.0)
+        self._statements: Sequence[RecordedStatement] = ()
         shared = (SHARED_NOTE,) if inside_event_loop() else ()
         self.notes: tuple[str, ...] = (
             f"Python's time is sampled by py-spy, every {INTERVAL_S * 1e3:g} ms; statements and collections are exact",
@@ -104,16 +114,16 @@ class ExternalFlameGraph:
         if len(self._noted) < _MAX_INTERVALS:
             self._noted.append((thread, started, ended, label, kind))
 
-    def end(self, started: float, ended: float) -> None:
-        """Note that the record ran from *started* to *ended*."""
-        self._span = started, ended
+    def end(self, started: float, ended: float, statements: Sequence[RecordedStatement] = ()) -> None:
+        """Note that the record ran from *started* to *ended*, and its *statements* and transaction steps."""
+        self._span, self._statements = (started, ended), statements
         self._cpu_s = time.process_time() - self._cpu_started
         if len(self._roots) > 1:
             self.notes = (*self.notes, f"the flame graph adds up the time of {len(self._roots)} threads")
 
-    def stop(self, started: float, ended: float) -> FlameSession:
-        """Wait for the samples, and return the session from *started* to *ended*."""
-        self.end(started, ended)
+    def stop(self, started: float, ended: float, statements: Sequence[RecordedStatement] = ()) -> FlameSession:
+        """Wait for the samples, and return the session from *started* to *ended*; *statements* are as for `end`."""
+        self.end(started, ended, statements)
         external_sampler().end(self, wait=True)
         session = self._session()
         self.notes = (*self.notes, *notes_on_waits(session.frame_records, holds=True))
@@ -142,7 +152,13 @@ class ExternalFlameGraph:
         """Return a session of the time lines of all threads, one after the other."""
         lines = [self._line(thread) for thread in self._roots]
         records = []
-        for sampled, seconds in (record for line in lines for record in line.records()):
+        in_order = [record for line in lines for record in line.records()]
+        overlaps = any(line.overlaps for line in lines)
+        is_full = len(self._noted) >= _MAX_INTERVALS
+        self.notes += (OVERLAP_NOTE,) * overlaps + (FULL_NOTE.format(_MAX_INTERVALS),) * is_full
+        self.is_exact = len(lines) == 1 and not overlaps and not is_full
+        self.others_s = sum(line.ended - line.started for line in lines[1:])
+        for sampled, seconds in in_order:
             stack = sampled
             while stack and _DRIVERS in stack[-1]:  # a timed cursor calls its driver: the time is its caller's
                 stack = stack[:-1]
@@ -164,7 +180,7 @@ class ExternalFlameGraph:
             if noted == thread:
                 owner = getattr(label, "__self__", None)
                 callers = getattr(owner, "caller", None), getattr(owner, "outer_caller", None)
-                intervals.append(CalledInterval(began, ended, leaf(label(), kind), *callers))
+                intervals.append(CalledInterval(began, ended, leaf(label(), kind), *callers, owner))
         started, ended = self._span
         above = self._above if thread == self._thread else [self._roots[thread]]
         if thread != self._thread:
@@ -172,13 +188,33 @@ class ExternalFlameGraph:
             if changes and changes[0].at > started:
                 times += [changes[0].at, max((change.at for change in changes if change.stack), default=started)]
             started, ended = max(started, min(times)), min(ended, max(times))
-        return TimeLine(started, max(started, ended), above, intervals, changes)
+        short = list(self._short_calls(thread, intervals))
+        return TimeLine(started, max(started, ended), above, intervals, changes, short=short)
+
+    def _short_calls(self, thread: int, intervals: Sequence[CalledInterval]) -> Iterator[CalledInterval]:
+        """Yield the sum of each statement's calls that were too short to be noted, from the statement's start on.
+
+        A statement without any other call counts as one of the recording's thread.
+        """
+        noted_s: dict[object, float] = {}
+        for each in intervals:
+            noted_s[each.owner] = noted_s.get(each.owner, 0.0) + each.ended - each.started
+        of_others = {getattr(label, "__self__", None) for by, *_, label, _ in list(self._noted) if by != thread}
+        for pending in sorted(self._statements, key=lambda each: each.started):
+            if pending in noted_s or (thread == self._thread and pending not in of_others):
+                seconds = (pending.execute_s or 0.0) + (pending.fetch_s or 0.0) - noted_s.get(pending, 0.0)
+                if seconds > CLOCK_TICK_S:
+                    text = leaf(pending.leaf_text(), "sql")
+                    callers = pending.caller, pending.outer_caller
+                    yield CalledInterval(pending.started, pending.started + seconds, text, *callers, pending)
 
 
 class TimeLine:
     """The time of one thread from *started* to *ended*.
 
     above: the frames above all of its stacks. samples: each sampled stack twice, at its beginning and at its end.
+    short: sums of calls whose times are not known, each placed between the intervals from its start on.
+    overlaps: the intervals that took time from others, or that ended after the line; known with the records.
     """
 
     def __init__(
@@ -189,11 +225,14 @@ class TimeLine:
         intervals: Sequence[CalledInterval],
         changes: Sequence[StackChange],
         interval_s: float = INTERVAL_S,
+        short: Sequence[CalledInterval] = (),
     ) -> None:
         self.started = started
         self.ended = ended
         self._above = above
         self._intervals = intervals
+        self._short = short
+        self.overlaps: list[StackInterval] = []
         self._interval_s = interval_s
         self.samples: list[tuple[float, list[str]]] = []
         for (at, stack), (until, _) in pairwise([*changes, StackChange(ended + interval_s, ())]):
@@ -213,16 +252,22 @@ class TimeLine:
     def matched_count(self) -> int:
         """The number of the intervals' call sites that were sampled in this thread."""
         callers = {(each.caller, each.outer_caller) for each in self._intervals}
-        found = (_cut(stack, caller, outer) for caller, outer in callers if caller for stack in self._stacks)
+        found = (cut_at(stack, caller, outer) for caller, outer in callers if caller for stack in self._stacks)
         return sum(each is not None for each in found)
 
     def records(self) -> list[StackTime]:
         """Return the stacks of this thread with their seconds, in order of time."""
-        placed = [
-            StackInterval(each.started, each.ended, [*self._stack_of(each), each.leaf]) for each in self._intervals
-        ]
+        placed, short = (
+            [
+                StackInterval(each.started, each.ended, [*self._stack_of(each), each.leaf], owner=each.owner)
+                for each in intervals
+            ]
+            for intervals in (self._intervals, self._short)
+        )
         whole = StackInterval(self.started, self.ended, self._above, leaves=0)
-        return timeline(self.samples, innermost(placed), whole, holds=True)
+        self.overlaps = [each for each in placed if each.ended > self.ended + CLOCK_TICK_S]
+        in_order = list(innermost(placed, self.overlaps))
+        return timeline(self.samples, with_short_calls(in_order, short, whole), whole, holds=True)
 
     def _stack_of(self, interval: CalledInterval) -> list[str]:
         """Return an interval's stack down to its call site, from a sample inside of it, next to it, or elsewhere."""
@@ -234,11 +279,11 @@ class TimeLine:
         if caller is None:
             return between
         for stack in (*inside, *beside):
-            if (found := _cut(stack, caller, outer)) is not None:
+            if (found := cut_at(stack, caller, outer)) is not None:
                 self._known.setdefault((caller, outer), found)
                 return found
         if (caller, outer) not in self._known:
-            elsewhere = (_cut(stack, caller, outer) for stack in self._stacks)
+            elsewhere = (cut_at(stack, caller, outer) for stack in self._stacks)
             made = [frame_name(each.function, each.file, each.line) for each in (outer, caller) if each is not None]
             self._known[caller, outer] = next((each for each in elsewhere if each is not None), [*self._above, *made])
         return self._known[caller, outer]
@@ -251,17 +296,3 @@ class TimeLine:
     def _stacks(self) -> list[list[str]]:
         """The distinct stacks that were sampled."""
         return [list(stack) for stack in dict.fromkeys(tuple(stack) for _, stack in self.samples)]
-
-
-def _cut(stack: list[str], caller: Caller, outer: Caller | None) -> list[str] | None:
-    """Return *stack* down to the call site; None if the stack does not contain it."""
-    depth = _depth(stack, caller)
-    if not depth or (outer is not None and not _depth(stack[:depth], outer)):
-        return None
-    return stack[:depth]
-
-
-def _depth(stack: list[str], place: Caller) -> int:
-    """Return the depth of the innermost frame of the function at *place*; 0 if there is none."""
-    start = f"{place.function.rpartition('.')[2]}\x00{CELL_FILES.get(place.file, place.file)}\x00"
-    return next((depth for depth in range(len(stack), 0, -1) if stack[depth - 1].startswith(start)), 0)

@@ -27,6 +27,7 @@ from typing import Any, NamedTuple, Protocol
 from weakref import WeakSet
 
 from placebench.errors import ProfilerError
+from placebench.profiler.capture.stack import frame_name
 
 INTERVAL_S = 0.005
 _START_S = 10.0
@@ -192,13 +193,6 @@ def _events(trace: str) -> Iterator[dict[str, Any]]:
 
 
 @lru_cache(maxsize=20_000)
-def frame_name(qualified_name: str, file: str, first_line: int) -> str:
-    """Return a frame in pyinstrument's form, as `capture.stack.name_frame` writes it."""
-    *_, function = qualified_name.rpartition(".")
-    owner = qualified_name.rpartition("<locals>.")[2].rpartition(".")[0]
-    return f"{function}\x00{file}\x00{first_line}" + (f"\x01c{owner}" if owner else "")
-
-
 class ExternalSampler:
     """Runs py-spy for the flame graphs of this process as long as there are any."""
 

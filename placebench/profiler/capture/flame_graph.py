@@ -5,12 +5,14 @@ The main class is `FlameGraphRecorder`: the samples of one record, by a profile 
 """
 
 import sys
+import threading
 import time
-from collections.abc import Callable
+from bisect import bisect_left
+from collections.abc import Callable, Sequence
 from types import FrameType
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
-from placebench.profiler.capture.options import Clock, inside_event_loop, inside_greenlets
+from placebench.profiler.capture.options import CLOCK_TICK_S, Clock, inside_event_loop, inside_greenlets
 from placebench.profiler.capture.sampling_thread import ThreadSamples, profile_function_defect, thread_interval_s
 from placebench.profiler.capture.stack import (
     Frames,
@@ -22,19 +24,25 @@ from placebench.profiler.capture.stack import (
     root_of_thread,
 )
 from placebench.profiler.capture.timeline import (
+    FULL_NOTE,
+    OVERLAP_NOTE,
     SHARED_NOTE,
     HasPlan,
+    RecordedStatement,
     Sample,
     StackInterval,
+    call_site_stack,
     innermost,
     make_session,
     notes_on_waits,
     rooted,
     timeline,
     with_plans,
+    with_short_calls,
     without_profiler,
 )
 from placebench.profiler.model.session import FlameSession
+from placebench.profiler.model.statement import Caller
 
 _MAX_INTERVALS = 100_000
 _SHARED_INTERVAL_S = 0.005
@@ -78,14 +86,22 @@ def _start_sampler(mode: str, clock: Clock, report_failure: Callable[[Exception]
 
 
 class FlameGraphRecorder:
-    """Samples the thread that creates it until `stop` is called."""
+    """Samples the thread that creates it until `stop` is called.
+
+    is_exact: whether each statement's leaves must be all of its execute and fetch; known when it has stopped.
+    others_s: the time of threads beside that of the recording, which has none here.
+    """
 
     is_external: Literal[False] = False
+    is_exact = False
+    others_s = 0.0
 
     def __init__(
         self, mode: str, clock: Clock, caller: FrameType | None, report_failure: Callable[[Exception], None]
     ) -> None:
         self._noted: list[_NotedInterval] = []
+        self._thread = threading.get_ident()
+        self._has_other_threads = False
         self._stacks = Stacks(root_of_thread())
         self._above = self._stacks(frames_of(application_frame(caller)))
         self._cpu_started = time.process_time()
@@ -99,17 +115,29 @@ class FlameGraphRecorder:
 
         Its stack includes the profiler's own frames, which `without_profiler` removes at the end.
         """
+        if threading.get_ident() != self._thread:
+            self._has_other_threads = True
         if len(self._noted) < _MAX_INTERVALS:
             frames = frames_of(sys._getframe(2))
             frames += awaiting_frames()
             self._noted.append((started, ended, frames, label, kind, statement))
 
-    def stop(self, started: float, ended: float) -> FlameSession:
-        """Return the session from *started* to *ended*; must be called by the thread that made the recorder."""
+    def stop(self, started: float, ended: float, statements: Sequence[RecordedStatement] = ()) -> FlameSession:
+        """Return the session from *started* to *ended*; must be called by the thread that made the recorder.
+
+        statements: those of the recording, and its transaction steps.
+        """
         samples = [(taken, rooted(stack, self._above)) for taken, stack in self._source.samples()]
-        intervals = innermost(with_plans(self._intervals()))
+        noted = self._intervals()
+        overlaps = [each for each in noted if each.ended > ended + CLOCK_TICK_S]
+        intervals = innermost(with_plans(noted), overlaps)
         whole = StackInterval(started, ended, self._above, leaves=0)
-        records = timeline(samples, intervals, whole, holds=self._source.holds)
+        # All of them now: what is noted of other threads from now on belongs to no leaf.
+        in_order = with_short_calls(list(intervals), self._short_calls(noted, statements, samples), whole)
+        records = timeline(samples, in_order, whole, holds=self._source.holds)
+        is_full = len(noted) >= _MAX_INTERVALS
+        self.is_exact = not (overlaps or is_full or self._has_other_threads)
+        self.notes += (OVERLAP_NOTE,) * bool(overlaps) + (FULL_NOTE.format(_MAX_INTERVALS),) * is_full
         records = [(without_profiler(stack), seconds) for stack, seconds in records]
         self.notes = (*self.notes, *notes_on_waits(records, holds=self._source.holds))
         return make_session(
@@ -130,8 +158,45 @@ class FlameGraphRecorder:
                 statement,
                 owner=getattr(label, "__self__", None),
             )
-            for started, ended, frames, label, kind, statement in self._noted
+            for started, ended, frames, label, kind, statement in list(self._noted)
         ]
+
+    def _short_calls(
+        self, noted: Sequence[StackInterval], statements: Sequence[RecordedStatement], samples: Sequence[Sample]
+    ) -> list[StackInterval]:
+        """Return, for each statement with calls too short to be noted, an interval of their seconds from its start on.
+
+        Its stack is that of the statement's own leaf, or of another call at the same place, or it is the application's
+        lines below what was sampled before and after it.
+        """
+        noted_s: dict[object, float] = {}
+        stacks: dict[object, list[str]] = {}
+        frames_at: dict[tuple[Caller | None, Caller | None], list[str]] = {}
+        for each in noted:
+            owner: Any = each.owner
+            if owner is not None:
+                noted_s[owner] = noted_s.get(owner, 0.0) + each.ended - each.started
+                stacks.setdefault(owner, each.stack)
+                frames_at.setdefault((owner.caller, owner.outer_caller), each.frames)
+        times = [taken for taken, _ in samples]
+        short = []
+        for pending in statements:
+            seconds = (pending.execute_s or 0.0) + (pending.fetch_s or 0.0) - noted_s.get(pending, 0.0)
+            if seconds <= CLOCK_TICK_S:
+                continue
+            stack = stacks.get(pending)
+            if stack is None:
+                place = pending.caller, pending.outer_caller
+                frames = frames_at.get(place)
+                if frames is None:
+                    after = bisect_left(times, pending.started)
+                    beside = [sampled for _, sampled in samples[max(0, after - 1) : after + 1]]
+                    frames = call_site_stack(*place, beside, self._above)
+                    if pending.caller is not None:
+                        frames_at[place] = frames
+                stack = [*frames, leaf(pending.leaf_text(), "sql")]
+            short.append(StackInterval(pending.started, pending.started + seconds, stack, owner=pending))
+        return sorted(short, key=lambda each: each.started)
 
 
 def _notes(mode: str, source: _SampleSource) -> tuple[str, ...]:

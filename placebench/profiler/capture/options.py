@@ -14,6 +14,9 @@ from placebench.profiler.model.session import gil_is_off
 MODES = ("light", "full", "sampled", "external", "flame", "plans")
 FLAME_GRAPH_MODES = ("sampled", "external", "flame", "plans")
 
+CLOCK_TICK_S = 1e-9
+"""The seconds by which a measured interval may be wrong: a clock's tick, and what adding rounds away."""
+
 Clock = Callable[[], float]
 
 
@@ -51,10 +54,11 @@ class Options:
 
 @dataclass(frozen=True, slots=True)
 class Clocks:
-    """The clocks of elapsed time and of the running thread's CPU time, in seconds."""
+    """The clocks of elapsed time, of the running thread's CPU time and of the process's, in seconds."""
 
     elapsed: Clock = time.perf_counter
     cpu: Clock = time.thread_time
+    process: Clock = time.process_time
 
     def elapsed_safely(self, report_failure: Callable[[Exception], None]) -> Clock:
         """Return the clock of elapsed time; if it fails, it reports the failure and repeats its last reading."""

@@ -263,7 +263,7 @@ class PendingStatement:
         connection.measured_s += seconds
         self.execute_s = seconds if self.execute_s is None else self.execute_s + seconds
         if recording.flame_graph is not None and seconds >= _MIN_LEAF_S:
-            recording.add_leaf(self.entered, now, self._shown, "sql", self)
+            recording.add_leaf(self.entered, now, self.leaf_text, "sql", self)
         if rows is not None and 0 <= rows < ROW_COUNT_UNKNOWN:
             self.row_count = rows
         if self.unsent is not None:
@@ -280,12 +280,15 @@ class PendingStatement:
         recording = self.recording
         now = recording.clock()
         seconds = now - self.entered
-        self.connection.measured_s += seconds
+        connection = self.connection
+        connection.measured_s += seconds
         self.fetch_s = seconds if self.fetch_s is None else self.fetch_s + seconds
         if recording.flame_graph is not None and seconds >= _MIN_LEAF_S:
             # The server worked meanwhile only if there was a round trip: only then its plan's nodes belong below.
-            recording.add_leaf(self.entered, now, self._shown_fetch, "sql", self if round_trips else None)
-        self.fetched_rows = (self.fetched_rows or 0) + len(rows)
+            recording.add_leaf(self.entered, now, self._fetch_text, "sql", self if round_trips else None)
+        count = len(rows)
+        self.fetched_rows = (self.fetched_rows or 0) + count
+        connection.row_count += count  # a second count of the same rows: see `add_rows`
         if round_trips:
             self._add_round_trips(round_trips)
         if self.key is not None and rows:
@@ -298,21 +301,31 @@ class PendingStatement:
 
     def row_returned(self, row: Any, seconds: float) -> None:
         """Record one further row fetched by itself (hot path)."""
-        self.connection.measured_s += seconds
+        connection = self.connection
+        connection.measured_s += seconds
         if seconds >= _MIN_LEAF_S and self.recording.flame_graph is not None:
             now = self.clock()
-            self.recording.add_leaf(now - seconds, now, self._shown_fetch, "sql")
+            self.recording.add_leaf(now - seconds, now, self._fetch_text, "sql")
         self.fetch_s += seconds  # type: ignore[operator]  # the first row has set it, and the number of rows
         if row is None:
             self.count_redundant_rows()
             return
         self.fetched_rows += 1  # type: ignore[operator]
+        connection.row_count += 1
         if self.key is not None:
             if self.single_rows is None:
                 self.single_rows = []
             self.single_rows.append(row)
             if len(self.single_rows) >= _MAX_SINGLE_ROWS:
                 self.count_redundant_rows()
+
+    def add_rows(self, rows: int) -> None:
+        """Count rows that the driver has handed out, or will hand out again if *rows* is negative.
+
+        They are counted twice, for the statement and for its connection: the end of the recording compares the sums.
+        """
+        self.fetched_rows = (self.fetched_rows or 0) + rows
+        self.connection.row_count += rows
 
     def count_redundant_rows(self) -> None:
         """Count the rows fetched one by one that another statement had fetched before."""
@@ -411,8 +424,14 @@ class PendingStatement:
         """Return the text, without literals unless values are kept."""
         return self.sql if self.recording.options.parameters else redacted(self.sql, self.dialect)
 
-    def _shown_fetch(self) -> str:
-        return f"fetch {self._shown()}"
+    def leaf_text(self) -> str:
+        """Return the text of its leaf in a flame graph: a ping's is not that of an equal statement."""
+        shown = self._shown()
+        is_named = self.step is None or shown[: len(self.step)].upper() == self.step
+        return shown if is_named else f"{self.step} {shown}"
+
+    def _fetch_text(self) -> str:
+        return f"fetch {self.leaf_text()}"
 
     def to_statement(self, origin: float) -> Statement:
         """Return the statement with its time relative to *origin*, the start of the recording."""
@@ -473,7 +492,8 @@ class PendingStatement:
         """
         if self.total_rows is not None and self.error is None:
             return max(self.total_rows, self.fetched_rows or 0)
-        if self.holds_several():
+        if ";" in self.sql and self.holds_several():
             return None
-        known = [count for count in (self.row_count, self.fetched_rows) if count is not None]
-        return max(known) if known and (self.error is None or any(known)) else None
+        own, fetched = self.row_count, self.fetched_rows
+        count = fetched if own is None or (fetched is not None and fetched > own) else own
+        return count if count or self.error is None else None

@@ -8,14 +8,13 @@ statements.
 
 import json
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from placebench.errors import ProfilerError
 from placebench.profiler.capture.external_flame_graph import CalledInterval, TimeLine
-from placebench.profiler.capture.external_sampler import Stack, StackChange, StackChanges, frame_name
-from placebench.profiler.capture.stack import leaf
+from placebench.profiler.capture.external_sampler import Stack, StackChange, StackChanges
+from placebench.profiler.capture.stack import frame_name, leaf
 from placebench.profiler.capture.timeline import make_session
 from placebench.profiler.model.recording_data import RecordingData
 from placebench.profiler.model.session import FlameSession
@@ -25,8 +24,10 @@ _UNIX_MS = 1e11
 """A clock above this value counts from 1970: no machine has run for three years."""
 
 
-def join_samples(recording: RecordingData, path: Path) -> tuple[FlameSession, str]:
-    """Return the flame graph of a recording from the samples in a file, and a note on the flame graph.
+def join_samples(recording: RecordingData, path: Path) -> tuple[FlameSession, str, bool]:
+    """Return the flame graph of a recording from the samples in a file, a note on it, and whether it is exact.
+
+    It is exact if no statements overlapped: then each statement's leaves are all of its execute and fetch.
 
     Raises ProfilerError if the file has another format, or no sample of the recording.
     """
@@ -40,8 +41,9 @@ def join_samples(recording: RecordingData, path: Path) -> tuple[FlameSession, st
         raise ProfilerError(
             f"{path} is no file of `python -m profiling.sampling … --gecko`: {type(error).__name__}: {error}"
         ) from error
+    intervals, fetches = _intervals(recording, started)
     lines = [
-        TimeLine(started, ended, [_root(thread)], list(_intervals(recording, started)), changes, interval_s)
+        TimeLine(started, ended, [_root(thread)], intervals, changes, interval_s, fetches)
         for thread, changes in threads.items()
     ]
     line = max(lines, key=lambda each: (each.matched_count, each.sample_count), default=None)
@@ -58,6 +60,7 @@ def join_samples(recording: RecordingData, path: Path) -> tuple[FlameSession, st
     return (
         session,
         f"Python's time is by the samples in {path.name}; statements are exact, each fetch after its execute",
+        not line.overlaps,
     )
 
 
@@ -100,23 +103,24 @@ def _root(thread: int) -> str:
     return f"thread {thread}\x00<thread>\x00{thread}"
 
 
-def _intervals(recording: RecordingData, started: float) -> Iterator[CalledInterval]:
-    """Yield the intervals of statements and steps, each cut where the next begins; a fetch follows its execute."""
+def _intervals(recording: RecordingData, started: float) -> tuple[list[CalledInterval], list[CalledInterval]]:
+    """Return the intervals of executes and steps, and the fetches: each begins after its execute, at some time."""
+    intervals, fetches = [], []
     steps: list[Statement | Transaction] = [*recording.statements, *recording.transactions]
-    steps.sort(key=lambda each: each.started_s)
-    ends = [each.started_s for each in steps[1:]] + [recording.elapsed_s]
-    for step, latest in zip(steps, ends, strict=True):
-        at = step.started_s
-        callers: tuple[Caller | None, Caller | None] = None, None
-        parts = [(step.kind, step.elapsed_s)] if isinstance(step, Transaction) else []
-        if isinstance(step, Statement):
-            callers = _without_folder(step.caller), _without_folder(step.outer_caller)
-            parts = [(step.sql, step.execute_s), (f"fetch {step.sql}", step.fetch_s)]
-        for label, seconds in parts:
-            until = min(at + (seconds or 0.0), latest)
-            if until > at:
-                yield CalledInterval(started + at, started + until, leaf(label, "sql"), *callers)
-            at = max(at, until)
+    for step in steps:
+        began = started + step.started_s
+        if isinstance(step, Transaction):
+            intervals.append(
+                CalledInterval(began, began + (step.elapsed_s or 0.0), leaf(step.kind, "sql"), None, None, step)
+            )
+            continue
+        callers = _without_folder(step.caller), _without_folder(step.outer_caller)
+        executed = began + (step.execute_s or 0.0)
+        intervals.append(CalledInterval(began, executed, leaf(step.sql, "sql"), *callers, step))
+        if step.fetch_s:
+            text = leaf(f"fetch {step.sql}", "sql")
+            fetches.append(CalledInterval(executed, executed + step.fetch_s, text, *callers, step))
+    return intervals, sorted(fetches, key=lambda each: each.started)
 
 
 def _without_folder(caller: Caller | None) -> Caller | None:

@@ -111,6 +111,13 @@ def name_frame(code: CodeType, instruction: int) -> str:
     return f"{code.co_name}\x00{code.co_filename}\x00{code.co_firstlineno}{class_name}\x01l{line}"
 
 
+def frame_name(qualified_name: str, file: str, first_line: int) -> str:
+    """Return a frame in pyinstrument's form, as `name_frame` writes it."""
+    *_, function = qualified_name.rpartition(".")
+    owner = qualified_name.rpartition("<locals>.")[2].rpartition(".")[0]
+    return f"{function}\x00{file}\x00{first_line}" + (f"\x01c{owner}" if owner else "")
+
+
 @lru_cache(maxsize=256)
 def leaf(label: str, kind: str) -> str:
     """Return a frame of pyinstrument that is not Python code: one line of text, with *kind* instead of a file."""

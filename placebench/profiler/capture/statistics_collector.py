@@ -145,13 +145,17 @@ class _MeasuredStatement(PendingStatement):
     def fetch_returned(self, rows: Sequence[Any], _round_trips: int | None) -> None:
         """Record that the driver's fetch has returned these rows."""
         self.seconds += self.clock() - self.entered
-        self.fetched_rows = len(rows) + (self.fetched_rows or 0)
+        self.add_rows(len(rows))
 
     def row_returned(self, row: Any, seconds: float) -> None:
         """Record one further row fetched by itself."""
         self.seconds += seconds
         if row is not None:
-            self.fetched_rows = 1 + (self.fetched_rows or 0)
+            self.add_rows(1)
+
+    def add_rows(self, rows: int) -> None:
+        """Count rows that the driver has handed out; there is no recording whose sums could be compared."""
+        self.fetched_rows = rows + (self.fetched_rows or 0)
 
     def set_error(self, error: BaseException) -> None:
         """Record the driver's error, unless an earlier statement of a pipeline caused it."""

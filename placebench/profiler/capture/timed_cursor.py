@@ -290,7 +290,7 @@ class TimedCursor:
     def rewind(self, rows: int) -> None:
         """Subtract *rows*, which will be fetched again after a scroll backwards, so that they are counted once."""
         if self.placebench_pending is not None and self.placebench_pending.fetched_rows is not None:
-            self.placebench_pending.fetched_rows -= max(0, rows)
+            self.placebench_pending.add_rows(-max(0, rows))
 
     def timing_fetch(self) -> TimedFetch:
         """Return a context manager that times a fetch."""

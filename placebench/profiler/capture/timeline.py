@@ -7,7 +7,7 @@ when their record has ended.
 
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from importlib.util import find_spec
@@ -16,12 +16,26 @@ from operator import eq
 from pathlib import Path
 from typing import Protocol
 
-from placebench.profiler.capture.stack import PROFILER_FOLDER, is_application_file, leaf, shared_length
+from placebench.profiler.capture.options import CLOCK_TICK_S
+from placebench.profiler.capture.stack import (
+    CELL_FILES,
+    PROFILER_FOLDER,
+    frame_name,
+    is_application_file,
+    leaf,
+    shared_length,
+)
 from placebench.profiler.model.plan import PlanNode
 from placebench.profiler.model.session import FlameSession, frame_identifier
+from placebench.profiler.model.statement import Caller
 
 _NOTED_WAITS = 0.05
 _EVENT_LOOPS = ("/selectors.py", "/trio/_core/_io_", "/asyncio/runners.py")
+OVERLAP_NOTE = (
+    "statements ran at the same time, or beyond the end of the recording: the flame graph counts the time that several "
+    "share once, on the one that began last"
+)
+FULL_NOTE = "the flame graph has the first {:,} calls of the driver: later ones are Python's there"
 SHARED_NOTE = "its thread's other tasks are in the flame graph too, and its waits are below the event loop"
 
 StackTime = tuple[list[str], float]
@@ -35,6 +49,19 @@ class HasPlan(Protocol):
 
     def plan(self) -> PlanNode | None:
         """Return the plan; None if there is none."""
+
+
+class RecordedStatement(Protocol):
+    """A statement or a transaction step of the recording, with the sums of its calls of the driver."""
+
+    started: float
+    execute_s: float | None
+    fetch_s: float | None
+    caller: Caller | None
+    outer_caller: Caller | None
+
+    def leaf_text(self) -> str:
+        """Return the text of its leaf."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,6 +180,44 @@ def timeline(
     return records
 
 
+def with_short_calls(
+    intervals: Iterable[StackInterval], short: Sequence[StackInterval], whole: StackInterval
+) -> Iterator[StackInterval]:
+    """Yield the disjoint *intervals*, and those of *short* in the time between them, each from its start on.
+
+    short: in order of their starts. Each is the sum of a statement's calls that were too short to be noted. These calls
+    ran after its start, between the intervals or around a garbage collection, so that there is time for all of them if
+    no statements overlapped.
+    """
+    owed = list(reversed(short))
+
+    def placed(at: float, until: float, collection: StackInterval | None) -> Iterator[StackInterval]:
+        """Yield what is placed between *at* and *until*, a free stretch or that of a garbage collection."""
+        while owed and max(at, owed[-1].started) < until:
+            call = owed.pop()
+            if collection is not None and call.started > at:
+                yield replace(collection, started=at, ended=call.started)
+            began, seconds = max(at, call.started), call.ended - call.started
+            at = min(began + seconds, until)
+            below = [] if collection is None else collection.stack[-1:]
+            stack, leaves = [*call.stack, *below], call.leaves + len(below)
+            yield replace(call, started=began, ended=at, stack=stack, leaves=leaves)
+            if (left_s := seconds - (at - began)) > CLOCK_TICK_S:
+                owed.append(replace(call, ended=call.started + left_s))
+        if collection is not None and at < until:
+            yield replace(collection, started=at, ended=until)
+
+    at = whole.started
+    for interval in intervals:
+        yield from placed(at, min(interval.started, whole.ended), None)
+        if interval.owner is None:
+            yield from placed(max(at, interval.started), min(interval.ended, whole.ended), interval)
+        else:
+            yield interval
+        at = max(at, interval.ended)
+    yield from placed(at, whole.ended, None)
+
+
 def _between(left: StackInterval, entered: StackInterval) -> list[str]:
     """Return the frames that certainly ran from the end of one interval to the beginning of the next.
 
@@ -168,6 +233,36 @@ def _between(left: StackInterval, entered: StackInterval) -> list[str]:
     while depth > 1 and not _is_application(common[depth - 1]):
         depth -= 1
     return common[:depth] if depth > 1 else common
+
+
+def call_site_stack(
+    caller: Caller | None, outer: Caller | None, stacks: Sequence[list[str]], above: list[str]
+) -> list[str]:
+    """Return the frames down to a statement's call site, as the first of *stacks* that contains it has them.
+
+    If none does, they are its two lines below *above*. Without a call site they are what all *stacks* have in common.
+    """
+    if caller is None:
+        return common_frames(*stacks) if len(stacks) == 2 else above
+    for stack in stacks:
+        if (found := cut_at(stack, caller, outer)) is not None:
+            return found
+    made = [frame_name(each.function, each.file, each.line) for each in (outer, caller) if each is not None]
+    return [*above, *made]
+
+
+def cut_at(stack: list[str], caller: Caller, outer: Caller | None) -> list[str] | None:
+    """Return *stack* down to the call site; None if the stack does not contain it."""
+    depth = _depth(stack, caller)
+    if not depth or (outer is not None and not _depth(stack[:depth], outer)):
+        return None
+    return stack[:depth]
+
+
+def _depth(stack: list[str], place: Caller) -> int:
+    """Return the depth of the innermost frame of the function at *place*; 0 if there is none."""
+    start = f"{place.function.rpartition('.')[2]}\x00{CELL_FILES.get(place.file, place.file)}\x00"
+    return next((depth for depth in range(len(stack), 0, -1) if stack[depth - 1].startswith(start)), 0)
 
 
 def _in_profiler(stack: Sequence[str]) -> bool:
@@ -254,8 +349,15 @@ def _is_below(stack: Sequence[str], above: Sequence[str]) -> bool:
     return len(stack) >= len(above) and all(map(eq, map(_identifier, stack), map(_identifier, above)))
 
 
-def innermost(intervals: Sequence[StackInterval]) -> Iterator[StackInterval]:
-    """Yield disjoint intervals in order of time: an interval inside of another one replaces that part of it."""
+def innermost(
+    intervals: Sequence[StackInterval], overlaps: list[StackInterval] | None = None
+) -> Iterator[StackInterval]:
+    """Yield disjoint intervals in order of time: an interval inside of another one replaces that part of it.
+
+    An interval without an owner, a garbage collection, is part of the statement in whose call it ran: its leaf is below
+    that of the statement. overlaps: gets the intervals that took time from another statement.
+    """
+    overlaps = [] if overlaps is None else overlaps
     open_intervals: list[StackInterval] = []
     at = float("-inf")
     for interval in [*sorted(intervals, key=lambda interval: (interval.started, -interval.ended)), None]:
@@ -269,5 +371,14 @@ def innermost(intervals: Sequence[StackInterval]) -> Iterator[StackInterval]:
             if open_intervals and interval.started > max(at, open_intervals[-1].started):
                 around = open_intervals[-1]
                 yield replace(around, started=max(at, around.started), ended=interval.started)
+            for around in reversed(open_intervals):
+                if around.owner is None:
+                    continue
+                if interval.owner is None and interval.ended <= around.ended + CLOCK_TICK_S:
+                    stack, leaves = [*around.stack, interval.stack[-1]], around.leaves + 1
+                    interval = replace(interval, stack=stack, leaves=leaves, owner=around.owner)
+                elif around.owner is not interval.owner and interval.started < around.ended - CLOCK_TICK_S:
+                    overlaps.append(interval)
+                break
             at = max(at, interval.started)
             open_intervals.append(interval)

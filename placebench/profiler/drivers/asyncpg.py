@@ -347,7 +347,7 @@ def _count_rows(pending: PendingStatement, response: Any) -> None:
         isinstance(response, tuple) or statement_facts(pending.sql).kind == "read" or _RETURNS.search(pending.sql)
     )
     if rows or (rows is not None and is_known):
-        pending.fetched_rows = (pending.fetched_rows or 0) + len(rows)
+        pending.add_rows(len(rows))
     status = response[1] if isinstance(response, tuple) and len(response) > 1 else response
     text = status.decode(errors="replace") if isinstance(status, bytes) else status if isinstance(status, str) else ""
     found = _COUNT.search(text)

@@ -244,7 +244,8 @@ class _PsycopgAsyncCursor(_PsycopgCursor):
             _note_no_rows(self.placebench_pending)
             return
         if self.placebench_pending is not None:
-            self.placebench_pending.fetched_rows = self.placebench_pending.iterated = 1
+            self.placebench_pending.add_rows(1)
+            self.placebench_pending.iterated = 1
         yield first
         async for row in self._timed_async_rows(rows):
             yield row

@@ -26,6 +26,7 @@ else:
 
 _FORMAT_VERSION = 2
 _LISTS = ("statements", "transactions", "spans", "checkouts", "unkept_places", "timeline", "session")
+_BREACH = "the account does not hold: "
 _MAX_DEPTH = 500
 """Levels to which the JSON of a recording may be nested: two for each node of a plan below another."""
 
@@ -81,6 +82,8 @@ class RecordingData:
     missed: statements that ran meanwhile but that no recording saw, because their thread had no copy of the context;
         those of new connections are included. They are in no other figure.
     failed_hooks: parts of the profiler that failed, each with its error's class; what they measure is missing.
+    breaches: laws that the recording breaks, one line each: two counts of one thing differ. What they are about is
+        missing, as if it had not been measured.
     requests: the number of recordings that were merged into this one; 1 if none were.
     error: the class of the exception that ended the record.
     overhead_s: profiler overhead within elapsed_s, by its own clock, between its hook and the driver's call;
@@ -111,6 +114,7 @@ class RecordingData:
     unkept_places: tuple[UnkeptStatements, ...] = ()
     missed: int = 0
     failed_hooks: tuple[str, ...] = ()
+    breaches: tuple[str, ...] = ()
     requests: int = 1
     error: str | None = None
     overhead_s: float | None = None
@@ -128,6 +132,7 @@ class RecordingData:
     def gaps(self) -> tuple[str, ...]:
         """Reasons why figures of the recording are too low, one line each; empty if nothing is known to be missing."""
         found = [f"a hook failed, what it measures is missing: {hook}" for hook in self.failed_hooks]
+        found += [f"{_BREACH}{breach}" for breach in self.breaches]
         if self.missed:
             found.append(
                 f"{units.numbered(self.missed, 'statement')} ran meanwhile unseen by any recording, in no figure: "
@@ -173,11 +178,18 @@ class RecordingData:
         kept = (getattr(statement, name) for statement in self.statements)
         return sum_of_measured((getattr(self.unkept, name), *kept))
 
+    def add_breach(self, breach: str) -> None:
+        """Add the breach of a law, and note it."""
+        self.breaches = (*self.breaches, breach)
+        self.notes = (f"{_BREACH}{breach}", *self.notes)
+
     def to_json(self) -> dict[str, Any]:
         """Return plain data for json.dump."""
         plain = {item.name: getattr(self, item.name) for item in fields(self) if item.name not in _LISTS}
         names = ("statements", "transactions", "spans", "checkouts", "unkept_places")
         lists = {name: [asdict(each) for each in getattr(self, name)] for name in names}
+        if not self.breaches:
+            del plain["breaches"]
         plain["unkept"] = asdict(self.unkept)
         return {"format_version": _FORMAT_VERSION, **plain, **lists, "timeline": [list(each) for each in self.timeline]}
 
@@ -237,6 +249,7 @@ class RecordingData:
             overlapping=any(each.overlapping for each in parts),
             plan_setup_s=sum(each.plan_setup_s for each in parts),
             failed_hooks=tuple(sorted({hook for each in parts for hook in each.failed_hooks})),
+            breaches=tuple(dict.fromkeys(breach for each in parts for breach in each.breaches)),
             requests=sum(each.requests for each in parts),
             error=next((each.error for each in parts if each.error), None),
             open_transactions=_renumbered_pairs(parts),

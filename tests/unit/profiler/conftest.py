@@ -1,31 +1,16 @@
-"""A clock that moves only when told, and an SQLite engine whose functions and fetches move it."""
+"""A clock that moves only when told, and an SQLite engine whose functions move it."""
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass
 from typing import Any
 
 import pytest
+from manual_clock import ManualClock
 from sqlalchemy import create_engine, event
 from sqlalchemy.engine import Engine
 from sqlalchemy.pool import StaticPool
 
 from placebench.profiler import Clocks, SqlProfiler
-
-
-@dataclass
-class ManualClock:
-    """Seconds that pass only by `advance`."""
-
-    now: float = 100.0
-
-    def __call__(self) -> float:
-        return self.now
-
-    def advance(self, seconds: float) -> float:
-        """Let time pass; gives the seconds, so that SQL can select them."""
-        self.now += seconds
-        return seconds
 
 
 @pytest.fixture

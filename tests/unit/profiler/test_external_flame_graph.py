@@ -20,7 +20,8 @@ from placebench.cli import main
 from placebench.errors import ProfilerError
 from placebench.profiler import Clocks, Recording, SqlProfiler
 from placebench.profiler.capture import external_sampler
-from placebench.profiler.capture.external_sampler import StackChange, frame_name, read_chrome_trace
+from placebench.profiler.capture.external_sampler import StackChange, read_chrome_trace
+from placebench.profiler.capture.stack import frame_name
 
 
 def _is_installed() -> bool:
@@ -93,7 +94,7 @@ def test_each_function_has_its_share_and_each_statement_its_frame(profiler: SqlP
 
         times = times_of(recording.session.frame_records)
         threads = {name: sum(each for stack, each in times.items() if stack[0] == name) for name, *_ in times}
-        statements = [each.execute_s for each in recording.statements if "slowly" in each.sql]
+        statements = [each.execute_s + each.fetch_s for each in recording.statements if "slowly" in each.sql]
         assert threads["MainThread"] == pytest.approx(recording.elapsed_s)
         assert sum(threads.values()) == pytest.approx(recording.session.duration)
         assert below(times, "three_parts") == pytest.approx(0.24, rel=0.2)
@@ -176,7 +177,7 @@ def test_without_py_spys_samples_statements_are_exact_and_a_note_says_so(profile
 
     assert killed.notes[-1].startswith("py-spy took no sample")
     times = times_of(killed.session.frame_records)
-    assert below(times, "run_statement", "select slowly(?)") == pytest.approx(killed.statements[-1].execute_s)
+    assert below(times, "run_statement", "select slowly(?)") == pytest.approx(killed.statements[-1].elapsed_s)
     assert sum(times.values()) == pytest.approx(killed.elapsed_s)
 
     def check() -> None:
