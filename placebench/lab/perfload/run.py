@@ -46,7 +46,8 @@ class PerfloadSettings:
     open_s: float = 8.0
     counted_requests: int = 2
     profiled_requests: int = 12
-    replicates: int = 6
+    replicates: int = 7
+    """Seven, so that wall time and memory can have a verdict beside CPU time."""
     rounds: int = 2
     block_s: float = 0.5
     telemetry: bool = False
