@@ -9,7 +9,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 from placebench import units
 from placebench.errors import ProfilerError
@@ -25,6 +25,39 @@ _LIMIT = re.compile(r"\blimit\b|\bfetch\s+(?:first|next)\b", re.IGNORECASE)
 _DESCRIPTION_BYTES = 8_000
 _ORDER = re.compile(r"\border\s+by\b", re.IGNORECASE)
 _OFFSET = re.compile(r"\boffset\b", re.IGNORECASE)
+Kind = Literal[
+    "n+1",
+    "duplicate",
+    "redundant fetch",
+    "cartesian product",
+    "wide rows",
+    "statement-cache miss",
+    "connection-pool wait",
+    "connection-pool timeout",
+    "sequential scan",
+    "join filter",
+    "skipped rows",
+    "row-estimate error",
+    "spill",
+    "idle in transaction",
+]
+DESCRIPTIONS: Mapping[Kind, str] = {
+    "n+1": "One line runs the same statement many times in one request.",
+    "duplicate": "A read runs again with the same values in one request.",
+    "redundant fetch": "Rows are fetched that another statement of the request had fetched.",
+    "cartesian product": "A join pairs each row of one collection with every row of another.",
+    "wide rows": "Rows have more bytes than a page of results needs.",
+    "statement-cache miss": "SQLAlchemy compiles a statement again and again.",
+    "connection-pool wait": "A request waits for a connection of the pool.",
+    "connection-pool timeout": "No connection of the pool came in time.",
+    "sequential scan": "PostgreSQL reads a whole table for few of its rows.",
+    "join filter": "PostgreSQL compares every row of one table with every row of another.",
+    "skipped rows": "An OFFSET throws away the rows before a page.",
+    "row-estimate error": "PostgreSQL expects far more or fewer rows than there are.",
+    "spill": "A sort or a hash is written to disk.",
+    "idle in transaction": "A transaction is open while the application does something else.",
+}
+"""Each kind of finding in one sentence."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +69,7 @@ class Finding:
     requests: the number of requests over which count and seconds are summed; `str()` shows seconds per request.
     """
 
-    kind: str
+    kind: Kind
     title: str
     advice: str
     count: int
@@ -444,7 +477,7 @@ def _idle(recording: RecordingData) -> Iterator[tuple[Statement, float]]:
 
 
 def _finding(
-    kind: str,
+    kind: Kind,
     title: str,
     advice: str,
     statements: Sequence[Statement],

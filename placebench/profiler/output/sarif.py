@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from placebench import units
-from placebench.profiler.analysis.findings import Finding, find
+from placebench.profiler.analysis.findings import DESCRIPTIONS, Finding, Kind, find
 from placebench.profiler.model.files import write_whole
 from placebench.profiler.model.recording_data import RecordingData
 from placebench.profiler.model.statement import Caller
@@ -17,22 +17,6 @@ from placebench.profiler.output.source_places import relative_file, repository_r
 _SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
 _ROOT = "SRCROOT"
 _FINGERPRINT = "placebenchFinding/v1"
-_DESCRIPTIONS = {
-    "n+1": "One line runs the same statement many times in one request.",
-    "duplicate": "A read runs again with the same values in one request.",
-    "redundant fetch": "Rows are fetched that another statement of the request had fetched.",
-    "cartesian product": "A join pairs each row of one collection with every row of another.",
-    "wide rows": "Rows have more bytes than a page of results needs.",
-    "statement-cache miss": "SQLAlchemy compiles a statement again and again.",
-    "connection-pool wait": "A request waits for a connection of the pool.",
-    "connection-pool timeout": "No connection of the pool came in time.",
-    "sequential scan": "PostgreSQL reads a whole table for few of its rows.",
-    "join filter": "PostgreSQL compares every row of one table with every row of another.",
-    "skipped rows": "An OFFSET throws away the rows before a page.",
-    "row-estimate error": "PostgreSQL expects far more or fewer rows than there are.",
-    "spill": "A sort or a hash is written to disk.",
-    "idle in transaction": "A transaction is open while the application does something else.",
-}
 # Kinds that depend on the data, the load and the server more than on the line.
 _NOTES = frozenset({"wide rows", "connection-pool wait", "row-estimate error", "spill"})
 
@@ -74,9 +58,9 @@ def sarif_document(recording: RecordingData, *, root: Path) -> dict[str, Any]:
     return {"$schema": _SCHEMA, "version": "2.1.0", "runs": [run]}
 
 
-def _rule(kind: str) -> dict[str, Any]:
+def _rule(kind: Kind) -> dict[str, Any]:
     """Return the rule that all findings of a kind share."""
-    description = _DESCRIPTIONS.get(kind, kind)
+    description = DESCRIPTIONS[kind]
     help_text = f"{description} Each result says what to do. A finding says that a pattern is there, not that it made "
     help_text += "anything slow: compare a recording before the change with one after it (placebench profile diff)."
     return {
@@ -89,12 +73,12 @@ def _rule(kind: str) -> dict[str, Any]:
     }
 
 
-def _rule_id(kind: str) -> str:
+def _rule_id(kind: Kind) -> str:
     """Return the rule id of a kind, such as n-plus-one or sequential-scan."""
     return re.sub(r"[^a-z0-9]+", "-", kind.lower().replace("n+1", "n plus one")).strip("-")
 
 
-def _level(kind: str) -> str:
+def _level(kind: Kind) -> str:
     return "note" if kind in _NOTES else "warning"
 
 

@@ -4,15 +4,17 @@ import re
 import shlex
 import subprocess
 import sys
+from dataclasses import asdict
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from sqlalchemy import create_engine
 from sqlalchemy_version import since_2_1
 
-from placebench.profiler import Keep, PlanNode, Recording, Sampling, SqlProfiler, Statement
+from placebench.profiler import Keep, Limits, PlanNode, Recording, Sampling, SqlProfiler, Statement
+from placebench.profiler.analysis.findings import DESCRIPTIONS, Kind
 
 ROOT = Path(__file__).parents[3]
 DOCS = ROOT / "docs"
@@ -176,6 +178,15 @@ def test_production_takes_what_is_shown(here: Path) -> None:
 
     profiler.remove()
     assert (application.counts.seen, application.counts.profiled) == (2, 1)
+
+
+def test_each_finding_and_limit_has_its_place_in_the_table() -> None:
+    """docs/reference/findings.md has a row for each kind, whose last column names the limits of the kind."""
+    table = (DOCS / "reference" / "findings.md").read_text().partition("| --- |")[2]
+    rows = re.findall(r"^\| ([^|]+) \|.*\|([^|]*)\|$", table, re.MULTILINE)
+
+    assert [name.lower() for name, _ in rows] == list(DESCRIPTIONS) == list(get_args(Kind))
+    assert {name for _, limits in rows for name in re.findall(r"`(\w+)`", limits)} == set(asdict(Limits()))
 
 
 def test_statistics_are_sent_as_shown(capsys: pytest.CaptureFixture[str]) -> None:
