@@ -207,11 +207,12 @@ class SqlProfiler:
     ) -> Iterator[Recording]:
         """Record the statements of this thread or task inside the block, and fill the recording at its end.
 
-        mode: "light" (times, rows, fingerprints), "full" (call sites and bytes too), "flame" (Python's stacks too) or
-            "plans" (PostgreSQL's plans too: times and bytes include the sending of plans). "sampled" is full with an
-            estimated flame graph, by a thread that samples 50 times per second: for a server under load. "external" is
-            full without bytes, with an estimated flame graph by py-spy, another process that costs this one next to
-            nothing (placebench[sampler]). If py-spy may not sample, the thread does, and a note says so.
+        mode: "light" (times, rows, fingerprints), "full" (call sites and bytes too), "sampled" (a flame graph too: a
+            thread samples Python's stacks 200 times per second), "flame" (a flame graph by a profile function, which
+            every call of Python runs) or "plans" (as "flame", with PostgreSQL's plans: times and bytes include the
+            sending of plans). "external" is full without bytes, with a flame graph by py-spy, another process that
+            costs this one next to nothing (placebench[sampler]). If py-spy may not sample, the thread does, and a note
+            says so.
         explain: in mode "plans", have EXPLAIN estimate plans if the role may not see the actual plan.
         parameters: keep bound values, literals and the messages of errors; they may be secrets.
         Statements of a record inside of a record belong to both. Raises ProfilerError for an unknown mode.

@@ -37,7 +37,7 @@ WORDS = {
     r"(least|lowest) to (most|highest)": "range (min–max)",
     r"(closed|open) load": "closed-loop, open-loop load",
     r"(?<!garbage )(?<!OpenTelemetry )(?<!OTLP )collector": "garbage collector (GC)",
-    r"flames?(?! graph| laid-over)": "flame graph",
+    r"(?<!mode )flames?(?! graph| laid-over)": "flame graph",
     r"own time": "self time",
     r"dear(er|est)?": "expensive",
     r"own stamps": "profiler overhead",

@@ -68,7 +68,13 @@ def add_recording(parser: ArgumentParser, *, modes: Sequence[str], mode: str, re
         metavar="N",
         help=f"number of {per} (default: {requests})",
     )
-    parser.add_argument("--mode", choices=modes, default=mode, help=f"how much is recorded (default: {mode})")
+    parser.add_argument(
+        "--mode",
+        choices=modes,
+        default=mode,
+        help="how much is recorded: sampled has a flame graph of 200 samples per second, the mode flame one of every "
+        f"call, at twice the CPU (default: {mode})",
+    )
     options.add_out(parser, f"folder of the page and the recording (default: ./{OUT})", default=OUT)
     options.add_output(parser, markdown=True, page=True)
 

@@ -113,7 +113,7 @@ def _configure_run(parser: ArgumentParser) -> None:
         "--explain", action="store_true", help="with --mode plans: estimated plans where the role may see no real one"
     )
     add_format(parser)
-    add_recording(parser, modes=_MODES, mode="flame", requests=1, per="times that each request is recorded")
+    add_recording(parser, modes=_MODES, mode="sampled", requests=1, per="times that each request is recorded")
 
 
 def _configure_check(parser: ArgumentParser) -> None:

@@ -38,6 +38,7 @@ from placebench.compare.what.variants import Variant
 from placebench.errors import ServerError
 from placebench.profiler.analysis.difference import Frame, self_times
 from placebench.profiler.analysis.merging import load_session, merge_sessions
+from placebench.profiler.capture.options import DEFAULT_FLAME_MODE
 from placebench.profiler.model.files import flame_graph_beside, write_whole
 from placebench.profiler.model.recording_data import notes_of
 from placebench.profiler.output.pages import write_flame_page, write_speedscope
@@ -157,7 +158,7 @@ def _mean_request(folder: Path, variant: str, number: int | str) -> Path:
     return folder / "log" / f"mean-request-{variant}-{number}.pyisession"
 
 
-def with_profiler(variant: Variant, spec: ServerSpec, folder: Path, mode: str = "flame") -> ServerSpec:
+def with_profiler(variant: Variant, spec: ServerSpec, folder: Path, mode: str = DEFAULT_FLAME_MODE) -> ServerSpec:
     """Return *spec* with the profiler in this mode wrapped around the service; its recordings go to *folder*."""
     if variant.ours:
         variables = {"PLACEBENCH_PROFILE": mode, "PLACEBENCH_PROFILE_DIR": str(folder)}
@@ -178,7 +179,7 @@ def profile_under_load(setup: PassSetup, variant: str, *, requests: int, applica
     """
     sessions = fresh_log_folder(setup.folder / "log" / f"profiled-{variant}")
     names = recording_names(setup.request)
-    with setup.serve(variant, PLACEBENCH_PROFILE="flame", PLACEBENCH_PROFILE_DIR=str(sessions)) as server:
+    with setup.serve(variant, PLACEBENCH_PROFILE=DEFAULT_FLAME_MODE, PLACEBENCH_PROFILE_DIR=str(sessions)) as server:
         setup.warm_up(server)
         discard_recordings(sessions, names, setup.warm_up_requests)
         load = LoadSpec(

@@ -28,6 +28,7 @@ from placebench.lab.studies.matrix_plan import AXES, INSTALLED, THIS, Matrix, Po
 from placebench.lab.studies.study import Measure, Restartable, StudySetup, StudySpec
 from placebench.lab.variants import CONTROL, PLACEMENT
 from placebench.meters.meters import ServerMeter
+from placebench.profiler.capture.options import DEFAULT_FLAME_MODE
 from placebench.runtime.application_servers import serve
 from placebench.runtime.mariadb import MariaDbServer, find_mariadbd, temporary_mariadb
 from placebench.runtime.mod_wsgi import find_mod_wsgi
@@ -307,7 +308,7 @@ def _named(installed: Installed, *packages: str, pin: str | None) -> str | None:
 
 
 _Key = tuple[tuple[str, Any], ...]
-_MODES = {"off": "", "light": "light", "full": "flame"}
+_MODES = {"off": "", "light": "light", "full": DEFAULT_FLAME_MODE}
 
 
 def matrix_study(

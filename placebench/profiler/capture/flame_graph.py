@@ -204,14 +204,13 @@ def _notes(mode: str, source: _SampleSource) -> tuple[str, ...]:
     if not source.holds:
         instead = "greenlets share a thread: a profile function takes the samples"
         return (instead,) if mode == "sampled" else ()
-    reason = profile_function_defect() or "another flame graph was recorded on this event loop at the same time"
-    why = "" if mode == "sampled" else f"{reason}: "
-    exact = "statements and collections are exact"
-    if profile_function_defect() and why:
-        exact += "; the mode external (pip install 'placebench[sampler]') samples from outside of the process"
-    every = f"{source.interval_s * 1e3:g} ms"
     shared = (SHARED_NOTE,) if inside_event_loop() else ()
-    return (
-        f"{why}Python's time is estimated by a sampling thread, every {every}; {exact}",
-        *shared,
-    )
+    if mode == "sampled":  # the page has the number of samples and the margins
+        return shared
+    defect = profile_function_defect()
+    reason = defect or "another flame graph was recorded on this event loop at the same time"
+    estimated = f"Python's time is estimated by a sampling thread, every {source.interval_s * 1e3:g} ms"
+    note = f"{reason}: {estimated}; statements and collections are exact"
+    if defect:
+        note += "; the mode external (pip install 'placebench[sampler]') samples from outside of the process"
+    return note, *shared

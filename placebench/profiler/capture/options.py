@@ -13,6 +13,8 @@ from placebench.profiler.model.session import gil_is_off
 
 MODES = ("light", "full", "sampled", "external", "flame", "plans")
 FLAME_GRAPH_MODES = ("sampled", "external", "flame", "plans")
+DEFAULT_FLAME_MODE = "sampled"
+"""The mode of flame graphs that nobody has chosen a mode for."""
 
 CLOCK_TICK_S = 1e-9
 """The seconds by which a measured interval may be wrong: a clock's tick, and what adding rounds away."""
@@ -24,9 +26,10 @@ Clock = Callable[[], float]
 class Options:
     """The options of a recording; raises ProfilerError for a mode that is unknown or needs the GIL.
 
-    mode: "light" (times, rows, fingerprints), "full" (call sites and bytes too), "flame" (Python's stacks too) or
-        "plans" (PostgreSQL's plans too). "sampled" is "full" with a flame graph that a sampling thread
-        estimates; "external" is "full" without bytes, with a flame graph that py-spy estimates.
+    mode: "light" (times, rows, fingerprints), "full" (call sites and bytes too), "sampled" (a flame graph too, of which
+        a sampling thread estimates Python's part), "flame" (a flame graph by a function that each call of Python
+        runs) or "plans" ("flame" with PostgreSQL's plans). "external" is "full" without bytes, with a flame graph that
+        py-spy estimates.
     explain: in mode "plans", have EXPLAIN estimate the plan if the server does not send the actual one.
     parameters: keep bound values, literals and messages of errors; they may be secrets.
     max_statements: how many statements, and how many transaction steps, are kept; the others are counted.

@@ -12,6 +12,7 @@ from markupsafe import Markup
 from placebench import units
 from placebench.page.svg import element, image, percent
 from placebench.profiler.analysis.merging import DRIVER_PACKAGES, INSTALLED_PACKAGE
+from placebench.profiler.analysis.sampling_error import SamplingError, is_exact
 
 if TYPE_CHECKING:
     from placebench.profiler.model.session import FlameSession
@@ -27,10 +28,14 @@ _STRENGTHS = 3
 
 
 def flame_svg(session: "FlameSession") -> Markup:
-    """Draw the session as an SVG; frames of less than 0.3 % of the whole are left out."""
+    """Draw the session as an SVG; frames of less than 0.3 % of the whole are left out.
+
+    The tooltip of a frame has its share, with the half-width of the share's 95 % interval if it was sampled.
+    """
+    error = SamplingError.of(session)
     return _draw(
         _tree(session),
-        _drawn,
+        lambda box, share: _drawn(box, share, error),
         smallest=0.003,
         title="Flame graph",
         description="Each box is a frame, as wide as its time; below it what it called, SQL and plan nodes at the end.",
@@ -55,6 +60,8 @@ class _Box:
 
     frame: str
     seconds: list[float]
+    estimated_s: float = 0.0
+    """The part of the first session's seconds that was sampled, not measured."""
     calls: "dict[str, _Box]" = field(default_factory=dict)
 
     @cached_property
@@ -83,6 +90,7 @@ def _tree(*sessions: "FlameSession") -> _Box:
         for stack, seconds in session.frame_records:
             box = root
             box.seconds[number] += seconds
+            estimated_s = 0.0 if number or is_exact(stack) else seconds
             frames = _folded(stack, every_package=deep)
             if len(frames) > _MAX_DEPTH:  # the statement is at the end
                 half = _MAX_DEPTH // 2
@@ -92,6 +100,7 @@ def _tree(*sessions: "FlameSession") -> _Box:
                 name = "\x00".join(frame.split("\x00")[:2])
                 box = box.calls.setdefault(name, _Box(frame, [0.0] * len(sessions)))
                 box.seconds[number] += seconds
+                box.estimated_s += estimated_s
     return root
 
 
@@ -172,8 +181,12 @@ def _element(tooltip: str, text: str, style: str, left: float, share: float, dep
     )
 
 
-def _drawn(box: _Box, share: float) -> tuple[str, str, str]:
-    times = f"{box.label} · {units.duration(box.seconds[0])} · {units.percent(share)}"
+def _drawn(box: _Box, share: float, error: SamplingError) -> tuple[str, str, str]:
+    margin = error.margin(box.estimated_s)
+    shown = units.percent(share)
+    if margin:
+        shown = f"{units.percent(share, digits=2)} ± {units.significant(margin * 100, digits=1)}"
+    times = f"{box.label} · {units.duration(box.seconds[0])} · {shown}"
     if box.place in _LEAVES:
         return times, box.label, box.place
     return f"{times} · {_installed_as(box.place)}", box.label, "python"

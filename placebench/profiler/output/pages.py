@@ -21,6 +21,7 @@ from placebench.page.row_charts import Bar, bars
 from placebench.profiler.analysis.difference import RecordingDifference
 from placebench.profiler.analysis.findings import find
 from placebench.profiler.analysis.merging import bounded, shared_depth, unfolded
+from placebench.profiler.analysis.sampling_error import SamplingError
 from placebench.profiler.analysis.summary import RecordingSummary, summarise
 from placebench.profiler.model.files import write_whole
 from placebench.profiler.model.plan import PlanNode
@@ -62,6 +63,7 @@ def recording_page(recording: RecordingData, *, flame_page: str | None = None) -
         findings=find(recording),
         plans=list(longest_plans.values()),
         flame_graph=None if recording.session is None else flame_svg(recording.session),
+        sampling=None if recording.session is None else SamplingError.of(recording.session),
         flame_page=flame_page,
         statements=[each for each in recording.statements if each.request == 1][:_MAX_STATEMENTS],
         steps=[each for each in recording.transactions if each.request == 1][:_MAX_STATEMENTS],
@@ -98,6 +100,7 @@ def write_flame_page(
         "title": title,
         "requests": requests,
         "seconds": sum(seconds for _, seconds in session.frame_records),
+        "sampling": SamplingError.of(session),
         "back": back,
     }
     notes = (*notes, *folded)

@@ -1,0 +1,88 @@
+"""The margins of a flame graph's shares: those of a binomial sample of the time that is not measured."""
+
+import random
+from pathlib import Path
+
+import pytest
+from flame_graphs import session_of
+
+from placebench.profiler.analysis.sampling_error import SamplingError, is_exact
+from placebench.profiler.model.session import FlameSession
+from placebench.profiler.output.flame_svg import flame_svg
+from placebench.profiler.output.pages import write_flame_page
+
+ROOT = "thread\x00<thread>\x001"
+SLOW = "slow\x00/app/shop.py\x003"
+FAST = "fast\x00/app/shop.py\x009"
+
+
+def session(records: list[tuple[list[str], float]], samples: int) -> FlameSession:
+    """A session of these stacks."""
+    return session_of(records, sample_count=samples, min_interval=0.005, start_call_stack=[ROOT])
+
+
+MADE = session(
+    [
+        ([ROOT, SLOW], 4.5),
+        ([ROOT, SLOW, "SELECT 1\x00sql\x000"], 2.0),
+        ([ROOT, SLOW, "SELECT 1\x00sql\x000", "Seq Scan\x00plan\x000"], 1.0),
+        ([ROOT, FAST], 1.5),
+        ([ROOT, "garbage collection, generation 0\x00gc\x000"], 1.0),
+    ],
+    100,
+)
+
+
+def test_only_time_that_was_not_measured_has_a_margin() -> None:
+    """Of 10 s 6 are estimated, by 60 of 100 samples: a half of them is known to ± 1.96 · √(0.25 / 60), of 6 in 10 s."""
+    error = SamplingError.of(MADE)
+
+    assert SamplingError(10.0, 6.0, 60.0, 0.005) == error
+    assert error.margin(3.0) == pytest.approx(1.96 * (0.25 / 60) ** 0.5 * 0.6)
+    assert error.margin(1.5) == error.margin(4.5) == pytest.approx(1.96 * (0.1875 / 60) ** 0.5 * 0.6)
+    assert (error.margin(0.0), error.margin(6.0), error.margin(7.0), error.margin(-1.0)) == (0.0, 0.0, 0.0, 0.0)
+
+
+def test_without_a_sample_the_margin_is_not_known() -> None:
+    """All that is measured has none, with samples or without."""
+    assert SamplingError.of(session([([ROOT], 1.0), ([ROOT, SLOW], 1.0)], 0)).margin(1.0) is None
+    assert SamplingError.of(session([([ROOT, "SELECT 1\x00sql\x000"], 1.0)], 0)).margin(0.0) == 0.0
+    assert SamplingError.of(session([], 0)).margin(1.0) == 0.0
+
+
+def test_measured_stacks_end_in_a_statement_a_plan_node_or_a_collection() -> None:
+    """A wait and the profiler's own time are sampled."""
+    ends = ["x\x00sql\x000", "x\x00plan\x000", "x\x00gc\x000", "x\x00wait\x000", "x\x00profiler\x000", SLOW, "alone"]
+
+    assert [True, True, True, False, False, False, False] == [is_exact([ROOT, end]) for end in ends]
+    assert not is_exact([])
+
+
+def test_95_of_100_intervals_contain_the_true_share() -> None:
+    """A program that is in one function for 30 % of its time, sampled 80 times, a thousand times over."""
+    chance, inside = random.Random(1), 0
+    for _ in range(1000):
+        seen = sum(chance.random() < 0.3 for _ in range(80))
+        margin = SamplingError(1.0, 1.0, 80.0, 0.005).margin(seen / 80)
+        inside += margin is not None and abs(seen / 80 - 0.3) <= margin
+
+    assert 920 <= inside <= 980
+
+
+def test_a_frames_tooltip_has_its_share_and_margin() -> None:
+    """The root, the statement and the collection, which are exact, have none."""
+    drawn = str(flame_svg(MADE))
+
+    assert "slow · 7.50 s · 75 % ± 7 · /app/shop.py" in drawn
+    assert "fast · 1.50 s · 15 % ± 7 · /app/shop.py" in drawn
+    assert "SELECT 1 · 3.00 s · 30.0 %<" in drawn
+    assert "thread · 10.0 s · 100 % · &lt;" in drawn
+
+
+def test_the_page_of_a_flame_graph_says_how_exact_it_is(tmp_path: Path) -> None:
+    """The samples, the time between two of them, and what they can tell."""
+    write_flame_page(MADE, tmp_path / "flame.html", title="shop")
+
+    page = " ".join((tmp_path / "flame.html").read_text().split())
+    assert "6.00 s of Python are estimated from 60 samples, at most one every 5.00 ms" in page
+    assert "half of it is known to ± 7.6 % of the whole (95 % interval), a tenth to ± 4.6 %" in page
