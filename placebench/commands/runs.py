@@ -337,6 +337,7 @@ def run_folder(run: options.RunOptions, name: str) -> Iterator[Path]:
     already existed. Raises RunFolderError if there is no run to resume, or if the given folder is not empty.
     """
     from placebench.compare.keep.run_folder import lock
+    from placebench.runtime.uwsgi import stand_in
 
     if run.hosts and not (run.host or run.client_host):
         named = "--host or --client-host" if run.has_client_host else "--host"
@@ -345,6 +346,8 @@ def run_folder(run: options.RunOptions, name: str) -> Iterator[Path]:
     folder = _claimed(run, name)
     try:
         with lock(folder):
+            if line := stand_in():
+                say(line)
             yield folder
     finally:
         if not (folder / "run.json").is_file():

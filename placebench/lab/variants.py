@@ -7,9 +7,10 @@ from typing import Any, Final
 from placebench.compare.what.variants import KnownChange, Variant, VariantKind, existing_python
 from placebench.errors import MissingExtraError, VariantError
 from placebench.lab.placement_api import API
-from placebench.lab.reference.variants import differing
+from placebench.lab.reference.variants import ReferenceVariant, Serving, differing
 from placebench.lab.reference.variants import variant as reference_variant
 from placebench.paths import profiles_folder
+from placebench.runtime.uwsgi import wsgi_server
 
 CONTROL, PLACEMENT = "noop", "placement"
 _REFERENCE = "placebench.lab.reference.wsgi:application"
@@ -27,6 +28,12 @@ _PLACEMENT_VARIABLES = {
 }
 
 
+def serving(variant: ReferenceVariant) -> Serving:
+    """Return how the variant is served on this machine: by gunicorn if its server is uWSGI, which is not installed."""
+    found = variant.serving
+    return {**found, "server": wsgi_server()} if found["server"] == "uwsgi" else found
+
+
 class LaboratoryVariants:
     """The variants noop (the control: `GET /` of tuned, without a statement), placement, and those of `reference`."""
 
@@ -34,7 +41,7 @@ class LaboratoryVariants:
         """Return the variant of this name; raise VariantError if unknown, MissingExtraError if not installed."""
         if name == CONTROL:
             control = {"PLACEBENCH_VARIANT": "tuned"}
-            return Variant(CONTROL, module=_REFERENCE, variables=control, request="/", **_OURS)
+            return Variant(CONTROL, module=_REFERENCE, variables=control, request="/", server=wsgi_server(), **_OURS)
         if name == PLACEMENT:
             return _placement(python)
         try:
@@ -44,7 +51,7 @@ class LaboratoryVariants:
         return Variant(
             name,
             variables={"PLACEBENCH_VARIANT": name},
-            **chosen.serving,
+            **serving(chosen),
             workers=chosen.worker.workers,
             revisions=chosen.revisions,
             portable=chosen.portable,

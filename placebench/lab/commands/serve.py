@@ -65,11 +65,13 @@ def _run(given: ServeOptions) -> int:
     """Serve until a signal arrives; if the server or a worker dies, fail with the end of uWSGI's log."""
     from placebench.lab.inventory.seeding import has_change_log
     from placebench.lab.reference.variants import variant
+    from placebench.lab.variants import serving
     from placebench.meters.wait_events import sample_wait_events
     from placebench.runtime.application_servers import serve
     from placebench.runtime.mariadb import mariadb_url
     from placebench.runtime.postgres import normalise_url
     from placebench.runtime.running_server import ServerSpec
+    from placebench.runtime.uwsgi import stand_in
 
     if given.statements and not given.telemetry:
         raise ServerError("--statements without --telemetry: name the folder that they go to with --telemetry DIR")
@@ -89,7 +91,7 @@ def _run(given: ServeOptions) -> int:
     spec = ServerSpec(
         database_url=_seeded(url, chosen),
         variant=chosen.name,
-        **chosen.serving,
+        **serving(chosen),
         host=given.host,
         port=given.port,
         processes=processes if given.processes is None else given.processes,
@@ -99,6 +101,8 @@ def _run(given: ServeOptions) -> int:
         environment={"PLACEBENCH_PROFILE": "light"} if given.statements else {},
     )
     _complete(spec.database_url)
+    if spec.server == "gunicorn":
+        say(stand_in())
     with serve(spec) as server, sample_wait_events(spec.database_url, given.telemetry):
         stopped = stop_event()
         say(f"{spec.variant} is served at {server.url}; Ctrl-C stops it")

@@ -201,6 +201,7 @@ def _load(
     """Load a fresh server with as many users as it has workers; raise LoadError if a request failed."""
     from placebench.compare.load.load_run import LoadSpec, run_load
     from placebench.lab.reference.variants import variant as reference_variant
+    from placebench.lab.variants import serving
     from placebench.runtime.application_servers import serve
     from placebench.runtime.running_server import ServerSpec
 
@@ -208,7 +209,7 @@ def _load(
     spec = ServerSpec(
         database_url=database_url,
         variant=study.variant,
-        **reference_variant(study.variant).serving,
+        **serving(reference_variant(study.variant)),
         processes=processes,
         environment=environment,
         telemetry=endpoint.part / name,
