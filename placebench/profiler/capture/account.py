@@ -8,10 +8,12 @@
 Each of the two sides of a law is counted by itself. A breach is a line of text, for `RecordingData.breaches`.
 """
 
+import os
 import threading
 import time
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
+from weakref import WeakSet
 
 from placebench import units
 from placebench.profiler.capture.options import CLOCK_TICK_S, Clock
@@ -147,6 +149,11 @@ class CpuAccount:
     """Compares the CPU time of the recordings that run at the same time with that of the process."""
 
     def __init__(self) -> None:
+        self._forget()
+        _ACCOUNTS.add(self)
+
+    def _forget(self) -> None:
+        """Begin anew: a forked process has no other thread of its parent, which may hold the lock, and no CPU time."""
         self._lock = threading.Lock()
         self._running = 0
         self._started_s = 0.0
@@ -177,3 +184,14 @@ class CpuAccount:
             f"recordings that ran at the same time used {_seconds(claimed_s)} of CPU, "
             f"and the process {_seconds(used_s)} meanwhile"
         )
+
+
+_ACCOUNTS: "WeakSet[CpuAccount]" = WeakSet()
+
+
+def _forget_all() -> None:
+    for account in _ACCOUNTS:
+        account._forget()
+
+
+os.register_at_fork(after_in_child=_forget_all)

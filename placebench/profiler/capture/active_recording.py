@@ -5,6 +5,7 @@ threads, tasks and greenlets never mix. Its memory is bounded: statements beyond
 """
 
 import logging
+import os
 import threading
 import time
 from collections.abc import Callable
@@ -92,6 +93,7 @@ class ActiveRecording(RecordingContext):
         self._cpu = clocks.cpu
         self.shares_cpu_time: bool = False
         self.thread: int = threading.get_ident()
+        self._process = os.getpid()
         # The process's time is read first here and last at the end: it is never less than that of its threads.
         self.process_clock: Clock = clocks.process
         self.measures_process: bool = clocks.cpu is time.process_time
@@ -137,8 +139,8 @@ class ActiveRecording(RecordingContext):
         """Take the final times; must be called before the profiler does any work of its own."""
         self.elapsed_s = self.clock() - self.started
         self.ended = True
-        # Another thread's CPU time says nothing about this record.
-        is_own = threading.get_ident() == self.thread and not self.shares_cpu_time
+        # The CPU time of another thread, or of a forked process, says nothing about this record.
+        is_own = (threading.get_ident(), os.getpid()) == (self.thread, self._process) and not self.shares_cpu_time
         if self._cpu_started is not None and is_own and not self._shares_thread():
             self.cpu_s = self._cpu() - self._cpu_started
 
