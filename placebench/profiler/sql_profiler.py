@@ -221,6 +221,8 @@ class SqlProfiler:
         recording = Recording(name, mode)
         active = self.start(name, options, caller=sys._getframe(2))
         outer = self.switch_to(active)
+        if active is not None and outer is not None:
+            active.databases = outer.databases
         try:
             yield recording
         except BaseException as error:

@@ -90,7 +90,7 @@ def _unknown(recording: RecordingData) -> dict[str, str]:
     without = {
         "rows": sum(each.is_uncounted for each in done),
         "round_trips": sum(each.round_trips is None for each in done),
-        "duplicates": sum(each.repeated is None and each.kind == "read" for each in done)
+        "duplicates": sum(each.repeated is None and each.kind == "read" and not each.is_meant_again for each in done)
         + sum(each.unknown for each in recording.unkept_places if each.first.kind == "read"),
     }
     for metric, count in without.items():

@@ -5,6 +5,7 @@ recording and the limits to findings; `_FINDERS` lists most of them.
 A finding says that a pattern was there, not that it is the cause of anything: compare before and after.
 """
 
+import itertools
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -122,6 +123,7 @@ class Limits:
     redundant_rows: int = 100
     multiplied_rows: int = 1_000
     bytes_per_row: int = 2_000
+    poll_s: float = 0.050
     cache_misses: int = 3
     pool_wait_s: float = 0.010
     scanned_rows: int = 10_000
@@ -158,9 +160,11 @@ def _n_plus_one(
 ) -> Iterator[Finding]:
     """Find statements that one line runs many times in one request with different values."""
     # The further batches of one INSERT are no loop of the application.
-    different = [each for each in statements if not each.is_meant_again and each.batch in (None, 1)]
+    different = [
+        each for each in statements if not each.is_meant_again and each.error is None and each.batch in (None, 1)
+    ]
     beyond = [each for each in unkept if each.different]
-    most = _most_in_one_request(different, {each.request: each.different for each in beyond})
+    most = _most_in_one_request(different, ((each, each.different) for each in beyond))
     if most < limits.repeats:
         return
     first = different[0] if different else beyond[0].first
@@ -216,13 +220,15 @@ def _duplicates(
     statements: _Statements, unkept: _Unkept, recording: RecordingData, limits: Limits
 ) -> Iterator[Finding]:
     """Find statements that ran again with the same values in one request."""
-    again, beyond = [each for each in statements if each.repeated], [each for each in unkept if each.repeated]
+    polled = _polled(statements, recording, limits)
+    again = [each for each in statements if each.repeated and each.request not in polled]
+    beyond = [each for each in unkept if each.repeated]
     count = len(again) + sum(each.repeated for each in beyond)
     if count >= limits.duplicates:
         first = again[0] if again else beyond[0].first
         function = first.facts.unknown_function
         unless = "" if function is None else f", unless the function {function} is volatile"
-        most = _most_in_one_request(again, {each.request: each.repeated for each in beyond})
+        most = _most_in_one_request(again, ((each, each.repeated) for each in beyond))
         yield _finding(
             "duplicate",
             f"ran again with the same values {_times(most)}{_where(recording)}",
@@ -231,6 +237,28 @@ def _duplicates(
             count=count,
             seconds=sum(each.elapsed_s for each in again) + sum(each.repeated_s for each in beyond),
         )
+
+
+def _polled(statements: _Statements, recording: RecordingData, limits: Limits) -> set[int]:
+    """Return the requests in which a line waits for what another process writes.
+
+    It runs its statement three times or more, and each time waits first; meanwhile its connections run nothing else.
+    """
+    found: set[int] = set()
+    for request in {each.request for each in statements if each.repeated}:
+        polls = sorted((each for each in statements if each.request == request), key=lambda each: each.started_s)
+        pauses = [late.started_s - early.started_s - early.elapsed_s for early, late in itertools.pairwise(polls)]
+        if len(pauses) < 2 or min(pauses) < limits.poll_s:
+            continue
+        connections, first, last = {each.connection for each in polls}, polls[0].started_s, polls[-1].started_s
+        between = [
+            each
+            for each in recording.statements
+            if each.request == request and each.connection in connections and first < each.started_s < last
+        ]
+        if len(between) == len(polls) - 2:
+            found.add(request)
+    return found
 
 
 def _redundant_fetches(statements: _Statements, recording: RecordingData, limits: Limits) -> Iterator[Finding]:
@@ -257,7 +285,7 @@ def _cartesian_products(statements: _Statements, recording: RecordingData, limit
         yield _finding(
             "cartesian product",
             f"{units.average(rows / recording.requests)} rows for "
-            f"{units.average(entities / recording.requests)} entities of several tables",
+            f"{units.average(entities / recording.requests)} entities that are joined",
             "load each collection by a statement of its own: selectinload instead of joinedload",
             known,
             count=rows,
@@ -346,7 +374,7 @@ def _join_filters(statements: _Statements, recording: RecordingData, limits: Lim
     for statement, node, alike in _nodes(statements):
         compared = (node.rows or 0.0) + (node.rows_removed or 0.0)
         kept_few = (node.rows or 0.0) <= compared * limits.kept_share
-        if node.kind == "Nested Loop" and node.condition and compared >= limits.scanned_rows and kept_few:
+        if node.kind.startswith("Nested Loop") and node.condition and compared >= limits.scanned_rows and kept_few:
             yield _finding(
                 "join filter",
                 f"{units.count(compared)} pairs of rows compared for {_rows(node)}: {node.condition}"
@@ -388,10 +416,8 @@ def _row_estimate_errors(statements: _Statements, _recording: RecordingData, lim
         most, elapsed_s = max(rows, node.rows_expected), node.elapsed_s or 0.0
         if error < limits.estimate_error or most < limits.estimated_rows or elapsed_s < limits.estimated_s:
             continue
-        # Fewer rows than expected may only mean that no more were needed: LIMIT, EXISTS.
-        kinds = [each.kind for _, each in statement.plan.walk()] if statement.plan is not None else []
-        stops_early = any(name in kind for kind in kinds for name in ("Limit", "Semi", "Anti"))
-        if rows > node.rows_expected or not stops_early:
+        stopped, read_again = _read_otherwise(statement.plan) if statement.plan is not None else (set(), set())
+        if node.kind not in _NOT_COUNTED and id(node) not in (read_again if rows > node.rows_expected else stopped):
             yield _finding(
                 "row-estimate error",
                 f"{node.title}: {_rows(node)} rows where {units.count(node.rows_expected)} were expected",
@@ -399,6 +425,36 @@ def _row_estimate_errors(statements: _Statements, _recording: RecordingData, lim
                 [statement],
                 seconds=sum(each.elapsed_s or 0.0 for each in alike),
             )
+
+
+# PostgreSQL does not count the rows of the first two, and guesses those of the others.
+_NOT_COUNTED = frozenset({"BitmapAnd", "BitmapOr", "Recursive Union", "WorkTable Scan"})
+
+
+def _read_otherwise(plan: PlanNode) -> tuple[set[int], set[int]]:
+    """Return the ids of nodes that may have stopped before their end, and of those whose rows were read again.
+
+    That is no wrong estimate: a LIMIT, EXISTS or merge join needs no more, and a merge join goes back over equal rows.
+    https://www.postgresql.org/docs/current/using-explain.html#USING-EXPLAIN-CAVEATS
+    """
+    stopped, read_again = set[int](), set[int]()
+    nodes = [(plan, False)]
+    while nodes:
+        node, may_stop = nodes.pop()
+        if may_stop:
+            stopped.add(id(node))
+        inner = node.children[1:2] if len(node.children) == 2 else node.children
+        is_merge = node.kind.startswith("Merge") and node.kind.endswith("Join")
+        if is_merge:
+            read_again.update(id(child) for child in inner)
+        is_first_match = node.kind.startswith("Nested Loop") and node.kind.endswith(("Semi Join", "Anti Join"))
+        # An empty hash table needs no row of the other side.
+        is_empty = node.kind.startswith("Hash") and any(child.kind == "Hash" and not child.rows for child in inner)
+        for child in node.children:
+            stops = is_merge or is_empty or node.kind == "Limit" or (is_first_match and child in inner)
+            # A sort and a hash read everything below them, whoever stops above.
+            nodes.append((child, stops or (may_stop and node.kind not in ("Sort", "Hash"))))
+    return stopped, read_again
 
 
 def _spills(statements: _Statements, recording: RecordingData, limits: Limits) -> Iterator[Finding]:
@@ -515,9 +571,15 @@ def _by_place(recording: RecordingData) -> Iterable[tuple[list[Statement], list[
     return places.values()
 
 
-def _most_in_one_request(statements: Iterable[Statement], unkept: Mapping[int, int]) -> int:
-    """Return the largest number of these statements in one request. *unkept*: numbers to add, by request."""
-    return max((Counter(statement.request for statement in statements) + Counter(unkept)).values(), default=0)
+def _most_in_one_request(statements: Iterable[Statement], unkept: Iterable[tuple[UnkeptStatements, int]]) -> int:
+    """Return the largest number of these statements in one request on one database: a read per shard is no loop.
+
+    unkept: further statements, each with the number to add.
+    """
+    counts = Counter((each.request, each.database_number) for each in statements)
+    for each, number in unkept:
+        counts[each.request, each.first.database_number] += number
+    return max(counts.values(), default=0)
 
 
 def _where(recording: RecordingData) -> str:

@@ -230,7 +230,7 @@ class ActiveRecording(RecordingContext):
 
     def _add_to_place(self, statement: Statement) -> None:
         """Count a statement that is not kept under the place where it ran, unless there are too many places."""
-        key = statement.fingerprint, statement.caller, statement.outer_caller
+        key = statement.fingerprint, statement.caller, statement.outer_caller, statement.database_number
         place = self._unkept_places.get(key)
         if place is None:
             if len(self._unkept_places) >= _MAX_UNKEPT_PLACES:

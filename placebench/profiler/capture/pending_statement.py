@@ -55,7 +55,7 @@ def guarded(method: Callable[Concatenate[_Part, _P], _T]) -> Callable[Concatenat
 class KeyColumn(NamedTuple):
     """The column of a result that holds the whole primary key of a table.
 
-    others: the positions of the primary keys of further tables, if there are two or more: their rows may multiply.
+    others: positions of the primary keys of further tables, if there are two or more: their rows may multiply.
     """
 
     table: str
@@ -68,8 +68,8 @@ class _DuplicateDetector:
 
     def __init__(self) -> None:
         self._statements: set[int] = set()
-        # Each primary key of a table with the statement that fetched it first.
-        self._rows: dict[str, dict[Any, int]] = {}
+        # Each primary key of a table of a database, with the statement that fetched it first.
+        self._rows: dict[tuple[str, Hashable], dict[Any, int]] = {}
         self._kept = 0
         # How often each table was written.
         self._writes: dict[str, int] = {}
@@ -83,8 +83,8 @@ class _DuplicateDetector:
             self._rows.clear()
             return
         self._writes[table] = self._writes.get(table, 0) + 1
-        for name in [name for name in self._rows if name.rpartition(".")[2].lower() == table]:
-            del self._rows[name]
+        for key in [key for key in self._rows if key[0].rpartition(".")[2].lower() == table]:
+            del self._rows[key]
 
     def is_repeated(self, sql: str, values: bytes | str | None, database: Hashable) -> bool | None:
         """Return whether this read ran with these values since its tables were written; None if that is not known.
@@ -104,12 +104,12 @@ class _DuplicateDetector:
         self._statements.add(key)
         return repeated
 
-    def count_redundant(self, column: KeyColumn, rows: Sequence[Any], statement: int) -> int:
+    def count_redundant(self, column: KeyColumn, rows: Sequence[Any], database: Hashable, statement: int) -> int:
         """Count the distinct keys of these rows that another statement had fetched before; 50 to 100 ns per row.
 
-        statement: a number that identifies the statement that fetched *rows*.
+        database: as for `is_repeated`. statement: a number that identifies the statement that fetched *rows*.
         """
-        firsts = self._rows.setdefault(column.table, {})
+        firsts = self._rows.setdefault((column.table, database), {})
         try:
             keys = {row[column.position] for row in rows}
         except (TypeError, KeyError, IndexError):  # rows of a user's own class
@@ -155,6 +155,16 @@ class RecordingContext:
         self.duplicates: _DuplicateDetector = _DuplicateDetector()
         self.overhead_s: float = 0.0
         self.notes: list[str] = []
+        self.databases: dict[Hashable, int] = {}
+        """The number of each database; a recording inside of another one has the other's."""
+
+    def database_number(self, connection: ConnectionState) -> int | None:
+        """Return the number of the database, as in `Statement`."""
+        identity, database = connection.identity, connection.database
+        is_sqlite = database is not None and database.system == "sqlite"
+        if isinstance(identity, int) and not is_sqlite:  # one per connection, for lack of a name
+            return None
+        return self.databases.setdefault(identity, len(self.databases) + 1)
 
     def note(self, *remarks: str) -> None:
         """Note what this recording could not measure, each remark once."""
@@ -343,10 +353,16 @@ class PendingStatement:
         self.total_rows = (self.total_rows or 0) + rows
 
     def set_error(self, error: BaseException) -> None:
-        """Record the driver's error, unless an earlier statement of a pipeline caused it."""
+        """Record the driver's error, unless an earlier statement of a pipeline caused it.
+
+        What was read before is forgotten: what follows may be another attempt, which must read it again. That is not so
+        for values that the driver may have refused.
+        """
         if getattr(error, "placebench_statement", self) is not self:
             return
         self.error = type(error).__name__
+        if self.repeated is not None:
+            self.recording.duplicates.add_write(None)
         if not self.recording.options.parameters:  # a message may quote values
             return
         try:
@@ -388,27 +404,27 @@ class PendingStatement:
         return None if self.plan_text is None else read_plan(self.plan_text, values=self.recording.options.parameters)
 
     def _count_redundant(self, key: KeyColumn, rows: Sequence[Any]) -> None:
-        redundant = self.recording.duplicates.count_redundant(key, rows, id(self))
+        redundant = self.recording.duplicates.count_redundant(key, rows, self.connection.identity, id(self))
         self.redundant_rows = (self.redundant_rows or 0) + redundant
         if key.others:
-            self._add_entities((key.position, *key.others), rows)
+            self._add_entities(key.position, key.others, rows)
 
-    def _add_entities(self, positions: tuple[int, ...], rows: Sequence[Any]) -> None:
-        """Remember the primary keys of all tables in these rows, up to a limit."""
+    def _add_entities(self, first: int, others: tuple[int, ...], rows: Sequence[Any]) -> None:
+        """Remember the primary keys of each further table in these rows, beside those of the first, up to a limit."""
         if self.entities is None:
-            self.entities = [set() for _ in positions]
+            self.entities = [set() for _ in others]
         try:
-            for keys, position in zip(self.entities, positions, strict=True):
+            for keys, position in zip(self.entities, others, strict=True):
                 if len(keys) < _MAX_KEYS:
-                    keys.update(row[position] for row in rows)
-        except (TypeError, KeyError, IndexError):  # rows of a user's own class
+                    keys.update((row[first], row[position]) for row in rows if row[position] is not None)
+        except (TypeError, KeyError, IndexError, ValueError):  # rows of a user's own class
             self.entities = [set()]
 
     def _entity_count(self) -> int | None:
-        """Return the number of distinct primary keys in the rows; None if there are too many, or one table alone."""
+        """Return the number of entities that belong to those of the first table; None if there are too many."""
         if self.entities is None or max(map(len, self.entities)) >= _MAX_KEYS:
             return None
-        return sum(len(keys - {None}) for keys in self.entities) or None
+        return sum(map(len, self.entities)) or None
 
     def _add_round_trips(self, round_trips: int) -> None:
         """Add round trips, with their bytes and their plan if these are measured."""
@@ -465,6 +481,7 @@ class PendingStatement:
             engine=self.engine,
             value_count=self.value_count if self.executions == 1 else self.executions or None,
             entity_count=self._entity_count(),
+            database_number=self.recording.database_number(self.connection),
         )
 
     def to_transaction(self, origin: float) -> Transaction:

@@ -19,7 +19,8 @@ _MS = 1e-3
 class PlanNode:
     """One node of a plan with the nodes below it; measured fields are None if the plan was only estimated.
 
-    kind: PostgreSQL's name of the node type, such as "Seq Scan". condition: its filters, constants as `?`.
+    kind: PostgreSQL's name of the node type, such as "Seq Scan" or "Nested Loop Semi Join".
+    condition: its filters, constants as `?`.
     rows_expected, rows: rows of all loops together. PostgreSQL reports the mean per loop, rounded to 0.01 rows (to
         whole rows before version 18): rows is None if that is 0 in several loops.
     rows_removed: rows that a filter discarded; for a join, pairs of rows that its join filter discarded.
@@ -98,12 +99,16 @@ def _node(fields: Mapping[str, Any], *, values: bool) -> PlanNode:
     loops = fields.get("Actual Loops")
     condition = " and ".join(str(fields[key]) for key in _CONDITIONS if key in fields)[:_MAX_CONDITION]
     milliseconds = _of_all_loops(fields, "Actual Total Time")
-    operation = fields.get("Operation")
+    kind, operation, join = fields["Node Type"], fields.get("Operation"), fields.get("Join Type", "")
+    if operation and kind == "ModifyTable":
+        kind = f"{operation}"
+    elif join.endswith(("Semi", "Anti")):  # these stop at the first match
+        kind = f"{kind.removesuffix(' Join')} {join} Join"
     removals = (_of_all_loops(fields, f"Rows Removed by {name}") for name in ("Filter", "Join Filter"))
     removed = [rows for rows in removals if rows is not None]
     spilled = [kilobytes for part in (fields, *fields.get("Workers", ())) for kilobytes in _written(part)]
     return PlanNode(
-        kind=f"{operation}" if operation and fields["Node Type"] == "ModifyTable" else fields["Node Type"],
+        kind=kind,
         relation=fields.get("Relation Name") or fields.get("CTE Name") or fields.get("Function Name"),
         index=fields.get("Index Name"),
         condition=(condition if values else redacted(condition, "postgresql")) or None,

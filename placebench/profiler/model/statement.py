@@ -103,8 +103,10 @@ class Statement:
     database: the database of the connection; None if the driver is not known.
     value_count: the number of values of a read, those in a list one by one, or of sets of values of an executemany;
         None in mode "light" and if nobody counted them.
-    entity_count: distinct primary keys among its rows, of three tables or more; None for fewer tables, in mode "light"
-        and beyond 50 000 keys of a table.
+    entity_count: distinct pairs of a primary key of its first table with that of another one, among rows of three
+        tables or more: each item of each order. None for fewer tables, in mode "light" and beyond 50 000 pairs.
+    database_number: equal for statements of its recording that see the same rows, by database, user and settings of
+        the connection, 1 for the first; None if that is not known.
     engine: for a cache miss, the number of its SQLAlchemy engine in its recording, 1 for the first; else None.
     """
 
@@ -136,6 +138,7 @@ class Statement:
     engine: int | None = None
     value_count: int | None = None
     entity_count: int | None = None
+    database_number: int | None = None
 
     @property
     def elapsed_s(self) -> float:
@@ -197,8 +200,8 @@ class UnkeptStatements:
     """Counts of the statements beyond the limit that ran one text from one place, for the findings.
 
     first: the first of them, with its own figures. repeated, repeated_s: number and seconds of the repeated ones.
-    different, different_s: number and seconds of the others, except further batches of an insertmanyvalues and
-        statements that are repeated on purpose. item_count: the sum of their item counts.
+    different, different_s: number and seconds of the others, except further batches of an insertmanyvalues, statements
+        that failed, and those that are repeated on purpose. item_count: the sum of their item counts.
     unknown: the number of those whose values could not be compared.
     first_row_count, last_row_count: rows of the first and the last of the different ones.
     has_full_pages: whether all but the last of them have as many rows as the first.
@@ -225,11 +228,11 @@ class UnkeptStatements:
 
     def add(self, statement: Statement) -> None:
         """Count one more statement of this text and place."""
-        self.unknown += statement.repeated is None and statement.error is None
+        self.unknown += statement.repeated is None and statement.error is None and not statement.is_meant_again
         if statement.repeated:
             self.repeated += 1
             self.repeated_s += statement.elapsed_s
-        elif statement.is_meant_again or statement.batch not in (None, 1):
+        elif statement.is_meant_again or statement.error is not None or statement.batch not in (None, 1):
             self.others += 1
         else:
             if self.different:

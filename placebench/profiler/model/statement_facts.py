@@ -231,7 +231,11 @@ _VOLATILE_RELATIONS = (
     "pg_stat",
     "processlist",
 )
-_VOLATILE_PAIRS = frozenset({("skip", "locked"), (".", "nextval"), ("next", "value")})
+# Rows that are locked again are locked for another transaction.
+_VOLATILE_PAIRS = frozenset(
+    {("skip", "locked"), (".", "nextval"), ("next", "value"), ("for", "update"), ("for", "share"), ("for", "no")}
+    | {("for", "key"), ("in", "share")}
+)
 # SHOW and PRAGMA also return facts of the server or the session that are no settings.
 _VOLATILE_SHOWS = frozenset({"count", "errors", "events", "processlist", "profile", "profiles", "status", "warnings"})
 _VOLATILE_PRAGMAS = frozenset(
@@ -273,7 +277,11 @@ _not_volatile = frozenset(_STABLE_FUNCTIONS.split() + _KEYWORDS.split())
 
 
 def _volatile_part(tokens: Sequence[str]) -> tuple[str | None, str | None]:
-    """Return the first part of a read that may change the result each time, and a function that may or may not."""
+    """Return the first part of a read that may change the result each time, and a function that may or may not.
+
+    A read of no table but an unknown function is such a part: databases take a function for volatile unless it is
+    declared otherwise.
+    """
     unknown = None
     word, named = tokens[0], _VOLATILE_SHOWS if tokens[0] == "show" else _VOLATILE_PRAGMAS
     if word in ("show", "pragma"):
@@ -294,4 +302,8 @@ def _volatile_part(tokens: Sequence[str]) -> tuple[str | None, str | None]:
             unknown = unknown or token
         elif (tokens[at - 1], token) in _VOLATILE_PAIRS:
             return f"{tokens[at - 1]} {token}".strip(". "), None
-    return None, unknown
+    reads_table = any(
+        token in ("from", "join") and tokens[at + 1 : at + 2] != ["("] and "(" not in tokens[at + 2 : at + 3]
+        for at, token in enumerate(tokens)
+    )
+    return (None, unknown) if reads_table else (unknown, None)

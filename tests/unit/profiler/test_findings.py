@@ -304,16 +304,77 @@ def test_transactions_that_wait_at_one_line_are_one_finding() -> None:
     )
 
 
-def test_a_plan_that_may_stop_early_may_have_fewer_rows_but_not_more() -> None:
-    """A semi or anti join, and a LIMIT, wherever they are; more rows than expected are a wrong estimate with them."""
-    for kind in ("Limit", "Hash Semi Join", "Hash Anti Join"):
-        few = PlanNode("Hash Join", elapsed_s=0.1, rows=10.0, rows_expected=2000)
-        many = replace(few, rows=2000.0, rows_expected=10)
+FEW = PlanNode("Hash Join", loops=1, elapsed_s=0.1, rows=10.0, rows_expected=2000)
+MANY = replace(FEW, rows=2000.0, rows_expected=10)
+OTHER = PlanNode("Index Scan", loops=1, elapsed_s=0.1, rows=500.0, rows_expected=500)
+ERROR = [("row-estimate error", 1)]
 
-        assert kinds(statement(plan=PlanNode(kind, rows=1.0, rows_expected=1, children=(few,)))) == []
-        assert kinds(statement(plan=PlanNode(kind, rows=1.0, rows_expected=1, children=(many,)))) == [
-            ("row-estimate error", 1)
-        ]
+
+@pytest.mark.parametrize("kind", ["Limit", "Nested Loop Semi Join", "Nested Loop Anti Join", "Merge Left Join"])
+def test_a_plan_that_may_stop_early_may_have_fewer_rows_but_not_more(kind: str) -> None:
+    """Below a LIMIT, a join for the first match and a merge join, at any depth until a sort or hash reads all."""
+
+    def below(*children: PlanNode) -> list[tuple[str, int]]:
+        return kinds(statement(plan=PlanNode(kind, rows=1.0, rows_expected=1, children=children)))
+
+    assert below(FEW) == below(replace(OTHER, children=(FEW,))) == []
+    assert below(replace(OTHER, kind="Sort", children=(FEW,))) == below(replace(OTHER, kind="Hash", children=(FEW,)))
+    assert below(replace(OTHER, kind="Sort", children=(FEW,))) == ERROR
+    if not kind.startswith("Merge"):
+        assert below(MANY) == ERROR
+
+
+def test_a_merge_join_reads_equal_rows_of_its_inner_side_again() -> None:
+    """They are counted each time; those of the outer side once."""
+    merge = PlanNode("Merge Join", rows=500.0, rows_expected=500, elapsed_s=0.1, loops=1)
+
+    assert kinds(statement(plan=replace(merge, children=(OTHER, MANY)))) == []
+    assert kinds(statement(plan=replace(merge, children=(MANY, OTHER)))) == ERROR
+
+
+def test_an_empty_hash_table_needs_no_row_of_the_other_side() -> None:
+    """A table with rows needs all of them, a semi join too; a nested loop reads its outer side to the end."""
+    join = PlanNode("Hash Semi Join", rows=500.0, rows_expected=500, elapsed_s=0.1, loops=1)
+    hashes = [PlanNode("Hash", rows=rows, rows_expected=50, elapsed_s=0.0, loops=1) for rows in (0.0, 50.0)]
+    first_match = replace(join, kind="Nested Loop Semi Join")
+
+    assert [kinds(statement(plan=replace(join, children=(FEW, each)))) for each in hashes] == [[], ERROR]
+    assert kinds(statement(plan=replace(first_match, children=(FEW, OTHER)))) == ERROR
+    assert kinds(statement(plan=replace(first_match, children=(OTHER, FEW)))) == []
+
+
+@pytest.mark.parametrize("kind", ["BitmapAnd", "BitmapOr", "Recursive Union", "WorkTable Scan"])
+def test_rows_that_postgresql_does_not_count_or_estimate_are_no_error(kind: str) -> None:
+    """It says 0 for bitmaps, and guesses ten times the rows for each round of a recursion."""
+    assert kinds(statement(plan=replace(FEW, kind=kind))) == []
+
+
+def test_a_read_of_each_shard_is_no_loop() -> None:
+    """Five databases of one address; two of them that are each read five times are."""
+    shards = [statement(database_number=number) for number in range(1, 6)]
+
+    assert kinds(*shards) == []
+    assert kinds(*shards * 5) == [("n+1", 25)]
+
+
+def test_statements_that_failed_are_no_loop() -> None:
+    """Another attempt sends the same again; four that succeed are too few."""
+    assert kinds(*[statement(error="OperationalError")] * 9, *[statement()] * 4) == []
+
+
+def test_polling_is_no_duplicate() -> None:
+    """A read after a pause of 50 ms, three times or more; with another statement between, or a shorter pause, it is."""
+
+    def polls(*starts: float, **fields: Any) -> list[Statement]:
+        return [statement(started_s=at, repeated=at > 0, connection=1, **fields) for at in starts]
+
+    other = statement(started_s=0.1, connection=1, fingerprint="g")
+    assert kinds(*polls(0.0, 0.06, 0.12)) == []
+    assert kinds(*polls(0.0, 0.06)) == [("duplicate", 1)]
+    assert kinds(*polls(0.0, 0.06, 0.10)) == [("duplicate", 2)]
+    assert kinds(*polls(0.0, 0.06, 0.12), other) == [("duplicate", 2)]
+    assert kinds(*polls(0.0, 0.06, 0.12), replace(other, connection=2)) == []
+    assert kinds(*polls(0.0, 0.06, 0.12), *polls(0.0, 0.01, request=2), requests=2) == [("duplicate", 1)]
 
 
 def test_an_estimate_off_by_ten_times_is_found() -> None:
