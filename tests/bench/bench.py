@@ -270,6 +270,7 @@ SECTIONS: dict[str, Any] = {
     "profiled": bench_profiled,
     "memory": bench_memory,
     "soak": bench_soak,
+    "findings": lambda arguments: _beside("detectors").bench_findings(arguments, say, spread),
     "telemetry": lambda arguments: _beside("telemetry_cost").bench_telemetry(arguments, say, spread),
     "waiting": lambda arguments: _beside("waiting").bench_waiting(arguments, say, spread),
     "report": lambda arguments: _beside("reporting").bench_report(arguments, say, spread),

@@ -1,0 +1,83 @@
+"""Programs with sqlite3 alone."""
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+
+from finding_programs import CLOCK, absent, found
+
+
+@contextmanager
+def place(_url: str) -> Iterator[sqlite3.Connection]:
+    with closing(sqlite3.connect(":memory:")) as connection:
+        connection.execute("create table files (id integer primary key, name text, content blob)")
+        connection.executemany(
+            "insert into files values (?, ?, ?)", [(number, f"file {number}", b"%d" % number) for number in range(100)]
+        )
+        connection.commit()
+        yield connection
+
+
+@found("n+1")
+def a_row_for_each_key(connection: sqlite3.Connection) -> None:
+    for number in range(10):
+        connection.execute("select name from files where id = ?", (number,)).fetchone()
+
+
+@found("n+1")
+def bytes_that_differ(connection: sqlite3.Connection) -> None:
+    for number in range(10):
+        connection.execute("select name from files where content = ?", (memoryview(b"%d" % number),)).fetchall()
+
+
+@absent("n+1")
+def rows_of_executemany(connection: sqlite3.Connection) -> None:
+    connection.executemany("update files set name = ? where id = ?", [(f"new {number}", number) for number in range(9)])
+    connection.commit()
+
+
+@absent("n+1")
+def a_cursor_row_by_row(connection: sqlite3.Connection) -> None:
+    assert sum(1 for _ in connection.execute("select * from files")) == 100
+
+
+@absent("n+1")
+def the_schema_of_each_table(connection: sqlite3.Connection) -> None:
+    for name in ("files", "other"):
+        connection.execute(f"pragma table_info({name})").fetchall()
+
+
+@found("duplicate")
+def the_same_name_twice(connection: sqlite3.Connection) -> None:
+    for _ in range(2):
+        connection.execute("select name from files where id = ?", (1,)).fetchone()
+
+
+@absent("duplicate")
+def the_number_of_the_last_row(connection: sqlite3.Connection) -> None:
+    for _number in range(2):
+        connection.execute("select last_insert_rowid()").fetchone()
+        connection.execute("select total_changes()").fetchone()
+    connection.rollback()
+
+
+@absent("duplicate")
+def changes_by_other_processes(connection: sqlite3.Connection) -> None:
+    for _ in range(3):
+        connection.execute("pragma data_version").fetchone()
+
+
+@found("idle in transaction")
+def work_between_two_writes(connection: sqlite3.Connection) -> None:
+    connection.execute("update files set name = 'a' where id = 1")
+    CLOCK.work(0.1)
+    connection.execute("update files set name = 'b' where id = 2")
+    connection.commit()
+
+
+@absent("idle in transaction")
+def work_between_two_transactions(connection: sqlite3.Connection) -> None:
+    for number in range(2):
+        connection.execute("update files set name = 'a' where id = ?", (number,))
+        connection.commit()
+        CLOCK.work(0.1)
