@@ -158,6 +158,51 @@ def _judged(made: dict[str, Any]) -> tuple[str, ...]:
 
 
 @figure
+def findings_by_kind() -> str:
+    """A line for each finding: programs in which it must come and must not, and what placebench reported."""
+    programs = raw("findings.json")["programs"]
+    rows, sums = [], [0] * 4
+    for kind in dict.fromkeys(each["finding"] for each in programs):
+        present = [kind in each["expected"] for each in programs]
+        reported = [kind in each["reported"]["placebench"] for each in programs]
+        without = sum(each["finding"] == kind and kind not in each["expected"] for each in programs)
+        right = sum(map(all, zip(present, reported, strict=True)))
+        counts = (sum(present), without, right, sum(reported) - right)
+        sums = [a + b for a, b in zip(sums, counts, strict=True)]
+        rows.append((kind, *counts, *_rates(right, sum(reported), sum(present))))
+    rows.append(("all", *sums, *_rates(sums[2], sums[2] + sums[3], sums[0])))
+    head = "| Finding | Programs with it | About it, without | Reported rightly | Wrongly | Precision | Recall |"
+    return table(head, rows)
+
+
+@figure
+def findings_by_tool() -> str:
+    """A line for each tool and stack that it knows: loops over one statement, with equal values or different ones."""
+    document = raw("findings.json")
+    rows = []
+    for tool, version in document["versions"].items():
+        name = "placebench" if tool == "placebench" else f"{tool} {version}"
+        for stack in ("sqlalchemy", "django", *(("sqlite3", "postgresql") if tool == "placebench" else ())):
+            programs = [each for each in document["programs"] if each["stack"] == stack]
+            ran = [each for each in programs if each["reported"][tool] is not None]
+            if not ran:
+                continue
+            present, reported = (
+                [bool({"n+1", "duplicate"} & set(found)) for found in each]
+                for each in ([each["expected"] for each in ran], [each["reported"][tool] for each in ran])
+            )
+            right = sum(map(all, zip(present, reported, strict=True)))
+            counts = (len(ran), sum(present), right, sum(reported) - right)
+            rows.append((name, stack, *counts, *_rates(right, sum(reported), sum(present))))
+    return table("| Tool | Stack | Programs | With a loop | Reported rightly | Wrongly | Precision | Recall |", rows)
+
+
+def _rates(right: int, reported: int, present: int) -> list[str]:
+    """Precision and recall in percent."""
+    return [f"{100 * right / whole:.0f} %" if whole else "–" for whole in (reported, present)]
+
+
+@figure
 def plans() -> str:
     rows = []
     for path in sorted((TOP / "docs" / "lab" / "plans").glob("*.toml")):

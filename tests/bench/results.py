@@ -101,6 +101,7 @@ RECIPES = (
         )
         for name, variants in (("saturation", "placement,tuned"), ("saturation-algorithms", "dedup,cached --time 3"))
     ),
+    Recipe("findings", ("findings.json",), section="findings"),
     Recipe("losses", ("losses.json", "losses.svg"), section="losses"),
     Recipe("scaleout", ("scaleout.json",), section="faults"),
     Recipe("scaleout-cost", ("scaleout-cost.json",), section="scaleout"),
