@@ -12,6 +12,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from contextvars import ContextVar
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, Self, TypeVar, cast
@@ -22,6 +23,7 @@ from placebench.profiler.capture.options import FLAME_GRAPH_MODES, Clocks, Optio
 from placebench.profiler.capture.pending_statement import guarded
 from placebench.profiler.capture.statement_comments import comment_text, commenting
 from placebench.profiler.capture.statistics_collector import StatisticsCollector
+from placebench.profiler.model.session import gil_is_off
 from placebench.profiler.recording import Recording
 from placebench.profiler.requests.middleware import (
     AsgiApplication,
@@ -48,6 +50,9 @@ if TYPE_CHECKING:
     from placebench.profiler.drivers.driver_hooks import DriverHooks
     from placebench.profiler.drivers.hooks import Hooks
     from placebench.profiler.model.statement_statistics import StatementStatistics
+
+_THREADS_INHERIT = bool(getattr(sys.flags, "thread_inherit_context", False))
+"""Whether a new thread has the context of the one that starts it: the default of free-threaded Pythons from 3.14 on."""
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
@@ -368,8 +373,14 @@ class SqlProfiler:
     @guarded
     def start(self, name: str, options: Options, *, caller: FrameType | None = None) -> ActiveRecording:
         """Start a recording; its flame graph, if it has one, begins at the caller's frame."""
-        flame_graph = self._flame_graph(options.mode, caller or sys._getframe(2))
+        flame_graph, notes = None, tuple[str, ...]()
+        try:
+            flame_graph = self._flame_graph(options.mode, caller or sys._getframe(2))
+        except ProfilerError as refusal:
+            notes = (f"no flame graph: {refusal}",)
         active = ActiveRecording(name, options, self._clocks, self.report_failure, flame_graph)
+        active.note(*notes)
+        active.inherited_by_threads = _THREADS_INHERIT and isinstance(self._hooks.current, ContextVar)
         active.application = self._application
         around = self._hooks.current.get()
         if around is not None and not around.ended:
@@ -392,6 +403,8 @@ class SqlProfiler:
                 raise ProfilerError("it does not distinguish the greenlets of a thread")
             return ExternalFlameGraph(self._clocks.elapsed, caller, self.report_failure)
         except ProfilerError as refusal:
+            if gil_is_off():  # a thread may not sample either
+                raise
             thread = FlameGraphRecorder("sampled", self._clocks.elapsed, caller, self.report_failure)
             thread.notes = (f"no external sampler: {refusal}", *thread.notes)
             return thread

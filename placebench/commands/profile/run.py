@@ -32,6 +32,7 @@ from placebench.commands.profile.recording import (
 from placebench.errors import GateFailedError, PlacebenchError, ProfilerError, UsageError
 from placebench.masking import mask
 from placebench.paths import make_folder
+from placebench.profiler.model.session import gil_is_off
 
 if TYPE_CHECKING:
     from placebench.http_session import Request
@@ -113,7 +114,8 @@ def _configure_run(parser: ArgumentParser) -> None:
         "--explain", action="store_true", help="with --mode plans: estimated plans where the role may see no real one"
     )
     add_format(parser)
-    add_recording(parser, modes=_MODES, mode="sampled", requests=1, per="times that each request is recorded")
+    default = "full" if gil_is_off() else "sampled"
+    add_recording(parser, modes=_MODES, mode=default, requests=1, per="times that each request is recorded")
 
 
 def _configure_check(parser: ArgumentParser) -> None:

@@ -77,10 +77,10 @@ class ActiveRecording(RecordingContext):
         self.gc_s: float = 0.0
         self.gc_collections: int = 0
         self.gc_started: float | None = None
-        self.breaches: list[str] = []
         self.error: str | None = None
         self.missed = 0
         self.failed_hooks: set[str] = set()
+        self.breaches: list[str] = []
         self.ended: bool = False
         self.plan_setup_s: float = 0.0
         self._clock_works = True
@@ -93,6 +93,7 @@ class ActiveRecording(RecordingContext):
         self._cpu = clocks.cpu
         self.shares_cpu_time: bool = False
         self.thread: int = threading.get_ident()
+        self.inherited_by_threads: bool = False
         self._process = os.getpid()
         # The process's time is read first here and last at the end: it is never less than that of its threads.
         self.process_clock: Clock = clocks.process
@@ -156,6 +157,11 @@ class ActiveRecording(RecordingContext):
 
     def _new_state(self, dbapi_connection: object) -> ConnectionState:
         """Make the state of a connection that this recording has not seen."""
+        if self.inherited_by_threads and threading.get_ident() != self.thread:
+            self.note(
+                "statements of other threads are in the recording: on this Python they inherit its context "
+                "(thread_inherit_context), on others they are missed"
+            )
         connection = driver_connection(dbapi_connection)
         if connection is not dbapi_connection:
             state = self.connection_state(connection)
@@ -339,7 +345,7 @@ class ActiveRecording(RecordingContext):
         recording.overlapping = self._overlapping()
         recording.plan_setup_s = self.plan_setup_s
         recording.failed_hooks = tuple(sorted(self.failed_hooks))
-        if (breach := row_breach(recording.statements, kept, self) or self.row_breach) is not None:
+        if (breach := row_breach(recording.statements, kept, self)) is not None:
             self.breaches.append(breach)
             recording.statements = [replace(each, row_count=None) for each in recording.statements]
             recording.unkept.row_count, recording.unkept.uncounted = None, recording.unkept.statements

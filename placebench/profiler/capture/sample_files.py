@@ -34,17 +34,20 @@ def join_samples(recording: RecordingData, path: Path) -> tuple[FlameSession, st
     if len(recording.timeline) != 1:
         raise ProfilerError(f"{recording.name}: expected one recorded request, not {recording.requests} merged ones")
     started = recording.timeline[0].started_unix_s
-    ended = started + recording.elapsed_s
     try:
         threads, interval_s = read_gecko_profile(json.loads(path.read_bytes()))
     except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
         raise ProfilerError(
             f"{path} is no file of `python -m profiling.sampling … --gecko`: {type(error).__name__}: {error}"
         ) from error
-    intervals, fetches = _intervals(recording, started)
+    intervals, fetches = _intervals(recording)
+    # In seconds since the start of the recording: Unix times as floats are a quarter of a microsecond apart.
+    since_start = {
+        thread: [change._replace(at=change.at - started) for change in changes] for thread, changes in threads.items()
+    }
     lines = [
-        TimeLine(started, ended, [_root(thread)], intervals, changes, interval_s, fetches)
-        for thread, changes in threads.items()
+        TimeLine(0.0, recording.elapsed_s, [_root(thread)], intervals, changes, interval_s, fetches)
+        for thread, changes in since_start.items()
     ]
     line = max(lines, key=lambda each: (each.matched_count, each.sample_count), default=None)
     if line is None or not line.sample_count:
@@ -103,12 +106,12 @@ def _root(thread: int) -> str:
     return f"thread {thread}\x00<thread>\x00{thread}"
 
 
-def _intervals(recording: RecordingData, started: float) -> tuple[list[CalledInterval], list[CalledInterval]]:
+def _intervals(recording: RecordingData) -> tuple[list[CalledInterval], list[CalledInterval]]:
     """Return the intervals of executes and steps, and the fetches: each begins after its execute, at some time."""
     intervals, fetches = [], []
     steps: list[Statement | Transaction] = [*recording.statements, *recording.transactions]
     for step in steps:
-        began = started + step.started_s
+        began = step.started_s
         if isinstance(step, Transaction):
             intervals.append(
                 CalledInterval(began, began + (step.elapsed_s or 0.0), leaf(step.kind, "sql"), None, None, step)

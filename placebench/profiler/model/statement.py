@@ -324,12 +324,8 @@ class Checkout:
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """A piece of the user's own code, named by `profiler.timed("label")`.
-
-    request: the number of the recording that it comes from, if several were merged; 1 for the first.
-    """
+    """A piece of the user's own code, named by `profiler.timed("label")`."""
 
     label: str
     started_s: float
     elapsed_s: float
-    request: int = 1

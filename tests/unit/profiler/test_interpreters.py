@@ -1,5 +1,6 @@
 """The profiler on Pythons without pyinstrument, and without a GIL."""
 
+import sqlite3
 import subprocess
 import sys
 from pathlib import Path
@@ -7,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from placebench.errors import ProfilerError
-from placebench.profiler.capture import options
+from placebench.profiler import SqlProfiler
+from placebench.profiler.capture import external_sampler, options
 from placebench.profiler.capture.options import Options
 
 EVERY_MODE = """
@@ -72,3 +74,47 @@ def test_a_free_threaded_python_with_its_gil_has_every_mode(monkeypatch: pytest.
     monkeypatch.setattr(sys, "_is_gil_enabled", lambda: True, raising=False)
 
     assert [Options(mode).mode for mode in options.MODES] == list(options.MODES)
+
+
+THREAD = """
+import sqlite3, threading
+from placebench.profiler import SqlProfiler
+
+profiler = SqlProfiler.for_drivers("sqlite3")
+with profiler.record("threads") as recording:
+    thread = threading.Thread(target=lambda: sqlite3.connect(":memory:").execute("SELECT 1").fetchall())
+    thread.start()
+    thread.join()
+print(len(recording.statements), recording.missed, "thread_inherit_context" in "".join(recording.notes))
+"""
+
+
+@pytest.mark.skipif(sys.version_info < (3, 14), reason="threads inherit a context from Python 3.14 on")
+@pytest.mark.parametrize(("inherits", "expected"), [("0", "0 1 False"), ("1", "1 0 True")])
+def test_a_recording_says_that_threads_inherit_it(inherits: str, expected: str) -> None:
+    """What is missed without it is recorded with it, and a note says why the two recordings differ."""
+    command = [sys.executable, "-X", f"thread_inherit_context={inherits}", "-c", THREAD]
+
+    ended = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
+
+    assert (ended.stdout.strip(), ended.stderr) == (expected, "")
+
+
+def test_a_flame_graph_that_the_gil_prevents_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The mode external without its sampler records the statements; no thread samples instead of it."""
+    monkeypatch.setattr(sys, "_is_gil_enabled", lambda: False, raising=False)
+    monkeypatch.setattr(external_sampler, "find_py_spy", find_no_py_spy)
+    profiler = SqlProfiler.for_drivers("sqlite3")
+    try:
+        with profiler.record("external", mode="external") as recording:
+            sqlite3.connect(":memory:").execute("SELECT 1").fetchall()
+    finally:
+        profiler.remove()
+
+    assert (1, None) == (len(recording.statements), recording.session)
+    assert recording.notes == ("no flame graph: no py-spy here",)
+
+
+def find_no_py_spy() -> str:
+    """Raise what a machine without py-spy raises."""
+    raise ProfilerError("no py-spy here")

@@ -19,11 +19,12 @@ from placebench.profiler import (
     write_speedscope,
 )
 from placebench.profiler.capture.stack import leaf
-from placebench.profiler.model.session import FlameSession
+from placebench.profiler.model.session import FlameSession, pyinstrument_defect
 from placebench.profiler.model.statement import Caller
 
 HOSTILE = "</td><script>document.title = 'taken'</script><img src=x onerror=alert(1)>"
 HOSTILE_SCRIPT = "</script><script>alert(1)</script><img src=x onerror=alert(1)>"
+WITH_PYINSTRUMENT = pytest.mark.skipif(pyinstrument_defect() is not None, reason=str(pyinstrument_defect()))
 
 
 @pytest.fixture
@@ -114,6 +115,7 @@ def flame_page(session: FlameSession, tmp_path: Path) -> str:
     return (tmp_path / "flame.html").read_text()
 
 
+@WITH_PYINSTRUMENT
 def test_the_page_of_a_flame_graph_requests_nothing(flame_page: str) -> None:
     """No address is loaded: only the names of SVG and the link back are there; and the policy forbids the rest."""
     addresses = set(re.findall(r"""(?:https?:)?//[a-z0-9.-]+\.[a-z]{2,}[^"'\s)]*""", flame_page))
@@ -126,6 +128,7 @@ def test_the_page_of_a_flame_graph_requests_nothing(flame_page: str) -> None:
     assert {"default-src 'none'", "base-uri 'none'", "form-action 'none'"} <= set(policy[1].split("; "))
 
 
+@WITH_PYINSTRUMENT
 def test_the_header_says_what_it_is(flame_page: str) -> None:
     """Title, number of requests, mean time, that a profile is no measurement of speed, what was noted; all escaped."""
     assert "<title>naive &lt;i&gt;</title>" in flame_page
@@ -134,6 +137,7 @@ def test_the_header_says_what_it_is(flame_page: str) -> None:
     assert "A profiler slows down what it measures" in flame_page
 
 
+@WITH_PYINSTRUMENT
 def test_a_hostile_statement_cannot_leave_its_string(flame_page: str) -> None:
     """pyinstrument's own page would have ended its script at the statement's."""
     assert HOSTILE_SCRIPT not in flame_page
@@ -141,6 +145,7 @@ def test_a_hostile_statement_cannot_leave_its_string(flame_page: str) -> None:
     assert "\\u003c/script>\\u003cscript>alert(1)" in flame_page
 
 
+@WITH_PYINSTRUMENT
 def test_without_javascript_the_page_shows_the_flame_as_text(flame_page: str) -> None:
     """Inside of noscript, escaped."""
     noscript = flame_page.partition("<noscript>")[2].partition("</noscript>")[0]

@@ -1,6 +1,8 @@
-"""Samples of Python 3.15's `profiling.sampling`: files by hand after its format, for there was no 3.15 to write one."""
+"""Samples of Python 3.15's `profiling.sampling`: files by hand after its format, and one of a real 3.15."""
 
 import json
+import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -115,3 +117,42 @@ def test_other_files_and_other_times_are_refused(document: Any, recording: Path,
 
     with pytest.raises(ProfilerError, match=r"samples\.json"):
         Recording.load(recording).join_samples(samples)
+
+
+SAMPLED = """
+import sqlite3, sys
+from pathlib import Path
+from placebench.profiler import SqlProfiler
+
+folder = Path(sys.argv[1])
+profiler = SqlProfiler.for_drivers("sqlite3")
+
+def compute():
+    while not (folder / "stop").exists():
+        sum(range(1000))
+
+with profiler.record("sampled") as recording:
+    sqlite3.connect(":memory:").execute("SELECT 1").fetchall()
+    print("began", flush=True)
+    compute()
+recording.save(folder / "recording.json")
+"""
+
+
+@pytest.mark.skipif(sys.version_info < (3, 15), reason="profiling.sampling came with Python 3.15")
+def test_samples_of_pythons_own_sampler_are_joined(tmp_path: Path) -> None:
+    """The function that computed while it sampled is in the flame graph, whose time is that of the recording."""
+    options = ["attach", "-a", "--gecko", "-d", "1", "-o", str(tmp_path / "samples.json")]
+    with subprocess.Popen([sys.executable, "-c", SAMPLED, str(tmp_path)], stdout=subprocess.PIPE, text=True) as sampled:
+        assert sampled.stdout is not None
+        sampled.stdout.readline()
+        sampler = [sys.executable, "-m", "profiling.sampling", *options, str(sampled.pid)]
+        ended = subprocess.run(sampler, capture_output=True, text=True, check=False, timeout=300)
+        (tmp_path / "stop").touch()
+
+    assert ended.returncode == 0, ended.stderr
+    recording = Recording.load(tmp_path / "recording.json")
+    recording.join_samples(tmp_path / "samples.json")
+    times = times_of(recording.session.frame_records)
+    assert sum(times.values()) == pytest.approx(recording.elapsed_s)
+    assert any("compute" in stack for stack in times)
