@@ -36,7 +36,7 @@ def results(server: Server) -> Iterator[list[dict[str, Any]]]:
         text=True,
         timeout=600,
     )
-    assert (child.returncode, child.stderr) == (0, "")
+    assert child.returncode == 0, child.stderr
     yield json.loads(child.stdout)
     server.drop_database("finding_programs")
 

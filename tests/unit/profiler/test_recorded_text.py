@@ -10,6 +10,7 @@ from sqlalchemy import create_engine
 from sqlalchemy.engine import Engine
 
 from placebench.profiler import Recording, SqlProfiler
+from placebench.profiler.analysis.budget import Budget
 
 
 @pytest.fixture
@@ -121,6 +122,7 @@ def test_a_queue_that_is_polled_is_no_duplicate(profiler: SqlProfiler, engine: E
     alone = recorded(profiler, engine, *["SELECT take_job()"] * 3)
 
     assert polled.findings() == alone.findings() == ()
+    assert [Budget.at_most(duplicates=0).broken_by(each) for each in (polled, alone)] == ["", ""]
     assert [finding.advice for finding in counted.findings()] == ["keep the first result, and pass it on"]
     assert [finding.advice for finding in taken.findings()] == [
         "keep the first result, and pass it on, unless the function take_job() is volatile"
