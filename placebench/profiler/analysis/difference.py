@@ -124,13 +124,18 @@ class PlanChange:
 
 @dataclass(frozen=True, slots=True)
 class RecordingDifference:
-    """The changes from one recording to another, the largest change of time first."""
+    """The changes from one recording to another, the largest change of time first.
+
+    other_frames: all frames that are not in *frames*, with the profiler's, so that all together are the elapsed time;
+        None without two flame graphs.
+    """
 
     before: str
     after: str
     totals: tuple[Change, ...]
     statements: tuple[StatementChange, ...]
     frames: tuple[FrameChange, ...]
+    other_frames: FrameChange | None
     plans: tuple[PlanChange, ...]
     notes: tuple[str, ...] = ()
 
@@ -171,15 +176,26 @@ def diff_recordings(before: RecordingData, after: RecordingData) -> RecordingDif
         )
     for side, recording in (("before", before), ("after", after)):
         notes += [f"{side}: {gap}" for gap in recording.gaps]
+        if recording.unkept.statements:
+            beyond = units.numbered(recording.unkept.statements, "statement")
+            notes.append(f"{side}: {beyond} beyond the limit are in the totals alone")
     names = ("elapsed_s", "cpu_s", "sql_s", "python_s", "gc_s", "row_count", "round_trips", "bytes_received")
     totals = [Change(name, _mean(getattr(before, name), before), _mean(getattr(after, name), after)) for name in names]
     totals.append(Change("statements", *(_mean(each.statement_count, each) for each in (before, after))))
+    frames: tuple[FrameChange, ...] = ()
+    others: FrameChange | None = None
+    if before.session is not None and after.session is not None:
+        frames = frame_changes(before.session, after.session)
+        whole = [sum(seconds for _, seconds in side.frame_records) for side in (before.session, after.session)]
+        sides = zip(whole, (sum(each.before_s for each in frames), sum(each.after_s for each in frames)), strict=True)
+        others = FrameChange("all other frames", "", *(round(all_s - shown_s, 12) for all_s, shown_s in sides))
     return RecordingDifference(
         before=before.name,
         after=after.name,
         totals=tuple(totals),
         statements=statement_changes(_figures(before), _figures(after)),
-        frames=frame_changes(before.session, after.session) if before.session and after.session else (),
+        frames=frames,
+        other_frames=others,
         plans=_plan_changes(before, after),
         notes=tuple(notes),
     )

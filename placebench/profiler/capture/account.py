@@ -11,6 +11,7 @@ Each of the two sides of a law is counted by itself. A breach is a line of text,
 import os
 import threading
 import time
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
@@ -29,25 +30,23 @@ _BELOW_SQL = (leaf("", "plan"), leaf("", "gc"))
 _SECOND_READINGS = 3
 
 LeafTimes = dict[str, list[float]]
-"""The seconds of each leaf of a statement, with what is below it, and the number of its intervals."""
+"""The seconds of each interval of each statement's leaf, with what is below it."""
 
 
 def leaf_times(session: "FlameSession") -> tuple[float, LeafTimes]:
     """Return the seconds of all leaves of a flame graph, and those of the statements' leaves."""
-    total, times = 0.0, LeafTimes()
+    every: defaultdict[str, list[float]] = defaultdict(list)
     for stack, seconds in session.frame_records:
-        total += seconds
-        frame = stack[-1] if stack else ""
-        if frame.endswith(_BELOW_SQL):
-            frame = next(each for each in (*reversed(stack), "") if not each.endswith(_BELOW_SQL))
-        if frame.endswith(_SQL):
-            known = times.get(frame)
-            if known is None:
-                times[frame] = [seconds, 1]
-            else:
-                known[0] += seconds
-                known[1] += 1
-    return total, times
+        every[stack[-1] if stack else ""].append(seconds)
+    total_s = sum(map(sum, every.values()))
+    times = LeafTimes({frame: parts for frame, parts in every.items() if frame.endswith(_SQL)})
+    if below := {frame for frame in every if frame.endswith(_BELOW_SQL)}:
+        for stack, seconds in session.frame_records:
+            if stack and stack[-1] in below:
+                frame = next(each for each in (*reversed(stack), "") if not each.endswith(_BELOW_SQL))
+                if frame.endswith(_SQL):
+                    times.setdefault(frame, []).append(seconds)
+    return total_s, times
 
 
 def flame_graph_breach(
@@ -64,23 +63,19 @@ def flame_graph_breach(
         return f"all leaves of the flame graph are {_seconds(found_s)}, where {_seconds(total_s)} elapsed"
     if not is_whole:
         return None
-    driver_s: dict[str, list[float]] = {}
+    driver_s: defaultdict[str, list[float]] = defaultdict(list)
     for each in statements:
-        seconds = (each.execute_s or 0.0) + (each.fetch_s or 0.0)
-        known = driver_s.setdefault(each.sql, [0.0, 0])
-        known[0] += seconds
-        known[1] += 1
+        driver_s[each.sql].append((each.execute_s or 0.0) + (each.fetch_s or 0.0))
     # Long texts are cut in a leaf: several may have one leaf for their fetches.
     groups: dict[str, tuple[set[str], list[float]]] = {}
-    for sql, (seconds, calls) in driver_s.items():
-        names, sums = groups.setdefault(leaf(f"fetch {sql}", "sql"), (set(), [0.0, 0]))
+    for sql, calls in driver_s.items():
+        names, taken = groups.setdefault(leaf(f"fetch {sql}", "sql"), (set(), []))
         names.add(leaf(sql, "sql"))
-        sums[0] += seconds
-        sums[1] += calls
-    for fetch, (names, (seconds, calls)) in groups.items():
-        parts = [leaves[name] for name in (fetch, *names) if name in leaves]
-        on_leaves_s = sum(part_s for part_s, _ in parts)
-        tolerance_s = CLOCK_TICK_S * (2 * calls + sum(count for _, count in parts))
+        taken += calls
+    for fetch, (names, taken) in groups.items():
+        parts = [part for name in (fetch, *names) for part in leaves.get(name, ())]
+        on_leaves_s, seconds = sum(parts), sum(taken)
+        tolerance_s = CLOCK_TICK_S * (2 * len(taken) + len(parts))
         difference_s = on_leaves_s - seconds
         if difference_s > tolerance_s or (is_exact and -difference_s > tolerance_s):
             text = next(iter(names)).partition("\x00")[0]
@@ -97,15 +92,15 @@ def merged_flame_graph_breach(mean: "FlameSession", sessions: Sequence["FlameSes
         part_s, times = leaf_times(session)
         total_s += part_s
         records += len(session.frame_records)
-        for frame, (seconds, _) in times.items():
-            expected[frame] = expected.get(frame, 0.0) + seconds
+        for frame, parts in times.items():
+            expected[frame] = expected.get(frame, 0.0) + sum(parts)
     mean_s, times = leaf_times(mean)
     tolerance_s = CLOCK_TICK_S * (records + 1)
     requests = len(sessions)
     if abs(mean_s * requests - total_s) > tolerance_s:
         return f"all leaves of the merged flame graph are {_seconds(mean_s)} per request, not {_seconds(total_s)}"
     for frame in dict.fromkeys((*expected, *times)):
-        found_s, wanted_s = times.get(frame, [0.0])[0] * requests, expected.get(frame, 0.0)
+        found_s, wanted_s = sum(times.get(frame, ())) * requests, expected.get(frame, 0.0)
         if abs(found_s - wanted_s) > tolerance_s:
             text = frame.partition("\x00")[0]
             return (
@@ -119,16 +114,15 @@ def row_breach(statements: Sequence[Statement], pending: Sequence[PendingStateme
 
     recording: has the counts of the connections, and of the statements that are not kept.
     """
-    for statement, counted in zip(statements, pending, strict=True):
-        rows, fetched, own = statement.row_count, counted.fetched_rows, counted.row_count
-        if own and fetched is not None and fetched > own and counted.total_rows is None and statement.kind == "read":
-            return f"{units.count(fetched)} rows were fetched of {units.count(own)} that the driver has"
-        if rows == fetched or rows is None:
-            continue
-        if fetched is not None and rows < fetched:
-            return f"{units.count(rows)} rows are those of a statement that has fetched {units.count(fetched)}"
-        if rows > max(fetched or 0, own or 0, counted.total_rows or 0):
-            return f"{units.count(rows)} rows are those of a statement whose driver has no such count"
+    if sum([each.row_count or 0 for each in statements]) != sum([each.fetched_rows or 0 for each in pending]):
+        for statement, counted in zip(statements, pending, strict=True):
+            rows, fetched, own = statement.row_count, counted.fetched_rows, counted.row_count
+            if rows == fetched or rows is None:
+                continue
+            if fetched is not None and rows < fetched:
+                return f"{units.count(rows)} rows are those of a statement that has fetched {units.count(fetched)}"
+            if rows > max(fetched or 0, own or 0, counted.total_rows or 0):
+                return f"{units.count(rows)} rows are those of a statement whose driver has no such count"
     # Another thread may be between the two counts just now.
     for _ in range(_SECOND_READINGS):
         by_statement, by_connection = recording.fetched_rows(), recording.handed_out_rows()

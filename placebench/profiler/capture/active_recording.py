@@ -77,10 +77,10 @@ class ActiveRecording(RecordingContext):
         self.gc_s: float = 0.0
         self.gc_collections: int = 0
         self.gc_started: float | None = None
+        self.breaches: list[str] = []
         self.error: str | None = None
         self.missed = 0
         self.failed_hooks: set[str] = set()
-        self.breaches: list[str] = []
         self.ended: bool = False
         self.plan_setup_s: float = 0.0
         self._clock_works = True
@@ -345,7 +345,7 @@ class ActiveRecording(RecordingContext):
         recording.overlapping = self._overlapping()
         recording.plan_setup_s = self.plan_setup_s
         recording.failed_hooks = tuple(sorted(self.failed_hooks))
-        if (breach := row_breach(recording.statements, kept, self)) is not None:
+        if (breach := row_breach(recording.statements, kept, self) or self.row_breach) is not None:
             self.breaches.append(breach)
             recording.statements = [replace(each, row_count=None) for each in recording.statements]
             recording.unkept.row_count, recording.unkept.uncounted = None, recording.unkept.statements

@@ -136,6 +136,7 @@ class RecordingContext:
     """The state that the pending statements of one recording share.
 
     overhead_s: profiler overhead, by the profiler's own clock.
+    row_breach: how many rows too many a statement has fetched; None if none has.
     application: folders and packages that are the application's own, even if they are installed.
     """
 
@@ -155,6 +156,7 @@ class RecordingContext:
         self.duplicates: _DuplicateDetector = _DuplicateDetector()
         self.overhead_s: float = 0.0
         self.notes: list[str] = []
+        self.row_breach: str | None = None
         self.databases: dict[Hashable, int] = {}
         """The number of each database; a recording inside of another one has the other's."""
 
@@ -511,6 +513,12 @@ class PendingStatement:
             return max(self.total_rows, self.fetched_rows or 0)
         if ";" in self.sql and self.holds_several():
             return None
-        own, fetched = self.row_count, self.fetched_rows
-        count = fetched if own is None or (fetched is not None and fetched > own) else own
+        own, count = self.row_count, self.fetched_rows
+        if count is None:
+            count = own
+        elif own is not None and own != count:
+            is_more = 0 < own < count and self.recording is not None
+            if is_more and statement_facts(self.sql, self.dialect).kind == "read":
+                self.recording.row_breach = f"{count} rows were fetched of {own} that the driver has"
+            count = max(own, count)
         return count if count or self.error is None else None

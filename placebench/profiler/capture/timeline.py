@@ -8,13 +8,12 @@ when their record has ended.
 import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
 from functools import lru_cache
 from importlib.util import find_spec
 from itertools import takewhile
 from operator import eq
 from pathlib import Path
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from placebench.profiler.capture.options import CLOCK_TICK_S
 from placebench.profiler.capture.stack import (
@@ -64,8 +63,7 @@ class RecordedStatement(Protocol):
         """Return the text of its leaf."""
 
 
-@dataclass(frozen=True, slots=True)
-class StackInterval:
+class StackInterval(NamedTuple):
     """An interval with its own leaf: a statement, a fetch, a COMMIT, a garbage collection.
 
     statement: the statement whose plan belongs below. owner: the statement of an execute or a fetch.
@@ -155,7 +153,7 @@ def timeline(
     left: StackInterval | None = None
     waiting = iter([*samples, (float("inf"), whole.stack)])
     taken, stack = next(waiting)
-    for interval in (*intervals, replace(whole, started=whole.ended)):
+    for interval in (*intervals, whole._replace(started=whole.ended)):
         sampled = False
         begin = min(interval.started, whole.ended)
         while taken <= max(at, begin):
@@ -196,16 +194,16 @@ def with_short_calls(
         while owed and max(at, owed[-1].started) < until:
             call = owed.pop()
             if collection is not None and call.started > at:
-                yield replace(collection, started=at, ended=call.started)
+                yield collection._replace(started=at, ended=call.started)
             began, seconds = max(at, call.started), call.ended - call.started
             at = min(began + seconds, until)
             below = [] if collection is None else collection.stack[-1:]
             stack, leaves = [*call.stack, *below], call.leaves + len(below)
-            yield replace(call, started=began, ended=at, stack=stack, leaves=leaves)
+            yield call._replace(started=began, ended=at, stack=stack, leaves=leaves)
             if (left_s := seconds - (at - began)) > CLOCK_TICK_S:
-                owed.append(replace(call, ended=call.started + left_s))
+                owed.append(call._replace(ended=call.started + left_s))
         if collection is not None and at < until:
-            yield replace(collection, started=at, ended=until)
+            yield collection._replace(started=at, ended=until)
 
     at = whole.started
     for interval in intervals:
@@ -302,10 +300,10 @@ def _nodes(interval: StackInterval, plan: PlanNode, length: float) -> Iterator[S
     planned = sum(seconds for _, seconds in stacks)
     scale = (interval.ended - interval.started) / max(length, planned) if planned else 0.0
     at = interval.ended - planned * scale
-    yield replace(interval, ended=at)
+    yield interval._replace(ended=at)
     for stack, seconds in stacks:
         leaves = interval.leaves + len(stack) - len(interval.stack)
-        yield replace(interval, started=at, ended=at + seconds * scale, stack=stack, leaves=leaves)
+        yield interval._replace(started=at, ended=at + seconds * scale, stack=stack, leaves=leaves)
         at += seconds * scale
 
 
@@ -365,18 +363,18 @@ def innermost(
         while open_intervals and open_intervals[-1].ended <= until:
             closed = open_intervals.pop()
             if closed.ended > at:
-                yield closed if closed.started >= at else replace(closed, started=at)
+                yield closed if closed.started >= at else closed._replace(started=at)
                 at = closed.ended
         if interval is not None:
             if open_intervals and interval.started > max(at, open_intervals[-1].started):
                 around = open_intervals[-1]
-                yield replace(around, started=max(at, around.started), ended=interval.started)
+                yield around._replace(started=max(at, around.started), ended=interval.started)
             for around in reversed(open_intervals):
                 if around.owner is None:
                     continue
                 if interval.owner is None and interval.ended <= around.ended + CLOCK_TICK_S:
                     stack, leaves = [*around.stack, interval.stack[-1]], around.leaves + 1
-                    interval = replace(interval, stack=stack, leaves=leaves, owner=around.owner)
+                    interval = interval._replace(stack=stack, leaves=leaves, owner=around.owner)
                 elif around.owner is not interval.owner and interval.started < around.ended - CLOCK_TICK_S:
                     overlaps.append(interval)
                 break

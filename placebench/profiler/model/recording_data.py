@@ -31,7 +31,7 @@ _MAX_DEPTH = 500
 """Levels to which the JSON of a recording may be nested: two for each node of a plan below another."""
 
 _Number = TypeVar("_Number", int, float)
-_Numbered = TypeVar("_Numbered", Statement, Transaction, Checkout, UnkeptStatements)
+_Numbered = TypeVar("_Numbered", Statement, Transaction, Checkout, UnkeptStatements, Span)
 
 
 @dataclass
@@ -190,6 +190,9 @@ class RecordingData:
         lists = {name: [asdict(each) for each in getattr(self, name)] for name in names}
         if not self.breaches:
             del plain["breaches"]
+        for span in lists["spans"]:
+            if span["request"] == 1:
+                del span["request"]
         plain["unkept"] = asdict(self.unkept)
         return {"format_version": _FORMAT_VERSION, **plain, **lists, "timeline": [list(each) for each in self.timeline]}
 
@@ -216,7 +219,7 @@ class RecordingData:
         recording: Self = check(plain, cls, source, error=ProfilerError, max_depth=_MAX_DEPTH)
         if recording.requests < 1:
             raise ProfilerError(f"{source}: requests: expected a whole number >= 1, saw {recording.requests}")
-        for name in ("statements", "transactions", "checkouts", "unkept_places"):
+        for name in ("statements", "transactions", "spans", "checkouts", "unkept_places"):
             for index, each in enumerate(getattr(recording, name)):
                 if not 1 <= each.request <= recording.requests:
                     expected = f"expected a whole number from 1 to {recording.requests}, saw {each.request}"
@@ -240,7 +243,7 @@ class RecordingData:
             statements=_renumbered((each.statements, each.requests) for each in parts),
             transactions=_renumbered((each.transactions, each.requests) for each in parts),
             unkept_places=tuple(_renumbered((each.unkept_places, each.requests) for each in parts)),
-            spans=[span for each in parts for span in each.spans],
+            spans=_renumbered((each.spans, each.requests) for each in parts),
             checkouts=tuple(_renumbered((each.checkouts, each.requests) for each in parts)),
             timeline=tuple(request for each in parts for request in each.timeline),
             elapsed_s=sum(each.elapsed_s for each in parts),

@@ -324,8 +324,12 @@ class Checkout:
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """A piece of the user's own code, named by `profiler.timed("label")`."""
+    """A piece of the user's own code, named by `profiler.timed("label")`.
+
+    request: the number of the recording that it comes from, if several were merged; 1 for the first.
+    """
 
     label: str
     started_s: float
     elapsed_s: float
+    request: int = 1

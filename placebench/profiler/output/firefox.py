@@ -238,9 +238,9 @@ class _Profile:
         """Add requests, spans and the flame graph to the track of Python."""
         for request, start in zip(self._recording.timeline, self._starts, strict=False):
             self._python.add_marker(request.name, start, request.elapsed_s, "Python", {"type": "Request"})
-        if self._recording.requests == 1:
-            for span in self._recording.spans:
-                self._python.add_marker(span.label, span.started_s, span.elapsed_s, "Python", {"type": "Span"})
+        for span in self._recording.spans:
+            started_s = self._starts[span.request - 1] + span.started_s
+            self._python.add_marker(span.label, started_s, span.elapsed_s, "Python", {"type": "Span"})
         now_s = 0.0
         for stack, seconds in () if self._recording.session is None else self._recording.session.frame_records:
             self._python.add_sample(now_s, seconds, self._tables.stack(map(_frame, stack)))

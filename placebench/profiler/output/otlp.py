@@ -115,10 +115,7 @@ def _spans(recording: RecordingData) -> Iterator[_Json]:
         yield {**root, "attributes": _attributes({"error.type": error}), **_status(error)}
     below: Iterable[Statement | Transaction | Span] = (*recording.statements, *recording.transactions, *recording.spans)
     for number, each in enumerate(below, 2):
-        # Spans of the user do not know their request: in merged recordings they are left out.
-        if isinstance(each, Span) and len(traces) > 1:
-            continue
-        position = 0 if isinstance(each, Span) else each.request - 1
+        position = each.request - 1
         started_s = recording.timeline[position].started_unix_s + each.started_s
         name, kind, seconds, attributes, error = _described(each)
         span = _span(traces[position], number, name, kind, started_s, seconds)

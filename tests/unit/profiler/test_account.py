@@ -4,7 +4,9 @@ Programs are generated, and run by a real driver with a clock that moves only wh
 itself what its driver did.
 """
 
+import contextvars
 import gc
+import json
 import re
 import sqlite3
 import sys
@@ -12,7 +14,11 @@ import threading
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from copy import copy
 from dataclasses import dataclass, field
+from html import escape
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from types import SimpleNamespace
 from typing import Any
 
@@ -21,9 +27,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from manual_clock import ManualClock
 
-from placebench.profiler import Clocks, Recording, SqlProfiler
-from placebench.profiler.capture import external_flame_graph, flame_graph
+from placebench.profiler import (
+    Clocks,
+    Recording,
+    SqlProfiler,
+    write_firefox_profile,
+    write_flame_page,
+    write_otlp_metrics,
+    write_otlp_traces,
+    write_speedscope,
+)
+from placebench.profiler.analysis import merging
+from placebench.profiler.analysis.budget import Budget
+from placebench.profiler.capture import external_flame_graph, flame_graph, timeline
 from placebench.profiler.capture.external_sampler import StackChange
+from placebench.profiler.capture.pending_statement import PendingStatement
 from placebench.profiler.capture.stack import Stacks, frames_of, root_of_thread
 
 MODES = ("light", "full", "sampled", "external", "flame", "plans")
@@ -35,6 +53,7 @@ SECONDS = st.sampled_from([0.0, 1e-9, 3e-6, 19e-6, 20e-6, 0.0015, 0.25, 3.0])
 FETCHES = st.sampled_from(["all", "one", "many", "for", "none", "some"])
 LEAVES = st.one_of(
     st.tuples(st.just("work"), SECONDS),
+    st.tuples(st.just("gap"), SECONDS),
     st.tuples(st.just("statement"), st.integers(0, 3), st.lists(SECONDS, min_size=1, max_size=4), FETCHES),
     st.tuples(st.just("collection"), SECONDS),
     st.tuples(st.just("inside"), st.integers(0, 3), SECONDS, SECONDS),
@@ -164,6 +183,9 @@ class Machine:
     def _run_work(self, seconds: float) -> None:
         self.clock.advance(seconds)
         self.sample()
+
+    def _run_gap(self, seconds: float) -> None:
+        self.clock.advance(seconds)
 
     def _run_sample(self) -> None:
         self.sample()
@@ -298,7 +320,7 @@ def assert_account_holds(recording: Recording, counts: Counts) -> None:
 
 
 @given(st.sampled_from(MODES), PROGRAMS, st.booleans())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_every_recording_is_an_account_of_its_program(mode: str, program: Any, holds: bool) -> None:
     """In each mode: leaves, elapsed time, calls and rows are those that the program counted."""
     with pytest.MonkeyPatch.context() as patch, machine_of(patch, holds=holds) as machine:
@@ -306,3 +328,319 @@ def test_every_recording_is_an_account_of_its_program(mode: str, program: Any, h
 
         for recording, counts in machine.recordings:
             assert_account_holds(recording, counts)
+
+
+def speedscope_s(path: Path) -> tuple[float, Counter[str]]:
+    """The time of a file for speedscope, and that of each statement: between the events that open and close it."""
+    document = json.loads(path.read_text())
+    names = [frame["name"] for frame in document["shared"]["frames"]]
+    (profile,) = document["profiles"]
+    times: Counter[str] = Counter()
+    opened: list[tuple[str, float]] = []
+    for event in profile["events"]:
+        if event["type"] == "O":
+            opened.append((names[event["frame"]], event["at"]))
+        else:
+            name, began = opened.pop()
+            times[name_of(name)] += event["at"] - began
+    assert opened == []
+    last = max((event["at"] for event in profile["events"]), default=0.0)
+    assert profile["endValue"] == pytest.approx(last, abs=TICK_S * 500)
+    return last, times
+
+
+def firefox_s(path: Path) -> tuple[float, Counter[str], Counter[str]]:
+    """The time of Python's track, that of each statement in it, and that of each in the tracks of connections."""
+    document = json.loads(path.read_text())
+    shared, (python, *connections) = document["shared"], document["threads"]
+    texts, stacks = shared["stringArray"], shared["stackTable"]
+    leaves: Counter[str] = Counter()
+    for stack, weight in zip(python["samples"]["stack"], python["samples"]["weight"], strict=True):
+        frames, below = [], stack
+        while below is not None:
+            function = shared["frameTable"]["func"][stacks["frame"][below]]
+            frames.append(texts[shared["funcTable"]["name"][function]])
+            below = stacks["prefix"][below]
+        names = [name for frame in frames if (name := name_of(frame))]
+        if names:
+            leaves[names[0]] += weight / 1e3
+    markers: Counter[str] = Counter()
+    for track in connections:
+        lengths = [
+            0.0 if end is None else end - start
+            for start, end in zip(track["markers"]["startTime"], track["markers"]["endTime"], strict=True)
+        ]
+        assert sum(track["samples"]["weight"]) == pytest.approx(sum(lengths), abs=TICK_S * 1e6)
+        for data in track["markers"]["data"]:
+            seconds = (data.get("execute") or 0.0) + (data.get("fetch") or 0.0)
+            markers[name_of(texts[data["sql"]])] += seconds / 1e3
+    return sum(python["samples"]["weight"]) / 1e3, leaves, markers
+
+
+def otlp_s(folder: Path, recording: Recording) -> tuple[float, Counter[str], float, Counter[str]]:
+    """The time of the requests' spans, that of each statement, the sum of all durations, and the number of spans."""
+    write_otlp_traces(recording, folder / "traces.json")
+    write_otlp_metrics(recording, folder / "metrics.json")
+    requests_s, times, kinds = 0.0, Counter[str](), Counter[str]()
+    for line in (folder / "traces.json").read_text().splitlines():
+        for span in json.loads(line)["resourceSpans"][0]["scopeSpans"][0]["spans"]:
+            seconds = (int(span["endTimeUnixNano"]) - int(span["startTimeUnixNano"])) / 1e9
+            texts = [each["value"]["stringValue"] for each in span["attributes"] if each["key"] == "db.query.text"]
+            kinds["request" if "parentSpanId" not in span else "statement" if texts else span["name"]] += 1
+            requests_s += 0.0 if "parentSpanId" in span else seconds
+            for text in texts:
+                times[name_of(text)] += seconds
+    (metrics,) = (json.loads(line) for line in (folder / "metrics.json").read_text().splitlines())
+    histograms = [
+        point["sum"]
+        for metric in metrics["resourceMetrics"][0]["scopeMetrics"][0]["metrics"]
+        if metric["name"] == "db.client.operation.duration"
+        for point in metric["histogram"]["dataPoints"]
+    ]
+    return requests_s, times, sum(histograms), kinds
+
+
+def page_s(path: Path, recording: Recording) -> tuple[float, Counter[str]]:
+    """The time of the tree in a flame graph's page, and that of each statement."""
+    write_flame_page(recording.session, path, title="program")
+    data = re.findall(r'getElementById\("app"\), (.*)\);\n', path.read_text())[-1]
+    times: Counter[str] = Counter()
+    tree = json.loads(data)["frame_tree"]
+    waiting = [tree] if tree else []
+    while waiting:
+        frame = waiting.pop()
+        times[name_of(frame["identifier"] if "sql" in frame["identifier"].split("\0") else "")] += frame["time"]
+        waiting += frame["children"]
+    return (tree or {"time": 0.0})["time"], times
+
+
+@given(st.sampled_from(MODES), PROGRAMS, PROGRAMS)
+@settings(max_examples=15, deadline=None)
+def test_every_export_has_the_sums_of_its_recordings(mode: str, first: Any, second: Any) -> None:
+    """The recordings of two programs, and both as one: saved and read, in speedscope, Firefox, OTLP, a page, a diff."""
+    with (
+        TemporaryDirectory() as name,
+        pytest.MonkeyPatch.context() as patch,
+        machine_of(patch) as machine,
+    ):
+        folder = Path(name)
+        before, after = machine.record(mode, first), machine.record(mode, second)
+        merged = Recording.merge([before, after])
+        assert merged.breaches == ()
+        for each in (before, after, merged):
+            each.save(folder / "saved.json")
+            recording = Recording.load(folder / "saved.json")
+            recording_s, tolerance_s = recording.elapsed_s / recording.requests, TICK_S * 1000
+            driver_s: Counter[str] = Counter()
+            for statement in recording.statements:
+                driver_s[name_of(statement.sql)] += (statement.execute_s or 0.0) + (statement.fetch_s or 0.0)
+            mean_s = Counter({name: seconds / recording.requests for name, seconds in driver_s.items()})
+
+            requests_s, spans_s, sum_s, kinds = otlp_s(folder, recording)
+            assert requests_s == pytest.approx(recording.elapsed_s, abs=tolerance_s)
+            assert_equal(spans_s, driver_s, tolerance_s)
+            assert sum_s == pytest.approx(driver_s.total(), abs=tolerance_s)
+            assert (kinds["request"], kinds["statement"]) == (recording.requests, len(recording.statements))
+            assert kinds["span"] == len(recording.spans)
+            write_firefox_profile(recording, folder / "firefox.json")
+            python_s, leaves_s, markers_s = firefox_s(folder / "firefox.json")
+            assert_equal(markers_s, driver_s, tolerance_s)
+            if mode in WITH_FLAME_GRAPH:
+                write_speedscope(recording.session, folder / "speedscope.json")
+                exact = (
+                    by_name(recording.session),
+                    speedscope_s(folder / "speedscope.json"),
+                    (python_s, leaves_s),
+                )
+                for total_s, times in exact:
+                    assert total_s == pytest.approx(recording_s, abs=tolerance_s)
+                    assert_equal(times, mean_s, tolerance_s)
+                # pyinstrument writes whole microseconds for each frame of a page.
+                total_s, times = page_s(folder / "page.html", recording)
+                assert total_s == pytest.approx(recording_s, abs=1e-6)
+                assert_equal(times, mean_s, 1e-6 * len(recording.session.frame_records) + tolerance_s)
+
+        difference = before.diff(after)
+        assert difference.totals[0].before == pytest.approx(before.elapsed_s)
+        seconds = [each.seconds for each in difference.statements]
+        for side, recording in (("before", before), ("after", after)):
+            total = sum(getattr(each, side) or 0.0 for each in seconds)
+            assert total == pytest.approx(sum(each.elapsed_s for each in recording.statements), abs=TICK_S * 500)
+            if mode in WITH_FLAME_GRAPH:
+                frames = [getattr(each, f"{side}_s") for each in (*difference.frames, difference.other_frames)]
+                assert sum(frames) == pytest.approx(recording.elapsed_s, abs=TICK_S * 500)
+
+
+class TooManyRows:
+    """Breaks one side of the law of rows."""
+
+    @staticmethod
+    def reported(patch: pytest.MonkeyPatch) -> None:
+        """A statement reports one row more than it has fetched."""
+        rows = PendingStatement.rows
+        patch.setattr(PendingStatement, "rows", lambda each: (rows(each) or 0) + 1)
+
+    @staticmethod
+    def lost(patch: pytest.MonkeyPatch) -> None:
+        """A row that is fetched by itself is not counted by its statement."""
+        returned = PendingStatement.row_returned
+
+        def row_returned(pending: PendingStatement, row: Any, seconds: float) -> None:
+            returned(pending, row, seconds)
+            pending.fetched_rows -= row is not None
+
+        patch.setattr(PendingStatement, "row_returned", row_returned)
+
+    @staticmethod
+    def of_driver(patch: pytest.MonkeyPatch) -> None:
+        """The driver says that there are fewer rows than it has handed out."""
+        returned = PendingStatement.execute_returned
+
+        def execute_returned(pending: PendingStatement, trips: int | None, rows: int | None = None) -> None:
+            returned(pending, trips, rows)
+            pending.row_count = 1
+
+        patch.setattr(PendingStatement, "execute_returned", execute_returned)
+
+
+TWO = [("statement", 1, [0.25, 0.0, 0.0], "one"), ("gap", 3.0), ("statement", 1, [3e-6, 3e-6, 3e-6], "all")]
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mutant", [TooManyRows.reported, TooManyRows.lost, TooManyRows.of_driver])
+def test_rows_that_two_counts_do_not_agree_on_are_no_figure(mode: str, mutant: Any) -> None:
+    """What a statement reports, what it has fetched, and what its driver has: a difference breaks the law."""
+    with pytest.MonkeyPatch.context() as patch, machine_of(patch) as machine:
+        with patch.context() as broken:
+            mutant(broken)
+            recording = machine.record(mode, TWO)
+        whole = machine.record(mode, TWO)
+
+    assert_is_noted(recording, "rows")
+    assert (recording.row_count, {each.row_count for each in recording.statements}) == (None, {None})
+    assert (whole.row_count, whole.breaches) == (6, ())
+
+
+def _leaf_with_gap(patch: pytest.MonkeyPatch) -> None:
+    """The time between two statements belongs to the first."""
+    patch.setattr(timeline, "_between", lambda left, _entered: left.stack)
+
+
+def _late_interval(patch: pytest.MonkeyPatch) -> None:
+    """Intervals begin too late."""
+    for module in (flame_graph, external_flame_graph):
+        patch.setattr(module, "innermost", lambda *given: map(_begun_late, timeline.innermost(*given)))
+
+
+def _begun_late(interval: timeline.StackInterval) -> timeline.StackInterval:
+    return interval._replace(started=interval.started + 1e-6)
+
+
+def _no_short_calls(patch: pytest.MonkeyPatch) -> None:
+    """Calls too short to be noted are left out."""
+    for module in (flame_graph, external_flame_graph):
+        patch.setattr(module, "with_short_calls", lambda intervals, _short, _whole: intervals)
+
+
+def _lost_record(patch: pytest.MonkeyPatch) -> None:
+    """The last stack gets lost."""
+    for module in (flame_graph, external_flame_graph):
+        whole = module.timeline
+        patch.setattr(module, "timeline", lambda *given, whole=whole, **named: whole(*given, **named)[:-1])
+
+
+@pytest.mark.parametrize("mode", WITH_FLAME_GRAPH)
+@pytest.mark.parametrize("mutant", [_leaf_with_gap, _late_interval, _no_short_calls, _lost_record])
+def test_a_flame_graph_that_breaks_a_law_is_dropped(mode: str, mutant: Any) -> None:
+    """Time that belongs to another leaf, to none, or to two."""
+    with pytest.MonkeyPatch.context() as patch, machine_of(patch) as machine:
+        with patch.context() as broken:
+            mutant(broken)
+            recording = machine.record(mode, [*TWO, ("work", 0.25)])
+        whole = machine.record(mode, TWO)
+
+    assert_is_noted(recording, "leaves")
+    assert (recording.session, whole.session is None, whole.breaches) == (None, False, ())
+
+
+def test_a_merged_flame_graph_that_loses_time_is_dropped() -> None:
+    """A stack of each part gets lost: the sum, or that of one statement, differs."""
+    with pytest.MonkeyPatch.context() as patch, machine_of(patch) as machine:
+        parts = [machine.record("flame", TWO), machine.record("flame", TWO)]
+        add = merging._Mean.add
+
+        def lose(mean: Any, session: Any) -> None:
+            session = copy(session)
+            session.frame_records = session.frame_records[1:]
+            add(mean, session)
+
+        with patch.context() as broken:
+            broken.setattr(merging._Mean, "add", lose)
+            merged = Recording.merge(parts)
+
+    assert_is_noted(merged, "leaves of the merged flame graph")
+    assert merged.session is None
+
+
+def test_recordings_cannot_use_more_cpu_than_the_process() -> None:
+    """Two threads at the same time, by a clock that gives each what both have used."""
+    used = [0.0]
+    clocks = Clocks(cpu=lambda: used[0], process=lambda: used[0])
+    profiler = SqlProfiler.for_drivers("sqlite3", clocks=clocks)
+    recordings = []
+    begun, go_on = threading.Barrier(3), threading.Barrier(3)
+
+    def work() -> None:
+        with profiler.record("one of two", "light") as recording:
+            begun.wait()
+            go_on.wait()
+        recordings.append(recording)
+
+    threads = [threading.Thread(target=work) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    begun.wait()
+    used[0] += 2.0
+    go_on.wait()
+    for thread in threads:
+        thread.join()
+    profiler.remove()
+
+    broken, whole = sorted(recordings, key=lambda each: each.cpu_s is not None)
+    assert_is_noted(broken, "used 4.00 s of CPU, and the process 2.00 s meanwhile")
+    assert (broken.cpu_s, whole.cpu_s, whole.breaches) == (None, 2.0, ())
+
+
+def test_recordings_that_take_turns_on_a_thread_have_no_cpu_time() -> None:
+    """As tasks of trio do, each in its own context; one inside of another has its own."""
+    profiler = SqlProfiler.for_drivers("sqlite3")
+    first, second = contextvars.Context(), contextvars.Context()
+    one, two = profiler.record("one"), profiler.record("two")
+
+    taking_turns = [context.run(record.__enter__) for context, record in ((first, one), (second, two))]
+    for context, record in ((first, one), (second, two)):
+        context.run(record.__exit__, None, None, None)
+    with profiler.record("outer") as outer, profiler.record("inner") as inner:
+        pass
+    profiler.remove()
+
+    assert [each.cpu_s for each in taking_turns] == [None, None]
+    assert 0 <= inner.cpu_s <= outer.cpu_s
+    assert [each.breaches for each in (*taking_turns, outer, inner)] == [()] * 4
+
+
+def assert_is_noted(recording: Recording, text: str) -> None:
+    """The breach is the first note, it is on the page and in the file, and it breaks each budget."""
+    (breach,) = recording.breaches
+    assert text in breach
+    line = f"the account does not hold: {breach}"
+    assert recording.notes[0] == line
+    assert line in recording.gaps
+    with TemporaryDirectory() as name:
+        recording.write_page(Path(name) / "page.html")
+        recording.save(Path(name) / "saved.json")
+        assert escape(line, quote=True).replace("&#x27;", "&#39;") in (Path(name) / "page.html").read_text()
+        loaded = Recording.load(Path(name) / "saved.json")
+    assert (loaded.breaches, loaded.session) == ((breach,), None if "leaves" in text else loaded.session)
+    assert line in Budget.at_most(statements=1000).broken_by(loaded)
+    assert Recording.merge([recording, recording]).notes.count(line) == 1

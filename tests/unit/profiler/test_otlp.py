@@ -148,7 +148,7 @@ def test_every_line_is_of_the_protocol(tmp_path: Path) -> None:
     ]
     data = json_format.Parse((tmp_path / "m.jsonl").read_text(), metrics.MetricsData())
 
-    assert [len(each.resource_spans[0].scope_spans[0].spans) for each in parsed] == [1000, 200]
+    assert [len(each.resource_spans[0].scope_spans[0].spans) for each in parsed] == [1000, 500]
     assert len(data.resource_metrics[0].scope_metrics[0].metrics) == 10
 
 
