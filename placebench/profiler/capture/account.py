@@ -60,7 +60,7 @@ def flame_graph_breach(
     """
     found_s, leaves = leaf_times(session)
     if abs(found_s - total_s) > CLOCK_TICK_S * (len(session.frame_records) + 1):
-        return f"all leaves of the flame graph are {_seconds(found_s)}, where {_seconds(total_s)} elapsed"
+        return f"all leaves of the flame graph are {units.duration(found_s)}, where {units.duration(total_s)} elapsed"
     if not is_whole:
         return None
     driver_s: defaultdict[str, list[float]] = defaultdict(list)
@@ -79,8 +79,8 @@ def flame_graph_breach(
         difference_s = on_leaves_s - seconds
         if difference_s > tolerance_s or (is_exact and -difference_s > tolerance_s):
             text = next(iter(names)).partition("\x00")[0]
-            is_taken = f"took {_seconds(seconds)} to execute and fetch"
-            return f"the leaves of a statement are {_seconds(on_leaves_s)}, but it {is_taken}: {text}"
+            is_taken = f"took {units.duration(seconds)} to execute and fetch"
+            return f"the leaves of a statement are {units.duration(on_leaves_s)}, but it {is_taken}: {text}"
     return None
 
 
@@ -98,14 +98,14 @@ def merged_flame_graph_breach(mean: "FlameSession", sessions: Sequence["FlameSes
     tolerance_s = CLOCK_TICK_S * (records + 1)
     requests = len(sessions)
     if abs(mean_s * requests - total_s) > tolerance_s:
-        return f"all leaves of the merged flame graph are {_seconds(mean_s)} per request, not {_seconds(total_s)}"
+        merged_s, parts_s = units.duration(mean_s * requests), units.duration(total_s)
+        return f"all leaves of the merged flame graph are {merged_s}, and those of its parts {parts_s}"
     for frame in dict.fromkeys((*expected, *times)):
         found_s, wanted_s = sum(times.get(frame, ())) * requests, expected.get(frame, 0.0)
         if abs(found_s - wanted_s) > tolerance_s:
             text = frame.partition("\x00")[0]
-            return (
-                f"the leaves of a statement are {_seconds(found_s)} after merging, {_seconds(wanted_s)} before: {text}"
-            )
+            merged_s, parts_s = units.duration(found_s), units.duration(wanted_s)
+            return f"the leaves of a statement are {merged_s} in the merged flame graph, {parts_s} in its parts: {text}"
     return None
 
 
@@ -133,10 +133,6 @@ def row_breach(statements: Sequence[Statement], pending: Sequence[PendingStateme
         f"the statements have fetched {units.count(by_statement)} rows, "
         f"and their connections have handed out {units.count(by_connection)}"
     )
-
-
-def _seconds(seconds: float) -> str:
-    return units.duration(seconds)
 
 
 class CpuAccount:
@@ -175,8 +171,8 @@ class CpuAccount:
                 return None
             claimed_s, self._claimed_s = self._claimed_s, self._claimed_s - cpu_s
         return (
-            f"recordings that ran at the same time used {_seconds(claimed_s)} of CPU, "
-            f"and the process {_seconds(used_s)} meanwhile"
+            f"recordings that ran at the same time used {units.duration(claimed_s)} of CPU, "
+            f"and the process {units.duration(used_s)} meanwhile"
         )
 
 

@@ -330,6 +330,27 @@ def test_every_recording_is_an_account_of_its_program(mode: str, program: Any, h
             assert_account_holds(recording, counts)
 
 
+@given(PROGRAMS)
+@settings(max_examples=30, deadline=None)
+def test_statistics_are_an_account_of_recorded_and_other_statements(program: Any) -> None:
+    """Calls, rows and seconds of each statement, inside of recordings and outside, each once."""
+    with pytest.MonkeyPatch.context() as patch, machine_of(patch) as machine:
+        machine.profiler.collect_statistics()
+        counts = Counts()
+        machine.counts.append(counts)
+        machine.run(program)
+        statistics = machine.profiler.statistics()
+
+    calls, rows, driver_s = Counter[str](), Counter[str](), Counter[str]()
+    for each in statistics:
+        if name := name_of(each.sql):
+            calls[name] += each.count
+            rows[name] += each.row_count or 0
+            driver_s[name] += each.total_s
+    assert (calls, rows) == (counts.calls, counts.rows)
+    assert_equal(driver_s, counts.driver_s, TICK_S * 500)
+
+
 def speedscope_s(path: Path) -> tuple[float, Counter[str]]:
     """The time of a file for speedscope, and that of each statement: between the events that open and close it."""
     document = json.loads(path.read_text())
