@@ -8,6 +8,7 @@ import logging
 import os
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable
 from contextvars import ContextVar
 from dataclasses import replace
@@ -80,6 +81,8 @@ class ActiveRecording(RecordingContext):
         self.breaches: list[str] = []
         self.error: str | None = None
         self.missed = 0
+        self.started_unseen: Counter[str] = Counter()
+        """The child processes and sub-interpreters that were started, whose statements are not seen."""
         self.failed_hooks: set[str] = set()
         self.ended: bool = False
         self.plan_setup_s: float = 0.0
@@ -337,6 +340,11 @@ class ActiveRecording(RecordingContext):
             self.note(f"no plans of {units.numbered(late, 'statement')}: the transaction went on after the recording")
         if several := sum(pending.holds_several() for pending in self.statements):
             self.note(f"{units.numbered(several, 'text')} with several statements: each is counted as one statement")
+        for what, count in self.started_unseen.items():
+            started = f"1 {what} was started; its"
+            if count > 1:
+                started = f"{units.count(count)} {what}{'es' if what.endswith('s') else 's'} were started; their"
+            self.note(f"{started} statements are not in this recording")
         recording.open_transactions = tuple((1, number) for number in self._open_transactions())
         if recording.open_transactions:
             opened = units.numbered(len(recording.open_transactions), "transaction")
@@ -391,6 +399,7 @@ class ActiveRecording(RecordingContext):
             elif len(self._unkept_places) < _MAX_UNKEPT_PLACES:
                 self._unkept_places[key] = replace(place)
         self.note(*inner.notes)
+        self.started_unseen += inner.started_unseen
         self.failed_hooks |= inner.failed_hooks
         self.plan_setup_s += inner.plan_setup_s
         self.gc_s += inner.gc_s

@@ -15,7 +15,12 @@ from contextvars import ContextVar
 from typing import Any, cast
 
 from placebench.profiler.capture.account import CpuAccount
-from placebench.profiler.capture.active_recording import ActiveRecording, CurrentRecording, ProcessRecording
+from placebench.profiler.capture.active_recording import (
+    ActiveRecording,
+    CurrentRecording,
+    ProcessRecording,
+    ProgramRecording,
+)
 from placebench.profiler.capture.auto_explain import disable_plans, enable_plans, estimated_plan
 from placebench.profiler.capture.connection_state import ConnectionState, driver_connection
 from placebench.profiler.capture.pending_statement import PendingStatement, guarded
@@ -110,6 +115,16 @@ class DriverRecorder:
                         recording.note(left_out)
                     else:
                         recording.missed += 1
+
+    @guarded
+    def count_started(self, what: str) -> None:
+        """Note in the recording of this thread or task that it has started a *what*, whose statements nobody sees.
+
+        The command line counts the child processes of a program by itself, by their commands too.
+        """
+        recording = self.active_recording()
+        if recording is not None and not (what == "child process" and isinstance(self.current, ProgramRecording)):
+            recording.started_unseen[what] += 1
 
     @guarded
     def driver_call(self, cursor: TimedCursor, sql: object, values: object = None) -> PendingStatement | None:

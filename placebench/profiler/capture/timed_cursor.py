@@ -46,6 +46,9 @@ class CallRecorder(Protocol):
     def count_missed(self) -> None:
         """Count a statement that no recording sees."""
 
+    def count_started(self, what: str) -> None:
+        """Note that a process or an interpreter was started whose statements no recording sees."""
+
     def driver_call(self, cursor: "TimedCursor", sql: object, values: object = None) -> PendingStatement | None:
         """Return the statement that this execute belongs to; None if nothing is being recorded."""
 

@@ -34,7 +34,14 @@ _PATCHES = {
 }
 _DRIVERS = tuple(_PATCHES)
 # Patched with every choice of drivers.
-_HELPERS = {"asgiref.sync": ("asgiref", "patch_asgiref"), "psycopg_pool": ("psycopg3", "patch_psycopg_pool")}
+_HELPERS = {
+    "_interpreters": ("children", "patch_interpreters"),
+    "_xxsubinterpreters": ("children", "patch_interpreters"),
+    "asgiref.sync": ("asgiref", "patch_asgiref"),
+    "multiprocessing.process": ("children", "patch_multiprocessing"),
+    "os": ("children", "patch_os"),
+    "psycopg_pool": ("psycopg3", "patch_psycopg_pool"),
+}
 # Packages between the application and its driver: their lines are not the callers of statements.
 _LIBRARIES = ("contextlib", "django", "peewee", "playhouse", "psycopg_pool", "pony", "tortoise")
 _LAZY_MODULE = getattr(importlib.util, "_LazyModule", None)
