@@ -14,6 +14,7 @@ import json
 import os
 import platform
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -24,6 +25,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +33,7 @@ HERE = Path(__file__).resolve().parent
 TOP = HERE.parents[1]
 sys.path[:0] = [str(HERE)]
 
-from page import page_of, wrong_cells  # noqa: E402
+from page import MODELS, page_of, wrong_cells  # noqa: E402
 from witness import SETTINGS, MariaDbWitness, NoWitness, PostgresWitness  # noqa: E402
 
 from placebench.errors import PlacebenchError  # noqa: E402
@@ -42,7 +44,7 @@ from placebench.runtime.postgres.private_server import free_port, launch_private
 RAW, PAGE = TOP / "docs" / "reference" / "coverage.json", TOP / "docs" / "reference" / "coverage.md"
 ENVIRONMENTS = TOP / "build" / "coverage"
 PARTS = ("operations", "models", "pythons")
-_LIMIT_S = 120
+_LIMIT_S = 300
 _NOBODY = 65534
 
 
@@ -126,14 +128,11 @@ def pgbouncer(program: str, witness: PostgresWitness) -> Iterator[str]:
             process.communicate()
 
 
-def run_program(command: list[str], witness: Any, settings: dict[str, str], extra: str = "") -> dict[str, Any]:
+def run_program(command: list[str], witness: Any, settings: dict[str, str]) -> dict[str, Any]:
     """What a program has counted; while it runs, its questions go to the witness. `{"not_run": why}` if it fails."""
-    environment = os.environ | ({"PYTHONPATH": extra} if extra else {})
     with (
         tempfile.TemporaryFile("w+") as errors,
-        subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True, env=environment
-        ) as process,
+        subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True) as process,
     ):
         assert process.stdin is not None
         assert process.stdout is not None
@@ -157,39 +156,128 @@ def run_program(command: list[str], witness: Any, settings: dict[str, str], extr
     return found or {"not_run": last[0] if last else f"it did not end within {_LIMIT_S} s"}
 
 
-def install(python: str, folder: Path, *requirements: str) -> str:
-    """Install packages into a folder for the path of *python*, unless they are there; the folder as text."""
-    if not folder.exists():
-        command = ["uv", "pip", "install", "-q", "--target", str(folder), "--python", python, *requirements]
-        done = subprocess.run([sys.executable, "-m", *command], capture_output=True, text=True, check=False)
-        if done.returncode:
-            shutil.rmtree(folder, ignore_errors=True)
-            lines = [line.strip() for line in done.stderr.splitlines() if line.strip()]
-            raise PlacebenchError(f"{' '.join(requirements)} cannot be installed: {lines[0] if lines else '?'}")
-    return str(folder)
+@dataclass(frozen=True)
+class Python:
+    """An interpreter: the words that run it, such as `chroot FOLDER python3.14`, and where its packages are."""
+
+    label: str
+    command: tuple[str, ...]
+
+    @property
+    def is_default(self) -> bool:
+        """Whether this is the environment of the tests, which has most packages."""
+        return self.command == (sys.executable,)
+
+    def program(self, driver: Driver, *words: str) -> list[str]:
+        """The command of a program with the packages of its driver; raises PlacebenchError if they cannot be had."""
+        path = []
+        if driver.requirement and not (self.is_default and driver.is_here):
+            path.append(self._install(driver.requirement, driver.requirement))
+        if not self.is_default:
+            path += [self._install("base", "greenlet", "-r", str(TOP / "pyproject.toml")), str(TOP)]
+        variables = [f"PYTHONPATH={os.pathsep.join(path)}", "PYTHONDONTWRITEBYTECODE=1"]
+        return [*self.command[:-1], "env", *variables, self.command[-1], *words]
+
+    def _install(self, name: str, *requirements: str) -> str:
+        folder = ENVIRONMENTS / self.label / name
+        if not folder.exists():
+            command = [sys.executable, "-m", "uv", "pip", "install", "-q", "--target", str(folder), *requirements]
+            if len(self.command) == 1:
+                command += ["--python", self.command[0]]
+            else:  # its packages are chosen from here
+                command += ["--python", sys.executable, "--python-version", self.label, "--only-binary", ":all:"]
+            done = subprocess.run(command, capture_output=True, text=True, check=False)
+            if done.returncode:
+                shutil.rmtree(folder, ignore_errors=True)
+                raise PlacebenchError(f"no wheel of {requirements[0]} can be installed on {self.label}")
+        return str(folder)
 
 
-def measure_operations(servers: Servers, names: list[str], python: str, label: str, mode: str) -> dict[str, Any]:
+HERE_AND_NOW = Python("default", (sys.executable,))
+
+
+def measure_operations(servers: Servers, names: list[str], python: Python, mode: str) -> dict[str, Any]:
     """All operations of each driver on one Python, by driver."""
     found = {}
     for name in names:
         driver = DRIVERS[name]
+        witness = servers.witness(driver.witness)
+        settings = witness.settings | {"distribution": re.split(r"[\[<>=]", driver.requirement)[0]}
         try:
-            witness = servers.witness(driver.witness)
-            extra = ""
-            if not driver.is_here or python != sys.executable:
-                requirements = [driver.requirement] if driver.requirement else []
-                if python != sys.executable:
-                    requirements += [str(TOP), "greenlet"]
-                extra = install(python, ENVIRONMENTS / f"{label} {driver.requirement or name}", *requirements)
+            command = python.program(driver, str(HERE / "program.py"), driver.module, mode)
+            found[name] = run_program(command, witness, settings)
         except PlacebenchError as error:
             found[name] = {"not_run": str(error)}
-            continue
-        command = [python, str(HERE / "program.py"), driver.module, mode]
-        distribution = re.split(r"[\[<>=]", driver.requirement)[0]
-        found[name] = run_program(command, witness, witness.settings | {"distribution": distribution}, extra)
-        print(f"{label} {name}: {found[name].get('not_run', 'measured')}", flush=True)
+        print(f"Python {python.label}, {name}: {found[name].get('not_run', 'measured')}", flush=True)
     return found
+
+
+def measure_models(
+    servers: Servers, names: list[str], models: list[str], mode: str, found: dict[str, Any]
+) -> dict[str, Any]:
+    """The job of each driver in each of these ways to run it, added to what was *found* before, by driver."""
+    for name in names:
+        driver = DRIVERS[name]
+        if driver.module in ("on_asyncmy", "on_duckdb"):  # no figure of theirs depends on it
+            continue
+        witness = servers.witness(driver.witness)
+        settings = {key: value for key, value in witness.settings.items() if key != "pooled"}
+        settings |= {"in_process": "" if driver.witness else "yes"}
+        # They patch the whole process, or may end it.
+        alone = [model for model in models if model in ("gevent", "eventlet", "sub-interpreters")]
+        for together in ([model for model in models if model not in alone], *([model] for model in alone)):
+            command = HERE_AND_NOW.program(driver, str(HERE / "models.py"), driver.module, mode, *together)
+            said = run_program(command, witness, settings) if together else {"done": {}}
+            for model in together:
+                each = said if "not_run" in said else said["done"][model]
+                found.setdefault(name, {})[model] = each if "not_run" in each else sum_of_jobs(each)
+                print(f"{model}, {name}: {each.get('not_run', 'measured')}", flush=True)
+    return found
+
+
+def sum_of_jobs(said: dict[str, Any]) -> dict[str, Any]:
+    """The jobs of one way to run as one recording; their order, and that of their steps, is not known."""
+    jobs = said["jobs"]
+    recorded = [job["recorded"] for job in jobs]
+    sums: dict[str, Any] = {key: sum(each[key] for each in recorded) for key in ("statements", "sets", "missed")}
+    sums["rows"] = (
+        sum(each["rows"] for each in recorded) if all(each["rows"] is not None for each in recorded) else None
+    )
+    for key in ("steps", "failed_hooks", "breaches", "notes"):
+        sums[key] = sorted(chain.from_iterable(each[key] for each in recorded))
+    counts = [job["counted"] for job in jobs] if jobs[0]["counted"] else [said["counted"]]
+    counted: dict[str, Any] = {"statements": sum(each["statements"] for each in counts)}
+    if "steps" in counts[0]:
+        counted["steps"] = sorted(chain.from_iterable(each["steps"] for each in counts))
+    counted["rows"] = counts[0]["rows"]
+    alike = [each["statements"] for each in recorded]
+    return {
+        "recorded": sums,
+        "counted": counted,
+        "handed_out": sum(job["handed_out"] for job in jobs),
+        "of_each": alike,
+        "processes": len({job["process"] for job in jobs}),
+    }
+
+
+def read_python(text: str) -> Python:
+    """The Python of a word of the command line."""
+    label, _, command = text.partition("=")
+    return Python(label, tuple(shlex.split(command)))
+
+
+def pythons_here() -> Iterator[Python]:
+    """The Pythons of this machine that placebench supports, other than that of the tests."""
+    paths = [
+        Path("/usr/bin/python3"),
+        *Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")).glob("versions/*/bin/python3"),
+    ]
+    program = "import platform, sys; print(platform.python_version() if sys.version_info >= (3, 11) else '')"
+    for path in sorted(paths):
+        done = subprocess.run([path, "-c", program], capture_output=True, text=True, check=False)
+        version = done.stdout.strip()
+        if version and version != platform.python_version():
+            yield Python(version, (str(path),))
 
 
 def main() -> None:
@@ -197,6 +285,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--drivers", nargs="+", choices=DRIVERS, default=[*DRIVERS])
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS)
+    parser.add_argument("--models", nargs="+", choices=MODELS, default=[*MODELS])
+    parser.add_argument(
+        "--pythons",
+        nargs="+",
+        type=read_python,
+        default=[*pythons_here()],
+        metavar="LABEL=COMMAND",
+        help="other Pythons, as 3.14='chroot FOLDER python3.14'; by default those of pyenv and /usr/bin/python3",
+    )
     parser.add_argument("--mode", default="full", help="of the recordings")
     parser.add_argument("--out", type=Path, help="a raw file of these drivers alone; no page is written")
     parser.add_argument("--check", action="store_true", help="measure nothing")
@@ -209,9 +306,15 @@ def main() -> None:
             servers = Servers(stack)
             if "operations" in options.parts:
                 found["python"] = platform.python_version()
-                found["operations"] = measure_operations(
-                    servers, options.drivers, sys.executable, "default", options.mode
+                measured = measure_operations(servers, options.drivers, HERE_AND_NOW, options.mode)
+                found["operations"] = found.get("operations", {}) | measured
+            if "models" in options.parts:
+                found["models"] = measure_models(
+                    servers, options.drivers, options.models, options.mode, found.get("models", {})
                 )
+            for python in options.pythons if "pythons" in options.parts else ():
+                measured = measure_operations(servers, options.drivers, python, options.mode)
+                found.setdefault("pythons", {}).setdefault(python.label, {}).update(measured)
         target.write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
         if options.out is None:
             PAGE.write_text(page_of(found), encoding="utf-8")

@@ -6,9 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import aiosqlite
-from on_asyncpg import in_a_loop
 from on_sqlite3 import filled
-from place import Place
+from place import Place, in_a_loop
 
 ALL = "select id, name from item order by id"
 

@@ -5,8 +5,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import asyncmy
-from on_asyncpg import in_a_loop
-from place import Place
+from place import Place, in_a_loop
 from sqlalchemy import make_url
 from sqlalchemy_operations import awaited_insertmanyvalues
 

@@ -1,14 +1,13 @@
 """The operations of asyncpg, each in an event loop of its own."""
 
 import asyncio
-import functools
 import io
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import asyncpg
-from place import Place, wait_until_running
+from place import Place, in_a_loop, wait_until_running
 from sqlalchemy_operations import awaited_insertmanyvalues
 
 ALL = "select id, name from item order by id"
@@ -22,11 +21,6 @@ async def connected(place: Place, url: str = "", **more: Any) -> AsyncIterator[A
     with place.measured():
         yield connection
     await connection.close()
-
-
-def in_a_loop(work: Callable[[Place], Awaitable[int]]) -> Callable[[Place], int]:
-    """The operation as a function that returns when it has ended."""
-    return functools.wraps(work)(lambda place: asyncio.run(work(place)))
 
 
 @in_a_loop

@@ -6,8 +6,7 @@ from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import psycopg
-from on_asyncpg import in_a_loop
-from place import Place, wait_until_running
+from place import Place, in_a_loop, wait_until_running
 from sqlalchemy_operations import awaited_insertmanyvalues
 
 ALL = "select id, name from item order by id"

@@ -1,6 +1,7 @@
 """The page of the coverage matrix, from its raw file: `page_of`."""
 
 import json
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
@@ -30,6 +31,22 @@ OPERATIONS = {
     "several databases": "two databases in one recording",
     "pgbouncer": "pgbouncer, transaction pooling",
     "pool": "the driver's own pool",
+}
+
+MODELS = {
+    "threads": "threads",
+    "thread pool": "thread pool, two workers",
+    "asyncio": "asyncio, with `to_thread` for drivers that are not awaited",
+    "gevent": "gevent, everything patched",
+    "eventlet": "eventlet, everything patched",
+    "celery": "Celery, prefork",
+    "gunicorn": "gunicorn, two workers, `--preload`",
+    "uwsgi": "uWSGI, two workers forked after loading",
+    "fork": "multiprocessing, fork",
+    "spawn": "multiprocessing, spawn",
+    "forkserver": "multiprocessing, forkserver",
+    "parent": "processes of a pool, in the recording of their parent",
+    "sub-interpreters": "sub-interpreters, in the recording of the main one",
 }
 
 
@@ -74,10 +91,29 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 def wrong_cells(found: dict[str, Any]) -> Iterator[str]:
     """Lines about the cells that are wrong, with their figures."""
-    for driver, measured in found["operations"].items():
-        for name, each in measured.get("done", {}).items():
-            if judge(each).is_wrong:
+    places = {
+        "": found.get("operations", {}),
+        **{f"Python {key}, ": each for key, each in found.get("pythons", {}).items()},
+    }
+    tables = [
+        (place + driver, each.get("done", {})) for place, drivers in places.items() for driver, each in drivers.items()
+    ]
+    for driver, cells in (*tables, *found.get("models", {}).items()):
+        for name, each in cells.items():
+            if "not_run" not in each and judge(each).is_wrong:
                 yield f"wrong: {driver}, {name}: {json.dumps(each)}"
+
+
+def count_exact(measured: dict[str, Any], notes: Notes) -> str:
+    """The number of the operations of a driver on one Python that are exact, with the reasons of the others."""
+    if "not_run" in measured:
+        return cell(measured, notes)
+    verdicts = [judge(each) for each in measured["done"].values()]
+    if any(each.is_wrong for each in verdicts):
+        return "**wrong**"
+    whys = dict.fromkeys(each.why for each in verdicts if each.why)
+    exact = sum(each.statements == each.rows == EXACT for each in verdicts)
+    return " ".join([f"{exact} of {len(verdicts)}", *map(notes.number, whys)])
 
 
 def page_of(found: dict[str, Any]) -> str:
@@ -86,11 +122,32 @@ def page_of(found: dict[str, Any]) -> str:
         Notes(),
         found["operations"] | {name: {"not_run": why} for name, why in found["not_run"].items()},
     )
-    head = ["", *(f"{name} {each.get('version', '')}".strip() for name, each in operations.items())]
+    head = [""]
+    for name, each in operations.items():
+        version = each.get("version", "")
+        numbered = re.sub(r"\d\.\d", version, name) if version else name
+        head.append(numbered if numbered != name else f"{name} {version}".strip())
     rows = []
     for key, label in OPERATIONS.items():
         cells = [each if "not_run" in each else each["done"].get(key) for each in operations.values()]
         rows.append([label, *(cell(each, notes) for each in cells)])
+    models = found.get("models", {})
+    by_model = [[label, *(cell(each.get(key), notes) for each in models.values())] for key, label in MODELS.items()]
+    pythons = {found["python"]: found["operations"]} | found.get("pythons", {})
+    ordered = sorted(pythons, key=lambda label: [int(part) for part in re.findall(r"\d+", label)])
+    by_python = [
+        [name, *(count_exact(pythons[label].get(name, {"not_run": "it was not tried"}), notes) for label in ordered)]
+        for name in found["operations"]
+    ]
+    ways = f"""## Drivers and ways to run
+
+Four jobs of four statements and 31 rows, at the same time, each in a recording of its own: `record` in the job, tasks
+of Celery by `profile_tasks`, requests by `SqlProfiler.wsgi`, with a profiler made before the workers were forked.
+
+{table(["", *models], by_model)}
+
+"""
+    ways = ways if models else ""
     return f"""# Coverage
 
 What a recording counts, beside an independent count of the same work: for each driver and each way to use it. This page
@@ -120,6 +177,13 @@ number of sets of values, which is compared with the number of statements that t
 Python {found["python"]}, mode `full`.
 
 {table(head, rows)}
+
+{ways}## Drivers and Pythons
+
+How many operations of the first table are exact, of those that the driver has. The others are not measured, in whole
+or in part; none is wrong.
+
+{table(["", *ordered], by_python)}
 
 ## Notes
 

@@ -4,9 +4,11 @@ A witness is another process with a connection of its own, which this one asks b
 Databases inside of this process (SQLite) are counted by their own trace instead.
 """
 
+import asyncio
+import functools
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -46,6 +48,11 @@ class Place:
                 yield
         finally:
             self.counted = ask("read") if self.traced is None else trace_counts(self.traced)
+
+
+def in_a_loop(work: Callable[[Place], Coroutine[Any, Any, int]]) -> Callable[[Place], int]:
+    """The awaited operation as a function that returns when it has ended."""
+    return functools.wraps(work)(lambda place: asyncio.run(work(place)))
 
 
 def ask(question: str, **more: Any) -> Any:

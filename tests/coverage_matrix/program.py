@@ -33,6 +33,7 @@ def summary_of(recording: Recording) -> dict[str, Any]:
         "steps": [each.kind.removesuffix(" PREPARED") for each in recording.transactions if each.kind not in left_out],
         "missed": recording.missed,
         "failed_hooks": list(recording.failed_hooks),
+        "breaches": list(recording.breaches),
         "notes": list(recording.notes),
     }
 

@@ -30,3 +30,17 @@ def test_no_operation_is_counted_wrong(driver: str, tmp_path: Path) -> None:
 
     assert wrong == ""
     assert len(json.loads(out.read_text())["operations"][driver]["done"]) >= 8
+
+
+@pytest.mark.parametrize("driver", ["psycopg2", "psycopg 3.3", "asyncpg", "sqlite3"])
+def test_no_way_to_run_is_counted_wrong(driver: str, tmp_path: Path) -> None:
+    """Four jobs at the same time, in threads and in tasks; and processes, which their parent's recording only notes."""
+    out = tmp_path / "coverage.json"
+
+    wrong = run(
+        *("--drivers", driver, "--parts", "models", "--models", "threads", "asyncio", "parent", "--out", str(out))
+    )
+
+    assert wrong == ""
+    cells = json.loads(out.read_text())["models"][driver]
+    assert [cells[model].get("of_each") for model in ("threads", "asyncio", "parent")] == [[4] * 4, [4] * 4, [0]]
