@@ -15,7 +15,9 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from operator import call
+from pathlib import Path
 from weakref import WeakValueDictionary
 
 from placebench.profiler.capture.options import Clock
@@ -101,6 +103,9 @@ class _SamplingThread:
             threading.Thread(target=self._run, args=(interval_s,), name="placebench-sampler", daemon=True).start()
 
     def _run(self, interval_s: float) -> None:
+        # Linux may end a wait, that for the lock too, 50 µs late, which is longer than our switch interval.
+        with suppress(OSError):
+            Path(f"/proc/{threading.get_native_id()}/timerslack_ns").write_text("1")
         idle_s = 0.0
         while idle_s < _IDLE_S:
             time.sleep(interval_s)
@@ -130,8 +135,10 @@ class _SamplingThread:
 class _SwitchInterval:
     """Shortens Python's switch interval while something is sampled; it is left alone once the application sets it.
 
-    Threads that compute at the same time then take turns more often, which costs six of them a third of their time at
-    0.1 ms and a tenth at 1 ms. So only a process with one other thread at most gets the shorter one.
+    It must be shorter than what an event loop does between two calls into its selector, some 0.1 ms, and longer than a
+    sample takes, or the sampled thread runs on in the middle of it. Threads that compute at the same time take turns
+    more often then, which costs six of them a third of their time at 0.1 ms and a tenth at 1 ms. So only a process with
+    one other thread at most gets the shorter one.
     """
 
     def __init__(self) -> None:
@@ -157,7 +164,7 @@ class _SwitchInterval:
             sys.setswitchinterval(self._before_s)
 
 
-_ALONE_S, _AMONG_THREADS_S = 0.0001, 0.001
+_ALONE_S, _AMONG_THREADS_S = 0.00003, 0.001
 _FEW_THREADS = 3
 """The sampling thread and two others."""
 
