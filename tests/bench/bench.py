@@ -195,6 +195,22 @@ def bench_profiled(arguments: argparse.Namespace) -> None:
     _beside("raw_file").write_raw(arguments.out / "profiled.json", document)
 
 
+def bench_flame(arguments: argparse.Namespace) -> None:
+    """Ten programs in each mode with a flame graph by turns: CPU, and the shares of the ten largest frames."""
+    topology = find_topology("nested-perfload", trees=arguments.trees, seed=1)
+    programs: dict[str, Any] = {}
+    with open_server() as server:
+        url = server.create_database("bench_flame")
+        seed(topology, url)
+        rounds = arguments.repeats
+        document = {**_beside("raw_file").measured_here(url), "n": rounds, "trees": topology.trees}
+        for name in _beside("flame_agreement").PROGRAMS:
+            programs[name] = printed_by("flame_agreement.py", name, str(rounds), url, topology.request)
+            cpu = {mode: statistics.median(taken) for mode, taken in programs[name]["cpu_s"].items()}
+            say(name, *(f"{mode} {units.duration(taken)}" for mode, taken in cpu.items() if mode))
+    _beside("raw_file").write_raw(arguments.out / "flame.json", {**document, "programs": programs})
+
+
 def bench_memory(arguments: argparse.Namespace) -> None:
     """The memory of many recorded statements."""
     memory = printed_by("statement_memory.py", str(arguments.statements))["rss_bytes"]
@@ -268,6 +284,7 @@ SECTIONS: dict[str, Any] = {
     "sequential": lambda arguments: _beside("sequential_simulation").bench_sequential(arguments, say, spread),
     "profiler": bench_profiler,
     "profiled": bench_profiled,
+    "flame": bench_flame,
     "memory": bench_memory,
     "soak": bench_soak,
     "findings": lambda arguments: _beside("detectors").bench_findings(arguments, say, spread),

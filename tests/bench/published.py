@@ -1359,6 +1359,48 @@ def profiler_requests() -> str:
     return table("| Mode | `naive`, which fetches row by row | `tuned` |", rows)
 
 
+def _agreeing(program: dict[str, Any], one: str, other: str) -> str:
+    """Of how many of the ten largest frames the shares of two modes agree, and by how many points they differ at most.
+
+    They agree if the difference is within its 95 % interval. The variance of a mean share is that of a binomial sample,
+    or that between the runs if it is larger.
+    """
+    if one not in program["samples"] or other not in program["samples"]:
+        return "not measured"
+    differences, agreeing = [], 0
+    for shares in program["shares"].values():
+        variance = 0.0
+        for mode in (one, other):
+            mean, samples = statistics.mean(shares[mode]), sum(program["samples"][mode])
+            between_runs = statistics.variance(shares[mode]) / len(shares[mode])
+            variance += max(mean * (1 - mean) / max(samples, 1.0), between_runs)
+        differences.append(abs(statistics.mean(shares[one]) - statistics.mean(shares[other])))
+        agreeing += differences[-1] <= 1.96 * math.sqrt(variance)
+    return f"{agreeing} of {len(differences)}, {max(differences) * 100:.0f}"
+
+
+@figure
+def flame_programs() -> str:
+    rows = []
+    for name, program in raw("flame.json")["programs"].items():
+        cpu, samples = program["cpu_s"], program["samples"]
+        rows.append(
+            (
+                name,
+                *(effect(*paired(cpu[""], cpu[mode])) for mode in ("sampled", "flame")),
+                f"{statistics.median(samples['sampled']):.0f}",
+                _agreeing(program, "sampled", "external"),
+                _agreeing(program, "flame", "external"),
+                _agreeing(program, "sampled", "flame"),
+            )
+        )
+    return table(
+        "| Program | CPU: `sampled` | `flame` | Samples per run, `sampled` | `sampled` and py-spy | `flame` and py-spy | "
+        "`sampled` and `flame` |",
+        rows,
+    )
+
+
 # --- the pages
 
 
