@@ -1395,8 +1395,8 @@ def flame_programs() -> str:
             )
         )
     return table(
-        "| Program | CPU: `sampled` | `flame` | Samples per run, `sampled` | `sampled` and py-spy | `flame` and py-spy | "
-        "`sampled` and `flame` |",
+        "| Program | CPU: `sampled` | `flame` | Samples per run, `sampled` | `sampled` and py-spy | `flame` and py-spy "
+        "| `sampled` and `flame` |",
         rows,
     )
 

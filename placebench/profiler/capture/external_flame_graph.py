@@ -93,7 +93,7 @@ class ExternalFlameGraph:
         self._use: Callable[[FlameSession], None] | None = None
         self._span = (0.0, 0.0)
         self._statements: Sequence[RecordedStatement] = ()
-        shared = (SHARED_NOTE,) if inside_event_loop() else ()
+        shared = (f"{SHARED_NOTE}, and its waits are below the event loop",) if inside_event_loop() else ()
         self.notes: tuple[str, ...] = (
             f"Python's time is sampled by py-spy, every {INTERVAL_S * 1e3:g} ms; statements and collections are exact",
             *shared,
@@ -126,7 +126,7 @@ class ExternalFlameGraph:
         self.end(started, ended, statements)
         external_sampler().end(self, wait=True)
         session = self._session()
-        self.notes = (*self.notes, *notes_on_waits(session.frame_records, holds=True))
+        self.notes = (*self.notes, *notes_on_waits(session.frame_records, is_external=True))
         if not session.sample_count:
             self.notes = (
                 *self.notes,

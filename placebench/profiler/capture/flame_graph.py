@@ -139,7 +139,7 @@ class FlameGraphRecorder:
         self.is_exact = not (overlaps or is_full or self._has_other_threads)
         self.notes += (OVERLAP_NOTE,) * bool(overlaps) + (FULL_NOTE.format(_MAX_INTERVALS),) * is_full
         records = [(without_profiler(stack), seconds) for stack, seconds in records]
-        self.notes = (*self.notes, *notes_on_waits(records, holds=self._source.holds))
+        self.notes = (*self.notes, *notes_on_waits(records, is_external=False))
         return make_session(
             records,
             self._above,

@@ -21,7 +21,7 @@ from pathlib import Path
 from weakref import WeakValueDictionary
 
 from placebench.profiler.capture.options import Clock
-from placebench.profiler.capture.stack import Frames, Stacks, frames_of, root_of_thread
+from placebench.profiler.capture.stack import Frames, IdleEventLoop, Stacks, frames_of, root_of_thread
 from placebench.profiler.model.session import pyinstrument_defect
 
 _MAX_SAMPLES = 20_000
@@ -61,20 +61,26 @@ class ThreadSamples:
         self.thread_id: int = threading.get_ident()
         self._clock = clock
         self._stacks = Stacks(root_of_thread())
-        self._samples: list[tuple[float, Frames]] = []
+        self._samples: list[tuple[float, Frames, str | None]] = []
         self._thread = _thread()
         self._thread.add(self)
 
-    def add(self, frames: Frames) -> None:
-        """Add a sample; called by the sampling thread. Only every other sample of a long record is kept."""
+    def add(self, frames: Frames, last: str | None = None) -> None:
+        """Add a sample, with *last* below it; only every other sample of a long record is kept.
+
+        The sampling thread calls it.
+        """
         if len(self._samples) >= _MAX_SAMPLES:
             self._samples[:] = self._samples[1::2]
-        self._samples.append((self._clock(), frames))
+        self._samples.append((self._clock(), frames, last))
 
     def samples(self) -> list[tuple[float, list[str]]]:
         """Stop, and return each sample's time and stack, in order of time; any thread may call it."""
         self._thread.remove(self)
-        return [(taken, self._stacks(frames)) for taken, frames in list(self._samples)]
+        return [
+            (taken, [*self._stacks(frames), *(() if last is None else (last,))])
+            for taken, frames, last in list(self._samples)
+        ]
 
 
 class _SamplingThread:
@@ -85,6 +91,7 @@ class _SamplingThread:
         self._sampled: WeakValueDictionary[int, ThreadSamples] = WeakValueDictionary()
         self._running = threading.Lock()
         self._switch_interval = _SwitchInterval()
+        self._idle_loop = IdleEventLoop()
 
     def add(self, samples: ThreadSamples) -> None:
         """Start sampling the thread of *samples*."""
@@ -122,10 +129,11 @@ class _SamplingThread:
         """Take a sample of each thread; return the shortest interval requested, None if no thread is sampled."""
         sampled = [samples for reference in self._sampled.valuerefs() if (samples := reference()) is not None]
         try:
-            stacks = read_stacks({each.thread_id for each in sampled}) if sampled else {}
+            stacks = read_stacks({each.thread_id for each in sampled}, self._idle_loop) if sampled else {}
             for each in sampled:
-                if stacks[each.thread_id]:
-                    each.add(stacks[each.thread_id])
+                frames, last = stacks[each.thread_id]
+                if frames:
+                    each.add(frames, last)
         except Exception as error:  # noqa: BLE001  flame graphs of other profilers need the thread
             for each in sampled:
                 each.report_failure(error)
@@ -185,9 +193,10 @@ def _restore_in_child() -> None:
 os.register_at_fork(after_in_child=_restore_in_child)
 
 
-def read_stacks(thread_ids: Iterable[int]) -> dict[int, Frames]:
-    """Return the stack of each of these threads, empty for one that has ended; the garbage collector is off meanwhile.
+def read_stacks(thread_ids: Iterable[int], idle_loop: IdleEventLoop) -> dict[int, tuple[Frames, str | None]]:
+    """Return the stack of each of these threads, empty for one that has ended, and what is below it.
 
+    A thread whose event loop is idle is at the lines that await. The garbage collector is off meanwhile.
     On Python 3.11 a collection may begin wherever an object is made. Inside of `sys._current_frames` it can deadlock
     the process (https://github.com/python/cpython/issues/106883). While `f_back` makes the frame object of another
     thread's frame, a collection can let that thread go on: the frame's place then holds something else, which is read
@@ -197,7 +206,14 @@ def read_stacks(thread_ids: Iterable[int]) -> dict[int, Frames]:
     was_enabled, _ = map(call, (gc.isenabled, gc.disable))
     try:
         current = sys._current_frames()
-        return {each: frames_of(current.get(each)) for each in thread_ids}
+        stacks: dict[int, tuple[Frames, str | None]] = {}
+        for each in thread_ids:
+            frame = current.get(each)
+            stacks[each] = frames, _ = frames_of(frame), None
+            if frame is not None:
+                with suppress(RuntimeError):  # the loop goes on, and its tasks change
+                    stacks[each] = idle_loop.stack(frame, frames, INTERVAL_S) or stacks[each]
+        return stacks
     finally:
         if was_enabled:
             gc.enable()

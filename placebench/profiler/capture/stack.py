@@ -380,8 +380,8 @@ _MAX_COST_SHARE = 0.05
 class IdleEventLoop:
     """Finds the stacks of waits in the event loops of one thread: at the lines that await, not in the selector.
 
-    A profile function sees an idle loop of asyncio in its selector, and no task. All tasks are suspended then, and
-    their coroutines show what they wait for.
+    A sample has an idle loop of asyncio in its selector, and no task. All tasks are suspended then, and their
+    coroutines show what they wait for.
     """
 
     def __init__(self) -> None:
@@ -398,8 +398,10 @@ class IdleEventLoop:
         """
         if len(frames) < 4 or frames[2] is not _RUN_ONCE or frames[0] is _RUN_HANDLE:
             return None
-        loop = asyncio.get_running_loop()
         running: FrameType | None = frame
+        while running is not None and running.f_code is not _RUN_ONCE:
+            running = running.f_back
+        loop = None if running is None else running.f_locals.get("self")
         while running is not None and running.f_code is not _RUN_UNTIL_COMPLETE:
             running = running.f_back
         # A loop that runs until it is stopped has no main task.

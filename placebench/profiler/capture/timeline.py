@@ -35,7 +35,7 @@ OVERLAP_NOTE = (
     "share once, on the one that began last"
 )
 FULL_NOTE = "the flame graph has the first {:,} calls of the driver: later ones are Python's there"
-SHARED_NOTE = "its thread's other tasks are in the flame graph too, and its waits are below the event loop"
+SHARED_NOTE = "its thread's other tasks are in the flame graph too"
 
 StackTime = tuple[list[str], float]
 """A stack and its seconds."""
@@ -102,11 +102,11 @@ def make_session(
     )
 
 
-def notes_on_waits(records: Sequence[StackTime], *, holds: bool) -> list[str]:
+def notes_on_waits(records: Sequence[StackTime], *, is_external: bool) -> list[str]:
     """Return notes on event loops whose waits take 5 % of the time or more, and are not at the lines that await.
 
-    A profile function puts the waits of asyncio's own loop at the lines that await (`IdleEventLoop`); samples that hold
-    until the next one (*holds*) stay below the selector.
+    The samplers of this process put the waits of asyncio's own loop at the lines that await (`IdleEventLoop`); those of
+    another process (*is_external*) stay below the selector.
     """
     waits_s: dict[str, float] = {}
     for stack, seconds in records:
@@ -115,7 +115,7 @@ def notes_on_waits(records: Sequence[StackTime], *, holds: bool) -> list[str]:
             continue
         python = [frame.split("\x00") for frame in stack[-3:] if BUILT_IN not in frame and frame.count("\x00") > 1]
         name, file = python[-1][:2] if python else ("", "")
-        if name == "select" and file.endswith("/selectors.py") and python[-2:][0][0] == "_run_once" and holds:
+        if name == "select" and file.endswith("/selectors.py") and python[-2:][0][0] == "_run_once" and is_external:
             loop = "asyncio"
         elif name == "get_events" and "/trio/_core/_io_" in file:
             loop = "trio"

@@ -24,11 +24,11 @@ Times = dict[tuple[str, ...], float]
 
 @pytest.fixture
 def recorded() -> Any:
-    """Calls a function in a recording of the mode flame; returns the recording and the seconds of each stack."""
+    """Calls a function in a recording, of the mode flame by default; returns it and the seconds of each stack."""
     profiler = SqlProfiler.for_drivers("sqlite3")
 
-    def record(program: Callable[[], object]) -> tuple[Any, Times]:
-        with profiler.record("script", mode="flame") as recording:
+    def record(program: Callable[[], object], mode: str = "flame") -> tuple[Any, Times]:
+        with profiler.record("script", mode=mode) as recording:
             program()
         assert recording.session is not None
         return recording, times_of(recording.session.frame_records)
@@ -186,6 +186,25 @@ def test_tasks_are_not_counted_where_that_takes_long(monkeypatch: pytest.MonkeyP
     assert counts == [1]
 
 
+def test_the_sampling_thread_sees_waits_at_the_lines_that_await(recorded: Any) -> None:
+    """As the profile function does, and the other tasks in a leaf; no time is left in the selector."""
+
+    async def main() -> None:
+        others = [asyncio.create_task(asyncio.sleep(60)) for _ in range(3)]
+        await wait()
+        for each in others:
+            each.cancel()
+
+    _, by_function = recorded(asyncio_run(main))
+    recording, by_thread = recorded(asyncio_run(main), "sampled")
+
+    waits = [seconds_below(times, "main", "wait", "sleep") for times in (by_function, by_thread)]
+    assert min(waits) > 0.5 * WAIT_S
+    assert seconds_below(by_thread, "wait", "sleep", "waiting: 3 other tasks") > 0.5 * WAIT_S
+    assert seconds_below(by_thread, "select") < 0.5 * WAIT_S
+    assert sum(by_thread.values()) == pytest.approx(recording.elapsed_s)
+
+
 def note_on(loop: str) -> str:
     return f"waits of {loop}'s event loop are below the loop in the flame graph, not at the lines that await"
 
@@ -193,7 +212,7 @@ def note_on(loop: str) -> str:
 @pytest.mark.parametrize("mode", ["flame", "sampled", "external"])
 @pytest.mark.parametrize("loop", ["asyncio", "uvloop", "trio"])
 def test_a_recording_says_where_the_waits_of_its_loop_are(mode: str, loop: str) -> None:
-    """Below the loop, and a note says so, except in mode flame on asyncio's own, which has them at their lines."""
+    """Below the loop, and a note says so, except for asyncio's own in this process, whose waits are at their lines."""
     run = pytest.importorskip(loop).run
 
     async def main() -> None:
@@ -205,7 +224,7 @@ def test_a_recording_says_where_the_waits_of_its_loop_are(mode: str, loop: str) 
     profiler.remove()
 
     noted = [note for note in recording.notes if note.startswith("waits of")]
-    assert noted == ([] if (mode, loop) == ("flame", "asyncio") else [note_on(loop)])
+    assert noted == ([] if mode != "external" and loop == "asyncio" else [note_on(loop)])
 
 
 @pytest.mark.parametrize("mode", ["flame", "sampled"])
@@ -213,7 +232,7 @@ def test_a_recording_that_does_not_wait_says_nothing_of_its_loop(mode: str) -> N
     """Nor does one without an event loop that waits in a selector of its own."""
 
     async def main() -> None:
-        busy(10 * WAIT_S)  # so long that one sample of the loop's own end, of 20 ms, is not worth a note
+        busy(10 * WAIT_S)  # so long that one sample of the loop's own end is not worth a note
 
     profiler = SqlProfiler.for_drivers("sqlite3")
     with profiler.record("script", mode=mode) as recording:

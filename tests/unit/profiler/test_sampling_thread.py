@@ -25,7 +25,7 @@ from placebench.profiler import Recording, SqlProfiler
 from placebench.profiler.analysis.merging import mean_session
 from placebench.profiler.capture import flame_graph, sampling_thread
 from placebench.profiler.capture.sampling_thread import profile_function_defect, thread_interval_s
-from placebench.profiler.capture.stack import Frames, frames_of, name_frame
+from placebench.profiler.capture.stack import Frames, IdleEventLoop, frames_of, name_frame
 
 STRESS = Path(__file__).with_name("sampled_under_stress.py")
 STRESS_S = 3.0
@@ -316,7 +316,7 @@ def test_the_collector_is_off_while_stacks_are_read_and_as_before_then(
     monkeypatch.setattr(sys, "_current_frames", read)
     monkeypatch.setattr(sampling_thread, "frames_of", read)
     with pytest.raises(KeyError) if fails else nullcontext():
-        sampling_thread.read_stacks([1])
+        sampling_thread.read_stacks([1], IdleEventLoop())
 
     assert (meanwhile, gc.isenabled()) == ([False, False], before)
 
@@ -331,7 +331,7 @@ def test_two_readers_at_once_leave_the_collector_on() -> None:
 
     def read() -> None:
         while time.monotonic() < ends:
-            sampling_thread.read_stacks([threading.get_ident()])
+            sampling_thread.read_stacks([threading.get_ident()], IdleEventLoop())
 
     threads = [threading.Thread(target=read) for _ in range(4)]
     for thread in threads:
