@@ -31,6 +31,7 @@ from placebench.profiler.capture.timeline import (
     RecordedStatement,
     Sample,
     StackInterval,
+    application_records,
     call_site_stack,
     innermost,
     make_session,
@@ -39,7 +40,6 @@ from placebench.profiler.capture.timeline import (
     timeline,
     with_plans,
     with_short_calls,
-    without_profiler,
 )
 from placebench.profiler.model.session import FlameSession
 from placebench.profiler.model.statement import Caller
@@ -134,11 +134,10 @@ class FlameGraphRecorder:
         whole = StackInterval(started, ended, self._above, leaves=0)
         # All of them now: what is noted of other threads from now on belongs to no leaf.
         in_order = with_short_calls(list(intervals), self._short_calls(noted, statements, samples), whole)
-        records = timeline(samples, in_order, whole, holds=self._source.holds)
+        records = application_records(timeline(samples, in_order, whole, holds=self._source.holds))
         is_full = len(noted) >= _MAX_INTERVALS
         self.is_exact = not (overlaps or is_full or self._has_other_threads)
         self.notes += (OVERLAP_NOTE,) * bool(overlaps) + (FULL_NOTE.format(_MAX_INTERVALS),) * is_full
-        records = [(without_profiler(stack), seconds) for stack, seconds in records]
         self.notes = (*self.notes, *notes_on_waits(records, is_external=False))
         return make_session(
             records,

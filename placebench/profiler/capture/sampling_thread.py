@@ -172,7 +172,7 @@ class _SwitchInterval:
             sys.setswitchinterval(self._before_s)
 
 
-_ALONE_S, _AMONG_THREADS_S = 0.00003, 0.001
+_ALONE_S, _AMONG_THREADS_S = 0.00005, 0.001
 _FEW_THREADS = 3
 """The sampling thread and two others."""
 

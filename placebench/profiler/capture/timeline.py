@@ -315,14 +315,18 @@ BUILT_IN = "\x00<built-in>\x00"
 _OVERHEAD = leaf("profiler overhead", "profiler")
 
 
+def application_records(records: Sequence[StackTime]) -> list[StackTime]:
+    """Return the records with `without_profiler` applied to each stack; most have nothing of the profiler."""
+    frames = set[str]().union(*(stack for stack, _ in records))
+    own = {frame for frame in frames if _OURS in frame or _SAMPLERS in frame}
+    return [(stack if own.isdisjoint(stack) else without_profiler(stack), seconds) for stack, seconds in records]
+
+
 def without_profiler(stack: Sequence[str]) -> list[str]:
     """Return the stack without the profiler's and pyinstrument's frames; a leaf replaces them if they were on top.
 
     A built-in called by a timed cursor is the driver, one called by pyinstrument is profiler overhead.
     """
-    every = "".join(stack)  # one search is cheaper than one for each frame
-    if _OURS not in every and _SAMPLERS not in every:
-        return list(stack)
     python = next((frame for frame in reversed(stack) if BUILT_IN not in frame), "")
     working = _SAMPLERS in python or (bool(stack) and _OURS in stack[-1])
     kept = [frame for frame in stack if _OURS not in frame and _SAMPLERS not in frame]
