@@ -208,7 +208,7 @@ def bench_flame(arguments: argparse.Namespace) -> None:
             programs[name] = printed_by("flame_agreement.py", name, str(rounds), url, topology.request)
             cpu = {mode: statistics.median(taken) for mode, taken in programs[name]["cpu_s"].items()}
             say(name, *(f"{mode} {units.duration(taken)}" for mode, taken in cpu.items() if mode))
-    _beside("raw_file").write_raw(arguments.out / "flame.json", {**document, "programs": programs})
+    _beside("raw_file").write_raw(arguments.out / "flame-graphs.json", {**document, "programs": programs})
 
 
 def bench_memory(arguments: argparse.Namespace) -> None:

@@ -1382,7 +1382,7 @@ def _agreeing(program: dict[str, Any], one: str, other: str) -> str:
 @figure
 def flame_programs() -> str:
     rows = []
-    for name, program in raw("flame.json")["programs"].items():
+    for name, program in raw("flame-graphs.json")["programs"].items():
         cpu, samples = program["cpu_s"], program["samples"]
         rows.append(
             (

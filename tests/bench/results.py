@@ -135,7 +135,7 @@ RECIPES = (
     Recipe("repeats", ("repeats.json",), section="repeats"),
     Recipe("profiler", ("profiler.json",), section="profiler --repeats 8"),
     Recipe("profiled", ("profiled.json",), section="profiled --trees 300 --repeats 14"),
-    Recipe("flame", ("flame.json",), section="flame --trees 300 --repeats 8"),
+    Recipe("flame", ("flame-graphs.json",), section="flame --trees 300 --repeats 8"),
     Recipe("waiting", ("waiting.json",), section="waiting"),
     Recipe("sequential", ("sequential.json",), section="sequential"),
     Recipe(

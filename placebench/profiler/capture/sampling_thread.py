@@ -143,8 +143,8 @@ class _SamplingThread:
 class _SwitchInterval:
     """Shortens Python's switch interval while something is sampled; it is left alone once the application sets it.
 
-    It must be shorter than what an event loop does between two calls into its selector, some 0.1 ms, and longer than a
-    sample takes, or the sampled thread runs on in the middle of it. Threads that compute at the same time take turns
+    It must not be longer than what an event loop does between two calls into its selector, some 0.1 ms, but longer than
+    a sample takes, or the sampled thread runs on in the middle of it. Threads that compute at the same time take turns
     more often then, which costs six of them a third of their time at 0.1 ms and a tenth at 1 ms. So only a process with
     one other thread at most gets the shorter one.
     """
@@ -172,7 +172,7 @@ class _SwitchInterval:
             sys.setswitchinterval(self._before_s)
 
 
-_ALONE_S, _AMONG_THREADS_S = 0.00005, 0.001
+_ALONE_S, _AMONG_THREADS_S = 0.0001, 0.001
 _FEW_THREADS = 3
 """The sampling thread and two others."""
 
