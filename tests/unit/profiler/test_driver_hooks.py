@@ -197,7 +197,8 @@ def test_no_sqlalchemy_is_needed() -> None:
         "import sqlite3\n"
         "from placebench.profiler import SqlProfiler\n"
         "with SqlProfiler.for_drivers('sqlite3').record('alone') as recording:\n"
-        "    for number in range(5): sqlite3.connect(':memory:').execute('select ?', (number,)).fetchall()\n"
+        "    connection = sqlite3.connect(':memory:')\n"
+        "    for number in range(5): connection.execute('select ?', (number,)).fetchall()\n"
         "print(len(recording.statements), str(recording.summary())[:0], [each.kind for each in recording.findings()])"
     )
 
