@@ -213,7 +213,7 @@ class SqlProfiler:
         """Record the statements of this thread or task inside the block, and fill the recording at its end.
 
         mode: "light" (times, rows, fingerprints), "full" (call sites and bytes too), "sampled" (a flame graph too: a
-            thread samples Python's stacks 200 times per second), "flame" (a flame graph by a profile function, which
+            thread samples Python's stacks 100 times per second), "flame" (a flame graph by a profile function, which
             every call of Python runs) or "plans" (as "flame", with PostgreSQL's plans: times and bytes include the
             sending of plans). "external" is full without bytes, with a flame graph by py-spy, another process that
             costs this one next to nothing (placebench[sampler]). If py-spy may not sample, the thread does, and a note

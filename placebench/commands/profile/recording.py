@@ -72,7 +72,7 @@ def add_recording(parser: ArgumentParser, *, modes: Sequence[str], mode: str, re
         "--mode",
         choices=modes,
         default=mode,
-        help="how much is recorded: sampled has a flame graph of 200 samples per second, the mode flame one of every "
+        help="how much is recorded: sampled has a flame graph of 100 samples per second, the mode flame one of every "
         f"call, at twice the CPU (default: {mode})",
     )
     options.add_out(parser, f"folder of the page and the recording (default: ./{OUT})", default=OUT)

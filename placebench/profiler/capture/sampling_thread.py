@@ -42,12 +42,15 @@ def profile_function_defect(version: tuple[int, ...] | None = None) -> str | Non
     return None if version else pyinstrument_defect()
 
 
-INTERVAL_S = 0.005
+INTERVAL_S = 0.010
+_STAND_IN_INTERVAL_S = 0.005
 
 
 def thread_interval_s(mode: str, version: tuple[int, ...] | None = None) -> float | None:
     """Return the interval of the sampling thread in a mode with a flame graph; None if a profile function samples."""
-    return INTERVAL_S if mode == "sampled" or profile_function_defect(version) else None
+    if mode == "sampled":
+        return INTERVAL_S
+    return _STAND_IN_INTERVAL_S if profile_function_defect(version) else None
 
 
 class ThreadSamples:
