@@ -108,7 +108,7 @@ def pgbouncer(program: str, witness: PostgresWitness) -> Iterator[str]:
         f"[databases]\n{url.database} = host={url.host} port={url.port} user={url.username} password={url.password}\n"
         f"[pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = {port}\nunix_socket_dir =\nauth_type = any\n"
         "pool_mode = transaction\ndefault_pool_size = 2\nignore_startup_parameters = extra_float_digits\n"
-        "log_connections = 0\nlog_disconnections = 0\nlog_stats = 0\n"
+        "log_connections = 0\nlog_disconnections = 0\nlog_stats = 0\nserver_check_query =\n"
     )
     as_nobody: dict[str, Any] = {"user": _NOBODY, "group": _NOBODY, "extra_groups": []} if os.getuid() == 0 else {}
     # Its folders are the user's own: it gets its settings by an open file.

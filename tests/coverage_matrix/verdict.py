@@ -8,7 +8,8 @@ EXACT, WRONG, NOT_MEASURED = "exact", "wrong", "not measured"
 _REASONS = {
     "with several statements": "a text with several statements is counted as one, and a note in the recording says "
     "so; sqlite3 runs them one by one, and psycopg2, asyncpg and PyMySQL report the rows of the last one only",
-    "started; ": "the recording is that of the process or interpreter that starts them, and a note in it says so",
+    "started; ": "the recording is of the process or interpreter that starts them, and a note in it says that their "
+    "statements are missing",
     "are not measured": "placebench has no hooks for this driver, and a note in the recording says so; its statements "
     "through SQLAlchemy are recorded",
 }
