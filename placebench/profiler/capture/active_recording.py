@@ -263,7 +263,7 @@ class ActiveRecording(RecordingContext):
 
     def sql_s(self) -> float:
         """Return the seconds charged to statements and transaction steps, dropped ones included."""
-        return self._gone_s + sum(state.measured_s for state in self._states.values())
+        return self._gone_s + sum(state.measured_s for state in self._states.copy().values())
 
     def fetched_rows(self) -> int:
         """Return the rows that were fetched, as the statements and steps have counted them, dropped ones included."""
@@ -282,7 +282,8 @@ class ActiveRecording(RecordingContext):
     def _open_transactions(self) -> list[int]:
         """Return the numbers of the transactions that the driver has open now; a closed connection has none."""
         found = []
-        for key, state in self._states.items():
+        # A copy: the garbage collector may drop a connection, and with it its state, in between.
+        for key, state in self._states.copy().items():
             kept = None if key is None else self._kept.get(key)
             connection: Any = kept() if isinstance(kept, ref) else kept
             closed = getattr(connection, "closed", False) or not getattr(connection, "open", True)
