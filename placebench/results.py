@@ -75,7 +75,7 @@ class Run:
         return path if path.is_file() else None
 
     def session(self, variant: str) -> "FlameSession | None":
-        """Return the variant's profile as pyinstrument's session, scaled to one mean request; None if there is none."""
+        """Return the variant's flame graph as a session, scaled to one mean request; None if there is none."""
         from placebench.profiler.analysis.merging import load_session
 
         path = self.folder / f"profile-{variant}.pyisession"

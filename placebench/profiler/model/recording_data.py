@@ -91,7 +91,7 @@ class RecordingData:
     notes: one line for each thing that could not be measured, with the reason.
     timeline: the name, start and duration of each request.
     open_transactions: transactions that were still open when their record ended, each by its request and its number.
-    session: pyinstrument's session of a record with a flame graph, the statements as leaves; for merged requests the
+    session: the flame graph of a record that has one, with the statements as leaves; for merged requests the
         session of the mean request. It is saved in a separate file.
     """
 
