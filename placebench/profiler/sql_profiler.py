@@ -406,7 +406,7 @@ class SqlProfiler:
             if gil_is_off():  # a thread may not sample either
                 raise
             thread = FlameGraphRecorder("sampled", self._clocks.elapsed, caller, self.report_failure)
-            thread.notes = (f"no external sampler: {refusal}", *thread.notes)
+            thread.notes = (f"a sampling thread of this process takes the samples: {refusal}", *thread.notes)
             return thread
 
     def switch_to(self, recording: ActiveRecording | None) -> ActiveRecording | None:
