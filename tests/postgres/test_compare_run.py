@@ -244,7 +244,7 @@ def test_passes_that_fail_do_not_end_a_comparison(server: Server, tmp_path: Path
     """The count of naive's collections is killed twice, and named; its profile once, and made again."""
 
     def kill() -> None:
-        for mode in ("light", "light", "flame"):
+        for mode in ("light", "light", "sampled"):
             _kill("uwsgi", after=_watches(mode))
 
     killer = threading.Thread(target=kill)

@@ -1,5 +1,6 @@
 """The mean of profiled requests."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from placebench.compare.measure.profiled_pass import _mean_times
 def saved(path: Path, view: str, self_s: float) -> Path:
     """A request with so many seconds in a view."""
     stack = [f"{view}\x00/app/views.py\x001"]
-    session_of([(stack, self_s)], start_call_stack=stack).save(path)
+    path.write_text(json.dumps(session_of([(stack, self_s)], start_call_stack=stack).to_json()))
     return path
 
 
