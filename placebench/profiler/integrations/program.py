@@ -85,7 +85,7 @@ class Program:
         note: called with each line about processes of the program whose statements are not seen.
         """
         process, threads = os.getpid(), set(threading.enumerate())
-        os.register_at_fork(after_in_child=partial(_restore_signals, signal.getsignal(signal.SIGTERM)))
+        _restore_signals_in_children(signal.getsignal(signal.SIGTERM))
         children = _ChildProcesses()
 
         def leave_with_notes(status: int) -> int:
@@ -432,13 +432,30 @@ def _popen_command(*args: Any, **kwargs: Any) -> Sequence[Any]:
     return [given.get("executable") or words[0], *words[1:]]
 
 
-def _restore_signals(own: object) -> None:
-    """Replace the command's signal handlers (*own*) by Python's in a forked child; keep those of the program."""
+def _restore_signals_in_children(own: object) -> None:
+    """Replace the command's signal handlers (*own*) by Python's in forked children; keep those of the program.
+
+    The signals are blocked meanwhile. One that came between the fork and the replacement would be lost: a pool that
+    terminates a worker right after its start would wait for it for ever.
+    """
     if not callable(own):
         return
-    for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGHUP):
-        if signal.getsignal(number) is own:
-            signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
+    signals = (signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGHUP)
+    masks: dict[int, set[signal.Signals | int]] = {}
+
+    def block() -> None:
+        masks[threading.get_ident()] = signal.pthread_sigmask(signal.SIG_BLOCK, signals)
+
+    def unblock() -> None:
+        signal.pthread_sigmask(signal.SIG_SETMASK, masks.pop(threading.get_ident()))
+
+    def restore() -> None:
+        for number in signals:
+            if signal.getsignal(number) is own:
+                signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
+        unblock()
+
+    os.register_at_fork(before=block, after_in_parent=unblock, after_in_child=restore)
 
 
 def _end_threads(others: Set[threading.Thread]) -> None:

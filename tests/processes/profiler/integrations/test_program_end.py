@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 _QUERY = """
-import atexit, os, sqlite3, sys, threading, time
+import atexit, os, signal, sqlite3, sys, threading, time
 def query(number): return sqlite3.connect(":memory:").execute("select ?", (number,)).fetchall()
 """
 
@@ -387,3 +387,19 @@ def test_a_process_of_ours_is_no_child_of_the_program(monkeypatch: pytest.Monkey
 
     assert not [note for note in document["notes"] if "child process" in note]
     assert os.environ["PYTHONWARNINGS"] == "default"
+
+
+def test_a_child_that_is_terminated_at_once_ends() -> None:
+    """A signal that comes before the child has Python's own handlers again is not lost."""
+    program = """
+ends = set()
+for _ in range(300):
+    if not (child := os.fork()): time.sleep(20); os._exit(0)
+    os.kill(child, signal.SIGTERM)
+    ends.add(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+print(ends, file=sys.stderr)
+"""
+
+    code, _, told = run(program)
+
+    assert (code, "{-15}" in told.splitlines()) == (0, True), told
