@@ -194,12 +194,12 @@ def test_fast_requests_are_sampled_too(engine: Engine) -> None:
         with profiler.record("request", mode="flame") as recording:
             sum(range(20_000))
         samples.append(recording.session.sample_count)
-        return sum(samples) > 1
+        return sum(map(bool, samples)) > 1
 
     until(request)
     profiler.remove()
 
-    assert max(samples) == 1
+    assert sum(map(bool, samples)) == 2
 
 
 @pytest.mark.usefixtures("stand_in")
