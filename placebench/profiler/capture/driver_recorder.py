@@ -318,7 +318,7 @@ class DriverRecorder:
     def recording_started(self, recording: ActiveRecording) -> None:
         """Add a recording that runs from now on.
 
-        Recordings that take turns on a thread, such as those of trio's tasks, cannot tell their CPU time apart.
+        Recordings that take turns on a thread, such as those of trio's tasks, have no CPU time of their own.
         """
         within, around = {recording}, recording.around
         while around is not None:
