@@ -228,6 +228,8 @@ class SqlProfiler:
         outer = self.switch_to(active)
         if active is not None and outer is not None:
             active.databases = outer.databases
+        elif active is not None and isinstance(self._hooks.current, ProgramRecording):
+            active.kind = "program"
         try:
             yield recording
         except BaseException as error:
@@ -348,11 +350,11 @@ class SqlProfiler:
             raise ProfilerError("no statistics are collected: call collect_statistics() before the first connection")
         return self._hooks.collector
 
-    def rename(self, name: str) -> None:
+    def rename(self, name: str, route: str | None = None) -> None:
         """Rename the recording that runs in this thread or task, for example after the route of its request."""
         recording = self._hooks.current.get()
         if recording is not None:
-            recording.name = name
+            recording.name, recording.route = name, route or recording.route
 
     def _sampler_and_store(
         self, folder: Path | str | None, mode: str, keep: Keep | None, sampling: Sampling | None

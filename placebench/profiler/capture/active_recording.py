@@ -62,6 +62,10 @@ class ActiveRecording(RecordingContext):
     ) -> None:
         super().__init__(options, clocks.elapsed_safely(self._clock_failed), report_failure, flame_graph)
         self.name = name
+        self.kind = "request"
+        self.route: str | None = None
+        self.status: int | None = None
+        self.identifier = self.cause = ""
         self.statements: list[PendingStatement] = []
         self.steps: list[PendingStatement] = []
         self.spans: list[tuple[str, float, float]] = []
@@ -311,6 +315,8 @@ class ActiveRecording(RecordingContext):
     def fill(self, recording: RecordingData, *, measured: bool) -> None:
         """Write everything seen into *recording*; *measured* is False if the hooks were off."""
         recording.elapsed_s, recording.cpu_s = self.elapsed_s, self.cpu_s
+        recording.kind, recording.route, recording.status = self.kind, self.route, self.status
+        recording.started_at, recording.identifier, recording.cause = self.started_unix_s, self.identifier, self.cause
         if measured and self._clock_works:
             recording.sql_s, recording.gc_s, recording.gc_collections = self.sql_s(), self.gc_s, self.gc_collections
             recording.overhead_s = self.overhead_s

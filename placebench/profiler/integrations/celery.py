@@ -25,7 +25,8 @@ def profile_tasks(app: Celery, **settings: Unpack[IntegrationSettings]) -> Profi
     running: dict[str, ProfiledRequest] = {}
 
     def begin(task_id: str, task: Any, **_: Any) -> None:
-        if task.app is app and (profiled := calls.begin(task.name)) is not None:
+        if task.app is app and (profiled := calls.begin(task.name, kind="task")) is not None:
+            profiled.rename(task.name, task.name)
             running[task_id] = profiled
             profiled.__enter__()
 

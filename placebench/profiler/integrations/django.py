@@ -82,7 +82,9 @@ def _execute_commented(execute: Callable[..., Any], sql: Any, *arguments: Any) -
 def _ended(profiled: ProfiledRequest, request: HttpRequest, response: HttpResponseBase) -> HttpResponseBase:
     """Return the response; its recording ends now, or with the last part of a streamed response."""
     if request.resolver_match is not None:
-        profiled.rename(f"{request.method} /{request.resolver_match.route}")
+        route = f"/{request.resolver_match.route}"
+        profiled.rename(f"{request.method} {route}", route)
+    profiled.set_status(response.status_code)
     # The server sends a file by itself if it gets the response unchanged.
     if not isinstance(response, StreamingHttpResponse) or hasattr(response, "file_to_stream"):
         profiled.end()

@@ -32,7 +32,7 @@ class FlaskExtension:
             rule, view = request.url_rule, app.view_functions.get(request.endpoint or "")
             set_comment(None if rule is None else f"{request.root_path}{rule}", getattr(view, "__name__", None))
             if rule is not None:
-                profiler.rename(f"{request.method} {request.root_path}{rule}")
+                profiler.rename(f"{request.method} {request.root_path}{rule}", f"{request.root_path}{rule}")
 
         app.wsgi_app = profiler.wsgi(app.wsgi_app, **settings)
         # The first of these functions; a signal would need blinker, which Flask 2.2 does without.

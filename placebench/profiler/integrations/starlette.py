@@ -54,7 +54,7 @@ class StarletteMiddleware:
 
     def _rename(self, scope: MutableMapping[str, Any], mounted_at: str) -> None:
         if (route := _route(scope, mounted_at)) is not None:
-            self._profiler.rename(f"{scope['method']} {route}")
+            self._profiler.rename(f"{scope['method']} {route}", route)
 
 
 def _route(scope: MutableMapping[str, Any], mounted_at: str) -> str | None:

@@ -26,6 +26,7 @@ else:
 
 _FORMAT_VERSION = 2
 _LISTS = ("statements", "transactions", "spans", "checkouts", "unkept_places", "timeline", "session")
+_UNIT_OF_WORK = ("kind", "route", "status", "started_at", "identifier", "cause")
 _BREACH = "the account does not hold: "
 _MAX_DEPTH = 500
 """Levels to which the JSON of a recording may be nested: two for each node of a plan below another."""
@@ -91,6 +92,15 @@ class RecordingData:
     notes: one line for each thing that could not be measured, with the reason.
     timeline: the name, start and duration of each request.
     open_transactions: transactions that were still open when their record ended, each by its request and its number.
+    kind: the unit of work: "request", "task" (of a queue), "job" (of a scheduler), "websocket" (one message), "lifespan"
+        (startup or shutdown), "background" (what a request left behind) or "program".
+    route: the route of a request with the names of its parameters, such as "/orders/{number}", the name of a task, or
+        the function of other work; None if it is not known. Merged recordings have it if it is that of all, like kind,
+        status and cause.
+    status: the HTTP status of the response; None if there is none.
+    started_at: the start in seconds since 1970; None for merged recordings.
+    identifier: random hexadecimal digits, for units of work that a server, a framework or a queue starts; else empty.
+    cause: the identifier of the recording that caused this one, such as the request of a background task; else empty.
     session: the flame graph of a record that has one, with the statements as leaves; for merged requests the
         session of the mean request. It is saved in a separate file.
     """
@@ -120,6 +130,12 @@ class RecordingData:
     overhead_s: float | None = None
     notes: tuple[str, ...] = ()
     open_transactions: tuple[tuple[int, int], ...] = ()
+    kind: str = "request"
+    route: str | None = None
+    status: int | None = None
+    started_at: float | None = None
+    identifier: str = ""
+    cause: str = ""
     session: "FlameSession | None" = field(default=None, repr=False, compare=False)
 
     @property
@@ -184,12 +200,15 @@ class RecordingData:
         self.notes = (f"{_BREACH}{breach}", *self.notes)
 
     def to_json(self) -> dict[str, Any]:
-        """Return plain data for json.dump."""
+        """Return plain data for json.dump; what `kind`, `route` and the like have by default is left out."""
         plain = {item.name: getattr(self, item.name) for item in fields(self) if item.name not in _LISTS}
         names = ("statements", "transactions", "spans", "checkouts", "unkept_places")
         lists = {name: [asdict(each) for each in getattr(self, name)] for name in names}
         if not self.breaches:
             del plain["breaches"]
+        for name in _UNIT_OF_WORK:
+            if plain[name] == getattr(type(self), name):
+                del plain[name]
         for span in lists["spans"]:
             if span["request"] == 1:
                 del span["request"]
@@ -257,6 +276,10 @@ class RecordingData:
             error=next((each.error for each in parts if each.error), None),
             open_transactions=_renumbered_pairs(parts),
         )
+        for shared in ("kind", "route", "status", "cause"):
+            common = {getattr(each, shared) for each in parts}
+            if len(common) == 1:
+                setattr(merged, shared, common.pop())
         for total in ("cpu_s", "sql_s", "gc_s", "gc_collections", "overhead_s"):
             values = [getattr(each, total) for each in parts]
             setattr(merged, total, None if None in values else sum(values))

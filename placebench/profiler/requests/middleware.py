@@ -9,6 +9,7 @@ the same time on one thread do not mix. Background tasks after the response are 
 WebSockets. A recording notes if WebSockets ran statements meanwhile.
 """
 
+import os
 from collections.abc import Awaitable, Callable, Iterable, Iterator, MutableMapping
 from contextlib import contextmanager
 from typing import Any, Protocol, TypeVar
@@ -66,7 +67,7 @@ class _Middleware:
         """The numbers of requests of this process that came, were profiled, and were dropped."""
         return self._sampler.counts
 
-    def _sampled(self, name: str, header: str | None) -> "ProfiledRequest | None":
+    def _sampled(self, name: str, header: str | None, kind: str = "request") -> "ProfiledRequest | None":
         """Count a request; return it if it is profiled, else None. *header*: the value of its header with the token."""
         if self._recorder.is_recording:
             return None
@@ -75,7 +76,7 @@ class _Middleware:
         if self._channel is not None and attached is not None:
             store = self._channel if options is None else self._channel.beside(store)
             options = attached
-        return None if options is None else ProfiledRequest(self._recorder, name, options, self._sampler, store)
+        return None if options is None else ProfiledRequest(self._recorder, name, options, self._sampler, store, kind)
 
 
 class ProfiledApplication(_Middleware):
@@ -93,7 +94,13 @@ class ProfiledApplication(_Middleware):
             self._recorder.leave_unprofiled()
             body = self._application(environ, start_response)
             return body
-        body = request.run(self._application, environ, start_response)
+        profiled = request
+
+        def start_and_note(status: str, *rest: Any) -> Any:
+            profiled.set_status(status)
+            return start_response(status, *rest)
+
+        body = request.run(self._application, environ, start_and_note)
         # The server sends its own file wrapper by itself only if it gets it unwrapped.
         wrapper = environ.get("wsgi.file_wrapper")
         if isinstance(body, (list, tuple)) or (isinstance(wrapper, type) and isinstance(body, wrapper)):
@@ -122,6 +129,8 @@ class ProfiledAsgiApplication(_Middleware):
             return
 
         async def send_and_end(message: _Message) -> None:
+            if message["type"] == "http.response.start":
+                request.set_status(message["status"])
             await send(message)
             if message["type"] == "http.response.body" and not message.get("more_body", False):
                 request.end()
@@ -141,9 +150,9 @@ class ProfiledCalls(_Middleware):
         """The name of the header whose value `begin` takes; None if no token is set."""
         return self._sampler.header
 
-    def begin(self, name: str, header: str | None = None) -> "ProfiledRequest | None":
+    def begin(self, name: str, header: str | None = None, kind: str = "request") -> "ProfiledRequest | None":
         """Start a recording under this name; None if it is not sampled. *header*: the request's value of `header`."""
-        request = self._sampled(name, header) if self._recorder.active else None
+        request = self._sampled(name, header, kind) if self._recorder.active else None
         if request is None:
             self._recorder.leave_unprofiled()
         return request
@@ -153,12 +162,21 @@ class ProfiledRequest:
     """One request until its body ends; its recording is current only while the application's code runs."""
 
     def __init__(
-        self, recorder: _RequestRecorder, name: str, options: Options, sampler: RequestSampler, store: Store
+        self,
+        recorder: _RequestRecorder,
+        name: str,
+        options: Options,
+        sampler: RequestSampler,
+        store: Store,
+        kind: str = "request",
     ) -> None:
         self._recorder = recorder
         self._sampler = sampler
         self._store = store
         self._recording = recorder.start(name, options)
+        if self._recording is not None:
+            # Not by `random`, whose state is the application's.
+            self._recording.kind, self._recording.identifier = kind, os.urandom(8).hex()
         self._before: ActiveRecording | None = None
 
     def __enter__(self) -> None:
@@ -181,10 +199,16 @@ class ProfiledRequest:
         finally:
             self._recorder.switch_to(previous)
 
-    def rename(self, name: str) -> None:
+    def rename(self, name: str, route: str | None = None) -> None:
         """Rename the recording, for example after the route that was found for the request."""
         if self._recording is not None:
-            self._recording.name = name
+            self._recording.name, self._recording.route = name, route or self._recording.route
+
+    def set_status(self, status: object) -> None:
+        """Note the HTTP status of the response, a number or a text such as "200 OK"."""
+        digits = str(status)[:3]
+        if self._recording is not None and digits.isdecimal():
+            self._recording.status = int(digits)
 
     def run(self, code: Callable[..., _T], *arguments: Any) -> _T:
         """Call the application's *code* in this request's recording, which ends if the code raises."""

@@ -136,6 +136,22 @@ def test_merging_adds_up() -> None:
         Recording.from_json({**merged.to_json(), "requests": 0})
 
 
+def test_a_unit_of_work_is_saved_and_merged() -> None:
+    """What is known of it is in the file and comes back; merged recordings have what all of them share."""
+    known = {"route": "shop.bill", "status": 201, "started_at": 1.5, "identifier": "ab", "cause": "cd", "kind": "task"}
+    saved = recording(**known).to_json()
+    loaded = Recording.from_json(saved)
+    merged = Recording.merge([loaded, replace(loaded, route="shop.send", identifier="ef")])
+
+    assert known.items() <= saved.items()
+    assert known == {name: getattr(loaded, name) for name in known}
+    assert known.keys().isdisjoint(Recording("x", "full").to_json())
+    assert ("task", None, 201, None, "", "cd") == (
+        *(merged.kind, merged.route, merged.status, merged.started_at),
+        *(merged.identifier, merged.cause),
+    )
+
+
 def test_what_was_merged_is_numbered_by_its_request() -> None:
     """A recording of two requests and one of one are three; notes are told once, gaps anew."""
     both = Recording.merge([recording(notes=("a",)), recording(notes=("a", "b"), missed=1)])

@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -30,6 +31,26 @@ def responses(application: Any, *requests: str) -> list[Response]:
 def recorded() -> list[tuple[str, int]]:
     """Name and number of statements of each recording."""
     return [(each.name, each.statement_count) for each in process_profiler().recordings]
+
+
+def test_a_recording_says_which_request_it_is(query: Callable[[int], None]) -> None:
+    """Its kind, route, status and start, and an identifier of its own."""
+    app = fastapi.FastAPI()
+    app.add_middleware(StarletteMiddleware)
+
+    @app.get("/orders/{number}", status_code=202)
+    async def order(number: int) -> int:
+        query(number)
+        return number
+
+    before = time.time()
+    responses(app, "GET /orders/1", "GET /orders/2")
+    first, second = process_profiler().recordings
+
+    assert ("request", "/orders/{number}", 202, "") == (first.kind, first.route, first.status, first.cause)
+    assert before <= first.started_at <= second.started_at <= time.time()
+    assert 16 == len(first.identifier)
+    assert first.identifier != second.identifier
 
 
 def test_each_request_to_fastapi_is_recorded_under_its_route(query: Callable[[int], None]) -> None:
