@@ -92,8 +92,8 @@ class RecordingData:
     notes: one line for each thing that could not be measured, with the reason.
     timeline: the name, start and duration of each request.
     open_transactions: transactions that were still open when their record ended, each by its request and its number.
-    kind: the unit of work: "request", "task" (of a queue), "job" (of a scheduler), "websocket" (one message), "lifespan"
-        (startup or shutdown), "background" (what a request left behind) or "program".
+    kind: the unit of work: "request", "task" (of a queue), "job" (of a scheduler), "websocket" (one message),
+        "lifespan" (startup or shutdown), "background" (what a request left behind) or "program".
     route: the route of a request with the names of its parameters, such as "/orders/{number}", the name of a task, or
         the function of other work; None if it is not known. Merged recordings have it if it is that of all, like kind,
         status and cause.
