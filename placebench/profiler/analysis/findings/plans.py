@@ -1,0 +1,147 @@
+"""Findings in the plans of statements, which mode "plans" records. `FINDERS` lists the finders."""
+
+import re
+from collections.abc import Iterator
+
+from placebench import units
+from placebench.profiler.analysis.findings.kinds import Finding, Limits, Statements, finding_at, in_one_request
+from placebench.profiler.model.plan import PlanNode
+from placebench.profiler.model.recording_data import RecordingData
+from placebench.profiler.model.statement import Statement
+
+_OFFSET = re.compile(r"\boffset\b", re.IGNORECASE)
+# PostgreSQL does not count the rows of the first two, and guesses those of the others.
+_NOT_COUNTED = frozenset({"BitmapAnd", "BitmapOr", "Recursive Union", "WorkTable Scan"})
+
+
+def _sequential_scans(statements: Statements, recording: RecordingData, limits: Limits) -> Iterator[Finding]:
+    """Find sequential scans of whole tables that keep few rows."""
+    for statement, node, alike in _nodes(statements):
+        scanned = (node.rows or 0.0) + (node.rows_removed or 0.0)
+        kept_few = (node.rows or 0.0) <= scanned * limits.kept_share
+        if node.kind == "Seq Scan" and node.condition and scanned >= limits.scanned_rows and kept_few:
+            yield finding_at(
+                "sequential scan",
+                f"{units.count(scanned)} rows of {node.relation} read for {_rows(node)}: {node.condition}"
+                f"{in_one_request(len(alike), recording)}",
+                "create an index on the columns of the condition",
+                [statement],
+                count=round(scanned),
+                seconds=sum(each.self_s or 0.0 for each in alike),
+            )
+
+
+def _join_filters(statements: Statements, recording: RecordingData, limits: Limits) -> Iterator[Finding]:
+    """Find nested loops that compare every row of one side with every row of the other, and keep few pairs."""
+    for statement, node, alike in _nodes(statements):
+        compared = (node.rows or 0.0) + (node.rows_removed or 0.0)
+        kept_few = (node.rows or 0.0) <= compared * limits.kept_share
+        if node.kind.startswith("Nested Loop") and node.condition and compared >= limits.scanned_rows and kept_few:
+            yield finding_at(
+                "join filter",
+                f"{units.count(compared)} pairs of rows compared for {_rows(node)}: {node.condition}"
+                f"{in_one_request(len(alike), recording)}",
+                "create an index on the joined column of the inner table, or join by equality",
+                [statement],
+                count=round(compared),
+                seconds=sum(each.elapsed_s or 0.0 for each in alike),
+            )
+
+
+def _skipped_rows(statements: Statements, recording: RecordingData, limits: Limits) -> Iterator[Finding]:
+    """Find pages that are reached by an OFFSET: the server reads all rows before them and throws them away."""
+    for statement, node, alike in _nodes(statements):
+        if node.kind != "Limit" or len(node.children) != 1 or not _OFFSET.search(statement.sql):
+            continue
+        skipped = (node.children[0].rows or 0.0) - (node.rows or 0.0)
+        if skipped >= limits.skipped_rows:
+            yield finding_at(
+                "skipped rows",
+                f"{units.count(skipped)} rows read and skipped by OFFSET for {_rows(node)}"
+                f"{in_one_request(len(alike), recording)}",
+                "page by the last key of the page before: WHERE key > :last ORDER BY key LIMIT n",
+                [statement],
+                count=round(skipped),
+                seconds=sum(each.elapsed_s or 0.0 for each in alike),
+            )
+
+
+def _row_estimate_errors(statements: Statements, _recording: RecordingData, limits: Limits) -> Iterator[Finding]:
+    """Find row estimates that are far off, so that the planner may have chosen the wrong plan."""
+    for statement, node, alike in _nodes(statements):
+        error, rows = node.estimate_error or 1.0, node.rows or 0.0
+        most, elapsed_s = max(rows, node.rows_expected), node.elapsed_s or 0.0
+        if error < limits.estimate_error or most < limits.estimated_rows or elapsed_s < limits.estimated_s:
+            continue
+        stopped, read_again = _read_otherwise(statement.plan) if statement.plan is not None else (set(), set())
+        if node.kind not in _NOT_COUNTED and id(node) not in (read_again if rows > node.rows_expected else stopped):
+            yield finding_at(
+                "row-estimate error",
+                f"{node.title}: {_rows(node)} rows where {units.count(node.rows_expected)} were expected",
+                "ANALYZE the table; for columns that depend on each other CREATE STATISTICS",
+                [statement],
+                seconds=sum(each.elapsed_s or 0.0 for each in alike),
+            )
+
+
+def _spills(statements: Statements, recording: RecordingData, limits: Limits) -> Iterator[Finding]:
+    """Find sorts, hashes and stored results that did not fit into work_mem."""
+    for statement, node, alike in _nodes(statements):
+        if node.spilled_kb is not None and node.spilled_kb >= limits.spilled_kb:
+            yield finding_at(
+                "spill",
+                f"{node.title} wrote {units.size(node.spilled_kb * 1024)} to disk"
+                f"{in_one_request(len(alike), recording)}",
+                "raise work_mem for this transaction, or sort and join fewer columns",
+                [statement],
+                seconds=sum(each.self_s or 0.0 for each in alike),
+            )
+
+
+def _nodes(statements: Statements) -> Iterator[tuple[Statement, PlanNode, list[PlanNode]]]:
+    """Yield the distinct nodes of the most expensive plan (the longest of equal ones), with all executions of each."""
+    planned = [(statement, statement.plan) for statement in statements if statement.plan is not None]
+    if not planned:
+        return
+    statement, plan = max(planned, key=lambda each: each[1].elapsed_s or 0.0)
+    alike: dict[tuple[str, str | None], list[PlanNode]] = {}
+    for _, node in (each for _, other in planned for each in other.walk()):
+        alike.setdefault((node.title, node.condition), []).append(node)
+    longest: dict[tuple[str, str | None], PlanNode] = {}
+    for _, node in sorted(plan.walk(), key=lambda each: each[1].elapsed_s or 0.0):
+        longest[node.title, node.condition] = node
+    yield from ((statement, node, alike[key]) for key, node in longest.items())
+
+
+def _read_otherwise(plan: PlanNode) -> tuple[set[int], set[int]]:
+    """Return the ids of nodes that may have stopped before their end, and of those whose rows were read again.
+
+    That is no wrong estimate: a LIMIT, EXISTS or merge join needs no more, and a merge join goes back over equal rows.
+    https://www.postgresql.org/docs/current/using-explain.html#USING-EXPLAIN-CAVEATS
+    """
+    stopped, read_again = set[int](), set[int]()
+    nodes = [(plan, False)]
+    while nodes:
+        node, may_stop = nodes.pop()
+        if may_stop:
+            stopped.add(id(node))
+        inner = node.children[1:2] if len(node.children) == 2 else node.children
+        is_merge = node.kind.startswith("Merge") and node.kind.endswith("Join")
+        if is_merge:
+            read_again.update(id(child) for child in inner)
+        is_first_match = node.kind.startswith("Nested Loop") and node.kind.endswith(("Semi Join", "Anti Join"))
+        # An empty hash table needs no row of the other side.
+        is_empty = node.kind.startswith("Hash") and any(child.kind == "Hash" and not child.rows for child in inner)
+        for child in node.children:
+            stops = is_merge or is_empty or node.kind == "Limit" or (is_first_match and child in inner)
+            # A sort and a hash read everything below them, whoever stops above.
+            nodes.append((child, stops or (may_stop and node.kind not in ("Sort", "Hash"))))
+    return stopped, read_again
+
+
+def _rows(node: PlanNode) -> str:
+    """Return the rows of a node as text."""
+    return "hardly any" if node.rows is None else units.count(node.rows)
+
+
+FINDERS = (_sequential_scans, _join_filters, _skipped_rows, _row_estimate_errors, _spills)
