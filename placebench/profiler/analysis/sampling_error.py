@@ -36,15 +36,19 @@ class SamplingError:
     def margin(self, seconds: float) -> float | None:
         """Return the half-width of the 95 % interval of a share of the whole time; None if there are no samples.
 
-        The share is that of a frame, of whose time *seconds* are estimated. The interval is the binomial one, as if the
-        samples were independent; stacks that last longer than the time between two samples are more exact than it says.
+        The share is that of a frame, of whose time *seconds* are estimated; 0.0 if none are. The interval is Wilson's
+        score interval, as if the samples were independent; its longer side is returned. Stacks that last longer than
+        the time between two samples are more exact than it says.
         """
         share = min(1.0, max(0.0, seconds / self.estimated_s)) if self.estimated_s else 0.0
-        if not 0.0 < share < 1.0:
+        if not share:
             return 0.0
         if not self.samples:
             return None
-        return _Z * math.sqrt(share * (1 - share) / self.samples) * self.estimated_s / self.total_s
+        weight = _Z**2 / self.samples
+        centre = (share + weight / 2) / (1 + weight)
+        half = math.sqrt(weight * (share * (1 - share) + weight / 4)) / (1 + weight)
+        return (half + abs(centre - share)) * self.estimated_s / self.total_s
 
 
 def is_exact(stack: list[str]) -> bool:

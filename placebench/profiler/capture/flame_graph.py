@@ -38,6 +38,7 @@ from placebench.profiler.capture.timeline import (
     notes_on_waits,
     rooted,
     timeline,
+    with_collections,
     with_plans,
     with_short_calls,
 )
@@ -46,6 +47,8 @@ from placebench.profiler.model.statement import Caller
 
 _MAX_INTERVALS = 100_000
 _SHARED_INTERVAL_S = 0.005
+_MAX_SHORT_COLLECTION_S = 0.001
+"""Shorter garbage collections are on the stack that was sampled: to read their own costs as much as they do."""
 
 _NotedInterval = tuple[float, float, Frames, Callable[[], str], str, HasPlan | None]
 """An interval as it was noted: start, end, frames, text and kind of its leaf, statement. Frames are named later."""
@@ -100,6 +103,7 @@ class FlameGraphRecorder:
         self, mode: str, clock: Clock, caller: FrameType | None, report_failure: Callable[[Exception], None]
     ) -> None:
         self._noted: list[_NotedInterval] = []
+        self._short_collections: list[tuple[float, float, str]] = []
         self._thread = threading.get_ident()
         self._has_other_threads = False
         self._stacks = Stacks(root_of_thread())
@@ -117,7 +121,9 @@ class FlameGraphRecorder:
         """
         if threading.get_ident() != self._thread:
             self._has_other_threads = True
-        if len(self._noted) < _MAX_INTERVALS:
+        if kind == "gc" and ended - started < _MAX_SHORT_COLLECTION_S:
+            self._short_collections.append((started, ended, leaf(label(), kind)))
+        elif len(self._noted) < _MAX_INTERVALS:
             frames = frames_of(sys._getframe(2))
             frames += awaiting_frames()
             self._noted.append((started, ended, frames, label, kind, statement))
@@ -134,7 +140,8 @@ class FlameGraphRecorder:
         whole = StackInterval(started, ended, self._above, leaves=0)
         # All of them now: what is noted of other threads from now on belongs to no leaf.
         in_order = with_short_calls(list(intervals), self._short_calls(noted, statements, samples), whole)
-        records = application_records(timeline(samples, in_order, whole, holds=self._source.holds))
+        stacks = timeline(samples, in_order, whole, holds=self._source.holds)
+        records = application_records(list(with_collections(stacks, sorted(self._short_collections), started)))
         is_full = len(noted) >= _MAX_INTERVALS
         self.is_exact = not (overlaps or is_full or self._has_other_threads)
         self.notes += (OVERLAP_NOTE,) * bool(overlaps) + (FULL_NOTE.format(_MAX_INTERVALS),) * is_full

@@ -27,8 +27,10 @@ def comparable(values: Any) -> bytes | None:
     values: by position or by name.
     """
     try:
-        named = isinstance(values, Mapping)
-        given = sorted(values.items()) if named else tuple(values) if isinstance(values, list) else values
+        given = tuple(values) if isinstance(values, list) else values
+        if isinstance(values, Mapping):
+            names = sorted(values)
+            given = (*names, *map(values.__getitem__, names))
         try:
             # From version 3 on, marshal marks objects that occur twice: equal values would give other bytes.
             return marshal.dumps(given, 2)
@@ -41,6 +43,8 @@ def comparable(values: Any) -> bytes | None:
 def count_values(values: Any) -> int:
     """Count the values of a statement; each element of a list counts."""
     given = values.values() if isinstance(values, Mapping) else values if isinstance(values, tuple | list) else ()
+    if not any(issubclass(kind, list | tuple | set | frozenset) for kind in set(map(type, given))):
+        return len(given)
     return sum(len(each) if isinstance(each, list | tuple | set | frozenset) else 1 for each in given)
 
 

@@ -307,6 +307,34 @@ def _nodes(interval: StackInterval, plan: PlanNode, length: float) -> Iterator[S
         at += seconds * scale
 
 
+def with_collections(
+    records: Iterable[StackTime], collections: Iterable[tuple[float, float, str]], started: float
+) -> Iterator[StackTime]:
+    """Yield the *records*, which begin at *started*, with collections as leaves of the stacks that they interrupted.
+
+    collections: the start, end and leaf of each garbage collection, in order of time.
+    """
+    waiting = iter([*collections, (float("inf"), float("inf"), "")])
+    began, ended, name = next(waiting)
+    at = started
+    for stack, seconds in records:
+        until, left_s = at + seconds, seconds
+        inside: dict[str, float] = {}
+        while began < until:
+            if (pause_s := min(ended, until) - max(began, at)) > 0:
+                inside[name] = inside.get(name, 0.0) + pause_s
+                left_s -= pause_s
+            reached = max(began, min(ended, until))
+            if ended <= until:
+                began, ended, name = next(waiting)
+            began = max(began, reached)  # collections of several threads may overlap
+        if left_s > 0:
+            yield stack, left_s
+        for each, pause_s in inside.items():
+            yield [*stack, each], pause_s
+        at = until
+
+
 _OURS = f"\x00{PROFILER_FOLDER}"
 _PYINSTRUMENT = find_spec("pyinstrument")
 # Found, not imported: its import loads a C module, which switches the GIL of a free-threaded Python on.

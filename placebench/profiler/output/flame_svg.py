@@ -33,9 +33,10 @@ def flame_svg(session: "FlameSession") -> Markup:
     The tooltip of a frame has its share, with the half-width of the share's 95 % interval if it was sampled.
     """
     error = SamplingError.of(session)
+    above = {_name(frame) for frame in session.start_call_stack}
     return _draw(
         _tree(session),
-        lambda box, share: _drawn(box, share, error),
+        lambda box, share: _drawn(box, share, None if _name(box.frame) in above else error),
         smallest=0.003,
         title="Flame graph",
         description="Each box is a frame, as wide as its time; below it what it called, SQL and plan nodes at the end.",
@@ -96,9 +97,7 @@ def _tree(*sessions: "FlameSession") -> _Box:
                 half = _MAX_DEPTH // 2
                 frames = [*frames[:half], f"… {len(frames) - 2 * half} frames\x00\x00", *frames[-half:]]
             for frame in frames:
-                # Function and file: equal for two lines of one function.
-                name = "\x00".join(frame.split("\x00")[:2])
-                box = box.calls.setdefault(name, _Box(frame, [0.0] * len(sessions)))
+                box = box.calls.setdefault(_name(frame), _Box(frame, [0.0] * len(sessions)))
                 box.seconds[number] += seconds
                 box.estimated_s += estimated_s
     return root
@@ -132,6 +131,11 @@ def _library(file: str, *, every_package: bool) -> str:
     if package:
         return package[1] if every_package or package[1] in DRIVER_PACKAGES else ""
     return "python" if file.startswith("<") or _STANDARD.search(file) else ""
+
+
+def _name(frame: str) -> str:
+    """Return function and file, which are equal for two lines of one function."""
+    return "\x00".join(frame.split("\x00")[:2])
 
 
 def _place(frame: str) -> str:
@@ -181,8 +185,8 @@ def _element(tooltip: str, text: str, style: str, left: float, share: float, dep
     )
 
 
-def _drawn(box: _Box, share: float, error: SamplingError) -> tuple[str, str, str]:
-    margin = error.margin(box.estimated_s)
+def _drawn(box: _Box, share: float, error: SamplingError | None) -> tuple[str, str, str]:
+    margin = None if error is None else error.margin(box.estimated_s)
     shown = units.percent(share)
     if margin:
         shown = f"{units.percent(share, digits=2)} ± {units.significant(margin * 100, digits=1)}"

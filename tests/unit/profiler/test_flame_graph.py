@@ -18,7 +18,14 @@ from placebench.profiler.capture import flame_graph
 from placebench.profiler.capture import timed_cursor as base
 from placebench.profiler.capture.sampling_thread import profile_function_defect
 from placebench.profiler.capture.stack import frames_of, leaf
-from placebench.profiler.capture.timeline import StackInterval, common_frames, innermost, timeline, without_profiler
+from placebench.profiler.capture.timeline import (
+    StackInterval,
+    common_frames,
+    innermost,
+    timeline,
+    with_collections,
+    without_profiler,
+)
 
 WITH_PROFILE_FUNCTION = pytest.mark.skipif(profile_function_defect() is not None, reason=str(profile_function_defect()))
 SLOW = "with recursive n(i) as (select 1 union all select i + 1 from n where i < 40000) select count(*) from n"
@@ -183,6 +190,36 @@ def test_time_is_conserved(taken: list[float], intervals: list[tuple[float, floa
 
     assert math.isclose(sum(seconds for _, seconds in records), 60.0, abs_tol=1e-9)
     assert all(seconds > 0 for _, seconds in records)
+
+
+@given(st.lists(st.floats(0.001, 5), min_size=1, max_size=12), INTERVALS)
+def test_short_collections_take_their_time_from_the_stacks_that_they_interrupted(
+    seconds: list[float], intervals: list[tuple[float, float]]
+) -> None:
+    """Each stack and the collections below it last as long as the stack alone; no pause is lost, or counted twice."""
+    records = [([f"f{number}"], each) for number, each in enumerate(seconds)]
+    collections = sorted((20.0 + start / 2, 20.0 + start / 2 + length, "gc") for start, length in intervals)
+
+    found = list(with_collections(records, collections, 20.0))
+
+    assert all(each > 0 for _, each in found)
+    for stack, length in records:
+        assert math.isclose(sum(each for part, each in found if part[:1] == stack), length, abs_tol=1e-9)
+    paused, reach, until = 0.0, 20.0, 20.0 + sum(seconds)
+    for start, end, _ in collections:
+        paused += max(0.0, min(end, until) - max(start, reach))
+        reach = max(reach, end)
+    assert math.isclose(sum(each for part, each in found if part[-1] == "gc"), paused, abs_tol=1e-9)
+
+
+def test_a_short_collection_in_a_statement_is_below_it() -> None:
+    """Two pauses in one stretch are one leaf."""
+    records = [(["view"], 1.0), (["view", "select"], 2.0)]
+
+    found = list(with_collections(records, [(0.5, 1.25, "gc"), (2.0, 2.5, "gc")], 0.0))
+
+    expected = [(["view"], 0.5), (["view", "gc"], 0.5), (["view", "select"], 1.25), (["view", "select", "gc"], 0.75)]
+    assert expected == found
 
 
 @given(INTERVALS)
