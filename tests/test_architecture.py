@@ -153,6 +153,7 @@ PROFILER_FOLDERS = {
     "analysis": {"model"},
     "output": {"analysis", "model"},
     "requests": {"capture", "model", "recording"},
+    "live": {"analysis", "model", "output", "recording", "requests"},
 }
 """What each folder of the profiler may import: the model is pure data, and an analysis knows no recorder."""
 

@@ -73,9 +73,14 @@ def recording_page(recording: RecordingData, *, flame_page: str | None = None) -
 
 def write_difference_page(difference: RecordingDifference, path: Path | str) -> None:
     """Write the difference of two recordings as one HTML file that a browser opens without a network."""
+    write_whole(Path(path), difference_page(difference))
+
+
+def difference_page(difference: RecordingDifference) -> str:
+    """Return the page of `write_difference_page` as text."""
     body = _template("difference.html").render(difference=difference)
     title = f"{difference.before} → {difference.after}"
-    write_whole(Path(path), shell(title, Markup(body), description="The difference of two recordings."))
+    return shell(title, Markup(body), description="The difference of two recordings.")
 
 
 def write_flame_page(

@@ -1,0 +1,1 @@
+"""The live page: recordings as they come, in a browser."""
