@@ -40,6 +40,7 @@ def test_only_time_that_was_not_measured_has_a_margin() -> None:
     error = SamplingError.of(MADE)
 
     assert SamplingError(10.0, 6.0, 60.0, 0.005) == error
+    assert SamplingError.of(session(MADE.frame_records, 101)).samples == pytest.approx(60.6)
     for sampled, seconds in ((30, 3.0), (15, 1.5), (45, 4.5), (6, 0.6), (60, 6.0)):
         wilson = stats.binomtest(sampled, 60).proportion_ci(0.95, method="wilson")
         longer = max(wilson.high - sampled / 60, sampled / 60 - wilson.low)
@@ -53,6 +54,7 @@ def test_without_a_sample_the_margin_is_not_known() -> None:
     assert SamplingError.of(session([([ROOT], 1.0), ([ROOT, SLOW], 1.0)], 0)).margin(1.0) is None
     assert SamplingError.of(session([([ROOT, "SELECT 1\x00sql\x000"], 1.0)], 0)).margin(0.0) == 0.0
     assert SamplingError.of(session([], 0)).margin(1.0) == 0.0
+    assert SamplingError(0.0, 0.0, 0.0, 0.005) == SamplingError.of(session([], 0))
 
 
 def test_measured_stacks_end_in_a_statement_a_plan_node_or_a_collection() -> None:
