@@ -49,6 +49,10 @@ OWN: Mapping[str, Entry] = {
     "profile attach": Entry(
         "record the requests of a running process for a while", "placebench.commands.profile.attach"
     ),
+    "profile live": Entry(
+        "show the requests of a running process, or of a folder, in a browser as they come",
+        "placebench.commands.profile.live",
+    ),
     "compare": Entry(
         "compare versions of a service: CPU, latency and SQL, with confidence intervals", "placebench.commands.compare"
     ),

@@ -83,10 +83,15 @@ def terminal_width() -> int | None:
 
 def open_page(page: Path) -> bool:
     """Open *page* in a graphical browser; return whether there is one."""
+    return open_address(page.resolve().as_uri())
+
+
+def open_address(address: str) -> bool:
+    """Open a URL in a graphical browser; return whether there is one."""
     import webbrowser
 
     has_screen = sys.platform == "darwin" or any(map(os.environ.get, ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER")))
-    return has_screen and webbrowser.open(page.resolve().as_uri())
+    return has_screen and webbrowser.open(address)
 
 
 def say(message: str) -> None:

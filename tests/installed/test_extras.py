@@ -91,6 +91,7 @@ BASE = (
     Call("doctor", "missing   packages", exit_code=2),
     Call("mcp", "pip install 'placebench[mcp]'", exit_code=2),
     Call("profile attach 4194304", "there is no process", exit_code=2),
+    Call("profile live 4194304", "there is no process", exit_code=2),
 )
 STUDY = "--preset quick --trees 2 --server {server}"
 BENCH = (

@@ -64,11 +64,15 @@ def _configure(parser: ArgumentParser) -> None:
 def _run(given: AttachOptions) -> int:
     """Record the process, and write all its requests as one recording."""
     from placebench.profiler import Recording
+    from placebench.profiler.requests.attachment import Attachment, channels_of
 
     check_replaceable(given.recording.out)
     out = make_folder(given.recording.out).resolve()
     with ExitStack() as stack:
-        attachments = _attach(given.pid, stack)
+        attachments: list[Attachment] = []
+        for path in channels_of(given.pid).values():
+            attachments.append(Attachment(path))
+            stack.callback(attachments[-1].close)
         came, interrupted = _recorded(attachments, given)
     dropped = sum(each.dropped for each in attachments)
     if dropped:
@@ -88,29 +92,6 @@ def _run(given: AttachOptions) -> int:
     if interrupted:
         raise KeyboardInterrupt
     return 0
-
-
-def _attach(pid: int, stack: ExitStack) -> "list[Attachment]":
-    """Attach to the channels of a process and its descendants; raise ProfilerError if that is impossible."""
-    from placebench.profiler.requests.attachment import Attachment, find_channels, process_tree
-
-    processes = process_tree(pid)
-    if not processes:
-        raise ProfilerError(f"there is no process {pid}")
-    try:
-        channels = find_channels(processes)
-    except PermissionError as error:
-        raise ProfilerError(f"process {pid} belongs to another user: run as that user, or as root") from error
-    if not channels:
-        raise ProfilerError(
-            f"process {pid} and its {len(processes) - 1} descendants have no middleware of placebench: "
-            "expected SqlProfiler.wsgi, asgi, calls or an integration, with Sampling(attach=True)"
-        )
-    attachments = []
-    for path in channels.values():
-        attachments.append(Attachment(path))
-        stack.callback(attachments[-1].close)
-    return attachments
 
 
 def _recorded(attachments: "list[Attachment]", given: AttachOptions) -> "tuple[list[tuple[int, Recording]], bool]":

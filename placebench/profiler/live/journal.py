@@ -4,6 +4,7 @@ A row in memory stands for each recording. The recordings themselves are compres
 Both are bounded: beyond a number of recordings, or of bytes, the oldest are dropped. The sums go back to the start.
 """
 
+import errno
 import json
 import os
 import re
@@ -14,7 +15,7 @@ import time
 import zlib
 from array import array
 from collections import Counter, deque
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -169,7 +170,7 @@ class Journal:
         self.count: int = count
         self.folder: Path = folder
         self._max_bytes = max_bytes
-        self._changed = threading.Condition()
+        self._lock = threading.Lock()
         self._private = Path(tempfile.mkdtemp(prefix="placebench-live-"))
         self._pid = os.getpid()
         self._segments: deque[tuple[int, int]] = deque()  # number, bytes
@@ -199,7 +200,7 @@ class Journal:
         if recording.kind == "request" and recording.route is not None and recording.route not in name:
             name = f"{name.partition(' ')[0]} {recording.route}"
         name = printable(name[:_MAX_NAME])
-        with self._changed:
+        with self._lock:
             if self._closed:
                 return
             self._last += 1
@@ -229,21 +230,20 @@ class Journal:
             ]
             try:
                 segment, offset = self._store(stored)
-            except OSError:  # a full disk; the row and the sums stay
+            except OSError:  # a full disk, or too large; the row and the sums stay
                 segment, offset, stored = self._segments[-1][0], 0, b""
             self._entries.append(_Entry(self._last, json.dumps(row), segment, offset, len(stored)))
             while len(self._entries) > self.count:
                 self._entries.popleft()
             while self._segments and (not self._entries or self._segments[0][0] < self._entries[0].segment):
                 self._drop_segment()
-            self._changed.notify_all()
 
     def since(self, number: int, statements: int) -> Update:
         """Return what came after recording *number*, for a reader who knows the first *statements* statements.
 
         A reader who is more than `MAX_ROWS` recordings behind calls again.
         """
-        with self._changed:
+        with self._lock:
             found: list[_Entry] = []
             for entry in reversed(self._entries):
                 if entry.number <= number:
@@ -259,23 +259,9 @@ class Journal:
             oldest = self._entries[0].number if self._entries else self._last + 1
             return Update(rows, texts, last, oldest, self._clears, tuple(self._kept))
 
-    def wait(self, seen: Update, timeout_s: float, *, ended: Callable[[], bool]) -> bool:
-        """Wait for anything newer than *seen*; return False if it did not come in time, or if *ended* says so."""
-
-        def has_news() -> bool:
-            return (self._last, self._clears, len(self._kept)) != (seen.last, seen.clears, len(seen.kept))
-
-        with self._changed:
-            return self._changed.wait_for(lambda: self._closed or ended() or has_news(), timeout_s) and has_news()
-
-    def wake(self) -> None:
-        """Have every `wait` look again whether it has ended."""
-        with self._changed:
-            self._changed.notify_all()
-
     def load(self, number: int) -> Recording:
         """Return a recording. Raises ProfilerError if it was dropped, or never was there."""
-        with self._changed:
+        with self._lock:
             if number in self._kept:
                 return Recording.load(self._kept[number][1])
             first = self._entries[0].number if self._entries else 0
@@ -299,7 +285,7 @@ class Journal:
 
         Raises ProfilerError if the recording is not here, or if it cannot be saved.
         """
-        with self._changed:
+        with self._lock:
             if number in self._kept:
                 return self._kept[number][1]
         recording = self.load(number)
@@ -312,42 +298,39 @@ class Journal:
             recording.save(path)
         except OSError as error:
             raise ProfilerError(f"folder {self.folder} for recordings cannot be written: {error.strerror}") from error
-        with self._changed:
+        with self._lock:
             entry = next((each for each in self._entries if each.number == number), None)
             if entry is not None:
                 self._kept[number] = entry.row, path
-            self._changed.notify_all()
         return path
 
     def clear(self) -> None:
         """Drop all recordings but the kept ones, and all sums."""
-        with self._changed:
+        with self._lock:
             self._clears += 1
             self._start_anew()
             while self._segments:
                 self._drop_segment()
-            self._changed.notify_all()
 
     def routes(self) -> list[dict[str, Any]]:
         """Return the sums by route since the start, the route with the most seconds first.
 
         Percentiles are those of the last 2000 recordings of each route.
         """
-        with self._changed:
+        with self._lock:
             ordered = sorted(self._routes.values(), key=lambda route: -route.elapsed_s)
             return [route.to_json() for route in ordered]
 
     def statements(self) -> list[dict[str, Any]]:
         """Return the sums by statement since the start, the statement with the most seconds first."""
-        with self._changed:
+        with self._lock:
             ordered = sorted(enumerate(self._sums), key=lambda item: -item[1].elapsed_s)
             return [sums.to_json(number) for number, sums in ordered]
 
     def close(self) -> None:
-        """Delete the private folder, and end every wait; idempotent. Kept recordings stay in their folder."""
-        with self._changed:
+        """Delete the private folder, and take no more recordings; idempotent. Kept recordings stay in their folder."""
+        with self._lock:
             self._closed = True
-            self._changed.notify_all()
         if os.getpid() == self._pid:
             shutil.rmtree(self._private, ignore_errors=True)
 
@@ -384,14 +367,17 @@ class Journal:
         return list(numbers)[:_MAX_STATEMENTS_OF_ROW]
 
     def _store(self, content: bytes) -> tuple[int, int]:
-        """Append to the newest file, or begin another one; return its number and the offset."""
-        if not self._segments or self._segments[-1][1] + len(content) > self._max_bytes // _SEGMENTS:
+        """Append to the newest file, or begin another one; return its number and the offset. May raise OSError."""
+        share = self._max_bytes // _SEGMENTS
+        if not self._segments or self._segments[-1][1] + len(content) > share:
             self._segments.append((self._last, 0))
-            while sum(size for _, size in self._segments) + len(content) > self._max_bytes and len(self._segments) > 1:
-                gone = self._segments[0][0]
-                while self._entries and self._entries[0].segment == gone:
-                    self._entries.popleft()
-                self._drop_segment()
+        if len(content) > self._max_bytes // 2:
+            raise OSError(errno.EFBIG, os.strerror(errno.EFBIG))
+        while len(self._segments) > 1 and sum(size for _, size in self._segments) + len(content) > self._max_bytes:
+            gone = self._segments[0][0]
+            while self._entries and self._entries[0].segment == gone:
+                self._entries.popleft()
+            self._drop_segment()
         segment, offset = self._segments[-1]
         with self._path(segment).open("ab") as file:
             file.write(content)

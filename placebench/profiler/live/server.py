@@ -10,11 +10,14 @@ import hmac
 import json
 import re
 import secrets
+import selectors
 import socket
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from functools import cache, partial
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler
@@ -28,7 +31,7 @@ from placebench.errors import PlacebenchError, ProfilerError
 from placebench.profiler.live.journal import MAX_ROWS, Journal
 from placebench.profiler.output.pages import difference_page, recording_page, write_flame_page
 
-_PAGE = Path(__file__).parent / "page.html"
+_PAGE = Path(__file__).parent / "templates" / "live.html"
 _LOCAL_HOSTS = frozenset({"127.0.0.1", "localhost", "[::1]"})
 _MAX_STREAMS = 32
 _BATCH_S = 0.2
@@ -52,7 +55,6 @@ class LivePage:
     """
 
     def __init__(self, journal: Journal, *, port: int = 0) -> None:
-        self._journal = journal
         self.token: str = secrets.token_urlsafe(18)
         try:
             self._server = _Server(("127.0.0.1", port), partial(_Request, journal, self.token))
@@ -67,7 +69,6 @@ class LivePage:
     def close(self) -> None:
         """Stop serving, and end the connections; idempotent."""
         self._server.ended.set()
-        self._journal.wake()
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()
@@ -213,17 +214,19 @@ class _Request(BaseHTTPRequestHandler):
         """
         if not self.server.streams.acquire(blocking=False):
             raise _RefusedError(HTTPStatus.SERVICE_UNAVAILABLE, f"{_MAX_STREAMS} pages are open: close one")
-        try:
+        with ExitStack() as stack:
+            stack.callback(self.server.streams.release)
             self.close_connection = True
             self._send_head("text/event-stream", None, HTTPStatus.OK, {})
-            statements, kept, ended = 0, -1, self.server.ended.is_set
-            while not ended():
+            statements, kept, written = 0, -1, time.monotonic()
+            browser = stack.enter_context(selectors.DefaultSelector())
+            browser.register(self.connection, selectors.EVENT_READ)
+            while not self.server.ended.is_set():
                 update = self._journal.since(after, statements)
                 if clears not in (-1, update.clears):
                     self._send_event("clear", "{}")
-                    after, statements, clears, kept = 0, 0, update.clears, -1
-                    continue
-                if update.rows or kept != len(update.kept):
+                    after, statements, kept, written = 0, 0, -1, time.monotonic()
+                elif update.rows or kept != len(update.kept):
                     facts = {
                         "oldest": update.oldest,
                         "kept": update.kept,
@@ -233,15 +236,15 @@ class _Request(BaseHTTPRequestHandler):
                     }
                     rows = ",".join(update.rows)
                     self._send_event("rows", f'{json.dumps(facts)[:-1]},"rows":[{rows}]}}', update.last)
-                after, statements = update.last, statements + len(update.statements)
-                clears, kept = update.clears, len(update.kept)
-                # A thousand recordings per second are five events per second.
-                if len(update.rows) < MAX_ROWS and self.server.ended.wait(_BATCH_S):
-                    break
-                if not self._journal.wait(update, _BEAT_S, ended=ended):
+                    after, statements = update.last, statements + len(update.statements)
+                    kept, written = len(update.kept), time.monotonic()
+                elif time.monotonic() - written > _BEAT_S:
                     self.wfile.write(b": still here\n\n")
-        finally:
-            self.server.streams.release()
+                    written = time.monotonic()
+                clears = update.clears
+                # A thousand recordings per second are five events per second. A browser sends nothing but its end.
+                if len(update.rows) < MAX_ROWS and browser.select(_BATCH_S):
+                    break
 
     def _send_event(self, name: str, data: str, number: int | None = None) -> None:
         identifier = "" if number is None else f"id: {number}\n"

@@ -201,6 +201,23 @@ class Attachment:
         os.pwrite(self._file, _HEADER.pack(_MAGIC, until, _HEADER.size, 0, mode.encode()), 0)
 
 
+def channels_of(pid: int) -> dict[tuple[int, int], Path]:
+    """Return the channels of a process and its descendants; raise ProfilerError if there is none, or no access."""
+    processes = process_tree(pid)
+    if not processes:
+        raise ProfilerError(f"there is no process {pid}")
+    try:
+        channels = find_channels(processes)
+    except PermissionError as error:
+        raise ProfilerError(f"process {pid} belongs to another user: run as that user, or as root") from error
+    if not channels:
+        raise ProfilerError(
+            f"process {pid} and its {len(processes) - 1} descendants have no middleware of placebench: "
+            "expected SqlProfiler.wsgi, asgi, calls or an integration, with Sampling(attach=True)"
+        )
+    return channels
+
+
 def find_channels(processes: Sequence[int]) -> dict[tuple[int, int], Path]:
     """Return the channels of these processes, each once. Raises PermissionError for another user's process."""
     found: dict[tuple[int, int], Path] = {}

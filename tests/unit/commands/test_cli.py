@@ -34,6 +34,7 @@ NEEDED = {
     "profile show": (["no_such_recording"], []),
     "profile diff": (["no_such_recording"] * 2, []),
     "profile attach": (["4194304"], []),
+    "profile live": (["4194304"], []),
     "compare": (["naive", "tuned"], []),
     "history add": (["HEAD"], []),
     "history backfill": (["HEAD"], []),
