@@ -25,13 +25,8 @@ from placebench.profiler.capture.statement_comments import comment_text, comment
 from placebench.profiler.capture.statistics_collector import StatisticsCollector
 from placebench.profiler.model.session import gil_is_off
 from placebench.profiler.recording import Recording
-from placebench.profiler.requests.middleware import (
-    AsgiApplication,
-    ProfiledApplication,
-    ProfiledAsgiApplication,
-    ProfiledCalls,
-    WsgiApplication,
-)
+from placebench.profiler.requests.asgi import AsgiApplication, ProfiledAsgiApplication
+from placebench.profiler.requests.middleware import ProfiledApplication, ProfiledCalls, WsgiApplication
 from placebench.profiler.requests.sampling import (
     Keep,
     RecentRecordings,
@@ -185,7 +180,8 @@ class SqlProfiler:
     @property
     def is_recording(self) -> bool:
         """Whether a record runs in this thread or task."""
-        return self._hooks.current.get() is not None
+        recording = self._hooks.current.get()
+        return recording is not None and not recording.ended
 
     @property
     def nothing_seen(self) -> str:
@@ -225,7 +221,9 @@ class SqlProfiler:
         options = Options(mode, parameters, max_statements, explain)
         recording = Recording(name, mode)
         active = self.start(name, options, caller=sys._getframe(2))
-        outer = self.switch_to(active)
+        before = outer = self.switch_to(active)
+        if outer is not None and outer.ended:  # that of a request which has left this thread or task behind
+            outer = None
         if active is not None and outer is not None:
             active.databases = outer.databases
         elif active is not None and isinstance(self._hooks.current, ProgramRecording):
@@ -237,7 +235,7 @@ class SqlProfiler:
                 active.error = type(error).__name__
             raise
         finally:
-            self.switch_to(outer)
+            self.switch_to(before)
             if active is not None:
                 self.stop(active, recording)
                 if outer is not None:
@@ -421,13 +419,10 @@ class SqlProfiler:
         """Make the next recording that of the program: it includes threads and greenlets without a recording."""
         self._hooks.current = ProgramRecording()
 
-    def leave_unprofiled(self, note: str = "") -> None:
-        """Leave out this thread or task from now on, on purpose: no recording counts its statements as missed.
-
-        note: a note on its statements for the recordings that run meanwhile.
-        """
+    def leave_unprofiled(self) -> None:
+        """Leave out this thread or task from now on, on purpose: no recording counts its statements as missed."""
         if not self.is_recording:
-            self._hooks.unprofiled.set(note or True)
+            self._hooks.unprofiled.set(True)
 
     @guarded
     def stop(
@@ -468,6 +463,10 @@ class SqlProfiler:
         if flame_graph is not None and recording.session is not None:
             recording.check_flame_graph(flame_graph)
         return waiting
+
+    def discard(self, active: ActiveRecording) -> None:
+        """End a recording that nobody wants."""
+        self.stop(active, Recording(active.name, active.options.mode))
 
     @guarded
     def save(self, active: ActiveRecording, sampler: RequestSampler, store: Store) -> None:

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable
 from contextvars import ContextVar
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Protocol, cast
 from weakref import WeakKeyDictionary, WeakSet, ref
 
 from placebench import units
@@ -43,12 +43,31 @@ if TYPE_CHECKING:
     from placebench.profiler.capture.flame_graph import FlameGraphRecorder
 
 
+class UnitOfWork(Protocol):
+    """A request, task or other work whose recording is stored when it ends; no method raises."""
+
+    @property
+    def recording(self) -> "ActiveRecording | None":
+        """The recording while it runs."""
+
+    def begin_caused(self, name: str, kind: str = "background", *, keep_empty: bool = True) -> "UnitOfWork | None":
+        """Begin a unit of work that this one caused, and make it the current one; None if it is not recorded.
+
+        keep_empty: whether to store its recording if it has no statement.
+        """
+
+    def end(self, error: BaseException | None = None) -> None:
+        """Store the recording; idempotent."""
+
+
 class ActiveRecording(RecordingContext):
     """Everything that one record has seen so far; times are readings of the recording's clock."""
 
     overhead_s: float
     around: "ActiveRecording | None" = None
     """The recording inside of which this one began."""
+    unit: UnitOfWork | None = None
+    """The unit of work whose recording this is; it stays when the recording has ended, as the cause of others."""
     borrows_flame_graph = False
     """Whether the flame graph is that of the recording around this one."""
 

@@ -23,6 +23,7 @@ from placebench.profiler.capture.active_recording import (
 )
 from placebench.profiler.capture.auto_explain import disable_plans, enable_plans, estimated_plan
 from placebench.profiler.capture.connection_state import ConnectionState, driver_connection
+from placebench.profiler.capture.later_work import begin_later
 from placebench.profiler.capture.pending_statement import PendingStatement, guarded
 from placebench.profiler.capture.stack import find_callers
 from placebench.profiler.capture.statistics_collector import StatisticsCollector, as_text
@@ -62,8 +63,7 @@ class DriverRecorder:
     installed: whether new connections are timed, as they are until the profiler is removed.
     is_second: whether it was given connections that are timed for another profiler.
     running: all recordings that run in this process.
-    unprofiled: whether this thread or task is left out on purpose; if it is a text, recordings that run meanwhile
-        get it as a note.
+    unprofiled: whether this thread or task is left out on purpose.
     collector: counts every statement, recorded or not; None if nothing is counted.
     connecting: the CONNECT that runs in this thread or task.
     pool_request: the request for a pooled connection, from the pool's queue until the checkout.
@@ -79,7 +79,7 @@ class DriverRecorder:
         self.installed: bool = False
         self.is_second: bool = False
         self.running: set[ActiveRecording] = set()
-        self.unprofiled: ContextVar[bool | str] = ContextVar("placebench_unprofiled", default=False)
+        self.unprofiled: ContextVar[bool] = ContextVar("placebench_unprofiled", default=False)
         self.collector: StatisticsCollector | None = None
         self._own: ContextVar[bool] = ContextVar("placebench_own", default=False)
         self._logged: set[str] = set()
@@ -105,16 +105,23 @@ class DriverRecorder:
         recording = self.current.get()
         return None if recording is None or recording.ended else recording
 
+    def recording_of_work(self) -> ActiveRecording | None:
+        """Return the recording to write into, like `active_recording`; begin that of work whose cause has ended."""
+        recording = self.current.get()
+        if recording is None or not recording.ended:
+            return recording
+        return self._begin_later(recording)
+
+    @guarded
+    def _begin_later(self, ended: ActiveRecording) -> ActiveRecording | None:
+        return begin_later(ended)
+
     def count_missed(self) -> None:
-        """Count an unrecorded statement as missed in all running recordings, or note there why it is left out."""
-        left_out = self.unprofiled.get()
-        if self.running and self.current.get() is None and left_out is not True:
+        """Count an unrecorded statement as missed in all running recordings, unless it is left out on purpose."""
+        if self.running and self.current.get() is None and not self.unprofiled.get():
             with self._counting:
                 for recording in tuple(self.running):
-                    if left_out:
-                        recording.note(left_out)
-                    else:
-                        recording.missed += 1
+                    recording.missed += 1
 
     @guarded
     def count_started(self, what: str) -> None:
@@ -133,7 +140,7 @@ class DriverRecorder:
         if pending is not None and pending.executing:
             pending.first_driver_call()
             return pending
-        recording = self.active_recording()
+        recording = self.recording_of_work()
         if recording is None:
             self.count_missed()
             cursor.placebench_pending = self.measure(sql, cursor)
@@ -173,7 +180,7 @@ class DriverRecorder:
         For pools of drivers, without SQLAlchemy. The wait is charged to the connection's next statement, without the
         time in which the pool tests the connection.
         """
-        recording = self.active_recording()
+        recording = self.recording_of_work()
         if recording is None:
             yield lambda _connection: None
             return
@@ -200,7 +207,9 @@ class DriverRecorder:
     @guarded
     def driver_step(self, connection: TimedConnection, step: str) -> PendingStatement | None:
         """Start a transaction step; None for the pool's rollback without a transaction, and inside of a CONNECT."""
-        recording = self.active_recording()
+        # What closes a connection after the response is no work of its own.
+        begins = step in ("BEGIN", "COMMIT")
+        recording = self.recording_of_work() if begins else self.active_recording()
         if recording is None:
             ends = step in ("COMMIT", "ROLLBACK") and self.collector is not None and connection.in_a_transaction()
             return self.measure(step) if ends else None
@@ -239,7 +248,7 @@ class DriverRecorder:
 
     @guarded
     def _start_connecting(self) -> PendingStatement | None:
-        recording = self.active_recording()
+        recording = self.recording_of_work()
         if recording is None or self.connecting.get() is not None:
             return None
         return recording.start_statement(None, "CONNECT", "CONNECT")

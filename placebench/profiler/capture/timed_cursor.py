@@ -40,7 +40,7 @@ class CallRecorder(Protocol):
         """Measure a wait for the connection of a pool; the caller passes the connection to the yielded function."""
 
     running: set[ActiveRecording]
-    unprofiled: ContextVar[bool | str]
+    unprofiled: ContextVar[bool]
     is_second: bool
 
     def count_missed(self) -> None:

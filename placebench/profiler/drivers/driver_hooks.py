@@ -38,9 +38,11 @@ _HELPERS = {
     "_interpreters": ("children", "patch_interpreters"),
     "_xxsubinterpreters": ("children", "patch_interpreters"),
     "asgiref.sync": ("asgiref", "patch_asgiref"),
+    "concurrent.futures.thread": ("threads", "patch_executors"),
     "multiprocessing.process": ("children", "patch_multiprocessing"),
     "os": ("children", "patch_os"),
     "psycopg_pool": ("psycopg3", "patch_psycopg_pool"),
+    "threading": ("threads", "patch_threading"),
 }
 # Packages between the application and its driver: their lines are not the callers of statements.
 _LIBRARIES = ("contextlib", "django", "peewee", "playhouse", "psycopg_pool", "pony", "tortoise")

@@ -94,7 +94,7 @@ class Hooks(StatementHooks):
         self._pools.time(getattr(record, "_ConnectionRecord__pool", None))
         self.add_dialect(dialect)
         use_timed_classes(self, dialect.driver, keywords)
-        recording = self.active_recording()
+        recording = self.recording_of_work()
         if recording is not None:  # it ends with the checkout of the connection
             self.connecting.set(recording.start_statement(None, "CONNECT", "CONNECT"))
 
@@ -137,7 +137,7 @@ class Hooks(StatementHooks):
     def _checkout(self, dbapi_connection: object, record: Any, proxy: Any) -> None:
         self.add_dialect(proxy._pool._dialect)
         self._pools.time(proxy._pool)
-        recording = self.active_recording()
+        recording = self.recording_of_work()
         if recording is None:
             return
         connecting, request = self.pending_connect(recording, dbapi_connection), self.pool_request.get()

@@ -194,7 +194,9 @@ class StatementHooks(DriverRecorder):
 
         def timed(cursor: Any, statement: str, parameters: Any, context: Any = None) -> Any:
             recording = current.get()
-            if recording is None or recording.ended:
+            if recording is not None and recording.ended:
+                recording = self.recording_of_work()
+            if recording is None:
                 if _timed_cursor(cursor) is None:  # else it counts the statement itself
                     self.count_missed()
             elif context is not None and (connecting.get() is None or not self._connects(recording, context)):

@@ -15,6 +15,7 @@ from django.http import HttpRequest, StreamingHttpResponse
 from django.http.response import HttpResponseBase
 
 from placebench.profiler.capture.statement_comments import current_comment, set_comment
+from placebench.profiler.integrations.frameworks.wsgi import django_route
 from placebench.profiler.integrations.process_profiler import IntegrationSettings, split_settings
 from placebench.profiler.requests.middleware import ProfiledBody, ProfiledRequest
 
@@ -57,9 +58,9 @@ class DjangoMiddleware:
 
     def process_view(self, request: HttpRequest, view: Any, _arguments: object, _keywords: object) -> None:
         """Set the comment to the request's route, which is known now, and its view (for a view class, the class)."""
-        if request.resolver_match is not None:
+        if (route := django_route(request)) is not None:
             view = getattr(view, "view_class", view)
-            set_comment(f"/{request.resolver_match.route}", getattr(view, "__name__", None))
+            set_comment(route, getattr(view, "__name__", None))
 
 
 def _comment_statements() -> None:
@@ -81,8 +82,7 @@ def _execute_commented(execute: Callable[..., Any], sql: Any, *arguments: Any) -
 
 def _ended(profiled: ProfiledRequest, request: HttpRequest, response: HttpResponseBase) -> HttpResponseBase:
     """Return the response; its recording ends now, or with the last part of a streamed response."""
-    if request.resolver_match is not None:
-        route = f"/{request.resolver_match.route}"
+    if (route := django_route(request)) is not None:
         profiled.rename(f"{request.method} {route}", route)
     profiled.set_status(response.status_code)
     # The server sends a file by itself if it gets the response unchanged.

@@ -8,6 +8,7 @@ from typing import Unpack
 from flask import Flask, request
 
 from placebench.profiler.capture.statement_comments import set_comment
+from placebench.profiler.integrations.frameworks.wsgi import flask_route
 from placebench.profiler.integrations.process_profiler import IntegrationSettings, split_settings
 
 __all__ = ["FlaskExtension"]
@@ -29,10 +30,10 @@ class FlaskExtension:
         profiler, settings = split_settings({**self._settings, **app.config.get("SQL_PROFILER", {})})
 
         def name_request() -> None:
-            rule, view = request.url_rule, app.view_functions.get(request.endpoint or "")
-            set_comment(None if rule is None else f"{request.root_path}{rule}", getattr(view, "__name__", None))
-            if rule is not None:
-                profiler.rename(f"{request.method} {request.root_path}{rule}", f"{request.root_path}{rule}")
+            route, view = flask_route(request), app.view_functions.get(request.endpoint or "")
+            set_comment(route, getattr(view, "__name__", None))
+            if route is not None:
+                profiler.rename(f"{request.method} {route}", route)
 
         app.wsgi_app = profiler.wsgi(app.wsgi_app, **settings)
         # The first of these functions; a signal would need blinker, which Flask 2.2 does without.

@@ -19,7 +19,8 @@ from pathlib import Path
 from placebench.errors import PlacebenchError, ProfilerError
 from placebench.profiler.integrations.application import interface_of, load_application
 from placebench.profiler.integrations.process_profiler import share_profiler
-from placebench.profiler.requests.middleware import ProfiledApplication, ProfiledAsgiApplication
+from placebench.profiler.requests.asgi import ProfiledAsgiApplication
+from placebench.profiler.requests.middleware import ProfiledApplication
 from placebench.profiler.sql_profiler import SqlProfiler
 
 

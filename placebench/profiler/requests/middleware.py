@@ -1,16 +1,15 @@
-"""Middleware: a recording for each request, saved the moment it ends, so that no killed worker loses one.
+"""Recordings of units of work, each saved the moment it ends, so that no killed worker loses one.
 
-The main classes are `ProfiledApplication` (WSGI), `ProfiledAsgiApplication`, and `ProfiledCalls` for what a framework
-calls by itself, such as tasks. They start no threads and may be forked: names and counters are per process.
+The main classes are `ProfiledApplication` (WSGI) and `ProfiledCalls` for what a framework calls by itself, such as
+tasks; both make a `ProfiledRequest` for each. They start no threads and may be forked: names and counters are per
+process.
 
 A WSGI request ends when its body is closed or used up; a body that is a list is used up when the application returns.
-An ASGI request ends with the last part of its response. It is a task with its own context, so that requests that run at
-the same time on one thread do not mix. Background tasks after the response are not recorded, nor are lifespan and
-WebSockets. A recording notes if WebSockets ran statements meanwhile.
+Jobs and threads that a request starts are recordings of their own, with the request as their `cause`.
 """
 
 import os
-from collections.abc import Awaitable, Callable, Iterable, Iterator, MutableMapping
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, Protocol, TypeVar
 
@@ -19,16 +18,13 @@ from placebench.profiler.capture.options import Options
 from placebench.profiler.requests.attachment import process_channel
 from placebench.profiler.requests.sampling import Counts, RequestSampler, Store
 
-_WEBSOCKET_NOTE = "statements of WebSocket connections ran meanwhile: they are in no recording"
 _T = TypeVar("_T")
 WsgiApplication = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
-_Message = MutableMapping[str, Any]
-_Receive = Callable[[], Awaitable[_Message]]
-_Send = Callable[[_Message], Awaitable[None]]
-AsgiApplication = Callable[[MutableMapping[str, Any], _Receive, _Send], Awaitable[None]]
+SERVED = "placebench.served"
+"""The key of an environ or scope whose request an outer application has recorded, or left out."""
 
 
-class _RequestRecorder(Protocol):
+class RequestRecorder(Protocol):
     """The part of the profiler that the middleware uses; no method raises."""
 
     @property
@@ -42,20 +38,26 @@ class _RequestRecorder(Protocol):
     def start(self, name: str, options: Options) -> ActiveRecording | None:
         """Start a recording; None if the profiler is off."""
 
-    def leave_unprofiled(self, note: str = "") -> None:
-        """Leave out this thread or task on purpose; recordings that run meanwhile get this note."""
+    def leave_unprofiled(self) -> None:
+        """Leave out this thread or task on purpose."""
 
     def switch_to(self, recording: ActiveRecording | None) -> ActiveRecording | None:
         """Make *recording* the current one of this thread or task, and return the one before."""
 
+    def rename(self, name: str, route: str | None = None) -> None:
+        """Rename the recording that runs in this thread or task."""
+
     def save(self, recording: ActiveRecording, sampler: RequestSampler, store: Store) -> None:
         """End the recording and store it."""
 
+    def discard(self, recording: ActiveRecording) -> None:
+        """End the recording without storing it."""
 
-class _Middleware:
+
+class Middleware:
     """The part that the middleware of both interfaces shares."""
 
-    def __init__(self, recorder: _RequestRecorder, application: Any, sampler: RequestSampler, store: Store) -> None:
+    def __init__(self, recorder: RequestRecorder, application: Any, sampler: RequestSampler, store: Store) -> None:
         self._recorder = recorder
         self._application = application
         self._sampler = sampler
@@ -67,7 +69,9 @@ class _Middleware:
         """The numbers of requests of this process that came, were profiled, and were dropped."""
         return self._sampler.counts
 
-    def _sampled(self, name: str, header: str | None, kind: str = "request") -> "ProfiledRequest | None":
+    def sampled(
+        self, name: str, header: str | None, kind: str = "request", *, keep_empty: bool = True
+    ) -> "ProfiledRequest | None":
         """Count a request; return it if it is profiled, else None. *header*: the value of its header with the token."""
         if self._recorder.is_recording:
             return None
@@ -76,31 +80,38 @@ class _Middleware:
         if self._channel is not None and attached is not None:
             store = self._channel if options is None else self._channel.beside(store)
             options = attached
-        return None if options is None else ProfiledRequest(self._recorder, name, options, self._sampler, store, kind)
+        if options is None:
+            return None
+        return ProfiledRequest(self._recorder, name, options, self._sampler, store, kind, keep_empty=keep_empty)
 
 
-class ProfiledApplication(_Middleware):
+class ProfiledApplication(Middleware):
     """A WSGI application with a recording for each request."""
 
     def __call__(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
         """Serve a request; the recording's name is its method and path, without the query, which may hold secrets."""
+        return self.serve(self._application, environ, start_response)
+
+    def serve(
+        self, application: WsgiApplication, environ: dict[str, Any], start_response: Callable[..., Any]
+    ) -> Iterable[bytes]:
+        """Serve a request by this application, unless one around it records the request."""
         request = None
-        if self._recorder.active:
+        if self._recorder.active and SERVED not in environ:
+            environ[SERVED] = True
             header = self._sampler.header
             sent = None if header is None else environ.get(f"HTTP_{header.upper().replace('-', '_')}")
-            request = self._sampled(f"{environ.get('REQUEST_METHOD', '?')} {environ.get('PATH_INFO', '')}", sent)
-        body: Iterable[bytes]
+            request = self.sampled(f"{environ.get('REQUEST_METHOD', '?')} {environ.get('PATH_INFO', '')}", sent)
         if request is None:
             self._recorder.leave_unprofiled()
-            body = self._application(environ, start_response)
-            return body
+            return application(environ, start_response)
         profiled = request
 
         def start_and_note(status: str, *rest: Any) -> Any:
             profiled.set_status(status)
             return start_response(status, *rest)
 
-        body = request.run(self._application, environ, start_and_note)
+        body = request.run(application, environ, start_and_note)
         # The server sends its own file wrapper by itself only if it gets it unwrapped.
         wrapper = environ.get("wsgi.file_wrapper")
         if isinstance(body, (list, tuple)) or (isinstance(wrapper, type) and isinstance(body, wrapper)):
@@ -109,40 +120,10 @@ class ProfiledApplication(_Middleware):
         return ProfiledBody(body, request)
 
 
-class ProfiledAsgiApplication(_Middleware):
-    """An ASGI application with a recording for each HTTP request."""
-
-    async def __call__(self, scope: MutableMapping[str, Any], receive: _Receive, send: _Send) -> None:
-        """Serve a request; the recording's name is its method and path, without the query, which may hold secrets."""
-        request = None
-        if scope["type"] == "http" and self._recorder.active:
-            name = f"{scope.get('method', '?')} {scope.get('path', '')}"
-            header = None
-            if self._sampler.header is not None:  # ASGI has headers in lower case and as bytes
-                wanted = self._sampler.header.lower().encode("latin-1")
-                sent = (value for key, value in scope.get("headers", ()) if key == wanted)
-                header = next((value.decode("latin-1") for value in sent), None)
-            request = self._sampled(name, header)
-        if request is None:
-            self._recorder.leave_unprofiled(_WEBSOCKET_NOTE if scope["type"] == "websocket" else "")
-            await self._application(scope, receive, send)
-            return
-
-        async def send_and_end(message: _Message) -> None:
-            if message["type"] == "http.response.start":
-                request.set_status(message["status"])
-            await send(message)
-            if message["type"] == "http.response.body" and not message.get("more_body", False):
-                request.end()
-
-        with request:
-            await self._application(scope, receive, send_and_end)
-
-
-class ProfiledCalls(_Middleware):
+class ProfiledCalls(Middleware):
     """Recordings of units of work that a framework starts and finishes: requests of Django, tasks of Celery."""
 
-    def __init__(self, recorder: _RequestRecorder, sampler: RequestSampler, store: Store) -> None:
+    def __init__(self, recorder: RequestRecorder, sampler: RequestSampler, store: Store) -> None:
         super().__init__(recorder, None, sampler, store)
 
     @property
@@ -152,36 +133,75 @@ class ProfiledCalls(_Middleware):
 
     def begin(self, name: str, header: str | None = None, kind: str = "request") -> "ProfiledRequest | None":
         """Start a recording under this name; None if it is not sampled. *header*: the request's value of `header`."""
-        request = self._sampled(name, header, kind) if self._recorder.active else None
+        request = self.sampled(name, header, kind) if self._recorder.active else None
         if request is None:
             self._recorder.leave_unprofiled()
         return request
 
+    @contextmanager
+    def recorded(self, name: str, kind: str, route: str | None = None) -> Iterator["ProfiledRequest | None"]:
+        """Record the block as a unit of work, such as a task; None if it belongs to one that runs already."""
+        unit = self.begin(name, kind=kind)
+        if unit is None:
+            yield None
+            return
+        unit.rename(name, route)
+        with unit:
+            yield unit
+
+    @contextmanager
+    def caused(self, name: str) -> Iterator[None]:
+        """Record the block as work that the request of this thread or task has left behind, if one is recorded."""
+        before = self._recorder.switch_to(None)
+        cause = None if before is None else before.unit
+        is_inner = cause is not None and cause.recording is not None and cause.recording.kind == "background"
+        unit = None if cause is None or is_inner else cause.begin_caused(name)
+        if unit is None:
+            self._recorder.switch_to(before)
+            yield
+            return
+        failure = None
+        try:
+            yield
+        except BaseException as error:
+            failure = error
+            raise
+        finally:
+            self._recorder.switch_to(before)
+            unit.end(failure)
+
 
 class ProfiledRequest:
-    """One request until its body ends; its recording is current only while the application's code runs."""
+    """One unit of work until it ends; its recording is current only while the application's code runs."""
 
     def __init__(
         self,
-        recorder: _RequestRecorder,
+        recorder: RequestRecorder,
         name: str,
         options: Options,
         sampler: RequestSampler,
         store: Store,
         kind: str = "request",
+        *,
+        cause: str = "",
+        keep_empty: bool = True,
     ) -> None:
         self._recorder = recorder
+        self._options = options
         self._sampler = sampler
         self._store = store
-        self._recording = recorder.start(name, options)
-        if self._recording is not None:
-            # Not by `random`, whose state is the application's.
-            self._recording.kind, self._recording.identifier = kind, os.urandom(8).hex()
+        self._keep_empty = keep_empty
+        # Not by `random`, whose state is the application's.
+        self._identifier = os.urandom(8).hex()
         self._before: ActiveRecording | None = None
+        self.recording: ActiveRecording | None = recorder.start(name, options)
+        if self.recording is not None:
+            self.recording.unit, self.recording.kind = self, kind
+            self.recording.identifier, self.recording.cause = self._identifier, cause
 
     def __enter__(self) -> None:
         """Make the request's recording the current one of this task."""
-        self._before = self._recorder.switch_to(self._recording)
+        self._before = self._recorder.switch_to(self.recording)
 
     def __exit__(self, _kind: object, error: BaseException | None, _traceback: object) -> None:
         self._recorder.switch_to(self._before)
@@ -190,7 +210,7 @@ class ProfiledRequest:
     @contextmanager
     def paused_after(self) -> Iterator[None]:
         """Make the request's recording the current one in the block; it ends only if the block raises."""
-        previous = self._recorder.switch_to(self._recording)
+        previous = self._recorder.switch_to(self.recording)
         try:
             yield
         except BaseException as error:
@@ -201,18 +221,18 @@ class ProfiledRequest:
 
     def rename(self, name: str, route: str | None = None) -> None:
         """Rename the recording, for example after the route that was found for the request."""
-        if self._recording is not None:
-            self._recording.name, self._recording.route = name, route or self._recording.route
+        if self.recording is not None:
+            self.recording.name, self.recording.route = name, route or self.recording.route
 
     def set_status(self, status: object) -> None:
         """Note the HTTP status of the response, a number or a text such as "200 OK"."""
         digits = str(status)[:3]
-        if self._recording is not None and digits.isdecimal():
-            self._recording.status = int(digits)
+        if self.recording is not None and digits.isdecimal():
+            self.recording.status = int(digits)
 
     def run(self, code: Callable[..., _T], *arguments: Any) -> _T:
         """Call the application's *code* in this request's recording, which ends if the code raises."""
-        previous = self._recorder.switch_to(self._recording)
+        previous = self._recorder.switch_to(self.recording)
         try:
             return code(*arguments)
         except BaseException as error:
@@ -222,14 +242,34 @@ class ProfiledRequest:
         finally:
             self._recorder.switch_to(previous)
 
+    def begin_caused(self, name: str, kind: str = "background", *, keep_empty: bool = True) -> "ProfiledRequest | None":
+        """Begin a unit of work that this one caused, and make it the current one; None if it is not recorded.
+
+        keep_empty: whether to store its recording if it has no statement and no COMMIT.
+        """
+        if not (self._recorder.active and self._sampler.admits_caused()):
+            return None
+        self._recorder.switch_to(None)  # else it would begin inside of the recording of its cause
+        unit = ProfiledRequest(
+            *(self._recorder, name, self._options, self._sampler, self._store, kind),
+            cause=self._identifier,
+            keep_empty=keep_empty,
+        )
+        unit.rename(name, name)
+        self._recorder.switch_to(unit.recording)
+        return unit
+
     def end(self, error: BaseException | None = None) -> None:
         """Save the recording; idempotent."""
-        recording, self._recording = self._recording, None
+        recording, self.recording = self.recording, None
         if recording is None:
             return
         if error is not None:
             recording.error = type(error).__name__
-        self._recorder.save(recording, self._sampler, self._store)
+        if self._keep_empty or recording.statements or any(each.step == "COMMIT" for each in recording.steps):
+            self._recorder.save(recording, self._sampler, self._store)
+        else:
+            self._recorder.discard(recording)
 
 
 class ProfiledBody:

@@ -59,7 +59,10 @@ class Sampling:
 
 @dataclass(slots=True)
 class Counts:
-    """Requests of one process: how many came, were profiled, and were dropped (replaced by others or not saved)."""
+    """Requests of one process: how many came, were profiled, and were dropped (replaced by others or not saved).
+
+    Work that a profiled request causes, such as a background task, is profiled as well and has not come.
+    """
 
     seen: int = 0
     profiled: int = 0
@@ -119,6 +122,14 @@ class RequestSampler:
                     return None
             self.counts.profiled += 1
         return requested or self._options
+
+    def admits_caused(self) -> bool:
+        """Count work that a profiled request caused; return whether it is profiled too."""
+        with self._lock:
+            if self._keep.which == "first" and self.counts.profiled >= self._keep.count:
+                return False
+            self.counts.profiled += 1
+        return True
 
     def count_dropped(self, count: int) -> None:
         """Add *count* to the number of dropped recordings."""

@@ -386,24 +386,25 @@ def test_an_asgi_request_that_raises_is_recorded(profiler: SqlProfiler) -> None:
     assert [recording.error for recording in profiler.recordings] == ["ZeroDivisionError"]
 
 
-def test_what_is_no_http_is_passed_on(profiler: SqlProfiler) -> None:
-    """Lifespan and WebSockets are not recorded."""
+def test_each_kind_of_scope_is_passed_on(profiler: SqlProfiler) -> None:
+    """A lifespan without statements is not recorded, nor is a kind that nobody knows."""
     seen = []
 
     async def application(scope: Any, receive: Any, send: Any) -> None:
         seen.append(scope["type"])
 
-    for kind in ("lifespan", "websocket"):
+    kinds = ["lifespan", "other", "websocket"]
+    for kind in kinds:
         asyncio.run(profiler.asgi(application)({"type": kind, "path": "/"}, None, None))
 
-    assert (seen, list(profiler.recordings)) == (["lifespan", "websocket"], [])
+    assert (kinds, ["WEBSOCKET /"]) == (seen, [each.name for each in profiler.recordings])
 
 
-@pytest.mark.parametrize("kind", ["lifespan", "websocket"])
-def test_statements_of_a_websocket_are_noted_by_the_requests_meanwhile(
-    profiler: SqlProfiler, engine: Engine, kind: str
+@pytest.mark.parametrize(("kind", "others"), [("lifespan", []), ("websocket", ["WEBSOCKET /"] * 2)])
+def test_what_runs_beside_a_request_is_not_missed(
+    profiler: SqlProfiler, engine: Engine, kind: str, others: list[str]
 ) -> None:
-    """Once, as not missed; those of the lifespan, which lives as long as the application, are not."""
+    """The statements of a connection are in its own recording, and what lives as long as the application in none."""
 
     async def application(scope: Any, receive: Any, send: Any) -> None:
         query(engine)
@@ -416,10 +417,8 @@ def test_statements_of_a_websocket_are_noted_by_the_requests_meanwhile(
     profiled = profiler.asgi(application)
     asyncio.run(asgi_messages(profiled, "/"))
 
-    (recording,) = profiler.recordings
-    noted = ["statements of WebSocket connections ran meanwhile: they are in no recording"]
-    assert (recording.statement_count, recording.missed) == (1, 0)
-    assert list(recording.notes) == (noted if kind == "websocket" else [])
+    assert [*others, "GET /"] == [each.name for each in profiler.recordings]
+    assert {(1, 0, ())} == {(each.statement_count, each.missed, each.notes) for each in profiler.recordings}
 
 
 def test_a_token_in_an_asgi_header_asks_for_a_recording(profiler: SqlProfiler) -> None:

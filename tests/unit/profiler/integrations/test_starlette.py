@@ -144,8 +144,8 @@ def test_statements_name_their_route_and_endpoint(query: Callable[[int], None], 
     ]
 
 
-def test_threads_without_a_copy_of_the_context_are_missed(query: Callable[[int], None]) -> None:
-    """`run_in_executor` makes none, `asyncio.to_thread` and FastAPI's own pool do: the recording tells how many."""
+def test_jobs_without_a_copy_of_the_context_name_the_request(query: Callable[[int], None]) -> None:
+    """`run_in_executor` makes none and has its own recording; `asyncio.to_thread` and FastAPI's pool belong to it."""
     app = fastapi.FastAPI()
     app.add_middleware(StarletteMiddleware)
 
@@ -157,35 +157,85 @@ def test_threads_without_a_copy_of_the_context_are_missed(query: Callable[[int],
 
     responses(app, "/")
 
-    (recording,) = process_profiler().recordings
-    assert (recording.statement_count, recording.missed) == (3, 3)
-    assert [note for note in recording.notes if note.startswith("3 statements ran meanwhile unseen")]
+    job, request = process_profiler().recordings
+    assert (3, 0, "request", "") == (request.statement_count, request.missed, request.kind, request.cause)
+    assert (3, 0, "background", request.identifier) == (job.statement_count, job.missed, job.kind, job.cause)
 
 
-def test_a_websocket_beside_a_request_is_noted(query: Callable[[int], None]) -> None:
-    """A real connection of Starlette's, served while a request runs: its statements are in no recording."""
+def test_a_websocket_beside_a_request_is_recorded(query: Callable[[int], None]) -> None:
+    """The handshake and each message, which the handshake has caused, of a real connection of Starlette's."""
     testclient = pytest.importorskip("starlette.testclient")
     app = fastapi.FastAPI()
     app.add_middleware(StarletteMiddleware)
     is_queried = threading.Event()
 
-    @app.websocket("/ws")
-    async def connection(websocket: fastapi.WebSocket) -> None:
+    @app.websocket("/ws/{room}")
+    async def connection(websocket: fastapi.WebSocket, room: str) -> None:
         await websocket.accept()
-        await websocket.receive_text()
-        query(2)
+        query(1)
+        for count in (2, 3):
+            await websocket.receive_text()
+            query(count)
         is_queried.set()
         await websocket.close()
 
     @app.get("/")
     def view() -> None:
         query(1)
-        socket.send_text("now")
+        for _ in range(2):
+            socket.send_text("now")
         assert is_queried.wait(30)
 
-    with testclient.TestClient(app) as client, client.websocket_connect("/ws") as socket:
+    with testclient.TestClient(app) as client, client.websocket_connect("/ws/blue") as socket:
         assert client.get("/").status_code == 200
 
-    (recording,) = process_profiler().recordings
-    assert (recording.name, recording.statement_count, recording.missed) == ("GET /", 1, 0)
-    assert list(recording.notes) == ["statements of WebSocket connections ran meanwhile: they are in no recording"]
+    requests = [each for each in process_profiler().recordings if each.kind == "request"]
+    handshake, *messages = (each for each in process_profiler().recordings if each.kind == "websocket")
+    assert [("GET /", 1, 0, ())] == [(each.name, each.statement_count, each.missed, each.notes) for each in requests]
+    assert (101, 1, "") == (handshake.status, handshake.statement_count, handshake.cause)
+    assert [(2, handshake.identifier), (3, handshake.identifier)] == [
+        (each.statement_count, each.cause) for each in messages
+    ]
+    assert {("WEBSOCKET /ws/{room}", "/ws/{room}")} == {(each.name, each.route) for each in (handshake, *messages)}
+
+
+def test_what_a_request_leaves_behind_names_it(query: Callable[[int], None]) -> None:
+    """A background task, a task of asyncio, a thread and a job are recordings of their own, each once."""
+    app = fastapi.FastAPI()
+    app.add_middleware(StarletteMiddleware)
+    left: list[asyncio.Task[None]] = []
+    responded = asyncio.Event()
+    threads: list[threading.Thread] = []
+
+    async def audit() -> None:
+        await responded.wait()
+        query(3)
+        await asyncio.to_thread(query, 1)
+
+    async def mail() -> None:
+        query(2)
+        responded.set()
+        await asyncio.gather(*left)
+        for thread in threads:
+            await asyncio.to_thread(thread.join)
+
+    @app.post("/orders/{number}")
+    async def order(number: int, tasks: fastapi.BackgroundTasks) -> None:
+        query(1)
+        tasks.add_task(mail)
+        left.append(asyncio.create_task(audit()))
+        threads.append(threading.Thread(target=query, args=(5,)))
+        threads[0].start()
+
+    responses(app, "POST /orders/7")
+
+    request = next(each for each in process_profiler().recordings if each.kind == "request")
+    others = [each for each in process_profiler().recordings if each is not request]
+    assert ("POST /orders/{number}", 1, 0) == (request.name, request.statement_count, request.missed)
+    assert {("background", request.identifier)} == {(each.kind, each.cause) for each in others}
+    module = __name__
+    assert {
+        "POST /orders/{number}, after the response": 2,
+        f"{module}.audit": 4,
+        f"{type(query).__module__}.Query": 5,
+    } == {each.name: each.statement_count for each in others}

@@ -1,0 +1,89 @@
+"""Work that goes on beside or after the request that caused it: its recording begins with its first statement.
+
+A task that outlives its request, and the request's own task after the response, have a context whose recording has
+ended. A job of a thread pool and a new thread have none; `LaterWork` stands in its place. The recording ends with the
+task, the job or the thread.
+"""
+
+import sys
+import threading
+from collections.abc import Callable
+from functools import partial
+from typing import Any, TypeVar
+
+from placebench.profiler.capture.active_recording import ActiveRecording, CurrentRecording, UnitOfWork
+from placebench.profiler.capture.options import Options
+
+_T = TypeVar("_T")
+_LOCALS = "<locals>."
+# By thread or greenlet: the recordings that its job has begun. `threading.local` would be one for all greenlets.
+_jobs: dict[int, list[UnitOfWork]] = {}
+
+
+class LaterWork(ActiveRecording):
+    """Stands in place of a recording, as one that has ended, until the first statement of a thread begins one."""
+
+    def __init__(self, unit: UnitOfWork, name: str) -> None:
+        # Nothing is ever recorded here, so the rest of a recording is not made: a thread pool may get many jobs.
+        self.unit, self.name, self.ended = unit, name, True
+        self.options, self.notes, self.failed_hooks = Options(), [], set()
+
+    def run(self, current: CurrentRecording, call: Callable[..., _T], *args: Any, **kwargs: Any) -> _T:
+        """Call what a thread is to do; a recording that it begins ends with it."""
+        thread, before = threading.get_ident(), current.get()
+        outer = _jobs.get(thread)
+        units = _jobs[thread] = []
+        current.set(self)
+        failure = None
+        try:
+            return call(*args, **kwargs)
+        except BaseException as error:
+            failure = error
+            raise
+        finally:
+            current.set(before)
+            if outer is None:
+                del _jobs[thread]
+            else:
+                _jobs[thread] = outer
+            for unit in units:
+                unit.end(failure)
+
+
+def begin_later(ended: ActiveRecording) -> ActiveRecording | None:
+    """Begin the recording of the work that runs now, after the end of its cause; None if nobody could end it."""
+    if ended.unit is None:
+        return None
+    asyncio = sys.modules.get("asyncio")
+    try:
+        task = None if asyncio is None else asyncio.current_task()
+    except RuntimeError:  # no event loop runs in this thread
+        task = None
+    job = _jobs.get(threading.get_ident())
+    if task is not None:
+        unit = ended.unit.begin_caused(name_of(task.get_coro()), keep_empty=False)
+        if unit is not None:
+            task.add_done_callback(partial(_end_with_task, unit))
+    elif job is not None:
+        unit = ended.unit.begin_caused(ended.name, keep_empty=False)
+        if unit is not None:
+            job.append(unit)
+    else:
+        return None
+    return None if unit is None else unit.recording
+
+
+def _end_with_task(unit: UnitOfWork, task: Any) -> None:
+    unit.end(None if task.cancelled() else task.exception())
+
+
+def name_of(code: Any) -> str:
+    """Return the module and name of a function, method, coroutine or callable object."""
+    while isinstance(code, partial):
+        code = code.func
+    if not hasattr(code, "__qualname__"):
+        code = type(code)
+    frame = getattr(code, "cr_frame", None)
+    module = getattr(code, "__module__", None) if frame is None else frame.f_globals.get("__name__")
+    name = code.__qualname__.rpartition(_LOCALS)[2]
+    return f"{module}.{name}" if module else str(name)
