@@ -52,8 +52,8 @@ _HOOKS: dict[str, Callable[[FrameworkHooks, ModuleType], None]] = {
 def record_frameworks(profiler: SqlProfiler, store: Store, mode: str) -> FrameworkHooks:
     """Record each request, task, job and WebSocket message of this process from now on, named after its route.
 
-    The integrations of the process use *profiler*, too: what both would record is recorded once. A framework that has
-    another shape is left alone, and one line is logged.
+    The integrations of the process use *profiler*, too: what both would record is recorded once. A framework
+    without the methods that are wrapped is left alone, and one line is logged.
 
     mode: a mode of the profiler, see `SqlProfiler.record`.
     Returns the hooks, whose `remove` ends it.
@@ -67,7 +67,7 @@ def record_frameworks(profiler: SqlProfiler, store: Store, mode: str) -> Framewo
         except Exception as error:  # noqa: BLE001  whatever it is, it must not become the application's
             package = name.partition(".")[0]
             version = getattr(sys.modules.get(package), "__version__", "of an unknown version")
-            _LOG.warning("%s %s is not recorded: %s has another shape (%s)", package, version, name, error)
+            _LOG.warning("%s %s is not recorded: %s is not as expected (%s)", package, version, name, error)
 
     watch = ImportWatch(hook)
     watch.begin(set(_HOOKS))
