@@ -25,6 +25,18 @@ class UsageError(PlacebenchError):
     """The command line is not valid."""
 
 
+class CommandNotFoundError(PlacebenchError):
+    """The command to run is not there; exit code 127, as of a shell."""
+
+    exit_code = 127
+
+
+class CommandNotExecutableError(PlacebenchError):
+    """The command to run is there and cannot be executed; exit code 126, as of a shell."""
+
+    exit_code = 126
+
+
 class GateFailedError(PlacebenchError):
     """A gate failed, requests failed, or the responses of two variants differ; exit code 1."""
 

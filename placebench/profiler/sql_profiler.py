@@ -18,7 +18,12 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, Self, TypeVar, cast
 
 from placebench.errors import ProfilerError
-from placebench.profiler.capture.active_recording import ActiveRecording, CurrentRecording, ProgramRecording
+from placebench.profiler.capture.active_recording import (
+    ActiveRecording,
+    BackgroundRecording,
+    CurrentRecording,
+    ProgramRecording,
+)
 from placebench.profiler.capture.options import FLAME_GRAPH_MODES, Clocks, Options, inside_greenlets
 from placebench.profiler.capture.pending_statement import guarded
 from placebench.profiler.capture.statement_comments import comment_text, commenting
@@ -180,7 +185,7 @@ class SqlProfiler:
     @property
     def is_recording(self) -> bool:
         """Whether a record runs in this thread or task."""
-        recording = self._hooks.current.get()
+        recording = self._around()
         return recording is not None and not recording.ended
 
     @property
@@ -382,7 +387,7 @@ class SqlProfiler:
         active.note(*notes)
         active.inherited_by_threads = _THREADS_INHERIT and isinstance(self._hooks.current, ContextVar)
         active.application = self._application
-        around = self._hooks.current.get()
+        around = self._around()
         if around is not None and not around.ended:
             active.begin_inside(around)
         self._hooks.recording_started(active)
@@ -418,6 +423,45 @@ class SqlProfiler:
     def record_program(self) -> None:
         """Make the next recording that of the program: it includes threads and greenlets without a recording."""
         self._hooks.current = ProgramRecording()
+
+    def _around(self) -> ActiveRecording | None:
+        """Return the recording that a new one in this thread or task would be part of."""
+        current = self._hooks.current
+        return current.own() if isinstance(current, BackgroundRecording) else current.get()
+
+    @guarded
+    def record_background(self, name: str, options: Options) -> ActiveRecording:
+        """Start a recording of what runs outside of all others, in this process and until `stop`.
+
+        It replaces an earlier one, as in a forked process. Its mode must have no flame graph.
+        """
+        hooks = self._hooks
+        current = hooks.current
+        if not isinstance(current, BackgroundRecording):
+            hooks.current = current = BackgroundRecording()
+        active = self.start(name, options)
+        assert active is not None
+        active.kind, active.thread = "program", 0  # of no thread: the CPU time of each is that of its requests
+        if (before := current.replace(active)) is not None:
+            hooks.running.discard(before)
+        return active
+
+    def include_engines(self) -> None:
+        """Record SQLAlchemy's engines from now on too, in a profiler made by `for_drivers`.
+
+        For a process that may import SQLAlchemy later: to import it only to profile would take longer than most
+        programs take to start. Recordings go on, and so do open connections.
+        """
+        from sqlalchemy.engine import Engine
+
+        from placebench.profiler.drivers.hooks import Hooks
+
+        drivers, hooks = self._hooks, Hooks(Engine, self._clocks.elapsed)
+        hooks.current, hooks.running, hooks.unprofiled = drivers.current, drivers.running, drivers.unprofiled
+        hooks.collector, hooks.connecting = drivers.collector, drivers.connecting
+        drivers.remove()
+        hooks.install()
+        self._hooks = hooks
 
     def leave_unprofiled(self) -> None:
         """Leave out this thread or task from now on, on purpose: no recording counts its statements as missed."""

@@ -47,6 +47,8 @@ class ProfileOptions:
     target: str | None
     arguments: tuple[str, ...]
     """The arguments of the target if it is a script."""
+    explicit: bool
+    """Whether the target stands behind `--`."""
     module: tuple[str, ...] | None
     """The module of -m, followed by its arguments."""
     expect_status: int | None
@@ -56,6 +58,9 @@ class ProfileOptions:
     parameters: bool
     explain: bool
     format: tuple[str, ...]
+    live: bool
+    port: int
+    """The port of the live page; 0 takes a free one."""
     gate: tuple[str, ...] = ()
 
 

@@ -1,6 +1,8 @@
 """`placebench profile run` and `check`: run a program, or requests to an application, under the SQL profiler."""
 
+import os
 import re
+import shutil
 import signal
 import sys
 import time
@@ -29,7 +31,14 @@ from placebench.commands.profile.recording import (
     recording_text,
     write_recording,
 )
-from placebench.errors import GateFailedError, PlacebenchError, ProfilerError, UsageError
+from placebench.errors import (
+    CommandNotExecutableError,
+    CommandNotFoundError,
+    GateFailedError,
+    PlacebenchError,
+    ProfilerError,
+    UsageError,
+)
 from placebench.masking import mask
 from placebench.paths import make_folder
 from placebench.profiler.model.session import gil_is_off
@@ -60,7 +69,7 @@ class _ReadTarget(Action):
         if not words[explicit:]:
             return
         target, *rest = words[explicit:]
-        namespace.target = target
+        namespace.target, namespace.explicit = target, explicit
         if explicit or is_script(target):
             namespace.arguments = rest[1:] if rest[:1] == ["--"] and not explicit else rest
         else:
@@ -71,16 +80,17 @@ def _configure_run(parser: ArgumentParser) -> None:
     parser.usage = (
         f"{parser.prog} [options] [APP]\n"
         f"       {parser.prog} [options] SCRIPT [ARGUMENTS ...]\n"
-        f"       {parser.prog} [options] -m MODULE [ARGUMENTS ...]"
+        f"       {parser.prog} [options] -m MODULE [ARGUMENTS ...]\n"
+        f"       {parser.prog} [options] -- COMMAND [ARGUMENTS ...]"
     )
-    parser.set_defaults(target=None, arguments=[], module=None)
+    parser.set_defaults(target=None, arguments=[], module=None, explicit=False)
     parser.add_argument(
         "target",
         action=_ReadTarget,
         nargs=REMAINDER,
         metavar="APP",
         help="MODULE:CALLABLE of WSGI or ASGI, a factory too (default: the FastAPI, Flask or Django project in this "
-        "folder); or a script with its arguments",
+        "folder); or a script with its arguments; or, after --, any command, such as a server",
     )
     parser.add_argument(
         "-m", dest="module", nargs=REMAINDER, metavar="MODULE", help="module to run as a program, with its arguments"
@@ -113,6 +123,19 @@ def _configure_run(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--explain", action="store_true", help="with --mode plans: estimated plans where the role may see no real one"
     )
+    parser.add_argument(
+        "--no-live",
+        dest="live",
+        action="store_false",
+        help="of a command: serve no page on this machine that shows its requests as they come",
+    )
+    parser.add_argument(
+        "--port",
+        type=options.whole(0, 65535),
+        default=0,
+        metavar="N",
+        help="port of that page (default: a free one); --open opens it",
+    )
     add_format(parser)
     default = "full" if gil_is_off() else "sampled"
     add_recording(parser, modes=_MODES, mode=default, requests=1, per="times that each request is recorded")
@@ -136,6 +159,10 @@ def _names(text: str) -> tuple[str, ...]:
 
 def _run(given: ProfileOptions, budget: "Budget | None" = None) -> int:
     """Run the program or send the requests, and write the recording."""
+    if (command := _command(given)) is not None:
+        from placebench.commands.profile.command import run_command
+
+        return run_command(given, command, budget)
     program = _program(given)
     check_replaceable(given.recording.out)
     given = replace(given, recording=replace(given.recording, out=make_folder(given.recording.out).resolve()))
@@ -151,6 +178,45 @@ def _check(given: ProfileOptions) -> int:
     budget = Budget.parse(given.gate)
     budget.check(given.recording.mode)
     return _run(given, budget)
+
+
+def _command(given: ProfileOptions) -> Path | None:
+    """Return the file of the command after `--`; None if what stands there is a script or an application.
+
+    Raises CommandNotFoundError or CommandNotExecutableError if there is no such command.
+    """
+    from placebench.profiler.integrations.program import SCRIPTS, is_script
+
+    word = given.target
+    if word is None:
+        return None
+    path, is_path = shutil.which(word), os.sep in word
+    if not given.explicit:
+        if path is not None and not is_path and ":" not in word and not is_script(word):
+            raise UsageError(f"{word!r} is a command: expected `placebench {given.command} -- {word} …`")
+        return None
+    if Path(word).suffix in SCRIPTS or (Path(word) / "__main__.py").is_file():
+        return None
+    if path is None:
+        if ":" in word or (Path(word).is_file() and not is_path):
+            return None
+        if Path(word).exists():
+            raise CommandNotExecutableError(f"{word} cannot be executed: expected a program, or `python {word}`")
+        raise CommandNotFoundError(f"the command {word!r} was not found: expected a program on PATH or a file")
+    refused = {
+        "requests are sent to an application only": given.workload.requests_given or given.workload.login,
+        "--drivers": given.drivers,
+        "--parameters": given.parameters,
+        "--explain": given.explain,
+        "--requests": given.recording.requests != 1,
+        "--mode external": given.recording.mode == "external",
+    }
+    for option, is_given in refused.items():
+        if is_given:
+            raise UsageError(
+                f"{word} is a command: {option}" if " are " in option else f"{option} is not for a command ({word})"
+            )
+    return Path(path)
 
 
 def _program(given: ProfileOptions) -> "Program | None":

@@ -145,12 +145,15 @@ class CpuAccount:
     def _forget(self) -> None:
         """Begin anew: a forked process has no other thread of its parent, which may hold the lock, and no CPU time."""
         self._lock = threading.Lock()
+        self._pid = os.getpid()
         self._running = 0
         self._started_s = 0.0
         self._claimed_s = 0.0
 
     def begin(self, started_s: float) -> None:
         """Count a recording that began when the process had used *started_s*."""
+        if os.getpid() != self._pid:  # uWSGI forks in C, and calls no function of Python's
+            self._forget()
         with self._lock:
             if not self._running:
                 self._started_s, self._claimed_s = started_s, 0.0

@@ -531,5 +531,32 @@ class ProgramRecording:
         self._own.set(recording)
 
 
+_BACKGROUND: Any = object()
+"""Stands for the recording of the background, which another one replaces after a fork."""
+
+
+class BackgroundRecording(ProgramRecording):
+    """Holds the recordings of requests, and one for everything that the process does outside of them."""
+
+    def own(self) -> ActiveRecording | None:
+        """Return the recording that runs in this thread or task; None if there is only that of the background."""
+        own = self._own.get(None)
+        return None if own is _BACKGROUND else own
+
+    def get(self) -> ActiveRecording | None:
+        """Return the recording that runs in this thread or task, or else that of the background."""
+        own = self._own.get(_BACKGROUND)
+        return self._programs if own is _BACKGROUND else own
+
+    def set(self, recording: ActiveRecording | None) -> None:
+        """Have this thread or task write into *recording*; the background's is that of all without their own."""
+        self._own.set(_BACKGROUND if recording is self._programs else recording)
+
+    def replace(self, recording: ActiveRecording) -> ActiveRecording | None:
+        """Have threads and tasks without their own recording write into *recording*; return the one before."""
+        before, self._programs = self._programs, recording
+        return before
+
+
 CurrentRecording = ContextVar[ActiveRecording | None] | ProcessRecording | ProgramRecording
 """The place where hooks find the running recording."""

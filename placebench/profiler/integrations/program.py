@@ -26,7 +26,7 @@ from placebench.errors import ProfilerError
 from placebench.profiler.drivers.driver_hooks import ImportWatch
 
 _EXIT_INTERRUPTED = 130
-_SCRIPTS = (".py", ".pyw", ".pyz")
+SCRIPTS = (".py", ".pyw", ".pyz")
 _STARTING = (
     __file__,
     runpy.__file__,
@@ -130,7 +130,7 @@ class Program:
 def is_script(word: str) -> bool:
     """Return whether a word of a command line names a script rather than an application."""
     path = Path(word)
-    return path.suffix in _SCRIPTS or path.is_file() or (path / "__main__.py").is_file()
+    return path.suffix in SCRIPTS or path.is_file() or (path / "__main__.py").is_file()
 
 
 def traceback_of(error: BaseException) -> str:

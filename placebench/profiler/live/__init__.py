@@ -1,1 +1,1 @@
-"""The live page: recordings as they come, in a browser."""
+"""Recordings of programs that run: they come from the processes of a command, and a page shows them as they come."""

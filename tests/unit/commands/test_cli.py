@@ -153,7 +153,8 @@ def test_a_text_is_no_bug(
         if code == 0:
             assert "was not running" in said[0]  # there is no server that could be stopped
         else:
-            assert (code, said[0].startswith("placebench")) == (2, True), (text, said)
+            assert code in (2, 126, 127), (text, said)
+            assert said[0].startswith("placebench"), (text, said)
 
 
 @pytest.mark.parametrize(

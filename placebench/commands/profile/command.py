@@ -1,0 +1,117 @@
+"""`placebench profile run -- COMMAND …`: run any command, and record the Python processes below it: `run_command`."""
+
+import json
+import os
+import signal
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from placebench.commands.interrupts import ProgramInterrupted
+from placebench.commands.output import emit, open_address, say, warn
+from placebench.commands.profile.recording import (
+    ProfileOptions,
+    check_replaceable,
+    hold_gates,
+    recording_document,
+    recording_text,
+    write_recording,
+)
+from placebench.paths import make_folder
+from placebench.runtime.foreground import run_in_foreground
+
+if TYPE_CHECKING:
+    from placebench.profiler import Recording
+    from placebench.profiler.analysis.budget import Budget
+    from placebench.profiler.live.kept import KeptRecordings
+
+_ENDING = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT") if hasattr(signal, name))
+
+
+def run_command(given: ProfileOptions, command: Path, budget: "Budget | None") -> int:
+    """Run the command, write what its processes have recorded, and return its exit code.
+
+    Raises GateFailedError if it is 0 and a gate does not hold. If a signal has ended the command, raises
+    ProgramInterrupted once all is written, so that this process ends by the same signal.
+    """
+    from placebench.profiler.live.channel import VARIABLE, RecordingReceiver
+    from placebench.profiler.live.journal import Journal
+    from placebench.profiler.live.kept import KeptRecordings
+
+    check_replaceable(given.recording.out)
+    given = replace(given, recording=replace(given.recording, out=make_folder(given.recording.out).resolve()))
+    kept, output = KeptRecordings(), given.recording.output
+    with ExitStack() as running:
+        journal = Journal(folder=given.recording.out)
+        running.callback(journal.close)
+
+        def add(pid: int, recording: "Recording") -> None:
+            kept.add(recording)
+            journal.add(pid, recording)
+
+        if given.live:
+            from placebench.profiler.live.server import LivePage
+
+            page = running.enter_context(LivePage(journal, port=given.port))
+            say(f"requests as they come: {page.address}")
+            if output.open:
+                open_address(page.address)
+        receiver = RecordingReceiver(add)
+        running.callback(receiver.close)
+        code = run_in_foreground(
+            str(command),
+            given.arguments,
+            {**os.environ, **_environment(given.recording.mode), **receiver.environment},
+            mark=f"{VARIABLE}={receiver.environment[VARIABLE]}",
+            stdout_to_stderr=output.json or output.markdown,
+        )
+        receiver.close()
+        if receiver.dropped:
+            warn(f"{receiver.dropped} recordings were dropped: they came faster than they could be sent")
+        routes = journal.routes()
+    if not routes:
+        what = "no Python process below it has loaded a database driver or a framework that placebench knows"
+        if receiver.processes:
+            what = f"of {len(receiver.processes)} processes none has served a request or sent a statement"
+        say(f"{command.name}: nothing was recorded: {what}")
+    _write(given, command, routes, kept, 128 - code if code < 0 else code)
+    if code == 0:
+        hold_gates(budget, kept.by_route())
+    if -code in _ENDING:
+        raise ProgramInterrupted(-code)
+    return 128 - code if code < 0 else code
+
+
+def _environment(mode: str) -> dict[str, str]:
+    """Return the variables by which each Python below the command records itself."""
+    package = Path(__file__).parents[2]
+    startup = str(package / "profiler" / "live" / "startup")
+    before = os.environ.get("PYTHONPATH")
+    return {
+        "PLACEBENCH_RUN": json.dumps({"package": str(package), "mode": mode}),
+        "PYTHONPATH": startup if not before else f"{startup}{os.pathsep}{before}",
+    }
+
+
+def _write(
+    given: ProfileOptions, command: Path, routes: list[dict[str, Any]], kept: "KeptRecordings", code: int
+) -> None:
+    """Write the recordings that have come, and print the result."""
+    from placebench.profiler.live.kept import routes_markdown, routes_text
+
+    output = given.recording.output
+    document = {"exit_code": code, "routes": [{k: v for k, v in row.items() if k != "trend"} for row in routes]}
+    if not routes:
+        if output.json:
+            emit(output, text=str, document=lambda: document)
+        return
+    merged = kept.merged(" ".join((command.name, *given.arguments))[:100])
+    files = write_recording(merged, given.recording.out, given.format)
+    emit(
+        replace(output, open=output.open and not given.live),
+        text=lambda: f"{routes_text(routes)}\n\n{recording_text(merged)}",
+        markdown=lambda: f"{routes_markdown(routes)}\n\n{merged.to_markdown()}",
+        document=lambda: {**document, **recording_document(merged, files)},
+        page=files["page"],
+    )
