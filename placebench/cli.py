@@ -7,7 +7,6 @@ the call or in the environment; 3 inconclusive; 70 a bug; 130 interrupted; 141 t
 import argparse
 import errno
 import io
-import signal
 import sys
 import traceback
 from collections.abc import Sequence
@@ -19,7 +18,7 @@ from placebench.commands import COMMANDS, Command, Entry
 from placebench.errors import PlacebenchError, UsageError, did_you_mean
 
 _EXIT_BUG = 70
-_EXIT_READER_GONE = 128 + signal.SIGPIPE
+_EXIT_READER_GONE = 128 + 13  # of SIGPIPE, which Windows does not have
 _DESCRIPTION = "Profile the SQL of a Python service, and compare versions of it with\nconfidence intervals."
 _EXIT_CODES = """\
 exit codes:
@@ -89,6 +88,9 @@ def _run(command: Command[Any], parsed: argparse.Namespace) -> int:
     """Run a command on this machine, or on the machine of --host."""
     from placebench.commands import options
 
+    if command.needs_linux and sys.platform != "linux":
+        here = {"darwin": "macOS", "win32": "Windows"}.get(sys.platform, sys.platform)
+        raise PlacebenchError(f"needs Linux, and this is {here}: it {command.needs_linux}")
     given = options.read(command.options, parsed)
     if not (command.run_name and given.run.host):
         return command.run(given)

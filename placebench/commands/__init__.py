@@ -25,6 +25,12 @@ class Command(NamedTuple, Generic[_Options]):
     """The frozen dataclass of options that `run` gets, built by `placebench.commands.options.read`."""
     run_name: str = ""
     """The name of its run folders, if the whole command can run on another machine by --host; else empty."""
+    needs_linux: str = ""
+    """What the command does that only Linux allows, so that it ends at once elsewhere; empty if it runs anywhere."""
+
+
+STARTS_SERVERS = "starts servers, and reads their CPU and memory in /proc"
+"""What most commands do that need Linux."""
 
 
 class Entry(NamedTuple):

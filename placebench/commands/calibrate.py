@@ -4,7 +4,7 @@ from argparse import ArgumentParser
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, cast
 
-from placebench.commands import Command, options
+from placebench.commands import STARTS_SERVERS, Command, options
 from placebench.commands.output import emit, say
 from placebench.commands.runs import run_comparison
 
@@ -104,4 +104,4 @@ def _document(run: "Run", calibrations: "list[MetricCalibration]") -> dict[str, 
     }
 
 
-COMMANDS = {"calibrate": Command(_configure, _run, options=CalibrateOptions)}
+COMMANDS = {"calibrate": Command(_configure, _run, options=CalibrateOptions, needs_linux=STARTS_SERVERS)}

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from placebench.commands import Command, options
+from placebench.commands import STARTS_SERVERS, Command, options
 from placebench.commands.runs import compare_plan
 from placebench.errors import UsageError
 
@@ -116,4 +116,4 @@ def _run(given: CompareOptions) -> int:
     return 0
 
 
-COMMANDS = {"compare": Command(_configure, _run, options=CompareOptions)}
+COMMANDS = {"compare": Command(_configure, _run, options=CompareOptions, needs_linux=STARTS_SERVERS)}

@@ -120,9 +120,10 @@ def _emit(output: options.OutputOptions, server: "PersistentServer", **result: A
         print_result(result["url"])
 
 
+_WHY_LINUX = "keeps its PostgreSQL by what only Linux has"
 COMMANDS: dict[str, Command[Any]] = {
-    "db start": Command(_configure, _start, options=ServerOptions),
-    "db stop": Command(_configure_stop, _stop, options=ServerOptions),
-    "db url": Command(_configure, _url, options=ServerOptions),
-    "db clean": Command(_configure_clean, _clean, options=CleanOptions),
+    "db start": Command(_configure, _start, options=ServerOptions, needs_linux=_WHY_LINUX),
+    "db stop": Command(_configure_stop, _stop, options=ServerOptions, needs_linux=_WHY_LINUX),
+    "db url": Command(_configure, _url, options=ServerOptions, needs_linux=_WHY_LINUX),
+    "db clean": Command(_configure_clean, _clean, options=CleanOptions, needs_linux=_WHY_LINUX),
 }

@@ -62,8 +62,9 @@ def _run(given: DoctorOptions) -> int:
     if given.hosts:
         diagnoses = _hosts(given.hosts)
     else:
-        of_python = (_python, _free_threaded, _profiler, _sampler, _system, _packages)
-        here = (*of_python, _uwsgi, _mod_wsgi, _postgresql, _mariadb, _cache_server, _processes)
+        here = [_python, _profiler, _sampler, _system]
+        if sys.platform == "linux":  # what serves and measures applications runs nowhere else
+            here += [_packages, _free_threaded, _uwsgi, _mod_wsgi, _postgresql, _mariadb, _cache_server, _processes]
         diagnoses = [diagnose() for diagnose in here]
     well = all(each.well for each in diagnoses)
     emit(
@@ -114,7 +115,7 @@ def _sampler() -> _Diagnosis:
 def _system() -> _Diagnosis:
     well = sys.platform == "linux"
     seen = f"{platform.system()} {platform.release()}, {os.cpu_count()} cores"
-    return _Diagnosis("system", well, seen, "" if well else "CPU and memory are read from Linux's /proc")
+    return _Diagnosis("system", well, seen, "" if well else "profile, report and history show; all else needs Linux")
 
 
 def _packages() -> _Diagnosis:

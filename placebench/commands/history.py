@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from placebench.commands import Command, options
+from placebench.commands import STARTS_SERVERS, Command, options
 from placebench.commands.output import emit, say, terminal_width
 from placebench.errors import (
     GateFailedError,
@@ -477,9 +477,9 @@ def _now() -> str:
 
 
 COMMANDS: dict[str, Command[Any]] = {
-    "history add": Command(_configure_add, _add, options=AddOptions),
+    "history add": Command(_configure_add, _add, options=AddOptions, needs_linux=STARTS_SERVERS),
     "history show": Command(_configure_show, _show, options=HistoryShowOptions),
     "history check": Command(_configure_check, _check, options=CheckOptions),
     "history bless": Command(_configure_bless, _bless, options=BlessOptions),
-    "history backfill": Command(_configure_backfill, _backfill, options=BackfillOptions),
+    "history backfill": Command(_configure_backfill, _backfill, options=BackfillOptions, needs_linux=STARTS_SERVERS),
 }

@@ -3,6 +3,7 @@
 import os
 import select
 import signal
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -26,9 +27,13 @@ class ProgramInterrupted(KeyboardInterrupt):
 
 
 def interrupts() -> list[signal.Signals]:
-    """Return the signals that end a command: Ctrl-C, SIGQUIT, SIGTERM, and (except under nohup) SIGHUP."""
-    closed = [] if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN else [signal.SIGHUP]
-    return [signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, *closed]
+    """Return the signals that end a command: Ctrl-C, SIGTERM, SIGQUIT, and (except under nohup) SIGHUP.
+
+    Windows has SIGBREAK in place of SIGQUIT, and no SIGHUP.
+    """
+    names = ("SIGINT", "SIGBREAK", "SIGQUIT", "SIGTERM", "SIGHUP")
+    known = [number for number in (getattr(signal, name, None) for name in names) if number is not None]
+    return [each for each in known if each.name != "SIGHUP" or signal.getsignal(each) is not signal.SIG_IGN]
 
 
 @contextmanager
@@ -93,7 +98,12 @@ def signals_of_program() -> Iterator[list[int]]:
 
 
 def end_by(number: int) -> None:
-    """End this process by signal *number*, as the operating system does without a handler."""
+    """End this process by signal *number*, as the operating system does without a handler.
+
+    On Windows it ends with exit code 130.
+    """
+    if sys.platform == "win32":  # where `os.kill` would make the number the exit code
+        os._exit(EXIT_INTERRUPTED)
     signal.signal(number, signal.SIG_DFL)
     os.kill(os.getpid(), number)
 
@@ -112,7 +122,12 @@ def stop_event() -> threading.Event:
 
 
 def leave_closed_streams() -> None:
-    """Redirect stdout and stderr to the null device if their terminal or pipe is closed, instead of failing."""
+    """Redirect stdout and stderr to the null device if their terminal or pipe is closed, instead of failing.
+
+    Nothing happens on Windows, which does not tell.
+    """
+    if not hasattr(select, "poll"):
+        return
     poller = select.poll()
     for descriptor in (1, 2):
         poller.register(descriptor, 0)

@@ -12,7 +12,7 @@ from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from placebench import limits, units
-from placebench.commands import Command, options
+from placebench.commands import STARTS_SERVERS, Command, options
 from placebench.commands.interrupts import EXIT_INTERRUPTED
 from placebench.commands.output import emit, emit_report, progress, say
 from placebench.commands.runs import leave_folder, list_run
@@ -487,4 +487,4 @@ def _step_line(step: "LoadStep") -> str:
     return f"{line}: {step.why}" if step.why else line
 
 
-COMMANDS = {"load": Command(_configure, _run, options=LoadCommandOptions)}
+COMMANDS = {"load": Command(_configure, _run, options=LoadCommandOptions, needs_linux=STARTS_SERVERS)}

@@ -90,7 +90,9 @@ def open_address(address: str) -> bool:
     """Open a URL in a graphical browser; return whether there is one."""
     import webbrowser
 
-    has_screen = sys.platform == "darwin" or any(map(os.environ.get, ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER")))
+    has_screen = sys.platform in ("darwin", "win32") or any(
+        map(os.environ.get, ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER"))
+    )
     return has_screen and webbrowser.open(address)
 
 

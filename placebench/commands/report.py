@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from placebench.commands import Command, options
+from placebench.commands import STARTS_SERVERS, Command, options
 from placebench.commands.output import emit, emit_report, open_page, print_result, say, terminal_width
 from placebench.commands.runs import compare_plan, list_run
 from placebench.errors import PlacebenchError, RunFolderError, TooFewReplicatesError, UsageError
@@ -210,5 +210,5 @@ COMMANDS: dict[str, Command[Any]] = {
     "report list": Command(_configure_list, _list, options=ListOptions),
     "report diff": Command(_configure_diff, _diff, options=DiffOptions),
     "report export": Command(_configure_export, _export, options=ExportOptions),
-    "report reproduce": Command(_configure_reproduce, _reproduce, options=ReproduceOptions),
+    "report reproduce": Command(_configure_reproduce, _reproduce, options=ReproduceOptions, needs_linux=STARTS_SERVERS),
 }

@@ -33,7 +33,7 @@ def shell(title: str, body: Markup, *, description: str = "") -> str:
     The content security policy forbids loading and running anything, so that unescaped input stays harmless text.
     """
     template = environment(_TEMPLATES).get_template("shell.html")
-    style = Markup((_TEMPLATES / "page.css").read_text())
+    style = Markup((_TEMPLATES / "page.css").read_text(encoding="utf-8"))
     return template.render(title=title, body=body, description=description, style=style, generator=_GENERATOR)
 
 

@@ -128,4 +128,6 @@ def _say_names(recordings: "Sequence[Recording]") -> None:
         say(f"{name}: {units.numbered(count, 'request')}, {units.duration(total / count)} on average")
 
 
-COMMANDS = {"profile attach": Command(_configure, _run, options=AttachOptions)}
+COMMANDS = {
+    "profile attach": Command(_configure, _run, options=AttachOptions, needs_linux="finds the process in /proc")
+}

@@ -4,7 +4,6 @@
 keeps a second process out of a folder.
 """
 
-import fcntl
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -285,6 +284,8 @@ def _fixed_value(head: RunHead, name: str) -> Any:
 @contextmanager
 def lock(folder: Path) -> Iterator[None]:
     """Keep other processes out of *folder* for the `with` block; raises RunFolderError if one works in it."""
+    import fcntl  # which Windows does not have
+
     (folder / "log").mkdir(exist_ok=True)
     with (folder / "log" / "lock").open("w") as file:
         try:

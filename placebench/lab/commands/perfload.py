@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from placebench.commands import Command, options
+from placebench.commands import STARTS_SERVERS, Command, options
 from placebench.commands.output import emit_report, say, steps
 from placebench.commands.runs import reported, run_folder
 from placebench.errors import PlacebenchError
@@ -84,4 +84,4 @@ def _placement(python: Path | None) -> str | None:
     return variant.python
 
 
-COMMANDS = {"lab perfload": Command(_configure, _run, PerfloadOptions, "perfload")}
+COMMANDS = {"lab perfload": Command(_configure, _run, PerfloadOptions, "perfload", needs_linux=STARTS_SERVERS)}

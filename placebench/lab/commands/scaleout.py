@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from placebench import units
-from placebench.commands import Command, options
+from placebench.commands import STARTS_SERVERS, Command, options
 from placebench.commands.interrupts import EXIT_INTERRUPTED, stop_event
 from placebench.commands.load import write_check_lines
 from placebench.commands.output import emit, print_result, progress, say, steps
@@ -384,4 +384,4 @@ def _watch(scaled: "ScaleOut | MachineScaleOut", wait: Callable[[float], bool]) 
         running = now
 
 
-COMMANDS = {"lab scaleout": Command(_configure, _run, options=ServingOptions)}
+COMMANDS = {"lab scaleout": Command(_configure, _run, options=ServingOptions, needs_linux=STARTS_SERVERS)}

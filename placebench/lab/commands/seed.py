@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from placebench import units
-from placebench.commands import Command, options
+from placebench.commands import STARTS_SERVERS, Command, options
 from placebench.commands.output import emit, progress, say, warn
 from placebench.errors import UsageError
 from placebench.paths import resource_folder
@@ -140,4 +140,4 @@ def _emit(output: options.OutputOptions, receipt: "SeedReceipt", consumers: int,
     )
 
 
-COMMANDS = {"lab seed": Command(_configure, _run, options=SeedOptions)}
+COMMANDS = {"lab seed": Command(_configure, _run, options=SeedOptions, needs_linux=STARTS_SERVERS)}

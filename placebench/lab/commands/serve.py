@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from placebench.commands import Command, options
+from placebench.commands import STARTS_SERVERS, Command, options
 from placebench.commands.interrupts import stop_event
 from placebench.commands.output import print_result, say
 from placebench.errors import DatabaseError, ServerError
@@ -160,4 +160,4 @@ def _seeded(url: str, chosen: "ReferenceVariant") -> str:
     return url
 
 
-COMMANDS = {"lab serve": Command(_configure, _run, options=ServeOptions)}
+COMMANDS = {"lab serve": Command(_configure, _run, options=ServeOptions, needs_linux=STARTS_SERVERS)}

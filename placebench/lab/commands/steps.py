@@ -3,7 +3,7 @@
 from argparse import ArgumentParser
 from dataclasses import dataclass
 
-from placebench.commands import Command, options
+from placebench.commands import STARTS_SERVERS, Command, options
 from placebench.commands.runs import compare_plan
 from placebench.errors import UsageError
 
@@ -65,4 +65,4 @@ def _run(given: StepsOptions) -> int:
     return 0
 
 
-COMMANDS = {"lab steps": Command(_configure, _run, options=StepsOptions)}
+COMMANDS = {"lab steps": Command(_configure, _run, options=StepsOptions, needs_linux=STARTS_SERVERS)}

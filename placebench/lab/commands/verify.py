@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
 from placebench import units
-from placebench.commands import Command, options
+from placebench.commands import STARTS_SERVERS, Command, options
 from placebench.commands.output import emit, progress, say
 from placebench.errors import GateFailedError, SeedError, VariantError
 
@@ -186,4 +186,4 @@ def _seeded(url: str | None) -> "Iterator[tuple[str, SeedReceipt]]":
         yield own, receipt
 
 
-COMMANDS = {"lab verify": Command(_configure, _run, options=VerifyOptions)}
+COMMANDS = {"lab verify": Command(_configure, _run, options=VerifyOptions, needs_linux=STARTS_SERVERS)}

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Generic, Literal, NamedTuple, TypeVar
 
 from placebench import limits
-from placebench.commands import Command, options
+from placebench.commands import STARTS_SERVERS, Command, options
 
 if TYPE_CHECKING:
     from placebench.lab.inventory.topology import Topology
@@ -536,6 +536,6 @@ _COMMANDS: Mapping[str, tuple[Callable[[ArgumentParser], None], type[StudyOption
     "published": (_configure_published, PublishedOptions),
 }
 COMMANDS: dict[str, Command[Any]] = {
-    f"lab study {name}": Command(configure, partial(_run, name), kind, name)
+    f"lab study {name}": Command(configure, partial(_run, name), kind, name, needs_linux=STARTS_SERVERS)
     for name, (configure, kind) in _COMMANDS.items()
 }

@@ -7,7 +7,6 @@ not an experiment: they show where something changed, not whether a change is fa
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
-from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
 from placebench import units
@@ -255,9 +254,9 @@ def relative_place(file: str, sys_path: Iterable[str]) -> str:
     """Return *file* relative to the longest folder of *sys_path* that contains it, or else its last two path parts."""
     if not file or file.startswith("<"):
         return file
-    folders = [folder.rstrip("/") + "/" for folder in sys_path if folder.startswith("/")]
+    folders = [folder.rstrip("/") + "/" for folder in sys_path if folder.startswith("/") or folder[1:3] == ":/"]
     holding = max((folder for folder in folders if file.startswith(folder)), key=len, default="")
-    return file[len(holding) :] if holding else str(PurePath(*PurePath(file).parts[-2:]))
+    return file[len(holding) :] if holding else "/".join(file.split("/")[-2:])
 
 
 def _mean(value: float | None, recording: RecordingData) -> float | None:

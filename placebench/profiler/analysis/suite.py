@@ -17,7 +17,7 @@ from typing import Any, Literal, Self, TypedDict
 from placebench import units
 from placebench.errors import ProfilerError
 from placebench.profiler.analysis.findings import find
-from placebench.profiler.model.files import write_whole
+from placebench.profiler.model.files import with_slashes, write_whole
 from placebench.profiler.model.recording_data import RecordingData
 from placebench.profiler.model.shortened_sql import shortened
 from placebench.profiler.model.statement import Caller, Statement
@@ -105,7 +105,7 @@ class ProfiledTest:
         for found in find(recording):
             if found.kind in _KINDS:
                 place = "" if found.caller is None else _place(found.caller, root)
-                inside = "" if found.caller is None else found.caller.file.removeprefix(f"{root}/")
+                inside = "" if found.caller is None else found.caller.file.removeprefix(f"{root.as_posix()}/")
                 origin = "tests" if _TEST_CODE.match(inside) else "application"
                 if found.caller is None or inside == found.caller.file or "site-packages/" in inside:
                     origin = "library"
@@ -352,7 +352,7 @@ def _place(caller: Caller, root: Path) -> str:
 @lru_cache(maxsize=1024)
 def _shown_file(name: str, root: Path) -> str:
     """Return a file relative to the root of the suite, or to the folder that it is imported from."""
-    for folder in (str(root), *sorted(filter(None, sys.path), key=len, reverse=True)):
+    for folder in (root.as_posix(), *sorted(map(with_slashes, filter(None, sys.path)), key=len, reverse=True)):
         inside = name.removeprefix(folder.rstrip("/") + "/")
         if inside != name and "site-packages/" not in inside:
             return inside

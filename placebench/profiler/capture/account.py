@@ -187,4 +187,5 @@ def _forget_all() -> None:
         account._forget()
 
 
-os.register_at_fork(after_in_child=_forget_all)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_all)

@@ -8,6 +8,7 @@ import _socket
 import os
 import socket
 import struct
+import sys
 from collections.abc import Hashable
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -19,7 +20,7 @@ from placebench.profiler.model.statement import DatabaseAddress
 _OFFSET = 120
 _SIZE = _OFFSET + 16
 _TCP = int(socket.IPPROTO_TCP)
-_TCP_INFO: int = getattr(socket, "TCP_INFO", -1)
+_TCP_INFO: int = getattr(socket, "TCP_INFO", -1) if sys.platform == "linux" else -1  # other systems' structs differ
 _unpack_counters = struct.Struct("=QQ").unpack_from
 
 

@@ -15,6 +15,7 @@ import json
 import os
 import signal
 import subprocess
+import sys
 import sysconfig
 import tempfile
 import threading
@@ -28,6 +29,7 @@ from weakref import WeakSet
 
 from placebench.errors import ProfilerError
 from placebench.profiler.capture.stack import frame_name
+from placebench.profiler.model.files import with_slashes
 
 INTERVAL_S = 0.005
 _START_S = 10.0
@@ -113,7 +115,7 @@ class _PySpy:
         with self._trace:
             self._trace.seek(0)
             changes = read_chrome_trace(self._trace.read().decode()) if self._process.returncode == 0 else {}
-        name = f"{_mark.__name__}\x00{__file__}\x00"
+        name = f"{_mark.__name__}\x00{with_slashes(__file__)}\x00"
         seen: dict[int, float] = {}
         for at, stack in changes.pop(threading.get_ident(), []):
             seen.setdefault(sum(frame.startswith(name) for frame in stack), at)
@@ -125,7 +127,12 @@ class _PySpy:
 
 
 def find_py_spy() -> str:
-    """Return the path of py-spy in this environment, or else on the PATH. Raises ProfilerError if there is none."""
+    """Return the path of py-spy in this environment, or else on the PATH. Raises ProfilerError if there is none.
+
+    Elsewhere than on Linux too: py-spy needs root on macOS, and writes into an open file by way of /proc.
+    """
+    if sys.platform != "linux":
+        raise ProfilerError("py-spy samples the process that it is started by on Linux only")
     beside = Path(sysconfig.get_path("scripts")) / "py-spy"
     found = str(beside) if beside.exists() else which("py-spy")
     if found is None:

@@ -193,7 +193,8 @@ def _restore_in_child() -> None:
         thread._switch_interval.restore()
 
 
-os.register_at_fork(after_in_child=_restore_in_child)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_restore_in_child)
 
 
 def read_stacks(thread_ids: Iterable[int], idle_loop: IdleEventLoop) -> dict[int, tuple[Frames, str | None]]:

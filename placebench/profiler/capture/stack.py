@@ -18,6 +18,7 @@ from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
 
+from placebench.profiler.model.files import with_slashes
 from placebench.profiler.model.statement import Caller
 
 _MAX_LEAF_LENGTH = 160
@@ -108,14 +109,14 @@ def name_frame(code: CodeType, instruction: int) -> str:
     class_name = f"\x01c{owner}" if owner else ""
     lines = (line for start, end, line in code.co_lines() if start <= instruction < end and line is not None)
     line = next(lines, code.co_firstlineno)
-    return f"{code.co_name}\x00{code.co_filename}\x00{code.co_firstlineno}{class_name}\x01l{line}"
+    return f"{code.co_name}\x00{with_slashes(code.co_filename)}\x00{code.co_firstlineno}{class_name}\x01l{line}"
 
 
 def frame_name(qualified_name: str, file: str, first_line: int) -> str:
     """Return a frame in pyinstrument's form, as `name_frame` writes it."""
     *_, function = qualified_name.rpartition(".")
     owner = qualified_name.rpartition("<locals>.")[2].rpartition(".")[0]
-    return f"{function}\x00{file}\x00{first_line}" + (f"\x01c{owner}" if owner else "")
+    return f"{function}\x00{with_slashes(file)}\x00{first_line}" + (f"\x01c{owner}" if owner else "")
 
 
 @lru_cache(maxsize=256)
@@ -128,7 +129,7 @@ def leaf(label: str, kind: str) -> str:
 
 _MAX_DEPTH = 80
 _MAX_FILES = 4096
-PROFILER_FOLDER = str(Path(__file__).parents[1])
+PROFILER_FOLDER = Path(__file__).parents[1].as_posix()
 
 
 # SQLAlchemy is found, not imported: the timed drivers work without it.
@@ -142,7 +143,9 @@ def _places(package: str) -> tuple[str, ...]:
         spec = find_spec(package)
     if spec is None:
         return ()
-    return tuple(f"{folder}/" for folder in spec.submodule_search_locations or ()) or (spec.origin or "<nowhere>",)
+    return tuple(f"{with_slashes(folder)}/" for folder in spec.submodule_search_locations or ()) or (
+        with_slashes(spec.origin or "<nowhere>"),
+    )
 
 
 _LIBRARIES = (PROFILER_FOLDER, *_places("sqlalchemy"), "<sqlalchemy generated", "<string>")
@@ -161,8 +164,8 @@ def add_libraries(*packages: str) -> None:
 _MAX_FRAMES_TO_OUTER_CALLER = 12
 # The scripts that packages install, such as uvicorn, are no application either.
 _SCHEMES = ("stdlib", "platstdlib", "scripts")
-_PLACEBENCH = f"{Path(__file__).parents[2]}/"
-_INSTALLED = (*(f"{sysconfig.get_path(name)}/" for name in _SCHEMES), _PLACEBENCH)
+_PLACEBENCH = f"{Path(__file__).parents[2].as_posix()}/"
+_INSTALLED = (*(f"{with_slashes(sysconfig.get_path(name))}/" for name in _SCHEMES), _PLACEBENCH)
 _COMMAND_LINE = f"{_PLACEBENCH}commands/"
 _SQL, _LIBRARY, _APPLICATION, _OUTSIDE, _TEMPLATES, _THREADS = range(6)
 _PASSED = (_SQL, _LIBRARY)
@@ -262,15 +265,16 @@ def _kind(file: str, kinds: dict[str, int], application: tuple[str, ...]) -> int
     """Return the owner of a file, such as _APPLICATION, and remember it in *kinds*."""
     if len(kinds) > _MAX_FILES:
         kinds.clear()
-    own = any(f"/{each.strip('/')}/" in file for each in application)
-    installed = file.startswith((*_INSTALLED, "<frozen")) or "/site-packages/" in file or "/dist-packages/" in file
-    if file.endswith(_DJANGO_TEMPLATES):
+    place = with_slashes(file)
+    own = any(f"/{with_slashes(each).strip('/')}/" in f"/{place}" for each in application)
+    installed = place.startswith((*_INSTALLED, "<frozen")) or "/site-packages/" in place or "/dist-packages/" in place
+    if place.endswith(_DJANGO_TEMPLATES):
         kinds[file] = _TEMPLATES
-    elif file.endswith(_ASGIREF_THREADS):
+    elif place.endswith(_ASGIREF_THREADS):
         kinds[file] = _THREADS
-    elif file.startswith(_LIBRARIES):
+    elif place.startswith(_LIBRARIES):
         kinds[file] = _SQL
-    elif file.startswith(_COMMAND_LINE) and not own:
+    elif place.startswith(_COMMAND_LINE) and not own:
         kinds[file] = _OUTSIDE
     else:
         kinds[file] = _LIBRARY if installed and not own else _APPLICATION
@@ -307,13 +311,13 @@ def _find_caller(frame: FrameType) -> Caller:
 
     The code of a notebook's cell is named after the cell.
     """
-    file, line, function = frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_qualname
+    file, line, function = with_slashes(frame.f_code.co_filename), frame.f_lineno, frame.f_code.co_qualname
     if "ipython-input-" in file or "/ipykernel_" in file:
         return Caller(_cell_name(file), line, function)
     template = None if file.endswith(".py") else frame.f_globals.get("__jinja_template__")
     if template is not None:
         known = template.filename if Path(template.filename or "<").is_absolute() else template.name
-        return Caller(known or file, template.get_corresponding_lineno(line), "template")
+        return Caller(with_slashes(known or file), template.get_corresponding_lineno(line), "template")
     return Caller(file, line, function)
 
 
@@ -338,7 +342,7 @@ def _django_template(frame: FrameType) -> Caller | None:
         return None
     node = frame.f_locals.get("self")
     token, origin = getattr(node, "token", None), getattr(node, "origin", None)
-    return None if token is None or origin is None else Caller(origin.name, token.lineno, "template")
+    return None if token is None or origin is None else Caller(with_slashes(origin.name), token.lineno, "template")
 
 
 def application_frame(frame: FrameType | None) -> FrameType | None:
@@ -357,7 +361,7 @@ def _nearest(frame: FrameType | None, libraries: tuple[str, ...]) -> FrameType |
         if lies_in is None:
             if len(inside) > _MAX_FILES:
                 inside.clear()
-            lies_in = inside[filename] = filename.startswith(libraries)
+            lies_in = inside[filename] = with_slashes(filename).startswith(libraries)
         if not lies_in:
             return frame
         frame = frame.f_back

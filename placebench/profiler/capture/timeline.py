@@ -24,6 +24,7 @@ from placebench.profiler.capture.stack import (
     leaf,
     shared_length,
 )
+from placebench.profiler.model.files import with_slashes
 from placebench.profiler.model.plan import PlanNode
 from placebench.profiler.model.session import FlameSession, frame_identifier
 from placebench.profiler.model.statement import Caller
@@ -97,7 +98,7 @@ def make_session(
         start_call_stack=above,
         target_description="one record",
         cpu_time=cpu_s,
-        sys_path=sys.path,
+        sys_path=list(map(with_slashes, sys.path)),
         sys_prefixes=FlameSession.current_sys_prefixes(),
     )
 
@@ -338,7 +339,9 @@ def with_collections(
 _OURS = f"\x00{PROFILER_FOLDER}"
 _PYINSTRUMENT = find_spec("pyinstrument")
 # Found, not imported: its import loads a C module, which switches the GIL of a free-threaded Python on.
-_SAMPLERS = f"\x00{Path(_PYINSTRUMENT.origin).parent if _PYINSTRUMENT and _PYINSTRUMENT.origin else 'no pyinstrument'}"
+_SAMPLERS = "\x00no pyinstrument"
+if _PYINSTRUMENT is not None and _PYINSTRUMENT.origin is not None:
+    _SAMPLERS = f"\x00{Path(_PYINSTRUMENT.origin).parent.as_posix()}"
 BUILT_IN = "\x00<built-in>\x00"
 _OVERHEAD = leaf("profiler overhead", "profiler")
 

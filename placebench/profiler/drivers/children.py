@@ -20,7 +20,8 @@ def _count_fork() -> None:
         recorder.count_started("child process")
 
 
-os.register_at_fork(after_in_parent=_count_fork)
+if hasattr(os, "register_at_fork"):  # Windows starts all processes anew
+    os.register_at_fork(after_in_parent=_count_fork)
 
 
 def patch_os(recorder: CallRecorder, _replace: Replace) -> None:

@@ -24,12 +24,13 @@ from typing import Any, NoReturn, Self, cast
 from placebench import units
 from placebench.errors import ProfilerError
 from placebench.profiler.drivers.driver_hooks import ImportWatch
+from placebench.profiler.model.files import with_slashes
 
 _EXIT_INTERRUPTED = 130
 SCRIPTS = (".py", ".pyw", ".pyz")
 _STARTING = (
-    __file__,
-    runpy.__file__,
+    with_slashes(__file__),
+    with_slashes(runpy.__file__),
     "<frozen runpy>",
     "integrations/application.py",
     "importlib/__init__.py",
@@ -136,9 +137,9 @@ def is_script(word: str) -> bool:
 def traceback_of(error: BaseException) -> str:
     """Return Python's traceback of *error*, without the frames that started the program or called the application."""
     first = error.__traceback__
-    while first is not None and not first.tb_frame.f_code.co_filename.endswith(_STARTING):
+    while first is not None and not with_slashes(first.tb_frame.f_code.co_filename).endswith(_STARTING):
         first = first.tb_next
-    while first is not None and first.tb_frame.f_code.co_filename.endswith(_STARTING):
+    while first is not None and with_slashes(first.tb_frame.f_code.co_filename).endswith(_STARTING):
         first = first.tb_next
     return "".join(traceback.format_exception(type(error), error, first))
 
@@ -215,12 +216,13 @@ class _ChildProcesses:
         def count_fork() -> None:
             self._children += self._is_counting and not self._is_starting
 
-        os.register_at_fork(after_in_parent=count_fork)
+        if hasattr(os, "register_at_fork"):
+            os.register_at_fork(after_in_parent=count_fork)
         self._replace(subprocess.Popen, "__init__", _popen_command)
         self._replace(os, "system", lambda command: ("sh", "-c", os.fsdecode(command)))
-        for name in ("posix_spawn", "posix_spawnp"):
+        for name in {"posix_spawn", "posix_spawnp"} & vars(os).keys():
             self._replace(os, name, lambda path, argv, *_, **__: (path, *argv[1:]))
-        for name in ("spawnv", "spawnve", "spawnvp", "spawnvpe"):
+        for name in {"spawnv", "spawnve", "spawnvp", "spawnvpe"} & vars(os).keys():
             self._replace(os, name, lambda _mode, file, args, *_: (file, *args[1:]))
         self._watch.begin({"multiprocessing.process"})
         if "multiprocessing.process" in sys.modules:
@@ -438,7 +440,7 @@ def _restore_signals_in_children(own: object) -> None:
     The signals are blocked meanwhile. One that came between the fork and the replacement would be lost: a pool that
     terminates a worker right after its start would wait for it for ever.
     """
-    if not callable(own):
+    if not callable(own) or not hasattr(os, "register_at_fork"):
         return
     signals = (signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGHUP)
     masks: dict[int, set[signal.Signals | int]] = {}

@@ -9,6 +9,11 @@ from pathlib import Path
 from typing import TextIO, cast
 
 
+def with_slashes(path: str) -> str:
+    """Return a path of Windows with / between its parts, as recordings have it everywhere; other paths unchanged."""
+    return path.replace("\\", "/") if path[1:3] == ":\\" or path.startswith("\\\\") else path
+
+
 def write_whole(path: Path, text: str, *, private: bool = False) -> None:
     """Write a file atomically: readers never see a part of it, even if the process is killed.
 

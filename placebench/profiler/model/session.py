@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import Any, Self
 
+from placebench.profiler.model.files import with_slashes
+
 _IS_INSTALLED = find_spec("pyinstrument") is not None
 WAITING_LEAVES = ("[await]", "[self]", "[out-of-context]")
 """Leaves that pyinstrument writes as a name alone, without a file and a line."""
@@ -45,7 +47,7 @@ class FlameSession:
     @staticmethod
     def current_sys_prefixes() -> list[str]:
         """Return the folders of this Python and of its environment."""
-        return [sys.prefix, sys.base_prefix, sys.exec_prefix, sys.base_exec_prefix]
+        return list(map(with_slashes, (sys.prefix, sys.base_prefix, sys.exec_prefix, sys.base_exec_prefix)))
 
     @classmethod
     def from_json(cls, document: dict[str, Any]) -> Self:
@@ -53,7 +55,7 @@ class FlameSession:
         values = {
             "min_interval": 0.001,
             "max_interval": 0.001,
-            "sys_path": sys.path,
+            "sys_path": list(map(with_slashes, sys.path)),
             "sys_prefixes": cls.current_sys_prefixes(),
             **document,
             "cpu_time": document["cpu_time"] or 0,

@@ -65,7 +65,7 @@ def _shown_file(file: str) -> str:
     if installed != file:
         return installed
     with suppress(ValueError, OSError):  # the file is elsewhere, or the current folder is gone
-        return str(Path(file).relative_to(Path.cwd()))
+        return Path(file).relative_to(Path.cwd()).as_posix()
     return file
 
 

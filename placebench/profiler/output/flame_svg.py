@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 _ROW = 19
 _MAX_DEPTH = 60
-_STANDARD = re.compile(r"/lib/python3\.\d+/")
-_FOLDERS = re.compile(r"^.*/(?:site-packages|dist-packages|lib/python3\.\d+)/")
+_STANDARD = re.compile(r"/lib/python3\.\d+t?/|^[A-Za-z]:/.*[Pp]ython.*/Lib/")
+_FOLDERS = re.compile(r"^.*/(?:site-packages|dist-packages|lib/python3\.\d+t?)/|^[A-Za-z]:/.*[Pp]ython.*/Lib/")
 _LEAVES = ("sql", "plan", "gc", "profiler", "wait")
 _UNCHANGED = 0.02
 """The share of the longer time below which a change has no colour."""

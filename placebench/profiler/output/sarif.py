@@ -6,6 +6,7 @@ from hashlib import blake2b
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from placebench import units
 from placebench.profiler.analysis.findings import DESCRIPTIONS, Finding, Kind, find
@@ -118,7 +119,7 @@ def _location(caller: Caller, root: Path) -> dict[str, Any]:
     file = relative_file(caller.file, root)
     artifact = {"uri": Path(root / caller.file).as_uri()}
     if file is not None:
-        artifact = {"uri": Path("/", file).as_uri().removeprefix("file:///"), "uriBaseId": _ROOT}
+        artifact = {"uri": quote(file, errors="surrogateescape"), "uriBaseId": _ROOT}
     return {
         "physicalLocation": {"artifactLocation": artifact, "region": {"startLine": max(caller.line, 1)}},
         "logicalLocations": [{"name": caller.function, "kind": "function"}],

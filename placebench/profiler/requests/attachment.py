@@ -6,11 +6,11 @@ request, and appends the recordings. So there is no address, no file, no signal 
 either side is killed. The command holds a lock (flock) while it lives. Writers hold another lock (lockf).
 """
 
-import fcntl
 import json
 import logging
 import os
 import struct
+import sys
 import tempfile
 import threading
 import time
@@ -40,6 +40,11 @@ class AttachmentChannel:
 
     def __init__(self) -> None:
         """Open the channel; if the system cannot make such a file, no command can attach."""
+        self._unsaved = 0
+        self._start_anew()
+        self._file = -1
+        if sys.platform != "linux":  # only there does /proc show a command the open files of a process
+            return
         try:
             if hasattr(os, "memfd_create"):
                 self._file = os.memfd_create(_NAME)
@@ -51,11 +56,11 @@ class AttachmentChannel:
         except OSError as error:
             _LOG.info("placebench profile attach is not available in this process: %s", error)
             self._file = -1
-        self._unsaved = 0
-        self._start_anew()
 
     def options(self) -> Options | None:
         """Return the options by which a command records the request that begins now; None if no command does."""
+        if self._file < 0:
+            return None
         try:
             magic, until, _, _, mode = _HEADER.unpack(os.pread(self._file, _HEADER.size, 0))
         except (OSError, struct.error):  # some servers close all files when they become daemons
@@ -134,6 +139,8 @@ class Attachment:
     """The command's side of one channel. Raises ProfilerError if it cannot be opened, or if another command uses it."""
 
     def __init__(self, path: Path) -> None:
+        import fcntl  # which Windows does not have
+
         try:
             self._file = os.open(path, os.O_RDWR | os.O_CLOEXEC)
         except OSError as error:
@@ -252,6 +259,8 @@ def _identity(file: int) -> tuple[int, int]:
 
 def _is_locked(file: int) -> bool:
     """Return whether a command is alive and holds the channel's lock for commands (flock)."""
+    import fcntl
+
     try:
         fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -263,6 +272,8 @@ def _is_locked(file: int) -> bool:
 @contextmanager
 def _writing(file: int) -> Iterator[None]:
     """Hold the lock of writers. Raises TimeoutError if another process, perhaps a stopped one, does not release it."""
+    import fcntl
+
     began = time.monotonic()
     while True:
         try:
