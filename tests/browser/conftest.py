@@ -55,11 +55,11 @@ def browser() -> Iterator[Any]:
 
 @pytest.fixture
 def visit(browser: Any) -> Iterator[Callable[..., Visit]]:
-    """Open a file in a fresh context: `visit(path, viewport=…, java_script_enabled=…, color_scheme=…)`."""
+    """Open a file or a URL in a fresh context: `visit(path, viewport=…, java_script_enabled=…, color_scheme=…)`."""
     visits: list[Visit] = []
 
-    def open_page(path: Path, **options: Any) -> Visit:
-        visits.append(Visit(browser, path.as_uri(), **options))
+    def open_page(path: Path | str, **options: Any) -> Visit:
+        visits.append(Visit(browser, path if isinstance(path, str) else path.as_uri(), **options))
         return visits[-1]
 
     yield open_page

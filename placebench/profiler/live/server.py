@@ -225,8 +225,10 @@ class _Request(BaseHTTPRequestHandler):
                 update = self._journal.since(after, statements)
                 if clears not in (-1, update.clears):
                     self._send_event("clear", "{}")
-                    after, statements, kept, written = 0, 0, -1, time.monotonic()
-                elif update.rows or kept != len(update.kept):
+                    after, statements, clears, kept, written = 0, 0, update.clears, -1, time.monotonic()
+                    continue
+                clears = update.clears
+                if update.rows or kept != len(update.kept):
                     facts = {
                         "oldest": update.oldest,
                         "kept": update.kept,
@@ -241,7 +243,6 @@ class _Request(BaseHTTPRequestHandler):
                 elif time.monotonic() - written > _BEAT_S:
                     self.wfile.write(b": still here\n\n")
                     written = time.monotonic()
-                clears = update.clears
                 # A thousand recordings per second are five events per second. A browser sends nothing but its end.
                 if len(update.rows) < MAX_ROWS and browser.select(_BATCH_S):
                     break
