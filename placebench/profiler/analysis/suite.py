@@ -44,7 +44,11 @@ class StatementUse:
 
 @dataclass(frozen=True, slots=True)
 class SuiteFinding:
-    """An N+1 or duplicates at one line. count: executions concerned. origin: owner of the line, one of `_ORIGINS`."""
+    """An N+1 or duplicates at one line.
+
+    count: executions concerned. origin: owner of the line, one of `_ORIGINS`.
+    parents: the rows that an N+1 runs over, as text; empty if they are not known.
+    """
 
     kind: str
     count: int
@@ -52,6 +56,7 @@ class SuiteFinding:
     place: str
     origin: str
     advice: str
+    parents: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +115,8 @@ class ProfiledTest:
                 if found.caller is None or inside == found.caller.file or "site-packages/" in inside:
                     origin = "library"
                 sql = _shown(found.sql or "")
-                findings.append(SuiteFinding(found.kind, found.count, sql, place, origin, found.advice))
+                parents = "" if found.parents is None else found.parents.shown(lambda caller: _place(caller, root))
+                findings.append(SuiteFinding(found.kind, found.count, sql, place, origin, found.advice, parents))
         return cls(name, recording.elapsed_s, tuple(uses), tuple(findings), unknown=unknown)
 
     def to_text(self) -> str:

@@ -23,6 +23,7 @@ from placebench.profiler.capture.connection_state import (
     database_identity,
     driver_connection,
 )
+from placebench.profiler.capture.loop_origins import LoopOrigins
 from placebench.profiler.capture.options import Clock, Clocks, Options, shares_thread
 from placebench.profiler.capture.pending_statement import PendingStatement, RecordingContext, guarded
 from placebench.profiler.model.recording_data import RecordingData, Unkept
@@ -342,6 +343,7 @@ class ActiveRecording(RecordingContext):
         # A statement that was prepared and never executed is a step.
         steps = sorted((*self.steps, *(each for each in self.statements if each.step)), key=lambda each: each.started)
         kept = [pending for pending in self.statements if not pending.step]
+        self.origins = LoopOrigins()  # the rows that it has kept may be large
         recording.statements = [pending.to_statement(self.started) for pending in kept]
         recording.transactions = [pending.to_transaction(self.started) for pending in steps]
         recording.spans = [Span(label, start - self.started, end - start) for label, start, end in self.spans]

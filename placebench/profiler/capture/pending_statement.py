@@ -8,11 +8,12 @@ from collections.abc import Callable, Hashable, Sequence
 from typing import TYPE_CHECKING, Any, Concatenate, NamedTuple, ParamSpec, Protocol, TypeVar
 
 from placebench.profiler.capture.connection_state import ConnectionState
+from placebench.profiler.capture.loop_origins import MAX_SAMPLED_ROWS, LoopOrigins, is_wide
 from placebench.profiler.capture.options import Clock, Options
 from placebench.profiler.capture.sent_values import comparable, count_values
 from placebench.profiler.model.plan import PlanNode, read_plan
 from placebench.profiler.model.sql_tokens import redacted
-from placebench.profiler.model.statement import Caller, Statement, Transaction
+from placebench.profiler.model.statement import Caller, OrmLoad, Statement, Transaction
 from placebench.profiler.model.statement_facts import SECOND_STATEMENT, statement_facts
 
 if TYPE_CHECKING:
@@ -154,6 +155,7 @@ class RecordingContext:
         self.report_failure = report_failure
         self.flame_graph = flame_graph
         self.duplicates: _DuplicateDetector = _DuplicateDetector()
+        self.origins: LoopOrigins = LoopOrigins()
         self.overhead_s: float = 0.0
         self.notes: list[str] = []
         self.row_breach: str | None = None
@@ -212,6 +214,13 @@ class PendingStatement:
     redundant_rows: int | None = None
     repeated: bool | None = None
     relationship: str | None = None
+    load: OrmLoad | None = None
+    place = 0
+    """A hash of the fingerprint and the lines that run it."""
+    origins: "tuple[tuple[PendingStatement, int], ...]" = ()
+    """The statements among whose rows the values of this loop are, and the column that has them."""
+    sample: list[Any] | None = None
+    """The first rows, while more may come; None if no rows are kept."""
     batch: int | None = None
     bytes_sent: int | None = None
     bytes_received: int | None = None
@@ -305,6 +314,8 @@ class PendingStatement:
             self._add_round_trips(round_trips)
         if self.key is not None and rows:
             self._count_redundant(self.key, rows)
+        if self.sample is not None and rows:
+            self._keep_sample(self.sample, rows)
 
     def first_row_returned(self, row: Any, round_trips: int | None) -> None:
         """Record a row fetched by itself, the first of its statement or one that took a round trip."""
@@ -324,12 +335,26 @@ class PendingStatement:
             return
         self.fetched_rows += 1  # type: ignore[operator]
         connection.row_count += 1
+        if self.sample is not None:
+            self._keep_sample(self.sample, (row,))
         if self.key is not None:
             if self.single_rows is None:
                 self.single_rows = []
             self.single_rows.append(row)
             if len(self.single_rows) >= _MAX_SINGLE_ROWS:
                 self.count_redundant_rows()
+
+    def _keep_sample(self, sample: list[Any], rows: Sequence[Any]) -> None:
+        """Keep the first rows by reference, unless they are wide: a loop may take its values from them."""
+        if not sample:
+            self.recording.origins.results.append((self, sample))
+        if len(sample) < 2 <= len(sample) + len(rows) and is_wide(rows[0]):
+            sample.clear()
+            self.sample = None
+            return
+        sample.extend(rows[: MAX_SAMPLED_ROWS - len(sample)])
+        if len(sample) >= MAX_SAMPLED_ROWS:
+            self.sample = None
 
     def add_rows(self, rows: int) -> None:
         """Count rows that the driver has handed out, or will hand out again if *rows* is negative.
@@ -379,6 +404,8 @@ class PendingStatement:
             self.unsent = sql, cursor
             cursor.will_be_asked()
         self.repeated = self.recording.duplicates.is_repeated(sql, shown, self.connection.identity)
+        self.sample = []
+        self.recording.origins.executed(self, values)
 
     def note_write(self, table: str | None) -> None:
         """Note that this statement changed *table*, nothing that is read (empty), or something unknown (None)."""
@@ -484,6 +511,8 @@ class PendingStatement:
             value_count=self.value_count if self.executions == 1 else self.executions or None,
             entity_count=self._entity_count(),
             database_number=self.recording.database_number(self.connection),
+            load=self.load,
+            origins=tuple((each.started - origin, column) for each, column in self.origins),
         )
 
     def to_transaction(self, origin: float) -> Transaction:

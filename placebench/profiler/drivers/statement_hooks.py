@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary, WeakSet
 
+import sqlalchemy
 from sqlalchemy import Column, Table, event
 from sqlalchemy.engine import Connection, Engine, interfaces
 from sqlalchemy.engine.default import DefaultDialect
@@ -31,6 +32,7 @@ from placebench.profiler.drivers.engine import (
     time_executes,
     watch_connections,
 )
+from placebench.profiler.model.statement import OrmLoad
 from placebench.profiler.model.statement_facts import statement_facts
 
 # SQLAlchemy 1.4.0 has these names of 2.0 or of a late patch release of 1.4 under another name, or not at all.
@@ -373,7 +375,7 @@ class _StatementInfo(NamedTuple):
 
     dialect: the name of SQLAlchemy's dialect. step: the kind of transaction step; None for a statement.
     writes: whether it may change what a read finds. table: the table that a write changes, if that is known.
-    key: where the primary key is in its rows. relationship: the relationship that the ORM loads by it.
+    key: where the primary key is in its rows. load: the relationship that the ORM loads by it.
     """
 
     fingerprint: str
@@ -382,7 +384,7 @@ class _StatementInfo(NamedTuple):
     writes: bool = False
     table: str | None = None
     key: KeyColumn | None = None
-    relationship: str | None = None
+    load: OrmLoad | None = None
 
 
 def _statement_info(compiled: Any, statement: str, dialect: str) -> _StatementInfo:
@@ -391,8 +393,8 @@ def _statement_info(compiled: Any, statement: str, dialect: str) -> _StatementIn
         return _info_of_text(statement, dialect)
     # The template: its IN lists are not expanded, and no other listener has rewritten it.
     template = compiled.string or statement
-    key, relationship = _key_column(compiled), _relationship(compiled)
-    compiled.placebench_info = _info_of_text(template, dialect)._replace(key=key, relationship=relationship)
+    key, load = _key_column(compiled), _relationship_load(compiled)
+    compiled.placebench_info = _info_of_text(template, dialect)._replace(key=key, load=load)
     return compiled.placebench_info  # type: ignore[no-any-return]
 
 
@@ -421,7 +423,7 @@ def _key_column(compiled: Any) -> KeyColumn | None:
     return KeyColumn(*found[0], others if len(others) > 1 else ())
 
 
-def _relationship(compiled: Any) -> str | None:
+def _relationship_load(compiled: Any) -> OrmLoad | None:
     """Return the last relationship on the path that the ORM loads by this statement; the path is private to the ORM."""
     options = getattr(compiled.compile_state, "compile_options", None)
     path = getattr(getattr(options, "_current_path", None), "path", ())
@@ -429,8 +431,13 @@ def _relationship(compiled: Any) -> str | None:
         return None
     from sqlalchemy.orm import RelationshipProperty  # an application without the ORM need not load it
 
-    relationships = [str(step) for step in path if isinstance(step, RelationshipProperty)]
-    return relationships[-1] if relationships else None
+    relationships = [step for step in path if isinstance(step, RelationshipProperty)]
+    if not relationships:
+        return None
+    last = relationships[-1]
+    orm = "sqlmodel" if type(last.parent.class_).__module__.startswith("sqlmodel.") else "sqlalchemy"
+    kind = "many" if last.uselist else "one"
+    return OrmLoad(orm, ".".join(sqlalchemy.__version__.split(".")[:2]), str(last), kind)
 
 
 def _dbapi_connection(connection: Connection) -> object | None:
@@ -461,11 +468,12 @@ def _describe(
     recording = pending.recording
     # The six frames above are three of ours and at least three of SQLAlchemy's: the walk need not read them.
     pending.caller, pending.outer_caller = find_callers(sys._getframe(6), recording.application)
+    if info.load is not None:
+        pending.relationship, pending.load = info.load.relation, info.load
     if info.writes:
         pending.note_write(info.table)
     elif info.step is None:
         pending.compare(statement, parameters, cursor)
     pending.key = info.key
-    pending.relationship = info.relationship
     if recording.options.parameters:
         pending.parameters = repr(parameters)[:MAX_PARAMETERS_LENGTH]

@@ -212,6 +212,10 @@ class RecordingData:
         for span in lists["spans"]:
             if span["request"] == 1:
                 del span["request"]
+        for statement in (*lists["statements"], *(place["first"] for place in lists["unkept_places"])):
+            for name in ("load", "origins"):
+                if not statement[name]:
+                    del statement[name]
         plain["unkept"] = asdict(self.unkept)
         return {"format_version": _FORMAT_VERSION, **plain, **lists, "timeline": [list(each) for each in self.timeline]}
 

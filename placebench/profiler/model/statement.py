@@ -51,6 +51,21 @@ class DatabaseAddress(NamedTuple):
         return f"{self.address}{port}{name}" if self.address else f"{self.system}{name}"
 
 
+class OrmLoad(NamedTuple):
+    """What an ORM loads by a statement.
+
+    orm: "django", "sqlalchemy", "sqlmodel", "tortoise", "piccolo" or "peewee". version: its first two numbers.
+    relation: the class and the attribute, such as "Order.items"; empty if it is not known.
+    kind: "one" for one object, "many" for a collection, "generic" for an object of any class, "column" for deferred
+        columns, "query" for a query of the application's own.
+    """
+
+    orm: str
+    version: str = ""
+    relation: str = ""
+    kind: str = "query"
+
+
 class RecordedRequest(NamedTuple):
     """The name of a recording, the Unix time of its start, and its duration."""
 
@@ -108,6 +123,10 @@ class Statement:
     database_number: equal for statements of its recording that see the same rows, by database, user and settings of
         the connection, 1 for the first; None if that is not known.
     engine: for a cache miss, the number of its SQLAlchemy engine in its recording, 1 for the first; else None.
+    load: what the ORM loads by it; None if that was not looked for, which it is for relationships of SQLAlchemy, and
+        at the first of five statements from one line.
+    origins: for the first of five statements from one line, the statements of its record that had the values of the
+        second to the fifth in one column of their rows: the started_s and the column of each, 0 for the first.
     """
 
     sql: str
@@ -139,6 +158,8 @@ class Statement:
     value_count: int | None = None
     entity_count: int | None = None
     database_number: int | None = None
+    load: OrmLoad | None = None
+    origins: tuple[tuple[float, int], ...] = ()
 
     @property
     def elapsed_s(self) -> float:

@@ -108,9 +108,11 @@ def _finding(number: int, finding: Finding, root: Path) -> str:
     callers = (finding.caller, finding.outer_caller if " called from " in finding.place else None)
     places = " called from ".join(code(place_of(each, root)) for each in callers if each is not None)
     what = f"{places + ': ' if places else ''}{_escaped(finding.title)} ({units.duration(finding.mean_s)})"
+    parents = "" if finding.parents is None else finding.parents.shown(lambda caller: place_of(caller, root))
     lines = [
         f"{number}. **{finding.kind}** {what}",
         code(finding.shortened_sql),
+        f"parents: {_escaped(parents)}" if parents else "",
         f"→ {_escaped(finding.advice)}",
     ]
     return "\n   ".join(line for line in lines if line)

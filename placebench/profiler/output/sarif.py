@@ -102,9 +102,20 @@ def _result(finding: Finding, rule: int, root: Path) -> dict[str, Any]:
             "statementFingerprint": finding.fingerprint,
         },
     }
-    if finding.outer_caller is not None:
-        related = {**_location(finding.outer_caller, root), "id": 1, "message": {"text": "called from here"}}
-        result["relatedLocations"] = [related]
+    parents = finding.parents
+    related = [
+        {**_location(place, root), "id": number, "message": {"text": text}}
+        for number, (place, text) in enumerate(
+            (
+                (finding.outer_caller, "called from here"),
+                (None if parents is None else parents.caller, f"parents: {parents}"),
+            ),
+            1,
+        )
+        if place is not None
+    ]
+    if related:
+        result["relatedLocations"] = related
     return result
 
 

@@ -159,6 +159,7 @@ def _finding_lines(each: RepeatedFinding) -> list[str]:
     return [
         f"{each.finding.kind}: {place}, {each.most} × in {each.tests[0]}{_others(len(each.tests) - 1)}",
         f"    {shortened(each.finding.sql, _MAX_SQL_LENGTH)}",
+        *([f"    parents: {each.finding.parents}"] if each.finding.parents else []),
         f"    → {each.finding.advice}",
     ]
 

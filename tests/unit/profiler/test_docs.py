@@ -242,7 +242,7 @@ def test_the_commands_of_the_tutorial_run(here: Path) -> None:
 
     found = re.search(r"^n\+1:.*(\n    .*)+", printed[0], re.MULTILINE)
     assert found is not None
-    assert skeleton(found[0]) == skeleton(block("docs/start/first-profile.md", "n+1:", language="text"))[-4:]
+    assert skeleton(found[0]) == skeleton(block("docs/start/first-profile.md", "n+1:", language="text"))[-5:]
     assert [re.search(r"statements (\d+) ", text)[1] for text in printed[:2]] == ["51", "2"]
     assert differing(printed[2]) == differing(block("docs/start/first-profile.md", "gone", language="text"))
     assert {"index.html", "recording.json"} <= {path.name for path in (here / "before").iterdir()}

@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from placebench import units
 from placebench.errors import ProfilerError
+from placebench.profiler.analysis.findings.parents import Parents
 from placebench.profiler.model.recording_data import RecordingData
 from placebench.profiler.model.shortened_sql import shortened
 from placebench.profiler.model.statement import Caller, Statement, UnkeptStatements
@@ -57,6 +58,7 @@ class Finding:
     kind: the name of the pattern, such as "n+1". count: the number of occurrences, or of rows.
     seconds: the time of the statements concerned.
     requests: the number of requests over which count and seconds are summed; `str()` shows seconds per request.
+    parents: for an N+1, the statement whose rows the loop runs over; None if it is not known.
     """
 
     kind: Kind
@@ -69,11 +71,13 @@ class Finding:
     fingerprint: str | None = None
     requests: int = 1
     outer_caller: Caller | None = None
+    parents: Parents | None = None
 
     def __str__(self) -> str:
-        """Return the finding as three or four lines for a terminal."""
+        """Return the finding as three to five lines for a terminal."""
         lines = [f"{self.kind}: {self.title} ({units.duration(self.mean_s)})"]
-        lines.extend(f"    {line}" for line in (self.place, self.shortened_sql) if line)
+        parents = "" if self.parents is None else f"parents: {self.parents}"
+        lines.extend(f"    {line}" for line in (self.place, self.shortened_sql, parents) if line)
         return "\n".join([*lines, f"    → {self.advice}"])
 
     @property

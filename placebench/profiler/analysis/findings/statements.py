@@ -8,9 +8,11 @@ import itertools
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 
 from placebench import units
 from placebench.profiler.analysis.findings.kinds import Finding, Limits, Statements, Unkept, finding_at, times, where
+from placebench.profiler.analysis.findings.parents import are_chunks, find_parents, load_at_once
 from placebench.profiler.model.recording_data import RecordingData
 from placebench.profiler.model.statement import Caller, Statement, UnkeptStatements
 
@@ -50,7 +52,7 @@ def n_plus_one(statements: Statements, unkept: Unkept, recording: RecordingData,
         return
     count = len(different) + sum(each.different for each in beyond)
     items = sum(each.item_count for each in different) + sum(each.item_count for each in beyond)
-    if items >= limits.batch_size * count:
+    if items >= limits.batch_size * count or (not beyond and are_chunks(different, recording)):
         return
     seconds = sum(each.elapsed_s for each in different) + sum(each.different_s for each in beyond)
     if first.kind != "read":
@@ -59,14 +61,13 @@ def n_plus_one(statements: Statements, unkept: Unkept, recording: RecordingData,
     is_unknown = any(each.repeated is None for each in different) or any(each.unknown for each in beyond)
     values = "" if is_unknown else ", with different values"
     title = f"{most} times{where(recording)} from one line{values}"
-    advice = "load all at once: a join, an IN list, or an ORM's eager loading (selectinload, prefetch_related)"
+    known = next((each for each in different if each.load is not None), first)
     if first.caller is None and first.repeated is None:  # a light recording has neither lines nor values
         title = f"{most} times{where(recording)}; mode full records from where, and whether with other values"
-    elif first.relationship:
-        title = f"{title}, loading {first.relationship}"
-    if first.relationship:
-        advice = f"load it with its parents: .options(selectinload({first.relationship})), or joinedload"
-    yield finding_at("n+1", title, advice, [first], count=count, seconds=seconds)
+    elif relation := first.relationship or (known.load.relation if known.load is not None else ""):
+        title = f"{title}, loading {relation}"
+    found = finding_at("n+1", title, load_at_once(known), [first], count=count, seconds=seconds)
+    yield replace(found, parents=find_parents(different, most, recording))
 
 
 def _write_loop(first: Statement, how_often: str, count: int, seconds: float) -> Finding:

@@ -1,0 +1,124 @@
+"""Which earlier rows hold the values that a loop binds, and which ORM runs the loop: `LoopOrigins`.
+
+The first rows of the latest results are kept by reference while their recording runs. When one line runs a statement
+for the second to the fifth time, its values are looked up there. What stays is which statements had all of them in one
+column; neither rows nor values are in the recording.
+"""
+
+import sys
+from collections import deque
+from collections.abc import Mapping
+from contextvars import ContextVar
+from typing import Any, Protocol
+from uuid import UUID
+
+from placebench.profiler.capture.orm_frames import orm_load
+from placebench.profiler.model.statement import Caller, OrmLoad
+
+MAX_SAMPLED_ROWS = 20
+_MAX_RESULTS = 16
+_MAX_PLACES = 1_000
+_MAX_VALUES = 4
+_MAX_CELL_LENGTH = 1_000
+_EXECUTIONS = 5
+_KEY_TYPES = frozenset({int, str, bytes, UUID})
+_SIZED = frozenset({str, bytes, memoryview})
+
+awaiting_load: ContextVar[OrmLoad | None] = ContextVar("placebench_awaiting_load", default=None)
+"""What the ORM loads that waits for a driver's thread, in the context of that thread, whose stack does not have it."""
+
+_Match = tuple[int, int, int]
+"""The position of a value, the place whose rows hold it, and their column."""
+
+
+class _Statement(Protocol):
+    """The part of a pending statement that is read and filled here."""
+
+    fingerprint: str
+    caller: Caller | None
+    outer_caller: Caller | None
+    place: int
+    load: OrmLoad | None
+    origins: tuple[tuple[Any, int], ...]
+
+
+class _Loop:
+    """The executions of one statement at one place so far, until it is known where its values come from."""
+
+    def __init__(self, first: _Statement) -> None:
+        self.first = first
+        self.executions = 1
+        self.values: list[Any] = []
+        self.varying: set[int] = set()
+        self.matches: dict[_Match, _Statement] | None = None
+
+
+class LoopOrigins:
+    """The latest rows of one recording, and the statements that one line has run a few times."""
+
+    def __init__(self) -> None:
+        self.results: deque[tuple[_Statement, list[Any]]] = deque(maxlen=_MAX_RESULTS)
+        self._loops: dict[int, _Statement | _Loop | None] = {}
+
+    def executed(self, pending: _Statement, values: Any) -> None:
+        """Note that a place runs its statement once more; the second to the fifth time look for its *values*."""
+        pending.place = place = hash((pending.fingerprint, pending.caller, pending.outer_caller))
+        loop = self._loops.get(place, pending)
+        if loop is None:  # all is known
+            return
+        if loop is pending:
+            if len(self._loops) < _MAX_PLACES:
+                self._loops[place] = pending
+            return
+        if not isinstance(loop, _Loop):
+            loop = self._loops[place] = _Loop(loop)
+        loop.executions += 1
+        self._compare(loop, values)
+        if loop.executions == _EXECUTIONS:
+            self._loops[place] = None
+            first, matches = loop.first, loop.matches or {}
+            if first.load is None:
+                first.load = orm_load(sys._getframe(1)) or awaiting_load.get()
+            columns = {match[1:]: origin for match, origin in matches.items() if match[0] in loop.varying}
+            first.origins = tuple((origin, column) for (_, column), origin in columns.items())
+
+    def _compare(self, loop: _Loop, values: Any) -> None:
+        """Keep the columns of earlier results that have had the values of every execution so far."""
+        given = list(values.values()) if isinstance(values, Mapping) else list(values or ())[: _MAX_VALUES + 1]
+        if len(given) > _MAX_VALUES or (loop.matches is not None and not loop.matches):
+            loop.matches = {}
+            return
+        if loop.values:
+            loop.varying |= {at for at, (old, new) in enumerate(zip(loop.values, given, strict=False)) if old != new}
+        loop.values = given
+        found: dict[_Match, _Statement] = {}
+        keys = [(at, value) for at, value in enumerate(given) if type(value) in _KEY_TYPES]
+        for origin, rows in tuple(self.results):
+            if origin.place == loop.first.place:
+                continue
+            for row in tuple(rows):
+                try:
+                    cells = cells_of(row)
+                    for at, value in keys:
+                        if value in cells:
+                            for column, cell in enumerate(cells):
+                                if type(cell) is type(value) and cell == value:
+                                    found.setdefault((at, origin.place, column), origin)
+                except Exception:  # noqa: BLE001  a cell of the application's own class may refuse to be compared
+                    continue
+        before = loop.matches
+        loop.matches = found if before is None else {each: before[each] for each in before if each in found}
+
+
+def cells_of(row: Any) -> tuple[Any, ...]:
+    """Return the values of a row as the driver made it; none of a row of the application's own class."""
+    if isinstance(row, tuple):
+        return row
+    if isinstance(row, Mapping) or type(row).__name__ == "Record":  # of asyncpg
+        return tuple(row.values())
+    return tuple(row) if type(row).__name__ == "Row" else ()  # of sqlite3
+
+
+def is_wide(row: Any) -> bool:
+    """Return whether a row has a cell that is too large to be kept by reference."""
+    return any(type(cell) in _SIZED and len(cell) > _MAX_CELL_LENGTH for cell in cells_of(row))

@@ -1,0 +1,128 @@
+"""Which ORM runs a statement, and what it loads by it, read from the frames between the driver and the application.
+
+The main function is `orm_load`. It imports no ORM: a frame tells by its file whose code it is, and by its variables
+which relation is loaded. SQLAlchemy's relations are known from its compiled statements instead.
+"""
+
+import sys
+from collections.abc import Callable
+from types import FrameType
+from typing import Any
+
+from placebench.profiler.capture.stack import is_application_file
+from placebench.profiler.model.statement import OrmLoad
+
+_MAX_FRAMES = 80
+
+
+def orm_load(frame: FrameType | None) -> OrmLoad | None:
+    """Return what the ORM at or above *frame* loads; None if there is no known ORM below the application's line."""
+    unnamed: OrmLoad | None = None
+    for _ in range(_MAX_FRAMES):
+        if frame is None:
+            break
+        file = frame.f_code.co_filename
+        package = next((each for each in _READERS if each in file), None)
+        if package is not None:
+            orm, read = _READERS[package]
+            try:
+                named = read(frame)
+            except Exception:  # noqa: BLE001  another version's frames, or properties of the application's own classes
+                named = None
+            if named is not None:
+                return OrmLoad(orm, _version(orm), *named)
+            unnamed = unnamed or OrmLoad(orm, _version(orm))
+        elif is_application_file(file):
+            break
+        frame = frame.f_back
+    return unnamed
+
+
+def _version(orm: str) -> str:
+    module = sys.modules.get(orm)
+    found: Any = getattr(module, "__version__", None) or getattr(module, "VERSION", "")
+    parts = found.split(".") if isinstance(found, str) else [str(part) for part in found]
+    return ".".join(parts[:2])
+
+
+def _self(frame: FrameType) -> Any:
+    return frame.f_locals.get("self")
+
+
+def _django(frame: FrameType) -> tuple[str, str] | None:
+    """Return the relation or field that Django loads, and how many objects it has; None if this frame has neither."""
+    file, function, own = frame.f_code.co_filename, frame.f_code.co_name, _self(frame)
+    if file.endswith("/related_descriptors.py") and function in ("__get__", "get_object"):
+        if hasattr(own, "field"):
+            return f"{own.field.model.__name__}.{own.field.name}", "one"
+        return f"{own.related.model.__name__}.{own.related.get_accessor_name()}", "one"
+    if file.endswith("/contenttypes/fields.py") and function == "__get__":
+        return f"{own.model.__name__}.{own.name}", "generic"
+    if file.endswith("/query_utils.py") and function == "__get__" and hasattr(own, "field"):
+        return f"{own.field.model.__name__}.{own.field.attname}", "column"
+    if not file.endswith("/db/models/query.py") or function != "_fetch_all":
+        return None
+    field: Any = next(iter(own._known_related_objects), None)
+    if field is not None:  # the manager of a reverse foreign key
+        return f"{field.remote_field.model.__name__}.{field.remote_field.get_accessor_name()}", "many"
+    instance = own._hints.get("instance")
+    if instance is None:
+        return None
+    to_many = [each for each in instance._meta.get_fields() if each.many_to_many or each.one_to_many]
+    names = [
+        each.get_accessor_name() if each.auto_created else each.name
+        for each in to_many
+        if each.related_model is own.model and (each.many_to_many or not each.auto_created)
+    ]
+    return (f"{type(instance).__name__}.{names[0]}", "many") if len(names) == 1 else None
+
+
+def _peewee(frame: FrameType) -> tuple[str, str] | None:
+    function, own = frame.f_code.co_name, _self(frame)
+    if function == "get_rel_instance":
+        return f"{own.model.__name__}.{own.name}", "one"
+    if function == "execute" and (key := getattr(getattr(own, "_where", None), "lhs", None)) is not None:
+        model = getattr(key, "rel_model", None)  # a foreign key: the rows that refer to one object
+        return None if model is None else (f"{model.__name__}.{key.backref}", "many")
+    return None
+
+
+def _tortoise(frame: FrameType) -> tuple[str, str] | None:
+    function, own = frame.f_code.co_name, _self(frame)
+    if function == "fetch_related":
+        return f"{type(own).__name__}.{frame.f_locals['args'][0]}", "many"
+    if not frame.f_code.co_filename.endswith("/tortoise/queryset.py") or not hasattr(own, "_q_objects"):
+        return None
+    compared = {name.removesuffix("_id") for each in own._q_objects for name in each.filters}
+    for name in own.model._meta.fk_fields & compared:
+        key = own.model._meta.fields_map[name]
+        return f"{key.related_model.__name__}.{key.related_name}", "many"
+    return None
+
+
+def _piccolo(frame: FrameType) -> tuple[str, str] | None:
+    own = _self(frame)
+    kind = type(own).__name__
+    if kind == "GetRelated":
+        key = own.foreign_key
+        return f"{key._meta.table.__name__}.{key._meta.name}", "one"
+    if kind == "M2MGetRelated":
+        return f"{type(own.row).__name__}.{own.m2m._meta.name}", "many"
+    return None
+
+
+def _sqlalchemy(frame: FrameType) -> tuple[str, str] | None:
+    own = _self(frame)
+    if frame.f_code.co_name == "_load_for_state" and type(own).__name__.endswith("DeferredColumnLoader"):
+        return f"{own.parent.class_.__name__}.{own.key}", "column"
+    return None
+
+
+_READERS: dict[str, tuple[str, Callable[[FrameType], Any]]] = {
+    "/django/db/": ("django", _django),
+    "/django/contrib/contenttypes/": ("django", _django),
+    "/peewee.py": ("peewee", _peewee),
+    "/tortoise/": ("tortoise", _tortoise),
+    "/piccolo/": ("piccolo", _piccolo),
+    "/sqlalchemy/": ("sqlalchemy", _sqlalchemy),
+}

@@ -1,0 +1,62 @@
+"""Loops of peewee."""
+
+from peewee import ForeignKeyField, Model, SqliteDatabase, TextField
+
+database = SqliteDatabase(None)
+
+
+class Customer(Model):
+    """Whoever orders."""
+
+    name = TextField()
+
+    class Meta:
+        """Where the table is."""
+
+        database = database
+
+
+class Order(Model):
+    """An order of a customer."""
+
+    customer = ForeignKeyField(Customer)
+
+    class Meta:
+        """Where the table is."""
+
+        database = database
+
+
+class Item(Model):
+    """A part of an order."""
+
+    order = ForeignKeyField(Order, backref="items")
+
+    class Meta:
+        """Where the table is."""
+
+        database = database
+
+
+def prepare(folder: str) -> None:
+    """Make ten orders of ten customers in the other direction, three items each."""
+    database.init(f"{folder}/peewee.db")
+    database.create_tables([Customer, Order, Item])
+    Customer.insert_many([{"name": str(number)} for number in range(10)]).execute()
+    Order.insert_many([{"customer": 11 - number} for number in range(1, 11)]).execute()
+    Item.insert_many([{"order": 1 + number % 10} for number in range(30)]).execute()
+
+
+def one() -> None:
+    """One object per order."""
+    for order in Order.select():
+        assert order.customer.name
+
+
+def many() -> None:
+    """A collection per order."""
+    for order in Order.select():
+        assert len(order.items) == 3
+
+
+LOOPS = (one, many)
