@@ -38,7 +38,7 @@ def application(engine: AsyncEngine) -> Any:
 
 
 def test_requests_at_the_same_time_do_not_mix(profiler: SqlProfiler, engine: AsyncEngine) -> None:
-    """Each has its own statements; what runs after the answer is nobody's."""
+    """Each has its own statements; what runs after the answer is a recording that it has caused."""
     profiled = profiler.asgi(application(engine))
 
     async def both() -> list[list[Any]]:
@@ -50,8 +50,11 @@ def test_requests_at_the_same_time_do_not_mix(profiler: SqlProfiler, engine: Asy
 
     assert [len(each) for each in answers] == [3, 3]
     seen = {recording.name: recording.statement_count for recording in profiler.recordings}
-    assert seen == {"GET /2": 2, "GET /5": 5}
-    assert [recording.cpu_s for recording in profiler.recordings] == [None, None]
+    after = {"GET /2, after the response": 1, "GET /5, after the response": 1}
+    assert seen == {"GET /2": 2, "GET /5": 5, **after}
+    assert {recording.cpu_s for recording in profiler.recordings} == {None}
+    causes = {each.identifier: each.name for each in profiler.recordings}
+    assert {causes[each.cause] for each in profiler.recordings if each.cause} == {"GET /2", "GET /5"}
 
 
 def test_each_part_of_an_awaited_statement_is_measured(profiler: SqlProfiler, engine: AsyncEngine) -> None:

@@ -61,15 +61,16 @@ class Connection(Exchange):
 
     @property
     def is_own_task(self) -> bool:
-        """Whether the task runs that has opened the connection; what others receive is not recorded by message."""
+        """Whether the task runs that takes the messages; what others receive is not recorded by message."""
         return current_task() is self._owner
 
     def accept(self) -> None:
-        """Note that the request which opened this connection has become its handshake."""
-        if self._handshake is not None and self._unit is self._handshake and self._handshake.recording is not None:
+        """Note that the request has become a handshake; the task that runs now is the one that takes the messages."""
+        if not self.is_accepted and self._handshake is not None and self._handshake.recording is not None:
             self._handshake.recording.kind = "websocket"
             self._handshake.rename(f"WEBSOCKET {self.path}")
             self._handshake.set_status(101)
+            self._owner = current_task()
             self.is_accepted = True
 
     def end_message(self, error: BaseException | None = None) -> None:

@@ -112,7 +112,18 @@ def hook_sanic(hooks: FrameworkHooks, module: ModuleType) -> None:
 
         return handle_recorded
 
+    def wrap_touch_up(touch_up: Any) -> Any:
+        def run(*args: Any, **kwargs: Any) -> None:
+            touch_up(*args, **kwargs)
+            hooks.wrap(module.Sanic, "handle_request", wrap)
+
+        return staticmethod(run)
+
     hooks.wrap(module.Sanic, "handle_request", wrap)
+    # When a server starts, Sanic compiles this method anew from its source.
+    touch_up = getattr(module, "TouchUp", None)
+    if touch_up is not None:
+        hooks.replace(touch_up, "run", wrap_touch_up(touch_up.run))
 
 
 def hook_sanic_websocket(hooks: FrameworkHooks, module: ModuleType) -> None:
@@ -182,9 +193,10 @@ def _record_messages(
     def wrap(receive: Any) -> Any:
         async def receive_recorded(self: Any, *args: Any, **kwargs: Any) -> Any:
             connection = OPEN_CONNECTION.get()
+            if connection is not None:
+                connection.accept()
             if connection is None or not connection.is_own_task:
                 return await receive(self, *args, **kwargs)
-            connection.accept()
             connection.end_message()
             message = await receive(self, *args, **kwargs)
             connection.begin_message(keep_empty=is_message(message))
