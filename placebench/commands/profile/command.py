@@ -50,19 +50,21 @@ def run_command(given: ProfileOptions, command: Path, budget: "Budget | None") -
             kept.add(recording)
             journal.add(pid, recording)
 
+        address = None
         if given.live:
             from placebench.profiler.live.server import LivePage
 
             page = running.enter_context(LivePage(journal, port=given.port))
-            say(f"requests as they come: {page.address}")
+            address = page.address
+            say(f"requests as they come: {address}")
             if output.open:
-                open_address(page.address)
+                open_address(address)
         receiver = RecordingReceiver(add)
         running.callback(receiver.close)
         code = run_in_foreground(
             str(command),
             given.arguments,
-            {**os.environ, **_environment(given.recording.mode), **receiver.environment},
+            {**os.environ, **_environment(given, address), **receiver.environment},
             mark=f"{VARIABLE}={receiver.environment[VARIABLE]}",
             stdout_to_stderr=output.json or output.markdown,
         )
@@ -83,13 +85,19 @@ def run_command(given: ProfileOptions, command: Path, budget: "Budget | None") -
     return 128 - code if code < 0 else code
 
 
-def _environment(mode: str) -> dict[str, str]:
-    """Return the variables by which each Python below the command records itself."""
+def _environment(given: ProfileOptions, address: str | None) -> dict[str, str]:
+    """Return the variables by which each Python below the command records itself. address: that of the live page."""
     package = Path(__file__).parents[2]
     startup = str(package / "profiler" / "live" / "startup")
     before = os.environ.get("PYTHONPATH")
+    settings = {
+        "package": str(package),
+        "mode": given.recording.mode,
+        "server_timing": given.live,
+        "badge": address if given.badge else None,
+    }
     return {
-        "PLACEBENCH_RUN": json.dumps({"package": str(package), "mode": mode}),
+        "PLACEBENCH_RUN": json.dumps(settings),
         "PYTHONPATH": startup if not before else f"{startup}{os.pathsep}{before}",
     }
 

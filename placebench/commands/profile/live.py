@@ -48,7 +48,7 @@ def _configure(parser: ArgumentParser) -> None:
         help="how much is recorded of the requests of PID, as in `profile attach` (default: sampled)",
     )
     parser.add_argument(
-        "--port", type=options.whole(0, 65535), default=0, metavar="N", help="port on 127.0.0.1 (default: a free one)"
+        "--port", type=options.whole(0, 65535), default=0, metavar="P", help="port on 127.0.0.1 (default: a free one)"
     )
     options.add_out(parser, f"folder of the recordings that you keep on the page (default: ./{OUT})", default=OUT)
     options.add_output(parser, page=True)

@@ -61,6 +61,8 @@ class ProfileOptions:
     live: bool
     port: int
     """The port of the live page; 0 takes a free one."""
+    badge: bool
+    """Whether HTML pages get a link to their recording on the live page."""
     gate: tuple[str, ...] = ()
 
 

@@ -133,8 +133,13 @@ def _configure_run(parser: ArgumentParser) -> None:
         "--port",
         type=options.whole(0, 65535),
         default=0,
-        metavar="N",
+        metavar="P",
         help="port of that page (default: a free one); --open opens it",
+    )
+    parser.add_argument(
+        "--badge",
+        action="store_true",
+        help="of a command: put a link to the recording into each HTML page that it serves",
     )
     add_format(parser)
     default = "full" if gil_is_off() else "sampled"
@@ -210,6 +215,7 @@ def _command(given: ProfileOptions) -> Path | None:
         "--explain": given.explain,
         "--requests": given.recording.requests != 1,
         "--mode external": given.recording.mode == "external",
+        "--badge with --no-live": given.badge and not given.live,
     }
     for option, is_given in refused.items():
         if is_given:

@@ -18,6 +18,7 @@ from placebench.profiler.capture.statement_comments import current_comment, set_
 from placebench.profiler.integrations.frameworks.wsgi import django_route
 from placebench.profiler.integrations.process_profiler import IntegrationSettings, split_settings
 from placebench.profiler.requests.middleware import ProfiledBody, ProfiledRequest
+from placebench.profiler.requests.responses import server_timing, takes_badge, with_badge
 
 __all__ = ["DjangoMiddleware"]
 
@@ -51,10 +52,36 @@ class DjangoMiddleware:
             async def serve() -> HttpResponseBase:
                 with profiled.paused_after():
                     response = await self._get_response(request)
-                return _ended(profiled, request, response)
+                return self._ended(profiled, request, response)
 
             return serve()
-        return _ended(profiled, request, profiled.run(self._get_response, request))
+        return self._ended(profiled, request, profiled.run(self._get_response, request))
+
+    def _ended(self, profiled: ProfiledRequest, request: HttpRequest, response: HttpResponseBase) -> HttpResponseBase:
+        """Return the response; its recording ends now, or with the last part of a streamed response."""
+        if (route := django_route(request)) is not None:
+            profiled.rename(f"{request.method} {route}", route)
+        profiled.set_status(response.status_code)
+        marks, recording = self._calls.marks, profiled.recording
+        if marks is not None and recording is not None:
+            if marks.server_timing:
+                before = [response["Server-Timing"]] if "Server-Timing" in response else []
+                response["Server-Timing"] = ", ".join([*before, server_timing(recording)])
+            headers = list(response.items())
+            if marks.badge is not None and not response.streaming and takes_badge(str(request.method), headers):
+                response.content = with_badge(response.content, headers, recording, marks.badge)
+                if "Content-Length" in response:
+                    response["Content-Length"] = str(len(response.content))
+        # The server sends a file by itself if it gets the response unchanged.
+        if not isinstance(response, StreamingHttpResponse) or hasattr(response, "file_to_stream"):
+            profiled.end()
+        elif response.is_async:
+            response.streaming_content = _recorded_parts(
+                profiled, cast("AsyncIterator[bytes]", response.streaming_content)
+            )
+        else:
+            response.streaming_content = ProfiledBody(response.streaming_content, profiled)
+        return response
 
     def process_view(self, request: HttpRequest, view: Any, _arguments: object, _keywords: object) -> None:
         """Set the comment to the request's route, which is known now, and its view (for a view class, the class)."""
@@ -78,21 +105,6 @@ def _comment_statements() -> None:
 
 def _execute_commented(execute: Callable[..., Any], sql: Any, *arguments: Any) -> Any:
     return execute(sql + current_comment() if isinstance(sql, str) else sql, *arguments)
-
-
-def _ended(profiled: ProfiledRequest, request: HttpRequest, response: HttpResponseBase) -> HttpResponseBase:
-    """Return the response; its recording ends now, or with the last part of a streamed response."""
-    if (route := django_route(request)) is not None:
-        profiled.rename(f"{request.method} {route}", route)
-    profiled.set_status(response.status_code)
-    # The server sends a file by itself if it gets the response unchanged.
-    if not isinstance(response, StreamingHttpResponse) or hasattr(response, "file_to_stream"):
-        profiled.end()
-    elif response.is_async:
-        response.streaming_content = _recorded_parts(profiled, cast("AsyncIterator[bytes]", response.streaming_content))
-    else:
-        response.streaming_content = ProfiledBody(response.streaming_content, profiled)
-    return response
 
 
 async def _recorded_parts(profiled: ProfiledRequest, parts: AsyncIterator[bytes]) -> AsyncIterator[bytes]:

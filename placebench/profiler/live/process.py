@@ -35,7 +35,7 @@ _FRAMEWORKS = frozenset({"bottle", "django", "falcon", "flask", "pyramid"})
 class ProcessRecorder:
     """Records this process and those forked from it."""
 
-    def __init__(self, channel: str, mode: str) -> None:
+    def __init__(self, channel: str, mode: str, sampling: Sampling) -> None:
         uwsgi: Any = sys.modules.get("uwsgi")
         has_threads = uwsgi is None or bool({"enable-threads", "threads"} & uwsgi.opt.keys())
         self._sender = RecordingSender(channel, has_threads=has_threads)
@@ -45,8 +45,8 @@ class ProcessRecorder:
         self._watch = ImportWatch(lambda _: self._profiler.include_engines())
         if _ENGINES not in sys.modules:
             self._watch.begin({_ENGINES})
-        record_frameworks(self._profiler, self._sender, mode)
-        sampler = RequestSampler(Options(mode), Keep(0, "slowest"), Sampling(attach=False))
+        record_frameworks(self._profiler, self._sender, mode, sampling)
+        sampler = RequestSampler(Options(mode), Keep(0, "slowest"), sampling)
         self._wsgi = lambda application: ProfiledApplication(self._profiler, application, sampler, self._sender)
         self._asgi = lambda application: ProfiledAsgiApplication(self._profiler, application, sampler, self._sender)
         self._calls = ProfiledCalls(self._profiler, sampler, self._sender)
@@ -164,4 +164,5 @@ class ProcessRecorder:
 
 def begin(settings: Mapping[str, Any]) -> ProcessRecorder:
     """Record this process with the *settings* of the command, which are in the variable PLACEBENCH_RUN."""
-    return ProcessRecorder(os.environ[VARIABLE], settings["mode"])
+    sampling = Sampling(attach=False, server_timing=settings["server_timing"], badge=settings["badge"])
+    return ProcessRecorder(os.environ[VARIABLE], settings["mode"], sampling)

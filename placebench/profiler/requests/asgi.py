@@ -12,6 +12,7 @@ from typing import Any
 
 from placebench.profiler.requests.exchange import OPEN_CONNECTION, Connection, Exchange, RouteOf, Scope
 from placebench.profiler.requests.middleware import SERVED, Middleware, ProfiledRequest, RequestRecorder
+from placebench.profiler.requests.responses import marked_send
 from placebench.profiler.requests.sampling import RequestSampler, Store
 
 Message = MutableMapping[str, Any]
@@ -78,6 +79,9 @@ class ProfiledAsgiApplication(Middleware):
         exchange: Exchange,
     ) -> None:
         """Record a request until the last part of its response, and apart from it what runs afterwards."""
+        marks = self._sampler.marks
+        if marks is not None:
+            send = marked_send(lambda: request.recording, marks, exchange.method, send)
 
         async def send_and_end(message: Message) -> None:
             if message["type"] == "http.response.start":

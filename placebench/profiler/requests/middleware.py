@@ -16,7 +16,8 @@ from typing import Any, Protocol, TypeVar
 from placebench.profiler.capture.active_recording import ActiveRecording
 from placebench.profiler.capture.options import Options
 from placebench.profiler.requests.attachment import process_channel
-from placebench.profiler.requests.sampling import Counts, RequestSampler, Store
+from placebench.profiler.requests.responses import WsgiResponse
+from placebench.profiler.requests.sampling import Counts, RequestSampler, Sampling, Store
 
 _T = TypeVar("_T")
 WsgiApplication = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
@@ -107,13 +108,18 @@ class ProfiledApplication(Middleware):
             return application(environ, start_response)
         profiled = request
 
+        marks, method = self._sampler.marks, environ.get("REQUEST_METHOD", "?")
+        response = None if marks is None else WsgiResponse(lambda: profiled.recording, marks, method, start_response)
+
         def start_and_note(status: str, *rest: Any) -> Any:
             profiled.set_status(status)
-            return start_response(status, *rest)
+            return (start_response if response is None else response.start)(status, *rest)
 
         body = request.run(application, environ, start_and_note)
         # The server sends its own file wrapper by itself only if it gets it unwrapped.
         wrapper = environ.get("wsgi.file_wrapper")
+        if response is not None:
+            body = response.finish(body, request.run, wrapper)
         if isinstance(body, (list, tuple)) or (isinstance(wrapper, type) and isinstance(body, wrapper)):
             request.end()
             return body
@@ -130,6 +136,11 @@ class ProfiledCalls(Middleware):
     def header(self) -> str | None:
         """The name of the header whose value `begin` takes; None if no token is set."""
         return self._sampler.header
+
+    @property
+    def marks(self) -> Sampling | None:
+        """The settings for marks in responses; None if responses stay as they are."""
+        return self._sampler.marks
 
     def begin(self, name: str, header: str | None = None, kind: str = "request") -> "ProfiledRequest | None":
         """Start a recording under this name; None if it is not sampled. *header*: the request's value of `header`."""

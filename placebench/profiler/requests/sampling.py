@@ -47,14 +47,20 @@ class Sampling:
 
     rate: the share of requests, evenly spread: at 0.1 every tenth.
     token: a request with this token in its header is always profiled; None: no header is read. After the token the
-        header may name a mode: `X-Placebench-Profile: TOKEN plans`. Nothing is ever sent back to the client.
+        header may name a mode: `X-Placebench-Profile: TOKEN plans`. Neither is ever sent back to the client.
     attach: whether `placebench profile attach PID`, by the same user or root, may record all requests for a while.
+    server_timing: whether the responses to profiled requests have the header Server-Timing, with the milliseconds of
+        SQL, Python and pool waits, and the number of statements until the response began. Browsers' own tools show it.
+    badge: the address of a live page; HTML pages of profiled requests get a link to their recording there. It is for
+        development: the address has the token of the live page.
     """
 
     rate: float = 1.0
     token: str | None = None
     header: str = "X-Placebench-Profile"
     attach: bool = True
+    server_timing: bool = False
+    badge: str | None = None
 
 
 @dataclass(slots=True)
@@ -96,6 +102,11 @@ class RequestSampler:
     def header(self) -> str | None:
         """The header to read; None if there is no token."""
         return None if self._sampling.token is None else self._sampling.header
+
+    @property
+    def marks(self) -> Sampling | None:
+        """The settings for marks in responses; None if responses stay as they are."""
+        return self._sampling if self._sampling.server_timing or self._sampling.badge is not None else None
 
     @property
     def attachable(self) -> bool:

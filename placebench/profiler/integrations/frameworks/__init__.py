@@ -12,7 +12,7 @@ from placebench.profiler.drivers.driver_hooks import ImportWatch
 from placebench.profiler.integrations.frameworks import asgi, queues, wsgi
 from placebench.profiler.integrations.frameworks.hooks import FrameworkHooks
 from placebench.profiler.integrations.process_profiler import share_profiler
-from placebench.profiler.requests.sampling import Store
+from placebench.profiler.requests.sampling import Sampling, Store
 from placebench.profiler.sql_profiler import SqlProfiler
 
 __all__ = ["record_frameworks"]
@@ -49,16 +49,19 @@ _HOOKS: dict[str, Callable[[FrameworkHooks, ModuleType], None]] = {
 }
 
 
-def record_frameworks(profiler: SqlProfiler, store: Store, mode: str) -> FrameworkHooks:
+def record_frameworks(
+    profiler: SqlProfiler, store: Store, mode: str, sampling: Sampling | None = None
+) -> FrameworkHooks:
     """Record each request, task, job and WebSocket message of this process from now on, named after its route.
 
     The integrations of the process use *profiler*, too: what both would record is recorded once. A framework
     without the methods that are wrapped is left alone, and one line is logged.
 
     mode: a mode of the profiler, see `SqlProfiler.record`.
+    sampling: the choice of the requests, and marks in their responses; by default all, without marks.
     Returns the hooks, whose `remove` ends it.
     """
-    hooks = FrameworkHooks(profiler, store, mode)
+    hooks = FrameworkHooks(profiler, store, mode, sampling)
     share_profiler(profiler)
 
     def hook(name: str) -> None:

@@ -18,11 +18,11 @@ class FrameworkHooks:
     wsgi: serves a request by any WSGI application. calls: records what a framework calls by itself.
     """
 
-    def __init__(self, profiler: SqlProfiler, store: Store, mode: str) -> None:
+    def __init__(self, profiler: SqlProfiler, store: Store, mode: str, sampling: Sampling | None = None) -> None:
         self.profiler = profiler
         self._store = store
         # Everything is recorded, and the store decides what stays.
-        self._sampler = RequestSampler(Options(mode=mode), Keep(0, "slowest"), Sampling(attach=False))
+        self._sampler = RequestSampler(Options(mode=mode), Keep(0, "slowest"), sampling or Sampling(attach=False))
         self.wsgi = ProfiledApplication(profiler, None, self._sampler, store)
         self.calls = ProfiledCalls(profiler, self._sampler, store)
         self._wrapped: list[tuple[Any, str, Any, Any]] = []

@@ -253,3 +253,55 @@ def test_a_statement_of_a_template_has_its_line(tmp_path: Path) -> None:
     Engine(dirs=[str(tmp_path)]).get_template(page.name).render(Context({"numbers": [1], "items": items}))
 
     assert [Caller(str(page), 3, "template")] == [caller for caller, _ in found]
+
+
+MARKED = """
+import asyncio
+import json
+
+import django
+from django.conf import settings
+from django.http import HttpResponse, JsonResponse, StreamingHttpResponse
+from django.test import AsyncClient, Client
+from django.urls import path
+
+from placebench.profiler import Sampling
+
+PAGE = "<html><body><p>orders</p></body></html>"
+settings.configure(
+    ROOT_URLCONF="__main__",
+    ALLOWED_HOSTS=["*"],
+    MIDDLEWARE=[
+        "placebench.profiler.integrations.django.DjangoMiddleware",
+        "django.middleware.common.CommonMiddleware",
+    ],
+    SQL_PROFILER={"sampling": Sampling(server_timing=True, badge="http://127.0.0.1:9/token/")},
+)
+urlpatterns = [
+    path("page/", lambda request: HttpResponse(PAGE)),
+    path("json/", lambda request: JsonResponse({})),
+    path("stream/", lambda request: StreamingHttpResponse([PAGE])),
+]
+django.setup()
+client, asyncclient, found = Client(), AsyncClient(), []
+for name in ("page", "json", "stream"):
+    for response in (client.get(f"/{name}/"), asyncio.run(asyncclient.get(f"/{name}/"))):
+        content = b"" if response.streaming else response.content
+        found.append([name, response["Server-Timing"], content.decode(), response.get("Content-Length")])
+print(json.dumps(found))
+"""
+
+
+def test_a_page_has_a_badge_and_each_response_its_timing(tmp_path: Path) -> None:
+    """Sync and async; only a whole page has a link, and the length of the response is right."""
+    (tmp_path / "marked.py").write_text(MARKED)
+    environment = {**os.environ, "PYTHONWARNINGS": "ignore"}
+    run = subprocess.run(
+        [sys.executable, "marked.py"], cwd=tmp_path, env=environment, capture_output=True, text=True, check=True
+    )
+
+    found = json.loads(run.stdout)
+    assert ["page", "page", "json", "json", "stream", "stream"] == [name for name, *_ in found]
+    assert all("sql;dur=" in timing and 'statements;desc="0"' in timing for _, timing, _, _ in found)
+    assert [True, True, False, False, False, False] == ["/token/#i-" in content for _, _, content, _ in found]
+    assert all(int(length) == len(content.encode()) for _, _, content, length in found if length is not None)
