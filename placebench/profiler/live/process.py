@@ -28,7 +28,7 @@ from placebench.profiler.requests.middleware import ProfiledApplication, Profile
 from placebench.profiler.requests.sampling import Keep, RequestSampler, Sampling
 from placebench.profiler.sql_profiler import SqlProfiler
 
-_ENGINES = "sqlalchemy.engine"
+_ENGINES = "sqlalchemy"  # the whole package: while it is imported, its engine cannot be hooked yet
 _FRAMEWORKS = frozenset({"bottle", "django", "falcon", "flask", "pyramid"})
 
 
