@@ -12,6 +12,8 @@ REPEATS: Final = 10_000
 REQUESTS: Final = 100_000_000
 RATE_PER_S: Final = 1e6
 USERS: Final = 100_000
+COMPARED_USERS: Final = 400
+"""Maximum number of users of a comparison, each of which is a thread of the process that sends the requests."""
 WORKERS: Final = 1024
 """Maximum number of processes of a server, and of threads in each process."""
 OPERATIONS: Final = 1_000_000

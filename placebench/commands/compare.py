@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from placebench import limits
 from placebench.commands import STARTS_SERVERS, Command, options
 from placebench.commands.runs import compare_plan
 from placebench.errors import UsageError
@@ -12,6 +13,8 @@ from placebench.errors import UsageError
 if TYPE_CHECKING:
     from placebench.compare.what.data_setup import DatabaseKind
 
+_MIN_LOAD_REPLICATES = 9
+"""Under load there are five metrics beside CPU: with fewer, none of them alone could have a verdict."""
 _REPLICATES = {"quick": 7, "default": 12, "publish": 30}
 
 
@@ -28,6 +31,7 @@ class CompareOptions:
     setup: str | None
     template_db: str | None
     database: "DatabaseKind | None"
+    users: int | None
     gate: tuple[str, ...]
 
 
@@ -76,6 +80,13 @@ def _configure(parser: ArgumentParser) -> None:
         "plan's, or that of --template-db, or postgresql)",
     )
     parser.add_argument(
+        "--users",
+        type=options.whole(1, limits.COMPARED_USERS),
+        metavar="N",
+        help="number of users that send requests at the same time, each the next one after its response (default: the "
+        "plan's, or 1); more than one measure throughput and percentiles under load",
+    )
+    parser.add_argument(
         "--gate",
         action="append",
         default=[],
@@ -103,6 +114,7 @@ def _run(given: CompareOptions) -> int:
         setup=given.setup or plan.setup,
         template_db=given.template_db or plan.template_db,
         database=given.database or plan.database,
+        users=given.users or plan.users,
     )
     if plan.database == "none" and plan.template_db:
         raise UsageError(
@@ -111,7 +123,8 @@ def _run(given: CompareOptions) -> int:
     if given.preset and given.comparison.sequential:
         raise UsageError("--preset is a number of replicates, and --sequential decides it: give one of the two")
     if given.preset and given.comparison.replicates is None:
-        plan = replace(plan, replicates=_REPLICATES[given.preset])
+        fewest = _MIN_LOAD_REPLICATES if (plan.users or 1) > 1 else 0
+        plan = replace(plan, replicates=max(fewest, _REPLICATES[given.preset]))
     compare_plan(given.comparison, plan, gates=gates, requests=given.requests.requests(), login=given.requests.logins())
     return 0
 

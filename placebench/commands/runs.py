@@ -102,14 +102,17 @@ def _settings(
 ) -> "CompareSettings":
     """Return the settings of the comparison, from the options, else from the plan, else from the defaults."""
     from placebench.compare.compare_run import (
+        BLOCK_S,
         DEFAULT_REPLICATES,
+        LOAD_BLOCK_S,
+        LOAD_ROUNDS,
         MAX_SEQUENTIAL_REPLICATES,
         ROUNDS,
         SEQUENTIAL_ROUNDS,
         CompareSettings,
     )
 
-    sequential, width = given.sequential, given.width
+    sequential, width, users = given.sequential, given.width, plan.users or 1
     if width is not None and not sequential:
         raise UsageError("--width is for --sequential: without it the number of replicates decides")
     names = dict(zip(plan.variants, [each.name for each in variants], strict=True)) if plan.trials else {}
@@ -123,7 +126,13 @@ def _settings(
         ),
         sequential=sequential,
         width=None if width is None else width / 100,
-        rounds=first_given(given.rounds, plan.rounds, default=SEQUENTIAL_ROUNDS if sequential else ROUNDS),
+        rounds=first_given(
+            given.rounds,
+            plan.rounds,
+            default=LOAD_ROUNDS if users > 1 else SEQUENTIAL_ROUNDS if sequential else ROUNDS,
+        ),
+        block_s=LOAD_BLOCK_S if users > 1 else BLOCK_S,
+        users=users,
         trials=tuple(  # by the names that the variants have once they are read
             replace(
                 each,

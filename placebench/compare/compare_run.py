@@ -37,13 +37,17 @@ from placebench.compare.what.variants import Variant, in_place
 from placebench.compare.what.workload import Workload
 from placebench.errors import PlacebenchError
 from placebench.runtime.postgres import Server
-from placebench.stats import PART_REPLICATES, PRIMARY, compare_blocks
+from placebench.stats import PART_REPLICATES, PRIMARY, PRIMARY_UNDER_LOAD, compare_blocks
 from placebench.stats.verdict import INCONCLUSIVE
 
 DEFAULT_REPLICATES = 12
 ROUNDS = 24
-MAX_SEQUENTIAL_REPLICATES, SEQUENTIAL_ROUNDS = 100, 8
-"""Maximum number of replicates, and rounds per replicate, of a sequential run: each starts the servers only once."""
+BLOCK_S, LOAD_BLOCK_S = 0.1, 1.0
+MAX_SEQUENTIAL_REPLICATES, SEQUENTIAL_ROUNDS, LOAD_ROUNDS = 100, 8, 6
+"""Maximum number of replicates, and rounds per replicate, of a sequential run: each starts the servers only once.
+
+Under load a block is longer, since the users need some time until all of them wait, and there are fewer rounds.
+"""
 _MAX_PROFILED_REPLICATES = 8
 """Maximum number of profiled replicates: more hardly narrow the intervals, and each starts every variant once more."""
 _COLLECTED_REQUESTS = 6
@@ -63,8 +67,10 @@ class CompareSettings:
     width: float | None = None
     """Interval width, as a share of the baseline, that decides a pair of a sequential run instead of the verdict."""
     rounds: int = ROUNDS
-    block_s: float = 0.1
+    block_s: float = BLOCK_S
     """Length of a block in seconds; short, so that the variants of a round run under the same conditions."""
+    users: int = 1
+    """Number of users that send requests at the same time, each the next one after its response."""
     counted_requests: int = 12
     """Number of counted requests: enough for a differing count to stay significant among all metrics and variants."""
     trials: tuple[Trial, ...] = ()
@@ -75,10 +81,15 @@ class CompareSettings:
     """Keys of a plan file that reproduces the comparison (`placebench.compare.published_plan`); may be empty."""
 
     def __post_init__(self) -> None:
-        """Raise PlacebenchError for fewer than 0 replicates or fewer than 1 round."""
+        """Raise PlacebenchError for fewer than 0 replicates or 1 round, or for several users of a script."""
         if self.replicates < 0 or self.rounds < 1:
             seen = f"{self.replicates} replicates of {self.rounds} rounds"
             raise PlacebenchError(f"{seen}: expected 0 or more, of 1 or more")
+        if self.users > 1 and self.workload.script:
+            raise PlacebenchError(
+                f"{self.users} users of the script {self.workload.script}: its iterations are one user's; expected "
+                "requests, or `placebench load --locustfile` for a locustfile with users of its own"
+            )
 
     @property
     def pairs(self) -> list[tuple[str, str]]:
@@ -92,13 +103,14 @@ class CompareSettings:
         Settings that may change between sessions, such as the number of replicates of a sequential run, are left out.
         """
         free = ("replicates", "width") if self.sequential else ("sequential", "width")
-        left_out = ("variants", "workload", "trials", "plan", "machine", *free)
+        left_out = ("variants", "workload", "trials", "plan", "machine", "users", *free)
         kept = {name: value for name, value in vars(self).items() if name not in left_out}
         variants = [variant.to_json() for variant in self.variants]
         trials = [asdict(each) for each in self.trials]
         return {
             **kept,
             **({"client_host": self.machine.name} if self.machine else {}),
+            **({"users": self.users} if self.users > 1 else {}),
             "workload": self.workload.to_json(),
             "variants": variants,
             "trials": trials,
@@ -194,6 +206,7 @@ class CompareRun:
             workload=self._settings.workload,
             folder=self._run.path,
             block_s=self._settings.block_s,
+            users=self._settings.users,
             machine=self._settings.machine,
             timer=self._run.timer,
             contents=data.contents,
@@ -265,8 +278,9 @@ class CompareRun:
         if not self._settings.sequential:
             return names
         needed, width = set[str](), self._settings.width
+        primary = PRIMARY_UNDER_LOAD if self._settings.users > 1 else PRIMARY
         for baseline, variant in self._settings.pairs:
-            effect = compare_blocks(self.replicates.blocks, baseline, variant, PRIMARY, sequential=True)
+            effect = compare_blocks(self.replicates.blocks, baseline, variant, primary, sequential=True)
             if width is None:
                 is_decided = effect.verdict != INCONCLUSIVE
             else:

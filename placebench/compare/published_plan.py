@@ -40,6 +40,7 @@ def plan_document(plan: Experiment, settings: CompareSettings) -> dict[str, Any]
         **({} if plan.utilization is None else {"utilization": plan.utilization}),
         "replicates": settings.replicates,
         "rounds": settings.rounds,
+        **({"users": settings.users} if settings.users > 1 else {}),
     }
     shown: dict[str, Any] = mask_document(document)
     return shown

@@ -19,7 +19,7 @@ from placebench.report.effects import (
     value_text,
     verdict_text,
 )
-from placebench.report.figures import TIMES, Figures
+from placebench.report.figures import Figures
 from placebench.report.model import Block, Chart, Column, Details, Pair, Paragraph, Section, Table, Text, aside, joined
 from placebench.stats import Comparison
 from placebench.stats.verdict import FASTER, POWER, SLOWER, detection_probability
@@ -194,7 +194,7 @@ def _effects_chart(figures: Figures) -> Chart:
 def _shown_replicates(figures: Figures) -> list[Comparison]:
     """Return the comparisons shown per replicate: both times if there is one pair, else each pair's primary metric."""
     several = len(figures.primaries) > 1
-    shown = figures.primaries if several else [each for each in figures.comparisons if each.metric in TIMES]
+    shown = figures.primaries if several else [each for each in figures.comparisons if each.metric in figures.times]
     return [each for each in shown if each.measured]
 
 

@@ -13,7 +13,7 @@ from placebench import units
 from placebench.compare.keep.records import WirePass
 from placebench.report import effects
 from placebench.report.effects import METRIC_LABELS, join_and
-from placebench.report.figures import TIMES, ComparedPair, Figures
+from placebench.report.figures import ComparedPair, Figures, compared_users
 from placebench.report.model import Check
 from placebench.stats import Comparison
 from placebench.stats.replicates import MeasuredBlock, valid_replicates
@@ -87,7 +87,9 @@ def _speeds(figures: Figures) -> Iterator[str]:
         yield f"Faster: {faster}. {effects.speed_sentence(figures, primary)}"
         if figures.slower_time(primary) is None:
             for other in figures.comparisons:
-                is_other_time = other.metric in TIMES and other.metric != primary.metric and other.low is not None
+                is_other_time = (
+                    other.metric in figures.times and other.metric != primary.metric and other.low is not None
+                )
                 if is_other_time and other.pair == primary.pair:
                     yield effects.comparison_sentence(other)
 
@@ -170,10 +172,11 @@ def _not_measured(figures: Figures) -> Iterator[str]:
         for comparison in figures.comparisons
         if None not in (comparison.baseline_value, comparison.variant_value)
     }
+    left_out = {"gc_s"} if compared_users(figures.run) > 1 else {"gc_s", "elapsed_s", "p95_s", "p99_s"}
     missing = [
         label
         for metric, label in METRIC_LABELS.items()
-        if metric != "gc_s" and any((*compared.pair, metric) not in measured for compared in figures.pairs)
+        if metric not in left_out and any((*compared.pair, metric) not in measured for compared in figures.pairs)
     ]
     unread = figures.run.head.receipt.get("unchecked_tables", [])
     others = [f"changes to {join_and(unread)}"] if unread else []

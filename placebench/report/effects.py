@@ -23,6 +23,9 @@ METRIC_LABELS = {
     "cpu_s": "server CPU",
     "wall_s": "wall time",
     "pss_bytes": "memory (PSS)",
+    "elapsed_s": "time per request under load",
+    "p95_s": "p95 latency under load",
+    "p99_s": "p99 latency under load",
     "statements": "statements",
     "rows": "rows",
     "round_trips": "round trips",
@@ -31,7 +34,13 @@ METRIC_LABELS = {
     "gc_s": "GC pauses",
 }
 _DIFFERENT_RESPONSES = "Responses or data are not the same, so no speed is printed."
-_TIMES = {"cpu_s": "CPU", "wall_s": "wall time"}
+_TIMES = {
+    "cpu_s": "CPU",
+    "wall_s": "wall time",
+    "elapsed_s": "time per request under load",
+    "p95_s": "p95 latency",
+    "p99_s": "p99 latency",
+}
 _CLEARLY_A_FACTOR = 1.5
 _MAX_STATEMENT_LENGTH = 90
 _TABLE = re.compile(r"\b(?:from|join|into|update)\s+([\w.\"]+)", re.IGNORECASE)
@@ -178,7 +187,9 @@ def rough_note(comparisons: Iterable[Comparison]) -> str:
 
 
 def value_text(metric: str, value: float | None) -> str:
-    """Return a value of *metric* per request, with its unit."""
+    """Return a value of *metric* per request, with its unit; for the time under load with the throughput."""
+    if metric == "elapsed_s" and value:
+        return f"{units.duration(value)}, {units.rate(1 / value)}"
     if metric.endswith("_s"):
         return units.duration(value)
     return units.size(value) if "bytes" in metric else units.average(value)
@@ -284,11 +295,13 @@ def headline(figures: Figures) -> str:
 
 
 def speed_sentence(figures: Figures, primary: Comparison) -> str:
-    """Return `comparison_sentence` of a pair, unless the variant takes less CPU but more time: then both effects."""
+    """Return `comparison_sentence` of a pair, unless one of its times is shorter and another longer: then both."""
     if (slower := figures.slower_time(primary)) is None:
         return comparison_sentence(primary)
     both = "; ".join(effect_text(each, named=True) for each in (primary, slower))
-    return f"{primary.variant} takes less CPU than {primary.baseline}, and more time: {both}."
+    if primary.metric == "cpu_s":
+        return f"{primary.variant} takes less CPU than {primary.baseline}, and more time: {both}."
+    return f"{primary.variant} is faster than {primary.baseline} by one time, and slower by another: {both}."
 
 
 def several_headline(
@@ -347,7 +360,7 @@ def summary_sentences(figures: Figures) -> list[str]:
     if figures.primary is None:
         return []
     if len(figures.primaries) == 1:
-        shown = [each for each in figures.comparisons if each.low is not None and each.metric == "wall_s"]
+        shown = [each for each in figures.comparisons if each.low is not None and each.metric in ("wall_s", "p95_s")]
         sentences = [comparison_sentence(each) for each in shown if each is not figures.primary]
     else:
         few = figures.primaries if len(figures.primaries) <= _MAX_PAIRS_IN_DETAIL else ()

@@ -18,6 +18,7 @@ from placebench.stats import (
     COUNTED,
     METRICS,
     PRIMARY,
+    PRIMARY_UNDER_LOAD,
     PROFILED,
     Comparison,
     PartChange,
@@ -33,6 +34,7 @@ from placebench.stats.replicates import valid_replicates
 from placebench.stats.verdict import FASTER
 
 TIMES = ("cpu_s", "wall_s")
+_TIMES_UNDER_LOAD = ("elapsed_s", "cpu_s", "wall_s", "p95_s", "p99_s")
 """Metrics that are listed even if they were not measured; the primary one first."""
 _PAIR_LABELS = {"alone": "{}, alone", "leave_one_out": "{}, leave-one-out"}
 
@@ -193,10 +195,20 @@ class Figures:
         return any(each.closed or each.open for each in self.variants)
 
     @property
+    def times(self) -> tuple[str, ...]:
+        """The metrics that are times, the primary one first: under load it is that of the throughput."""
+        return TIMES if compared_users(self.run) == 1 else _TIMES_UNDER_LOAD
+
+    @property
     def primary(self) -> Comparison | None:
-        """The first comparison by the primary metric: server CPU if any pair has it, else wall time."""
+        """The first comparison by the first of `times` that any pair has."""
         measured = [each for each in self.comparisons if each.measured]
-        return next((each for metric in TIMES for each in measured if each.metric == metric), None)
+        return next((each for metric in self.times for each in measured if each.metric == metric), None)
+
+    @property
+    def metric(self) -> str:
+        """The name of the primary metric."""
+        return self.primary.metric if self.primary else PRIMARY
 
     def slower_time(self, faster: Comparison) -> Comparison | None:
         """Return the comparison by the other time metric if it shows that a faster variant is slower by that metric.
@@ -204,7 +216,7 @@ class Figures:
         This happens because waiting takes no CPU. The interval decides, without adjustment for other metrics:
         adjustment makes a claim harder, and must not hide a doubt.
         """
-        times = [each for each in self.comparisons if each.metric in TIMES and each.pair == faster.pair]
+        times = [each for each in self.comparisons if each.metric in self.times and each.pair == faster.pair]
         for each in times if faster.verdict == FASTER else ():
             if each.ratio and each.low and each.low > 1 and math.log(each.ratio) >= each.margin:
                 return each
@@ -259,7 +271,14 @@ def comparisons_of(run: Run) -> list[Comparison]:
     if not run.head.is_comparable:
         return []
     pairs = (_pair_comparisons(run, *each.pair) for each in _compared_pairs(run))
-    return adjust_for_multiple_testing([each for comparisons in pairs for each in comparisons])
+    primary = PRIMARY if compared_users(run) == 1 else PRIMARY_UNDER_LOAD
+    return adjust_for_multiple_testing([each for comparisons in pairs for each in comparisons], primary=primary)
+
+
+def compared_users(run: Run) -> int:
+    """Return the number of users that sent the requests of each block at the same time."""
+    is_loaded = any("elapsed_s" in block.counters for block in run.blocks)
+    return int(run.head.settings["users"]) if is_loaded else 1
 
 
 def _compared_pairs(run: Run) -> list[ComparedPair]:

@@ -13,7 +13,7 @@ from placebench.page.axis_charts import Curve, Line, distribution, lines
 from placebench.page.row_charts import Bar, bars
 from placebench.report.comparison_sections import comparison_heading
 from placebench.report.effects import METRIC_LABELS, percentile_text
-from placebench.report.figures import Figures, LoadFigures, VariantFigures
+from placebench.report.figures import Figures, LoadFigures, VariantFigures, compared_users
 from placebench.report.model import (
     Block,
     Chart,
@@ -160,10 +160,14 @@ def block_section(figures: Figures) -> list[Section]:
         *map(percentile, PERCENTILES),
         Column("longest", lambda each: units.duration(each.wall_s[-1])),
     ]
-    note = (
-        f"{_percentile_note()} One client sends one request at a time, so that none waits in a queue. For latency "
-        "under load see the load test; these percentiles do not enter the verdict."
+    users = compared_users(figures.run)
+    how = (
+        "One client sends one request at a time, so that none waits in a queue. For latency under load see the load "
+        "test; these percentiles do not enter the verdict."
+        if users == 1
+        else f"{users} users send requests at the same time, each the next one after its response."
     )
+    note = f"{_percentile_note()} {how}"
     table = Table(
         "Latency in the blocks",
         columns,
@@ -173,7 +177,8 @@ def block_section(figures: Figures) -> list[Section]:
         row_style=lambda each: f"role-{each.role}",
         row_title=lambda each: each.variant,
     )
-    return [Section("Latency without load", [_blocks_chart(figures), Details("The figures", [table])])]
+    title = "Latency without load" if users == 1 else f"Latency with {users} users"
+    return [Section(title, [_blocks_chart(figures), Details("The figures", [table])])]
 
 
 def latency_section(figures: Figures) -> Section:
@@ -276,7 +281,9 @@ def _blocks_chart(figures: Figures) -> Chart:
         show=units.duration,
         longest=max(ends),
     )
-    return Chart(svg, "How long the requests of the blocks took, one at a time. Dots are medians.")
+    users = compared_users(figures.run)
+    at_once = "one at a time" if users == 1 else f"{users} at a time"
+    return Chart(svg, f"How long the requests of the blocks took, {at_once}. Dots are medians.")
 
 
 def _latency_charts(figures: Figures) -> tuple[Chart | None, Chart | None]:

@@ -15,7 +15,7 @@ from placebench.report.comparison_sections import comparison_section, pair_colum
 from placebench.report.conclusion import conclusion
 from placebench.report.documents import run_document
 from placebench.report.environment import data_text, environment_rows, request_section
-from placebench.report.figures import Figures, figures_of
+from placebench.report.figures import Figures, compared_users, figures_of
 from placebench.report.gates import judge_gates
 from placebench.report.load_sections import (
     block_section,
@@ -58,6 +58,10 @@ _METHOD = (
 _METHOD_OF_LOADS = (
     "The closed-loop load shows the capacity of the service; the open-loop load shows how long a user waits. Requests "
     "that were in flight when a pass ended are counted and reported."
+)
+_METHOD_OF_USERS = (
+    "{} users at a time sent the requests of each block, each the next one after its response. Throughput is requests "
+    "over the time of the block; percentiles are those of all requests of a replicate."
 )
 
 
@@ -172,7 +176,7 @@ def _sections(figures: Figures, results: ExperimentResults) -> list[Section]:
     is_inside = bool(figures.primary or figures.run.profiled or figures.run.wire)
     return [
         *([steps_section(figures)] if figures.is_loaded else []),
-        *([results_section(results)] if results.changes else []),
+        *([results_section(results, metric=figures.metric)] if results.changes else []),
         comparison_section(figures),
         *(block_section(figures) if is_inside else []),
         *(difference_section(figures) if is_inside else []),
@@ -185,7 +189,7 @@ def _overview(figures: Figures, results: ExperimentResults) -> list[Table]:
     """Return the existing tables for a terminal and Markdown: steps, results, hypotheses and comparisons."""
     tables = [steps_table(figures)] if figures.is_loaded else []
     if results.changes:
-        tables.append(results_table(results))
+        tables.append(results_table(results, metric=figures.metric))
     if results.hypotheses:
         tables.append(hypotheses_table(results))
     known = [each for each in figures.comparisons if (each.baseline_value, each.variant_value) != (None, None)]
@@ -256,6 +260,7 @@ def _notes(figures: Figures) -> list[str]:
         *_METHOD,
         *([_METHOD_OF_LOADS] if figures.is_loaded else []),
         *known,
+        *([_METHOD_OF_USERS.format(users)] if (users := compared_users(figures.run)) > 1 else []),
         *(f"Profile of {', '.join(variants)}: {note}." for note, variants in profiled.items()),
         *_time_spent(head.spent_s),
     ]

@@ -55,7 +55,7 @@ _DECISIONS = {FASTER: KEPT, SLOWER: DROPPED, EQUIVALENT: DROPPED, BELOW_MARGIN: 
 
 @dataclass(frozen=True)
 class ChangeResult:
-    """The effect of one trial on server CPU, and the decision on the change."""
+    """The effect of one trial on the primary metric, server CPU but under load, and the decision on the change."""
 
     name: str
     kind: str
@@ -131,7 +131,7 @@ class ExperimentResults:
 
 def experiment_results(figures: Figures) -> ExperimentResults:
     """Compute the results of an experiment from its comparisons and blocks."""
-    changes = list(_change_results(figures.run, figures.comparisons))
+    changes = list(_change_results(figures))
     remainders = list(_remainders(figures.run))
     interactions = _interactions(remainders)
     return ExperimentResults(
@@ -151,8 +151,8 @@ def results_document(results: ExperimentResults) -> dict[str, Any]:
     }
 
 
-def results_table(results: ExperimentResults) -> Table:
-    """Return the results table: one row per trial."""
+def results_table(results: ExperimentResults, *, metric: str = PRIMARY) -> Table:
+    """Return the results table: one row per trial, with its effect on *metric*."""
 
     def name(result: ChangeResult) -> Text:
         kind = {"alone": "alone", "leave_one_out": "leave-one-out"}.get(result.kind, "")
@@ -167,7 +167,7 @@ def results_table(results: ExperimentResults) -> Table:
 
     columns = [
         Column("change", name),
-        Column("effect on server CPU", lambda each: each.effect, wide=True),
+        Column(f"effect on {METRIC_LABELS[metric]}", lambda each: each.effect, wide=True),
         Column("verdict", lambda each: each.verdict),
         Column("decision", lambda each: _strong(each.decision)),
         Column("why", lambda each: each.why.replace("`", ""), wide=True),
@@ -179,15 +179,18 @@ def results_table(results: ExperimentResults) -> Table:
         columns,
         results.changes,
         style="results",
-        caption="Effect of each change on server CPU, and whether to keep it",
+        caption=f"Effect of each change on {METRIC_LABELS[metric]}, and whether to keep it",
         row_style=lambda each: f"decision-{each.decision}",
         row_title=lambda each: each.compared,
     )
 
 
-def results_section(results: ExperimentResults) -> Section:
+def results_section(results: ExperimentResults, *, metric: str = PRIMARY) -> Section:
     """Return the section with the results table, the interactions and the hypotheses."""
-    blocks: list[Block] = [results_table(results), *(Paragraph(each) for each in results.interaction_sentences)]
+    blocks: list[Block] = [
+        results_table(results, metric=metric),
+        *(Paragraph(each) for each in results.interaction_sentences),
+    ]
     if results.hypotheses:
         blocks += [Heading("Hypotheses"), hypotheses_table(results)]
     return Section("Results", blocks, id="results")
@@ -221,15 +224,15 @@ def _strong(text: str) -> Text:
     return Markup("<strong>{}</strong>").format(text)
 
 
-def _change_results(run: Run, comparisons: Sequence[Comparison]) -> Iterator[ChangeResult]:
+def _change_results(figures: Figures) -> Iterator[ChangeResult]:
     """Yield the result of each trial that was compared, in the order the trials were named."""
-    made = {(*each.pair, each.metric): each for each in comparisons}
-    for trial in run.head.settings.get("trials", ()):
+    made = {(*each.pair, each.metric): each for each in figures.comparisons}
+    for trial in figures.run.head.settings.get("trials", ()):
         pair = trial["baseline"], trial["variant"]
-        if primary := made.get((*pair, PRIMARY)):
+        if primary := made.get((*pair, figures.metric)):
             counted = [each for key, each in made.items() if key[:2] == pair and each.metric in _COUNTS]
             expected = made.get((*pair, trial.get("shows_in", "")))
-            yield _change_result(trial, primary, counted, expected, run.head)
+            yield _change_result(trial, primary, counted, expected, figures.run.head)
 
 
 def _change_result(
@@ -254,7 +257,7 @@ def _change_result(
         high=primary.high,
         verdict=verdict_text(primary),
         decision=decision,
-        why="server CPU was not measured" if primary.ratio is None else why,
+        why=f"{METRIC_LABELS[primary.metric]} was not measured" if primary.ratio is None else why,
     )
     if primary.ratio is None or decision == KEPT or not result.is_elsewhere or trial["kind"] not in _CATALOGUE_KINDS:
         return result
@@ -268,12 +271,12 @@ def _decision(primary: Comparison, counted: Sequence[Comparison]) -> tuple[str, 
     fewer = f"fewer {', '.join(less)}" if changed and len(less) == len(changed) else ""
     if fewer and primary.low is not None and primary.verdict not in (FASTER, SLOWER):
         if primary.low <= 1:
-            return KEPT, f"{fewer}, and no detectable increase of CPU"
+            return KEPT, f"{fewer}, and no detectable increase of {METRIC_LABELS[primary.metric]}"
         return DROPPED, f"{fewer}, but {effect_text(primary, named=True)}"
     detectable = f"minimum detectable effect {detectable_text(primary)}"
     reasons = {
-        FASTER: "less server CPU beyond the margin",
-        SLOWER: "more server CPU beyond the margin",
+        FASTER: f"less {METRIC_LABELS[primary.metric]} beyond the margin",
+        SLOWER: f"more {METRIC_LABELS[primary.metric]} beyond the margin",
         EQUIVALENT: "no change beyond the margin",
         BELOW_MARGIN: "the estimate is below the margin",
         INCONCLUSIVE: f"{reason_text(primary)}; {detectable}",

@@ -9,13 +9,13 @@ from placebench.stats.replicates import METRICS, PRIMARY, MeasuredBlock, Reduced
 from placebench.stats.verdict import EQUIVALENT, INCONCLUSIVE
 
 
-def adjust_for_multiple_testing(comparisons: Sequence[Comparison]) -> list[Comparison]:
+def adjust_for_multiple_testing(comparisons: Sequence[Comparison], *, primary: str = PRIMARY) -> list[Comparison]:
     """Return the comparisons in their order, with p and verdict adjusted for all metrics that noise could move.
 
     Adjusted are all measured metrics but the primary one and counts. A count is the same in every process: it cannot
     get a verdict by chance, and must not make the verdicts of other metrics harder to reach.
     """
-    noisy = [each.p is not None and each.metric in METRICS and each.metric != PRIMARY for each in comparisons]
+    noisy = [each.p is not None and each.metric in METRICS and each.metric != primary for each in comparisons]
     corrected = iter(benjamini_hochberg(each.p or 0.0 for each in compress(comparisons, noisy)))
     return [
         _adjust(each, next(corrected)) if is_noisy else each for each, is_noisy in zip(comparisons, noisy, strict=True)

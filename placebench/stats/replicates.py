@@ -2,7 +2,8 @@
 
     block      consecutive requests to one variant: median wall time, or CPU seconds divided by requests
     round      baseline, variant, variant, baseline or the reverse: a linear drift affects both variants alike
-    replicate  a fresh pair of server processes: median (wall) or mean (CPU) of its rounds
+    replicate  a fresh pair of server processes: median (wall) or mean (CPU) of its rounds, or for a percentile of the
+               latency under load all its requests
 
 `reduce_blocks` computes the log ratios, `valid_replicates` selects the valid replicates. Requests are never pooled:
 requests of one process are correlated, and a test on pooled requests has 32 to 44 % false positives.
@@ -12,8 +13,11 @@ import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from statistics import fmean, median
 from typing import Protocol
+
+from placebench.stats.percentiles import percentile
 
 _BLOCKS_PER_VARIANT = 2
 """Blocks per variant in a complete round; with fewer, the round was cut short and drift does not cancel."""
@@ -69,6 +73,8 @@ class MetricRule:
     variant_level: Callable[[Sequence[MeasuredBlock]], float | None]
     """Computes the logarithm of the metric from one variant's blocks in a round; None if it was not measured."""
     of_rounds: Callable[[Sequence[float]], float]
+    pools_rounds: bool = False
+    """Whether the rounds of a replicate are taken together, since one has too few requests for the metric."""
 
 
 @dataclass(frozen=True)
@@ -118,7 +124,7 @@ def _round_levels(
     """Return the logarithms of baseline and variant for each complete round."""
     of_round: dict[int, dict[str, list[MeasuredBlock]]] = defaultdict(lambda: defaultdict(list))
     for block in blocks:
-        of_round[block.round][block.variant].append(block)
+        of_round[0 if metric.pools_rounds else block.round][block.variant].append(block)
     levels = (_log_levels(variants[baseline], variants[variant], metric) for _, variants in sorted(of_round.items()))
     return [each for each in levels if each is not None]
 
@@ -157,6 +163,21 @@ def _log_cpu(blocks: Sequence[MeasuredBlock]) -> float | None:
     return math.log(sum(taken) / requests)
 
 
+def _log_elapsed(blocks: Sequence[MeasuredBlock]) -> float | None:
+    """Return the logarithm of the seconds per request that blocks of several users took: 1 / throughput."""
+    elapsed_s = [block.counters.get("elapsed_s", 0.0) for block in blocks]
+    requests = sum(block.requests for block in blocks)
+    return math.log(sum(elapsed_s) / requests) if requests and min(elapsed_s) > 0 else None
+
+
+def _log_percentile(share: float, blocks: Sequence[MeasuredBlock]) -> float | None:
+    """Return the logarithm of a percentile of the latency under load; None if ten requests are not slower."""
+    if any("elapsed_s" not in block.counters for block in blocks):
+        return None
+    seconds = percentile(sorted(each for block in blocks for each in block.wall_s), share)
+    return math.log(seconds) if seconds else None
+
+
 def _log_pss(blocks: Sequence[MeasuredBlock]) -> float | None:
     """Return the logarithm of the memory after the variant's blocks of the round."""
     sizes = [block.counters.get("pss_bytes", 0.0) for block in blocks]
@@ -166,10 +187,13 @@ def _log_pss(blocks: Sequence[MeasuredBlock]) -> float | None:
 _CPU = MetricRule("cpu_s", margin=0.01, variant_level=_log_cpu, of_rounds=fmean)
 _WALL = MetricRule("wall_s", margin=0.03, variant_level=_log_wall, of_rounds=median)
 _PSS = MetricRule("pss_bytes", margin=0.02, variant_level=_log_pss, of_rounds=median)
-METRICS = {metric.name: metric for metric in (_CPU, _WALL, _PSS)}
-"""The rules of the metrics that are measured in blocks, by name."""
+_ELAPSED = MetricRule("elapsed_s", margin=0.03, variant_level=_log_elapsed, of_rounds=fmean)
+_P95 = MetricRule("p95_s", 0.05, partial(_log_percentile, 0.95), of_rounds=fmean, pools_rounds=True)
+_P99 = MetricRule("p99_s", 0.10, partial(_log_percentile, 0.99), of_rounds=fmean, pools_rounds=True)
+METRICS = {metric.name: metric for metric in (_CPU, _WALL, _PSS, _ELAPSED, _P95, _P99)}
+"""The rules of the metrics that are measured in blocks, by name; the last three under load, of several users only."""
 COUNTED = {"statements": 0.001, "rows": 0.001, "round_trips": 0.001, "bytes_sent": 0.005, "bytes_received": 0.005}
 """Margins of the metrics that are counted in a separate pass, per request; counts have no noise, bytes a little."""
 PROFILED = {"gc_s": 0.01}
 """Margins of the metrics from a few profiled requests of one process: they have a value and a ratio, no interval."""
-PRIMARY = _CPU.name
+PRIMARY, PRIMARY_UNDER_LOAD = _CPU.name, _ELAPSED.name

@@ -26,7 +26,19 @@ MAX_NAME_LENGTH: Final = 160
 _FileName = Annotated[str, Meta(pattern=r"^[A-Za-z0-9_.,+:=@~-]+$", max_length=MAX_NAME_LENGTH + 8)]
 """The name of a variant, or a name derived from it, that is used in file names."""
 Metric = Literal[
-    "", "cpu_s", "wall_s", "pss_bytes", "statements", "rows", "round_trips", "bytes_sent", "bytes_received", "gc_s"
+    "",
+    "cpu_s",
+    "wall_s",
+    "pss_bytes",
+    "elapsed_s",
+    "p95_s",
+    "p99_s",
+    "statements",
+    "rows",
+    "round_trips",
+    "bytes_sent",
+    "bytes_received",
+    "gc_s",
 ]
 
 

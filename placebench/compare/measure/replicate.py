@@ -99,6 +99,8 @@ def _plan_start(variants: Sequence[str], chance: random.Random, *, rounds: int, 
 
 
 _WARM_UP_REQUESTS = 3
+_WARM_UPS_PER_THREAD, _REQUESTS_PER_USER = 2, 10
+"""Under load: the warm-up requests for each thread of a service, and the least requests of each user in a block."""
 _IDLE_STEP_S, _IDLE_CPU_SHARE, _MAX_WAIT_FOR_IDLE_S = 0.1, 0.05, 1.0
 """The services count as idle once they use less than 5 % of a CPU for 0.1 s; wait at most 1 s for that."""
 _MAX_REQUESTS_PER_BLOCK = 50
@@ -144,6 +146,8 @@ class PreparedVariants:
     folder: Path
     block_s: float
     """The time in seconds that a block should take."""
+    users: int = 1
+    """The number of users that send the requests of a block at the same time."""
     machine: ClientMachine | None = None
     """The machine that sends the timed requests; None for this machine."""
     timer: PhaseTimer = field(default_factory=PhaseTimer)
@@ -253,7 +257,7 @@ def _run_blocks(
         for round_, order in enumerate(plan.rounds, first_round):
             for position, name in enumerate(order):
                 made.append(started[name].block(client, replicate=replicate, round_=round_, position=position))
-                prepared.timer.add("requests", sum(made[-1].wall_s))
+                prepared.timer.add("requests", made[-1].counters.get("elapsed_s", sum(made[-1].wall_s)))
         _wait_until_idle(started.values())
         prepared.statements.add(calls, prepared.statements.calls(owners), made[first:])
         for served in started.values():
@@ -289,6 +293,7 @@ class _RunningVariant:
         self._variant = prepared.named[name]
         self._workload = prepared.workload_of(name)
         self._block_s = prepared.block_s
+        self._users = prepared.users
         self._has_round_trips = _has_round_trips(prepared.folder / f"wire-{name}.json")
         self.cycles_a_block = 1
         self.after_s: list[float] = []
@@ -318,26 +323,34 @@ class _RunningVariant:
         cycles = max(1, min(_WARM_UP_REQUESTS, _MAX_REQUESTS_PER_BLOCK // max(1, len(self._workload.cycle))))
         driven = client.drive(self.server.url, self._workload, times=cycles, login=True)
         walls, each = driven.wall_s, driven.cycle
-        cycle_s = min(sum(walls[at : at + each]) for at in range(0, len(walls), each))
-        self.cycles_a_block = block_size(
-            cycle_s, block_s=self._block_s, at_most=max(1, _MAX_REQUESTS_PER_BLOCK // each)
-        )
+        if self._users > 1:
+            slots = max(self._users, self._variant.workers[0] * self._variant.workers[1])
+            times = -(-_WARM_UPS_PER_THREAD * slots // each)
+            driven = client.drive(self.server.url, self._workload, times=times, users=self._users).check()
+            at_least = -(-_REQUESTS_PER_USER * self._users // each)
+            self.cycles_a_block = max(at_least, round(self._block_s / (driven.elapsed_s / times)))
+        else:
+            cycle_s = min(sum(walls[at : at + each]) for at in range(0, len(walls), each))
+            self.cycles_a_block = block_size(
+                cycle_s, block_s=self._block_s, at_most=max(1, _MAX_REQUESTS_PER_BLOCK // each)
+            )
         self._backends = read_backends(self._database_url)
 
     def block(self, client: HttpClient, *, replicate: int, round_: int, position: int) -> Block:
         """Send the requests of one block, and read the CPU that it used."""
         before = self.end_block()
-        seen = client.drive(self.server.url, self._workload, times=self.cycles_a_block)
+        seen = client.drive(self.server.url, self._workload, times=self.cycles_a_block, users=self._users)
         self._ended = after = self._cpu()
         missing = max(0, self.cycles_a_block * len(self._workload.cycle) - len(seen.wall_s))
-        problem = block_problem(seen.failures, client_cpu_s=seen.client_cpu_s, wall_s=sum(seen.wall_s), missing=missing)
+        elapsed_s = seen.elapsed_s if self._users > 1 else sum(seen.wall_s)
+        problem = block_problem(seen.failures, client_cpu_s=seen.client_cpu_s, wall_s=elapsed_s, missing=missing)
         return Block(
             replicate=replicate,
             round=round_,
             position=position,
             variant=self._name,
             requests=len(seen.wall_s),
-            cycle=seen.cycle,
+            cycle=1 if self._users > 1 else seen.cycle,  # several users end their requests in any order
             wall_s=seen.wall_s,
             cpu_s=None if self._backends is None else _spent(before, after),
             counters=self._counters(seen),
@@ -376,6 +389,8 @@ class _RunningVariant:
             "client_cpu_s": seen.client_cpu_s,
             "start_cpu_s": self._start_cpu_s,
         }
+        if self._users > 1:
+            counters["elapsed_s"] = seen.elapsed_s
         return counters if memory is None else {**counters, "pss_bytes": memory}
 
     def _cpu(self) -> tuple[float, dict[int, float]]:

@@ -33,6 +33,8 @@ class Experiment:
     seed: int | None = None
     replicates: int | None = None
     rounds: int | None = None
+    users: int | None = None
+    """The number of users that send requests at the same time."""
     utilization: float | None = None
     setup: str | None = None
     """A shell command that fills the database from which each variant gets a copy."""
@@ -52,7 +54,7 @@ class Experiment:
 
 
 _METRICS = (*METRICS, *COUNTED)
-_DATA = ("topology", "trees", "seed", "replicates", "rounds", "utilization")
+_DATA = ("topology", "trees", "seed", "replicates", "rounds", "users", "utilization")
 OWN_DATA = ("setup", "template_db", "database", "may_change", "superuser")
 
 
@@ -81,6 +83,7 @@ class _File(WorkloadKeys, frozen=True, forbid_unknown_fields=True, kw_only=True)
     seed: Seed | None = None
     replicates: Annotated[int, Meta(ge=0, le=limits.REPLICATES)] | None = None
     rounds: Annotated[int, Meta(ge=1, le=limits.ROUNDS)] | None = None
+    users: Annotated[int, Meta(ge=1, le=limits.COMPARED_USERS)] | None = None
     utilization: Annotated[float, Meta(ge=0, le=1)] | None = None
     setup: str | None = None
     template_db: str | None = None

@@ -21,6 +21,7 @@ from typing import Annotated, Any, Literal, Protocol
 
 from msgspec import Meta, Struct, structs
 
+from placebench import limits
 from placebench.compare.keep.documents import MAX_NAME_LENGTH, Metric
 from placebench.compare.what.data_setup import database_variables, fill_placeholders, search_path
 from placebench.compare.what.source_checkout import Origin, checked_out, read_origin
@@ -50,6 +51,10 @@ class VariantTable(Struct, frozen=True, forbid_unknown_fields=True, rename={"pac
     """The application's server; by default a server that its environment has."""
     ready: Annotated[str, Meta(pattern=r"^/")] | None = None
     """A path that responds with 200 to 399 when the service is ready."""
+    processes: Annotated[int, Meta(ge=1, le=limits.WORKERS)] | None = None
+    """The number of processes of the server; by default 1."""
+    threads: Annotated[int, Meta(ge=1, le=limits.WORKERS)] | None = None
+    """The number of threads in each process; by default 1."""
     start_timeout_s: Annotated[float, Meta(gt=0)] | None = None
     """The time in seconds that the application's import and the start of its server may take."""
     migrate: str | None = None
@@ -273,7 +278,7 @@ def find_variant(
 
 def _table_variant(name: str, table: VariantTable, tables: VariantTables, python: Path | None) -> Variant:
     if table.variant is None and (app := tables.app) is not None:
-        said = {key: value for key in _APPLICATION_KEYS if (value := getattr(table, key))}
+        said = {key: value for key in (*_APPLICATION_KEYS, *_WORKER_KEYS) if (value := getattr(table, key))}
         served = {"app": table.app, "command": table.command} if table.app or table.command else {}
         table = structs.replace(app, **said, **served, env={**app.env, **table.env}, pg={**app.pg, **table.pg})
     if table.app and table.command:
@@ -282,6 +287,8 @@ def _table_variant(name: str, table: VariantTable, tables: VariantTables, python
         raise PlacebenchError(
             f"the command of {name} has no {{port}} to serve at, as in: uvicorn shop:app --port {{port}}"
         )
+    if table.command and (key := next((key for key in _WORKER_KEYS if getattr(table, key)), None)):
+        raise PlacebenchError(f"the variant {name} has {key} and a command, which itself says how many: leave one away")
     if table.app is not None or table.command is not None:
         variant = _application(name, table, tables.folder)
     else:
@@ -291,9 +298,11 @@ def _table_variant(name: str, table: VariantTable, tables: VariantTables, python
         variant = _named_variant(table.variant or name, _NO_TABLES, python)
         variant = replace(variant, variables={**variant.variables, **table.env})
     settings = {key.lower(): ("off", "on")[it] if isinstance(it, bool) else str(it) for key, it in table.pg.items()}
-    return replace(variant, postgres=settings)
+    processes, threads = variant.workers
+    return replace(variant, postgres=settings, workers=(table.processes or processes, table.threads or threads))
 
 
+_WORKER_KEYS = ("processes", "threads")
 _APPLICATION_KEYS = ("rev", "path", "python", "packages", "server", "ready", "start_timeout_s", "migrate")
 
 

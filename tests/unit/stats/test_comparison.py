@@ -57,6 +57,41 @@ def run(log_ratios: Iterable[float]) -> list[FakeBlock]:
     ]
 
 
+def test_under_load_the_throughput_and_the_percentiles_are_compared() -> None:
+    """tuned takes 2 s instead of 4 for 500 requests of a block: half the time per request, and half the latency.
+
+    Two blocks of 500 requests are enough for the p99 of a replicate; p99 is not measured with 400.
+    """
+    blocks = [
+        FakeBlock(
+            replicate,
+            round=0,
+            variant=variant,
+            wall_s=[scale * number / 500 for number in range(1, 501)],
+            cpu_s=1.0,
+            counters={"elapsed_s": 4.0 * scale},
+        )
+        for replicate in range(6)
+        for variant, scale in (("naive", 1.0), ("tuned", 0.5), ("tuned", 0.5), ("naive", 1.0))
+    ]
+    elapsed, p95, p99 = (compare_blocks(blocks, "naive", "tuned", name) for name in ("elapsed_s", "p95_s", "p99_s"))
+    few = [replace(block, wall_s=block.wall_s[:400]) for block in blocks]
+
+    assert "faster" == elapsed.verdict
+    assert [elapsed.baseline_value, elapsed.variant_value] == pytest.approx([0.008, 0.004])
+    assert [p95.ratio, p99.ratio] == pytest.approx([0.5, 0.5])
+    assert [p95.baseline_value, p99.baseline_value] == pytest.approx([0.95, 0.99], rel=0.01)
+    assert not compare_blocks(few, "naive", "tuned", "p99_s").measured
+    assert compare_blocks(few, "naive", "tuned", "p95_s").measured
+
+
+def test_without_users_there_is_no_metric_of_load() -> None:
+    """A block of a single user has no time of its own."""
+    assert not any(
+        compare_blocks(run(NINE), "naive", "tuned", name).measured for name in ("elapsed_s", "p95_s", "p99_s")
+    )
+
+
 @pytest.mark.parametrize("sequential", [False, True])
 @pytest.mark.parametrize("confidence", [0.51, 0.75, 0.95, 0.999])
 def test_few_replicates_are_a_verdict_at_every_confidence(sequential: bool, confidence: float) -> None:

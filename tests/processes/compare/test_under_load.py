@@ -1,0 +1,87 @@
+"""`placebench compare --users`: what shows only when several users wait at the same time."""
+
+from pathlib import Path
+
+import pytest
+
+from placebench import results
+from placebench.cli import main
+from placebench.report.figures import figures_of
+
+APP = """
+import os, threading, time
+
+lock = threading.Lock() if os.environ.get("LOCKED") else threading.Semaphore(8)
+
+
+def application(environ, start_response):
+    with lock:
+        time.sleep(0.005)
+    start_response("200 OK", [("Content-Type", "text/plain")])
+    return [b"hello"]
+"""
+PLAN = """
+database = "none"
+request = "/"
+{keys}
+
+[app]
+app = "service:application"
+server = "gunicorn"
+threads = 8
+
+[variants.free]
+
+[variants.locked]
+env = {{ LOCKED = "yes" }}
+"""
+
+
+def compare(folder: Path, *options: str, keys: str = "") -> int:
+    """Compare the service with and without its lock, in one round per replicate."""
+    (folder / "service.py").write_text(APP)
+    (folder / "plan.toml").write_text(PLAN.format(keys=keys))
+    return main(
+        ["compare", "--plan", str(folder / "plan.toml"), "--rounds", "1", "-q", "-o", f"{folder}/run", *options]
+    )
+
+
+def test_a_lock_is_found_that_shows_only_with_several_users(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """With 8 users a service behind one lock has an eighth of the throughput; 7 of 8 requests wait for it.
+
+    Two replicates show that, and are too few for a verdict.
+    """
+    assert 3 == compare(tmp_path, "-n", "2", keys="users = 8")
+
+    figures = figures_of(results.load(tmp_path / "run"))
+    compared = {each.metric: each for each in figures.comparisons}
+    assert "elapsed_s" == figures.metric
+    assert 2 < (compared["elapsed_s"].ratio or 0)
+    assert 2 < (compared["p95_s"].ratio or 0)
+    for block in figures.run.blocks:
+        assert block.requests >= 80
+        # Little's law: the users are all waiting for a response, but for the client's own time and the last requests.
+        assert 0.5 * 8 < sum(block.wall_s) / block.counters["elapsed_s"] <= 8.01
+    said = capsys.readouterr().out
+    assert "effect on time per request under load" in said
+
+
+def test_users_are_for_requests_and_workers_for_applications(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A script has one user, and a command says itself how many processes it starts."""
+    (tmp_path / "visit.py").write_text("def visit(client):\n    client.get('/')\n")
+    plan = PLAN.replace('request = "/"', 'workload = "visit:visit"')
+    (tmp_path / "script.toml").write_text(plan.format(keys="users = 2"))
+    (tmp_path / "command.toml").write_text(
+        'request = "/"\n[variants.one]\ncommand = "serve {port}"\nprocesses = 2\n[variants.two]\ncommand = "x {port}"\n'
+    )
+    (tmp_path / "service.py").write_text(APP)
+
+    said = []
+    for name in ("script", "command"):
+        assert 2 == main(["compare", "--plan", str(tmp_path / f"{name}.toml"), "-q", "-o", f"{tmp_path}/{name}"])
+        said.append(capsys.readouterr().err.splitlines()[-1])
+
+    assert "2 users of the script visit:visit" in said[0]
+    assert "the variant one has processes and a command" in said[1]
