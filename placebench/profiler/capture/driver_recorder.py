@@ -23,7 +23,7 @@ from placebench.profiler.capture.active_recording import (
 )
 from placebench.profiler.capture.auto_explain import disable_plans, enable_plans, estimated_plan
 from placebench.profiler.capture.connection_state import ConnectionState, driver_connection
-from placebench.profiler.capture.later_work import begin_later
+from placebench.profiler.capture.later_work import begin_later, is_unseen
 from placebench.profiler.capture.pending_statement import PendingStatement, guarded
 from placebench.profiler.capture.stack import find_callers
 from placebench.profiler.capture.statistics_collector import StatisticsCollector, as_text
@@ -118,7 +118,8 @@ class DriverRecorder:
 
     def count_missed(self) -> None:
         """Count an unrecorded statement as missed in all running recordings, unless it is left out on purpose."""
-        if self.running and self.current.get() is None and not self.unprofiled.get():
+        recording = self.current.get()
+        if self.running and (recording is None or is_unseen(recording)) and not self.unprofiled.get():
             with self._counting:
                 for recording in tuple(self.running):
                     recording.missed += 1

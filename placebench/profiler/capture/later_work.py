@@ -52,25 +52,32 @@ class LaterWork(ActiveRecording):
 
 def begin_later(ended: ActiveRecording) -> ActiveRecording | None:
     """Begin the recording of the work that runs now, after the end of its cause; None if nobody could end it."""
-    if ended.unit is None:
+    task, job = current_task(), _jobs.get(threading.get_ident())
+    if ended.unit is None or (task is None and job is None):
         return None
+    unit = ended.unit.begin_caused(ended.name if task is None else name_of(task.get_coro()), keep_empty=False)
+    if unit is None:
+        return None
+    if task is not None:
+        task.add_done_callback(partial(_end_with_task, unit))
+    elif job is not None:
+        job.append(unit)
+    return unit.recording
+
+
+def is_unseen(recording: ActiveRecording) -> bool:
+    """Return whether the work that runs now has outlived its cause where nobody could end a recording of it."""
+    is_later = recording.ended and recording.unit is not None
+    return is_later and current_task() is None and threading.get_ident() not in _jobs
+
+
+def current_task() -> Any:
+    """Return the task of asyncio that runs in this thread, if there is one."""
     asyncio = sys.modules.get("asyncio")
     try:
-        task = None if asyncio is None else asyncio.current_task()
+        return None if asyncio is None else asyncio.current_task()
     except RuntimeError:  # no event loop runs in this thread
-        task = None
-    job = _jobs.get(threading.get_ident())
-    if task is not None:
-        unit = ended.unit.begin_caused(name_of(task.get_coro()), keep_empty=False)
-        if unit is not None:
-            task.add_done_callback(partial(_end_with_task, unit))
-    elif job is not None:
-        unit = ended.unit.begin_caused(ended.name, keep_empty=False)
-        if unit is not None:
-            job.append(unit)
-    else:
         return None
-    return None if unit is None else unit.recording
 
 
 def _end_with_task(unit: UnitOfWork, task: Any) -> None:

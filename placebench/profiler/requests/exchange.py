@@ -3,11 +3,11 @@
 The main classes are `Exchange` and `Connection`; the ASGI middleware makes them, and frameworks with their own servers.
 """
 
-import sys
 from collections.abc import Callable, MutableMapping
 from contextvars import ContextVar
 from typing import Any
 
+from placebench.profiler.capture.later_work import current_task
 from placebench.profiler.requests.middleware import ProfiledRequest
 
 Scope = MutableMapping[str, Any]
@@ -89,11 +89,3 @@ class Connection(Exchange):
 
 OPEN_CONNECTION: ContextVar[Connection | None] = ContextVar("placebench_connection", default=None)
 """The WebSocket connection that this task serves."""
-
-
-def current_task() -> object:
-    """Return the task of asyncio that runs now; None under another event loop."""
-    try:
-        return sys.modules["asyncio"].current_task()
-    except (KeyError, RuntimeError):
-        return None
