@@ -368,6 +368,11 @@ class ActiveRecording(RecordingContext):
             self.note(f"no plans of {units.numbered(late, 'statement')}: the transaction went on after the recording")
         if several := sum(pending.holds_several() for pending in self.statements):
             self.note(f"{units.numbered(several, 'text')} with several statements: each is counted as one statement")
+        if uncounted := recording.unkept.uncounted + sum([each.is_uncounted for each in recording.statements]):
+            self.note(
+                f"the rows of {units.numbered(uncounted, 'statement')} are not measured: "
+                "the driver did not report them, and no fetch was seen"
+            )
         for what, count in self.started_unseen.items():
             started = f"1 {what} was started; its"
             if count > 1:

@@ -725,11 +725,28 @@ def test_ddl_and_values_without_a_hash_are_recorded(engine: Engine, mode: str, p
     assert recording.statements[-1].repeated is (None if mode == "light" else True)
 
 
+def test_rows_that_nobody_counted_are_noted() -> None:
+    """A connection that was opened before the profiler has no hooks in its fetches; the next one has."""
+    engine = create_engine("sqlite://")
+    engine.connect().close()
+    profiler = SqlProfiler(engine)
+    notes = []
+    for _ in range(2):
+        with profiler.record("rows") as recording, engine.connect() as connection:
+            connection.exec_driver_sql("select 1").all()
+        notes.append((recording.row_count, recording.notes))
+        engine.dispose()
+    profiler.remove()
+
+    told = ("the rows of 1 statement are not measured: the driver did not report them, and no fetch was seen",)
+    assert notes == [(None, told), (1, ())]
+
+
 def test_statements_of_threads_without_the_context_are_counted_as_missed(tmp_path: Path) -> None:
     """Those of a plain thread and of a pool of threads; not those of a thread with a copy of the context."""
     engine = create_engine(f"sqlite:///{tmp_path / 'db'}")
-    engine.connect().close()
     profiler = SqlProfiler(engine)
+    engine.connect().close()
 
     def ask() -> None:
         with engine.connect() as connection:
