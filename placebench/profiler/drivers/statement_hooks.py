@@ -32,6 +32,7 @@ from placebench.profiler.drivers.engine import (
     time_executes,
     watch_connections,
 )
+from placebench.profiler.drivers.fetch_timer import time_fetches
 from placebench.profiler.model.statement import OrmLoad
 from placebench.profiler.model.statement_facts import statement_facts
 
@@ -295,7 +296,10 @@ class StatementHooks(DriverRecorder):
     @guarded
     def _note_rows_and_plan(self, pending: PendingStatement, context: Any, statement: str, parameters: Any) -> None:
         """Note the rows of a statement, and have it explained if that was requested and no actual plan came."""
-        pending.set_row_count(context.cursor.rowcount)
+        if _timed_cursor(context.cursor) is None:
+            time_fetches(context, pending)
+        else:
+            pending.set_row_count(context.cursor.rowcount)
         if pending.recording.options.explain and pending.connection.plans is None and pending.step is None:
             first = parameters[0] if context.executemany and isinstance(parameters, list) else parameters
             self.explain(pending, raw_connection(context.root_connection._dbapi_connection), statement, first)
