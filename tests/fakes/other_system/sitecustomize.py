@@ -29,6 +29,7 @@ import sys
 import sysconfig
 import tempfile
 import time
+import urllib.request
 import uuid
 import webbrowser
 from functools import partial
