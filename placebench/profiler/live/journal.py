@@ -291,7 +291,7 @@ class Journal:
         recording = self.load(number)
         words = re.sub(r"[^A-Za-z0-9]+", "-", recording.name).strip("-")[:60] or "recording"
         try:
-            self.folder.mkdir(parents=True, exist_ok=True)
+            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             at = 1
             while (path := self.folder / f"{words}-{at}.recording.json").exists():
                 at += 1
