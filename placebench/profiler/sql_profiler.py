@@ -24,6 +24,7 @@ from placebench.profiler.capture.active_recording import (
     CurrentRecording,
     ProgramRecording,
 )
+from placebench.profiler.capture.event_loop import LoopWatch
 from placebench.profiler.capture.options import FLAME_GRAPH_MODES, Clocks, Options, inside_greenlets
 from placebench.profiler.capture.pending_statement import guarded
 from placebench.profiler.capture.statement_comments import comment_text, commenting
@@ -173,9 +174,12 @@ class SqlProfiler:
         self._clocks = clocks
         self._hooks = hooks
         self._hooks.install()
+        clock = clocks.elapsed_safely(self.report_failure)
+        self._loops = LoopWatch(lambda: self._hooks.current, self._hooks.running, clock, self.report_failure)
         self.recordings: deque[Recording] = deque(maxlen=100)
         self._listeners: list[Listener] = []
         self._application = (application,) if isinstance(application, str) else tuple(application)
+        self._loops.application = self._application
 
     @property
     def active(self) -> bool:
@@ -200,6 +204,7 @@ class SqlProfiler:
         """Remove the hooks and their cost; idempotent."""
         self._hooks.collector = None
         self._hooks.remove()
+        self._loops.remove()
 
     @contextmanager
     def record(
@@ -391,6 +396,7 @@ class SqlProfiler:
         if around is not None and not around.ended:
             active.begin_inside(around)
         self._hooks.recording_started(active)
+        self._loops.recording_started(active)
         return active
 
     def _flame_graph(self, mode: str, caller: FrameType) -> "FlameGraphRecorder | ExternalFlameGraph | None":
@@ -477,6 +483,7 @@ class SqlProfiler:
         flame_graph_later: do not wait for the samples of another process; the flame graph that needs them is returned.
         """
         active.end()
+        self._loops.recording_ended(active)
         self._hooks.recording_ended(active)
         if self._hooks.collector is not None:
             self._hooks.collector.add_recorded(active.statements, active.steps)
@@ -506,6 +513,8 @@ class SqlProfiler:
         active.fill(recording, measured=self.active)
         if flame_graph is not None and recording.session is not None:
             recording.check_flame_graph(flame_graph)
+        if active.blocks:
+            self._loops.when_served(active, lambda: setattr(recording, "loop_blocks", active.loop_blocks()))
         return waiting
 
     def discard(self, active: ActiveRecording) -> None:
@@ -519,6 +528,12 @@ class SqlProfiler:
         waiting = self.stop(active, recording, flame_graph_later=True)
         for listener in self._listeners:
             listener.on_recording(recording, active.started)
-        sampler.count_dropped(store.save(recording))
-        if waiting is not None:
-            waiting.hand_to(lambda session: recording.add_flame_graph(session, waiting))
+
+        def store_it() -> None:
+            sampler.count_dropped(store.save(recording))
+            if waiting is not None:
+                waiting.hand_to(lambda session: recording.add_flame_graph(session, waiting))
+
+        # Who waited for a recording that held the event loop goes on when this request has ended.
+        if not (active.blocks and self._loops.when_served(active, store_it)):
+            store_it()

@@ -10,7 +10,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable
-from contextvars import ContextVar
+from contextvars import Context, ContextVar
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol, cast
 from weakref import WeakKeyDictionary, WeakSet, ref
@@ -26,6 +26,7 @@ from placebench.profiler.capture.connection_state import (
 from placebench.profiler.capture.loop_origins import LoopOrigins
 from placebench.profiler.capture.options import Clock, Clocks, Options, shares_thread
 from placebench.profiler.capture.pending_statement import PendingStatement, RecordingContext, guarded
+from placebench.profiler.model.loop_block import LoopBlock
 from placebench.profiler.model.recording_data import RecordingData, Unkept
 from placebench.profiler.model.statement import (
     Checkout,
@@ -61,6 +62,15 @@ class UnitOfWork(Protocol):
         """Store the recording; idempotent."""
 
 
+class HeldLoop(Protocol):
+    """A stretch in which a recording held its event loop; it is open while others may still go on late."""
+
+    is_open: bool
+
+    def to_block(self, origin: float) -> LoopBlock:
+        """Return it with its time relative to *origin*, the start of the recording."""
+
+
 class ActiveRecording(RecordingContext):
     """Everything that one record has seen so far; times are readings of the recording's clock."""
 
@@ -90,6 +100,7 @@ class ActiveRecording(RecordingContext):
         self.steps: list[PendingStatement] = []
         self.spans: list[tuple[str, float, float]] = []
         self.checkouts: list[PendingCheckout] = []
+        self.blocks: list[HeldLoop] = []
         self.transaction_count = 0
         self._connection_count = 0
         self.dropped: int = 0
@@ -347,6 +358,7 @@ class ActiveRecording(RecordingContext):
         recording.statements = [pending.to_statement(self.started) for pending in kept]
         recording.transactions = [pending.to_transaction(self.started) for pending in steps]
         recording.spans = [Span(label, start - self.started, end - start) for label, start, end in self.spans]
+        recording.loop_blocks = self.loop_blocks()
         recording.checkouts = tuple(pending.to_checkout(self.started) for pending in self.checkouts)
         recording.timeline = (RecordedRequest(self.name, self.started_unix_s, self.elapsed_s),)
         for unkept in list(self._unkept):
@@ -393,6 +405,10 @@ class ActiveRecording(RecordingContext):
         recording.breaches = tuple(self.breaches)
         recording.notes = (*recording.gaps, *self.notes)
 
+    def loop_blocks(self) -> tuple[LoopBlock, ...]:
+        """Return the stretches in which this recording held its event loop, as far as they are known now."""
+        return tuple(block.to_block(self.started) for block in self.blocks)
+
     def absorb(self, inner: "ActiveRecording") -> None:
         """Add everything that *inner*, a record inside of this one, has seen.
 
@@ -431,6 +447,7 @@ class ActiveRecording(RecordingContext):
                 own_place.add_all(place)
             elif len(self._unkept_places) < _MAX_UNKEPT_PLACES:
                 self._unkept_places[key] = replace(place)
+        self.blocks.extend(inner.blocks)
         self.note(*inner.notes)
         self.started_unseen += inner.started_unseen
         self.failed_hooks |= inner.failed_hooks
@@ -513,6 +530,10 @@ class ProcessRecording:
         """Return the recording that runs; None if there is none."""
         return self._recording
 
+    def within(self, _context: Context) -> ActiveRecording | None:
+        """Return the recording that runs, which is that of every task."""
+        return self._recording
+
     def set(self, recording: ActiveRecording | None) -> None:
         """Have every thread and task write into *recording*."""
         self._recording = recording
@@ -531,6 +552,10 @@ class ProgramRecording:
     def get(self) -> ActiveRecording | None:
         """Return the recording that runs in this thread or task, or else the program's."""
         return self._own.get(self._programs)
+
+    def within(self, context: Context) -> ActiveRecording | None:
+        """Return the recording of the thread or task with this *context*, or else the program's."""
+        return context.get(self._own, self._programs)
 
     def set(self, recording: ActiveRecording | None) -> None:
         """Have this thread or task write into *recording*; the first recording becomes the program's."""
@@ -553,6 +578,11 @@ class BackgroundRecording(ProgramRecording):
     def get(self) -> ActiveRecording | None:
         """Return the recording that runs in this thread or task, or else that of the background."""
         own = self._own.get(_BACKGROUND)
+        return self._programs if own is _BACKGROUND else own
+
+    def within(self, context: Context) -> ActiveRecording | None:
+        """Return the recording of the thread or task with this *context*, or else that of the background."""
+        own = context.get(self._own, _BACKGROUND)
         return self._programs if own is _BACKGROUND else own
 
     def set(self, recording: ActiveRecording | None) -> None:

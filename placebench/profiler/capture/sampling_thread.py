@@ -14,8 +14,8 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from operator import call
 from pathlib import Path
 from weakref import WeakValueDictionary
@@ -197,10 +197,10 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_restore_in_child)
 
 
-def read_stacks(thread_ids: Iterable[int], idle_loop: IdleEventLoop) -> dict[int, tuple[Frames, str | None]]:
-    """Return the stack of each of these threads, empty for one that has ended, and what is below it.
+@contextmanager
+def without_collector() -> Iterator[None]:
+    """Keep the garbage collector off while the stacks of other threads are read.
 
-    A thread whose event loop is idle is at the lines that await. The garbage collector is off meanwhile.
     On Python 3.11 a collection may begin wherever an object is made. Inside of `sys._current_frames` it can deadlock
     the process (https://github.com/python/cpython/issues/106883). While `f_back` makes the frame object of another
     thread's frame, a collection can let that thread go on: the frame's place then holds something else, which is read
@@ -209,6 +209,18 @@ def read_stacks(thread_ids: Iterable[int], idle_loop: IdleEventLoop) -> dict[int
     """
     was_enabled, _ = map(call, (gc.isenabled, gc.disable))
     try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
+def read_stacks(thread_ids: Iterable[int], idle_loop: IdleEventLoop) -> dict[int, tuple[Frames, str | None]]:
+    """Return the stack of each of these threads, empty for one that has ended, and what is below it.
+
+    A thread whose event loop is idle is at the lines that await.
+    """
+    with without_collector():
         current = sys._current_frames()
         stacks: dict[int, tuple[Frames, str | None]] = {}
         for each in thread_ids:
@@ -218,6 +230,3 @@ def read_stacks(thread_ids: Iterable[int], idle_loop: IdleEventLoop) -> dict[int
                 with suppress(RuntimeError):  # the loop goes on, and its tasks change
                     stacks[each] = idle_loop.stack(frame, frames, INTERVAL_S) or stacks[each]
         return stacks
-    finally:
-        if was_enabled:
-            gc.enable()

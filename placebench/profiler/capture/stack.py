@@ -378,6 +378,8 @@ def _frame_before_greenlet() -> FrameType | None:
 _RUN_ONCE = base_events.BaseEventLoop._run_once.__code__  # type: ignore[attr-defined]
 _RUN_UNTIL_COMPLETE = base_events.BaseEventLoop.run_until_complete.__code__
 _RUN_HANDLE = events.Handle._run.__code__
+PASSING_CODES = {_RUN_HANDLE}
+"""The code that asyncio's loop calls to run a callback: `Handle._run`, and what times it."""
 _MAX_COST_SHARE = 0.05
 
 
@@ -400,7 +402,7 @@ class IdleEventLoop:
         leaf has the number of all other tasks; it is left out if counting them would take more than 5 % of the wait,
         since a server may have ten thousand.
         """
-        if len(frames) < 4 or frames[2] is not _RUN_ONCE or frames[0] is _RUN_HANDLE:
+        if len(frames) < 4 or frames[2] is not _RUN_ONCE or frames[0] in PASSING_CODES:
             return None
         running: FrameType | None = frame
         while running is not None and running.f_code is not _RUN_ONCE:

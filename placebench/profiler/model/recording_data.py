@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
 
 from placebench import units
 from placebench.errors import ProfilerError
+from placebench.profiler.model.loop_block import LoopBlock
 from placebench.profiler.model.statement import (
     Checkout,
     RecordedRequest,
@@ -25,14 +26,15 @@ else:
     FlameSession = Any
 
 _FORMAT_VERSION = 2
-_LISTS = ("statements", "transactions", "spans", "checkouts", "unkept_places", "timeline", "session")
+_ITEMS = ("statements", "transactions", "spans", "checkouts", "unkept_places", "loop_blocks")
+_LISTS = (*_ITEMS, "timeline", "session")
 _UNIT_OF_WORK = ("kind", "route", "status", "started_at", "identifier", "cause")
 _BREACH = "the account does not hold: "
 _MAX_DEPTH = 500
 """Levels to which the JSON of a recording may be nested: two for each node of a plan below another."""
 
 _Number = TypeVar("_Number", int, float)
-_Numbered = TypeVar("_Numbered", Statement, Transaction, Checkout, UnkeptStatements, Span)
+_Numbered = TypeVar("_Numbered", Statement, Transaction, Checkout, UnkeptStatements, Span, LoopBlock)
 
 
 @dataclass
@@ -91,6 +93,7 @@ class RecordingData:
         SQLAlchemy's time to call the hooks, and the sampling for a flame graph, are not in it.
     notes: one line for each thing that could not be measured, with the reason.
     timeline: the name, start and duration of each request.
+    loop_blocks: stretches of 50 ms or more in which the recording held its event loop.
     open_transactions: transactions that were still open when their record ended, each by its request and its number.
     kind: the unit of work: "request", "task" (of a queue), "job" (of a scheduler), "websocket" (one message),
         "lifespan" (startup or shutdown), "background" (what a request left behind) or "program".
@@ -111,6 +114,7 @@ class RecordingData:
     transactions: Sequence[Transaction] = ()
     spans: Sequence[Span] = ()
     checkouts: tuple[Checkout, ...] = ()
+    loop_blocks: tuple[LoopBlock, ...] = ()
     timeline: tuple[RecordedRequest, ...] = ()
     elapsed_s: float = 0.0
     cpu_s: float | None = None
@@ -202,8 +206,9 @@ class RecordingData:
     def to_json(self) -> dict[str, Any]:
         """Return plain data for json.dump; what `kind`, `route` and the like have by default is left out."""
         plain = {item.name: getattr(self, item.name) for item in fields(self) if item.name not in _LISTS}
-        names = ("statements", "transactions", "spans", "checkouts", "unkept_places")
-        lists = {name: [asdict(each) for each in getattr(self, name)] for name in names}
+        lists = {name: [asdict(each) for each in getattr(self, name)] for name in _ITEMS}
+        if not self.loop_blocks:
+            del lists["loop_blocks"]
         if not self.breaches:
             del plain["breaches"]
         for name in _UNIT_OF_WORK:
@@ -242,7 +247,7 @@ class RecordingData:
         recording: Self = check(plain, cls, source, error=ProfilerError, max_depth=_MAX_DEPTH)
         if recording.requests < 1:
             raise ProfilerError(f"{source}: requests: expected a whole number >= 1, saw {recording.requests}")
-        for name in ("statements", "transactions", "spans", "checkouts", "unkept_places"):
+        for name in _ITEMS:
             for index, each in enumerate(getattr(recording, name)):
                 if not 1 <= each.request <= recording.requests:
                     expected = f"expected a whole number from 1 to {recording.requests}, saw {each.request}"
@@ -268,6 +273,7 @@ class RecordingData:
             unkept_places=tuple(_renumbered((each.unkept_places, each.requests) for each in parts)),
             spans=_renumbered((each.spans, each.requests) for each in parts),
             checkouts=tuple(_renumbered((each.checkouts, each.requests) for each in parts)),
+            loop_blocks=tuple(_renumbered((each.loop_blocks, each.requests) for each in parts)),
             timeline=tuple(request for each in parts for request in each.timeline),
             elapsed_s=sum(each.elapsed_s for each in parts),
             dropped=sum(each.dropped for each in parts),

@@ -15,7 +15,7 @@ from collections.abc import Callable
 
 from finding_programs import CLOCK, PROGRAMS, Program
 
-STACKS = ("sqlalchemy", "sqlite3", "django", "postgresql", "plans")
+STACKS = ("sqlalchemy", "sqlite3", "django", "postgresql", "plans", "asyncio")
 Run = Callable[[], None]
 
 

@@ -31,6 +31,7 @@ Kind = Literal[
     "row-estimate error",
     "spill",
     "idle in transaction",
+    "blocked event loop",
 ]
 DESCRIPTIONS: Mapping[Kind, str] = {
     "n+1": "One line runs the same statement many times in one request.",
@@ -47,6 +48,7 @@ DESCRIPTIONS: Mapping[Kind, str] = {
     "row-estimate error": "PostgreSQL expects far more or fewer rows than there are.",
     "spill": "A sort or a hash is written to disk.",
     "idle in transaction": "A transaction is open while the application does something else.",
+    "blocked event loop": "A request holds its event loop without an await, and others wait.",
 }
 """Each kind of finding in one sentence."""
 
@@ -127,6 +129,7 @@ class Limits:
     estimated_rows: int = 100
     estimated_s: float = 0.001
     spilled_kb: int = 1
+    blocked_s: float = 0.050
 
     def __post_init__(self) -> None:
         """Raise ProfilerError for a limit that every recording would reach."""
