@@ -273,7 +273,7 @@ def test_statistics_and_analysis_are_mutated() -> None:
     """tests/mutation/modules.toml names each module that computes a verdict or a finding, and tests that exist."""
     modules = tomllib.loads((Path(__file__).parent / "mutation" / "modules.toml").read_text())
     folders = (PACKAGE / "stats", PACKAGE / "profiler" / "model", PACKAGE / "profiler" / "analysis")
-    computing = {str(each.relative_to(PACKAGE)) for folder in folders for each in folder.glob("[!_]*.py")}
+    computing = {str(each.relative_to(PACKAGE)) for folder in folders for each in folder.rglob("[!_]*.py")}
     tests = {name.partition("::")[0].removeprefix("--deselect=") for each in modules.values() for name in each["tests"]}
 
     assert computing <= set(modules)
