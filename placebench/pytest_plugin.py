@@ -11,6 +11,7 @@ This module is imported in every run of pytest where placebench is installed: it
 profiler, only for `--sql` and for a test with a budget. PYTEST_DONT_REWRITE: it asserts nothing.
 """
 
+import argparse
 from collections.abc import Callable, Generator, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
@@ -35,6 +36,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     ):
         group.addoption(name, metavar=metavar, help=text)
     group.addoption("--sql-update", action="store_true", help="write the counts of this run into --sql-baseline")
+    text = "run the suite N times, the second time in reverse and then in random orders, and write ranges of counts"
+    group.addoption("--sql-learn", metavar="N", type=int, default=0, help=text)
+    # The further runs of --sql-learn: the order of their tests, and the file that they write their tests to.
+    group.addoption("--sql-order", type=int, default=1, help=argparse.SUPPRESS)
+    group.addoption("--sql-run", help=argparse.SUPPRESS)
     group.addoption("--sql-top", metavar="N", type=int, default=5, help="lines of each list (default: 5)")
 
 
@@ -44,7 +50,7 @@ def pytest_configure(config: pytest.Config) -> None:
         "markers",
         "sql_budget(statements, rows, round_trips, duplicates, n_plus_one): the most that the test's SQL may cost",
     )
-    if any(map(config.getoption, ("sql", "sql_page", "sql_baseline", "sql_markdown", "sql_update"))):
+    if any(map(config.getoption, ("sql", "sql_page", "sql_baseline", "sql_markdown", "sql_update", "sql_learn"))):
         from placebench.profiler.integrations.pytest_session import SuitePlugin
 
         # Its profiler is made here, before anything connects.

@@ -6,6 +6,10 @@ Statements of every thread and task are recorded: a process runs one test at a t
 
 import inspect
 import os
+import random
+import subprocess
+import sys
+import tempfile
 from collections.abc import Generator, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,6 +17,7 @@ from pathlib import Path
 import pytest
 from _pytest.config.findpaths import determine_setup  # public in no version, and there in all
 
+from placebench import units
 from placebench.errors import ProfilerError
 from placebench.profiler.analysis.budget import METRICS, Budget
 from placebench.profiler.analysis.suite import ProfiledTest, SuiteBaseline, SuiteProfile
@@ -23,6 +28,7 @@ from placebench.profiler.sql_profiler import SqlProfiler
 
 _RECORDING: pytest.StashKey[Recording] = pytest.StashKey()
 _ATTRIBUTE = "placebench_sql"
+_MAX_RUNS = 20
 
 
 class SqlSession:
@@ -78,14 +84,19 @@ class SuitePlugin:
         self._page = Path(config.getoption("sql_page") or "pytest-sql.html")
         self._markdown = _path(config, "sql_markdown")
         self._baseline_file = _path(config, "sql_baseline")
-        self._updates = bool(config.getoption("sql_update"))
+        self._learns: int = config.getoption("sql_learn")
+        self._updates = bool(config.getoption("sql_update")) or self._learns > 0
+        self._run_file = _path(config, "sql_run")
         self._baseline = SuiteBaseline() if self._is_worker else self._load_baseline()
 
     def _load_baseline(self) -> SuiteBaseline:
         """Load the baseline. Raises pytest.UsageError for wrong options and files, before the first test runs."""
         file = self._baseline_file
         if self._updates and file is None:
-            raise pytest.UsageError("--sql-update needs --sql-baseline FILE, the file to write")
+            option = "--sql-learn" if self._learns else "--sql-update"
+            raise pytest.UsageError(f"{option} needs --sql-baseline FILE, the file to write")
+        if self._learns and not 2 <= self._learns <= _MAX_RUNS:
+            raise pytest.UsageError(f"--sql-learn {self._learns}: expected a number of runs from 2 to {_MAX_RUNS}")
         for written in (self._page, self._markdown, file):
             if written is not None and not written.absolute().parent.is_dir():
                 raise pytest.UsageError(f"{written}: there is no folder {written.parent}; create it first")
@@ -94,7 +105,7 @@ class SuitePlugin:
                     f"{written}: pytest took this file for tests, and {self._config.rootpath} for the root of the "
                     f"suite; write it with an equals sign, as --sql-baseline={written}"
                 )
-        if file is None or (self._updates and not file.exists()):
+        if file is None or self._run_file is not None or (self._updates and not file.exists()):
             return SuiteBaseline()
         if not file.exists():
             raise pytest.UsageError(f"--sql-baseline {file}: there is no such file; --sql-update writes it")
@@ -102,6 +113,15 @@ class SuitePlugin:
             return SuiteBaseline.load(file)
         except ProfilerError as error:
             raise pytest.UsageError(str(error)) from error
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+        """Run the tests in the order of this run of `--sql-learn`: reversed, or shuffled by its number."""
+        order = self._config.getoption("sql_order")
+        if order == 2:
+            items.reverse()
+        elif order > 2:
+            random.Random(order).shuffle(items)
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_makereport(
@@ -129,6 +149,10 @@ class SuitePlugin:
         """Write the files, and exit with 1 if a test that passed runs more SQL than in the baseline."""
         if self._is_worker:
             return
+        if self._run_file is not None:
+            tests = (test.to_text() for test in self._profile.tests.values())
+            self._run_file.write_text("".join(f"{line}\n" for line in tests), encoding="utf-8")
+            return
         name, baseline = self._baseline_file, self._baseline
         self._report = SuiteReport(
             self._profile,
@@ -143,7 +167,9 @@ class SuitePlugin:
         elif not self._profile.with_sql:
             self._notes.append(self._session.nothing_seen)
         if self._report.regressions and not self._updates:
-            self._notes.append(f"after an intended change: --sql-update; where counts differ each time: null in {name}")
+            self._notes.append(
+                f"after an intended change: --sql-update; where counts differ: --sql-learn 3, or null in {name}"
+            )
             if session.exitstatus == pytest.ExitCode.OK:
                 session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
@@ -157,10 +183,53 @@ class SuitePlugin:
                 self._markdown.write_text(markdown, encoding="utf-8")
         if self._updates and self._baseline_file is not None:
             with self._noting("SQL baseline", self._baseline_file):
-                self._baseline.updated(self._profile, self._config.rootpath).save(self._baseline_file)
+                runs = [self._profile, *self._further_runs()]
+                updated = self._baseline.updated(runs, self._config.rootpath)
+                updated.save(self._baseline_file)
+                if len(runs) > 1:
+                    differing = sum(bool(each and each.ranges) for each in updated.tests.values())
+                    tests = units.numbered(differing, "test")
+                    self._notes.append(f"SQL baseline of {len(runs)} runs: ranges of {tests}")
         if summary := os.environ.get("GITHUB_STEP_SUMMARY"):
             with self._noting("step summary", Path(summary)), Path(summary).open("a", encoding="utf-8") as file:
                 file.write(markdown)
+
+    def _further_runs(self) -> Iterator[SuiteProfile]:
+        """Yield the profiles of the further runs of `--sql-learn`, each in a process of its own with other orders.
+
+        A process of its own begins with empty caches: a test that came late then comes early.
+        """
+        arguments = [str(each) for each in self._config.invocation_params.args]
+        program = ["-m", "pytest"] if Path(sys.argv[0]).name == "__main__.py" else [sys.argv[0]]
+        for order in range(2, self._learns + 1):
+            with tempfile.TemporaryDirectory(prefix="placebench-") as folder:
+                file = Path(folder, "tests.jsonl")
+                options = [
+                    f"--sql-run={file}",
+                    f"--sql-order={order}",
+                    "--sql-learn=0",
+                    f"--sql-page={folder}/page.html",
+                ]
+                run = subprocess.run(
+                    [sys.executable, *program, *arguments, *options],
+                    cwd=self._config.invocation_params.dir,
+                    capture_output=True,
+                    text=True,
+                    check=False,
+                )
+                if not file.exists():
+                    last = (run.stdout + run.stderr).strip().splitlines()[-1:]
+                    self._notes.append(f"run {order} of --sql-learn ended with {run.returncode}: {''.join(last)}")
+                    continue
+                profile = SuiteProfile()
+                for line in file.read_text(encoding="utf-8").splitlines():
+                    profile.add(ProfiledTest.from_text(line))
+                failed = sum(not test.has_passed for test in profile.tests.values())
+                if failed > sum(not test.has_passed for test in self._profile.tests.values()):
+                    order_text = "reversed" if order == 2 else "shuffled"
+                    tests = units.numbered(failed, "test")
+                    self._notes.append(f"{tests} failed in run {order} of --sql-learn, whose order is {order_text}")
+                yield profile
 
     @contextmanager
     def _noting(self, what: str, path: Path) -> Iterator[None]:
@@ -181,6 +250,8 @@ class SuitePlugin:
             terminalreporter.write_line(line)
         for change in () if self._updates else self._report.regressions:
             terminalreporter.write_line(f"SQL regression: {change}", red=True)
+            for line in change.to_lines():
+                terminalreporter.write_line(f"    {line}")
         for note in self._notes:
             terminalreporter.write_line(note)
 

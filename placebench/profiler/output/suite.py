@@ -172,11 +172,16 @@ def _changes_table(changes: list[SqlCountChange]) -> list[str]:
                 f"{after}" if before == after else f"{before} → {after} ({after - before:+d})"
                 for _, before, after in change.figures
             ),
-            "<br>".join(f"+{number} × {_sql(use.sql)}" for number, use in change.added[:3]),
+            "<br>".join(
+                (
+                    *(f"+{number} × {_sql(use.sql)}" for number, use in change.added[:3]),
+                    *(f"−{number} × {_sql(text)}" for number, text in change.removed[:3]),
+                )
+            ),
         )
         for change in changes[:_MAX_ROWS]
     ]
-    parts = table(("test", "statements", "duplicates", "n+1", "added"), rows)
+    parts = table(("test", "statements", "duplicates", "n+1", "added and removed"), rows)
     if len(changes) > _MAX_ROWS:
         parts.append(f"And {units.numbered(len(changes) - _MAX_ROWS, 'more test')}.")
     return parts

@@ -8,6 +8,7 @@ import pytest
 from placebench.errors import ProfilerError
 from placebench.profiler import Caller, Recording, Statement
 from placebench.profiler.analysis.suite import (
+    CountRange,
     ProfiledTest,
     RankedStatement,
     SqlCountChange,
@@ -248,7 +249,7 @@ def test_an_update_keeps_what_was_not_run(tmp_path: Path) -> None:
         profiled("test_a.py::new", 2),
     )
 
-    updated = baseline.updated(profile, tmp_path)
+    updated = baseline.updated([profile], tmp_path)
 
     assert [test.name for test in baseline.new_tests(profile)] == ["test_a.py::new"]
     assert [change.test.name for change in baseline.changes(profile)] == [names[0]]
@@ -317,3 +318,55 @@ def test_a_file_that_is_no_baseline_is_an_error_of_the_user(text: str, tmp_path:
 
     with pytest.raises(ProfilerError, match=r"sql\.json: .*--sql-update"):
         SuiteBaseline.load(path)
+
+
+def test_a_range_accepts_what_is_inside_and_hides_nothing_else() -> None:
+    """A cached statement may run or not; what comes beside it is a regression although the sum is no larger."""
+    cached = SqlCounts({"f": 1, "g": 1}, ranges={"f": CountRange(0, 1, "depends on the cache at shop.py:3 rates")})
+    test = ProfiledTest("t", statements=(StatementUse("g", "g", 2, 0.1, 0.1, ("x:1 f",)),))
+
+    assert [cached.accepts(SqlCounts(each)) for each in ({"g": 1}, {"f": 1, "g": 1})] == [True, True]
+    assert [cached.accepts(SqlCounts(each)) for each in ({"f": 2, "g": 1}, {"f": 1}, {"g": 2})] == [False] * 3
+    change = SqlCountChange(test, cached, test.counts)
+    assert change.is_regression
+    assert change.to_lines() == ["+1 × g at x:1 f"]
+    assert str(cached.ranges["f"]) == "0 or 1: depends on the cache at shop.py:3 rates"
+    assert not SqlCountChange(profiled("t", 0), cached, SqlCounts({"f": 1})).is_regression
+
+
+def test_what_one_test_runs_in_some_runs_may_run_in_another(tmp_path: Path) -> None:
+    """A cache is filled by whichever test comes first; it is learned from the two that were first once."""
+    first, second = suite(profiled("a", 1), profiled("b", 0)), suite(profiled("a", 0), profiled("b", 0))
+    (tmp_path / "a").touch()
+
+    learned = SuiteBaseline().updated([first, second], tmp_path)
+
+    assert learned.tests["a"] == SqlCounts(
+        {"f": 1}, ranges={"f": CountRange(0, 1, "differs between runs at shop.py:7 view")}
+    )
+    assert learned.texts == {"f": "select at shop.py view"}
+    assert learned.changes(suite(profiled("a", 0), profiled("b", 1))) == []
+    (change,) = learned.changes(suite(profiled("b", 2)))
+    assert change.is_regression
+    learned.save(tmp_path / "baseline.json")
+    assert SuiteBaseline.load(tmp_path / "baseline.json") == learned
+
+
+def test_an_update_keeps_ranges_and_widens_them(tmp_path: Path) -> None:
+    """Its one run cannot tell what others do."""
+    old = SuiteBaseline(
+        {"a": SqlCounts({"f": 1}, ranges={"f": CountRange(0, 1, "why"), "duplicates": CountRange(1, 2, "")})}
+    )
+
+    updated = old.updated([suite(profiled("a", 3))], tmp_path).tests["a"]
+
+    assert updated == SqlCounts({"f": 3}, 2, ranges={"f": CountRange(0, 3, "why"), "duplicates": CountRange(0, 2, "")})
+
+
+def test_what_went_is_told_by_what_the_baseline_knows() -> None:
+    """Its text, the fingerprint if it has none, and only what is below a range."""
+    before = SqlCounts({"f": 2, "g": 1, "h": 4}, ranges={"h": CountRange(2, 4, "")})
+    change = SqlCountChange(profiled("t", 1), before, SqlCounts({"f": 1, "h": 1}), {"g": "SELECT g"})
+
+    assert change.to_lines() == ["−1 × select ? at shop.py:7 view", "−1 × SELECT g", "−1 × statement h"]
+    assert change.counts_text == "2 statements (5 to 7 in the baseline)"
