@@ -14,7 +14,7 @@ from importlib import import_module
 from typing import Any, NoReturn
 
 from placebench import __version__
-from placebench.commands import COMMANDS, Command, Entry
+from placebench.commands import COMMANDS, Command, Entry, check_linux
 from placebench.errors import PlacebenchError, UsageError, did_you_mean
 
 _EXIT_BUG = 70
@@ -88,9 +88,8 @@ def _run(command: Command[Any], parsed: argparse.Namespace) -> int:
     """Run a command on this machine, or on the machine of --host."""
     from placebench.commands import options
 
-    if command.needs_linux and sys.platform != "linux":
-        here = {"darwin": "macOS", "win32": "Windows"}.get(sys.platform, sys.platform)
-        raise PlacebenchError(f"needs Linux, and this is {here}: it {command.needs_linux}")
+    if command.needs_linux:
+        check_linux(command.needs_linux)
     given = options.read(command.options, parsed)
     if not (command.run_name and given.run.host):
         return command.run(given)

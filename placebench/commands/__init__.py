@@ -5,10 +5,12 @@ when one of its commands is called, and imports what a command needs inside the 
 --help` is fast and works without the extras.
 """
 
+import sys
 from argparse import ArgumentParser
 from collections.abc import Callable, Mapping
 from typing import Generic, NamedTuple, TypeVar
 
+from placebench.errors import PlacebenchError
 from placebench.registries import Registry
 
 _Options = TypeVar("_Options")
@@ -31,6 +33,13 @@ class Command(NamedTuple, Generic[_Options]):
 
 STARTS_SERVERS = "starts servers, and reads their CPU and memory in /proc"
 """What most commands do that need Linux."""
+
+
+def check_linux(does: str) -> None:
+    """Raise PlacebenchError unless this is Linux, which alone allows what the command *does*."""
+    if sys.platform != "linux":
+        here = {"darwin": "macOS", "win32": "Windows"}.get(sys.platform, sys.platform)
+        raise PlacebenchError(f"needs Linux, and this is {here}: it {does}")
 
 
 class Entry(NamedTuple):

@@ -4,6 +4,7 @@ The result is text, one JSON document (`--json`) or Markdown (`--markdown`). It 
 can be piped. Progress is a bar on a terminal and plain lines elsewhere; `--quiet` omits it.
 """
 
+import errno
 import itertools
 import json
 import os
@@ -119,7 +120,9 @@ def print_to(stream: IO[str], text: str) -> None:
     """Print *text* without control characters; raise ReaderGone if the stream's reader is gone."""
     try:
         print(printable(text), file=stream, flush=True)
-    except BrokenPipeError:
+    except OSError as error:
+        if error.errno != (errno.EINVAL if sys.platform == "win32" else errno.EPIPE):
+            raise
         leave_closed_streams()
         raise ReaderGone from None
 

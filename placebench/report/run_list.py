@@ -1,5 +1,6 @@
 """The folder of all runs: a page that lists them, newest first, and a link to the newest one: `write_index`."""
 
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -37,9 +38,10 @@ def write_index(profiles_folder: Path) -> Path:
     latest = profiles_folder / _LATEST
     if readable and (latest.is_symlink() or not latest.exists()):
         fresh = latest.with_name(f".{_LATEST}.partial")
-        fresh.unlink(missing_ok=True)
-        fresh.symlink_to(readable[0].name, target_is_directory=True)
-        fresh.replace(latest)
+        with suppress(OSError):  # Windows lets few users make links
+            fresh.unlink(missing_ok=True)
+            fresh.symlink_to(readable[0].name, target_is_directory=True)
+            fresh.replace(latest)
     path = profiles_folder / "index.html"
     if path.exists() and description_of(path) is None:
         return path

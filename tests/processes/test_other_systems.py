@@ -203,6 +203,20 @@ def test_requests_are_gated_shown_and_compared(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("system", _SYSTEMS)
+def test_a_command_is_recorded(folder: Path, system: str) -> None:
+    """`profile run --` sees the Python that a command starts; `profile live` of a PID needs Linux."""
+    out = f"{system}-command"
+    words = ("profile", "run", "--mode", "full", "--json", "-o", out, "--", sys.executable, "shop.py")
+    run = _run(folder, system, "-m", "placebench", *words)
+    refused = _run(folder, system, "-m", "placebench", "profile", "live", "1", code=2)
+
+    assert "20" in run.stderr.splitlines()
+    assert json.loads(run.stdout)["summary"]["statements"] == 28
+    assert refused.stderr.startswith("placebench profile live: needs Linux, and this is ")
+    assert refused.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("system", _SYSTEMS)
 def test_a_suite_is_recorded(folder: Path, system: str) -> None:
     """`pytest --sql` counts the statements of a test."""
     words = ("-p", "no:cacheprovider", "-p", "placebench.pytest_plugin", "--sql", "test_shop.py")

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from placebench import units
-from placebench.commands import Command, options
+from placebench.commands import Command, check_linux, options
 from placebench.commands.interrupts import stop_event
 from placebench.commands.output import open_address, print_json, print_result, say, warn
 from placebench.commands.profile.recording import OUT
@@ -65,6 +65,8 @@ def _run(given: LiveOptions) -> int:
             "nothing to show: expected the PID of a process with a middleware of placebench, or --folder DIR; a "
             "program without one is shown by `placebench profile run -- COMMAND`"
         )
+    if given.pid is not None:
+        check_linux("finds a process by its PID in /proc; --folder works here")
     with ExitStack() as stack:
         journal = Journal(folder=given.out)
         stack.callback(journal.close)

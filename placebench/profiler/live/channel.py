@@ -62,9 +62,10 @@ class RecordingSender:
         self._start_thread = _original("_thread", "start_new_thread", _thread.start_new_thread)
         self._new_lock = _original("_thread", "allocate_lock", _thread.allocate_lock)
         self._start_anew()
-        os.register_at_fork(
-            before=self._stop_thread, after_in_parent=self._start_if_needed, after_in_child=self._start_anew
-        )
+        if hasattr(os, "register_at_fork"):
+            os.register_at_fork(
+                before=self._stop_thread, after_in_parent=self._start_if_needed, after_in_child=self._start_anew
+            )
 
     def save(self, recording: Recording) -> int:
         """Queue a recording; return 1 if it is dropped because too many wait, else 0. Never waits."""

@@ -53,7 +53,8 @@ class ProcessRecorder:
         self._background: ActiveRecording | None = None
         self._begin_background()
         self._sender.announce()
-        os.register_at_fork(after_in_child=self._begin_background)
+        if hasattr(os, "register_at_fork"):
+            os.register_at_fork(after_in_child=self._begin_background)
         self._end_with_the_process()
         if uwsgi is not None:
             self._await_uwsgi_application(uwsgi)

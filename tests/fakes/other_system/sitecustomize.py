@@ -202,6 +202,7 @@ system = os.environ["OTHER_SYSTEM"]
 _sockets = partial(socket.socketpair, socket.AF_UNIX)  # the one of Windows is made of two TCP sockets
 for _name in _MODULES[system]:
     sys.modules[_name] = None  # type: ignore[assignment]
+selectors.DefaultSelector = selectors.SelectSelector  # type: ignore[misc]
 sysconfig.get_config_vars()  # kept: they are read from a file that is named after the system
 tempfile._O_TMPFILE_WORKS = False  # type: ignore[attr-defined]
 _remove(_LINUX_ONLY)
