@@ -218,6 +218,29 @@ def test_a_recording_is_shared_as_one_file(opened: Any, visit: Callable[..., Any
     assert shared.requests == [path.as_uri()]
 
 
+def test_a_badge_leads_to_its_recording_and_that_to_what_it_caused(visit: Callable[..., Any], live: Live) -> None:
+    """The address of a request that has not ended yet opens once it has; a task of it is one click away, and back."""
+    page = visit(f"{live.page.address}#i-ab12").page
+    page.wait_for_selector("#row-4")
+    is_open = page.locator("dialog").is_visible()
+    request, task = recording("GET /slow"), recording("send mail")
+    request.identifier, task.cause, task.kind = "ab12", "ab12", "background"
+    live.journal.add(1, request)
+    page.wait_for_selector("#title:text('GET /slow')")
+    live.journal.add(1, task)
+    page.click("#back")
+    page.wait_for_selector("#row-6")
+    marked = names(page)[:2]
+    page.locator("#row-5 .name").click()
+    page.click("#related button:text-is('caused send mail')")
+    page.wait_for_selector("#title:text('send mail')")
+    page.click("#related button:text-is('caused by GET /slow')")
+    page.wait_for_selector("#title:text('GET /slow')")
+
+    assert not is_open
+    assert marked == ["↳ send mailbackground", "GET /slow"]
+
+
 def test_a_pause_lets_nothing_move_and_loses_nothing(opened: Any, live: Live) -> None:
     """What comes meanwhile is counted, and shown afterwards."""
     page = opened.page

@@ -2,6 +2,8 @@
 
 import os
 import re
+import time
+from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -12,6 +14,7 @@ from placebench.profiler.recording import Recording
 from placebench.profiler.requests.attachment import Attachment, channels_of, find_channels, process_tree
 
 _SUFFIX = ".recording.json"
+_MAX_FILES = 200
 _MAX_S = 10 * 365 * 86_400.0
 
 
@@ -28,29 +31,41 @@ class FolderSource:
         self._journal = journal
         self._on_unreadable = on_unreadable
         self._known: set[str] = set()
+        self._pending: deque[Path] = deque()
+        self._changed_at = 0.0
 
     def read(self) -> None:
-        """Add the recordings that have come since the last call, the oldest first."""
+        """Add recordings that have come, the oldest first: at most 200, so that the caller can do other things."""
+        with suppress(FileNotFoundError):
+            changed_at = self._folder.stat().st_mtime
+            # A file that came just after the last look may have left the folder's time as it was.
+            if changed_at != self._changed_at or time.time() - changed_at < 2.0:
+                self._changed_at = changed_at
+                self._find()
+        for _ in range(min(len(self._pending), _MAX_FILES)):
+            path = self._pending.popleft()
+            try:
+                recording = Recording.load(path)
+            except ProfilerError as error:
+                if path.exists():  # its process deletes the oldest ones
+                    self._on_unreadable(str(error))
+                continue
+            pid = re.match(r"\d{1,9}(?=-)", path.name)
+            self._journal.add(int(pid[0]) if pid else 0, recording)
+
+    def _find(self) -> None:
+        """Note the recordings that have come since the last look."""
         found: list[tuple[float, str]] = []
         names: set[str] = set()
-        with suppress(FileNotFoundError), os.scandir(self._folder) as entries:
+        with os.scandir(self._folder) as entries:
             for entry in entries:
                 if entry.name.endswith(_SUFFIX) or entry.name == "recording.json":
                     names.add(entry.name)
                     if entry.name not in self._known:
-                        with suppress(FileNotFoundError):  # its process deletes the oldest ones
+                        with suppress(FileNotFoundError):
                             found.append((entry.stat().st_mtime, entry.name))
         self._known = names
-        for _, name in sorted(found)[-self._journal.count :]:
-            path = self._folder / name
-            try:
-                recording = Recording.load(path)
-            except ProfilerError as error:
-                if path.exists():
-                    self._on_unreadable(str(error))
-                continue
-            pid = re.match(r"\d{1,9}(?=-)", name)
-            self._journal.add(int(pid[0]) if pid else 0, recording)
+        self._pending.extend(self._folder / name for _, name in sorted(found)[-self._journal.count :])
 
 
 class ProcessSource:
