@@ -104,6 +104,10 @@ OWN: Mapping[str, Entry] = {
     "db clean": Entry(
         "list the scratch databases on a server, and drop those that no run uses", "placebench.commands.db"
     ),
+    "link": Entry(
+        "emulate a network between a program and its database or service, and count what passes through it",
+        "placebench.commands.link",
+    ),
     "mcp": Entry(
         "serve results and comparisons to agents: Model Context Protocol on stdin and stdout", "placebench.commands.mcp"
     ),

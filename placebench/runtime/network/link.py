@@ -142,6 +142,16 @@ def open_link_ahead(port: int) -> Iterator[Link]:
 
 
 @contextmanager
+def open_link(host: str, port: int, *, proxies: int = 1, listen: int = 0) -> Iterator[Link]:
+    """Open a link to *host* and *port*, like `open_database_link`, at the port *listen* of 127.0.0.1 or a free one.
+
+    Raises LoadError also if that port is in use.
+    """
+    with _chain(host, port, proxies, None, listen=listen) as chain:
+        yield Link(chain, f"127.0.0.1:{chain[0].port}")
+
+
+@contextmanager
 def open_service_link(url: str, *, proxies: int = 1, log: Path | None = None) -> Iterator[Link]:
     """Open a link to the service at *url*, like `open_database_link`; it counts what the client sends and receives."""
     address = urlsplit(url)
@@ -150,13 +160,16 @@ def open_service_link(url: str, *, proxies: int = 1, log: Path | None = None) ->
 
 
 @contextmanager
-def _chain(host: str, port: int, proxies: int, log: Path | None, *options: str) -> Iterator[list["_Proxy"]]:
+def _chain(
+    host: str, port: int, proxies: int, log: Path | None, *options: str, listen: int = 0
+) -> Iterator[list["_Proxy"]]:
     if not 1 <= proxies <= PROXIES:
         raise PlacebenchError(f"{proxies} proxies: expected 1 to {PROXIES}")
     with ExitStack() as stack:
         chain: list[_Proxy] = []
-        for _ in range(proxies):
-            argv = [sys.executable, "-m", "placebench.runtime.network.proxy", host, str(port), *options]
+        for place in range(proxies):
+            nearest = [f"listen={listen}"] if place == proxies - 1 else []
+            argv = [sys.executable, "-m", "placebench.runtime.network.proxy", host, str(port), *options, *nearest]
             spec = ChildSpec(name="link", argv=argv, log=log, pipes=True)
             process = stack.enter_context(line_process(spec, gone="the link dropped: its process is gone"))
             chain.insert(0, _Proxy(process))
@@ -179,7 +192,7 @@ class _Proxy:
 
 def _check_response(response: dict[str, Any]) -> dict[str, Any]:
     if "error" in response:
-        raise LoadError(f"the link has no other end: {response['error']}")
+        raise LoadError(f"the link cannot be opened: {response['error']}")
     return response
 
 

@@ -1,8 +1,8 @@
 """The process of an emulated link: a TCP proxy that counts the traffic, in total and over time, and delays it.
 
-Run as `python -m placebench.runtime.network.proxy HOST PORT` (or the folder of a Unix socket as HOST). Its first line
-is the port on which it listens, or why it cannot reach the other end. Then each line on stdin is an order, and the
-response holds the counts so far:
+Run as `python -m placebench.runtime.network.proxy HOST PORT [OPTION]` (or the folder of a Unix socket as HOST). Its
+first line is the port on which it listens, or why it cannot reach the other end. Then each line on stdin is an order,
+and the response holds the counts so far:
 
     {"profile": {...}}   changes the link
     {"trace": true}      also returns the bytes over time since the last such order
@@ -11,8 +11,8 @@ response holds the counts so far:
     {}                   only counts
 
 The process ends with its stdin. `Relay` forwards the bytes between sockets, each direction through a `DelayQueue`.
-With the third argument `ahead` it starts before the other end, whose HOST is a numeric IPv4 address, and refuses
-connections.
+With the option `ahead` it starts before the other end, whose HOST is a numeric IPv4 address, and refuses connections;
+with `listen=PORT` it listens at this port instead of a free one.
 """
 
 import json
@@ -81,9 +81,13 @@ class Relay:
         connect: Callable[[], socket.socket],
         *,
         ahead: bool = False,
+        listen: int = 0,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
-        """connect: begins a connection to the other end without waiting. ahead: refuse connections until `open`."""
+        """Listen at the port *listen*, by default a free one; raises OSError if it is in use.
+
+        connect: begins a connection to the other end without waiting. ahead: refuse connections until `open`.
+        """
         self.clock = clock
         self.buffer = memoryview(bytearray(_CHUNK))
         self.set_profile(UNCHANGED)
@@ -96,7 +100,7 @@ class Relay:
         self.in_transit_s = 0.0
         self.trace = Trace(clock())
         self._connect = connect
-        self._listener = _bound_socket(0)
+        self._listener = _bound_socket(listen)
         if not ahead:
             self.open()
 
@@ -353,15 +357,19 @@ _TIMER_SLACK = Path("/proc/self/timerslack_ns")
 _CONNECT_TIMEOUT_S = 10.0
 
 
-def _main(host: str, port: int, *, ahead: bool) -> None:
+def _main(host: str, port: int, *, ahead: bool, listen: int) -> None:
     """Serve until stdin ends."""
     with suppress(OSError):  # by default the kernel lets each wait last up to 50 µs longer
         _TIMER_SLACK.write_text("1")
     try:
         connect = _connection_to(socket.AF_INET, (host, port)) if ahead else _connector(host, port)
-        relay = Relay(connect, ahead=ahead)
     except OSError as error:
         _print({"error": f"{host}:{port} cannot be reached: {error}"})
+        return
+    try:
+        relay = Relay(connect, ahead=ahead, listen=listen)
+    except OSError as error:
+        _print({"error": f"port {listen} of 127.0.0.1 cannot be listened at: {error}"})
         return
     _print({"port": relay.port})
     orders = _Orders(relay)
@@ -432,4 +440,5 @@ def _print(document: dict[str, Any]) -> None:
 
 
 if __name__ == "__main__":
-    _main(sys.argv[1], int(sys.argv[2]), ahead="ahead" in sys.argv[3:])
+    _options = dict(each.partition("=")[::2] for each in sys.argv[3:])
+    _main(sys.argv[1], int(sys.argv[2]), ahead="ahead" in _options, listen=int(_options.get("listen", 0)))

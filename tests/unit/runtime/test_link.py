@@ -132,7 +132,7 @@ def test_a_link_to_nowhere_is_one_line() -> None:
     with socket.create_server(("127.0.0.1", 0)) as closed:
         port = closed.getsockname()[1]
 
-    expected = rf"^the link has no other end: 127.0.0.1:{port} cannot be reached: .*refused"
+    expected = rf"^the link cannot be opened: 127.0.0.1:{port} cannot be reached: .*refused"
     with pytest.raises(LoadError, match=expected), open_database_link(f"postgresql://me@127.0.0.1:{port}/shop"):
         pass
 
