@@ -56,6 +56,7 @@ class _ReadTarget(Action):
         self, parser: ArgumentParser, namespace: Namespace, values: object, _option: str | None = None
     ) -> None:
         words = [str(word) for word in cast("Sequence[Any]", values)]
+        words = words[words[:1] == ["--"] :]
         if not words:
             return
         end = words.index("--") if "--" in words else len(words)
@@ -110,7 +111,7 @@ def _configure(parser: ArgumentParser) -> None:
         help="links in a row, as through jump boxes: a round trip takes the latency of each (default: 1)",
     )
     parser.add_argument(
-        "--port", type=options.whole(0, 65535), default=0, metavar="N", help="port of the link (default: a free one)"
+        "--port", type=options.whole(0, 65535), default=0, metavar="P", help="port of the link (default: a free one)"
     )
     options.add_out(parser, "page with the bytes over time (default: none)", metavar="FILE")
     options.add_output(parser, page=True)
@@ -259,7 +260,7 @@ def _write_page(path: Path, title: str, figures: Mapping[str, Any], trace: Mappi
         names=("received", "sent"),
         show=units.duration,
     )
-    body = Markup("<h1>{}</h1><table>{}</table>{}").format(mask(title), rows, drawn)
+    body = Markup("<main><h1>{}</h1><table>{}</table>{}</main>").format(mask(title), rows, drawn)
     write_whole(path, shell(mask(title), body, description="The traffic of an emulated link."))
 
 

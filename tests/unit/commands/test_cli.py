@@ -40,6 +40,7 @@ NEEDED = {
     "history backfill": (["HEAD"], []),
     "history bless": (["HEAD"], ["--reason", "x"]),
     "report open": (["no_such_run"], []),
+    "link": (["127.0.0.1:1"], []),
     "report list": (["no_such_folder"], []),
     "report diff": (["no_such_run"] * 2, []),
     "report export": (["no_such_run"], []),
@@ -216,7 +217,19 @@ def test_the_front_door_comes_first(capsys: pytest.CaptureFixture[str]) -> None:
         main(["--help"])
     shown = re.findall(r"^    (\w+)", capsys.readouterr().out, re.MULTILINE)
 
-    assert ["profile", "compare", "load", "history", "calibrate", "report", "db", "mcp", "doctor", "lab"] == shown
+    assert [
+        "profile",
+        "compare",
+        "load",
+        "history",
+        "calibrate",
+        "report",
+        "db",
+        "link",
+        "mcp",
+        "doctor",
+        "lab",
+    ] == shown
 
 
 @pytest.mark.parametrize("words", ["", *COMMANDS.own])
