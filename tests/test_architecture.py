@@ -282,6 +282,7 @@ def test_statistics_and_analysis_are_mutated() -> None:
 
 
 BORDER = {
+    "placebench.commands.link._ReadTarget.__call__",
     "placebench.cli._run",
     "placebench.commands.options.read",
     "placebench.commands.options._ReadRequest.__call__",
