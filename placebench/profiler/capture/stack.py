@@ -402,6 +402,8 @@ class IdleEventLoop:
         leaf has the number of all other tasks; it is left out if counting them would take more than 5 % of the wait,
         since a server may have ten thousand.
         """
+        if len(frames) > 5 and frames[4] is _RUN_ONCE and frames[0].co_name == "_poll":  # Windows' IocpProactor.select
+            frames = frames[2:]
         if len(frames) < 4 or frames[2] is not _RUN_ONCE or frames[0] in PASSING_CODES:
             return None
         running: FrameType | None = frame

@@ -56,6 +56,31 @@ def asyncio_run(main: Callable[[], Coroutine[Any, Any, None]]) -> Callable[[], N
     return lambda: asyncio.run(main())
 
 
+class ProactorLikeSelector(selectors.SelectSelector):
+    """Waits one call deeper than other selectors, as the loop of Windows does."""
+
+    def select(self, timeout: float | None = None) -> list[Any]:
+        return self._poll(timeout)
+
+    def _poll(self, timeout: float | None) -> list[Any]:
+        time.sleep(timeout or 0.0)
+        return []
+
+
+@pytest.mark.parametrize("mode", ["flame", "sampled"])
+def test_a_wait_in_the_loop_of_windows_stands_there_too(recorded: Any, mode: str) -> None:
+    """IocpProactor waits in a method `_poll` that its `select` calls."""
+
+    def program() -> None:
+        loop = asyncio.SelectorEventLoop(ProactorLikeSelector())
+        loop.run_until_complete(wait())
+        loop.close()
+
+    _, times = recorded(program, mode)
+
+    assert seconds_below(times, "_run", "wait", "sleep") > 0.8 * WAIT_S
+
+
 def test_a_wait_stands_below_the_coroutine_that_awaits_and_time_is_conserved(recorded: Any) -> None:
     """No time is left in the selector, statements keep their own, and work and wait of a coroutine lie together."""
 
