@@ -1,4 +1,4 @@
-"""A command of the user in the foreground: `run_in_foreground`, with the terminal, signals and exit code its own.
+"""A command of the user in the foreground: `foreground`, with the terminal, signals and exit code its own.
 
 The command stays in the process group of placebench: what the terminal sends (Ctrl-C, Ctrl-Z, hang-up, a new size)
 reaches both, and placebench waits. What somebody sends to placebench alone is passed on. If placebench is killed, a
@@ -9,8 +9,9 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 
 from placebench.errors import CommandNotExecutableError
@@ -27,47 +28,62 @@ _BY_TERMINAL = frozenset(
 )
 
 
-def run_in_foreground(
+@contextmanager
+def foreground() -> Iterator[Callable[..., int]]:
+    """Keep signals for a command in the block; yields the function that runs it, see `_run`.
+
+    No thread of this process may take a signal from it: threads are to be started inside of the block.
+    """
+    if not hasattr(os, "posix_spawn") or not hasattr(signal, "pthread_sigmask"):
+        yield _run_simply
+        return
+    waited = {*_FORWARDED, signal.SIGCHLD}
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, waited)
+    try:
+        yield partial(_run, waited, before)
+    finally:
+        if hasattr(signal, "sigtimedwait"):  # the terminal's Ctrl-C ended the command, and is not for its report
+            while signal.sigtimedwait(waited, 0) is not None:
+                pass
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _run(
+    waited: set[signal.Signals],
+    mask: set[signal.Signals | int],
     program: str,
     arguments: Sequence[str],
     environment: Mapping[str, str],
     *,
     mark: str,
-    stdout_to_stderr: bool = False,
-    started: Callable[[], None] = lambda: None,
+    stdout_to_stderr: bool,
+    started: Callable[[], object],
 ) -> int:
     """Run a command until it ends, and return its exit code, negative if a signal has ended it.
 
     program: the path of the file to execute. mark: text that the environment of the command's processes has, and of no
-        others. started: called once the command runs. Raises CommandNotExecutableError if it cannot be executed.
+        others. started: called while the command runs. Raises CommandNotExecutableError if it cannot be executed.
     """
-    if not hasattr(os, "posix_spawn") or not hasattr(signal, "pthread_sigmask"):
-        return _run_simply(program, arguments, environment, stdout_to_stderr, started)
-    waited = {*_FORWARDED, signal.SIGCHLD}
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, waited)
     try:
-        try:
-            pid = os.posix_spawn(
-                program,
-                [program, *arguments],
-                environment,
-                file_actions=[(os.POSIX_SPAWN_DUP2, 2, 1)] if stdout_to_stderr else [],
-                setsigmask=before,
-                setsigdef=[signal.SIGPIPE, signal.SIGXFSZ],  # Python ignores them
-            )
-        except OSError as error:
-            raise CommandNotExecutableError(f"{program} cannot be executed: {error.strerror}") from error
-        guard = _Guard(pid, mark)
-        try:
-            started()
-            return _wait(pid, waited)
-        finally:
-            guard.end()
-            if hasattr(signal, "sigtimedwait"):  # the terminal's Ctrl-C ended the command, and is not for its report
-                while signal.sigtimedwait(waited, 0) is not None:
-                    pass
+        pid = os.posix_spawn(
+            program,
+            [program, *arguments],
+            environment,
+            file_actions=[(os.POSIX_SPAWN_DUP2, 2, 1)] if stdout_to_stderr else [],
+            setsigmask=mask,
+            setsigdef=[signal.SIGPIPE, signal.SIGXFSZ],  # Python ignores them
+        )
+    except OSError as error:
+        raise CommandNotExecutableError(f"{program} cannot be executed: {error.strerror}") from error
+    guard = _Guard(pid, mark)
+    try:
+        started()
+        return _wait(pid, waited)
+    except BaseException:
+        os.kill(pid, signal.SIGTERM)
+        raise
     finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        guard.end()
 
 
 class _Guard:
@@ -116,8 +132,10 @@ def _run_simply(
     program: str,
     arguments: Sequence[str],
     environment: Mapping[str, str],
+    *,
+    mark: str,  # noqa: ARG001
     stdout_to_stderr: bool,
-    started: Callable[[], None],
+    started: Callable[[], object],
 ) -> int:
     """Run the command on a system without signals of POSIX."""
     try:

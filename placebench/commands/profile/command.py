@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import threading
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -19,11 +20,12 @@ from placebench.commands.profile.recording import (
     write_recording,
 )
 from placebench.paths import make_folder
-from placebench.runtime.foreground import run_in_foreground
+from placebench.runtime.foreground import foreground
 
 if TYPE_CHECKING:
     from placebench.profiler import Recording
     from placebench.profiler.analysis.budget import Budget
+    from placebench.profiler.live.journal import Journal
     from placebench.profiler.live.kept import KeptRecordings
 
 _ENDING = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT") if hasattr(signal, name))
@@ -36,37 +38,52 @@ def run_command(given: ProfileOptions, command: Path, budget: "Budget | None") -
     ProgramInterrupted once all is written, so that this process ends by the same signal.
     """
     from placebench.profiler.live.channel import VARIABLE, RecordingReceiver
-    from placebench.profiler.live.journal import Journal
-    from placebench.profiler.live.kept import KeptRecordings
 
     check_replaceable(given.recording.out)
     given = replace(given, recording=replace(given.recording, out=make_folder(given.recording.out).resolve()))
-    kept, output = KeptRecordings(), given.recording.output
+    output = given.recording.output
+    kept: KeptRecordings
+    journal: Journal
+    address: str | None = None
     with ExitStack() as running:
-        journal = Journal(folder=given.recording.out)
-        running.callback(journal.close)
+        run = running.enter_context(foreground())
+        is_ready = threading.Event()
 
         def add(pid: int, recording: "Recording") -> None:
+            is_ready.wait()
             kept.add(recording)
             journal.add(pid, recording)
 
-        address = None
-        if given.live:
-            from placebench.profiler.live.server import LivePage
+        def started() -> None:
+            """Get ready to receive recordings, if possible while the command starts."""
+            nonlocal kept, journal, address
+            if is_ready.is_set():
+                return
+            from placebench.profiler.live.journal import Journal
+            from placebench.profiler.live.kept import KeptRecordings
 
-            page = running.enter_context(LivePage(journal, port=given.port))
-            address = page.address
-            say(f"requests as they come: {address}")
-            if output.open:
-                open_address(address)
+            kept, journal = KeptRecordings(), Journal(folder=given.recording.out)
+            running.callback(journal.close)
+            is_ready.set()
+            if given.live:
+                from placebench.profiler.live.server import LivePage
+
+                address = running.enter_context(LivePage(journal, port=given.port)).address
+                say(f"requests as they come: {address}")
+                if output.open and not open_address(address):
+                    say("no browser on this machine: open the address above, or forward its port by ssh -L")
+
+        if given.badge or given.port:  # the processes get the address; the port may be taken
+            started()
         receiver = RecordingReceiver(add)
         running.callback(receiver.close)
-        code = run_in_foreground(
+        code = run(
             str(command),
             given.arguments,
             {**os.environ, **_environment(given, address), **receiver.environment},
             mark=f"{VARIABLE}={receiver.environment[VARIABLE]}",
             stdout_to_stderr=output.json or output.markdown,
+            started=started,
         )
         receiver.close()
         if receiver.dropped:

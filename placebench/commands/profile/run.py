@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from placebench.profiler.integrations.in_process_client import InProcessClient, Response
     from placebench.profiler.integrations.program import Program
 
+_SCRIPTS = (".py", ".pyw", ".pyz")
 _MODES = ("light", "full", "sampled", "external", "flame", "plans")
 
 
@@ -59,8 +60,6 @@ class _ReadTarget(Action):
     def __call__(
         self, parser: ArgumentParser, namespace: Namespace, values: object, _option: str | None = None
     ) -> None:
-        from placebench.profiler.integrations.program import is_script
-
         words = [str(word) for word in cast("Sequence[Any]", values)]
         if namespace.module:
             namespace.module += words
@@ -70,10 +69,17 @@ class _ReadTarget(Action):
             return
         target, *rest = words[explicit:]
         namespace.target, namespace.explicit = target, explicit
-        if explicit or is_script(target):
+        if explicit or _is_script(target):
             namespace.arguments = rest[1:] if rest[:1] == ["--"] and not explicit else rest
         else:
             parser.parse_args(rest, namespace)
+
+
+def _is_script(word: str) -> bool:
+    # Loaded late: a command starts sooner without it.
+    from placebench.profiler.integrations.program import is_script
+
+    return is_script(word)
 
 
 def _configure_run(parser: ArgumentParser) -> None:
@@ -190,17 +196,15 @@ def _command(given: ProfileOptions) -> Path | None:
 
     Raises CommandNotFoundError or CommandNotExecutableError if there is no such command.
     """
-    from placebench.profiler.integrations.program import SCRIPTS, is_script
-
     word = given.target
     if word is None:
         return None
     path, is_path = shutil.which(word), os.sep in word
     if not given.explicit:
-        if path is not None and not is_path and ":" not in word and not is_script(word):
+        if path is not None and not is_path and ":" not in word and not Path(word).exists():
             raise UsageError(f"{word!r} is a command: expected `placebench {given.command} -- {word} …`")
         return None
-    if Path(word).suffix in SCRIPTS or (Path(word) / "__main__.py").is_file():
+    if Path(word).suffix in _SCRIPTS or (Path(word) / "__main__.py").is_file():
         return None
     if path is None:
         if ":" in word or (Path(word).is_file() and not is_path):

@@ -27,7 +27,7 @@ from placebench.profiler.drivers.driver_hooks import ImportWatch
 from placebench.profiler.model.files import with_slashes
 
 _EXIT_INTERRUPTED = 130
-SCRIPTS = (".py", ".pyw", ".pyz")
+_SCRIPTS = (".py", ".pyw", ".pyz")
 _STARTING = (
     with_slashes(__file__),
     with_slashes(runpy.__file__),
@@ -131,7 +131,7 @@ class Program:
 def is_script(word: str) -> bool:
     """Return whether a word of a command line names a script rather than an application."""
     path = Path(word)
-    return path.suffix in SCRIPTS or path.is_file() or (path / "__main__.py").is_file()
+    return path.suffix in _SCRIPTS or path.is_file() or (path / "__main__.py").is_file()
 
 
 def traceback_of(error: BaseException) -> str:

@@ -29,9 +29,10 @@ from _queue import Empty, SimpleQueue
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from placebench.profiler.recording import Recording
+if TYPE_CHECKING:  # a command starts before its recordings can be read
+    from placebench.profiler.recording import Recording
 
 VARIABLE = "PLACEBENCH_CHANNEL"
 """The environment variable with the secret and the address: SECRET@unix:PATH, SECRET@abstract:NAME, SECRET@tcp:PORT."""
@@ -67,7 +68,7 @@ class RecordingSender:
                 before=self._stop_thread, after_in_parent=self._start_if_needed, after_in_child=self._start_anew
             )
 
-    def save(self, recording: Recording) -> int:
+    def save(self, recording: "Recording") -> int:
         """Queue a recording; return 1 if it is dropped because too many wait, else 0. Never waits."""
         if os.getpid() != self._pid:  # uWSGI forks in C, and calls no function of Python's
             self._start_anew()
@@ -133,7 +134,7 @@ class RecordingSender:
         running.release()
         ended.release()
 
-    def _send(self, recording: Recording) -> None:
+    def _send(self, recording: "Recording") -> None:
         """Send one recording; it is dropped if the command is gone or takes too long."""
         try:
             session = None if recording.session is None else recording.session.to_json()
@@ -178,7 +179,7 @@ class RecordingReceiver:
     dropped: recordings that their processes could not send.
     """
 
-    def __init__(self, on_recording: Callable[[int, Recording], None]) -> None:
+    def __init__(self, on_recording: "Callable[[int, Recording], None]") -> None:
         """Call *on_recording* in the receiver's thread with each process id and recording, one at a time."""
         self._on_recording = on_recording
         self._secret = secrets.token_hex(_SECRET_LENGTH // 2)
@@ -287,6 +288,8 @@ class RecordingReceiver:
         self.processes.add(document["pid"])
         self.dropped += document["dropped"]
         if "recording" in document:
+            from placebench.profiler.recording import Recording
+
             recording = Recording.from_json(document["recording"], source=f"what process {document['pid']} sent")
             if document["session"] is not None:
                 from placebench.profiler.model.session import FlameSession
