@@ -234,7 +234,9 @@ def served(folder: Path) -> Iterator[dict[str, Ran]]:
         yield {name: ended(process, bodies[name]) for name, (_, process) in running.items()}
     finally:
         for _, process in running.values():
-            process.kill()
+            if process.returncode is None:
+                process.kill()
+                process.communicate()
 
 
 def get(port: int, path: str) -> str:
