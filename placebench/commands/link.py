@@ -7,6 +7,7 @@ import shutil
 import time
 from argparse import REMAINDER, Action, ArgumentParser, ArgumentTypeError, Namespace
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -20,7 +21,7 @@ from placebench.errors import CommandNotFoundError, LoadError, UsageError
 from placebench.gates import SECONDS
 from placebench.masking import mask
 from placebench.paths import check_writable
-from placebench.runtime.foreground import run_in_foreground
+from placebench.runtime.foreground import foreground
 
 if TYPE_CHECKING:
     from placebench.runtime.network.link import Link
@@ -136,17 +137,20 @@ def _run(given: LinkOptions) -> int:
     if given.out is not None:
         check_writable(given.out)
     profile = LinkProfile(given.latency, None if given.bandwidth is None else given.bandwidth * 1e6 / 8)
-    with open_link(host, port, proxies=given.proxies, listen=given.port) as link:
+    with (
+        nullcontext() if program is None else foreground() as run,
+        open_link(host, port, proxies=given.proxies, listen=given.port) as link,
+    ):
         link.set_profile(profile)
         address = f"127.0.0.1:{link.port}"
         url = _through(given.target, address)
         say(f"{mask(url)} leads to {host}:{port}")
         token = secrets.token_hex(8)  # by which the guard knows the command's processes, should we be killed
         code, cpu_before, began = 0, os.times(), time.perf_counter()
-        if program is None:
+        if program is None or run is None:
             stop_event().wait()
         else:
-            code = run_in_foreground(
+            code = run(
                 program,
                 [_filled_in(word, address, url) for word in given.words[1:]],
                 {**os.environ, _VARIABLE: f"{address} {token}"},

@@ -56,8 +56,8 @@ def _run(
     environment: Mapping[str, str],
     *,
     mark: str,
-    stdout_to_stderr: bool,
-    started: Callable[[], object],
+    stdout_to_stderr: bool = False,
+    started: Callable[[], object] = lambda: None,
 ) -> int:
     """Run a command until it ends, and return its exit code, negative if a signal has ended it.
 
@@ -134,8 +134,8 @@ def _run_simply(
     environment: Mapping[str, str],
     *,
     mark: str,  # noqa: ARG001
-    stdout_to_stderr: bool,
-    started: Callable[[], object],
+    stdout_to_stderr: bool = False,
+    started: Callable[[], object] = lambda: None,
 ) -> int:
     """Run the command on a system without signals of POSIX."""
     try:
