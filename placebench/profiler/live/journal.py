@@ -24,10 +24,11 @@ import msgspec
 
 from placebench.errors import ProfilerError
 from placebench.plain_text import printable
+from placebench.profiler.analysis.findings import Limits
 from placebench.profiler.model.recording_data import RecordingData
 from placebench.profiler.model.session import FlameSession
 from placebench.profiler.model.shortened_sql import shortened
-from placebench.profiler.model.statement import Statement, UnkeptStatements
+from placebench.profiler.model.statement import Caller, Statement, UnkeptStatements
 from placebench.profiler.recording import Recording
 
 MAX_ROWS = 1_000
@@ -42,6 +43,7 @@ _MAX_NAME = 300
 _MAX_SQL = 400
 _SEGMENTS = 16
 _OTHER = "other"
+_LIMITS = Limits()
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +134,7 @@ class _StatementSums:
     elapsed_s: float = 0.0
     rows: int | None = None
     routes: Counter[str] = field(default_factory=Counter)
-    callers: Counter[str] = field(default_factory=Counter)
+    callers: Counter[Caller | str] = field(default_factory=Counter)
 
     def add(self, count: int, statement: Statement, elapsed_s: float, route: str) -> None:
         """Add *count* executions of *statement* that took *elapsed_s* in all."""
@@ -143,7 +145,7 @@ class _StatementSums:
             self.rows = (self.rows or 0) + statement.row_count
         _count_bounded(self.routes, route, count)
         if statement.caller is not None:
-            _count_bounded(self.callers, str(statement.caller), count)
+            _count_bounded(self.callers, statement.caller, count)
 
     def to_json(self, number: int) -> dict[str, Any]:
         """Return the sums; routes and callers with the number of executions of each."""
@@ -155,7 +157,7 @@ class _StatementSums:
             "total_s": self.elapsed_s,
             "rows": self.rows,
             "routes": self.routes.most_common(),
-            "callers": [(printable(caller), count) for caller, count in self.callers.most_common()],
+            "callers": [(printable(str(caller)), count) for caller, count in self.callers.most_common()],
         }
 
 
@@ -189,7 +191,7 @@ class Journal:
 
     def add(self, pid: int, recording: Recording) -> None:
         """Add the recording of a request, task or other unit of work that process *pid* has made."""
-        findings: list[str] = list(dict.fromkeys(finding.kind for finding in recording.findings()))
+        findings: list[str] = list(dict.fromkeys(finding.kind for finding in recording.findings(_LIMITS)))
         if recording.gaps:
             findings.append("incomplete")
         stored = zlib.compress(msgspec.json.encode(recording), 1)
@@ -395,7 +397,7 @@ def _seconds_of(unkept: UnkeptStatements) -> float:
     return unkept.repeated_s + unkept.different_s
 
 
-def _count_bounded(counter: Counter[str], name: str, count: int) -> None:
+def _count_bounded(counter: Counter[Any], name: Caller | str, count: int) -> None:
     """Count a name, or "other" if there are too many names."""
     counter[name if name in counter or len(counter) < _MAX_PLACES else _OTHER] += count
 
