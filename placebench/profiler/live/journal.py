@@ -194,7 +194,12 @@ class Journal:
         findings: list[str] = list(dict.fromkeys(finding.kind for finding in recording.findings(_LIMITS)))
         if recording.gaps:
             findings.append("incomplete")
-        stored = zlib.compress(msgspec.json.encode(recording), 1)
+        try:
+            document = msgspec.json.encode(recording)
+        except UnicodeEncodeError:  # a surrogate in the text of a statement, which json writes as an escape
+            session = None if recording.session is None else recording.session.to_json()
+            document = json.dumps({**recording.to_json(), "session": session}).encode()
+        stored = zlib.compress(document, 1)
         started = recording.timeline[0].started_unix_s if recording.timeline else time.time()
         started = recording.started_at or started
         elapsed_s = recording.elapsed_s / recording.requests
@@ -253,12 +258,11 @@ class Journal:
                 found.append(entry)
             found = found[::-1][:MAX_ROWS]
             rows = [entry.row for entry in found]
+            oldest = self._entries[0].number if self._entries else self._last + 1
             if number == 0:
-                oldest = self._entries[0].number if self._entries else self._last + 1
                 rows[:0] = [row for kept, (row, _) in self._kept.items() if kept < oldest]
             texts = [(i, self._sums[i].sql) for i in range(statements, len(self._sums))]
             last = found[-1].number if found else self._last
-            oldest = self._entries[0].number if self._entries else self._last + 1
             return Update(rows, texts, last, oldest, self._clears, tuple(self._kept))
 
     def load(self, number: int) -> Recording:
@@ -274,7 +278,7 @@ class Journal:
             try:
                 with self._path(entry.segment).open("rb") as file:
                     file.seek(entry.offset)
-                    document = msgspec.json.decode(zlib.decompress(file.read(entry.length)))
+                    document = json.loads(zlib.decompress(file.read(entry.length)))
             except (OSError, zlib.error) as error:
                 raise ProfilerError(f"recording {number} could not be stored in {self._private}: {error}") from error
         recording = Recording.from_json({**document, "format_version": 2}, source=f"recording {number}")

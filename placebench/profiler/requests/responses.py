@@ -108,13 +108,16 @@ class WsgiResponse:
 
     def start(self, status: str, headers: _Headers, *rest: Any) -> Callable[[bytes], object]:
         """Take the application's call of start_response."""
-        recording = self._recording()
-        if recording is not None and self._sampling.server_timing:
-            headers = [*headers, ("Server-Timing", server_timing(recording))]
-        if recording is not None and self._may_hold and takes_badge(self._method, headers):
-            self._held = status, headers, rest
-            return self._write
-        self._held = None
+        recording, self._held = self._recording(), None
+        if recording is not None:
+            try:
+                if self._sampling.server_timing:
+                    headers = [*headers, ("Server-Timing", server_timing(recording))]
+                if self._may_hold and takes_badge(self._method, headers):
+                    self._held = status, headers, rest
+                    return self._write
+            except Exception as error:  # noqa: BLE001  it must not become the application's
+                recording.report_failure(error)
         write: Callable[[bytes], object] = self._start_response(status, headers, *rest)
         return write
 
@@ -164,13 +167,16 @@ def marked_send(recording: Callable[[], ActiveRecording | None], sampling: Sampl
         nonlocal held
         running, kind = recording(), message["type"]
         if kind == "http.response.start" and running is not None:
-            headers = _decoded(message.get("headers", ()))
-            if sampling.server_timing:
-                timing = (b"server-timing", server_timing(running).encode("latin-1"))
-                message = {**message, "headers": [*message.get("headers", ()), timing]}
-            if sampling.badge is not None and takes_badge(method, headers):
-                held = message
-                return
+            try:
+                headers = _decoded(message.get("headers", ()))
+                if sampling.server_timing:
+                    timing = (b"server-timing", server_timing(running).encode("latin-1"))
+                    message = {**message, "headers": [*message.get("headers", ()), timing]}
+                if sampling.badge is not None and takes_badge(method, headers):
+                    held = message
+                    return
+            except Exception as error:  # noqa: BLE001  it must not become the application's
+                running.report_failure(error)
         elif held is not None:
             headers = _decoded(held.get("headers", ()))
             is_whole = kind == "http.response.body" and not message.get("more_body", False)

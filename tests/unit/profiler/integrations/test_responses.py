@@ -329,6 +329,20 @@ def test_a_file_that_an_asgi_server_sends_by_its_path_stays(tmp_path: Any) -> No
     assert [each["type"] for each in messages] == ["http.response.start", "http.response.pathsend"]
 
 
+def test_headers_that_are_none_stay_the_servers_problem() -> None:
+    """What placebench cannot read it passes on, and the recording names the failure."""
+
+    def application(environ: dict[str, Any], start_response: Any) -> Any:
+        start_response("200 OK", [("Content-Type", None)])
+        return [HTML]
+
+    started, content, _ = call(process_profiler().wsgi(application, sampling=BOTH))
+
+    assert started[0][1][0] == ("Content-Type", None)
+    assert content == HTML
+    assert len(process_profiler().recordings[0].failed_hooks) == 1
+
+
 def test_by_default_responses_stay_as_they_are(query: Callable[[int], None]) -> None:
     """Neither a header nor a link."""
 

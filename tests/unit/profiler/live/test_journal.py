@@ -202,6 +202,18 @@ def test_control_characters_are_visible(journal: Journal) -> None:
     assert journal.since(0, 0).statements == [(0, "select ' '\\x00")]
 
 
+def test_half_a_character_is_no_error(journal: Journal) -> None:
+    """A surrogate, as in text that a driver has decoded, comes back as it was."""
+    given = recording("GET /\ud800", sql="select '\ud800'")
+    given.session = session_of([(["view\x00/shop/views.py\x001"], 0.25)])
+    journal.add(1, given)
+
+    found = journal.load(1)
+    assert (found.name, found.statements[0].sql) == (given.name, given.statements[0].sql)
+    assert found.session is not None
+    assert rows_of(journal)[0][NAME] == "GET /\ud800"
+
+
 def test_a_path_is_shown_as_its_route(journal: Journal) -> None:
     """With the method; the name of other work stays."""
     request, task = recording("GET /orders/7"), recording("bill")
