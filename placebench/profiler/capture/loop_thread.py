@@ -63,6 +63,8 @@ class PendingBlock:
         has_lines = self.recording.options.mode != "light"
         seen = Counter(looks).most_common(1) if has_lines else []
         self._callers = seen[0][0] if seen else (None, None)
+        if self._callers[0] is not None and self._callers[0].file.startswith("<frozen "):  # an import of a library
+            self._callers = (None, None)
         parts: dict[tuple[object, ...], list[Any]] = {}
         for pending in (*self.recording.statements, *self.recording.steps):
             wait_s = pending.pool_wait_s or 0.0
@@ -299,7 +301,7 @@ class LoopThread:
             return
         started, ended = self.stretch
         is_own = id(recording) in self._went_on
-        if is_own and (task is None or ready is None):
+        if (is_own and (task is None or ready is None)) or (not is_own and recording.kind == "program"):
             return
         if not is_own:
             self._went_on.add(id(recording))
