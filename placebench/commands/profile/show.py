@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from placebench.commands import Command, options
-from placebench.commands.output import emit
+from placebench.commands.output import emit, say
 from placebench.commands.profile.recording import (
     OUT,
     add_format,
@@ -30,6 +30,7 @@ class ShowOptions:
     samples: Path | None
     out: Path | None
     format: tuple[str, ...]
+    prove_on: str | None
 
 
 @dataclass(frozen=True)
@@ -50,6 +51,12 @@ def _configure_show(parser: ArgumentParser) -> None:
         metavar="FILE",
         help="make the flame graph of samples that `python -m profiling.sampling attach -a --gecko -o FILE PID` of "
         "Python 3.15 took while PATH was recorded",
+    )
+    parser.add_argument(
+        "--prove-on",
+        metavar="URL",
+        help="propose indexes for the sequential scans in its plans, each proved on this PostgreSQL 16 or later: by "
+        "HypoPG, or created in a transaction that is rolled back; an expendable copy, since that locks its tables",
     )
     options.add_out(parser, "folder of its page (default: beside the recording)")
     add_format(parser)
@@ -79,7 +86,15 @@ def _show(given: ShowOptions) -> int:
     name = path.name.removesuffix(".json")
     check_page(folder / f"{name}.html")
     files = {**write_pages(recording, folder, name), **write_formats(recording, folder, name, given.format)}
-    emit_recording(given.output, recording, files)
+    if given.prove_on is None:
+        emit_recording(given.output, recording, files)
+        return 0
+    from placebench.commands.profile.index_proof import prove_indexes
+
+    proved = prove_indexes(recording, given.prove_on)
+    for index in proved or ("index: none was proved: no scan with a condition, or none that an index makes cheap",):
+        say(str(index))
+    emit_recording(given.output, recording, files, indexes=[index.to_json() for index in proved])
     return 0
 
 

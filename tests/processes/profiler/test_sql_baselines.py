@@ -159,7 +159,7 @@ def test_a_statement_that_went_is_told_by_its_tables(learned: Path, tmp_path: Pa
     lines = [line.strip() for line in made.stdout.splitlines()]
     assert made.returncode == 1
     assert "+1 × select ? from rates at shop.py:26 orders" in lines
-    assert "−1 × SELECT orders at shop.py orders" in lines
+    assert "−1 × select orders at shop.py orders" in lines
 
     assert run(tmp_path, "--sql-update").returncode == 0
     assert ranges(tmp_path) == ranges(learned)
