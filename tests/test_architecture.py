@@ -331,3 +331,18 @@ def test_reports_load_nothing_that_measures() -> None:
     loaded = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout.split()
 
     assert {"sqlalchemy", "locust", "psycopg2", "placebench.runtime", "placebench.loadgen"} & set(loaded) == set()
+
+
+def test_the_profiler_imports_nothing_that_windows_lacks() -> None:
+    """Its modules, the commands and the reports can be imported there: see tests/processes/test_other_systems.py."""
+    asked = re.compile(r"^(?:import|from) (?:fcntl|grp|pwd|resource|termios)\b|^os\.(?:register_at_fork|fork)\b", re.M)
+    lacking = [
+        name
+        for name, path in MODULES.items()
+        if name.startswith(
+            ("placebench.profiler.", "placebench.commands.", "placebench.report.", "placebench.history.")
+        )
+        and asked.search(path.read_text(encoding="utf-8"))
+    ]
+
+    assert lacking == []

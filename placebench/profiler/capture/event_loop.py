@@ -387,7 +387,8 @@ def _forget_threads() -> None:
         watch.forget_threads()
 
 
-os.register_at_fork(after_in_child=_forget_threads)
+if hasattr(os, "register_at_fork"):  # not on Windows
+    os.register_at_fork(after_in_child=_forget_threads)
 
 
 class _Turns:
