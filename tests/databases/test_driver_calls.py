@@ -412,3 +412,19 @@ def test_statistics_count_what_asyncpg_executes(profiler: SqlProfiler, url: str)
         "select ? from nowhere": (1, None, 1),
         "COMMIT": (2, None, 0),
     }
+
+
+def test_a_loop_of_prepared_reads_is_found(profiler: SqlProfiler, url: str) -> None:
+    """asyncpg prepares each text before it knows the values: no hook fails, and each read is one of the loop."""
+
+    async def work() -> None:
+        connection = await asyncpg.connect(url, statement_cache_size=0)
+        for parent in await connection.fetch("select n * 1000 as id from generate_series(1, 9) n"):
+            await connection.fetch("select $1::int as child", parent["id"])
+        await connection.close()
+
+    with profiler.record("loop") as recording:
+        asyncio.run(work())
+
+    loop = next(finding for finding in recording.findings() if finding.kind == "n+1")
+    assert (recording.failed_hooks, loop.count) == ((), 9)

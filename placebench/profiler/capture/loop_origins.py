@@ -84,7 +84,10 @@ class LoopOrigins:
 
     def _compare(self, loop: _Loop, values: Any) -> None:
         """Keep the columns of earlier results that have had the values of every execution so far."""
-        given = list(values.values()) if isinstance(values, Mapping) else list(values or ())[: _MAX_VALUES + 1]
+        if isinstance(values, Mapping):
+            given = list(values.values())
+        else:  # an iterator is the application's: it would be used up
+            given = list(values[: _MAX_VALUES + 1]) if isinstance(values, tuple | list) else []
         if len(given) > _MAX_VALUES or (loop.matches is not None and not loop.matches):
             loop.matches = {}
             return

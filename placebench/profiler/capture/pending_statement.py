@@ -5,12 +5,13 @@ The main classes are `PendingStatement`, `RecordingContext` (what all pending st
 """
 
 from collections.abc import Callable, Hashable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Concatenate, NamedTuple, ParamSpec, Protocol, TypeVar
 
 from placebench.profiler.capture.connection_state import ConnectionState
 from placebench.profiler.capture.loop_origins import MAX_SAMPLED_ROWS, LoopOrigins, is_wide
 from placebench.profiler.capture.options import Clock, Options
-from placebench.profiler.capture.sent_values import comparable, count_values
+from placebench.profiler.capture.sent_values import UNKNOWN, comparable, count_values
 from placebench.profiler.model.plan import PlanNode, read_plan
 from placebench.profiler.model.sql_tokens import redacted
 from placebench.profiler.model.statement import Caller, OrmLoad, Statement, Transaction
@@ -241,6 +242,8 @@ class PendingStatement:
     plan_ms: float = -1.0
     plan_text: str | None = None
     awaits_plan = False
+    is_cursor = False
+    """Whether its plan came from the close of a server-side cursor, which may have been read in part."""
     dbapi_connection: object = None
     """The driver's connection that a CONNECT has made."""
     error: str | None = None
@@ -405,7 +408,8 @@ class PendingStatement:
             cursor.will_be_asked()
         self.repeated = self.recording.duplicates.is_repeated(sql, shown, self.connection.identity)
         self.sample = []
-        self.recording.origins.executed(self, values)
+        if values is not UNKNOWN:  # those of a statement that is only prepared come with its execution
+            self.recording.origins.executed(self, values)
 
     def note_write(self, table: str | None) -> None:
         """Note that this statement changed *table*, nothing that is read (empty), or something unknown (None)."""
@@ -430,7 +434,10 @@ class PendingStatement:
 
     def plan(self) -> PlanNode | None:
         """Return the plan that the server sent for this statement; None if it sent none."""
-        return None if self.plan_text is None else read_plan(self.plan_text, values=self.recording.options.parameters)
+        if self.plan_text is None:
+            return None
+        plan = read_plan(self.plan_text, values=self.recording.options.parameters)
+        return replace(plan, may_stop=True) if self.is_cursor else plan
 
     def _count_redundant(self, key: KeyColumn, rows: Sequence[Any]) -> None:
         redundant = self.recording.duplicates.count_redundant(key, rows, self.connection.identity, id(self))
