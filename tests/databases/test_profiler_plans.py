@@ -108,6 +108,32 @@ def test_a_selective_inner_scan_is_no_estimate_error(profiler: SqlProfiler, engi
     assert "row-estimate error" not in {finding.kind for finding in recording.findings()}
 
 
+def test_rows_that_nobody_needed_are_no_estimate_error(profiler: SqlProfiler, engine: Engine) -> None:
+    """5000 loops that stop at the third row on average, which is the only match; and a cursor that is closed early."""
+    with engine.begin() as connection:
+        connection.exec_driver_sql(
+            "create unique index on big (id); create table few as select mod(id, 5) + 1 as big_id from big"
+        )
+        connection.exec_driver_sql("analyze big, few")
+    with profiler.record("unread", mode="plans") as recording, engine.connect() as connection:
+        connection.exec_driver_sql(
+            "set enable_hashjoin = off; set enable_mergejoin = off; set enable_indexscan = off; "
+            "set enable_indexonlyscan = off; set enable_bitmapscan = off; set enable_material = off; "
+            "set enable_memoize = off; set max_parallel_workers_per_gather = 0"
+        )
+        connection.execute(text("select big.id from few join big on big_id = big.id")).all()
+        slow = text("select id, pg_sleep(0.0005) from big")
+        with connection.execution_options(stream_results=True, max_row_buffer=5).execute(slow) as rows:
+            rows.fetchmany(5)
+
+    loop, cursor = (each.plan for each in recording.statements[-2:])
+    inner = loop.children[1]
+    assert inner.rows / inner.loops == 3
+    assert cursor.rows < cursor.rows_expected / 10
+    assert min(inner.elapsed_s, cursor.elapsed_s) > 0.001
+    assert "row-estimate error" not in {finding.kind for finding in recording.findings()}
+
+
 def test_results_that_are_stored_on_disk_are_spills(profiler: SqlProfiler, engine: Engine) -> None:
     """A CTE that is read twice, and the rows of a window; PostgreSQL tells so since version 17."""
     cte = (

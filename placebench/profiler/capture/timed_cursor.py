@@ -382,7 +382,11 @@ class NetworkCursor(TimedCursor):
     def timing_close(self) -> TimedFetch:
         """Return a context manager that times a close: the plan of a server-side cursor comes only then."""
         pending, self.placebench_pending = self.placebench_pending, None
-        return TimedFetch(pending if self.is_server_side() else None, lambda: 1)
+        if not self.is_server_side():
+            pending = None
+        elif pending is not None:
+            pending.is_cursor = True
+        return TimedFetch(pending, lambda: 1)
 
 
 def count_sets(parameters: Any) -> int:

@@ -28,6 +28,8 @@ class PlanNode:
         statement's time.
     blocks_hit, blocks_read: blocks of the shared buffers, with those of the nodes below.
     spilled_kb: kilobytes that this node wrote to disk: 0 if all stayed in memory, None for a node that writes none.
+    may_stop: whether its rows may not have been read to the end: those of a server-side cursor, and the inner rows of
+        a nested loop for which one match is enough (PostgreSQL's "Inner Unique").
     """
 
     kind: str
@@ -43,6 +45,7 @@ class PlanNode:
     blocks_hit: int | None = None
     blocks_read: int | None = None
     spilled_kb: int | None = None
+    may_stop: bool = False
     children: tuple["PlanNode", ...] = ()
 
     @property
@@ -95,11 +98,12 @@ def read_plan(text: str, *, values: bool = False) -> PlanNode:
     return _node(document["Plan"], values=values)
 
 
-def _node(fields: Mapping[str, Any], *, values: bool) -> PlanNode:
+def _node(fields: Mapping[str, Any], *, values: bool, may_stop: bool = False) -> PlanNode:
     loops = fields.get("Actual Loops")
     condition = " and ".join(str(fields[key]) for key in _CONDITIONS if key in fields)[:_MAX_CONDITION]
     milliseconds = _of_all_loops(fields, "Actual Total Time")
     kind, operation, join = fields["Node Type"], fields.get("Operation"), fields.get("Join Type", "")
+    is_first_match = kind == "Nested Loop" and fields.get("Inner Unique", False)
     if operation and kind == "ModifyTable":
         kind = f"{operation}"
     elif join.endswith(("Semi", "Anti")):  # these stop at the first match
@@ -121,7 +125,11 @@ def _node(fields: Mapping[str, Any], *, values: bool) -> PlanNode:
         blocks_hit=fields.get("Shared Hit Blocks"),
         blocks_read=fields.get("Shared Read Blocks"),
         spilled_kb=sum(spilled) if spilled else None,
-        children=tuple(_node(child, values=values) for child in fields.get("Plans", ())),
+        may_stop=may_stop,
+        children=tuple(
+            _node(child, values=values, may_stop=is_first_match and child.get("Parent Relationship") == "Inner")
+            for child in fields.get("Plans", ())
+        ),
     )
 
 

@@ -116,11 +116,12 @@ def _nodes(statements: Statements) -> Iterator[tuple[Statement, PlanNode, list[P
 def _read_otherwise(plan: PlanNode) -> tuple[set[int], set[int]]:
     """Return the ids of nodes that may have stopped before their end, and of those whose rows were read again.
 
-    That is no wrong estimate: a LIMIT, EXISTS or merge join needs no more, and a merge join goes back over equal rows.
+    That is no wrong estimate: a LIMIT, EXISTS, unique match or merge join needs no more, nor may the reader of a
+    cursor, and a merge join goes back over equal rows.
     https://www.postgresql.org/docs/current/using-explain.html#USING-EXPLAIN-CAVEATS
     """
     stopped, read_again = set[int](), set[int]()
-    nodes = [(plan, False)]
+    nodes = [(plan, plan.may_stop)]
     while nodes:
         node, may_stop = nodes.pop()
         if may_stop:
@@ -134,6 +135,7 @@ def _read_otherwise(plan: PlanNode) -> tuple[set[int], set[int]]:
         is_empty = node.kind.startswith("Hash") and any(child.kind == "Hash" and not child.rows for child in inner)
         for child in node.children:
             stops = is_merge or is_empty or node.kind == "Limit" or (is_first_match and child in inner)
+            stops = stops or child.may_stop
             # A sort and a hash read everything below them, whoever stops above.
             nodes.append((child, stops or (may_stop and node.kind not in ("Sort", "Hash"))))
     return stopped, read_again
