@@ -7,39 +7,31 @@ import json
 import os
 import sys
 import threading
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 sys.path[:0] = [str(Path(__file__).parent)]  # a safe path has no folder of the script
 
-from place import ROWS, Place, trace_counts  # noqa: E402
+from place import Place, driver_of, trace_counts  # noqa: E402
 from program import summary_of  # noqa: E402
 
 from placebench.profiler import SqlProfiler  # noqa: E402
 
-VARIABLE = "COVERAGE_MATRIX"
-settings: dict[str, str] = json.loads(os.environ.get(VARIABLE, "{}"))
+settings: dict[str, str] = json.loads(os.environ["COVERAGE_MATRIX"])
 profiler = SqlProfiler()
+driver = driver_of(settings["driver"])
 
 
 def place_of(number: int) -> Place:
     """The place of one job; a database in this process traces what the job runs."""
-    place = Place(profiler, settings, str(number), settings["mode"])
-    place.traced = [] if settings["in_process"] else None
-    return place
-
-
-def job_of(module: str) -> Any:
-    """The job of a driver's module."""
-    return import_module(module).job
+    return Place(profiler, settings, str(number), settings["mode"])
 
 
 def run(number: int) -> dict[str, Any]:
     """Run the job in a recording of its own; the result is like that of an operation."""
     place = place_of(number)
     with profiler.record(place.name, place.mode) as recording:
-        handed_out = job_of(settings["module"])(place)
+        handed_out = driver.finish(driver.job(place))
     return result_of(place, summary_of(recording), handed_out)
 
 
@@ -47,7 +39,7 @@ async def run_awaited(number: int) -> dict[str, Any]:
     """Await the job in a recording of its own."""
     place = place_of(number)
     with profiler.record(place.name, place.mode) as recording:
-        handed_out = await import_module(settings["module"]).awaited_job(place)
+        handed_out = await driver.job(place)
     return result_of(place, summary_of(recording), handed_out)
 
 
@@ -67,15 +59,4 @@ def run_and_write(number: int) -> str:
 def run_unrecorded(number: int) -> dict[str, Any]:
     """Run the job, whose recording is that of another process, if there is one."""
     place = place_of(number)
-    return result_of(place, None, job_of(settings["module"])(place))
-
-
-def make_table() -> None:
-    """Make the file of a database in this process, with the table."""
-    import sqlite3
-
-    settings["url"] = str(Path(settings["folder"], "jobs.db"))
-    with sqlite3.connect(settings["url"]) as connection:
-        connection.execute("create table item (id integer primary key, name text)")
-        connection.executemany("insert into item values (?, 'x')", [(1 + n,) for n in range(ROWS)])
-    connection.close()
+    return result_of(place, None, driver.finish(driver.job(place)))

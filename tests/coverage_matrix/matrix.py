@@ -50,9 +50,9 @@ _NOBODY = 65534
 
 @dataclass(frozen=True)
 class Driver:
-    """A column: the module of its operations, what is installed for it, and who counts beside it."""
+    """A column: the class of its operations, what is installed for it, and who counts beside it."""
 
-    module: str
+    operations: str
     requirement: str
     witness: str
     is_here: bool = True
@@ -60,16 +60,16 @@ class Driver:
 
 
 DRIVERS = {
-    "psycopg2": Driver("on_psycopg2", "psycopg2-binary", "postgresql"),
-    "psycopg 3.2": Driver("on_psycopg", "psycopg[binary]>=3.2,<3.3", "postgresql", is_here=False),
-    "psycopg 3.3": Driver("on_psycopg", "psycopg[binary]>=3.3", "postgresql"),
-    "psycopg 3.3, async": Driver("on_psycopg_async", "psycopg[binary]>=3.3", "postgresql"),
-    "asyncpg": Driver("on_asyncpg", "asyncpg", "postgresql"),
-    "sqlite3": Driver("on_sqlite3", "", ""),
-    "aiosqlite": Driver("on_aiosqlite", "aiosqlite", ""),
-    "PyMySQL": Driver("on_pymysql", "pymysql", "mariadb"),
-    "asyncmy": Driver("on_asyncmy", "asyncmy", "mariadb", is_here=False),
-    "DuckDB": Driver("on_duckdb", "duckdb", "", is_here=False),
+    "psycopg2": Driver("on_psycopg.Psycopg2", "psycopg2-binary", "postgresql"),
+    "psycopg 3.2": Driver("on_psycopg.Psycopg", "psycopg[binary]>=3.2,<3.3", "postgresql", is_here=False),
+    "psycopg 3.3": Driver("on_psycopg.Psycopg", "psycopg[binary]>=3.3", "postgresql"),
+    "psycopg 3.3, async": Driver("on_psycopg.AwaitedPsycopg", "psycopg[binary]>=3.3", "postgresql"),
+    "asyncpg": Driver("on_asyncpg.Asyncpg", "asyncpg", "postgresql"),
+    "sqlite3": Driver("on_sqlite3.Sqlite", "", ""),
+    "aiosqlite": Driver("on_sqlite3.Aiosqlite", "aiosqlite", ""),
+    "PyMySQL": Driver("on_mariadb.PyMySql", "pymysql", "mariadb"),
+    "asyncmy": Driver("on_mariadb.Asyncmy", "asyncmy", "mariadb", is_here=False),
+    "DuckDB": Driver("on_duckdb.DuckDb", "duckdb", "", is_here=False),
 }
 NOT_RUN = {"oracledb": "there is no Oracle server here; placebench has no hooks for it, which its recordings say"}
 
@@ -153,7 +153,7 @@ def run_program(command: list[str], witness: Any, settings: dict[str, str]) -> d
         process.wait()
         errors.seek(0)
         last = [text.strip() for text in errors if text.strip()][-1:]
-    return found or {"not_run": last[0] if last else f"it did not end within {_LIMIT_S} s"}
+    return found or {"not_run": last[0].lstrip("- ") if last else f"it did not end within {_LIMIT_S} s"}
 
 
 @dataclass(frozen=True)
@@ -172,9 +172,17 @@ class Python:
         """The command of a program with the packages of its driver; raises PlacebenchError if they cannot be had."""
         path = []
         if driver.requirement and not (self.is_default and driver.is_here):
-            path.append(self._install(driver.requirement, driver.requirement))
+            try:
+                path.append(self._install(driver.requirement, driver.requirement))
+            except PlacebenchError:
+                if (pure := re.sub(r"\[.*\]", "", driver.requirement)) == driver.requirement:
+                    raise
+                path.append(self._install(pure, pure))  # psycopg in pure Python, with the system's libpq
         if not self.is_default:
-            path += [self._install("base", "greenlet", "-r", str(TOP / "pyproject.toml")), str(TOP)]
+            all_of_it = ("greenlet", "-r", str(TOP / "pyproject.toml"))
+            # Without a GIL the rest has no wheels; the profiler records without it.
+            base = ("sqlalchemy", "jinja2", "rich") if self.label.endswith("t") else all_of_it
+            path += [self._install("base", *base), str(TOP)]
         variables = [f"PYTHONPATH={os.pathsep.join(path)}", "PYTHONDONTWRITEBYTECODE=1"]
         return [*self.command[:-1], "env", *variables, self.command[-1], *words]
 
@@ -182,10 +190,11 @@ class Python:
         folder = ENVIRONMENTS / self.label / name
         if not folder.exists():
             command = [sys.executable, "-m", "uv", "pip", "install", "-q", "--target", str(folder), *requirements]
+            command += ["--only-binary", ":all:"]
             if len(self.command) == 1:
                 command += ["--python", self.command[0]]
             else:  # its packages are chosen from here
-                command += ["--python", sys.executable, "--python-version", self.label, "--only-binary", ":all:"]
+                command += ["--python", sys.executable, "--python-version", self.label]
             done = subprocess.run(command, capture_output=True, text=True, check=False)
             if done.returncode:
                 shutil.rmtree(folder, ignore_errors=True)
@@ -204,7 +213,7 @@ def measure_operations(servers: Servers, names: list[str], python: Python, mode:
         witness = servers.witness(driver.witness)
         settings = witness.settings | {"distribution": re.split(r"[\[<>=]", driver.requirement)[0]}
         try:
-            command = python.program(driver, str(HERE / "program.py"), driver.module, mode)
+            command = python.program(driver, str(HERE / "program.py"), driver.operations, mode)
             found[name] = run_program(command, witness, settings)
         except PlacebenchError as error:
             found[name] = {"not_run": str(error)}
@@ -218,15 +227,12 @@ def measure_models(
     """The job of each driver in each of these ways to run it, added to what was *found* before, by driver."""
     for name in names:
         driver = DRIVERS[name]
-        if driver.module in ("on_asyncmy", "on_duckdb"):  # no figure of theirs depends on it
-            continue
         witness = servers.witness(driver.witness)
         settings = {key: value for key, value in witness.settings.items() if key != "pooled"}
-        settings |= {"in_process": "" if driver.witness else "yes"}
         # They patch the whole process, or may end it.
         alone = [model for model in models if model in ("gevent", "eventlet", "sub-interpreters")]
         for together in ([model for model in models if model not in alone], *([model] for model in alone)):
-            command = HERE_AND_NOW.program(driver, str(HERE / "models.py"), driver.module, mode, *together)
+            command = HERE_AND_NOW.program(driver, str(HERE / "models.py"), driver.operations, mode, *together)
             said = run_program(command, witness, settings) if together else {"done": {}}
             for model in together:
                 each = said if "not_run" in said else said["done"][model]

@@ -1,4 +1,4 @@
-"""Runs the job of one driver four times in each of some ways: `models.py MODULE MODE MODEL…`.
+"""Runs the job of one driver four times in each of some ways: `models.py MODULE.CLASS MODE MODEL…`.
 
 The first line of stdin has the settings; the last line of stdout has the results of the jobs.
 """
@@ -6,6 +6,7 @@ The first line of stdin has the settings; the last line of stdout has the result
 import asyncio
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -58,10 +59,8 @@ def by_thread_pool() -> list[Any]:
 def by_asyncio() -> list[Any]:
     import jobs
 
-    is_awaited = hasattr(sys.modules[jobs.settings["module"]], "awaited_job")
-
     async def work() -> list[Any]:
-        run: Any = jobs.run_awaited if is_awaited else lambda number: asyncio.to_thread(jobs.run, number)
+        run: Any = jobs.run_awaited if jobs.driver.awaited else lambda number: asyncio.to_thread(jobs.run, number)
         return list(await asyncio.gather(*(run(number) for number in JOBS)))
 
     return asyncio.run(work())
@@ -71,6 +70,8 @@ def by_gevent() -> list[Any]:
     import gevent
     import jobs
 
+    if jobs.driver.awaited:  # one event loop, in a greenlet
+        return list(gevent.spawn(by_asyncio).get())
     spawned = [gevent.spawn(jobs.run, number) for number in JOBS]
     gevent.joinall(spawned, raise_error=True)
     return [each.value for each in spawned]
@@ -80,6 +81,8 @@ def by_eventlet() -> list[Any]:
     import eventlet
     import jobs
 
+    if jobs.driver.awaited:  # one event loop, in a greenlet
+        return list(eventlet.spawn(by_asyncio).wait())
     return [each.wait() for each in [eventlet.spawn(jobs.run, number) for number in JOBS]]
 
 
@@ -169,15 +172,16 @@ def by_parent() -> list[Any]:
 
 
 _IN_AN_INTERPRETER = """
-import asyncio, json, sys, types
+import json, sys, threading, types
 sys.path[:0] = {path!r}
-for name in ("place", "sqlalchemy_operations"):
-    sys.modules[name] = module = types.ModuleType(name)
-    module.__getattr__ = lambda _: lambda *_: None
+sys.modules["place"] = module = types.ModuleType("place")
+module.__getattr__ = lambda _: lambda *_: None
 import {module}
 place = types.SimpleNamespace(url={url!r}, traced={traced!r})
-awaited = getattr({module}, "awaited_job", None)
-found = asyncio.run(awaited(place)) if awaited else {module}.job(place)
+driver = {driver}()
+found = driver.finish(driver.job(place))
+for thread in threading.enumerate()[1:]:
+    thread.join()
 with open({file!r}, "w") as opened:
     json.dump([found, place.traced], opened)
 """
@@ -187,19 +191,27 @@ def by_interpreters() -> list[Any]:
     """Record the main interpreter, while others run the job, without this package: they may not load its libraries."""
     import jobs
 
+    # Those of mod_wsgi: others may not start the threads and programs that drivers need.
     if sys.version_info >= (3, 13):
         import _interpreters as interpreters
+
+        options = {"config": "legacy"}
     else:
         import _xxsubinterpreters as interpreters
+
+        options = {"isolated": False}
     from place import trace_counts
 
-    found, module = list[Any](), jobs.settings["module"]
+    found, driver = list[Any](), jobs.settings["driver"]
     with jobs.profiler.record("main") as recording:
         for number in JOBS:
             file = str(Path(jobs.settings["folder"], f"interpreter-{number}.json"))
-            traced = [] if jobs.settings["in_process"] else None
-            words = {"path": sys.path, "module": module, "url": jobs.settings["url"], "traced": traced, "file": file}
-            failure = interpreters.run_string(interpreters.create(), _IN_AN_INTERPRETER.format(**words))
+            traced = [] if jobs.settings.get("in_process") else None
+            words = {"path": sys.path, "module": driver.partition(".")[0], "driver": driver, "file": file}
+            words |= {"url": jobs.settings.get("url"), "traced": traced}
+            interpreter = interpreters.create(**options)
+            failure = interpreters.run_string(interpreter, _IN_AN_INTERPRETER.format(**words))
+            interpreters.destroy(interpreter)
             if failure is not None:
                 raise RuntimeError(failure.formatted)
             handed_out, traced = json.loads(Path(file).read_text())
@@ -235,8 +247,8 @@ MODELS: dict[str, Callable[[], list[Any]]] = {
     ),
     "uwsgi": lambda: by_server(
         *("-c", "import os, sys; os.execvp(sys.argv[1], sys.argv[1:])", str(Path(sys.executable).parent / "uwsgi")),
-        *("--http-socket", "127.0.0.1:PORT", "--master", "--processes", "2", "--need-app", "--disable-logging"),
-        *("--die-on-term", "--wsgi-file", str(HERE / "web_application.py")),
+        *("--http-socket", "127.0.0.1:PORT", "--master", "--processes", "2", "--need-app", "--enable-threads"),
+        *("--disable-logging", "--die-on-term", "--wsgi-file", str(HERE / "web_application.py")),
     ),
     "parent": by_parent,
     "sub-interpreters": by_interpreters,
@@ -245,29 +257,31 @@ MODELS: dict[str, Callable[[], list[Any]]] = {
 
 def main() -> None:
     """Run the jobs in each way, and print their results with what a witness has counted of all of them."""
-    module, mode, *models = sys.argv[1:]
+    driver, mode, *models = sys.argv[1:]
     settings = json.loads(sys.stdin.readline())
     done = {}
     with tempfile.TemporaryDirectory() as top:
-        os.environ["COVERAGE_MATRIX"] = json.dumps(settings | {"folder": top, "module": module, "mode": mode})
+        os.environ["COVERAGE_MATRIX"] = json.dumps(settings | {"folder": top, "driver": driver, "mode": mode})
         import jobs
         from place import ask
 
-        jobs.job_of(module)
         for model in models:
             folder = Path(top, model)
             folder.mkdir()
-            jobs.settings["folder"] = str(folder)
-            if settings["in_process"]:
-                jobs.make_table()
+            jobs.settings.update(jobs.driver.prepared_settings(settings | {"folder": str(folder)}))
             os.environ["COVERAGE_MATRIX"] = json.dumps(jobs.settings)
+            if model in jobs.driver.impossible:
+                done[model] = {"not_run": jobs.driver.impossible[model]}
+                continue
             ask("mark")
             try:
                 found = MODELS[model]()
                 done[model] = {"jobs": found, "counted": ask("read")}
             except Exception as error:  # noqa: BLE001  the reason stands in the table
                 lines = [line for line in str(error).splitlines() if line.strip()]
-                done[model] = {"not_run": f"{type(error).__name__}: {lines[-1].strip() if lines else ''}"}
+                text = f"{type(error).__name__}: {lines[-1].strip() if lines else ''}"
+                # The error of a sub-interpreter is within another one.
+                done[model] = {"not_run": re.sub(r"^\w+: <class '(\w+)'>", r"\1", text).rstrip(".")}
     print(json.dumps({"done": done}))
 
 

@@ -1,43 +1,47 @@
-"""The operations of DuckDB: the profiler has no hooks for it; the witness is what the program itself knows."""
+"""DuckDB: the profiler has no hooks for it; the witness is what the program itself knows."""
 
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
 from typing import Any
 
 import duckdb
+from operations import Operations
 from place import ROWS, Place
 
-ALL = "select id, name from item order by id"
 
+class DuckDb(Operations):
+    """DuckDB, each connection with a database of its own in memory."""
 
-@contextmanager
-def connected(place: Place, *statements: str) -> Iterator[Any]:
-    """A connection with the table, recorded from here on; *statements* are those that the block runs."""
-    place.traced = []
-    with closing(duckdb.connect()) as connection:
+    mark = "?"
+    impossible = {"sub-interpreters": "it never returns there"}  # noqa: RUF012  nobody changes it
+    insertmanyvalues = iteration = by_next = savepoint = None  # type: ignore[assignment]
+
+    def __init__(self) -> None:
+        self.traces: dict[int, list[str]] = {}
+
+    def prepared_settings(self, settings: dict[str, str]) -> dict[str, str]:
+        return settings | {"in_process": "yes"}
+
+    async def connect(self, place: Place, _database: str = "url", **more: Any) -> Any:
+        assert place.traced is not None
+        connection = duckdb.connect(**more)
         connection.execute(f"create table item as select i as id, 'x' as name from range(1, {ROWS + 1}) as t(i)")
-        with place.measured():
-            place.traced.extend(statements)
-            yield connection
+        self.traces[id(connection)] = place.traced
+        return connection
 
+    async def commit(self, connection: Any) -> None:
+        """Nothing: each statement is a transaction of its own."""
 
-def execute(place: Place) -> int:
-    with connected(place, "insert", "select") as connection:
-        connection.execute("insert into item values (?, ?)", (101, "a"))
-        return 1 + len(connection.execute("select name from item where id <= ?", (10,)).fetchall())
+    async def run(self, connection: Any, sql: str, *values: Any) -> Any:
+        self.traces[id(connection)] += sql.split(";")
+        return connection.execute(sql, values)
 
+    async def run_many(self, connection: Any, sql: str, values: list[tuple[Any, ...]]) -> None:
+        self.traces[id(connection)] += [sql] * len(values)
+        connection.executemany(sql, values)
 
-def executemany(place: Place) -> int:
-    with connected(place, *["insert"] * 25) as connection:
-        connection.executemany("insert into item values (?, 'a')", [(100 + n,) for n in range(25)])
-        return 25
-
-
-def fetches(place: Place) -> int:
-    with connected(place, "select") as connection:
-        connection.execute(ALL)
-        count = 0 if connection.fetchone() is None else 1
-        return count + len(connection.fetchmany(10)) + len(connection.fetchall())
-
-
-OPERATIONS = {"execute": execute, "executemany": executemany, "fetchone, fetchmany, fetchall": fetches}
+    async def job(self, place: Place) -> int:
+        """The job, without an iteration: its cursors have none."""
+        connection = await self.connect(place)
+        count = await self.rows(connection, "select id from item where id <= 30")
+        for sql in ("update item set name = 'b' where id = 41", "select 2"):
+            await self.run(connection, sql)
+        return count + len((await self.run(connection, "select 1")).fetchall())

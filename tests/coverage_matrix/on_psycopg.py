@@ -1,222 +1,158 @@
-"""The operations of psycopg 3, whose cursors are iterators since 3.3."""
+"""psycopg2, and psycopg 3 with and without await."""
 
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+import io
+import select
+from contextlib import suppress
 from typing import Any
 
-import psycopg
-from place import Place, wait_until_running
-from sqlalchemy_operations import insertmanyvalues
-
-ALL = "select id, name from item order by id"
+from operations import PostgreSql, got, inside, iterated
+from place import Place
 
 
-@contextmanager
-def connected(place: Place, url: str = "", **more: Any) -> Iterator[Any]:
-    """A connection that is recorded from here on, until its commit."""
-    with psycopg.connect(url or place.url, **more) as connection, place.measured():
-        yield connection
-        connection.commit()
+class Psycopg2(PostgreSql):
+    engine = "postgresql+psycopg2"
+
+    def __init__(self) -> None:
+        import psycopg2.extras
+
+        self.module = psycopg2
+        self.interruption = psycopg2.extensions.QueryCanceledError
+
+    async def connect(self, place: Place, database: str = "url", **more: Any) -> Any:
+        return self.module.connect(getattr(place, database), **more)
+
+    async def set_autocommit(self, connection: Any) -> None:
+        connection.autocommit = True
+
+    async def execute_values(self, place: Place) -> int:
+        async with self.connected(place) as connection:
+            pairs = [(100 + n, "a") for n in range(70)]
+            query = "insert into item values %s returning id"
+            return len(self.module.extras.execute_values(connection.cursor(), query, pairs, page_size=20, fetch=True))
+
+    async def copy_in(self, place: Place) -> int:
+        async with self.connected(place) as connection:
+            cursor = connection.cursor()
+            cursor.copy_from(io.StringIO("".join(f"{100 + n}\tc\n" for n in range(30))), "item")
+            cursor.copy_expert("copy item from stdin", io.StringIO("".join(f"{200 + n}\tc\n" for n in range(20))))
+            return 50
+
+    async def copy_out(self, place: Place) -> int:
+        async with self.connected(place) as connection:
+            one, other, cursor = io.StringIO(), io.StringIO(), connection.cursor()
+            cursor.copy_to(one, "item")
+            cursor.copy_expert("copy (select id from item where id <= 9) to stdout", other)
+            return one.getvalue().count("\n") + other.getvalue().count("\n")
+
+    async def prepared(self, place: Place) -> int:
+        async with self.connected(place) as connection:
+            await self.run(connection, "prepare named as select id from item where id <= $1")
+            return await self.rows(connection, "execute named(3)") + await self.rows(connection, "execute named(4)")
+
+    async def callproc(self, place: Place) -> int:
+        async with self.connected(place) as connection:
+            cursor = connection.cursor()
+            cursor.callproc("generate_series", (1, 3))
+            return len(cursor.fetchall())
+
+    async def notify(self, place: Place) -> int:
+        async with self.connected(place) as connection:
+            connection.autocommit = True
+            await self.run(connection, "listen news")
+            await self.run(connection, "notify news, 'one'")
+            count = await self.rows(connection, "select pg_notify('news', 'two')")
+            while len(connection.notifies) < 2:
+                select.select([connection], [], [])
+                connection.poll()
+            return count
 
 
-def execute(place: Place) -> int:
-    with connected(place) as connection:
-        connection.execute("insert into item values (%s, %s)", (101, "a"))
-        connection.execute("update item set name = 'b' where id <= 10")
-        return 1 + 10 + len(connection.execute("select name from item where id = %s", (1,)).fetchall())
+class Psycopg(PostgreSql):
+    """psycopg 3, whose cursors are iterators since 3.3."""
+
+    engine = "postgresql+psycopg"
+    for_a_pooler = {"prepare_threshold": None}  # noqa: RUF012  nobody changes it
+
+    def __init__(self) -> None:
+        import psycopg
+
+        self.interruption = psycopg.errors.QueryCanceled
+        self.connection_class: Any = psycopg.AsyncConnection if self.awaited else psycopg.Connection
+        if not hasattr(psycopg.Cursor, "__next__"):
+            self.by_next = None  # type: ignore[assignment]
+
+    async def connect(self, place: Place, database: str = "url", **more: Any) -> Any:
+        return await got(self.connection_class.connect(getattr(place, database), **more))
+
+    async def run(self, connection: Any, sql: str, *values: Any) -> Any:
+        return await got(connection.execute(sql.replace("?", self.mark), *([values] if values else [])))
+
+    async def set_autocommit(self, connection: Any) -> None:
+        await got(connection.set_autocommit(True))
+
+    async def iteration(self, place: Place) -> int:
+        async with self.connected(place) as connection:
+            cursor = connection.cursor()
+            count = await iterated(await got(cursor.execute("select id, name from item order by id")))
+            return count + await iterated(cursor.stream("select id from item where id <= 9"))
+
+    async def copy_in(self, place: Place) -> int:
+        async with self.connected(place) as connection, inside(connection.cursor()) as cursor:
+            async with inside(cursor.copy("copy item from stdin")) as copy:
+                for number in range(30):
+                    await got(copy.write_row((100 + number, "c")))
+            return 30
+
+    async def copy_out(self, place: Place) -> int:
+        async with (
+            self.connected(place) as connection,
+            inside(connection.cursor()) as cursor,
+            inside(cursor.copy("copy item to stdout")) as copy,
+        ):
+            return await iterated(copy.rows())
+
+    async def pipeline(self, place: Place) -> int:
+        async with self.connected(place) as connection, inside(connection.pipeline()):
+            for number in range(10):
+                await self.run(connection, "insert into item values (?, 'a')", 100 + number)
+            return 10 + await self.rows(connection, "select id from item where id <= 5")
+
+    async def prepared(self, place: Place) -> int:
+        async with self.connected(place) as connection:
+            count = 0
+            for number in (3, 4, 5):
+                query = connection.execute("select id from item where id <= %s", (number,), prepare=True)
+                count += len(await got((await got(query)).fetchall()))
+            return count
+
+    async def notify(self, place: Place) -> int:
+        async with self.connected(place, autocommit=True) as connection:
+            await self.run(connection, "listen news")
+            await self.run(connection, "notify news, 'one'")
+            count = await self.rows(connection, "select pg_notify('news', 'two')")
+            assert await iterated(connection.notifies(timeout=60, stop_after=2)) == 2
+            return count
+
+    async def savepoint(self, place: Place) -> int:
+        async with self.connected(place) as connection:
+            count = await self.rows(connection, "select 1")
+            with suppress(ZeroDivisionError):
+                async with inside(connection.transaction()):
+                    await self.run(connection, "insert into item values (101, 'a')")
+                    raise ZeroDivisionError
+            async with inside(connection.transaction("named")):
+                await self.run(connection, "insert into item values (102, 'a')")
+            return count + 2
+
+    async def multi_statement(self, place: Place, **more: Any) -> int:
+        async with self.connected(place, **more) as connection:
+            cursor = await self.run(
+                connection,
+                "insert into item values (101, 'a'); insert into item values (102, 'a'), (103, 'a') returning id",
+            )
+            assert cursor.nextset()
+            return 1 + len(await got(cursor.fetchall()))
 
 
-def executemany(place: Place) -> int:
-    with connected(place) as connection, connection.cursor() as cursor:
-        cursor.executemany("insert into item values (%s, 'a')", [(100 + n,) for n in range(25)])
-        return 25
-
-
-def server_cursor(place: Place) -> int:
-    with connected(place) as connection, connection.cursor("named") as cursor:
-        cursor.itersize = 7
-        cursor.execute(ALL)
-        return len(cursor.fetchmany(5)) + sum(1 for _ in cursor)
-
-
-def iteration(place: Place) -> int:
-    with connected(place) as connection, connection.cursor() as cursor:
-        count = sum(1 for _ in cursor.execute(ALL))
-        return count + sum(1 for _ in cursor.stream("select id from item where id <= 9"))
-
-
-def by_next(place: Place) -> int:
-    with connected(place) as connection, connection.cursor() as cursor, connection.cursor("named") as named:
-        named.itersize = 7
-        count = 0
-        for each in (cursor, named):
-            each.execute(ALL)
-            while next(each, None) is not None:
-                count += 1
-        return count
-
-
-def fetches(place: Place) -> int:
-    with connected(place) as connection:
-        cursor = connection.execute(ALL)
-        count = 0 if cursor.fetchone() is None else 1
-        return count + len(cursor.fetchmany(10)) + len(cursor.fetchall())
-
-
-def copy_in(place: Place) -> int:
-    with connected(place) as connection, connection.cursor() as cursor:
-        with cursor.copy("copy item from stdin") as copy:
-            for number in range(30):
-                copy.write_row((100 + number, "c"))
-        return 30
-
-
-def copy_out(place: Place) -> int:
-    with (
-        connected(place) as connection,
-        connection.cursor() as cursor,
-        cursor.copy("copy item to stdout") as copy,
-    ):
-        return len(list(copy.rows()))
-
-
-def pipeline(place: Place) -> int:
-    with connected(place) as connection, connection.pipeline():
-        for number in range(10):
-            connection.execute("insert into item values (%s, 'a')", (100 + number,))
-        return 10 + len(connection.execute("select id from item where id <= 5").fetchall())
-
-
-def prepared(place: Place) -> int:
-    with connected(place) as connection:
-        query = "select id from item where id <= %s"
-        return sum(len(connection.execute(query, (number,), prepare=True).fetchall()) for number in (3, 4, 5))
-
-
-def notify(place: Place) -> int:
-    with connected(place, autocommit=True) as connection:
-        connection.execute("listen news")
-        connection.execute("notify news, 'one'")
-        count = len(connection.execute("select pg_notify('news', 'two')").fetchall())
-        assert len(list(connection.notifies(timeout=60, stop_after=2))) == 2
-        return count
-
-
-def savepoint(place: Place) -> int:
-    with connected(place) as connection:
-        connection.execute("select 1").fetchall()
-        try:
-            with connection.transaction():
-                connection.execute("insert into item values (101, 'a')")
-                raise ZeroDivisionError
-        except ZeroDivisionError:
-            pass
-        with connection.transaction("named"):
-            connection.execute("insert into item values (102, 'a')")
-        return 3
-
-
-def two_phase(place: Place) -> int:
-    with connected(place) as connection:
-        for number in (1, 2):
-            connection.tpc_begin(connection.xid(1, f"{place.name} {number}", "branch"))
-            connection.execute("insert into item values (%s, 'a')", (100 + number,))
-            connection.tpc_prepare()
-            connection.tpc_commit() if number == 1 else connection.tpc_rollback()
-        connection.tpc_begin(connection.xid(1, place.name, "one phase"))
-        connection.execute("insert into item values (103, 'a')")
-        connection.tpc_commit()
-        with psycopg.connect(place.url) as second:
-            second.tpc_begin(second.xid(1, place.name, "of another session"))
-            second.execute("insert into item values (104, 'a')")
-            second.tpc_prepare()
-            second.close()
-        connection.tpc_commit(connection.xid(1, place.name, "of another session"))
-        return 4
-
-
-def autocommit(place: Place) -> int:
-    with connected(place, autocommit=True) as connection:
-        connection.execute("insert into item values (101, 'a')")
-        return 1 + len(connection.execute("select id from item where id > 99").fetchall())
-
-
-def cancelled(place: Place) -> int:
-    with connected(place) as connection:
-        thread = threading.Thread(target=lambda: (wait_until_running("pg_sleep(61"), connection.cancel()))
-        thread.start()
-        try:
-            connection.execute("select pg_sleep(61)")
-        except psycopg.errors.QueryCanceled:
-            connection.rollback()
-        thread.join()
-        return len(connection.execute("select id from item where id <= 2").fetchall())
-
-
-def timed_out(place: Place) -> int:
-    with connected(place) as connection:
-        connection.execute("set statement_timeout = 20")
-        connection.commit()
-        try:
-            connection.execute("select pg_sleep(62)")
-        except psycopg.errors.QueryCanceled:
-            connection.rollback()
-        return len(connection.execute("select id from item where id <= 2").fetchall())
-
-
-def multi_statement(place: Place) -> int:
-    with connected(place) as connection:
-        cursor = connection.execute(
-            "insert into item values (101, 'a'); insert into item values (102, 'a'), (103, 'a') returning id"
-        )
-        assert cursor.nextset()
-        return 1 + len(cursor.fetchall())
-
-
-def several_databases(place: Place) -> int:
-    with psycopg.connect(place.other) as second, connected(place) as connection:
-        count = sum(len(each.execute(ALL).fetchall()) for each in (connection, second))
-        second.commit()
-        return count
-
-
-def pgbouncer(place: Place) -> int:
-    with connected(place, place.pooled, prepare_threshold=None) as connection:
-        for number in range(3):
-            connection.execute("insert into item values (%s, 'a')", (101 + number,))
-            connection.commit()
-        return 3 + len(connection.execute(ALL).fetchall())
-
-
-def job(place: Place) -> int:
-    """What each thread, greenlet, task, request or process runs: 31 rows by four statements."""
-    with psycopg.connect(place.url) as connection:
-        count = len(connection.execute("select id from item where id <= 20").fetchall())
-        connection.execute("update item set name = 'b' where id = 41")
-        count += sum(1 for _ in connection.execute("select id from item where id <= 10 order by id"))
-        return count + (0 if connection.execute("select 1").fetchone() is None else 1)
-
-
-OPERATIONS = {
-    "execute": execute,
-    "executemany": executemany,
-    "insertmanyvalues": insertmanyvalues("postgresql+psycopg"),
-    "server cursor": server_cursor,
-    "for": iteration,
-    **({"next": by_next} if hasattr(psycopg.Cursor, "__next__") else {}),
-    "fetchone, fetchmany, fetchall": fetches,
-    "COPY in": copy_in,
-    "COPY out": copy_out,
-    "pipeline": pipeline,
-    "prepared": prepared,
-    "NOTIFY": notify,
-    "savepoint": savepoint,
-    "two-phase": two_phase,
-    "autocommit": autocommit,
-    "cancelled": cancelled,
-    "timed out": timed_out,
-    "multi-statement": multi_statement,
-    "several databases": several_databases,
-    "pgbouncer": pgbouncer,
-}
+class AwaitedPsycopg(Psycopg):
+    awaited = True

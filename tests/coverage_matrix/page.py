@@ -12,23 +12,23 @@ OPERATIONS = {
     "executemany": "executemany",
     "execute_values": "execute_values (psycopg2.extras)",
     "insertmanyvalues": "insertmanyvalues of SQLAlchemy",
-    "server cursor": "server-side cursor, page by page",
-    "for": "`for` over a cursor",
-    "next": "`next(cursor)`",
-    "fetchone, fetchmany, fetchall": "fetchone, fetchmany, fetchall",
-    "COPY in": "COPY in",
-    "COPY out": "COPY out",
+    "server_cursor": "server-side cursor, page by page",
+    "iteration": "`for` over a cursor",
+    "by_next": "`next(cursor)`",
+    "fetches": "fetchone, fetchmany, fetchall",
+    "copy_in": "COPY in",
+    "copy_out": "COPY out",
     "pipeline": "pipeline",
     "prepared": "prepared statements",
     "callproc": "callproc",
-    "NOTIFY": "LISTEN and NOTIFY",
+    "notify": "LISTEN and NOTIFY",
     "savepoint": "savepoints",
-    "two-phase": "two-phase commit",
+    "two_phase": "two-phase commit",
     "autocommit": "autocommit",
     "cancelled": "a statement that is cancelled",
-    "timed out": "a statement that times out",
-    "multi-statement": "several statements in one text",
-    "several databases": "two databases in one recording",
+    "timed_out": "a statement that times out",
+    "multi_statement": "several statements in one text",
+    "several_databases": "two databases in one recording",
     "pgbouncer": "pgbouncer, transaction pooling",
     "pool": "the driver's own pool",
 }
@@ -108,10 +108,11 @@ def count_exact(measured: dict[str, Any], notes: Notes) -> str:
     """The number of the operations of a driver on one Python that are exact, with the reasons of the others."""
     if "not_run" in measured:
         return cell(measured, notes)
-    verdicts = [judge(each) for each in measured["done"].values()]
+    verdicts = [judge(each) for each in measured["done"].values() if "not_run" not in each]
     if any(each.is_wrong for each in verdicts):
         return "**wrong**"
     whys = dict.fromkeys(each.why for each in verdicts if each.why)
+    whys |= dict.fromkeys(each["not_run"] for each in measured["done"].values() if "not_run" in each)
     exact = sum(each.statements == each.rows == EXACT for each in verdicts)
     return " ".join([f"{exact} of {len(verdicts)}", *map(notes.number, whys)])
 
@@ -131,7 +132,7 @@ def page_of(found: dict[str, Any]) -> str:
     for key, label in OPERATIONS.items():
         cells = [each if "not_run" in each else each["done"].get(key) for each in operations.values()]
         rows.append([label, *(cell(each, notes) for each in cells)])
-    models = found.get("models", {})
+    models = {name: found["models"][name] for name in found["operations"] if name in found.get("models", {})}
     by_model = [[label, *(cell(each.get(key), notes) for each in models.values())] for key, label in MODELS.items()]
     pythons = {found["python"]: found["operations"]} | found.get("pythons", {})
     ordered = sorted(pythons, key=lambda label: [int(part) for part in re.findall(r"\d+", label)])
@@ -181,7 +182,8 @@ Python {found["python"]}, mode `full`.
 {ways}## Drivers and Pythons
 
 How many operations of the first table are exact, of those that the driver has. The others are not measured, in whole
-or in part; none is wrong.
+or in part; none is wrong. A Python whose number ends with a t is free-threaded and stays so: psycopg runs in pure
+Python there, because its binary package has no wheel for it.
 
 {table(["", *ordered], by_python)}
 

@@ -4,12 +4,11 @@ A witness is another process with a connection of its own, which this one asks b
 Databases inside of this process (SQLite) are counted by their own trace instead.
 """
 
-import asyncio
-import functools
 import json
 import sys
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib import import_module
 from typing import Any
 
 from texts import split
@@ -30,10 +29,9 @@ class Place:
     def __init__(self, profiler: SqlProfiler, settings: dict[str, str], name: str, mode: str) -> None:
         self.profiler = profiler
         self.url, self.other, self.pooled = (settings.get(key, "") for key in ("url", "other", "pooled"))
-        self.folder = settings["folder"]
         self.name = name
         self.mode = mode
-        self.traced: list[str] | None = None
+        self.traced: list[str] | None = [] if settings.get("in_process") else None
         self.recording: Recording | None = None
         self.counted: dict[str, Any] = {}
 
@@ -50,9 +48,10 @@ class Place:
             self.counted = ask("read") if self.traced is None else trace_counts(self.traced)
 
 
-def in_a_loop(work: Callable[[Place], Coroutine[Any, Any, int]]) -> Callable[[Place], int]:
-    """The awaited operation as a function that returns when it has ended."""
-    return functools.wraps(work)(lambda place: asyncio.run(work(place)))
+def driver_of(name: str) -> Any:
+    """The operations of a driver, as `MODULE.CLASS`."""
+    module, _, driver = name.partition(".")
+    return getattr(import_module(module), driver)()
 
 
 def ask(question: str, **more: Any) -> Any:

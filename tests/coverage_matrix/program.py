@@ -1,4 +1,4 @@
-"""Runs the operations of one driver in this process, each in its own recording: `program.py MODULE MODE`.
+"""Runs the operations of one driver in this process, each in its own recording: `program.py MODULE.CLASS MODE`.
 
 The first line of stdin has the settings; the last line of stdout has what was counted, by operation:
 `{"statements": [recorded, sets of values, counted], "rows": [recorded, counted, handed out], "notes": [...]}`.
@@ -10,14 +10,16 @@ import sqlite3
 import sys
 import tempfile
 import warnings
-from importlib import import_module, metadata
+from importlib import metadata
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent))  # a safe path has no folder of the script
 warnings.simplefilter("ignore")
 
-from place import Place  # noqa: E402
+from page import OPERATIONS  # noqa: E402
+from place import Place, driver_of  # noqa: E402
 
 from placebench.profiler import Recording, SqlProfiler  # noqa: E402
 
@@ -39,23 +41,27 @@ def summary_of(recording: Recording) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Run the operations of a module, and print what was counted."""
-    module, mode, *chosen = sys.argv[1:]
+    """Run the operations of a driver, and print what was counted."""
+    driver, mode = driver_of(sys.argv[1]), sys.argv[2]
     settings = json.loads(sys.stdin.readline())
     profiler = SqlProfiler()
-    operations = import_module(module).OPERATIONS
     found = {}
-    for name in chosen or operations:
-        if name == "pgbouncer" and not settings.get("pooled"):
+    for name in OPERATIONS:
+        operation = getattr(driver, name, None)
+        if operation is None or (name == "pgbouncer" and not settings.get("pooled")):
+            continue
+        if name == "insertmanyvalues" and driver.awaited and find_spec("greenlet") is None:
+            found[name] = {"not_run": "SQLAlchemy's async engines need greenlet, which has no wheel for this Python"}
             continue
         with tempfile.TemporaryDirectory() as folder:
-            place = Place(profiler, settings | {"folder": folder}, name, mode)
-            handed_out = operations[name](place)
+            place = Place(profiler, driver.prepared_settings(settings | {"folder": folder}), name, mode)
+            handed_out = driver.finish(operation(place))
         assert place.recording is not None, name
         found[name] = {"recorded": summary_of(place.recording), "counted": place.counted, "handed_out": handed_out}
     distribution = settings["distribution"]
     version = metadata.version(distribution) if distribution else sqlite3.sqlite_version
-    print(json.dumps({"done": found, "python": platform.python_version(), "version": version}))
+    suffix = "" if getattr(sys, "_is_gil_enabled", lambda: True)() else "t"  # that nothing has switched the GIL on
+    print(json.dumps({"done": found, "python": platform.python_version() + suffix, "version": version}))
 
 
 if __name__ == "__main__":

@@ -16,8 +16,8 @@ _STEPS = {
     "AUTOCOMMIT": r"set autocommit\b",
 }
 _STEP = re.compile("|".join(f"(?P<{kind}>{text})" for kind, text in _STEPS.items()), re.IGNORECASE)
-_PART = re.compile(r"(?:fetch|move|close|deallocate|set client_encoding)\b", re.IGNORECASE)
-"""Statements of drivers about a cursor or a prepared statement that is counted already, and one of pgbouncer's own."""
+_PART = re.compile(r"(?:fetch|move|close|deallocate|set client_encoding|set names)\b", re.IGNORECASE)
+"""Parts of a counted cursor, prepared statement or connect of a driver, and what pgbouncer sends by itself."""
 
 
 def split(texts: Iterable[str]) -> dict[str, Any]:

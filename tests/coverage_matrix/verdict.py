@@ -10,10 +10,10 @@ _REASONS = {
     "so; sqlite3 runs them one by one, and psycopg2, asyncpg and PyMySQL report the rows of the last one only",
     "started; ": "the recording is of the process or interpreter that starts them, and a note in it says that their "
     "statements are missing",
-    "are not measured": "placebench has no hooks for this driver, and a note in the recording says so; its statements "
-    "through SQLAlchemy are recorded",
+    "without SQLAlchemy": "placebench has no hooks for this driver, and a note in the recording says so; its "
+    "statements through SQLAlchemy are recorded",
+    "the rows of": "the driver does not report them, and a note in the recording says so",
 }
-_NO_ROWS = "the driver does not report them; the recording's sum of rows is then “not measured”"
 
 
 @dataclass(frozen=True)
@@ -31,14 +31,17 @@ class Verdict:
 
 
 def judge(cell: dict[str, Any]) -> Verdict:
-    """Compare the figures of one recording, or the sums of several, with what was counted beside it."""
+    """Compare the figures of one recording, or the sums of several, with what was counted beside it.
+
+    What is not measured has a note in the recording; otherwise it is wrong.
+    """
     recorded, counted = cell["recorded"], cell["counted"]
     noted = next((why for words, why in _REASONS.items() if any(words in note for note in recorded["notes"])), "")
     if recorded["missed"] or recorded["failed_hooks"] or recorded["breaches"]:
         return Verdict(WRONG, WRONG)
     expected_rows = cell["handed_out"] if counted["rows"] is None else counted["rows"]
     if recorded["rows"] is None:
-        rows, why = NOT_MEASURED, noted or _NO_ROWS
+        rows, why = NOT_MEASURED if noted else WRONG, noted
     else:
         rows, why = (EXACT, "") if recorded["rows"] == expected_rows else (WRONG, "")
     if counted["statements"] in (recorded["statements"], recorded["sets"]):

@@ -14,7 +14,6 @@ def respond(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iter
     return [text]
 
 
-jobs.job_of(jobs.settings["module"])
 application = jobs.profiler.wsgi(
     respond, folder=Path(jobs.settings["folder"], "recordings"), mode=jobs.settings["mode"]
 )
