@@ -37,7 +37,7 @@ def test_a_run_of_version_0_2_is_written_back_as_it_was(folder: Path, tmp_path: 
 
 @pytest.mark.parametrize("name", ["plans", "merged"])
 def test_a_recording_of_version_0_2_is_written_back_as_it_was(name: str, tmp_path: Path) -> None:
-    """Every byte, and the keys of statements and plans that came later: with a plan, checkouts, errors and open transactions."""
+    """Every byte, and keys that came later: with a plan, checkouts, errors and open transactions."""
     kept = RECORDINGS / f"{name}.recording.json"
     loaded = Recording.load(kept)
     loaded.save(tmp_path / "again.json")
