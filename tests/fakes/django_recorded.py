@@ -155,5 +155,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    sys.modules["django_recorded"] = sys.modules["__main__"]
     main()

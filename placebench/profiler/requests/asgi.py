@@ -172,15 +172,13 @@ class ProfiledAsgiApplication(Middleware):
                 unit.end()
             await send(message)
 
-        failure = None
-        before = self._recorder.switch_to(None)
         self._recorder.leave_unprofiled()
+        failure = None
         try:
             await application(scope, receive_event, send_and_end)
         except BaseException as error:
             failure = error
             raise
         finally:
-            self._recorder.switch_to(before)
             if unit is not None:
                 unit.end(failure)
