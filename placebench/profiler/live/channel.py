@@ -59,6 +59,7 @@ class RecordingSender:
         has_threads: False in a uWSGI without `enable-threads`, whose threads stand still between requests.
         """
         self._has_threads = has_threads
+        self._connection: _socket.socket | None = None
         self._secret, _, self._address = channel.partition("@")
         self._start_thread = _original("_thread", "start_new_thread", _thread.start_new_thread)
         self._new_lock = _original("_thread", "allocate_lock", _thread.allocate_lock)
@@ -92,6 +93,7 @@ class RecordingSender:
             while time.monotonic() < until:
                 if (recording := self._queue.get(False)) is not None:
                     self._send(recording)
+        self._disconnect()
 
     def announce(self) -> None:
         """Tell the command that this process is recorded; a failure shows when recordings are sent."""
@@ -104,7 +106,7 @@ class RecordingSender:
         self._queue: SimpleQueue[Recording | None] = SimpleQueue()
         self._running = self._new_lock()
         self._ended = self._new_lock()
-        self._connection: _socket.socket | None = None
+        self._disconnect()
         self._dropped = 0
 
     def _start_if_needed(self) -> None:
@@ -143,9 +145,12 @@ class RecordingSender:
             self._dropped = 0
         except (OSError, ValueError, RecursionError):
             self._dropped += 1
-            if self._connection is not None:
-                self._connection.close()
-                self._connection = None
+            self._disconnect()
+
+    def _disconnect(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()
 
     def _write(self, document: Mapping[str, Any]) -> None:
         data = json.dumps(document).encode()
@@ -155,8 +160,12 @@ class RecordingSender:
             connection = _socket.socket(family, _socket.SOCK_STREAM)
             connection.settimeout(_SEND_TIMEOUT_S)
             address = ("127.0.0.1", int(place)) if kind == "tcp" else f"\0{place}" if kind == "abstract" else place
-            connection.connect(address)
-            connection.sendall(self._secret.encode())
+            try:
+                connection.connect(address)
+                connection.sendall(self._secret.encode())
+            except OSError:
+                connection.close()
+                raise
             self._connection = connection
         self._connection.sendall(_LENGTH.pack(len(data)))
         self._connection.sendall(data)
@@ -205,7 +214,8 @@ class RecordingReceiver:
         if self._thread.is_alive():
             self._wake.send(b"\0")
             self._thread.join()
-        self._socket.close()
+        for each in (self._socket, self._wake, self._woken):
+            each.close()
         if self._folder is not None:
             shutil.rmtree(self._folder, ignore_errors=True)
         if self._failure is not None:

@@ -29,7 +29,6 @@ from urllib.parse import parse_qs, urlsplit
 
 from placebench.errors import PlacebenchError, ProfilerError
 from placebench.profiler.live.journal import MAX_ROWS, Journal
-from placebench.profiler.output.pages import difference_page, recording_page, write_flame_page
 
 _PAGE = Path(__file__).parent / "templates" / "live.html"
 _LOCAL_HOSTS = frozenset({"127.0.0.1", "localhost", "[::1]"})
@@ -181,6 +180,8 @@ class _Request(BaseHTTPRequestHandler):
         elif path == "statements":
             self._send_json(journal.statements())
         elif path == "difference":
+            from placebench.profiler.output.pages import difference_page
+
             before, later = (journal.load(_number(query, name)) for name in ("before", "after"))
             self._send(difference_page(before.diff(later)), "text/html")
         elif (found := re.fullmatch(r"recordings/(\d{1,15})(/file|/flame)?", path)) is not None:
@@ -190,6 +191,9 @@ class _Request(BaseHTTPRequestHandler):
 
     def _send_recording(self, number: int, form: str | None) -> None:
         """Send the page of a recording: to be looked at, as a file to be shared, or its flame graph's own page."""
+        # Loaded with the first page: the templates' engine takes longer than most commands to start.
+        from placebench.profiler.output.pages import recording_page, write_flame_page
+
         recording = self._journal.load(number)
         if form == "/flame":
             if recording.session is None:

@@ -1,0 +1,78 @@
+"""The channel between the processes of a command and placebench."""
+
+import os
+import socket
+import threading
+
+import pytest
+
+from placebench.profiler import Recording
+from placebench.profiler.live.channel import MAX_QUEUED, VARIABLE, RecordingReceiver, RecordingSender
+
+
+def test_what_is_sent_is_received_also_from_a_forked_process() -> None:
+    """By its process, whole, and before `close` returns."""
+    received: list[tuple[int, str]] = []
+    receiver = RecordingReceiver(lambda pid, recording: received.append((pid, recording.name)))
+    sender = RecordingSender(receiver.environment[VARIABLE])
+    sender.save(Recording("before", "light"))
+    child = os.fork()
+    if not child:
+        sender.save(Recording("in the child", "light"))
+        sender.flush()
+        os._exit(0)
+    os.waitpid(child, 0)
+    sender.save(Recording("after", "light"))
+    sender.flush()
+    receiver.close()
+
+    assert [(os.getpid(), "before"), (child, "in the child"), (os.getpid(), "after")] == received
+    assert {os.getpid(), child} == receiver.processes
+
+
+def test_what_cannot_be_sent_is_dropped_and_counted() -> None:
+    """While the reader takes nothing, a bounded number waits; nothing waits for a reader that has gone."""
+    go_on = threading.Event()
+    received: list[str] = []
+
+    def receive(_pid: int, recording: Recording) -> None:
+        go_on.wait()
+        received.append(recording.name)
+
+    receiver = RecordingReceiver(receive)
+    sender = RecordingSender(receiver.environment[VARIABLE])
+    large = Recording("x" * 2**14, "light")  # the socket's buffers take some of these
+    dropped = sum(sender.save(large) for _ in range(2 * MAX_QUEUED))
+    go_on.set()
+    sender.flush()
+    sender.save(Recording("last", "light"))
+    sender.flush()
+    receiver.close()
+
+    assert dropped > 0
+    assert "last" == received[-1]
+    assert receiver.dropped >= dropped
+    gone = RecordingSender(receiver.environment[VARIABLE])
+    assert 0 == gone.save(large)
+    gone.flush()
+
+
+@pytest.mark.parametrize("sent", [b"", b"0" * 32 + b"\x02\0\0\0\0\0\0\0{}", b"short"])
+def test_who_does_not_know_the_secret_is_not_read(sent: bytes) -> None:
+    """The connection is closed, and others are served."""
+    received: list[str] = []
+    receiver = RecordingReceiver(lambda _, recording: received.append(recording.name))
+    secret, _, address = receiver.environment[VARIABLE].partition("@")
+    stranger = socket.socket(socket.AF_UNIX)
+    kind, _, place = address.partition(":")
+    stranger.connect(f"\0{place}" if kind == "abstract" else place)
+    stranger.sendall(sent)
+    sender = RecordingSender(receiver.environment[VARIABLE])
+    sender.save(Recording("mine", "light"))
+    sender.flush()
+    receiver.close()
+
+    assert ["mine"] == received
+    assert secret not in address
+    assert b"" == stranger.recv(1)
+    stranger.close()
