@@ -62,7 +62,9 @@ class LoopOrigins:
 
     def executed(self, pending: _Statement, values: Any) -> None:
         """Note that a place runs its statement once more; the second to the fifth time look for its *values*."""
-        pending.place = place = hash((pending.fingerprint, pending.caller, pending.outer_caller))
+        caller, outer = pending.caller, pending.outer_caller
+        lines = 0 if caller is None else caller[1], 0 if outer is None else outer[1]  # quicker than with their files
+        pending.place = place = hash((pending.fingerprint, lines))
         loop = self._loops.get(place, pending)
         if loop is None:  # all is known
             return
@@ -124,4 +126,7 @@ def cells_of(row: Any) -> tuple[Any, ...]:
 
 def is_wide(row: Any) -> bool:
     """Return whether a row has a cell that is too large to be kept by reference."""
-    return any(type(cell) in _SIZED and len(cell) > _MAX_CELL_LENGTH for cell in cells_of(row))
+    for cell in row if type(row) is tuple else cells_of(row):
+        if type(cell) in _SIZED and len(cell) > _MAX_CELL_LENGTH:
+            return True
+    return False
