@@ -22,6 +22,8 @@ def orm_load(frame: FrameType | None) -> OrmLoad | None:
         if frame is None:
             break
         file = frame.f_code.co_filename
+        if is_application_file(file):  # it may lie in a folder of an ORM's name
+            break
         package = next((each for each in _READERS if each in file), None)
         if package is not None:
             orm, read = _READERS[package]
@@ -32,8 +34,6 @@ def orm_load(frame: FrameType | None) -> OrmLoad | None:
             if named is not None:
                 return OrmLoad(orm, _version(orm), *named)
             unnamed = unnamed or OrmLoad(orm, _version(orm))
-        elif is_application_file(file):
-            break
         frame = frame.f_back
     return unnamed
 
