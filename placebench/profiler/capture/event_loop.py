@@ -122,7 +122,10 @@ class LoopWatch:
         """Remove the wrappers that no other library has wrapped again; those that remain only pass on."""
         self._is_removed = True
         for owner, name, before, wrapper in reversed(self._wrapped):
-            if vars(owner).get(name) is wrapper:
+            wrapper.placebench_removed = True
+            wrapper.__wrapped__ = before
+            while getattr(vars(owner).get(name), "placebench_removed", False):  # another profiler's may be above
+                before = vars(owner)[name].__wrapped__
                 delattr(owner, name) if before is None else setattr(owner, name, before)
         self._wrapped.clear()
         self._wrapped_loops.clear()

@@ -219,6 +219,18 @@ def test_a_closed_loop_loses_no_recording(profiler: SqlProfiler, clock: Clock) -
     assert [recording.name for recording in profiler.recordings] == ["GET computes"]
 
 
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+def test_profilers_are_removed_in_any_order(order: tuple[int, int]) -> None:
+    """The loop then calls its own function again."""
+    before = events.Handle._run
+    profilers = [SqlProfiler.for_drivers("sqlite3"), SqlProfiler.for_drivers("sqlite3")]
+
+    for number in order:
+        profilers[number].remove()
+
+    assert events.Handle._run is before
+
+
 def test_a_loop_of_another_thread_is_its_own(profiler: SqlProfiler, clock: Clock) -> None:
     """What waits there has not waited for this one."""
     entered, computed = threading.Event(), threading.Event()
