@@ -19,7 +19,6 @@ from typing import Any, cast
 from placebench.profiler.capture.active_recording import ActiveRecording
 from placebench.profiler.capture.options import Options
 from placebench.profiler.drivers.driver_hooks import ImportWatch
-from placebench.profiler.integrations.application import interface_of
 from placebench.profiler.integrations.frameworks import record_frameworks
 from placebench.profiler.live.channel import VARIABLE, RecordingSender
 from placebench.profiler.recording import Recording
@@ -98,6 +97,8 @@ class ProcessRecorder:
     def _wrapped(self, application: Any) -> Any:
         if isinstance(application, ProfiledApplication | ProfiledAsgiApplication) or not callable(application):
             return application
+        from placebench.profiler.integrations.application import interface_of  # many processes serve nothing
+
         return (self._asgi if interface_of(application) == "asgi" else self._wsgi)(application)
 
     def _await_uwsgi_application(self, uwsgi: Any) -> None:

@@ -43,7 +43,7 @@ _MODULES = frozenset(
         "pyramid",
         "rq",
         "sanic",
-        "sqlalchemy.engine",
+        "sqlalchemy",
         "sqlite3",
         "starlette",
         "taskiq",

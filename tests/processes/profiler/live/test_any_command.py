@@ -281,6 +281,19 @@ def test_a_worker_its_spawned_process_and_its_exit_code(folder: Path) -> None:
     assert "[b'3']" in ran.written
 
 
+def test_the_engines_of_a_program_are_recorded(folder: Path) -> None:
+    """SQLAlchemy is what it imports first: its statements have what only SQLAlchemy knows."""
+    program = (
+        "from sqlalchemy import create_engine, text\n"
+        "with create_engine('sqlite://').connect() as connection:\n"
+        "    for number in range(4): connection.execute(text('select :number'), {'number': number}).all()"
+    )
+    ran = run(folder, ["python", "-c", program])
+
+    assert {"-c outside of requests": (1, 4)} == ran.statements("program"), ran.written
+    assert ran.document["summary"]["compile_s"] > 0
+
+
 def test_the_tests_of_pytest_are_units_of_work(folder: Path) -> None:
     """Each with its own statements."""
     ran = run(folder, ["pytest", "-q", "-p", "no:cacheprovider", "test_shop.py"], PYTEST_DISABLE_PLUGIN_AUTOLOAD="1")
