@@ -13,7 +13,7 @@ from asyncio import base_events, events
 from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
-from itertools import islice
+from itertools import chain, islice, takewhile
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -66,10 +66,17 @@ class PendingBlock:
         if self._callers[0] is not None and self._callers[0].file.startswith("<frozen "):  # an import of a library
             self._callers = (None, None)
         parts: dict[tuple[object, ...], list[Any]] = {}
-        for pending in (*self.recording.statements, *self.recording.steps):
+        functions = {caller[::2] for callers in looks for caller in callers if caller is not None}
+        began_here = (
+            takewhile(lambda pending: pending.started >= self.started, reversed(kept))
+            for kept in (self.recording.statements, self.recording.steps)
+        )
+        for pending in chain.from_iterable(began_here):
             wait_s = pending.pool_wait_s or 0.0
-            if pending.execute_s is None or pending.started < self.started or pending.started > self.ended:
+            if pending.execute_s is None or pending.started > self.ended:
                 continue
+            if functions and pending.caller is not None and pending.caller[::2] not in functions:
+                continue  # another thread ran it
             cause = "statement" if pending.step is None else "transaction step"
             place = pending.fingerprint, pending.step, pending.caller, pending.outer_caller
             if pending.started - wait_s >= self.started and wait_s:
@@ -92,12 +99,6 @@ class PendingBlock:
     def is_call(self) -> bool:
         """Whether the program itself took the time, and not a statement, a step or a pool."""
         return self._cause == "call"
-
-    @property
-    def place(self) -> str:
-        """The recording and the line that held the loop, as text."""
-        caller = self._callers[0]
-        return f"{self.recording.name}{'' if caller is None else f' ({caller})'}"
 
     def add_late(self, who: ActiveRecording | str, seconds: float, *, is_exact: bool) -> None:
         """Note who went on late."""

@@ -137,6 +137,41 @@ def test_blocks_are_the_slow_callbacks_of_asyncio_in_debug_mode() -> None:
     assert blocks == pytest.approx(logged, abs=0.010)
 
 
+_BESIDE_A_THREAD = """
+import asyncio, json, sqlite3, threading, time
+from placebench.profiler import SqlProfiler
+ready, begin, released, ended = (threading.Event() for _ in range(4))
+def query():
+    connection = sqlite3.connect(":memory:")
+    connection.create_function("wait", 0, released.wait)
+    ready.set()
+    begin.wait()
+    connection.execute("select wait()").fetchall()
+    ended.set()
+async def view():
+    waits = asyncio.create_task(asyncio.to_thread(query))
+    await asyncio.to_thread(ready.wait)
+    begin.set()
+    time.sleep(0.5)
+    released.set()
+    ended.wait()
+    await waits
+profiler = SqlProfiler.for_drivers("sqlite3")
+with profiler.record("view") as recording:
+    asyncio.run(view())
+print(json.dumps([[block.cause, block.caller.function] for block in recording.loop_blocks]))
+"""
+
+
+def test_a_statement_of_another_thread_is_not_what_holds_the_loop(tmp_path: Path) -> None:
+    """It runs at the same time, and in the same recording, as what does."""
+    (tmp_path / "program.py").write_text(_BESIDE_A_THREAD)
+    command = [sys.executable, str(tmp_path / "program.py")]
+    child = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+
+    assert json.loads(child.stdout) == [["call", "view"]]
+
+
 _GREENLETS = """
 import warnings
 warnings.simplefilter("ignore")
