@@ -144,12 +144,13 @@ def _run(given: LinkOptions) -> int:
         link.set_profile(profile)
         address = f"127.0.0.1:{link.port}"
         url = _through(given.target, address)
+        stopped = stop_event() if run is None else None  # before anybody knows that the link is there
         say(f"{mask(url)} leads to {host}:{port}")
         token = secrets.token_hex(8)  # by which the guard knows the command's processes, should we be killed
         code, cpu_before, began = 0, os.times(), time.perf_counter()
-        if program is None or run is None:
-            stop_event().wait()
-        else:
+        if stopped is not None:
+            stopped.wait()
+        elif run is not None and program is not None:
             code = run(
                 program,
                 [_filled_in(word, address, url) for word in given.words[1:]],
