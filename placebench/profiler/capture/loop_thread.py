@@ -37,6 +37,7 @@ _RUN_ONCE = base_events.BaseEventLoop._run_once.__code__  # type: ignore[attr-de
 class _Load(NamedTuple):
     """The processor's time that this thread, its process, and others while this thread was ready have taken."""
 
+    elapsed_s: float
     thread_cpu_s: float
     process_cpu_s: float
     queued_s: float
@@ -280,9 +281,11 @@ class LoopThread:
         if first is None or self._looks[0] != self.started:
             return 0.0
         last = self._load(is_own=True)
-        own_s, process_s, queued_s = (after - before for before, after in zip(first, last, strict=True))
+        elapsed_s, own_s, process_s, queued_s = (after - before for before, after in zip(first, last, strict=True))
         is_stuck = len(self._places) > 2 and len(set(self._places)) == 1  # in one call, such as time.sleep
-        return queued_s + (0.0 if is_stuck else max(0.0, process_s - own_s))
+        # Other threads may compute without the GIL: they have kept this one from nothing while it ran.
+        others_s = 0.0 if is_stuck else max(0.0, process_s - own_s)
+        return max(0.0, min(queued_s + others_s, elapsed_s - own_s))
 
     def _load(self, *, is_own: bool) -> _Load:
         cpu_s = 0.0
@@ -293,7 +296,7 @@ class LoopThread:
         queued_s = 0.0
         with suppress(OSError, IndexError, ValueError):
             queued_s = int(Path(f"/proc/self/task/{self._native}/schedstat").read_bytes().split()[1]) * 1e-9
-        return _Load(cpu_s, time.process_time(), queued_s)
+        return _Load(time.perf_counter(), cpu_s, time.process_time(), queued_s)
 
     def goes_on(self, recording: ActiveRecording | None, task: str | None = None) -> None:
         """Note that a recording goes on or begins, or a *task* of the one that held the loop; see `ready`."""
