@@ -400,11 +400,14 @@ class SuiteBaseline:
             new = {name: _with_ranges(counts, self.tests.get(name)) for name, counts in new.items()}
         counted = {**kept, **new}
         names = {name for counts in counted.values() if counts is not None for name in counts.statements}
-        texts = {name: text for name, text in self.texts.items() if name in names}
+        told: dict[str, set[str]] = {}
         for use in (use for tests in runs.values() for test in tests for use in test.statements):
             # Without the line, which every change above it moves.
             place = re.sub(r":\d+ ", " ", use.places[0]) if use.places else ""
-            texts[use.fingerprint] = f"{use.summary} at {place}" if place else use.summary
+            told.setdefault(use.fingerprint, set()).add(f"{use.summary} at {place}" if place else use.summary)
+        texts = {name: text for name, text in self.texts.items() if name in names}
+        # In whatever order the tests ran, the file is the same.
+        texts |= {name: min(each) for name, each in told.items() if texts.get(name) not in each}
         return type(self)(counted, texts)
 
     def changes(self, profile: SuiteProfile) -> list[SqlCountChange]:
