@@ -229,7 +229,8 @@ def served(folder: Path) -> Iterator[dict[str, Ran]]:
             running[name] = port, start(folder, line.replace("PORT", str(port)).split(), name, "--mode", "full")
     try:
         bodies = {name: [get(port, path) for path in ("2", "3", "3")] for name, (port, _) in running.items()}
-        for _, process in running.values():
+        for name, (_, process) in running.items():
+            wait_for_recordings(process, len(bodies[name]))
             process.send_signal(signal.SIGINT)
         yield {name: ended(process, bodies[name]) for name, (_, process) in running.items()}
     finally:
@@ -237,6 +238,18 @@ def served(folder: Path) -> Iterator[dict[str, Ran]]:
             if process.returncode is None:
                 process.kill()
                 process.communicate()
+
+
+def wait_for_recordings(process: "subprocess.Popen[str]", count: int) -> None:
+    """Wait until the live page has this many requests: a reloader kills its server at once."""
+    assert process.stderr is not None
+    line = next(line for line in process.stderr if line.startswith("requests as they come"))
+    until = time.monotonic() + MAX_S
+    while time.monotonic() < until:
+        with urllib.request.urlopen(f"{line.split()[-1]}routes", timeout=MAX_S) as response:
+            if sum(each["count"] for each in json.load(response) if each["kind"] == "request") >= count:
+                return
+        time.sleep(0.05)
 
 
 def get(port: int, path: str) -> str:
