@@ -86,7 +86,7 @@ def missing_package(error: ModuleNotFoundError) -> str:
         return ""
     return (
         f"the package {package!r} is not installed in the environment that placebench runs in, {sys.prefix}: "
-        f"run placebench in the application's environment{_how_to_run_there()}"
+        f"run placebench in the application's environment{_how_to_run_there()}; CHECKOUT is the folder of placebench"
     )
 
 
@@ -166,16 +166,16 @@ def _module_of(path: Path) -> str:
 
 
 def _how_to_run_there() -> str:
-    """Return the command that runs placebench in the environment of this folder's project."""
+    """Return the command that runs placebench, from its CHECKOUT, in the environment of this folder's project."""
     if Path("uv.lock").is_file():
-        return ": uv run --with placebench placebench profile run …"
+        return ": uv run --with CHECKOUT placebench profile run …"
     if (python := Path(".venv/bin/python")).exists():
-        return f": uv pip install --python {python} placebench, then .venv/bin/placebench profile run …"
+        return f": uv pip install --python {python} CHECKOUT, then .venv/bin/placebench profile run …"
     if Path("poetry.lock").is_file():
-        return ": poetry run pip install placebench, then poetry run placebench profile run …"
+        return ": poetry run pip install CHECKOUT, then poetry run placebench profile run …"
     if Path("requirements.txt").is_file():
-        return ": uvx --with-requirements requirements.txt placebench profile run …"
-    return ", or add the package: uvx --with PACKAGE placebench profile run …"
+        return ": uvx --from CHECKOUT --with-requirements requirements.txt placebench profile run …"
+    return ", or add the package: uvx --from CHECKOUT --with PACKAGE placebench profile run …"
 
 
 def _configured(folder: Path) -> DetectedApplication | None:

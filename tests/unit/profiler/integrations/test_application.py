@@ -176,11 +176,11 @@ def test_a_factory_is_called_without_parentheses_too() -> None:
 @pytest.mark.parametrize(
     ("files", "advice"),
     [
-        ({"uv.lock": ""}, "uv run --with placebench placebench profile run"),
-        ({".venv/bin/python": ""}, "uv pip install --python .venv/bin/python placebench"),
-        ({"poetry.lock": ""}, "poetry run pip install placebench"),
-        ({"requirements.txt": ""}, "uvx --with-requirements requirements.txt placebench"),
-        ({}, "uvx --with PACKAGE placebench"),
+        ({"uv.lock": ""}, "uv run --with CHECKOUT placebench profile run"),
+        ({".venv/bin/python": ""}, "uv pip install --python .venv/bin/python CHECKOUT"),
+        ({"poetry.lock": ""}, "poetry run pip install CHECKOUT"),
+        ({"requirements.txt": ""}, "uvx --from CHECKOUT --with-requirements requirements.txt placebench"),
+        ({}, "uvx --from CHECKOUT --with PACKAGE placebench"),
     ],
 )
 def test_a_missing_package_says_where_to_run(files: dict[str, str], advice: str) -> None:
