@@ -92,6 +92,7 @@ BASE = (
     Call("mcp", "pip install 'placebench[mcp]'", exit_code=2),
     Call("profile attach 4194304", "there is no process", exit_code=2),
     Call("profile live 4194304", "there is no process", exit_code=2),
+    Call("link 127.0.0.1:1", "127.0.0.1:1 cannot be reached", exit_code=2),
 )
 STUDY = "--preset quick --trees 2 --server {server}"
 BENCH = (

@@ -110,7 +110,9 @@ def _culprits(recording: RecordingData) -> list[str]:
         if statement.caller is not None:
             places.setdefault(fingerprint, Counter())[str(statement.caller)] += times
     lines = []
-    for fingerprint, times in calls.most_common(_MAX_STATEMENTS):
+    # Not in the order of their arrival: statements beyond the limit come last.
+    most = sorted(calls.items(), key=lambda each: (-each[1], texts[each[0]]))
+    for fingerprint, times in most[:_MAX_STATEMENTS]:
         lines.append(f"  {times} x {shortened(texts[fingerprint], 120)}")
         ran = places.get(fingerprint, Counter[str]()).most_common()
         lines.extend(f"      {times_here} from {place}" for place, times_here in ran)

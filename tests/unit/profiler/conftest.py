@@ -1,5 +1,6 @@
 """A clock that moves only when told, and an SQLite engine whose functions move it."""
 
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from typing import Any
@@ -11,6 +12,17 @@ from sqlalchemy.engine import Engine
 from sqlalchemy.pool import StaticPool
 
 from placebench.profiler import Clocks, SqlProfiler
+from placebench.profiler.drivers.driver_hooks import _UNSUPPORTED
+
+
+@pytest.fixture(autouse=True)
+def no_modules_of_other_tests(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Drivers without hooks are in the notes of recordings, and event loops of notebooks are not watched.
+
+    Other tests have imported them in this process.
+    """
+    for name in (*_UNSUPPORTED, "ipykernel"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
 
 
 @pytest.fixture

@@ -268,7 +268,7 @@ def test_nothing_keeps_an_engine_that_is_gone() -> None:
     assert [each() for each in gone] == [None, None]
 
 
-@pytest.mark.parametrize(("mode", "most"), [("light", 11), ("full", 19)])
+@pytest.mark.parametrize(("mode", "most"), [("light", 11), ("full", 21)])
 def test_a_recorded_statement_takes_few_function_calls(engine: Engine, mode: str, most: int) -> None:
     """In Python, over those of an idle profiler; as listeners to SQLAlchemy's events they were 18 and 24."""
     profiler = SqlProfiler(engine)
@@ -281,7 +281,7 @@ def test_a_recorded_statement_takes_few_function_calls(engine: Engine, mode: str
             calls += kind == "call"
 
         gc.disable()  # a collection calls the profiler too
-        for _ in range(2):  # the first one compiles
+        for _ in range(8):  # the first one compiles, and the first five are looked into as a loop
             calls = 0
             sys.setprofile(count)
             connection.execute(text("select 1")).all()

@@ -200,7 +200,7 @@ def start(folder: Path, words: list[str], out: str, *options: str, **environment
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        env={**os.environ, "PATH": path, **environment},
+        env={**os.environ, "PATH": path, "PYTHONSAFEPATH": "", **environment},  # empty: modules of the folder are found
     )
 
 
@@ -371,10 +371,10 @@ def test_a_signal_that_ends_the_command_ends_placebench(folder: Path) -> None:
 
 TERMINAL = """
 import os, signal, sys, time
-print("ready", sys.stdin.isatty(), sys.stdout.isatty(), os.tcgetpgrp(0) == os.getpgrp(), flush=True)
 received = []
 signal.signal(signal.SIGINT, lambda *_: received.append(1))
 signal.signal(signal.SIGWINCH, lambda *_: print("interrupted", len(received), flush=True) or os._exit(3))
+print("ready", sys.stdin.isatty(), sys.stdout.isatty(), os.tcgetpgrp(0) == os.getpgrp(), flush=True)
 while True:
     signal.pause()
 """
