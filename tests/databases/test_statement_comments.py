@@ -12,7 +12,7 @@ from sqlalchemy_version import since_2_0
 
 from placebench.errors import ProfilerError
 from placebench.profiler import SqlProfiler
-from placebench.profiler.capture.statement_comments import comment_text
+from placebench.profiler.capture.statement_comments import comment_text, set_comment
 
 pytestmark = since_2_0
 
@@ -40,6 +40,7 @@ def profiler(profiler: SqlProfiler) -> SqlProfiler:
 @pytest.mark.usefixtures("profiler")
 def test_the_server_sees_route_and_function(engine: Any) -> None:
     """Recorded or not; outside of a block, and for a route that is not known, a statement is as it was."""
+    set_comment()  # that of a request which another test has served in this thread
     with engine.connect() as connection:
         plain = connection.execute(SEEN).scalar()
         with SqlProfiler.tagged("/orders/{id}", "list_orders"):
