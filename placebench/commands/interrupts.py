@@ -11,6 +11,8 @@ from contextlib import contextmanager
 from typing import Any
 
 EXIT_INTERRUPTED = 130
+ENDING = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT") if hasattr(signal, name))
+"""The signals by which placebench ends itself if they have ended the command that it ran."""
 _REPEATED_WITHIN_S = 1.0
 
 

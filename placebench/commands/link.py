@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 
 from placebench import limits, units
 from placebench.commands import Command, options
-from placebench.commands.interrupts import ProgramInterrupted, stop_event
+from placebench.commands.interrupts import ENDING, ProgramInterrupted, stop_event
 from placebench.commands.output import emit, say
 from placebench.errors import CommandNotFoundError, LoadError, UsageError
 from placebench.gates import SECONDS
@@ -29,8 +29,6 @@ if TYPE_CHECKING:
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(us|ms|s)")
 _PORTS = {"postgresql": 5432, "postgres": 5432, "mysql": 3306, "mariadb": 3306, "redis": 6379, "http": 80, "https": 443}
 _VARIABLE = "PLACEBENCH_LINK"
-_ENDING = (1, 2, 3, 15)
-"""SIGHUP, SIGINT, SIGQUIT and SIGTERM."""
 
 
 @dataclass(frozen=True)
@@ -166,7 +164,7 @@ def _run(given: LinkOptions) -> int:
     if given.out is not None:
         _write_page(given.out, f"{' '.join(given.words) or 'link'} → {host}:{port}", figures, trace)
     emit(given.output, text=lambda: _text(figures), document=lambda: {**figures, "trace": trace}, page=given.out)
-    if -code in _ENDING:
+    if -code in ENDING:
         raise ProgramInterrupted(-code)
     return 128 - code if code < 0 else code
 

@@ -2,14 +2,13 @@
 
 import json
 import os
-import signal
 import threading
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from placebench.commands.interrupts import ProgramInterrupted
+from placebench.commands.interrupts import ENDING, ProgramInterrupted
 from placebench.commands.output import emit, open_address, say, warn
 from placebench.commands.profile.recording import (
     ProfileOptions,
@@ -27,8 +26,6 @@ if TYPE_CHECKING:
     from placebench.profiler.analysis.budget import Budget
     from placebench.profiler.live.journal import Journal
     from placebench.profiler.live.kept import KeptRecordings
-
-_ENDING = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT") if hasattr(signal, name))
 
 
 def run_command(given: ProfileOptions, command: Path, budget: "Budget | None") -> int:
@@ -97,7 +94,7 @@ def run_command(given: ProfileOptions, command: Path, budget: "Budget | None") -
     _write(given, command, routes, kept, 128 - code if code < 0 else code)
     if code == 0:
         hold_gates(budget, kept.by_route())
-    if -code in _ENDING:
+    if -code in ENDING:
         raise ProgramInterrupted(-code)
     return 128 - code if code < 0 else code
 
