@@ -33,7 +33,8 @@ from placebench.loadgen.distributed import MasterLink, WorkerLink
 from placebench.loadgen.options import LoadOptions, LoadPart, add_options, arrivals
 from placebench.loadgen.samples import LoadSamples
 from placebench.loadgen.write_log import Allocations, WriteLog, write_log_path
-from placebench.telemetry.telemeter import REQUEST_HEADER, Telemeter
+from placebench.telemetry.requests import REQUEST_HEADER
+from placebench.telemetry.telemeter import Telemeter
 
 _EXIT_NO_SAMPLES = 1
 _PAUSE_WITHOUT_RESPONSE_S = 0.1

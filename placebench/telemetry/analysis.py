@@ -33,8 +33,8 @@ class TelemetryFile:
     truncated: int
 
 
-_BY = ("series", "verb", "path", "status")
-_QUANTILES = {0.25: "25%", 0.5: "50%", 0.75: "75%", 0.9: "90%", 0.95: "95%"}
+_BY = ("series", "label", "verb", "path", "status")
+_QUANTILES = {0.25: "25%", 0.5: "50%", 0.75: "75%", 0.9: "90%", 0.95: "95%", 0.99: "99%"}
 _ONLY_GROW = ("cpu_user_s", "cpu_system_s", "gc_collections", "gc_pause_s")
 
 
@@ -72,9 +72,10 @@ class Telemetry:
         )
 
     def summary(self, by: Sequence[str] = _BY) -> pd.DataFrame:
-        """Return count, mean, std, min, quartiles, 90 %, 95 % and max of the durations in seconds, per group of *by*.
+        """Return count, mean, std, min, percentiles and max of the durations in seconds, per group of *by*.
 
-        by: any columns of `durations`, such as ("series", "worker").
+        by: any columns of `durations`, such as ("series", "worker"). The label tells spans of `profiler.timed(label)`
+        apart, and statements by their fingerprints.
         """
         groups = self.durations.groupby(list(by), observed=True)["duration_s"]
         frame = groups.agg(["count", "mean", "std", "min"])

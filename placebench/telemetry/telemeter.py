@@ -1,7 +1,7 @@
 """The live side of telemetry: one file per process, written once a second.
 
-`Telemeter` records process figures (memory, CPU, GC, threads), and `_WatchedApplication` is the WSGI middleware that
-times each request.
+`Telemeter` records process figures (memory, CPU, GC, threads), and gives applications the middleware that times each
+request.
 """
 
 import atexit
@@ -15,25 +15,25 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
-from contextvars import ContextVar
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Protocol, TypeVar
 
-from placebench.telemetry.series_file import (
-    DURATION_LINE,
-    FIGURE_LINE,
-    REQUEST_LINE,
-    PathPatterns,
-    SeriesFile,
-    bounded_verb,
-    clean,
+from placebench.telemetry.requests import (
+    AsgiApplication,
+    WatchedApplication,
+    WatchedAsgiApplication,
+    WsgiApplication,
+    current_request,
+    watched_handler,
 )
+from placebench.telemetry.series_file import DURATION_LINE, FIGURE_LINE, PathPatterns, SeriesFile, clean
 
 _STATM = Path("/proc/self/statm")
 
 _PoolInUse = Callable[[], int]
+_Handler = TypeVar("_Handler", bound=Callable[..., Any])
 
 
 class _ProcessFigures:
@@ -80,128 +80,6 @@ class _ProcessFigures:
             self._paused_at = None
 
 
-WATCH_KEY: Final = "placebench.watch"
-"""Key of the request's watch in the WSGI environ; missing while telemetry is off."""
-REQUEST_HEADER: Final = "X-Placebench-Request"
-"""Header in which a client that also times requests sends the request's number."""
-_FROM_CLIENT: Final = "HTTP_X_PLACEBENCH_REQUEST"
-_MAX_NUMBER_LENGTH: Final = 18
-_MAX_ROWS: Final = 10_000
-
-_WsgiApplication = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
-_clock = time.perf_counter
-_current: ContextVar["_WatchedRequest | None"] = ContextVar("placebench_watch", default=None)
-
-
-def _current_request() -> "_WatchedRequest | None":
-    """Return the watch of the request that this thread or task serves; None without a request or telemetry."""
-    watch = _current.get()
-    return None if watch is None or watch.ended else watch
-
-
-class _WatchedRequest:
-    """One request while it is served, and the body of its response; `close()`, which every WSGI server calls, ends it.
-
-    route: the pattern of the request's path, if the framework knows it. handler_s: the time of its handler.
-    """
-
-    ended = False
-    status = ""
-    route: str | None = None
-    application_s: float | None = None
-    handler_s: float | None = None
-    body: Iterable[bytes] = ()
-    _rows: list[tuple[str, str, float, float]] | None = None
-    _server_s = 0.0
-
-    def __init__(self, meter: "Telemeter", environ: dict[str, Any], start_response: Callable[..., Any]) -> None:
-        self._meter = meter
-        self._asked = (environ["REQUEST_METHOD"], environ.get("PATH_INFO", ""), environ.get(_FROM_CLIENT, ""))
-        self._start_response = start_response
-        self.started = _clock()
-
-    def start_response(self, status: str, *rest: Any) -> Any:
-        """Record the status and call the server's own `start_response`."""
-        self.status = status[:3]
-        return self._start_response(status, *rest)
-
-    def note(self, series: str, label: str, started: float, duration_s: float) -> None:
-        """Keep a duration inside this request until the request ends; *started* is a reading of time.perf_counter."""
-        if self._rows is None:
-            self._rows = []
-        if len(self._rows) < _MAX_ROWS:
-            self._rows.append((series, label, started, duration_s))
-
-    def __iter__(self) -> Iterator[bytes]:
-        return iter(self.body)
-
-    def close(self) -> None:
-        """Close the application's body, and end the request."""
-        try:
-            close = getattr(self.body, "close", None)
-            if close is not None:
-                close()
-        finally:
-            self.end()
-
-    def end(self) -> None:
-        """End the request after its response is sent or has failed; idempotent."""
-        if not self.ended:
-            self.ended = True
-            self._server_s = _clock() - self.started
-            self._meter.file.add(self._lines())
-            # The environ holds this watch: keeping the body would make a reference cycle for the garbage collector.
-            self.body = ()
-
-    def _lines(self) -> str:
-        verb, path, number = self._asked
-        meter, zero_s = self._meter, self._meter.file.wall_zero_s
-        verb, path = bounded_verb(verb), self.route or meter.patterns.of(path)
-        if not number.isdecimal() or len(number) > _MAX_NUMBER_LENGTH:
-            number = str(meter.next_request())
-        handler_s, framework_s = self.handler_s, None
-        if handler_s is not None and self.application_s is not None:
-            framework_s = self.application_s - handler_s
-        nested = (_field(framework_s), _field(handler_s))
-        text = REQUEST_LINE % (zero_s + self.started, number, verb, path, self.status, self._server_s, *nested)
-        for series, label, started, duration_s in self._rows or ():
-            text += DURATION_LINE % (zero_s + started, number, verb, path, self.status, series, label, duration_s)
-        return text
-
-
-def _field(seconds: float | None) -> str:
-    return "" if seconds is None else f"{seconds:.7f}"
-
-
-class _WatchedApplication:
-    """A WSGI application whose requests are timed; its responses are passed on unchanged."""
-
-    def __init__(self, meter: "Telemeter", application: _WsgiApplication) -> None:
-        self._meter = meter
-        self._application = application
-
-    def __call__(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
-        """Serve a request, and time it while telemetry is on."""
-        if not self._meter.ready():
-            return self._application(environ, start_response)
-        watch = environ[WATCH_KEY] = _WatchedRequest(self._meter, environ, start_response)
-        _current.set(watch)
-        try:
-            body = self._application(environ, watch.start_response)
-            watch.application_s = _clock() - watch.started
-        except BaseException as error:
-            watch.status = type(error).__name__
-            watch.end()
-            raise
-        # The server sends its own file wrapper efficiently, but only if it gets the wrapper itself.
-        wrapper = environ.get("wsgi.file_wrapper")
-        if isinstance(wrapper, type) and isinstance(body, wrapper):
-            watch.end()
-            return body
-        watch.body = body
-        return watch
-
-
 _BEAT_S = 1.0
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
@@ -228,9 +106,25 @@ class Telemeter:
         self._starting = threading.Lock()
         self.patterns: PathPatterns = PathPatterns()
 
-    def wsgi(self, application: _WsgiApplication) -> _WatchedApplication:
-        """Return *application* with its requests timed, which costs some microseconds each (docs/lab/telemetry.md)."""
-        return _WatchedApplication(self, application)
+    def wsgi(self, application: WsgiApplication) -> WatchedApplication:
+        """Return a WSGI application with its requests timed, which costs some microseconds each."""
+        return WatchedApplication(self, application)
+
+    def asgi(self, application: AsgiApplication) -> WatchedAsgiApplication:
+        """Return an ASGI application with its HTTP requests timed, each until the last part of its response is sent.
+
+        WebSockets and the lifespan are passed on untimed. The pattern of a path has the names of the parameters that
+        the framework's router writes into the scope, as Starlette, FastAPI and Litestar do.
+        """
+        return WatchedAsgiApplication(self, application)
+
+    def handler(self, function: _Handler) -> _Handler:
+        """Return a view or an endpoint, plain or `async def`, with its time recorded as the series `handler`.
+
+        The rest of the time until the response begins becomes the series `framework`. Outside of a watched request the
+        function is called as it is.
+        """
+        return watched_handler(function)
 
     def ready(self) -> bool:
         """Return whether telemetry is on in this process; the first call in a process begins it, also after a fork."""
@@ -266,6 +160,12 @@ class Telemeter:
         self._note_figures()
         self.file.close()
 
+    def flush(self) -> None:
+        """Read the figures and write the waiting rows now, instead of at the next full second."""
+        if self.ready():
+            self._note_figures()
+            self.file.flush()
+
     def next_request(self) -> int:
         """Return a number for a request that has none; other processes use other numbers."""
         return next(self._numbers)
@@ -288,13 +188,13 @@ class Telemeter:
 
     def on_span(self, label: str, started: float, ended: float) -> None:
         """Record a span of `profiler.timed(label)` that has ended inside a watched request."""
-        watch = _current_request()
+        watch = current_request()
         if watch is not None:
             watch.note("timed", clean(label), started, ended - started)
 
     def on_recording(self, recording: Any, started: float) -> None:
         """Record a recording's statements, transaction steps and waits for the pool; times are inside the driver."""
-        watch = _current_request()
+        watch = current_request()
         if watch is None:
             return
         for statement in recording.statements:

@@ -17,7 +17,7 @@ from placebench.compare.what.http_request import get
 from placebench.runtime.application_servers import serve
 from placebench.runtime.running_server import ServerSpec
 from placebench.telemetry import Telemeter, Telemetry, load
-from placebench.telemetry.telemeter import WATCH_KEY
+from placebench.telemetry.requests import WATCH_KEY
 
 
 def ask(application: Callable[..., Any], path: str = "/orders/17", **environ: str) -> bytes:
@@ -227,3 +227,45 @@ def test_a_busy_worker_of_a_slow_master_writes_its_last_rows(slow_end: ServerSpe
         stopped.result()
 
     assert ("/orders/<id>",) in server_paths(slow_end)
+
+
+def test_the_summary_tells_spans_apart(telemeter: Telemeter, tmp_path: Path) -> None:
+    """Two spans of one request are two rows, each with its label."""
+    engine = create_engine("sqlite://", poolclass=StaticPool)
+    profiler = SqlProfiler(engine)
+    profiler.listen(telemeter)
+
+    def application(environ: dict[str, Any], start_response: Callable[..., Any]) -> list[bytes]:
+        with profiler.timed("notify"), profiler.timed("insert"):
+            return ok(environ, start_response)
+
+    ask(telemeter.wsgi(application))
+    profiler.remove()
+    engine.dispose()
+
+    counts = read(telemeter, tmp_path).summary(("series", "label"))["count"]
+    assert counts.to_dict() == {("server", ""): 1, ("timed", "insert"): 1, ("timed", "notify"): 1}
+    assert load(tmp_path).summary().index.names == ["series", "label", "verb", "path", "status"]
+
+
+def test_a_view_is_timed_by_a_decorator(telemeter: Telemeter, tmp_path: Path) -> None:
+    """A view that calls a view counts once; framework and handler fit into the request; outside nothing is timed."""
+
+    @telemeter.handler
+    def inner() -> bytes:
+        return b"well"
+
+    @telemeter.handler
+    def view() -> bytes:
+        return inner() + inner()
+
+    def application(environ: dict[str, Any], start_response: Callable[..., Any]) -> list[bytes]:
+        start_response("200 OK", [])
+        return [view()]
+
+    assert ask(telemeter.wsgi(application)) == b"wellwell"
+    assert view() == b"wellwell"
+    took = read(telemeter, tmp_path).durations.set_index("series")["duration_s"]
+
+    assert sorted(took.index) == ["framework", "handler", "server"]
+    assert took["framework"] + took["handler"] <= took["server"]

@@ -36,7 +36,7 @@ from placebench.lab.reference.domain.problems import (
 from placebench.lab.reference.domain.settings import DEFAULTS, ServiceSettings
 from placebench.lab.reference.store.database import Database, ReplicatedDatabase
 from placebench.lab.reference.variants import variant
-from placebench.telemetry.telemeter import WATCH_KEY
+from placebench.telemetry.requests import WATCH_KEY
 
 log = logging.getLogger(__name__)
 
