@@ -7,9 +7,9 @@ The main class is `Combinations`, which both algorithms use: a solution of one g
 from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
-from itertools import accumulate
-from typing import Generic, TypeVar
+from typing import Final, Generic, NamedTuple, TypeVar
 
+from placebench.lab.reference.candidates.completion import Completion, CompletionRules
 from placebench.lab.reference.candidates.memo import Memo
 from placebench.lab.reference.domain.candidates_query import CandidateRequest
 
@@ -17,10 +17,21 @@ _Solution = TypeVar("_Solution")
 
 InventoryKey = tuple[int, int]  # the numbers of a provider and of a resource class
 
+PATIENCE: Final = 8
+"""The number of dead ends after which a search only extends combinations that can be completed."""
+
 
 def capacity(total: int, reserved: int, allocation_ratio: float) -> int:
     """Return the capacity of an inventory, rounded down as in Placement."""
     return int((total - reserved) * allocation_ratio)
+
+
+class Placed(NamedTuple, Generic[_Solution]):
+    """Solutions of the first groups that are allowed together."""
+
+    solutions: tuple[_Solution, ...]
+    sums: dict[InventoryKey, int]  # the amount taken from each inventory of a contended class
+    taken: frozenset[tuple[int, ...]]  # the providers of each group with a suffix, for group_policy=isolate
 
 
 class Combinations(ABC, Generic[_Solution]):
@@ -38,14 +49,15 @@ class Combinations(ABC, Generic[_Solution]):
         self._isolate = request.isolate
         self._suffixed = [number for number, suffix in enumerate(suffixes) if suffix]
         self._subtrees = [sorted(suffixes.index(suffix) for suffix in names) for names in request.same_subtrees]
-        contending = (any(name in contended for name, _ in group.resources) for group in request.groups)
-        self._contending = list(accumulate(contending, initial=0))  # [n]: how many of the first n groups contend
         self._free = Memo(self._read_free)
+        self._demands = [
+            {contended[name]: amount for name, amount in group.resources if name in contended}
+            for group in request.groups
+        ]
         self._wanted: dict[int, int] = defaultdict(int)
-        for group in request.groups:
-            for name, amount in group.resources:
-                if name in contended:
-                    self._wanted[contended[name]] += amount
+        for demand in self._demands:
+            for class_number, amount in demand.items():
+                self._wanted[class_number] += amount
 
     @abstractmethod
     def _providers(self, solution: _Solution) -> tuple[int, ...]:
@@ -77,23 +89,27 @@ class Combinations(ABC, Generic[_Solution]):
     def _grow(self, options: Sequence[Sequence[_Solution]]) -> Iterator[tuple[_Solution, ...]]:
         """Search depth-first, and skip states that are known to lead to no combination, such as permutations of groups.
 
-        The search does not recurse, since a query can have more groups than Python allows frames.
+        After some dead ends each state is entered only if `Completion` finds no reason against it; most searches are
+        finished before. The search does not recurse, since a query can have more groups than Python allows frames.
         """
         dead_ends: set[object] = set()
-        placed: list[tuple[_Solution, ...]] = [()]  # for each depth, the solutions of the groups before it
+        completion: Completion | None = None
+        placed: list[Placed[_Solution]] = [Placed((), {}, frozenset())]  # for each depth, the groups before it
         untried, is_dead_end = [iter(options[0])], [True]
         while untried:
             count = len(untried) - 1
             for solution in untried[count]:
-                longer = (*placed[count], solution)
-                if not self.allows(longer, count):
+                longer = self._extended(placed[count], solution)
+                if longer is None:
                     continue
-                if len(longer) == len(options):
+                if len(longer.solutions) == len(options):
                     is_dead_end[count] = False
-                    yield longer
+                    yield longer.solutions
                 elif not (dead_ends and self._state(longer) in dead_ends):
+                    if completion and not completion.exists([self._providers(each) for each in longer.solutions]):
+                        continue
                     placed.append(longer)
-                    untried.append(iter(options[len(longer)]))
+                    untried.append(iter(options[len(longer.solutions)]))
                     is_dead_end.append(True)
                     break
             else:
@@ -103,25 +119,67 @@ class Combinations(ABC, Generic[_Solution]):
                     dead_ends.add(self._state(finished))
                 elif is_dead_end:
                     is_dead_end[-1] = False
+            if completion is None and len(dead_ends) >= PATIENCE:
+                completion = self._completion(options)
+                for depth, each in enumerate(placed):
+                    if not completion.exists([self._providers(solution) for solution in each.solutions]):
+                        del placed[depth:], untried[depth:], is_dead_end[depth:]
+                        break
 
-    def allows(self, placed: Sequence[_Solution], checked: int = 0) -> bool:
-        """Return whether the solutions of the first groups are allowed together.
+    def _extended(self, placed: "Placed[_Solution]", solution: _Solution) -> "Placed[_Solution] | None":
+        """Return the placed solutions with one more, of the next group, or None if it is not allowed with them."""
+        group, sums, taken = len(placed.solutions), placed.sums, placed.taken
+        if self._isolate and group in self._suffixed:
+            providers = self._providers(solution)
+            if providers in taken:
+                return None
+            taken |= {providers}
+        if self._demands[group]:
+            sums = sums.copy()
+            for key, amount in self._amounts(group, solution):
+                sums[key] = total = sums.get(key, 0) + amount
+                if total > self._free[key]:
+                    return None
+        solutions = (*placed.solutions, solution)
+        return Placed(solutions, sums, taken) if self._keep_together(solutions, group) else None
 
-        checked: the number of first groups whose solutions are known to be allowed together.
-        """
-        return self._keep_apart(placed) and self._keep_together(placed, checked) and self._fit(placed, checked)
+    def _completion(self, options: Sequence[Sequence[_Solution]]) -> Completion:
+        """Return what decides whether combinations of these options can be completed."""
+        providers = [[self._providers(solution) for solution in solutions] for solutions in options]
+        return Completion(
+            CompletionRules(
+                options=[
+                    [provider for (provider,) in solutions] if all(len(each) == 1 for each in solutions) else []
+                    for solutions in providers
+                ],
+                demands=self._demands,
+                exclusive=frozenset(self._suffixed if self._isolate else ()),
+                subtrees=self._subtrees,
+                free=self._free,
+                lineage=self._lineage,
+            )
+        )
 
-    def _keep_apart(self, placed: Sequence[_Solution]) -> bool:
-        """Return whether group_policy=isolate is met: no two groups with a suffix use the same provider."""
-        if not self._isolate:
-            return True
-        taken = self._taken(placed)
-        return len(set(taken)) == len(taken)
+    def allows(self, combination: Sequence[_Solution]) -> bool:
+        """Return whether one solution per group may be combined."""
+        if self._isolate:
+            taken = [self._providers(combination[group]) for group in self._suffixed]
+            if len(set(taken)) < len(taken):
+                return False
+        if not self._keep_together(combination):
+            return False
+        sums: dict[InventoryKey, int] = defaultdict(int)
+        for group, solution in enumerate(combination if self._wanted else ()):
+            for key, amount in self._amounts(group, solution):
+                sums[key] += amount
+        free = self._free
+        return all(amount <= free[key] for key, amount in sums.items())
 
-    def _keep_together(self, placed: Sequence[_Solution], checked: int) -> bool:
+    def _keep_together(self, placed: Sequence[_Solution], checked: int = 0) -> bool:
         """Return whether each same_subtree is met: one of its groups' providers is above all others.
 
         A same_subtree is checked once all of its groups are placed.
+        checked: the number of first groups whose solutions are known to be allowed together.
         """
         for groups in self._subtrees:
             if checked <= groups[-1] < len(placed):
@@ -137,14 +195,6 @@ class Combinations(ABC, Generic[_Solution]):
         own = {lineage[0] for lineage in lineages}
         top = [above for above in lineages[0] if above in own][-1]
         return all(top in lineage for lineage in lineages)
-
-    def _fit(self, placed: Sequence[_Solution], checked: int) -> bool:
-        """Return whether the sums of the amounts that several groups take from an inventory fit the inventory."""
-        contending = self._contending[len(placed)]
-        if contending < 2 or contending == self._contending[checked]:
-            return True  # the solution of each group fits by itself
-        free = self._free
-        return all(amount <= free[key] for key, amount in self._sums(placed).items())
 
     def _could_suffice(self, options: Sequence[Sequence[_Solution]]) -> bool:
         """Return whether there are enough providers, and enough capacity of contended classes, for all groups together.
@@ -168,24 +218,12 @@ class Combinations(ABC, Generic[_Solution]):
             free[key[1]] += self._free[key]
         return all(free[class_number] >= amount for class_number, amount in self._wanted.items())
 
-    def _state(self, placed: Sequence[_Solution]) -> object:
+    def _state(self, placed: "Placed[_Solution]") -> Hashable:
         """Return all that matters for later groups: equal states can be extended by the same solutions."""
-        taken = frozenset(self._taken(placed)) if self._isolate else None
-        unfinished = (groups for groups in self._subtrees if groups[-1] >= len(placed))
+        solutions = placed.solutions
+        unfinished = (groups for groups in self._subtrees if groups[-1] >= len(solutions))
         below = tuple(
-            frozenset(key for group in groups if group < len(placed) for key in self._providers(placed[group]))
+            frozenset(key for group in groups if group < len(solutions) for key in self._providers(solutions[group]))
             for groups in unfinished
         )
-        return len(placed), taken, below, frozenset(self._sums(placed).items())
-
-    def _taken(self, placed: Sequence[_Solution]) -> list[tuple[int, ...]]:
-        """Return the providers of each placed group with a suffix."""
-        return [self._providers(placed[group]) for group in self._suffixed if group < len(placed)]
-
-    def _sums(self, placed: Sequence[_Solution]) -> dict[InventoryKey, int]:
-        """Return the sum of the amounts taken from each inventory of a contended class."""
-        sums: dict[InventoryKey, int] = {}
-        for group, solution in enumerate(placed):
-            for key, amount in self._amounts(group, solution):
-                sums[key] = sums.get(key, 0) + amount
-        return sums
+        return len(solutions), placed.taken, below, frozenset(placed.sums.items())

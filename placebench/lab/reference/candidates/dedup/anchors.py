@@ -4,12 +4,14 @@ The main classes are `Anchor` and `AnchorCombinations`. A position is the place 
 positions after those are sharing providers that the tree can use.
 """
 
-from collections.abc import Hashable, Iterable, Iterator
-from dataclasses import dataclass
-from itertools import product
+from collections.abc import Hashable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import reduce
+from itertools import accumulate
+from operator import or_
 from typing import NamedTuple
 
-from placebench.lab.reference.candidates.combinations import Combinations, InventoryKey
+from placebench.lab.reference.candidates.combinations import Combinations, InventoryKey, Placed
 from placebench.lab.reference.candidates.dedup.relevance import Assessor, Relevance, RootRuling, providers_of
 from placebench.lab.reference.candidates.dedup.tree_index import ROOT, TreeIndex, TreeLayout
 from placebench.lab.reference.domain.candidates_query import RequestGroup
@@ -89,31 +91,12 @@ def _lineage(layout: TreeLayout, place: int) -> tuple[int, ...]:
     return tuple(places)
 
 
-_Option = tuple[int, ...]  # the position of the one provider, or the positions of the providers of each class
-
-
-def _single_options(anchor: Anchor, number: int) -> list[_Option]:
-    """Return the options of a group with a suffix: each provider that can give all that the group requests."""
+def _solvers(anchor: Anchor, number: int) -> list[int]:
+    """Return the providers that can give all that a group with a suffix requests."""
     own, bit = len(anchor.relevances), 1 << number
     inside = anchor.groups & bit
-    found: list[_Option] = [(place,) for place, each in enumerate(anchor.relevances) if each.solves & inside]
-    return found + [(own + n,) for n, each in enumerate(anchor.sharing) if each.relevance.solves & each.groups & bit]
-
-
-def _spread_options(anchor: Anchor, number: int, group: RequestGroup) -> list[_Option]:
-    """Return the options of the spreading group: a provider per class, which together have all required traits."""
-    choices = [_givers(anchor, number, group, nth) for nth in range(len(group.resources))]
-    wanted = (1 << len(group.required)) - 1
-    if not wanted:
-        return list(product(*choices))
-    found = []
-    for option in product(*choices):
-        met = 0
-        for position in option:
-            met |= anchor.relevance(position).meets
-        if met == wanted:
-            found.append(option)
-    return found
+    found = [place for place, each in enumerate(anchor.relevances) if each.solves & inside]
+    return found + [own + n for n, each in enumerate(anchor.sharing) if each.relevance.solves & each.groups & bit]
 
 
 def _givers(anchor: Anchor, number: int, group: RequestGroup, nth: int) -> list[int]:
@@ -131,39 +114,67 @@ def _givers(anchor: Anchor, number: int, group: RequestGroup, nth: int) -> list[
     return found
 
 
-Combination = tuple[_Option, ...]  # one option per group
+Combination = tuple[tuple[int, ...], ...]  # per group, the position of the one provider, or of that of each class
 
 
-class AnchorCombinations(Combinations[_Option]):
-    """The allowed combinations of the groups' options at one anchor."""
+class AnchorCombinations(Combinations[int]):
+    """The allowed combinations of providers at one anchor, one provider per group with a suffix.
+
+    Each class of the spreading group is a group of its own in the search, so its combinations are not made in advance.
+    """
 
     def __init__(self, anchor: Anchor, assessor: Assessor) -> None:
         """assessor: has the request, and says what is relevant about a provider."""
-        contended = {name: number for number, name in enumerate(assessor.contended)}
-        super().__init__(assessor.request, contended)
-        self._anchor = anchor
-        self._assessor = assessor
-        self._contended = [
-            [(nth, contended[name], amount) for nth, (name, amount) in enumerate(group.resources) if name in contended]
-            for group in assessor.request.groups
+        request, contended = assessor.request, {name: number for number, name in enumerate(assessor.contended)}
+        parts = [
+            replace(group, resources=resources)
+            for group in request.groups
+            for resources in ([(each,) for each in group.resources] if group.spreads else [group.resources])
         ]
+        super().__init__(replace(request, groups=tuple(parts)), contended)
+        self._anchor = anchor
+        self._request = request
+        spreading = [number for number, part in enumerate(parts) if part.spreads]
+        self._first, self._end = (spreading[0], spreading[-1] + 1) if spreading else (0, 0)
+        self._traits = (1 << len(parts[self._first].required)) - 1 if spreading else 0
+        self._traits_to_come: list[int] = []
 
     def __iter__(self) -> Iterator[Combination]:
         """Yield each allowed combination."""
-        return self.combine(
-            [
-                _spread_options(self._anchor, number, group) if group.spreads else _single_options(self._anchor, number)
-                for number, group in enumerate(self._assessor.request.groups)
-            ]
-        )
+        options, first, end = list[list[int]](), self._first, self._end
+        for number, group in enumerate(self._request.groups):
+            if group.spreads:
+                options += [_givers(self._anchor, number, group, nth) for nth in range(len(group.resources))]
+            else:
+                options.append(_solvers(self._anchor, number))
+        meets = (self._traits_of(positions) for positions in reversed(options[first:end]))
+        self._traits_to_come = [*accumulate(meets, or_, initial=0)][::-1]
+        for found in self.combine(options):
+            spread = [found[first:end]] if end else []
+            yield (*((each,) for each in found[:first]), *spread, *((each,) for each in found[end:]))
 
-    def _providers(self, solution: _Option) -> _Option:
-        return solution
+    def _keep_together(self, placed: Sequence[int], checked: int = 0) -> bool:
+        """Return whether each same_subtree is met, and the spreading group can have all required traits."""
+        count = len(placed)
+        if self._traits and self._first < count <= self._end:
+            met = self._traits_of(placed[self._first :]) | self._traits_to_come[count - self._first]
+            if met != self._traits:
+                return False
+        return super()._keep_together(placed, checked)
 
-    def _amounts(self, group: int, solution: _Option) -> Iterable[tuple[InventoryKey, int]]:
-        """Return the amounts of contended classes that an option takes, from one provider or from one per class."""
-        several = len(solution) > 1
-        return [((solution[nth if several else 0], number), amount) for nth, number, amount in self._contended[group]]
+    def _state(self, placed: Placed[int]) -> Hashable:
+        traits = self._traits and self._traits_of(placed.solutions[self._first : self._end])
+        return super()._state(placed), traits
+
+    def _traits_of(self, positions: Iterable[int]) -> int:
+        """Return the required sets of the spreading group, as bits, of which one of these providers has a trait."""
+        return reduce(or_, (self._anchor.relevance(position).meets for position in positions), 0)
+
+    def _providers(self, solution: int) -> tuple[int, ...]:
+        return (solution,)
+
+    def _amounts(self, group: int, solution: int) -> Iterable[tuple[InventoryKey, int]]:
+        return (((solution, number), amount) for number, amount in self._demands[group].items())
 
     def _read_free(self, key: InventoryKey) -> int:
         position, number = key

@@ -1,0 +1,214 @@
+"""Decides whether some groups' solutions can be completed to a combination, without trying combinations: `Completion`.
+
+The question is answered by bipartite matchings between groups and providers (`Matching`), which augmenting paths keep
+up to date while the search moves on. Sources: Hall, "On Representatives of Subsets" (1935); Kuhn, "The Hungarian Method
+for the Assignment Problem" (1955). docs/lab/algorithms.md says for which requests the answer is exact.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import Final
+
+from placebench.lab.reference.candidates.memo import Memo
+
+MAX_ATTEMPTS: Final = 1000
+"""The maximum number of choices of topmost providers, for all same_subtree together, that one question tries."""
+
+_Allowed = Sequence[Sequence[int]]  # the providers that each group may use
+
+
+class Matching:
+    """An assignment of groups to providers with room for them, repaired when the allowed providers change."""
+
+    def __init__(self, groups: Sequence[int], exclusive: Collection[int], room: Mapping[int, int]) -> None:
+        """Start with no group assigned.
+
+        Args:
+            groups: The numbers of the groups to assign.
+            exclusive: The groups of which a provider takes only one.
+            room: The number of groups that each provider takes.
+        """
+        self._groups = groups
+        self._exclusive = exclusive
+        self._room = room
+        self._provider_of: dict[int, int] = {}
+        self._groups_at: dict[int, dict[int, None]] = defaultdict(dict)
+        self._exclusive_at: dict[int, int] = {}
+
+    def repair(self, allowed: _Allowed) -> bool:
+        """Return whether all groups can have an allowed provider together; each group moves only if it must.
+
+        A call costs an augmenting path for each group that loses its provider: O(groups × providers) each.
+        """
+        assigned = self._provider_of
+        for group in self._groups:
+            if group in assigned and assigned[group] not in allowed[group]:
+                self._leave(group)
+        return all(group in assigned or self._augment(group, allowed) for group in self._groups)
+
+    def _augment(self, start: int, allowed: _Allowed) -> bool:
+        """Assign the group by moving others along a shortest augmenting path; return False if there is none."""
+        displaced_by: dict[int, tuple[int, int]] = {}  # for a group: the group that takes its place, and the provider
+        visited, visited_exclusive = set[int](), set[int]()
+        queue = [start]
+        for group in queue:
+            for provider in allowed[group]:
+                if group in self._exclusive:
+                    if provider in visited_exclusive:
+                        continue
+                    visited_exclusive.add(provider)
+                    other = self._exclusive_at.get(provider)
+                    if other is not None:
+                        if other not in displaced_by:
+                            displaced_by[other] = group, provider
+                            queue.append(other)
+                        continue
+                if provider in visited:
+                    continue
+                visited.add(provider)
+                present = self._groups_at[provider]
+                if len(present) < self._room[provider]:
+                    self._move(group, provider, displaced_by)
+                    return True
+                for other in present:
+                    if other not in displaced_by:
+                        displaced_by[other] = group, provider
+                        queue.append(other)
+        return False
+
+    def _move(self, group: int, provider: int, displaced_by: Mapping[int, tuple[int, int]]) -> None:
+        """Give the provider to the group, and the group's own to the group that displaces it, and so on."""
+        while True:
+            is_last = group not in self._provider_of
+            if not is_last:
+                self._leave(group)
+            self._provider_of[group] = provider
+            self._groups_at[provider][group] = None
+            if group in self._exclusive:
+                self._exclusive_at[provider] = group
+            if is_last:
+                return
+            group, provider = displaced_by[group]
+
+    def _leave(self, group: int) -> None:
+        provider = self._provider_of.pop(group)
+        del self._groups_at[provider][group]
+        if group in self._exclusive:
+            del self._exclusive_at[provider]
+
+
+@dataclass(frozen=True, slots=True)
+class CompletionRules:
+    """The rules for the groups of a request at one anchor."""
+
+    options: _Allowed
+    """The providers that each group can use by itself; none if its solutions are not single providers."""
+    demands: Sequence[Mapping[int, int]]
+    """The amount that each group requests of each contended class, by the number of the class."""
+    exclusive: frozenset[int]
+    """The groups that may not share a provider with each other."""
+    subtrees: Sequence[Sequence[int]]
+    """The groups of each same_subtree."""
+    free: Mapping[tuple[int, int], int]
+    """The largest amount that a provider can give of a contended class, by their numbers."""
+    lineage: Callable[[int], Iterable[Hashable]]
+    """A function that returns the provider and its ancestors, from the bottom up."""
+
+
+class Completion:
+    """Answers whether the solutions of the first groups can be completed at one anchor.
+
+    "No" is always right. "Yes" is right unless a request combines different amounts of a class, or has many
+    same_subtree; it may then be wrong.
+    """
+
+    def __init__(self, rules: CompletionRules) -> None:
+        """Make a matching for each set of groups that compete for the same providers."""
+        self._options = rules.options
+        self._subtrees = rules.subtrees
+        competing: dict[tuple[int, ...], None] = {}
+        single = [group for group, options in enumerate(rules.options) if options]
+        for class_number, amount in sorted({item for group in single for item in rules.demands[group].items()}):
+            groups = tuple(group for group in single if rules.demands[group].get(class_number, 0) >= amount)
+            competing[groups] = None
+        self._matchings = [Matching(groups, rules.exclusive, _room(groups, rules)) for groups in competing]
+        if alone := [group for group in single if group in rules.exclusive]:
+            room = {provider: 1 for group in alone for provider in rules.options[group]}
+            self._matchings.append(Matching(alone, rules.exclusive, room))
+        used = {provider for groups in rules.subtrees for group in groups for provider in rules.options[group]}
+        self._lineages = {provider: tuple(rules.lineage(provider)) for provider in used}
+        self._below = Memo(self._find_below)
+        self._options_below = Memo[tuple[int, int], list[int]](
+            lambda key: [provider for provider in rules.options[key[0]] if provider in self._below[key[1]]]
+        )
+        self._tops = [self._find_tops(groups) for groups in rules.subtrees]
+
+    def exists(self, placed: Sequence[Sequence[int]]) -> bool:
+        """Return False if the solutions of the first groups cannot be completed.
+
+        placed: the one provider of each of the first groups; empty for groups without single providers.
+        """
+        attempts = 0
+        stack: list[Iterator[_Allowed]] = [iter([[*placed, *self._options[len(placed) :]]])]
+        while stack:
+            allowed = next(stack[-1], None)
+            if allowed is None:
+                stack.pop()
+                continue
+            attempts += 1
+            if attempts > MAX_ATTEMPTS:
+                return True
+            if not all(matching.repair(allowed) for matching in self._matchings):
+                continue
+            if len(stack) > len(self._subtrees):
+                return True
+            number = len(stack) - 1
+            stack.append(self._below_one(allowed, self._subtrees[number], self._tops[number]))
+        return False
+
+    def _find_tops(self, groups: Sequence[int]) -> Sequence[int]:
+        """Return the providers that one of the groups can use and below which each of the groups can be."""
+        by_count = sorted(groups, key=lambda group: len(self._options[group]))
+        options = dict.fromkeys(provider for group in groups for provider in self._options[group])
+        return [top for top in options if all(self._options_below[group, top] for group in by_count)]
+
+    def _below_one(self, allowed: _Allowed, groups: Sequence[int], tops: Sequence[int]) -> Iterator[_Allowed]:
+        """Yield restrictions with which the groups meet their same_subtree: one uses the topmost provider of all."""
+        for top in tops:
+            below, restricted = self._below[top], list(allowed)
+            for group in groups:
+                if allowed[group] is self._options[group]:
+                    restricted[group] = self._options_below[group, top]
+                elif len(allowed[group]) > 1:
+                    restricted[group] = [each for each in allowed[group] if each in below]
+                elif allowed[group][0] not in below:
+                    break
+                if not restricted[group]:
+                    break
+            else:
+                at_top = [group for group in groups if top in restricted[group]]
+                # If one of the groups can be nowhere else, it does not matter which other groups are there too.
+                for group in [each for each in at_top if len(restricted[each]) == 1][:1] or at_top:
+                    yield [*restricted[:group], (top,), *restricted[group + 1 :]]
+
+    def _find_below(self, top: int) -> frozenset[int]:
+        lineages = self._lineages
+        return frozenset(provider for provider in lineages if lineages[top][0] in lineages[provider])
+
+
+def _room(groups: Sequence[int], rules: CompletionRules) -> dict[int, int]:
+    """Return how many of the groups each provider can take at most: the number of smallest amounts that fit."""
+    candidates: dict[int, list[int]] = defaultdict(list)
+    for group in groups:
+        for provider in rules.options[group]:
+            candidates[provider].append(group)
+    room = {}
+    for provider, able in candidates.items():
+        room[provider] = len(able)
+        for class_number in {number for group in able for number in rules.demands[group]}:
+            sums = accumulate(sorted(rules.demands[group].get(class_number, 0) for group in able))
+            fitting = sum(total <= rules.free[provider, class_number] for total in sums)
+            room[provider] = min(room[provider], fitting)
+    return room

@@ -1,0 +1,191 @@
+"""The search for combinations finds all that brute force finds, and never takes exponentially many steps to do so."""
+
+from collections.abc import Hashable, Iterable, Sequence
+from itertools import islice, product
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from placebench.lab.reference.candidates import combinations
+from placebench.lab.reference.candidates.combinations import Combinations, InventoryKey, Placed
+from placebench.lab.reference.candidates.completion import Completion, Matching
+from placebench.lab.reference.domain.candidates_query import CandidateRequest, RequestGroup
+
+NODES = (1, 2)  # the NUMA nodes of `numa_host`
+ROOT = -1
+
+
+class Host(Combinations[int]):
+    """A tree in which a solution is the number of a provider, and which counts the solutions that were tried."""
+
+    def __init__(self, request: CandidateRequest, parents: Sequence[int], free: Sequence[tuple[int, int]]) -> None:
+        """free: the free amounts of the classes A and B at each provider."""
+        self.request = request
+        self.parents = parents
+        self.free = free
+        self.tried = 0
+        super().__init__(request, {"A": 0, "B": 1})
+
+    def solvers(self, group: RequestGroup) -> list[int]:
+        """The providers that can give all that the group wants."""
+        wanted = dict(group.resources)
+        return [
+            number for number, (a, b) in enumerate(self.free) if a >= wanted.get("A", 0) and b >= wanted.get("B", 0)
+        ]
+
+    def completion(self, options: Sequence[Sequence[int]]) -> Completion:
+        """What decides whether combinations can be completed."""
+        return self._completion(options)
+
+    def _extended(self, placed: Placed[int], solution: int) -> Placed[int] | None:
+        self.tried += 1
+        return super()._extended(placed, solution)
+
+    def _providers(self, solution: int) -> tuple[int, ...]:
+        return (solution,)
+
+    def _amounts(self, group: int, solution: int) -> Iterable[tuple[InventoryKey, int]]:
+        names = {"A": 0, "B": 1}
+        return [((solution, names[name]), amount) for name, amount in self.request.groups[group].resources]
+
+    def _read_free(self, key: InventoryKey) -> int:
+        return self.free[key[0]][key[1]]
+
+    def _lineage(self, provider: int) -> Iterable[Hashable]:
+        while provider != ROOT:
+            yield provider
+            provider = self.parents[provider]
+
+
+@st.composite
+def hosts(draw: Any, amounts: int, subtrees: int) -> tuple[Host, list[list[int]]]:
+    """A host of up to 5 providers, with a request of up to 5 groups and the options of each group."""
+    parents = [ROOT, *(draw(st.integers(0, number)) for number in range(draw(st.integers(0, 4))))]
+    free = draw(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3)), min_size=len(parents), max_size=len(parents)))
+    suffixes = [f"_{number}" for number in range(draw(st.integers(2, 5)))]
+    groups = tuple(
+        RequestGroup(
+            suffix,
+            tuple((name, draw(st.integers(1, amounts))) for name in draw(st.sampled_from(["", "A", "A", "AB"]))),
+        )
+        for suffix in suffixes
+    )
+    same_subtrees = draw(st.lists(st.frozensets(st.sampled_from(suffixes), min_size=2), max_size=subtrees))
+    request = CandidateRequest(groups, isolate=draw(st.booleans()), same_subtrees=tuple(same_subtrees))
+    host = Host(request, parents, free)
+    options = [[number for number in host.solvers(group) if draw(st.integers(0, 3)) or number == 0] for group in groups]
+    return host, options
+
+
+def brute_force(host: Host, options: Sequence[Sequence[int]]) -> list[tuple[int, ...]]:
+    """Every allowed combination, in the order of the options."""
+    return list(filter(host.allows, product(*options)))
+
+
+@settings(max_examples=300, deadline=None)
+@given(hosts(amounts=3, subtrees=3), st.integers(0, 3))
+def test_the_search_yields_what_brute_force_yields_in_its_order(
+    case: tuple[Host, list[list[int]]], patience: int
+) -> None:
+    """Different amounts, two classes and several same_subtree: no combination is missing, added or moved."""
+    host, options = case
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(combinations, "PATIENCE", patience)
+
+        assert brute_force(host, options) == list(host.combine(options))
+
+
+@settings(max_examples=300, deadline=None)
+@given(hosts(amounts=3, subtrees=3), st.data())
+def test_a_completion_that_is_refused_does_not_exist(case: tuple[Host, list[list[int]]], data: Any) -> None:
+    """Whatever the request, a prefix of an allowed combination is never refused."""
+    host, options = case
+    completion = host.completion(options)
+
+    for combination in brute_force(host, options):
+        assert completion.exists([(each,) for each in combination[: data.draw(st.integers(0, len(combination)))]])
+
+
+@settings(max_examples=300, deadline=None)
+@given(hosts(amounts=1, subtrees=1), st.data())
+def test_equal_amounts_are_decided_exactly(case: tuple[Host, list[list[int]]], data: Any) -> None:
+    """Groups of one unit of one class, and one same_subtree: the response is empty exactly if the matching says so."""
+    host, options = case
+    if any(len(group.resources) > 1 for group in host.request.groups) or not all(options):
+        return
+    found = brute_force(host, options)
+
+    assert bool(found) == host.completion(options).exists([])
+
+
+def devices(groups: int, count: int, *, isolate: bool, numa: bool, units: int) -> tuple[Host, list[list[int]]]:
+    """One unit for each group, on devices below a root or below its two NUMA nodes; with NUMA, all below one node."""
+    wanted = [RequestGroup(f"_{number}", (("A", 1),)) for number in range(groups)]
+    same = (frozenset(["_N", *(group.suffix for group in wanted)]),) if numa else ()
+    parents = [ROOT, 0, 0, *(NODES[number * 2 // count] if numa else 0 for number in range(count))]
+    node_group = [RequestGroup("_N")] if numa else []
+    request = CandidateRequest((*wanted, *node_group), isolate=isolate, same_subtrees=same)
+    host = Host(request, parents, [(0, 0)] * 3 + [(units, 0)] * count)
+    return host, [[*range(3, 3 + count)]] * groups + ([[*NODES]] if numa else [])
+
+
+@pytest.mark.parametrize("numa", [False, True])
+@pytest.mark.parametrize("isolate", [False, True])
+@pytest.mark.parametrize("units", [1, 2])
+def test_steps_between_combinations_are_bounded_by_a_polynomial(units: int, isolate: bool, numa: bool) -> None:
+    """From 4 to 24 groups on 4 to 24 devices, feasible and not: at most 9 × groups × providers solutions are tried
+    before the first combination, between two of them, and after the last. The product is up to 24²⁴."""
+    for groups, count in product([4, 7, 8, 9, 16, 24], [4, 8, 16, 24]):
+        host, options = devices(groups, count, isolate=isolate, numa=numa, units=units)
+        at_most = (combinations.PATIENCE + 1) * len(options) * (count + 1)
+        room = (count // 2 if numa else count) * (1 if isolate else units)
+
+        found = 0
+        for _ in islice(host.combine(options), 50):
+            found += 1
+            assert host.tried <= at_most
+            host.tried = 0
+
+        assert host.tried <= at_most
+        assert (found > 0) == (groups <= room)
+
+
+def test_groups_that_need_more_than_a_count_are_refused_at_once() -> None:
+    """Twelve groups on twelve devices, of which six can use the same five only (Hall's condition): fewer solutions are
+    tried than one per group and device for each dead end, where permutations are 12!."""
+    host, options = devices(12, 12, isolate=True, numa=False, units=1)
+    options = options[:6] + [options[0][:5]] * 6
+
+    assert list(host.combine(options)) == []
+    assert host.tried <= (combinations.PATIENCE + 1) * 12 * 12
+
+
+class Counted(list[int]):
+    """A list that counts how many of its items were looked at one by one."""
+
+    seen = 0
+
+    def __iter__(self) -> Any:
+        """Iterate over the items, and count them."""
+        for each in super().__iter__():
+            Counted.seen += 1
+            yield each
+
+
+@given(st.lists(st.sets(st.integers(0, 7)), min_size=8, max_size=8), st.integers(1, 3))
+def test_a_matching_is_one_of_hall(sets: list[set[int]], room: int) -> None:
+    """Eight groups find room if and only if each set of them has providers with enough room together; each group
+    looks at each edge at most once."""
+    Counted.seen = 0
+    allowed = [Counted(sorted(each)) for each in sets]
+    matching = Matching(range(8), frozenset(), dict.fromkeys(range(8), room))
+
+    unions = (
+        (len(some), set().union(*(sets[group] for group in some)))
+        for mask in range(1, 256)
+        if (some := [group for group in range(8) if mask >> group & 1])
+    )
+    assert matching.repair(allowed) == all(count <= room * len(union) for count, union in unions)
+    assert Counted.seen <= 8 * sum(map(len, sets))
