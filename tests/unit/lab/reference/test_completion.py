@@ -1,5 +1,7 @@
 """The search for combinations finds all that brute force finds, and never takes exponentially many steps to do so."""
 
+import json
+import tracemalloc
 from collections.abc import Hashable, Iterable, Sequence
 from itertools import islice, product
 from typing import Any
@@ -11,7 +13,9 @@ from hypothesis import strategies as st
 from placebench.lab.reference.candidates import combinations
 from placebench.lab.reference.candidates.combinations import Combinations, InventoryKey, Placed
 from placebench.lab.reference.candidates.completion import Completion, Matching
-from placebench.lab.reference.domain.candidates_query import CandidateRequest, RequestGroup
+from placebench.lab.reference.candidates.dedup.solver import solve
+from placebench.lab.reference.candidates.dedup.tree_index import InventoryType, TreeClass, TreeIndex
+from placebench.lab.reference.domain.candidates_query import CandidateRequest, RequestGroup, parse_query
 
 NODES = (1, 2)  # the NUMA nodes of `numa_host`
 ROOT = -1
@@ -109,11 +113,11 @@ def test_a_completion_that_is_refused_does_not_exist(case: tuple[Host, list[list
 
 
 @settings(max_examples=300, deadline=None)
-@given(hosts(amounts=1, subtrees=1), st.data())
-def test_equal_amounts_are_decided_exactly(case: tuple[Host, list[list[int]]], data: Any) -> None:
-    """Groups of one unit of one class, and one same_subtree: the response is empty exactly if the matching says so."""
+@given(hosts(amounts=1, subtrees=1))
+def test_equal_amounts_are_decided_exactly(case: tuple[Host, list[list[int]]]) -> None:
+    """Groups that want the same, and one same_subtree: the response is empty exactly if the matching says so."""
     host, options = case
-    if any(len(group.resources) > 1 for group in host.request.groups) or not all(options):
+    if len({group.resources for group in host.request.groups if group.resources}) > 1 or not all(options):
         return
     found = brute_force(host, options)
 
@@ -189,3 +193,56 @@ def test_a_matching_is_one_of_hall(sets: list[set[int]], room: int) -> None:
     )
     assert matching.repair(allowed) == all(count <= room * len(union) for count, union in unions)
     assert Counted.seen <= 8 * sum(map(len, sets))
+
+
+def tree(providers: Sequence[tuple[Sequence[str], Sequence[str]]]) -> TreeIndex:
+    """One tree: an empty root, and below it providers with 10 of each of these classes, and these traits."""
+    index = TreeIndex()
+    types = [
+        index.intern_provider(tuple(InventoryType(name, 1, 1) for name in classes), tuple(traits))
+        for classes, traits in [((), ()), *providers]
+    ]
+    layout = index.intern_tree(tuple(types), (ROOT, *[0] * len(providers)))
+    none = (frozenset[str](),) * len(types)
+    most = tuple(10 for _ in layout.inventories)
+    index.put(1, TreeClass(layout, most, ("",) * len(types), none), [f'"{number}"' for number in range(len(types))])
+    index.names.resource_classes |= {"A", "B", "C", *(name for classes, _ in providers for name in classes)}
+    index.names.traits |= {"RED", "BLUE", "FAST"}
+    return index
+
+
+def test_one_candidate_of_many_classes_takes_little_memory() -> None:
+    """Sixteen providers of six classes have 16⁶ = 16,777,216 candidates: one is made for a limit of 1."""
+    names = [f"CUSTOM_{letter}" for letter in "ABCDEF"]
+    index = tree([(names, ())] * 16)
+    request = parse_query(f"resources={','.join(f'{name}:1' for name in names)}&limit=1")
+
+    tracemalloc.start()
+    body = solve(index, request)
+    _, peak_bytes = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+
+    assert isinstance(body, bytes)
+    assert len(json.loads(body)["allocation_requests"]) == 1
+    assert peak_bytes < 1_000_000
+
+
+SOME = st.tuples(
+    st.sets(st.sampled_from("ABC")).map(sorted), st.sets(st.sampled_from(["RED", "BLUE", "FAST"])).map(sorted)
+)
+
+
+@given(st.lists(SOME, min_size=1, max_size=5))
+def test_providers_of_the_classes_together_have_the_required_traits(providers: list[Any]) -> None:
+    """The unsuffixed group has each choice of a provider per class with RED, and BLUE or FAST, in order."""
+    request = parse_query("resources=A:1,B:2,C:3&required=RED&required=in:BLUE,FAST")
+    body = solve(tree(providers), request)
+    assert isinstance(body, bytes)
+
+    givers = [[number for number, (names, _) in enumerate(providers, 1) if name in names] for name in "ABC"]
+    expected = []
+    for choice in product(*givers):
+        traits = {name for number in choice for name in providers[number - 1][1]}
+        if "RED" in traits and traits & {"BLUE", "FAST"}:
+            expected.append([str(number) for number in dict.fromkeys(choice)])
+    assert expected == [each["mappings"][""] for each in json.loads(body)["allocation_requests"]]
