@@ -72,6 +72,10 @@ OWN: Mapping[str, Entry] = {
         "compare versions of a service: CPU, latency and SQL, with confidence intervals", "placebench.commands.compare"
     ),
     "load": Entry("put a closed-loop or open-loop load on a service, or find its capacity", "placebench.commands.load"),
+    "telemetry": Entry("show what a running service recorded over time"),
+    "telemetry show": Entry(
+        "print tables of a folder of telemetry, and write a page with charts", "placebench.commands.telemetry"
+    ),
     "history": Entry("follow an application over its commits, as ratios to a pinned reference"),
     "history add": Entry(
         "measure a commit against the reference, and append it to the history", "placebench.commands.history"

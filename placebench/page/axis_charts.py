@@ -30,17 +30,23 @@ _VIEW = 1000
 _APART = 15
 _LINES_END = 0.86
 _POINTS_BEGIN, _POINTS_END = 0.14, 0.94
+_MAX_DOTS = 60
 _MAX_LETTERS_BESIDE = 8
 """Maximum label length to the right of the lines on a 360-pixel screen."""
 
 
 @dataclass(frozen=True)
 class Line:
-    """One series of `lines`: points (x, y) in ascending order of x."""
+    """One series of `lines`: points (x, y) in ascending order of x; the line is broken where y is None."""
 
     label: str
-    points: Sequence[tuple[float, float]]
+    points: Sequence[tuple[float, float | None]]
     role: Role = "between"
+
+    @property
+    def drawn(self) -> list[tuple[float, float]]:
+        """The points that have a value."""
+        return [(where, value) for where, value in self.points if value is not None]
 
 
 def lines(
@@ -57,9 +63,9 @@ def lines(
     show: formats the ticks of the vertical axis, *show_where* those of the horizontal axis.
     logarithmic: whether both axes are logarithmic; all numbers must be positive then.
     """
-    drawn_series = [each for each in series if each.points]
+    drawn_series = [each for each in series if each.drawn]
     wheres = [where for each in drawn_series for where, _ in each.points] or [1.0, 10.0]
-    values = [value for each in drawn_series for _, value in each.points] or [1.0, 10.0]
+    values = [value for each in drawn_series for _, value in each.drawn] or [1.0, 10.0]
     across = log_scale(wheres) if logarithmic else linear_scale(wheres)
     up = log_scale(values, padding=0.04) if logarithmic else linear_scale([0.0, *values])
     drawn = [*_grid(across, up, show, show_where), *(_line(each, across, up) for each in drawn_series)]
@@ -81,14 +87,20 @@ def _grid(across: Scale, up: Scale, show: _Show, show_where: _Show) -> list[Mark
 
 
 def _line(series: Line, across: Scale, up: Scale) -> Markup:
-    """Draw the line in its own SVG, stretched to the width, and a dot at each point."""
-    path = "L".join(f"{across.place(where) * _VIEW:.1f} {_height(value, up):.1f}" for where, value in series.points)
+    """Draw the line in its own SVG, stretched to the width, and a dot at each point, of many only at lone ones."""
+    path, values = "", [None, *(value for _, value in series.points), None]
+    dotted = []
+    for (where, value), before, after in zip(series.points, values, values[2:], strict=False):
+        if value is not None:
+            path += f"{'M' if before is None else 'L'}{across.place(where) * _VIEW:.1f} {_height(value, up):.1f}"
+            if len(series.points) <= _MAX_DOTS or (before is None and after is None):
+                dotted.append((where, value))
     stretched = _stretched(
-        f"M{path}", "curve", height=_TOP + _HEIGHT, width=percent(_LINES_END), vector_effect="non-scaling-stroke"
+        path, "curve", height=_TOP + _HEIGHT, width=percent(_LINES_END), vector_effect="non-scaling-stroke"
     )
     dots = (
         element("circle", cx=percent(across.place(where) * _LINES_END), cy=_height(value, up), r=3, class_="point disc")
-        for where, value in series.points
+        for where, value in dotted
     )
     return element("g", element("title", series.label), stretched, *dots, class_=f"role-{series.role}")
 
@@ -96,8 +108,8 @@ def _line(series: Line, across: Scale, up: Scale) -> Markup:
 def _line_names(series: Sequence[Line], up: Scale) -> list[Markup]:
     """Write each name at the end of its line, below names already there; a long name extends back over the lines."""
     short, drawn, free = shorten_labels(one.label for one in series), [], 0.0
-    for one in sorted(series, key=lambda one: -one.points[-1][1]):
-        y = max(_height(one.points[-1][1], up) + 4, free)
+    for one in sorted(series, key=lambda one: -one.drawn[-1][1]):
+        y = max(_height(one.drawn[-1][1], up) + 4, free)
         free = y + _APART
         x, anchor = (_LINES_END + 0.015, "start") if len(one.label) <= _MAX_LETTERS_BESIDE else (1.0, "end")
         name = text(short[one.label], x=x, y=y, class_="label named", anchor=anchor)

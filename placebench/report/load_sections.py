@@ -30,6 +30,7 @@ from placebench.report.model import (
     code,
     joined,
 )
+from placebench.report.telemetry import full_points
 from placebench.report.variant_pairs import profile_links
 from placebench.stats import samples_needed
 
@@ -218,30 +219,32 @@ def over_time_section(figures: Figures) -> list[Section]:
     charts = [
         Chart(
             lines(
-                [
-                    Line(label, [(float(str(s)), float(value)) for s, value in frame[name].dropna().items()], role)
-                    for label, (role, frame) in frames.items()
-                ],
+                [Line(label, full_points(frame, name), role) for label, (role, frame) in frames.items()],
                 title=title,
-                description="A line for each variant, a dot for each second.",
+                description="A line for each variant, over the seconds that were full of requests.",
                 show=show,
                 show_where=units.duration,
             ),
             caption,
         )
         for name, title, show, caption in _OVER_TIME
-        if any(frame[name].notna().any() for _, frame in frames.values())
+        if any(value is not None for _, frame in frames.values() for _, value in full_points(frame, name))
     ]
     return [Section("Over time", charts, id="over-time")] if charts else []
 
 
 _OVER_TIME = (
-    ("requests", "Requests per second", units.rate, "Requests that began in each second of the closed-loop load."),
+    (
+        "requests_per_s",
+        "Requests per second",
+        units.rate,
+        "Requests that began in each full second of the closed-loop load.",
+    ),
     (
         "user_to_kernel",
         "User over kernel CPU time",
         units.times,
-        "Of all workers; above 1 the program computes more than the system works for it.",
+        "Of all workers; above 1: more user than kernel CPU time.",
     ),
     ("rss_bytes", "Memory of the workers", units.size, "RSS of all workers together, shared pages counted in each."),
 )

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from placebench.errors import PlacebenchError
 from placebench.telemetry.clock import ClockBounds
+from placebench.telemetry.timeline import DATABASE, cpu_per_step, last_readings, of_workers, step_of, timeline
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -92,26 +93,29 @@ class Telemetry:
     def per_second(self, series: str = "server") -> pd.DataFrame:
         """Return a row per second since the first request: requests that began in it, their mean and longest."""
         rows = self.durations[self.durations["series"] == series]
-        seconds = _second(rows["started_s"], self.began_s)
+        seconds = step_of(rows["started_s"], self.began_s)
         frame = rows.groupby(seconds)["duration_s"].agg(requests="count", mean_s="mean", max_s="max")
         return frame.reindex(range(int(seconds.max()) + 1 if len(seconds) else 0)).fillna({"requests": 0})
 
     def runtime_per_second(self) -> pd.DataFrame:
         """Return a column per figure, a row per worker and second; CPU and GC figures are increases per second."""
-        frame = _wide(self.runtime, self.began_s)
+        frame = last_readings(self.runtime, self.began_s)
         grown = [name for name in _ONLY_GROW if name in frame]
         frame[grown] = frame.groupby(level="worker", observed=True)[grown].diff()
         return frame
 
-    def over_time(self) -> pd.DataFrame:
-        """Return a row per second: requests that clients began in it, `user_to_kernel`, and the workers' `rss_bytes`.
+    def over_time(self, step_s: float = 1.0) -> pd.DataFrame:
+        """Return a row per step of *step_s* seconds since the first request, indexed by the second in which it begins.
 
-        A value is NaN if it was not measured. The memory is the sum of the workers' last samples.
+        state: "full", "cut" or "idle": whether requests came during all of the step, a part of it, or none. Means per
+        second are those of the full steps. requests, requests_per_s: requests that began in it, at the client if one
+        wrote, else at the server. client_s, server_s: their mean durations. p50_s, p95_s, p99_s: percentiles at the
+        client, or at the server. database_s, measured_s, database_share: the time inside the driver, that of the
+        handlers, or of the server if no handler is timed, and their ratio. user_to_kernel, rss_bytes: CPU ratio of all
+        workers, and the sum of their last memory samples. A value is NaN if it was not measured.
         """
-        workers = self.runtime[self.runtime["worker"].astype("str").str.contains("worker-")]
-        memory: Any = _wide(workers, self.began_s).reindex(columns=["rss_bytes"])["rss_bytes"]
-        frame = self.per_second("client")[["requests"]].join(self.ratios()["user_to_kernel"])
-        return frame.join(memory.unstack("worker").ffill().sum(axis=1, min_count=1).rename("rss_bytes"))
+        self.began_s  # noqa: B018  raises without durations
+        return timeline(self.durations, self.runtime, outer=self._outer, step_s=step_s)
 
     def ratios(self) -> pd.DataFrame:
         """Return a row per second: the database's share of the handlers' time, and the workers' user to kernel CPU.
@@ -130,8 +134,7 @@ class Telemetry:
         series: the series in which the warm-up is detected; by default client, or server if no client wrote. until_s:
         trim up to this time instead, in seconds from the first request. All series of a request are trimmed together.
         """
-        chosen = series or ("client" if (self.durations["series"] == "client").any() else "server")
-        return _trim(self, chosen, until_s)
+        return _trim(self, series or self._outer, until_s)
 
     def offset(self) -> Offset:
         """Return the offset of the servers' clocks from the client's, found by requests that both sides recorded.
@@ -158,6 +161,10 @@ class Telemetry:
         return first.merge(
             second[["request", "started_s", "duration_s", "worker"]], on="request", suffixes=(f"_{outer}", f"_{inner}")
         )
+
+    @property
+    def _outer(self) -> str:
+        return "client" if (self.durations["series"] == "client").any() else "server"
 
     @property
     def began_s(self) -> float:
@@ -249,21 +256,7 @@ def _counts(durations: pd.DataFrame) -> pd.Series[int]:
     return durations.groupby("series", observed=True)["duration_s"].count()
 
 
-_DATABASE = ("statement", "transaction")
 _PERCENT = 100
-
-
-def _second(at_s: pd.Series[float], began_s: float) -> pd.Series[int]:
-    """Return the second in which each time lies, as an integer; 0 for the first."""
-    return (at_s - began_s).floordiv(1).astype("int64").rename("second")
-
-
-def _wide(runtime: pd.DataFrame, began_s: float) -> pd.DataFrame:
-    """Return the last reading in each second: a row per worker and second, a column per figure."""
-    rows = runtime.assign(second=_second(runtime["at_s"], began_s))
-    return rows.pivot_table(
-        index=["worker", "second"], columns="name", values="value", aggfunc="last", observed=True
-    ).rename_axis(columns=None)
 
 
 def _ratios_per_second(durations: pd.DataFrame, runtime: pd.DataFrame, began_s: float) -> pd.DataFrame:
@@ -272,25 +265,21 @@ def _ratios_per_second(durations: pd.DataFrame, runtime: pd.DataFrame, began_s: 
     def sums(series: tuple[str, ...]) -> pd.Series[float]:
         return seconds[seconds["series"].isin(series)].groupby("second")["duration_s"].sum()
 
-    workers = runtime[runtime["worker"].astype("str").str.contains("worker-")]
-    cpu: Any = _wide(workers, began_s).reindex(columns=["cpu_user_s", "cpu_system_s"])
-    cpu_added = cpu.groupby(level="worker", observed=True).diff().groupby(level="second").sum(min_count=1)
-    seconds = durations.assign(second=_second(durations["started_s"], began_s))
+    seconds = durations.assign(second=step_of(durations["started_s"], began_s))
     frame = (
-        sums(_DATABASE)
+        sums(DATABASE)
         .rename("database_s")
         .to_frame()
         .join(sums(("handler",)).rename("handler_s"), how="outer")
-        .join(cpu_added, how="outer")
+        .join(cpu_per_step(runtime, began_s), how="outer")
     )
-    return frame.assign(
-        database_share=frame["database_s"] / frame["handler_s"].where(frame["handler_s"] > 0),
-        user_to_kernel=frame["cpu_user_s"] / frame["cpu_system_s"].where(frame["cpu_system_s"] > 0),
-    )
+    share = frame["database_s"] / frame["handler_s"].where(frame["handler_s"] > 0)
+    frame.insert(frame.columns.get_loc("user_to_kernel"), "database_share", share)
+    return frame
 
 
 def _describe_database(durations: pd.DataFrame) -> str:
-    inside = durations[durations["series"].isin(_DATABASE)]
+    inside = durations[durations["series"].isin(DATABASE)]
     handlers_s = float(durations.loc[durations["series"] == "handler", "duration_s"].sum())
     if not len(inside) or not handlers_s:
         return "The database's share was not measured: it needs the profiler (serve --telemetry DIR --statements)."
@@ -300,7 +289,7 @@ def _describe_database(durations: pd.DataFrame) -> str:
 
 
 def _describe_cpu(runtime: pd.DataFrame) -> str:
-    workers = runtime[runtime["worker"].astype("str").str.contains("worker-")]
+    workers = of_workers(runtime)
     spent_s = []
     for name in ("cpu_user_s", "cpu_system_s"):
         readings = workers[workers["name"] == name].groupby("worker", observed=True)["value"]

@@ -36,11 +36,17 @@ def load(folder: Path | str) -> "Telemetry":
     folder = Path(folder)
     paths = sorted(folder.rglob("*.csv")) if folder.is_dir() else [folder] if folder.is_file() else []
     if not paths:
+        what = f"no telemetry in {folder}" if folder.exists() else f"no folder {folder}"
         raise RunFolderError(
-            f"no telemetry in {folder}: make some with `placebench load --telemetry DIR`, `lab serve --telemetry DIR` "
-            "or `lab perfload --record-telemetry`"
+            f"{what}: make some with Telemeter(DIR) in the application, `placebench load --telemetry DIR`, "
+            "`lab serve --telemetry DIR` or `lab perfload --record-telemetry`"
         )
     files = [_sort_lines(path, folder) for path in paths]
+    if not any(file.head or any(file.lines.values()) for file in files):
+        raise RunFolderError(
+            f"no telemetry in {folder}: {paths[0].name} holds no line of telemetry: name the folder that was given "
+            "to Telemeter(DIR) or --telemetry DIR"
+        )
     frames = {kind: _parse_lines(kind, [file.lines[kind] for file in files]) for kind in _COLUMNS}
     files_read = [file.as_read(number, frames) for number, file in enumerate(files)]
     return Telemetry(

@@ -66,7 +66,7 @@ class WatchedRequest:
     handler_s: float | None = None
     _is_in_handler = False
     _rows: list[tuple[str, str, float, float]] | None = None
-    _server_s = 0.0
+    _served_at: float | None = None
 
     def __init__(self, meter: _Meter, verb: str, path: str, number: str) -> None:
         self._meter = meter
@@ -76,16 +76,26 @@ class WatchedRequest:
         self.started = _clock()
 
     def note(self, series: str, label: str, started: float, duration_s: float) -> None:
-        """Keep a duration inside this request until the request ends; *started* is a reading of time.perf_counter."""
+        """Keep a duration inside this request until the request ends; *started* is a reading of time.perf_counter.
+
+        What began after the response was sent, such as a background task, is no part of the request.
+        """
+        if self._served_at is not None and started > self._served_at:
+            return
         if self._rows is None:
             self._rows = []
         if len(self._rows) < _MAX_ROWS:
             self._rows.append((series, label, started, duration_s))
 
+    @property
+    def is_served(self) -> bool:
+        """Whether the last part of the response was sent."""
+        return self._served_at is not None
+
     @contextmanager
     def in_handler(self) -> Iterator[None]:
         """Add the time inside to the handler's time; a handler that is called by another one counts once."""
-        if self._is_in_handler:
+        if self._is_in_handler or self.is_served:
             yield
             return
         self._is_in_handler, started = True, _clock()
@@ -95,14 +105,21 @@ class WatchedRequest:
             self._is_in_handler = False
             self.handler_s = (self.handler_s or 0.0) + _clock() - started
 
+    def stop_timing(self) -> None:
+        """Stop the time of the request, whose last part is sent; idempotent."""
+        if self._served_at is None:
+            self._served_at = _clock()
+
     def end(self) -> None:
         """End the request after its response is sent or has failed; idempotent."""
         if not self.ended:
+            self.stop_timing()
             self.ended = True
-            self._server_s = _clock() - self.started
             self._meter.file.add(self._lines())
 
     def _lines(self) -> str:
+        assert self._served_at is not None, "end() has stopped the time"
+        server_s = self._served_at - self.started
         number, meter, zero_s = self._number, self._meter, self._meter.file.wall_zero_s
         verb, path = bounded_verb(self._verb), self.route or meter.patterns.of(self.path)
         if not number.isdecimal() or len(number) > _MAX_NUMBER_LENGTH:
@@ -112,7 +129,7 @@ class WatchedRequest:
             # A handler that sends the response itself ends after the response has begun.
             framework_s = max(0.0, self.application_s - handler_s)
         nested = (_field(framework_s), _field(handler_s))
-        text = REQUEST_LINE % (zero_s + self.started, number, verb, path, self.status, self._server_s, *nested)
+        text = REQUEST_LINE % (zero_s + self.started, number, verb, path, self.status, server_s, *nested)
         for series, label, started, duration_s in self._rows or ():
             text += DURATION_LINE % (zero_s + started, number, verb, path, self.status, series, label, duration_s)
         return text
@@ -209,14 +226,14 @@ class WatchedAsgiApplication:
                 watch.application_s = _clock() - watch.started
             await send(message)
             if message["type"] == "http.response.body" and not message.get("more_body", False):
-                watch.path = _without_parameters(path, scope)
-                watch.end()
+                # A profiler inside hands over its statements after this message: the row is written at the end.
+                watch.stop_timing()
 
         token = _current.set(watch)
         try:
             await self._application(scope, receive, send_and_note)
         except BaseException as error:
-            if not watch.ended:
+            if not watch.is_served:
                 watch.status = type(error).__name__
             raise
         finally:

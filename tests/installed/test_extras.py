@@ -108,6 +108,7 @@ BENCH = (
     Call("history add", "a history needs the application", exit_code=2),
     Call("history backfill HEAD~1..HEAD", "a history needs the application", exit_code=2),
     *(Call(f"history {words}", "begins one", exit_code=2) for words in ("show", "check", "bless 1 --reason x")),
+    Call("telemetry show telemetry", "1 request,"),
     Call("db clean --server {server}", "scratch databases"),
     Call("doctor", "ok        packages"),
     measures("lab perfload --preset quick --trees 2"),
@@ -153,7 +154,8 @@ READERS = {
     *(f"history {word}" for word in ("add", "backfill", "show", "check", "bless")),
 }
 """Commands that read what was measured; those that would measure say before the extra what else is missing."""
-NEED_NO_EXTRA = {"profile run", "doctor", *READERS}
+NEED_NO_EXTRA = {"profile run", "doctor", "telemetry show", *READERS}
+"""Commands that work without `bench`; `telemetry show` needs no more than `frames`, and says so."""
 EXTRAS = set(tomllib.loads((TOP / "pyproject.toml").read_text())["project"]["optional-dependencies"])
 
 anywhere = pytest.mark.parametrize("on_terminal", [True, False], ids=["on a terminal", "without a terminal"])
@@ -198,9 +200,11 @@ def service(seeded: str) -> Iterator[str]:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A working directory with an application to profile, and a published comparison."""
+    """A working directory with an application to profile, a published comparison, and telemetry of a request."""
     (tmp_path / "shop.py").write_text(APPLICATION)
     (tmp_path / "published.json").write_text(PUBLISHED)
+    (tmp_path / "telemetry").mkdir()
+    (tmp_path / "telemetry" / "worker-1.csv").write_text('h,{"format_version": 1}\nq,100.0,1,GET,/,200,0.01,,\n')
     return tmp_path
 
 

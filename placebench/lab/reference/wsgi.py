@@ -15,7 +15,7 @@ PLACEBENCH_COMPRESS       "1": gzip bodies for clients that accept it; default "
 PLACEBENCH_PROFILE        "light", "full", "sampled", "external", "flame" or "plans" profiles every request; default ""
 PLACEBENCH_PROFILE_DIR    folder for the profiles; required with PLACEBENCH_PROFILE if no telemetry is written
 PLACEBENCH_TELEMETRY      folder for telemetry, one file per worker, with each statement if requests are profiled;
-                          uWSGI needs --enable-threads for it; see docs/lab/telemetry.md
+                          uWSGI needs --enable-threads for it; see docs/howto/telemetry.md
 
 No connection is opened and no thread is started before uWSGI forks. An error in the environment is reported in one line
 on stderr, and the server exits.

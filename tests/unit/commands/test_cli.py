@@ -45,6 +45,7 @@ NEEDED = {
     "report diff": (["no_such_run"] * 2, []),
     "report export": (["no_such_run"], []),
     "report reproduce": (["no_such_result.json"], []),
+    "telemetry show": (["no_such_folder"], []),
     "lab study matrix": (["stack"], []),
 }
 """What a command cannot be called without: by place, and by name."""
@@ -221,6 +222,7 @@ def test_the_front_door_comes_first(capsys: pytest.CaptureFixture[str]) -> None:
         "profile",
         "compare",
         "load",
+        "telemetry",
         "history",
         "calibrate",
         "report",

@@ -42,6 +42,43 @@ def test_a_load_is_followed_second_by_second(write_file: WriteFile, tmp_path: Pa
     assert frame["rss_bytes"].tolist() == [50.0, 150.0]
 
 
+def test_full_cut_and_idle_seconds_are_told_apart(write_file: WriteFile, tmp_path: Path) -> None:
+    """Ten requests per second for 2.5 s, nothing until 6.5 s, and again until 9 s: four seconds are full."""
+    times = [number / 10 for number in (*range(25), *range(65, 90))]
+    write_file("client-1-a.csv", [client(100 + at, number, 0.1) for number, at in enumerate(times)])
+    telemetry = load(tmp_path)
+    frame = telemetry.over_time()
+
+    assert frame["state"].tolist() == ["full", "full", "cut", "idle", "idle", "idle", "cut", "full", "full"]
+    assert set(frame.query("state == 'full'")["requests_per_s"]) == {10.0}
+    assert telemetry.over_time(3)["requests"].tolist() == [25, 0, 25]
+    assert telemetry.over_time(3).index.tolist() == [0, 3, 6]
+
+
+def test_slow_but_steady_use_has_no_pause(write_file: WriteFile, tmp_path: Path) -> None:
+    """A request every three seconds is one use, and has a mean of a third of a request per second."""
+    write_file("client-1-a.csv", [client(100 + 3 * number, number, 0.1) for number in range(10)])
+    frame = load(tmp_path).over_time(3)
+
+    assert frame["state"].tolist() == ["full"] * 9 + ["cut"]
+    assert set(frame["requests_per_s"]) == {1 / 3}
+
+
+def test_a_long_request_is_no_pause(write_file: WriteFile, tmp_path: Path) -> None:
+    """The service is in use while it works at a request of five seconds."""
+    write_file("worker-1-a.csv", [server(100, 1, 5.0), server(105, 2, 1.0)])
+
+    assert load(tmp_path).over_time()["state"].tolist() == ["full"] * 6
+
+
+def test_the_database_has_a_share_of_the_server_without_handlers(write_file: WriteFile, tmp_path: Path) -> None:
+    """A statement counts in the second in which its request began: 0.5 of 2 s."""
+    statement = "d,101.5,1,GET,/,200,statement,44a0a97454740470,0.5"
+    write_file("worker-1-a.csv", ["q,100.0,1,GET,/,200,2.0,,", statement])
+
+    assert load(tmp_path).over_time()["database_share"].dropna().tolist() == [0.25]
+
+
 _GROWN = (("cpu_user_s", 0.75), ("cpu_system_s", 0.25), ("rss_bytes", 100))
 
 

@@ -1,4 +1,4 @@
-"""docs/lab/telemetry.md: its Python runs as it is."""
+"""docs/howto/telemetry.md: its Python runs as it is."""
 
 import re
 from collections.abc import Callable
@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 WriteFile = Callable[..., Path]
-PAGE = (Path(__file__).parents[3] / "docs" / "lab" / "telemetry.md").read_text()
+PAGE = (Path(__file__).parents[3] / "docs" / "howto" / "telemetry.md").read_text()
 
 
 def test_the_page_runs(
@@ -24,7 +24,7 @@ def test_the_page_runs(
     monkeypatch.chdir(tmp_path)
     blocks = re.findall(r"^```python\n(.*?)^```", PAGE, flags=re.MULTILINE | re.DOTALL)
 
-    exec(compile("\n".join(blocks[:2]), "docs/lab/telemetry.md", "exec"), {})
+    exec(compile("\n".join(blocks[1:3]), "docs/howto/telemetry.md", "exec"), {})
 
     told = capsys.readouterr().out
     assert "Kept + trimmed = all: client 8 + 2 = 10; framework 8 + 2 = 10; handler 8 + 2 = 10; server 8 + 2" in told
