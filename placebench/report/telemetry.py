@@ -26,21 +26,23 @@ _ORDER = ("client", "server", "framework", "handler", "timed", "statement", "tra
 def telemetry_report(folder: Path, telemetry: "Telemetry") -> Report:
     """Build the report of the telemetry that was read from *folder*: tables of durations, and charts over time.
 
-    Raises PlacebenchError if it holds no duration.
+    Raises PlacebenchError if it holds no request.
     """
     telemetry, notices = _on_one_clock(telemetry)
     elapsed_s = float((telemetry.durations["started_s"] - telemetry.began_s).max())
-    step_s = next((each for each in _STEPS_S if elapsed_s / each <= _MAX_POINTS), _STEPS_S[-1])
-    seconds = telemetry.over_time(step_s)
     has_client = bool((telemetry.durations["series"] == "client").any())
     requests = telemetry.durations[telemetry.durations["series"] == ("client" if has_client else "server")]
+    if not len(requests):
+        raise PlacebenchError(f"the telemetry in {folder} holds no request of a client or a server")
+    step_s = next((each for each in _STEPS_S if elapsed_s / each <= _MAX_POINTS), math.ceil(elapsed_s / _MAX_POINTS))
+    seconds = telemetry.over_time(step_s)
     full = seconds[seconds["state"] == "full"]
     states = {name: int((seconds["state"] == name).sum()) for name in ("full", "cut", "idle")}
     means = {"requests_per_s": _number(full["requests_per_s"].mean())}
     for name in ("client_s", "server_s"):  # of the requests, not of the steps
         means[name] = _number((full[name] * full["requests"]).sum(min_count=1) / full["requests"].sum())
     is_profiled = bool(full["database_s"].notna().any())
-    means["database_share"] = full["database_s"].sum() / full["measured_s"].sum() if is_profiled else None
+    means["database_share"] = float(full["database_s"].sum() / full["measured_s"].sum()) if is_profiled else None
     means["rss_bytes"] = _number(full["rss_bytes"].mean())
     rows, workers = _rows(telemetry.summary()), _rows(telemetry.by_worker())
     where = "at the client" if has_client else "at the server"
@@ -60,7 +62,7 @@ def telemetry_report(folder: Path, telemetry: "Telemetry") -> Report:
     steps = f"{units.numbered(len(seconds), 'step')} of {units.duration(step_s)}"
     in_use = f"{steps}: {states['full']} full of requests, {states['cut']} cut, {states['idle']} idle."
     tables = [
-        Table("Means over the full seconds", _NAME_AND_VALUE, _shown_means(means)),
+        Table("Means over the full steps", _NAME_AND_VALUE, _shown_means(means)),
         Table("Durations", _DURATIONS, rows[:_MAX_ROWS], note=_left_out(rows), style="statements"),
         Table("Workers", _WORKERS, workers),
     ]
@@ -88,10 +90,7 @@ def telemetry_report(folder: Path, telemetry: "Telemetry") -> Report:
         overview=tables,
         remarks=[note] if (note := _left_out(rows)) else [],
         sections=[Section("Over time", _charts(seconds), id="over-time"), Section("Durations", tables)],
-        notes=[
-            _STEPS_NOTE,
-            _SHARE_NOTE,
-        ],
+        notes=[_STEPS_NOTE, _SHARE_NOTE],
         can_rebuild=False,
         is_of_run=False,
     )

@@ -25,6 +25,8 @@ _COLUMNS = {
 }
 _NUMBERS = ("started_s", "at_s", "server", "framework", "handler", "duration_s", "value")
 _NESTED = ("server", "framework", "handler")
+_MAX_TIME_S = 1e11
+"""A time or a duration beyond three thousand years is a corrupt one."""
 _MEASURES = {b"q": "server", b"d": "duration_s", b"r": "value"}
 
 
@@ -105,7 +107,7 @@ def _head(line: bytes, path: Path) -> dict[str, Any]:
 
 
 def _parse_lines(kind: bytes, lines: list[list[bytes]]) -> "pd.DataFrame":
-    """Parse the lines of one kind, given as a list per file; lines without valid numbers are left out."""
+    """Parse the lines of one kind, given as a list per file; lines without valid numbers and times are left out."""
     pandas, columns = _pandas(), list(_COLUMNS[kind])
     text = b"\n".join(itertools.chain.from_iterable(lines))
     if not text:
@@ -120,6 +122,8 @@ def _parse_lines(kind: bytes, lines: list[list[bytes]]) -> "pd.DataFrame":
         frame[numbers] = frame[numbers].apply(pandas.to_numeric, errors="coerce")
         needed += [name for name in ("request",) if name in columns]
     frame = frame.assign(file=files).dropna(subset=needed)
+    for name in needed[:2] if kind != b"r" else needed[:1]:
+        frame = frame[frame[name].abs() < _MAX_TIME_S]
     return frame.astype({name: _dtype(name) for name in columns if _dtype(name) != "category"})
 
 

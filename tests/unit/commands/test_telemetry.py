@@ -66,11 +66,11 @@ def test_a_file_of_somebody_else_is_not_replaced(folder: Path, capsys: pytest.Ca
     assert (folder / "telemetry.html").read_text() == "<p>mine</p>"
 
 
-@pytest.mark.parametrize("kind", ["absent", "empty", "other data", "only figures"])
+@pytest.mark.parametrize("kind", ["absent", "empty", "other data", "only figures", "no request", "other times"])
 def test_what_holds_no_telemetry_is_said_in_one_line(
     tmp_path: Path, kind: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """No folder, no file, files of other data, and processes that served no request; no page is written."""
+    """No folder, no file, other data, impossible times, and processes that served no request; no page is written."""
     folder = tmp_path / "given"
     if kind != "absent":
         folder.mkdir()
@@ -78,6 +78,11 @@ def test_what_holds_no_telemetry_is_said_in_one_line(
         (folder / "prices.csv").write_text("item,price\ntea,3\n")
     if kind == "only figures":
         (folder / "worker-1.csv").write_text(f"{HEAD}\nr,100.0,threads,2\n")
+
+    if kind == "no request":
+        (folder / "worker-1.csv").write_text(f"{HEAD}\nd,100.0,1,GET,/,200,timed,look up,0.1\n")
+    if kind == "other times":
+        (folder / "worker-1.csv").write_text(f"{HEAD}\nq,inf,1,GET,/,200,0.1,,\nq,1e300,2,GET,/,200,0.1,,\n")
 
     assert main(["telemetry", "show", str(folder)]) == 2
     written = capsys.readouterr()

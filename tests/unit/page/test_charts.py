@@ -324,6 +324,22 @@ def test_a_bar_of_shares_says_each_part_that_has_room() -> None:
     assert 'class="share-value on-2"' not in chart
 
 
+def test_a_line_is_broken_where_nothing_was_measured() -> None:
+    """Two pieces, no dot in the gap; of many points only one that stands alone has a dot, which no line would show."""
+    few = [(0.0, 1.0), (1.0, 2.0), (2.0, None), (3.0, 4.0), (4.0, 4.0)]
+    many = [(float(at), None if at in (50, 52) else 1.0) for at in range(100)]
+
+    def drawn(points: list[tuple[float, float | None]]) -> tuple[int, int]:
+        """The number of pieces of the line, and of dots."""
+        chart = lines([Line("a", points)], title="t", description="d", show=str, show_where=str)
+        (path,) = re.findall(r'<path d="([^"]+)"', chart)
+        return path.count("M"), chart.count("<circle")
+
+    assert drawn(few) == (2, 4)
+    assert drawn(many) == (3, 1)
+    assert "<circle" not in lines([Line("a", [(0.0, None)])], title="t", description="d", show=str, show_where=str)
+
+
 def test_a_logarithmic_chart_of_lines_as_a_file() -> None:
     """Ten times as much is equally far up wherever it begins; the file stands by itself: it names its language, has
     the style inside, and is as wide as it was asked to be."""
