@@ -5,7 +5,7 @@ The main class is `Combinations`, which both algorithms use: a solution of one g
 """
 
 from abc import ABC, abstractmethod
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import Final, Generic, NamedTuple, TypeVar
 
@@ -92,8 +92,9 @@ class Combinations(ABC, Generic[_Solution]):
         After some dead ends each state is entered only if `Completion` finds no reason against it; most searches are
         finished before. The search does not recurse, since a query can have more groups than Python allows frames.
         """
-        dead_ends: set[object] = set()
+        dead_ends: set[Hashable] = set()
         completion: Completion | None = None
+        kinds: Mapping[int, int] = {}
         placed: list[Placed[_Solution]] = [Placed((), {}, frozenset())]  # for each depth, the groups before it
         untried, is_dead_end = [iter(options[0])], [True]
         while untried:
@@ -105,7 +106,7 @@ class Combinations(ABC, Generic[_Solution]):
                 if len(longer.solutions) == len(options):
                     is_dead_end[count] = False
                     yield longer.solutions
-                elif not (dead_ends and self._state(longer) in dead_ends):
+                elif not (dead_ends and self._state(longer, kinds) in dead_ends):
                     if completion and not completion.exists([self._providers(each) for each in longer.solutions]):
                         continue
                     placed.append(longer)
@@ -116,17 +117,17 @@ class Combinations(ABC, Generic[_Solution]):
                 finished = placed.pop()
                 untried.pop()
                 if is_dead_end.pop():
-                    dead_ends.add(self._state(finished))
+                    dead_ends.add(self._state(finished, kinds))
                 elif is_dead_end:
                     is_dead_end[-1] = False
             if completion is None and len(dead_ends) >= PATIENCE:
-                completion = self._completion(options)
+                completion, kinds = self._completion(options), self._interchangeable(options)
                 for depth, each in enumerate(placed):
                     if not completion.exists([self._providers(solution) for solution in each.solutions]):
                         del placed[depth:], untried[depth:], is_dead_end[depth:]
                         break
 
-    def _extended(self, placed: "Placed[_Solution]", solution: _Solution) -> "Placed[_Solution] | None":
+    def _extended(self, placed: Placed[_Solution], solution: _Solution) -> Placed[_Solution] | None:
         """Return the placed solutions with one more, of the next group, or None if it is not allowed with them."""
         group, sums, taken = len(placed.solutions), placed.sums, placed.taken
         if self._isolate and group in self._suffixed:
@@ -218,12 +219,43 @@ class Combinations(ABC, Generic[_Solution]):
             free[key[1]] += self._free[key]
         return all(free[class_number] >= amount for class_number, amount in self._wanted.items())
 
-    def _state(self, placed: "Placed[_Solution]") -> Hashable:
-        """Return all that matters for later groups: equal states can be extended by the same solutions."""
-        solutions = placed.solutions
+    def _state(self, placed: Placed[_Solution], kinds: Mapping[int, int]) -> Hashable:
+        """Return all that matters for later groups: equal states can be extended in the same ways.
+
+        kinds: equal numbers for interchangeable providers, or empty; states are then equal for any of these.
+        """
+        solutions, sums = placed.solutions, placed.sums
+        if kinds:
+            used: dict[int, list[InventoryKey]] = {
+                provider: [(-1, 0)] for providers in placed.taken for provider in providers
+            }
+            for (provider, class_number), amount in sums.items():
+                used.setdefault(provider, []).append((class_number, amount))
+            alike = Counter((kinds[provider], frozenset(amounts)) for provider, amounts in used.items())
+            return len(solutions), frozenset(alike.items())
         unfinished = (groups for groups in self._subtrees if groups[-1] >= len(solutions))
         below = tuple(
             frozenset(key for group in groups if group < len(solutions) for key in self._providers(solutions[group]))
             for groups in unfinished
         )
-        return len(solutions), placed.taken, below, frozenset(placed.sums.items())
+        return len(solutions), placed.taken, below, frozenset(sums.items())
+
+    def _interchangeable(self, options: Sequence[Sequence[_Solution]]) -> Mapping[int, int]:
+        """Return a number for each provider, equal for interchangeable ones; empty if their places in a tree matter."""
+        groups_of: dict[int, list[int]] = defaultdict(list)
+        for group, solutions in enumerate(() if self._subtrees else options):
+            for providers in map(self._providers, solutions):
+                if len(providers) != 1:
+                    return {}
+                groups_of[providers[0]].append(group)
+        numbers: dict[Hashable, int] = {}
+        kinds = {}
+        for provider, groups in groups_of.items():
+            free = tuple([self._free[provider, number] for group in groups for number in self._demands[group]])
+            kind = tuple(groups), free, self._traits_met(provider)
+            kinds[provider] = numbers.setdefault(kind, len(numbers))
+        return kinds
+
+    def _traits_met(self, provider: int) -> int:  # noqa: ARG002
+        """Return the traits, as bits, with which the provider helps a group that spreads over several providers."""
+        return 0

@@ -120,8 +120,8 @@ class CompletionRules:
 class Completion:
     """Answers whether the solutions of the first groups can be completed at one anchor.
 
-    "No" is always right. "Yes" is right unless a request combines different amounts of a class, or has many
-    same_subtree; it may then be wrong.
+    "No" is always right. "Yes" may be wrong if the groups want different amounts of a class, if the group without a
+    suffix wants a class that others want too, or if there are several same_subtree.
     """
 
     def __init__(self, rules: CompletionRules) -> None:

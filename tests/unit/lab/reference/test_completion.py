@@ -246,3 +246,16 @@ def test_providers_of_the_classes_together_have_the_required_traits(providers: l
         if "RED" in traits and traits & {"BLUE", "FAST"}:
             expected.append([str(number) for number in dict.fromkeys(choice)])
     assert expected == [each["mappings"][""] for each in json.loads(body)["allocation_requests"]]
+
+
+@pytest.mark.parametrize(("amounts", "count"), [([4] * 6 + [3] * 12, 6), ([7, 6, 5, 4, 3, 3, 3, 3, 3, 3], 4)])
+def test_equal_devices_are_searched_as_one_kind(amounts: list[int], count: int) -> None:
+    """Different amounts on devices of ten units, which fit exactly or not at all: which of equal devices hold them
+    makes no difference to what is left, so a few thousand solutions are tried, of 6¹⁸ and 4¹⁰ combinations."""
+    groups = tuple(RequestGroup(f"_{number}", (("A", amount),)) for number, amount in enumerate(amounts))
+    host = Host(CandidateRequest(groups), [ROOT, *[0] * (count - 1)], [(10, 0)] * count)
+
+    found = list(islice(host.combine([[*range(count)]] * len(amounts)), 10))
+
+    assert len(found) == (10 if count == 6 else 0)
+    assert host.tried < 3_000

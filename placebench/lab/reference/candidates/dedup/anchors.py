@@ -4,7 +4,7 @@ The main classes are `Anchor` and `AnchorCombinations`. A position is the place 
 positions after those are sharing providers that the tree can use.
 """
 
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from itertools import accumulate
@@ -162,9 +162,12 @@ class AnchorCombinations(Combinations[int]):
                 return False
         return super()._keep_together(placed, checked)
 
-    def _state(self, placed: Placed[int]) -> Hashable:
+    def _state(self, placed: Placed[int], kinds: Mapping[int, int]) -> Hashable:
         traits = self._traits and self._traits_of(placed.solutions[self._first : self._end])
-        return super()._state(placed), traits
+        return super()._state(placed, kinds), traits
+
+    def _traits_met(self, provider: int) -> int:
+        return self._traits and self._anchor.relevance(provider).meets
 
     def _traits_of(self, positions: Iterable[int]) -> int:
         """Return the required sets of the spreading group, as bits, of which one of these providers has a trait."""
