@@ -7,6 +7,7 @@ of the recording's thread add up to the elapsed time. Those of another thread th
 from the first to the last of them, or from the thread's start to its end if it started during the recording.
 """
 
+import sys
 import threading
 import time
 from bisect import bisect_right
@@ -27,6 +28,7 @@ from placebench.profiler.capture.external_sampler import (
 from placebench.profiler.capture.options import CLOCK_TICK_S, Clock, inside_event_loop
 from placebench.profiler.capture.stack import (
     PROFILER_FOLDER,
+    TEMPLATE,
     Stacks,
     application_frame,
     frame_name,
@@ -51,7 +53,7 @@ from placebench.profiler.capture.timeline import (
     with_short_calls,
     without_profiler,
 )
-from placebench.profiler.model.session import FlameSession
+from placebench.profiler.model.session import FlameSession, frame_identifier
 from placebench.profiler.model.statement import Caller
 
 _MAX_INTERVALS = 100_000
@@ -93,7 +95,9 @@ class ExternalFlameGraph:
         self._use: Callable[[FlameSession], None] | None = None
         self._span = (0.0, 0.0)
         self._statements: Sequence[RecordedStatement] = ()
-        shared = (f"{SHARED_NOTE}, and its waits are below the event loop",) if inside_event_loop() else ()
+        in_loop = inside_event_loop()
+        self._may_switch = in_loop or not sys.modules.keys().isdisjoint(("gevent", "eventlet"))
+        shared = (f"{SHARED_NOTE}, and its waits are below the event loop",) if in_loop else ()
         self.notes: tuple[str, ...] = (
             f"Python's time is sampled by py-spy, every {INTERVAL_S * 1e3:g} ms; statements and collections are exact",
             *shared,
@@ -174,7 +178,9 @@ class ExternalFlameGraph:
 
     def _line(self, thread: int) -> "TimeLine":
         """Return the part of a thread's time that belongs to the record."""
-        changes = [change for segment in self._segments for change in segment.get(thread, ())]
+        read = [change for segment in self._segments for change in segment.get(thread, ())]
+        is_alone = thread == self._thread and not self._may_switch and len(self._above) > 1
+        changes = with_outer_frames(read, frame_identifier(self._above[1]) if is_alone else None)
         intervals = []
         for noted, began, ended, label, kind in list(self._noted):
             if noted == thread:
@@ -207,6 +213,35 @@ class ExternalFlameGraph:
                     text = leaf(pending.leaf_text(), "sql")
                     callers = pending.caller, pending.outer_caller
                     yield CalledInterval(pending.started, pending.started + seconds, text, *callers, pending)
+
+
+def with_outer_frames(changes: Sequence[StackChange], root: str | None = None) -> list[StackChange]:
+    """Return a thread's stacks with the outer frames of those that changed while py-spy read them.
+
+    py-spy follows the stack from the innermost frame outwards, and ends where a frame has returned meanwhile: such a
+    stack begins with a frame that is an inner one elsewhere. It gets the frames above that one in the nearest stack in
+    time which has it. Another stack that does not begin with *root* becomes empty: its time goes to the frames that the
+    stacks before and after it share. root: identifies the thread's outermost frame; None if stacks begin with
+    others too, as those of greenlets do.
+    """
+    inner = {frame for _, stack in changes for frame in stack[1:]}
+    whole: dict[str, list[int]] = {}
+    for number, (_, stack) in enumerate(changes):
+        if stack and stack[0] not in inner:
+            for frame in set(stack[1:]):
+                whole.setdefault(frame, []).append(number)
+    completed = []
+    for number, (at, read) in enumerate(changes):
+        stack = read
+        if stack and (having := whole.get(stack[0])):
+            after = bisect_right(having, number)
+            nearest = min(having[max(0, after - 1) : after + 1], key=lambda each: abs(changes[each].at - at))
+            outer = changes[nearest].stack
+            stack = (*outer[: outer.index(stack[0], 1)], *stack)
+        elif root is not None and stack and frame_identifier(stack[0]) != root:
+            stack = ()
+        completed.append(StackChange(at, stack))
+    return completed
 
 
 class TimeLine:
@@ -276,6 +311,8 @@ class TimeLine:
         beside = [stack for _, stack in self.samples[max(0, after - 1) : after + 1]]
         between = inside[0] if inside else common_frames(*beside) if len(beside) == 2 else self._above
         caller, outer = interval.caller, interval.outer_caller
+        if caller is not None and caller.function == TEMPLATE and outer is not None:
+            caller, outer = outer, None  # a line of a template has no frame that py-spy sees
         if caller is None:
             return between
         for stack in (*inside, *beside):

@@ -130,6 +130,8 @@ def leaf(label: str, kind: str) -> str:
 _MAX_DEPTH = 80
 _MAX_FILES = 4096
 PROFILER_FOLDER = Path(__file__).parents[1].as_posix()
+TEMPLATE = "template"
+"""The function of a call site that is a line of a template."""
 
 
 # SQLAlchemy is found, not imported: the timed drivers work without it.
@@ -317,7 +319,7 @@ def _find_caller(frame: FrameType) -> Caller:
     template = None if file.endswith(".py") else frame.f_globals.get("__jinja_template__")
     if template is not None:
         known = template.filename if Path(template.filename or "<").is_absolute() else template.name
-        return Caller(with_slashes(known or file), template.get_corresponding_lineno(line), "template")
+        return Caller(with_slashes(known or file), template.get_corresponding_lineno(line), TEMPLATE)
     return Caller(file, line, function)
 
 
@@ -342,7 +344,7 @@ def _django_template(frame: FrameType) -> Caller | None:
         return None
     node = frame.f_locals.get("self")
     token, origin = getattr(node, "token", None), getattr(node, "origin", None)
-    return None if token is None or origin is None else Caller(with_slashes(origin.name), token.lineno, "template")
+    return None if token is None or origin is None else Caller(with_slashes(origin.name), token.lineno, TEMPLATE)
 
 
 def application_frame(frame: FrameType | None) -> FrameType | None:

@@ -20,6 +20,7 @@ from placebench.cli import main
 from placebench.errors import ProfilerError
 from placebench.profiler import Clocks, Recording, SqlProfiler
 from placebench.profiler.capture import external_sampler
+from placebench.profiler.capture.external_flame_graph import with_outer_frames
 from placebench.profiler.capture.external_sampler import StackChange, read_chrome_trace
 from placebench.profiler.capture.stack import frame_name
 
@@ -367,3 +368,17 @@ def test_another_file_is_no_chrome_trace(trace: str) -> None:
 def test_a_frame_is_named_as_in_other_flame_graphs() -> None:
     """Function, file, first line, and class."""
     assert frame_name("Shop.Cart.add", "/app.py", 9) == "add\x00/app.py\x009\x01cShop.Cart"
+
+
+def test_stacks_cut_off_get_their_outer_frames_from_the_nearest_whole_one() -> None:
+    """Each suffix of a stack that was read whole beside it becomes that stack; what nobody knows becomes empty."""
+    frames = tuple(frame_name(name, "shop.py", line) for line, name in enumerate(["main", "view", "load", "row"], 1))
+    other = (frames[0], frame_name("report", "shop.py", 9), *frames[2:])
+    for first in range(1, len(frames)):
+        read = [(0.0, frames), (0.005, frames[first:]), (0.02, other), (0.025, frames[2:]), (0.03, frames[:1])]
+        changes = [StackChange(at, stack) for at, stack in read]
+        assert [stack for _, stack in with_outer_frames(changes)] == [frames, frames, other, other, frames[:1]]
+    unknown = (frame_name("greenlet", "other.py", 1), *frames[1:])
+    changes = [StackChange(0.0, frames), StackChange(0.005, unknown)]
+    assert with_outer_frames(changes) == changes
+    assert with_outer_frames(changes, frames[0]) == [changes[0], StackChange(0.005, ())]
