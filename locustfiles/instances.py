@@ -9,7 +9,6 @@ as a quarter of the candidates; each further one releases the oldest, and the en
 import random
 from collections import deque
 from http import HTTPStatus
-from pathlib import Path
 from typing import Any, Final
 from uuid import uuid4
 
@@ -18,8 +17,9 @@ from locust import FastHttpUser, task
 
 from placebench.lab.inventory.topology import read_topology
 from placebench.loadgen.session import PLACEMENT_HEADERS, LoadRequest, LoadSession, Outcome, candidates_path
+from placebench.paths import resource_folder
 
-NESTED_PERFLOAD = Path(__file__).parents[1] / "loaders" / "topologies" / "nested-perfload.toml"
+NESTED_PERFLOAD = resource_folder("loaders") / "topologies" / "nested-perfload.toml"
 
 _ATTEMPTS: Final = 3
 """How often an instance is tried, as nova's [scheduler]max_attempts has it."""

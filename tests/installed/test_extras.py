@@ -119,6 +119,7 @@ BENCH = (
         "tuned is served",
         lambda _, output: "Ctrl-C" in output,
     ),
+    Call("lab files", "locustfiles"),
     Call("lab scaleout --replicas 0 --synchronous", "no replica", exit_code=2),
     Call("lab verify --variants naive,tuned --db {seeded}", "2 variants send the same responses"),
     measures("lab steps --trees 2 --server {server}"),

@@ -165,6 +165,8 @@ def _command(spec: LoadSpec, samples_file: Path) -> list[str]:
         "--seed": spec.seed,
         "--response-timeout": spec.response_timeout_s,
         "--insecure": int(spec.insecure),
+        # They are looked up after locust has ended.
+        "--keep-claims": 1 if spec.kind == "claims" else None,
         "--samples-file": samples_file,
         "--telemetry": telemetry,
     }

@@ -25,6 +25,7 @@ OWN: Mapping[str, Entry] = {
     "lab export": Entry(
         "export the inventory of a running Placement, anonymised, as a topology file", "placebench.lab.commands.export"
     ),
+    "lab files": Entry("print where locustfiles, loaders, schema and profiles are", "placebench.lab.commands.files"),
     "lab steps": Entry("measure what each optimization brings", "placebench.lab.commands.steps"),
     "lab study": Entry("run one of the laboratory's studies"),
     **{f"lab study {name}": Entry(line, "placebench.lab.studies.commands") for name, line in STUDIES.items()},
