@@ -1,6 +1,8 @@
 """The laboratory's locustfiles under locust itself, without `placebench load`."""
 
+import json
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -8,7 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from placebench.cli import main
 from placebench.compare.keep.records import LoadResult
+from placebench.compare.measure.profiled_pass import wait_for_recordings
 from placebench.lab.inventory.seeding import data_digest, find_topology, seed
 from placebench.paths import resource_folder
 from placebench.runtime.application_servers import serve
@@ -66,3 +70,36 @@ def test_claims_are_kept_on_request(seeded: str, tmp_path: Path) -> None:
 
     assert ended.returncode == 0, ended.stderr
     assert data_digest(seeded) != before
+
+
+@pytest.mark.usefixtures("in_foreground")
+def test_recordings_of_a_service_under_locust_are_merged(
+    seeded: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`lab serve --profile` records in each worker what locust sends; `profile show` has their mean and its pages, and
+    the folder is refused by the next server, whose recordings would be merged with these."""
+    recordings = tmp_path / "recordings"
+    serving = [sys.executable, "-m", "placebench", "lab", "serve", "--db", seeded, "--port", "0", "--json"]
+    serving += ["--variant", "tuned", "--processes", "2", "--profile", str(recordings)]
+    with subprocess.Popen(serving, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as server:
+        try:
+            assert server.stdout is not None
+            url = json.loads(server.stdout.readline())["url"]
+            closed = resource_folder("locustfiles") / "candidates_closed.py"
+            ended = run_locust(closed, url, "-u", "4", "--requests", "40", folder=tmp_path)
+            wait_for_recordings(
+                recordings, ["GET /allocation_candidates"], expected=40
+            )  # the last follow the responses
+            server.send_signal(signal.SIGINT)
+            server.wait(timeout=30)
+        finally:
+            server.kill()
+    exit_code = main(["profile", "show", str(recordings), "--name", "GET /allocation_candidates", "--json"])
+    shown = json.loads(capsys.readouterr().out)
+    again = main(serving[3:])
+
+    assert (ended.returncode, exit_code) == (0, 0), ended.stderr
+    assert shown["summary"]["requests"] == 40
+    assert {Path(path).name for path in shown["files"].values()} == {"merged.html", "merged.flame.html"}
+    assert again == 2
+    assert f"{recordings} has recordings already" in capsys.readouterr().err

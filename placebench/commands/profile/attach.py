@@ -2,8 +2,6 @@
 
 import time
 from argparse import ArgumentParser
-from collections import defaultdict
-from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -16,6 +14,7 @@ from placebench.commands.profile.recording import (
     add_recording,
     check_replaceable,
     emit_recording,
+    say_names,
     write_recording,
 )
 from placebench.errors import ProfilerError
@@ -85,7 +84,7 @@ def _run(given: AttachOptions) -> int:
             "expected at least one; send some, or give more --seconds"
         )
     processes = {pid for pid, _ in came}
-    _say_names([recording for _, recording in came])
+    say_names([recording for _, recording in came])
     merged = Recording.merge((recording for _, recording in came), name=f"process {given.pid}")
     say(f"{units.numbered(len(came), 'request')} of {len(processes)} process{'' if len(processes) == 1 else 'es'}")
     emit_recording(given.recording.output, merged, write_recording(merged, out, ()))
@@ -115,17 +114,6 @@ def _recorded(attachments: "list[Attachment]", given: AttachOptions) -> "tuple[l
         interrupted = True
     came += [received for each in attachments for received in each.stop()]
     return came, interrupted
-
-
-def _say_names(recordings: "Sequence[Recording]") -> None:
-    """Print the number of requests and the mean time for each request name, the most expensive name first."""
-    by_name: dict[str, list[Recording]] = defaultdict(list)
-    for recording in recordings:
-        by_name[recording.name].append(recording)
-    totals = {name: sum(each.elapsed_s for each in group) for name, group in by_name.items()}
-    for name, total in sorted(totals.items(), key=lambda item: -item[1])[:20]:
-        count = len(by_name[name])
-        say(f"{name}: {units.numbered(count, 'request')}, {units.duration(total / count)} on average")
 
 
 COMMANDS = {

@@ -1,12 +1,14 @@
 """Shared parts of the commands of `placebench profile`: recording, and the files and text that result from it."""
 
 from argparse import ArgumentParser
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from placebench import units
 from placebench.commands import options
 from placebench.commands.output import emit, say, warn
 from placebench.errors import GateFailedError, ProfilerError
@@ -218,6 +220,17 @@ def write_pages(recording: "Recording", folder: Path, name: str, *, flame: str |
         recording.session, files["flame"], title=recording.name, requests=recording.requests, notes=recording.notes
     )
     return files
+
+
+def say_names(recordings: "Sequence[Recording]") -> None:
+    """Print the number of requests and the mean time for each request name, the most expensive name first."""
+    by_name: dict[str, list[Recording]] = defaultdict(list)
+    for recording in recordings:
+        by_name[recording.name].append(recording)
+    totals = {name: sum(each.elapsed_s for each in group) for name, group in by_name.items()}
+    for name, total in sorted(totals.items(), key=lambda item: -item[1])[:20]:
+        count = len(by_name[name])
+        say(f"{name}: {units.numbered(count, 'request')}, {units.duration(total / count)} on average")
 
 
 def emit_recording(

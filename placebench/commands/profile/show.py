@@ -12,9 +12,11 @@ from placebench.commands.profile.recording import (
     add_format,
     check_page,
     emit_recording,
+    say_names,
     write_formats,
     write_pages,
 )
+from placebench.errors import ProfilerError
 from placebench.paths import make_folder
 
 if TYPE_CHECKING:
@@ -27,6 +29,7 @@ class ShowOptions:
 
     output: options.OutputOptions
     path: Path
+    name: str | None
     samples: Path | None
     out: Path | None
     format: tuple[str, ...]
@@ -45,6 +48,12 @@ class RecordingDiffOptions:
 
 def _configure_show(parser: ArgumentParser) -> None:
     _add_recording(parser, "path", "PATH")
+    parser.add_argument(
+        "--name",
+        type=options.text,
+        metavar="NAME",
+        help="of a folder of recordings: merge only those with this name, such as 'GET /orders' (default: all)",
+    )
     parser.add_argument(
         "--samples",
         type=options.path,
@@ -72,14 +81,17 @@ def _configure_diff(parser: ArgumentParser) -> None:
 
 def _add_recording(parser: ArgumentParser, name: str, metavar: str) -> None:
     parser.add_argument(
-        name, type=options.path, metavar=metavar, help="recording.json, or the folder that `profile run` made"
+        name,
+        type=options.path,
+        metavar=metavar,
+        help="recording.json, the folder that `profile run` made, "
+        "or a folder into which a service recorded its requests: they are merged",
     )
 
 
 def _show(given: ShowOptions) -> int:
     """Write the page of a saved recording, and print its summary and findings."""
-    path = _recording_file(given.path)
-    recording = _load(path)
+    recording, path = _read(given.path, given.name)
     if given.samples is not None:
         recording.join_samples(given.samples)
     folder = make_folder(given.out) if given.out else path.parent
@@ -103,7 +115,8 @@ def _diff(given: RecordingDiffOptions) -> int:
     from placebench.profiler import write_difference_page
     from placebench.profiler.output.markdown import difference_markdown
 
-    difference = _load(_recording_file(given.before)).diff(_load(_recording_file(given.after)))
+    (before, _), (after, _) = _read(given.before), _read(given.after)
+    difference = before.diff(after)
     page = given.out / "difference.html"
     check_page(page)
     make_folder(given.out)
@@ -118,14 +131,35 @@ def _diff(given: RecordingDiffOptions) -> int:
     return 0
 
 
-def _recording_file(path: Path) -> Path:
-    return path / "recording.json" if path.is_dir() else path
+def _read(path: Path, name: str | None = None) -> "tuple[Recording, Path]":
+    """Return the recording at *path*, and the path by which its page is named.
 
-
-def _load(path: Path) -> "Recording":
+    The recordings that a middleware left in a folder are merged, those of *name* if it is given. Raises ProfilerError
+    if there is none, or one of them cannot be read.
+    """
     from placebench.profiler import Recording
 
-    return Recording.load(path)
+    saved = path / "recording.json" if path.is_dir() else path
+    found = sorted(path.glob("*-*.recording.json"))
+    if saved.is_file() or not path.is_dir():
+        if name is not None:
+            raise ProfilerError(
+                f"--name {name!r}: {saved} is one recording; expected a folder of a service's recordings"
+            )
+        return Recording.load(saved), saved
+    if not found:
+        raise ProfilerError(
+            f"{path} has no recording: expected recording.json, or PID-NUMBER.recording.json of a service"
+        )
+    recordings = [Recording.load(each) for each in found]
+    say_names(recordings)
+    if name is not None:
+        seen = ", ".join(dict.fromkeys(each.name for each in recordings))
+        recordings = [each for each in recordings if each.name == name]
+        if not recordings:
+            raise ProfilerError(f"--name {name!r}: no recording in {path} has it: expected one of {seen}")
+    names = {each.name for each in recordings}
+    return Recording.merge(recordings, name=names.pop() if len(names) == 1 else path.name), path / "merged.json"
 
 
 COMMANDS: dict[str, Command[Any]] = {

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from placebench.lab.reference.variants import ReferenceVariant
 
 _CHECK_EVERY_S = 0.5
+_MODES = ("light", "full", "sampled", "external", "flame", "plans")
 
 
 @dataclass(frozen=True)
@@ -32,6 +33,8 @@ class ServeOptions:
     log: Path | None
     telemetry: Path | None
     statements: bool
+    profile: Path | None
+    mode: str | None
 
 
 def _configure(parser: ArgumentParser) -> None:
@@ -58,6 +61,17 @@ def _configure(parser: ArgumentParser) -> None:
     parser.add_argument("--log", type=options.path, metavar="FILE", help="file for uWSGI's log")
     options.add_telemetry(parser, "folder for durations and figures, a file per worker")
     parser.add_argument("--statements", action="store_true", help="with --telemetry: record each statement too")
+    parser.add_argument(
+        "--profile",
+        type=options.path,
+        metavar="DIR",
+        help="record the first 200 requests of each worker there; `placebench profile show DIR` merges them",
+    )
+    parser.add_argument(
+        "--mode",
+        choices=_MODES,
+        help=f"with --profile: how much is recorded (default: {_MODES[2]})",
+    )
     options.add_output(parser)
 
 
@@ -75,8 +89,18 @@ def _run(given: ServeOptions) -> int:
 
     if given.statements and not given.telemetry:
         raise ServerError("--statements without --telemetry: name the folder that they go to with --telemetry DIR")
+    if given.mode and not given.profile:
+        raise ServerError("--mode without --profile: name the folder of the recordings with --profile DIR")
     if given.telemetry:
         make_folder(given.telemetry)
+    profiled = {"PLACEBENCH_PROFILE": "light"} if given.statements else {}
+    if given.profile:
+        if any(given.profile.glob("*.recording.json")):
+            raise ServerError(
+                f"{given.profile} has recordings already, which would be merged with new ones: name another"
+            )
+        folder = str(make_folder(given.profile).resolve())
+        profiled = {"PLACEBENCH_PROFILE": given.mode or _MODES[2], "PLACEBENCH_PROFILE_DIR": folder}
     if given.log:
         check_writable(given.log)
     given_url = options.database_url(given.db)
@@ -98,7 +122,7 @@ def _run(given: ServeOptions) -> int:
         threads=threads if given.threads is None else given.threads,
         log=given.log,
         telemetry=given.telemetry,
-        environment={"PLACEBENCH_PROFILE": "light"} if given.statements else {},
+        environment=profiled,
     )
     _complete(spec.database_url)
     if spec.server == "gunicorn":

@@ -179,6 +179,56 @@ def test_a_saved_recording_is_shown(profile: Callable[..., int], capsys: pytest.
     assert "recording.flame.html" in Path("pages/recording.html").read_text()
 
 
+def test_recordings_that_a_service_left_in_a_folder_are_merged(
+    profile: Callable[..., int], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The mean of all, or of those with one name: 6, 6 and 3 repeats of a statement are 5 on average, or 6."""
+    for process, request in enumerate(("GET /?6", "GET /?6", "GET /?3")):
+        profile("shop:wsgi", "--request", request, "--out", f"of-{process}")
+        Path("left").mkdir(exist_ok=True)
+        for kind in ("recording.json", "pyisession"):
+            source = Path(f"of-{process}", "recording.json" if kind == "recording.json" else "recording.pyisession")
+            source.rename(Path("left", f"{process}-1.{kind}"))
+    capsys.readouterr()
+
+    shown = {}
+    for words in ((), ("--name", "GET /?6")):
+        assert main(["profile", "show", "left", "--json", *words]) == 0
+        printed = capsys.readouterr()
+        shown[words] = json.loads(printed.out)
+        assert "GET /?6: 2 requests, " in printed.err
+    whole, named = shown.values()
+    fewer = json.loads(Path("left/2-1.recording.json").read_text())["statements"]
+    more = json.loads(Path("left/0-1.recording.json").read_text())["statements"]
+    assert (whole["summary"]["requests"], named["summary"]["requests"]) == (3, 2)
+    assert whole["summary"]["statements"] == 2 * len(more) + len(fewer)
+    assert named["summary"]["statements"] == 2 * len(more)
+    assert named["files"] == {"page": "left/merged.html", "flame": "left/merged.flame.html"}
+    assert "Mean of 2 requests" in Path("left/merged.flame.html").read_text()
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (("left", "--name", "GET /none"), "no recording in left has it: expected one of GET /?6"),
+        (("profile", "--name", "GET /?6"), "profile/recording.json is one recording"),
+        (("empty",), "empty has no recording: expected recording.json, or"),
+    ],
+)
+def test_a_folder_without_the_recordings_is_refused(
+    profile: Callable[..., int], capsys: pytest.CaptureFixture[str], words: tuple[str, ...], expected: str
+) -> None:
+    """One line says what the folder has, and what was expected."""
+    profile("shop:wsgi", "--request", "GET /?6")
+    for folder in ("left", "empty"):
+        Path(folder).mkdir()
+    Path("left/7-1.recording.json").write_bytes(Path("profile/recording.json").read_bytes())
+    capsys.readouterr()
+
+    assert main(["profile", "show", *words]) == 2
+    assert expected in capsys.readouterr().err.splitlines()[-1]
+
+
 def test_a_recording_is_markdown_alone_on_stdout(
     profile: Callable[..., int], capsys: pytest.CaptureFixture[str]
 ) -> None:
