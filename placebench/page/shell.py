@@ -27,14 +27,17 @@ _FILTERS = (
 )
 
 
-def shell(title: str, body: Markup, *, description: str = "") -> str:
+def shell(title: str, body: Markup, *, description: str = "", scripts: bool = False) -> str:
     """Return the whole document around *body*; *title* and *description* are escaped, *body* must be markup.
 
     The content security policy forbids loading and running anything, so that unescaped input stays harmless text.
+    scripts: allow the scripts in *body* to run; they still cannot load anything.
     """
     template = environment(_TEMPLATES).get_template("shell.html")
     style = Markup((_TEMPLATES / "page.css").read_text(encoding="utf-8"))
-    return template.render(title=title, body=body, description=description, style=style, generator=_GENERATOR)
+    return template.render(
+        title=title, body=body, description=description, style=style, generator=_GENERATOR, scripts=scripts
+    )
 
 
 def environment(folder: Path) -> jinja2.Environment:

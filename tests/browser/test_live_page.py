@@ -6,8 +6,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+from flame_graphs import session_of
 
 from placebench.profiler import Caller, Recording, Statement
+from placebench.profiler.capture.stack import leaf
 from placebench.profiler.live.journal import Journal
 from placebench.profiler.live.server import LivePage
 
@@ -336,3 +338,18 @@ def test_a_page_whose_command_has_ended_says_so(visit: Callable[..., Any]) -> No
 
     page.wait_for_selector("#state:text('not connected')")
     assert names(page) == ["GET /orders"]
+
+
+def test_the_viewer_of_a_flame_graph_starts_in_a_sandbox(visit: Callable[..., Any], live: Live) -> None:
+    """The flame graph's page is in an origin of its own, without storage: pyinstrument's viewer starts all the same."""
+    view, sql = "view\x00/shop/views.py\x001", leaf("select a from orders", "sql")
+    made = recording("GET /orders")
+    made.session = session_of([([view], 0.1), ([view, sql], 0.1)], start_call_stack=[view])
+    live.journal.add(7, made)  # the fifth
+
+    seen = visit(f"{live.page.address}recordings/5/flame")
+    seen.page.locator("#explorer > summary").click()
+    seen.page.locator("#app canvas").first.wait_for()
+
+    assert seen.complaints == []
+    assert seen.page.locator("rect.sql").count() == 1

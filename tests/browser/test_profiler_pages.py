@@ -1,9 +1,11 @@
 """The pages of a recording and of a flame graph in a real browser."""
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
 from flame_graphs import session_of
 
 from placebench.profiler import PlanNode, Recording, Statement, write_flame_page
@@ -69,7 +71,7 @@ def test_a_recording_without_statements_has_no_empty_tables(visit: Callable[...,
 def test_a_hostile_statement_in_a_flame_graph_is_shown_and_does_not_run(
     visit: Callable[..., Any], tmp_path: Path
 ) -> None:
-    """pyinstrument's page draws the frames by JavaScript; the statement is text in it, and the title stays ours."""
+    """In the drawing, in its table, and in pyinstrument's viewer once it is opened; the title stays ours."""
     view = "view\x00/app/views.py\x001"
     session = session_of([([view], 0.1), ([view, leaf(HOSTILE, "sql")], 0.1)], start_call_stack=[view])
     page = tmp_path / "flame.html"
@@ -77,10 +79,43 @@ def test_a_hostile_statement_in_a_flame_graph_is_shown_and_does_not_run(
 
     seen = visit(page)
 
-    assert (seen.page.title(), seen.requests) == ("naive", [page.as_uri()])
-    drawn = seen.page.locator("#app").inner_text()
-    assert "view" in drawn
-    assert "<script>document.title" in drawn
+    seen.page.locator("#explorer > summary").click()
+    seen.page.locator("#app canvas").first.wait_for()
+    seen.page.get_by_label("Call stack").check()
+
+    assert (seen.page.title(), seen.requests, seen.complaints) == ("naive", [page.as_uri()], [])
+    for drawn in (seen.page.locator("#app").inner_text(), seen.page.locator("td.sql").first.inner_text()):
+        assert "<script>document.title" in drawn
+    assert "view" in seen.page.locator("svg.chart").first.text_content()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("has_scripts", [True, False])
+def test_a_flame_graph_opens_as_a_drawing_on_a_phone(
+    visit: Callable[..., Any], tmp_path: Path, scheme: str, has_scripts: bool
+) -> None:
+    """It is in the first window, no wider than the screen; SQL has the colour of the legend, which is not Python's, and
+    text stands out from the paper, also without JavaScript."""
+    view = "view\x00/app/views.py\x001"
+    session = session_of([([view], 0.1), ([view, leaf("select 1", "sql")], 0.1)], start_call_stack=[view])
+    page = tmp_path / "flame.html"
+    write_flame_page(session, page, title="GET /orders")
+
+    options = {"viewport": {"width": 400, "height": 800}, "color_scheme": scheme, "java_script_enabled": has_scripts}
+    shown = visit(page, **options).page
+    drawing = shown.locator("svg.chart").first.bounding_box()
+    colour = "each => getComputedStyle(each).fill"
+    python, sql = (shown.locator(f"rect.{kind}").first.evaluate(colour) for kind in ("python", "sql"))
+    paper, ink = shown.evaluate("['backgroundColor', 'color'].map(name => getComputedStyle(document.body)[name])")
+
+    assert drawing["y"] + drawing["height"] < 800
+    assert drawing["x"] + drawing["width"] <= 400
+    assert shown.evaluate("document.documentElement.scrollWidth") <= 400
+    assert python != sql
+    brightness = [sum(map(int, re.findall(r"\d+", each)[:3])) for each in (paper, ink)]
+    assert (brightness[0] > brightness[1]) == (scheme == "light")
+    assert abs(brightness[0] - brightness[1]) > 500
+    assert shown.locator(".legend").first.inner_text().splitlines() == ["Python", "SQL statement"]
 
 
 def test_the_page_of_a_suite_shows_hostile_names_and_fits_a_phone(visit: Callable[..., Any], tmp_path: Path) -> None:

@@ -217,7 +217,12 @@ def write_pages(recording: "Recording", folder: Path, name: str, *, flame: str |
     files["flame"] = folder / f"{flame or f'{name}.flame'}.html"
     recording.write_page(files["page"], flame_page=files["flame"].name)
     write_flame_page(
-        recording.session, files["flame"], title=recording.name, requests=recording.requests, notes=recording.notes
+        recording.session,
+        files["flame"],
+        title=recording.name,
+        requests=recording.requests,
+        notes=recording.notes,
+        back=files["page"].name,
     )
     return files
 

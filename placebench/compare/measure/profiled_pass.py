@@ -191,7 +191,9 @@ def profile_under_load(setup: PassSetup, variant: str, *, requests: int, applica
     session = merge_sessions([flame for flame, _ in found], application=application)
     notes = list(notes_of(recording for _, recording in found))
     page = setup.folder / f"profile-{variant}.html"
-    write_flame_page(session, page, title=variant, requests=len(found), notes=notes)
+    together = f"{setup.users} users sent the requests at the same time, so that each also waited for the others"
+    shown = [*notes, together] if setup.users > 1 else notes
+    write_flame_page(session, page, title=variant, requests=len(found), notes=shown)
     write_speedscope(session, page.with_suffix(".speedscope.json"))
     ProfiledPass(variant, len(found), notes=notes).save(setup.folder / f"profiled-{variant}.json")
     shutil.rmtree(sessions)

@@ -1,4 +1,7 @@
-"""A flame graph as a static SVG, and the difference of two flame graphs as one: `flame_svg`, `flame_difference_svg`."""
+"""A flame graph as a static SVG, and the difference of two flame graphs as one.
+
+The functions are `flame_svg`, `flame_chart` (with a legend) and `flame_difference_svg`.
+"""
 
 import math
 import re
@@ -10,7 +13,7 @@ from typing import TYPE_CHECKING
 from markupsafe import Markup
 
 from placebench import units
-from placebench.page.svg import element, image, percent
+from placebench.page.svg import chart, element, image, percent
 from placebench.profiler.analysis.merging import DRIVER_PACKAGES, INSTALLED_PACKAGE
 from placebench.profiler.analysis.sampling_error import SamplingError, is_exact
 
@@ -21,7 +24,14 @@ _ROW = 19
 _MAX_DEPTH = 60
 _STANDARD = re.compile(r"/lib/python3\.\d+t?/|^[A-Za-z]:/.*[Pp]ython.*/Lib/")
 _FOLDERS = re.compile(r"^.*/(?:site-packages|dist-packages|lib/python3\.\d+t?)/|^[A-Za-z]:/.*[Pp]ython.*/Lib/")
-_LEAVES = ("sql", "plan", "gc", "profiler", "wait")
+_LEAVES = {
+    "sql": "SQL statement",
+    "plan": "node of a query plan",
+    "gc": "garbage collection",
+    "profiler": "profiler",
+    "wait": "wait",
+}
+"""The kinds of leaves, each with its label in the legend."""
 _UNCHANGED = 0.02
 """The share of the longer time below which a change has no colour."""
 _STRENGTHS = 3
@@ -41,6 +51,13 @@ def flame_svg(session: "FlameSession") -> Markup:
         title="Flame graph",
         description="Each box is a frame, as wide as its time; below it what it called, SQL and plan nodes at the end.",
     )
+
+
+def flame_chart(session: "FlameSession") -> Markup:
+    """Return the drawing of `flame_svg` below a legend of the colours that it has."""
+    kinds = {_place(frame) for stack, _ in session.frame_records for frame in stack}
+    keys = [("frame", "Python"), *((f"frame {kind}", label) for kind, label in _LEAVES.items() if kind in kinds)]
+    return chart(flame_svg(session), keys=keys)
 
 
 def flame_difference_svg(before: "FlameSession", after: "FlameSession") -> Markup:

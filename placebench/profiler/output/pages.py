@@ -1,8 +1,8 @@
 """HTML pages of the profiler: a recording, the difference of two recordings, and a flame graph.
 
 The main functions are `write_recording_page`, `write_difference_page` and `write_flame_page`. All pages are
-self-contained and escape everything; the first two run no script. The flame graph's page is pyinstrument's own in a
-shell that fetches nothing and lets no statement's text become markup, or an image where pyinstrument cannot be used.
+self-contained and escape everything; the first two run no script. The flame graph's page has pyinstrument's viewer
+below its drawing, if pyinstrument can be used; it fetches nothing, and no statement's text becomes markup.
 `write_speedscope` writes the same flame graph for another viewer.
 """
 
@@ -29,16 +29,22 @@ from placebench.profiler.model.recording_data import RecordingData
 from placebench.profiler.model.session import FlameSession, frame_identifier, pyinstrument_defect
 from placebench.profiler.model.shortened_sql import one_line
 from placebench.profiler.model.statement import Statement
-from placebench.profiler.output.flame_svg import flame_svg
+from placebench.profiler.output.flame_svg import flame_chart
 
 _TEMPLATES = Path(__file__).parent / "templates"
 _MAX_STATEMENTS = 500
 _MAX_FRAMES = 20_000
+_MAX_STATEMENT = 154
+"""The characters that are kept of a statement whose frame is cut: of a frame 160, of which "fetch " may take six."""
 # pyinstrument's page asks Google for two fonts; without them it takes the machine's. Should a later version ask in
 # another way, the page's content security policy still lets nothing out.
 _FONT_LINK = re.compile(
     r'const (\w+)=document\.createElement\("link"\);\1\.rel="preload".*?document\.head\.appendChild\(\1\);', re.DOTALL
 )
+
+# pyinstrument's page begins with the call stack, or with what was chosen last on any page of its own.
+_FIRST_VIEW = '"pyinstrument:viewOptions",{viewMode:"call-stack"}'
+_FIRST_VIEW_HERE = '"placebench:viewOptions",{viewMode:"timeline"}'
 
 
 def write_recording_page(recording: RecordingData, path: Path, *, flame_page: str | None = None) -> None:
@@ -62,7 +68,7 @@ def recording_page(recording: RecordingData, *, flame_page: str | None = None) -
         parts=_parts(summary),
         findings=find(recording),
         plans=list(longest_plans.values()),
-        flame_graph=None if recording.session is None else flame_svg(recording.session),
+        flame_graph=None if recording.session is None else flame_chart(recording.session),
         sampling=None if recording.session is None else SamplingError.of(recording.session),
         flame_page=flame_page,
         statements=[each for each in recording.statements if each.request == 1][:_MAX_STATEMENTS],
@@ -94,26 +100,52 @@ def write_flame_page(
 ) -> None:
     """Write the session as one HTML file of at most 20,000 frames, which a browser opens without a network.
 
-    Without JavaScript the page shows the flame graph as text. If a large session is folded, the page says how. Where
-    pyinstrument cannot be used, the page has an image of the flame graph instead, and says why.
+    The flame graph and the table of its statements need no JavaScript; pyinstrument's viewer below them does, and has
+    its text instead. If a large session is folded, the page says how. Where pyinstrument cannot be used, the page has
+    no viewer, and says why.
 
     title: the name of the profiled program, such as the variant's. requests: how many were merged into the session.
     notes: remarks for the reader, such as the notes of the recordings. back: the link to the overview.
     """
     session, folded = bounded(unfolded(session), _MAX_FRAMES)
-    values = {
+    statements = _statement_times(session)
+    values: dict[str, object] = {
         "title": title,
         "requests": requests,
         "seconds": sum(seconds for _, seconds in session.frame_records),
+        "sql_s": sum(seconds for _, seconds in statements),
+        "statements": statements,
         "sampling": SamplingError.of(session),
+        "flame_graph": flame_chart(session),
         "back": back,
+        "script": None,
     }
-    notes = (*notes, *folded)
+    notes = [note.rstrip(".") for note in (*notes, *folded)]
     if (defect := pyinstrument_defect()) is not None:
-        notes = (*notes, f"an image without a zoom: {defect}")
-        body = _template("flame_image.html").render(values, notes=notes, image=flame_svg(session))
-        write_whole(Path(path), shell(title, Markup(body), description="A flame graph of Python and SQL."))
-        return
+        notes.append(f"an image without a zoom: {defect}")
+    else:
+        values |= _viewer(session)
+    body = Markup(_template("flame.html").render(values, notes=notes))
+    description = "A flame graph of Python and SQL."
+    write_whole(Path(path), shell(title, body, description=description, scripts=defect is None))
+
+
+def _statement_times(session: FlameSession) -> list[tuple[str, float]]:
+    """Return each statement of the session with the seconds of its executions and fetches, the longest first."""
+    times: dict[str, float] = {}
+    for stack, stack_s in session.frame_records:
+        for frame in stack:
+            text, _, kind = frame.partition("\x00")
+            if kind.startswith("sql\x00"):
+                executed = text.removeprefix("fetch ")
+                if executed.endswith("…"):  # cut at the same length, with the prefix or without
+                    executed = executed[:_MAX_STATEMENT] + "…"
+                times[executed] = times.get(executed, 0.0) + stack_s
+    return sorted(times.items(), key=lambda each: -each[1])
+
+
+def _viewer(session: FlameSession) -> dict[str, object]:
+    """Return pyinstrument's viewer for the template: its script, its style, its data, and the same as text."""
     import pyinstrument
     from pyinstrument.renderers import ConsoleRenderer
     from pyinstrument.renderers.html import JSONForHTMLRenderer
@@ -121,16 +153,14 @@ def write_flame_page(
 
     drawn = PyinstrumentSession.from_json(session.to_json())
     resources = Path(pyinstrument.__file__).parent / "renderers" / "html_resources"
-    page = _template("flame.html").render(
-        values,
-        notes=notes,
-        text=ConsoleRenderer(unicode=True, color=False).render(drawn),
-        style=Markup((resources / "app.css").read_text(encoding="utf-8")),
-        script=Markup(_FONT_LINK.sub("", (resources / "app.js").read_text(encoding="utf-8"))),
+    script = _FONT_LINK.sub("", (resources / "app.js").read_text(encoding="utf-8"))
+    return {
+        "text": ConsoleRenderer(unicode=True, color=False).render(drawn),
+        "style": Markup((resources / "app.css").read_text(encoding="utf-8")),
+        "script": Markup(script.replace(_FIRST_VIEW, _FIRST_VIEW_HERE)),
         # Nothing in its strings may end the script element.
-        data=Markup(JSONForHTMLRenderer().render(drawn).replace("<", "\\u003c")),
-    )
-    write_whole(Path(path), page)
+        "data": Markup(JSONForHTMLRenderer().render(drawn).replace("<", "\\u003c")),
+    }
 
 
 def write_speedscope(session: FlameSession, path: Path | str) -> None:

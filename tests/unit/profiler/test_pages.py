@@ -141,17 +141,53 @@ def test_the_header_says_what_it_is(flame_page: str) -> None:
 def test_a_hostile_statement_cannot_leave_its_string(flame_page: str) -> None:
     """pyinstrument's own page would have ended its script at the statement's."""
     assert HOSTILE_SCRIPT not in flame_page
-    assert flame_page.count("</script>") == 2
+    assert flame_page.count("</script>") == 3
     assert "\\u003c/script>\\u003cscript>alert(1)" in flame_page
 
 
 @WITH_PYINSTRUMENT
-def test_without_javascript_the_page_shows_the_flame_as_text(flame_page: str) -> None:
+def test_without_javascript_the_viewer_is_text(flame_page: str) -> None:
     """Inside of noscript, escaped."""
     noscript = flame_page.partition("<noscript>")[2].partition("</noscript>")[0]
 
     assert "0.250 view" in noscript
     assert "&lt;/script&gt;" in noscript
+
+
+@WITH_PYINSTRUMENT
+def test_the_viewer_begins_with_the_timeline(flame_page: str) -> None:
+    """The installed pyinstrument has the default that is replaced."""
+    assert '"placebench:viewOptions",{viewMode:"timeline"}' in flame_page
+
+
+def test_the_flame_graph_is_above_its_statements_and_needs_no_script(flame_page: str) -> None:
+    """A drawing with a legend, whose colour of SQL is that of its boxes, then the time of each statement."""
+    plain = re.sub(r"<script.*?</script>", "", flame_page, flags=re.DOTALL)
+    drawing, _, rest = plain.partition("<h2>SQL statements</h2>")
+
+    assert '<i class="key frame sql"></i>SQL statement' in drawing
+    assert 'class="frame sql"' in drawing
+    assert "of which SQL 100 ms (40 %, execute and fetch)" in drawing
+    assert re.search(r"select &#39;.*</td><td>100 ms</td><td>40 %</td>", rest) is not None
+
+
+def test_a_statement_is_one_row_with_its_fetch(tmp_path: Path) -> None:
+    """Whether its frames have all of its text or are cut, and with the nodes of its plan."""
+    view, long = "view\x00/app/views.py\x001", f"select {'column, ' * 40}"
+    stacks = [
+        ([view, leaf(long, "sql")], 0.1),
+        ([view, leaf(f"fetch {long}", "sql")], 0.2),
+        ([view, leaf("select 1", "sql"), leaf("Seq Scan on orders", "plan")], 0.3),
+        ([view, leaf("fetch select 1", "sql")], 0.1),
+    ]
+    write_flame_page(session_of(stacks, start_call_stack=[view]), tmp_path / "flame.html", title="GET /")
+
+    page = (tmp_path / "flame.html").read_text()
+    for kind in ("sql", "plan"):
+        assert f'<i class="key frame {kind}"></i>' in page
+    table = page.partition("<h2>SQL statements</h2>")[2].partition("</table>")[0]
+    rows = re.findall(r'<td class="sql">(.*?)</td><td>(.*?)</td>', table)
+    assert [(text[:8], time) for text, time in rows] == [("select 1", "400 ms"), ("select c", "300 ms")]
 
 
 def test_speedscope_has_the_statements_among_its_frames(session: FlameSession, tmp_path: Path) -> None:
