@@ -63,6 +63,8 @@ _AFTERWARDS = (
     "__pycache__",
 )
 """Parts of the package that do not influence measurements: they read results, write files or parse the command line."""
+_BESIDE = ("schema", "locustfiles")
+"""Folders beside the package that influence measurements."""
 _CGROUP = Path("/sys/fs/cgroup")
 
 
@@ -146,10 +148,19 @@ def _mariadb(database_url: str) -> dict[str, Any]:
 
 
 def _commit() -> str | None:
-    """Return the commit of the checkout that this package runs from, marked if it has changes; None for a wheel."""
-    checkout = Path(__file__).resolve().parents[3]
+    """Return the commit of the code that runs, marked if its checkout has changes; None if it is not known.
+
+    It is that of the checkout which the package lies in, or, for an installed wheel, as under tox, that of the checkout
+    around the current folder, if it has the same code.
+    """
+    checkout, here = Path(__file__).resolve().parents[3], Path.cwd()
     if not (checkout / ".git").exists():
-        return None
+        found = next((each for each in (here, *here.parents) if (each / ".git").exists()), None)
+        if found is None or not all((found / name).is_dir() for name in ("placebench", *_BESIDE)):
+            return None
+        if _code_digest(found / "placebench", *(found / name for name in _BESIDE)) != _code():
+            return None
+        checkout = found
     commit = _git(checkout, "describe", "--always", "--abbrev=12")
     # New results of one measurement do not change the code that the next one measures.
     changes = _git(checkout, "status", "--porcelain", "--untracked-files=no", "--", ".", ":(exclude)docs/results")
@@ -163,13 +174,13 @@ def _git(checkout: Path, *arguments: str) -> str:
 
 def _code() -> str:
     """Return a digest of the modules that influence measurements; changes to reports and commands do not change it."""
-    package = Path(__file__).resolve().parents[2]
-    parts = [each for each in package.iterdir() if each.name not in _AFTERWARDS] + [
-        resource_folder("schema"),
-        resource_folder("locustfiles"),
-    ]
+    return _code_digest(Path(__file__).resolve().parents[2], *map(resource_folder, _BESIDE))
+
+
+def _code_digest(package: Path, *folders: Path) -> str:
     digest = hashlib.sha256()
-    for each in sorted(parts, key=lambda each: each.name):
+    parts = [each for each in package.iterdir() if each.name not in _AFTERWARDS]
+    for each in sorted([*parts, *folders], key=lambda each: each.name):
         for path in sorted(each.rglob("*.py")) if each.is_dir() else [each]:
             digest.update(f"{each.name} {path.name}\n".encode() + path.read_bytes())
     return digest.hexdigest()[:16]
