@@ -276,6 +276,26 @@ _MAX_PAIRS_IN_DETAIL = 4
 """Maximum number of pairs that are described individually."""
 
 
+_ORDINARY_CASE = "With one write per ten requests, all of them different"
+
+
+def is_ordinary_case(figures: Figures) -> bool:
+    """Return whether the run compared its variants by a mix of requests, and loaded them by one request as well."""
+    return figures.is_loaded and len(figures.run.head.settings.get("workload", {}).get("requests", [])) > 1
+
+
+def _best_case(figures: Figures) -> Iterator[str]:
+    """Yield a sentence on the load by one request, which is the best case of variants that keep what they computed."""
+    compared = {name for pair in figures.pairs for name in pair.pair}
+    loads = [(each.variant, each.closed) for each in figures.variants if each.variant in compared and each.closed]
+    shown = [f"{name} {units.duration(load.cpu_s)}" for name, load in loads if load.cpu_s is not None]
+    if shown and is_ordinary_case(figures):
+        yield (
+            "Best case, the same request again and again and nothing written (one load each, without an interval): CPU "
+            f"per request of {join_and(shown)}."
+        )
+
+
 def headline(figures: Figures) -> str:
     """Return the result of a run in one or two sentences."""
     if figures.responses.equal is False:
@@ -291,7 +311,8 @@ def headline(figures: Figures) -> str:
             changes = f"{units.count(len(figures.primaries))} trials of {changes}"
         return several_headline(figures.primaries, figures.names, many=changes)
     variants = f"{units.count(len(figures.primaries))} variants"
-    return several_headline(figures.primaries, figures.names, many=variants, baseline=figures.primary.baseline)
+    text = several_headline(figures.primaries, figures.names, many=variants, baseline=figures.primary.baseline)
+    return f"{_ORDINARY_CASE}: {text[0].lower()}{text[1:]}" if is_ordinary_case(figures) else text
 
 
 def speed_sentence(figures: Figures, primary: Comparison) -> str:
@@ -365,7 +386,7 @@ def summary_sentences(figures: Figures) -> list[str]:
     else:
         few = figures.primaries if len(figures.primaries) <= _MAX_PAIRS_IN_DETAIL else ()
         sentences = [comparison_sentence(each) for each in ([figures.all_changes] if figures.all_changes else few)]
-    return [*sentences, *_where(figures), power_sentence(figures.primaries)]
+    return [*sentences, *_where(figures), power_sentence(figures.primaries), *_best_case(figures)]
 
 
 def _where(figures: Figures) -> Iterator[str]:

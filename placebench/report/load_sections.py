@@ -12,7 +12,7 @@ from placebench.errors import PlacebenchError
 from placebench.page.axis_charts import Curve, Line, distribution, lines
 from placebench.page.row_charts import Bar, bars
 from placebench.report.comparison_sections import comparison_heading
-from placebench.report.effects import METRIC_LABELS, percentile_text
+from placebench.report.effects import METRIC_LABELS, is_ordinary_case, percentile_text
 from placebench.report.figures import Figures, LoadFigures, VariantFigures, compared_users
 from placebench.report.model import (
     Block,
@@ -43,11 +43,17 @@ def steps_section(figures: Figures) -> Section:
     reliable = Markup('; the reliable comparison is in <a href="#comparison">{}</a>').format(
         comparison_heading(figures)
     )
+    best_case = ""
+    if is_ordinary_case(figures):
+        best_case = (
+            " The same request came again and again, and nothing was written: the best case of a variant that keeps "
+            "rows or responses. The ordinary case is in the comparison."
+        )
     introduction = Markup(
         "Each step up to <code>tuned</code> adds one change to the step before; what follows it is another program or "
         "another algorithm. The steps were measured one after the other under closed-loop load, so differences of a "
-        "few percent may be noise{}."
-    ).format(reliable if figures.primary else "")
+        "few percent may be noise{}.{}"
+    ).format(reliable if figures.primary else "", best_case)
     blocks: list[Block] = [Paragraph(introduction)]
     if chart := _steps_chart(figures):
         blocks.append(chart)

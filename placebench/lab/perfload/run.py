@@ -1,13 +1,18 @@
 """The run of `placebench lab perfload`: seed, serve, load, count, compare and profile; each step is saved at its end.
 
-The main class is `PerfloadRun`. Whether or not the run succeeds, its folder has what was measured until then, and
-`run.json` says how the run ended and which parts failed.
+The main class is `PerfloadRun`; `ordinary_workload` has the requests of its comparison. Whether or not the run
+succeeds, its folder has what was measured until then, and `run.json` says how the run ended and which parts failed.
 """
 
+import json
+import re
 import shutil
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import Final
+
+import msgspec
 
 from placebench import units
 from placebench.compare.keep.environment import manifest
@@ -19,18 +24,37 @@ from placebench.compare.measure.profiled_pass import profile_under_load
 from placebench.compare.measure.replicate import REPLICATE_FAILURES, PreparedVariants
 from placebench.compare.measure.replicate_series import ReplicateSeries
 from placebench.compare.measure.same_responses import SameResponses
+from placebench.compare.what.http_request import HEADERS
 from placebench.compare.what.validity import LOAD_RULES, LoadRules
 from placebench.compare.what.variants import read_variants
-from placebench.errors import DatabaseError, LoadError, ServerError, UndecidedError
+from placebench.compare.what.workload import SentRequest, Workload
+from placebench.errors import DatabaseError, LoadError, PlacebenchError, ServerError, UndecidedError
 from placebench.lab.inventory.data_sets import SeededData, TopologyData
 from placebench.lab.inventory.seeding import data_digest
 from placebench.lab.inventory.topology import Topology
-from placebench.lab.placement_api import RULES, placement_workload
+from placebench.lab.inventory.topology.topology import OWNER
+from placebench.lab.inventory.topology.tree import Take
+from placebench.lab.placement_api import RULES
 from placebench.lab.reference.variants import ALGORITHMS, OPTIMIZATIONS, WHY, cumulative
 from placebench.lab.variants import APPLICATION, PLACEMENT
 from placebench.runtime.postgres import Server
 
 BASELINE, BEST = "naive", "tuned"
+_CANDIDATES: Final = 6
+_AMOUNT: Final = re.compile(r"\b([A-Z][A-Z0-9_]*):(\d+)")
+_HIGH_LIMIT: Final = 1_000_000
+_LIMITED: Final = (2, 4)
+"""Which of the six requests for candidates have a limit, if the data set's own request has none."""
+# Without a consumer's generation, which microversion 1.28 demands: the same claim can be sent again and again.
+_WRITE_HEADERS: Final = {
+    "X-Auth-Token": "admin",
+    "OpenStack-API-Version": "placement 1.27",
+    "Content-Type": "application/json",
+}
+_ORDINARY_RULES: Final = msgspec.structs.replace(
+    RULES, ignore=("$..generation", "$..resource_provider_generation", "$..consumer_generation")
+)
+"""The rules of `RULES`, and generations may differ, which count the writes before."""
 
 
 @dataclass(frozen=True)
@@ -43,12 +67,12 @@ class PerfloadSettings:
     threads: int = 2
     users: int = 4
     closed_s: float = 4.0
-    open_s: float = 8.0
+    open_s: float = 4.0
     counted_requests: int = 2
     profiled_requests: int = 12
     replicates: int = 7
     """Seven, so that wall time and memory can have a verdict beside CPU time."""
-    rounds: int = 2
+    rounds: int = 1
     block_s: float = 0.5
     telemetry: bool = False
     """Whether workers, client and backends write telemetry."""
@@ -66,7 +90,7 @@ class PerfloadSettings:
     def quick(cls) -> "PerfloadSettings":
         """Return settings for naive, tuned and the algorithms: about a minute with 50 trees."""
         variants = (BASELINE, BEST, *ALGORITHMS)
-        return cls(variants, closed_s=1.5, open_s=1.0, rounds=1, block_s=0.15)
+        return cls(variants, closed_s=1.5, open_s=1.0, block_s=0.15)
 
     def with_placement(self, python: str) -> "PerfloadSettings":
         """Return these settings with the real Placement before the algorithms; it is neither counted nor profiled."""
@@ -104,6 +128,7 @@ class PerfloadRun:
         self._settings = settings
         self._data = SeededData(server, topology, folder)
         self._loaded: dict[str, LoadPass] = {}
+        self._workload = ordinary_workload(topology)
         kept = {name: value for name, value in asdict(settings).items() if name != "variants"}
         head = RunHead.begin(
             folder,
@@ -111,10 +136,10 @@ class PerfloadRun:
             command="perfload",
             request=topology.request,
             variants=settings.variants,
-            settings={**kept, "steps": _steps(settings.variants)},
+            settings={**kept, "steps": _steps(settings.variants), "workload": self._workload.to_json()},
         )
         self._run = RunFolder(folder, head)
-        self._same = SameResponses(self._run.save, RULES)
+        self._same = SameResponses(self._run.save, _ORDINARY_RULES)
 
     def run(self, say: Say, note: Say = discard_message) -> None:
         """Measure everything in order; a count, profile, open-loop load or comparison that fails is left out.
@@ -137,7 +162,7 @@ class PerfloadRun:
         settings, setup = self._settings, self._prepare()
         for variant in settings.variants:
             self._load_closed(setup, variant)
-        self._compare(setup)
+        self._compare()
         for variant in settings.profiled:
             self._run.begin_step("profile", f"{variant}: profile of {settings.profiled_requests} requests")
             profile = partial(
@@ -182,7 +207,7 @@ class PerfloadRun:
         count = partial(count_requests, setup, variant, requests=self._settings.counted_requests)
         self._run.run_optional_part("count", variant, count)
 
-    def _compare(self, setup: PassSetup) -> None:
+    def _compare(self) -> None:
         """Make the comparison, an optional part of the run that fails if too few replicates are valid."""
         names, settings = self._settings.compared, self._settings
         try:
@@ -190,7 +215,7 @@ class PerfloadRun:
             prepared = PreparedVariants(
                 variants=read_variants(names, python=Path(python) if python else None),
                 databases={name: self._data.copy(name) for name in names},
-                workload=placement_workload(setup.request),
+                workload=self._workload,
                 folder=self._run.path,
                 block_s=settings.block_s,
                 timer=self._run.timer,
@@ -209,6 +234,73 @@ class PerfloadRun:
                 f"the data changed during the run: digest {digest}, seeded {seeded}; "
                 "something else wrote to the database: run it again"
             )
+
+
+def ordinary_workload(topology: Topology) -> Workload:
+    """Return ten different requests: one write, six requests for candidates, and three other reads.
+
+    The write claims what its consumer already has, or would get on the first tree of an unused data set, so that every
+    cycle after the first leaves the data as it was; yet no variant can know that, and what it kept is stale. The write
+    comes first, so that the responses to the other nine are the same in every cycle. The requests for candidates want
+    different amounts of a resource, and two have a limit.
+    """
+    consumer, place, takes = _claim(topology)
+    uuids = topology.uuids(place)
+    allocations: dict[str, dict[str, dict[str, int]]] = {}
+    for take in takes:
+        allocations.setdefault(uuids[take.place], {"resources": {}})["resources"][take.resource_class] = take.amount
+    body = json.dumps({"allocations": allocations, "project_id": OWNER, "user_id": OWNER}).encode()
+    path = f"/allocations/{consumer}"
+    write = SentRequest("PUT", path, _WRITE_HEADERS, body, expect_status=204, label=f"PUT {path}")
+    paths = _different(topology)
+    provider = f"/resource_providers/{uuids[takes[0].place]}"
+    for at, read in zip((2, 5, 8), (f"{provider}/inventories", f"{provider}/usages", path), strict=True):
+        paths.insert(at, read)
+    reads = [SentRequest("GET", each, dict(HEADERS), expect_status=200, label=each) for each in dict.fromkeys(paths)]
+    calls = (write, *reads)
+    return Workload(calls=calls, cycle=tuple(range(len(calls))), rules=_ORDINARY_RULES)
+
+
+def _different(topology: Topology) -> list[str]:
+    """Return six requests for candidates that differ in an amount, if possible of disk.
+
+    They differ in a limit that is never reached if no provider has more than the data set's own request wants.
+    """
+    request = topology.request
+    inventories = [each for tree in topology.tree_types for node in tree.nodes for each in node.inventories]
+    for found in sorted(_AMOUNT.finditer(request), key=lambda each: each[1] != "DISK_GB"):
+        amounts = [int(found[2]) + 1 + number for number in range(_CANDIDATES)]
+        if all(
+            any(each.resource_class == found[1] and each.allows(amount) for each in inventories) for amount in amounts
+        ):
+            paths = [f"{request[: found.start(2)]}{amount}{request[found.end(2) :]}" for amount in amounts]
+            has_limit = "limit=" in request
+            return [
+                f"{path}&limit=10" if number in _LIMITED and not has_limit else path
+                for number, path in enumerate(paths)
+            ]
+    unlimited = re.sub(r"&limit=\d+", "", request)
+    return [f"{unlimited}&limit={_HIGH_LIMIT + number}" for number in range(_CANDIDATES)]
+
+
+def _claim(topology: Topology) -> tuple[str, int, tuple[Take, ...]]:
+    """Return the claim of the write: the consumer, the number of its tree, and what it takes.
+
+    A data set without consumers gets a new one, which takes the smallest amount that the first inventory allows. Raises
+    PlacebenchError if none does.
+    """
+    for number in range(topology.trees):
+        for consumer in topology.consumers(number)[:1]:
+            return consumer.uuid, number, tuple(consumer.takes)
+    for number in range(topology.trees):
+        for place, node in enumerate(topology.tree_types[topology.type_index(number)].nodes):
+            for inventory in node.inventories:
+                amount = -(-inventory.min_unit // inventory.step_size) * inventory.step_size
+                if inventory.allows(amount):
+                    return topology.uuids(number)[0], number, (Take(place, inventory.resource_class, amount),)
+    raise PlacebenchError(
+        f"{topology.title}: no inventory allows a claim; expected one, for the write of the comparison"
+    )
 
 
 def _steps(variants: tuple[str, ...]) -> dict[str, dict[str, str]]:
