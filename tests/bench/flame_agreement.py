@@ -31,6 +31,8 @@ from placebench.profiler.model.session import FlameSession
 
 FRAMES = 10
 MAX_SHARE = 0.97
+RUNS = 3
+"""How often a recording runs the program, so that there are enough samples."""
 _FOLDERS = re.compile(r"^.*/(?:site-packages|lib/python3\.\d+|tests/bench|placebench(?=/placebench))/")
 WORDS = [
     "each",
@@ -339,7 +341,8 @@ def main(name: str, rounds: int) -> None:
             gc.collect()
             began = time.process_time()
             with profiler.record(name, mode) if mode else nullcontext() as recording:
-                run()
+                for _ in range(RUNS):
+                    run()
             cpu_s[mode].append(time.process_time() - began)
             if recording is not None:
                 sessions[mode].append(recording.session)

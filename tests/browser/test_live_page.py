@@ -65,6 +65,12 @@ def names(page: Any) -> list[str]:
     return page.evaluate(NAMES)
 
 
+def view_sums(page: Any, view: str) -> None:
+    """Switch to the sums by route or by statement, which the page asks the server for, and wait until they are drawn."""
+    page.click(f"[data-view={view}]")
+    page.wait_for_selector("#sums tbody tr")
+
+
 @pytest.fixture
 def opened(visit: Callable[..., Any], live: Live) -> Any:
     """The page, once its rows are there."""
@@ -132,7 +138,7 @@ def test_routes_and_findings_filter(opened: Any) -> None:
 def test_routes_have_counts_percentiles_and_a_trend(opened: Any) -> None:
     """0.1, 0.2 and 0.3 s: the median is 0.2 s; a click shows the requests of a route."""
     page = opened.page
-    page.click("[data-view=routes]")
+    view_sums(page, "routes")
     row = page.locator("#sums tbody tr", has_text="GET /orders")
     cells = row.locator("td").all_inner_texts()
 
@@ -146,7 +152,7 @@ def test_routes_have_counts_percentiles_and_a_trend(opened: Any) -> None:
 def test_statements_have_counts_routes_and_callers(opened: Any) -> None:
     """A click shows the requests that run one; the line above the list shows them all again."""
     page = opened.page
-    page.click("[data-view=statements]")
+    view_sums(page, "statements")
     row = page.locator("#sums tbody tr", has_text="order_id = ?")
     cells = row.locator("td").all_inner_texts()
     page.click("#sums thead button:has-text('count')")
@@ -200,7 +206,7 @@ def test_one_is_kept_and_the_rest_cleared(opened: Any, live: Live) -> None:
     assert names(page) == ["GET /orders★ kept"]
     live.journal.add(1, recording("GET /new"))
     page.wait_for_selector("#row-5")
-    page.click("[data-view=routes]")
+    view_sums(page, "routes")
     assert page.locator("#sums tbody th").all_inner_texts() == ["GET /new"]
 
 

@@ -7,11 +7,12 @@ when their record has ended.
 
 import sys
 import time
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from importlib.util import find_spec
 from itertools import takewhile
-from operator import eq
+from operator import eq, itemgetter
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
@@ -145,38 +146,69 @@ def timeline(
 
     samples: in order of time; samples inside of an interval are left out. intervals: disjoint, in order of time.
     A sample stands for the time since the sample or interval before it, and if it *holds*, for the time after it too.
-    The rest of the time before an interval goes to the Python frames that ran on both sides of the gap, or to the stack
-    that was sampled on both sides. It never goes to a leaf: a statement has only its own execute and fetch.
+    A gap between two intervals in which no sample was taken is estimated (`_estimate_gaps`); other time goes to the
+    Python frames that ran on both sides of it. It never goes to a leaf: a statement has only its own execute and fetch.
     """
     records: list[StackTime] = []
-    at, before = whole.started, whole.stack
-    seen: list[str] = []
-    left: StackInterval | None = None
+    gaps: list[_Gap] = []
+    at, left = whole.started, None
     waiting = iter([*samples, (float("inf"), whole.stack)])
     taken, stack = next(waiting)
     for interval in (*intervals, whole._replace(started=whole.ended)):
-        sampled = False
         begin = min(interval.started, whole.ended)
+        certain = common_frames(whole.stack, interval.frames) if left is None else _between(left, interval)
+        gap = _Gap(at, begin, certain if len(certain) >= len(whole.stack) else whole.stack, len(records), [])
+        here = gap.certain
         while taken <= max(at, begin):
             if taken > at:
                 records.append((stack, taken - at))
-                at, before, sampled = taken, stack, holds and not _in_profiler(stack)
+                at = taken
+                gap.samples.append((taken, stack))
                 # A sample inside of the profiler's call of the driver says nothing about the time after that call.
-                left = StackInterval(taken, taken, stack, leaves=0) if holds and not sampled else None
-            seen = stack
+                here = stack if holds and not _in_profiler(stack) else common_frames(stack, interval.frames)
             taken, stack = next(waiting)
         if begin > at:
-            here = before
-            if not sampled:
-                here = _between(left, interval) if left else common_frames(before, interval.frames)
-                if holds and seen == stack and _is_below(stack, here) and not _in_profiler(stack):
-                    here = stack
             records.append((here if len(here) >= len(whole.stack) else whole.stack, begin - at))
             at = begin
+        if gap.ended > gap.started:
+            gaps.append(gap)
         if min(interval.ended, whole.ended) > at:
             records.append((interval.stack, min(interval.ended, whole.ended) - at))
             at, left = min(interval.ended, whole.ended), interval
+    _estimate_gaps(records, gaps)
     return records
+
+
+class _Gap(NamedTuple):
+    """Time between two intervals: the frames that certainly ran, the place of its first record, and its samples."""
+
+    started: float
+    ended: float
+    certain: list[str]
+    record: int
+    samples: list[Sample]
+
+
+def _estimate_gaps(records: list[StackTime], gaps: Sequence[_Gap]) -> None:
+    """Give each gap without a sample the stack that was sampled nearest in time in a gap with the same certain frames.
+
+    Such gaps are a stratum of the record's time: its samples fall on its frames in proportion to their time, whatever
+    the lengths of its gaps. Left to the certain frames, the time of short gaps would be missing from all frames below,
+    by much more than the margin of the number of samples. A stratum without a sample keeps its certain frames.
+    """
+    keys = [tuple(map(_identifier, gap.certain)) for gap in gaps]
+    strata: dict[tuple[str, ...], list[Sample]] = {}
+    for key, gap in zip(keys, gaps, strict=True):
+        if sampled := [each for each in gap.samples if _is_below(each[1], gap.certain)]:
+            strata.setdefault(key, []).extend(sampled)
+    for key, gap in zip(keys, gaps, strict=True):
+        samples = () if gap.samples else strata.get(key, ())
+        if samples:
+            middle = (gap.started + gap.ended) / 2
+            after = bisect_left(samples, middle, key=itemgetter(0))
+            beside = samples[max(0, after - 1) : after + 1]
+            _, nearest = min(beside, key=lambda each: abs(each[0] - middle))
+            records[gap.record] = [*gap.certain, *nearest[len(gap.certain) :]], records[gap.record][1]
 
 
 def with_short_calls(
