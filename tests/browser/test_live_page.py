@@ -66,7 +66,7 @@ def names(page: Any) -> list[str]:
 
 
 def view_sums(page: Any, view: str) -> None:
-    """Switch to the sums by route or by statement, which the page asks the server for, and wait until they are drawn."""
+    """Switch to the sums by route or by statement, and wait until they have come from the server."""
     page.click(f"[data-view={view}]")
     page.wait_for_selector("#sums tbody tr")
 
