@@ -8,6 +8,9 @@ from typing import Any
 
 import pytest
 
+from placebench.lab.reference.candidates import combinations
+from placebench.lab.reference.domain.problems import BadRequest
+
 
 @pytest.fixture
 def rack(cloud: Any) -> Any:
@@ -64,3 +67,18 @@ def test_devices_with_more_units_serve_several_groups_unless_isolated(rack: Any)
     """Three groups on two devices of two units: all but the two that put three on one."""
     assert len(rack.candidates(groups(3, "none", "MEMORY_MB"))) == 6
     assert rack.candidates(groups(3, "isolate", "MEMORY_MB")) == []
+
+
+def test_a_search_that_is_hard_is_refused(cloud: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Eight different amounts fill four different devices exactly and do not fit, which takes 22,520 steps to find
+    out: the request is 400 where only 10,000 may be taken in vain."""
+    cloud.add("cn")
+    for number, total in enumerate((70, 72, 78, 100)):
+        cloud.add(f"d{number}", parent="cn", VGPU=total)
+    amounts = enumerate((37, 53, 29, 41, 59, 23, 47, 31), 1)
+    query = "&".join(f"resources{number}=VGPU:{amount}" for number, amount in amounts) + "&group_policy=none"
+    assert cloud.candidates(query) == []
+    monkeypatch.setattr(combinations, "MAX_STEPS", 10_000)
+
+    with pytest.raises(BadRequest, match="given up after 10000 steps"):
+        cloud.candidates(f"{query}&limit=5")

@@ -12,6 +12,7 @@ from typing import Final, Generic, NamedTuple, TypeVar
 from placebench.lab.reference.candidates.completion import Completion, CompletionRules
 from placebench.lab.reference.candidates.memo import Memo
 from placebench.lab.reference.domain.candidates_query import CandidateRequest
+from placebench.lab.reference.domain.problems import BadRequest
 
 _Solution = TypeVar("_Solution")
 
@@ -19,11 +20,34 @@ InventoryKey = tuple[int, int]  # the numbers of a provider and of a resource cl
 
 PATIENCE: Final = 8
 """The number of dead ends after which a search only extends combinations that can be completed."""
+MAX_STEPS: Final = 1_000_000
+"""The number of steps in vain after which a request is refused: some seconds."""
 
 
 def capacity(total: int, reserved: int, allocation_ratio: float) -> int:
     """Return the capacity of an inventory, rounded down as in Placement."""
     return int((total - reserved) * allocation_ratio)
+
+
+class StepLimit:
+    """Counts the steps that the searches of one request take in vain, at all anchors together.
+
+    They are those that led to no candidate although a matching allowed them. A step is one group's share of trying a
+    solution or of repairing the matchings.
+    """
+
+    def __init__(self, steps: int | None = None) -> None:
+        """steps: the maximum; `MAX_STEPS` if None."""
+        self._maximum = self._left = MAX_STEPS if steps is None else steps
+
+    def spend(self, steps: int) -> None:
+        """Count the steps; raise BadRequest if there are more than the maximum."""
+        self._left -= steps
+        if self._left < 0:
+            raise BadRequest(
+                f"the search for candidates was given up after {self._maximum} steps in vain, so it is not known "
+                "whether there are others: request fewer groups, or equal amounts of a class in all of them"
+            )
 
 
 class Placed(NamedTuple, Generic[_Solution]):
@@ -37,14 +61,18 @@ class Placed(NamedTuple, Generic[_Solution]):
 class Combinations(ABC, Generic[_Solution]):
     """The combinations of one solution per group that satisfy group_policy=isolate, same_subtree and capacity."""
 
-    def __init__(self, request: CandidateRequest, contended: Mapping[str, int]) -> None:
+    def __init__(
+        self, request: CandidateRequest, contended: Mapping[str, int], step_limit: StepLimit | None = None
+    ) -> None:
         """Prepare the rules for a request.
 
         Args:
             request: The request, with its groups in the order in which they are combined.
             contended: The resource classes that more than one group requests, by name, with the numbers that they have
                 in an `InventoryKey`.
+            step_limit: The limit that this search shares with others of the request; None: its own.
         """
+        self._step_limit = step_limit or StepLimit()
         suffixes = [group.suffix for group in request.groups]
         self._isolate = request.isolate
         self._suffixed = [number for number, suffix in enumerate(suffixes) if suffix]
@@ -82,6 +110,9 @@ class Combinations(ABC, Generic[_Solution]):
 
         Args:
             options: The solutions of each group at the anchor.
+
+        Raises:
+            BadRequest: The search takes more steps than its limit.
         """
         if all(options) and self._could_suffice(options):
             yield from self._grow(options)
@@ -95,6 +126,7 @@ class Combinations(ABC, Generic[_Solution]):
         dead_ends: set[Hashable] = set()
         completion: Completion | None = None
         kinds: Mapping[int, int] = {}
+        counted = 0  # the questions to the completion before the last combination or dead end
         placed: list[Placed[_Solution]] = [Placed((), {}, frozenset())]  # for each depth, the groups before it
         untried, is_dead_end = [iter(options[0])], [True]
         while untried:
@@ -105,6 +137,7 @@ class Combinations(ABC, Generic[_Solution]):
                     continue
                 if len(longer.solutions) == len(options):
                     is_dead_end[count] = False
+                    counted = completion.questions if completion else 0
                     yield longer.solutions
                 elif not (dead_ends and self._state(longer, kinds) in dead_ends):
                     if completion and not completion.exists([self._providers(each) for each in longer.solutions]):
@@ -118,6 +151,9 @@ class Combinations(ABC, Generic[_Solution]):
                 untried.pop()
                 if is_dead_end.pop():
                     dead_ends.add(self._state(finished, kinds))
+                    if completion:
+                        self._step_limit.spend(len(options) * (len(options[count]) + completion.questions - counted))
+                        counted = completion.questions
                 elif is_dead_end:
                     is_dead_end[-1] = False
             if completion is None and len(dead_ends) >= PATIENCE:

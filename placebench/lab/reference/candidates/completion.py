@@ -144,6 +144,8 @@ class Completion:
             lambda key: [provider for provider in rules.options[key[0]] if provider in self._below[key[1]]]
         )
         self._tops = [self._find_tops(groups) for groups in rules.subtrees]
+        self.questions = 0
+        """The number of restrictions for which the matchings were repaired until now."""
 
     def exists(self, placed: Sequence[Sequence[int]]) -> bool:
         """Return False if the solutions of the first groups cannot be completed.
@@ -158,6 +160,7 @@ class Completion:
                 stack.pop()
                 continue
             attempts += 1
+            self.questions += 1
             if attempts > MAX_ATTEMPTS:
                 return True
             if not all(matching.repair(allowed) for matching in self._matchings):

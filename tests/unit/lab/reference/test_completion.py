@@ -11,11 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from placebench.lab.reference.candidates import combinations
-from placebench.lab.reference.candidates.combinations import Combinations, InventoryKey, Placed
+from placebench.lab.reference.candidates.combinations import MAX_STEPS, Combinations, InventoryKey, Placed, StepLimit
 from placebench.lab.reference.candidates.completion import Completion, Matching
 from placebench.lab.reference.candidates.dedup.solver import solve
 from placebench.lab.reference.candidates.dedup.tree_index import InventoryType, TreeClass, TreeIndex
 from placebench.lab.reference.domain.candidates_query import CandidateRequest, RequestGroup, parse_query
+from placebench.lab.reference.domain.problems import BadRequest
 
 NODES = (1, 2)  # the NUMA nodes of `numa_host`
 ROOT = -1
@@ -24,13 +25,15 @@ ROOT = -1
 class Host(Combinations[int]):
     """A tree in which a solution is the number of a provider, and which counts the solutions that were tried."""
 
-    def __init__(self, request: CandidateRequest, parents: Sequence[int], free: Sequence[tuple[int, int]]) -> None:
-        """free: the free amounts of the classes A and B at each provider."""
+    def __init__(
+        self, request: CandidateRequest, parents: Sequence[int], free: Sequence[tuple[int, int]], steps: int = MAX_STEPS
+    ) -> None:
+        """free: the free amounts of the classes A and B at each provider; steps: how many may be taken in vain."""
         self.request = request
         self.parents = parents
         self.free = free
         self.tried = 0
-        super().__init__(request, {"A": 0, "B": 1})
+        super().__init__(request, {"A": 0, "B": 1}, StepLimit(steps))
 
     def solvers(self, group: RequestGroup) -> list[int]:
         """The providers that can give all that the group wants."""
@@ -125,13 +128,16 @@ def test_equal_amounts_are_decided_exactly(case: tuple[Host, list[list[int]]]) -
 
 
 def devices(groups: int, count: int, *, isolate: bool, numa: bool, units: int) -> tuple[Host, list[list[int]]]:
-    """One unit for each group, on devices below a root or below its two NUMA nodes; with NUMA, all below one node."""
+    """One unit for each group, on devices below a root or below its two NUMA nodes; with NUMA, all below one node.
+
+    The search may take no step in vain.
+    """
     wanted = [RequestGroup(f"_{number}", (("A", 1),)) for number in range(groups)]
     same = (frozenset(["_N", *(group.suffix for group in wanted)]),) if numa else ()
     parents = [ROOT, 0, 0, *(NODES[number * 2 // count] if numa else 0 for number in range(count))]
     node_group = [RequestGroup("_N")] if numa else []
     request = CandidateRequest((*wanted, *node_group), isolate=isolate, same_subtrees=same)
-    host = Host(request, parents, [(0, 0)] * 3 + [(units, 0)] * count)
+    host = Host(request, parents, [(0, 0)] * 3 + [(units, 0)] * count, steps=0)
     return host, [[*range(3, 3 + count)]] * groups + ([[*NODES]] if numa else [])
 
 
@@ -140,7 +146,8 @@ def devices(groups: int, count: int, *, isolate: bool, numa: bool, units: int) -
 @pytest.mark.parametrize("units", [1, 2])
 def test_steps_between_combinations_are_bounded_by_a_polynomial(units: int, isolate: bool, numa: bool) -> None:
     """From 4 to 24 groups on 4 to 24 devices, feasible and not: at most 9 × groups × providers solutions are tried
-    before the first combination, between two of them, and after the last. The product is up to 24²⁴."""
+    before the first combination, between two of them, and after the last, and none in vain. The product is up to 24²⁴.
+    """
     for groups, count in product([4, 7, 8, 9, 16, 24], [4, 8, 16, 24]):
         host, options = devices(groups, count, isolate=isolate, numa=numa, units=units)
         at_most = (combinations.PATIENCE + 1) * len(options) * (count + 1)
@@ -259,3 +266,42 @@ def test_equal_devices_are_searched_as_one_kind(amounts: list[int], count: int) 
 
     assert len(found) == (10 if count == 6 else 0)
     assert host.tried < 3_000
+
+
+PACKED = [37, 53, 29, 41, 59, 23, 47, 31, 43, 57, 26, 34]
+"""Amounts that fill the devices of the tests below exactly, and yet do not fit; the first eight are 320 together."""
+
+
+def test_a_search_that_is_hard_is_given_up() -> None:
+    """Twelve different amounts on four different devices are bin packing: of some 300,000 solutions that the search
+    would try, it tries those that make a million steps, twelve each, and the few before it counts."""
+    groups = tuple(RequestGroup(f"_{number}", (("A", amount),)) for number, amount in enumerate(PACKED))
+    host = Host(CandidateRequest(groups), [ROOT, 0, 0, 0], [(122, 0), (118, 0), (121, 0), (119, 0)])
+
+    with pytest.raises(BadRequest, match=f"given up after {MAX_STEPS} steps"):
+        list(host.combine([[*range(4)]] * len(PACKED)))
+
+    assert host.tried <= MAX_STEPS / len(PACKED) + (combinations.PATIENCE + 1) * len(PACKED) * 4
+
+
+def test_all_trees_of_a_request_share_one_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One tree is found to have no candidate within the limit; of four such trees that differ, the request is refused:
+    the time of a request does not grow with the trees."""
+    amounts = PACKED[:8]
+    query = "&".join(f"resources{number}=A:{amount}" for number, amount in enumerate(amounts))
+    request = parse_query(f"{query}&group_policy=none")
+    monkeypatch.setattr(combinations, "MAX_STEPS", 40_000)
+    index = TreeIndex()
+    index.names.resource_classes.add("A")
+    device = index.intern_provider((InventoryType("A", 1, 1),), ())
+
+    def add(number: int, most: tuple[int, ...]) -> None:
+        layout = index.intern_tree((device,) * 4, (ROOT, 0, 0, 0))
+        index.put(number, TreeClass(layout, most, ("",) * 4, (frozenset(),) * 4), [f'"{number}{n}"' for n in range(4)])
+
+    add(1, (70, 72, 78, 100))
+    assert solve(index, request) == b'{"allocation_requests":[],"provider_summaries":{}}'
+    for number, most in enumerate([(70, 72, 83, 95), (70, 76, 83, 91), (72, 78, 82, 88)], 2):
+        add(number, most)
+    with pytest.raises(BadRequest, match="given up after 40000 steps"):
+        solve(index, request)

@@ -131,7 +131,7 @@ class AnchorCombinations(Combinations[int]):
             for group in request.groups
             for resources in ([(each,) for each in group.resources] if group.spreads else [group.resources])
         ]
-        super().__init__(replace(request, groups=tuple(parts)), contended)
+        super().__init__(replace(request, groups=tuple(parts)), contended, assessor.step_limit)
         self._anchor = anchor
         self._request = request
         spreading = [number for number, part in enumerate(parts) if part.spreads]

@@ -14,6 +14,7 @@ from itertools import islice
 from math import gcd
 from typing import Final, NamedTuple
 
+from placebench.lab.reference.candidates.combinations import StepLimit
 from placebench.lab.reference.candidates.dedup.tree_index import ProviderType, TreeClass
 from placebench.lab.reference.domain.candidates_query import CandidateRequest, RequestGroup
 from placebench.lab.reference.domain.validation import MAX_INTEGER
@@ -91,6 +92,7 @@ class Assessor:
         """equivalence: the rule that says which providers are equivalent, so that only one of them is searched."""
         self.request = request
         self.equivalence = equivalence
+        self.step_limit = StepLimit()
         amounts_of: dict[str, list[int]] = defaultdict(list)
         for group in request.groups:
             for name, amount in group.resources:
