@@ -7,6 +7,7 @@ The main class is `Combinations`, which both algorithms use: a solution of one g
 from abc import ABC, abstractmethod
 from collections import Counter, defaultdict
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from itertools import product
 from typing import Final, Generic, NamedTuple, TypeVar
 
 from placebench.lab.reference.candidates.completion import Completion, CompletionRules
@@ -114,8 +115,14 @@ class Combinations(ABC, Generic[_Solution]):
         Raises:
             BadRequest: The search takes more steps than its limit.
         """
-        if all(options) and self._could_suffice(options):
+        if self._is_unrestricted():
+            yield from product(*options)
+        elif all(options) and self._could_suffice(options):
             yield from self._grow(options)
+
+    def _is_unrestricted(self) -> bool:
+        """Return whether each combination of the groups' solutions is allowed."""
+        return not (self._wanted or self._subtrees or (self._isolate and len(self._suffixed) > 1))
 
     def _grow(self, options: Sequence[Sequence[_Solution]]) -> Iterator[tuple[_Solution, ...]]:
         """Search depth-first, and skip states that are known to lead to no combination, such as permutations of groups.

@@ -153,6 +153,9 @@ class AnchorCombinations(Combinations[int]):
             spread = [found[first:end]] if end else []
             yield (*((each,) for each in found[:first]), *spread, *((each,) for each in found[end:]))
 
+    def _is_unrestricted(self) -> bool:
+        return not self._traits and super()._is_unrestricted()
+
     def _keep_together(self, placed: Sequence[int], checked: int = 0) -> bool:
         """Return whether each same_subtree is met, and the spreading group can have all required traits."""
         count = len(placed)

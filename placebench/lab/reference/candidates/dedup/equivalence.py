@@ -13,7 +13,7 @@ from placebench.lab.reference.candidates.dedup.anchors import (
 )
 from placebench.lab.reference.candidates.dedup.pieces import TreeTexts
 from placebench.lab.reference.candidates.dedup.relevance import Assessor, Provider, Relevance, providers_of
-from placebench.lab.reference.candidates.dedup.templates import CandidateTemplate, TemplateBatch, make_template
+from placebench.lab.reference.candidates.dedup.templates import CandidateTemplate, TemplateBatch, TemplateMaker
 from placebench.lab.reference.candidates.dedup.tree_index import (
     MAX_KEPT_PROVIDERS,
     AlikeTrees,
@@ -34,10 +34,10 @@ _Aggregates = tuple[frozenset[str], ...]  # the aggregates of each provider of a
 class AnchorCandidates:
     """The candidates of equal anchors, which are searched only as far as they are needed."""
 
-    def __init__(self, anchor: Anchor, assessor: Assessor) -> None:
+    def __init__(self, anchor: Anchor, assessor: Assessor, maker: TemplateMaker) -> None:
         """Prepare the search; the first use starts it."""
         found = iter(AnchorCombinations(anchor, assessor)) if anchor.ruling.allowed else iter(())
-        self._to_come = (make_template(anchor, assessor.request, combination) for combination in found)
+        self._to_come = (maker.make(anchor, combination) for combination in found)
         self._templates: list[CandidateTemplate] = []
         self._batch: TemplateBatch | None = None
 
@@ -94,6 +94,7 @@ class _Grouping:
     def __init__(self, index: TreeIndex, assessor: Assessor) -> None:
         self._index = index
         self._assessor = assessor
+        self._maker = TemplateMaker(assessor.request)
         self._equivalent: dict[Hashable, int] = {}
         self._relevances: list[Relevance] = []
         self._numbers = Memo(self._number)
@@ -211,7 +212,7 @@ class _Grouping:
             anchor = Anchor(
                 ruling, relevances, parents, tuple(self._sharing[number] for number in usable.numbers), groups
             )
-            candidates = self._candidates[key] = AnchorCandidates(anchor, self._assessor)
+            candidates = self._candidates[key] = AnchorCandidates(anchor, self._assessor, self._maker)
         return EquivalenceClass(candidates, tree_class.layout, trees)
 
     def _number(self, provider: Provider) -> int:

@@ -2,14 +2,17 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from placebench.lab.reference.candidates.dedup.anchors import Anchor, Combination
-from placebench.lab.reference.candidates.dedup.pieces import Pieces, TreeTexts, join_pieces
+from placebench.lab.reference.candidates.dedup.pieces import Pieces, TreeTexts
+from placebench.lab.reference.candidates.memo import Memo
 from placebench.lab.reference.candidates.results import by_orjson
 from placebench.lab.reference.domain.candidates_query import CandidateRequest
 
-# The (hole, class, amount) of each allocated resource, and the holes of each group's mapping.
-_Identity = tuple[list[tuple[int, str, int]], list[list[int]]]
+# The amounts of each class by the hole of their provider, and the holes of each group's mapping.
+_Identity = tuple[Mapping[int, Mapping[str, int]], Sequence[Sequence[int]]]
+_NONE: Final = frozenset[int]()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -20,13 +23,14 @@ class CandidateTemplate:
     gives: bool  # whether a provider of the anchor's tree gives resources
     sharing: frozenset[int]  # the holes of the sharing providers that give resources
     shared: bool  # whether all of its providers share, so that another anchor may have the same candidate
-    identity: _Identity
+    identity: _Identity | None  # None if it is not shared
 
     def identity_in(self, tree: TreeTexts) -> object:
-        """Return a value that is equal for equal candidates, also at different anchors."""
-        amounts, mappings = self.identity
+        """Return a value that is equal for equal candidates, also at different anchors; only for one that is shared."""
+        assert self.identity is not None
+        given, mappings = self.identity
         return (
-            frozenset((tree[hole], name, amount) for hole, name, amount in amounts),
+            frozenset((tree[hole], *amount) for hole, amounts in given.items() for amount in amounts.items()),
             tuple(frozenset(tree[hole] for hole in holes) for holes in mappings),
         )
 
@@ -48,38 +52,53 @@ class TemplateBatch:
         return cls(templates, any(each.gives for each in templates), any(each.shared for each in templates), sharing)
 
 
-def make_template(anchor: Anchor, request: CandidateRequest, combination: Combination) -> CandidateTemplate:
-    """Return the template of the candidate that the combination makes."""
-    own = len(anchor.relevances)
-    # Holes of sharing providers are shifted: a tree's texts have the providers' resources between its uuids and theirs.
-    options = [[each if each < own else own + each for each in option] for option in combination]
-    given: dict[int, dict[str, int]] = {}
-    for group, option in zip(request.groups, options, strict=True):
-        for nth, (name, amount) in enumerate(group.resources):
-            resources = given.setdefault(option[nth if len(option) > 1 else 0], {})
-            resources[name] = resources.get(name, 0) + amount
-    mapped = [list(dict.fromkeys(option)) for option in options]
-    return CandidateTemplate(
-        _pieces(request, given, mapped),
-        any(hole < own for hole in given),
-        frozenset(hole for hole in given if hole >= own),
-        all(anchor.relevance(position).shares for option in combination for position in option),
-        ([(hole, *amount) for hole, resources in given.items() for amount in resources.items()], mapped),
-    )
+class TemplateMaker:
+    """Makes the templates of a request's candidates; texts that many of them have are written once."""
 
+    def __init__(self, request: CandidateRequest) -> None:
+        """request: the request, with the groups that each combination has a part for."""
+        self._groups = request.groups
+        self._openings = [
+            f"{',' if number else ''}{by_orjson(group.suffix).decode()}:["
+            for number, group in enumerate(request.groups)
+        ]
+        self._resources = Memo[tuple[tuple[str, int], ...], str](
+            lambda amounts: f':{{"resources":{by_orjson(dict(amounts)).decode()}}}'
+        )
 
-def _pieces(
-    request: CandidateRequest, given: Mapping[int, Mapping[str, int]], mapped: Sequence[Iterable[int]]
-) -> Pieces:
-    """Return the pieces of `,{"allocations":{...},"mappings":{...}}`; the comma separates it from the one before."""
-    raw: list[str | int] = [',{"allocations":{']
-    for count, (hole, resources) in enumerate(given.items()):
-        raw += ["," if count else "", hole]
-        raw.append(f':{{"resources":{by_orjson(resources).decode()}}}')
-    raw.append('},"mappings":{')
-    for count, (group, holes) in enumerate(zip(request.groups, mapped, strict=True)):
-        raw.append(f"{',' if count else ''}{by_orjson(group.suffix).decode()}:[")
-        for nth, hole in enumerate(holes):
-            raw += ["," if nth else "", hole]
-        raw.append("]")
-    return join_pieces([*raw, "}}"])
+    def make(self, anchor: Anchor, combination: Combination) -> CandidateTemplate:
+        """Return the template of the candidate that the combination makes."""
+        own = len(anchor.relevances)
+        given: dict[int, dict[str, int]] = {}
+        mapped = []
+        for group, option in zip(self._groups, combination, strict=True):
+            # Holes of sharing providers are shifted: a tree's texts have resources between its uuids and theirs.
+            holes = [each if each < own else own + each for each in option]
+            mapped.append(list(dict.fromkeys(holes)) if len(holes) > 1 else holes)
+            for nth, (name, amount) in enumerate(group.resources):
+                resources = given.setdefault(holes[nth if len(holes) > 1 else 0], {})
+                resources[name] = resources.get(name, 0) + amount
+        shared = all(anchor.relevance(position).shares for option in combination for position in option)
+        return CandidateTemplate(
+            self._pieces(given, mapped),
+            any(hole < own for hole in given),
+            frozenset(hole for hole in given if hole >= own) if anchor.sharing else _NONE,
+            shared,
+            (given, mapped) if shared else None,
+        )
+
+    def _pieces(self, given: Mapping[int, Mapping[str, int]], mapped: Sequence[Iterable[int]]) -> Pieces:
+        """Return the pieces of `,{"allocations":{...},"mappings":{...}}`, with a comma after the candidate before."""
+        pieces: list[str | int] = []
+        text = ',{"allocations":{'
+        for count, (hole, resources) in enumerate(given.items()):
+            pieces += (f"{text}," if count else text, hole)
+            text = self._resources[tuple(resources.items())]
+        text += '},"mappings":{'
+        for opening, holes in zip(self._openings, mapped, strict=True):
+            text += opening
+            for hole in holes:
+                pieces += (text, hole)
+                text = ","
+            text = "]"
+        return (*pieces, f"{text}}}}}")
