@@ -48,6 +48,7 @@ def run_document(figures: Figures, results: ExperimentResults) -> dict[str, Any]
         "replicates": figures.replicates,
         "invalidated": figures.invalidated,
         "comparisons": [each.to_json() for each in figures.comparisons],
+        "errors": [each.to_json() for each in figures.errors],
         "changed_frames": [
             _frame_document(pair, each) for pair, parts in figures.parts.items() for each in parts if each.is_decided
         ],

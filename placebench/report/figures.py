@@ -30,6 +30,7 @@ from placebench.stats import (
     cumulative_distribution,
     percentile,
 )
+from placebench.stats.error_shares import NO_ERRORS, ErrorComparison, compare_errors
 from placebench.stats.replicates import valid_replicates
 from placebench.stats.verdict import FASTER
 
@@ -166,6 +167,8 @@ class Figures:
     pairs: tuple[ComparedPair, ...]
     parts: Mapping[tuple[str, str], list[PartChange[Frame]]]
     """The changes of self time by frame, in seconds per request, by (baseline, variant)."""
+    errors: tuple[ErrorComparison, ...]
+    """The failed requests of each measured pair, also of a run that has no speeds because of them."""
     all_changes: Comparison | None
     """The effect of all changes on the primary metric: the last step of a cumulative series against its first."""
 
@@ -177,6 +180,11 @@ class Figures:
     def short_name(self, variant: str) -> str:
         """Return a short name of *variant* that is unique among the variants of the run."""
         return shorten_variant(variant, self.run.head.variants)
+
+    @property
+    def errors_seen(self) -> list[ErrorComparison]:
+        """The pairs of `errors` of which a variant failed a request."""
+        return [each for each in self.errors if each.verdict != NO_ERRORS]
 
     @property
     def is_experiment(self) -> bool:
@@ -248,6 +256,7 @@ def figures_of(run: Run) -> Figures:
         blocks=tuple(_block_latencies(run)) if variants else (),
         pairs=tuple(pairs),
         parts={each.pair: _part_changes(run, *each.pair) for each in pairs},
+        errors=tuple(compare_errors(run.blocks, *each.pair) for each in _compared_pairs(run) if run.blocks),
         all_changes=all_changes if all_changes and all_changes.measured else None,
     )
 

@@ -15,6 +15,7 @@ from placebench.report.comparison_sections import comparison_section, pair_colum
 from placebench.report.conclusion import conclusion
 from placebench.report.documents import run_document
 from placebench.report.environment import data_text, environment_rows, request_section
+from placebench.report.errors import error_table, error_text
 from placebench.report.figures import Figures, compared_users, figures_of
 from placebench.report.gates import judge_gates
 from placebench.report.load_sections import (
@@ -48,6 +49,7 @@ from placebench.report.trial_results import (
 )
 from placebench.report.variant_pairs import difference_section
 from placebench.results import Run
+from placebench.stats.error_shares import MORE_ERRORS
 
 _METHOD = (
     "Timed passes ran without any profiler; profiled passes were not timed.",
@@ -186,7 +188,7 @@ def _sections(figures: Figures, results: ExperimentResults) -> list[Section]:
 
 
 def _overview(figures: Figures, results: ExperimentResults) -> list[Table]:
-    """Return the existing tables for a terminal and Markdown: steps, results, hypotheses and comparisons."""
+    """Return the existing tables for a terminal and Markdown: steps, results, hypotheses, comparisons and errors."""
     tables = [steps_table(figures)] if figures.is_loaded else []
     if results.changes:
         tables.append(results_table(results, metric=figures.metric))
@@ -203,6 +205,8 @@ def _overview(figures: Figures, results: ExperimentResults) -> list[Table]:
             Column("verdict", effects.verdict_text),
         ]
         tables.append(Table("Comparisons", columns, known))
+    if figures.errors_seen:
+        tables.append(error_table(figures))
     return tables
 
 
@@ -313,6 +317,8 @@ def _failures(figures: Figures) -> list[Block]:
                     Heading(f"{variant.label}, {kind} load"),
                     Items([code(each) for each in load.failure_messages]),
                 ]
+    if figures.errors_seen:
+        blocks.append(error_table(figures))
     if repeated := effects.repeated_parts(head):
         blocks += [Heading("Repeated after a failure"), Items(repeated)]
     reasons: dict[int, str] = {}
@@ -326,7 +332,7 @@ def _failures(figures: Figures) -> list[Block]:
 
 
 def _checks(figures: Figures, gates: Sequence[Gate]) -> list[Check]:
-    """Return the checks: whether the responses are the same, and each gate for each variant.
+    """Return the checks: the same responses, the errors of each pair that has any, and each gate for each variant.
 
     The gates of a comparison apply to all variants that were to be measured, those of another run to the measured ones.
     """
@@ -342,4 +348,13 @@ def _checks(figures: Figures, gates: Sequence[Gate]) -> list[Check]:
     checks = judge_gates(gates, figures.comparisons, list(dict.fromkeys(variants))) if head.is_comparable else []
     if head.status == "failed":
         checks = [replace(each, outcome="inconclusive", measured="the run failed") for each in checks]
-    return [same, *checks]
+    errors = [
+        Check(
+            "errors",
+            each.variant,
+            "failed" if each.verdict == MORE_ERRORS else "passed",
+            f"{error_text(each.after)}, {each.baseline} {error_text(each.before)}: {each.verdict}",
+        )
+        for each in figures.errors_seen
+    ]
+    return [same, *errors, *checks]

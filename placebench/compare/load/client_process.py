@@ -236,7 +236,7 @@ class Client:
                     return
                 sender.send(workload.calls[number])
 
-        started = self._clock()
+        started, cpu_before = self._clock(), time.process_time()
         if users == 1:
             use()
         else:
@@ -246,6 +246,8 @@ class Client:
             for thread in threads:
                 thread.join()
         sender.driven.elapsed_s = self._clock() - started
+        if users > 1:  # digests and locks too, which delay the other users
+            sender.driven.client_cpu_s = time.process_time() - cpu_before
         return self._driven(sender, workload, times)
 
     def _run_script(self, url: str, workload: Workload, sender: "_Sender", *, times: int, login: bool) -> None:

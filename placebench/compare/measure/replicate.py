@@ -296,6 +296,8 @@ class _RunningVariant:
         self._users = prepared.users
         self._has_round_trips = _has_round_trips(prepared.folder / f"wire-{name}.json")
         self.cycles_a_block = 1
+        self._warm_ups: list[Driven] = []
+        """What the warm-up's requests returned, until the next block counts their failures."""
         self.after_s: list[float] = []
         """CPU seconds used after each block, until the next one began."""
         self._backends: Backends | None = None
@@ -319,16 +321,25 @@ class _RunningVariant:
                 server.stop()
 
     def warm_up(self, client: HttpClient) -> None:
-        """Log in, let the service compile and connect, and set the number of request cycles that fill a block."""
+        """Log in, let the service compile and connect, and set the number of request cycles that fill a block.
+
+        Failed requests are counted in the next block, and discard its replicate like its own.
+        """
         cycles = max(1, min(_WARM_UP_REQUESTS, _MAX_REQUESTS_PER_BLOCK // max(1, len(self._workload.cycle))))
-        driven = client.drive(self.server.url, self._workload, times=cycles, login=True)
+        try:
+            driven = client.drive(self.server.url, self._workload, times=cycles, login=True)
+        except LoadError as error:
+            raise LoadError(f"{self._name}: {error}") from error
+        self._warm_ups = [driven]
         walls, each = driven.wall_s, driven.cycle
         if self._users > 1:
             slots = max(self._users, self._variant.workers[0] * self._variant.workers[1])
             times = -(-_WARM_UPS_PER_THREAD * slots // each)
-            driven = client.drive(self.server.url, self._workload, times=times, users=self._users).check()
+            driven = client.drive(self.server.url, self._workload, times=times, users=self._users)
+            self._warm_ups.append(driven)
             at_least = -(-_REQUESTS_PER_USER * self._users // each)
-            self.cycles_a_block = max(at_least, round(self._block_s / (driven.elapsed_s / times)))
+            fills = at_least if driven.failures else round(self._block_s / (driven.elapsed_s / times))
+            self.cycles_a_block = max(at_least, fills)
         else:
             cycle_s = min(sum(walls[at : at + each]) for at in range(0, len(walls), each))
             self.cycles_a_block = block_size(
@@ -344,6 +355,12 @@ class _RunningVariant:
         missing = max(0, self.cycles_a_block * len(self._workload.cycle) - len(seen.wall_s))
         elapsed_s = seen.elapsed_s if self._users > 1 else sum(seen.wall_s)
         problem = block_problem(seen.failures, client_cpu_s=seen.client_cpu_s, wall_s=elapsed_s, missing=missing)
+        counters = self._counters(seen)
+        if failures := [failure for each in self._warm_ups for failure in each.failures]:
+            problem = f"in the warm-up {block_problem(failures, client_cpu_s=0.0, wall_s=0.0)}"
+            counters["warm_up_errors"] = sum(each.error_responses for each in self._warm_ups)
+            counters["warm_up_requests"] = sum(len(each.wall_s) for each in self._warm_ups)
+        self._warm_ups = []
         return Block(
             replicate=replicate,
             round=round_,
@@ -353,7 +370,7 @@ class _RunningVariant:
             cycle=1 if self._users > 1 else seen.cycle,  # several users end their requests in any order
             wall_s=seen.wall_s,
             cpu_s=None if self._backends is None else _spent(before, after),
-            counters=self._counters(seen),
+            counters=counters,
             invalid=problem and f"{self._name}: {problem}",
             responses=seen.responses,
             error_responses=seen.error_responses,

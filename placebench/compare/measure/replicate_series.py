@@ -20,6 +20,7 @@ from placebench.compare.measure.replicate import (
 from placebench.compare.measure.same_responses import SameResponses
 from placebench.errors import UndecidedError
 from placebench.meters.table_contents import TableContents
+from placebench.stats.error_shares import MORE_ERRORS, compare_errors, error_count
 
 _MAX_READ_S = 2.0
 """Reading time in seconds above which data is read only before the first replicate and after the last one."""
@@ -50,8 +51,8 @@ class ReplicateSeries:
         """Make replicates until *wanted* of them are valid, or until *needed* returns no variant.
 
         needed: returns the variants of the next replicate; by default all. Raises GateFailedError if responses or data
-        differ, or if a variant failed requests that the first variant did not fail; UndecidedError if three replicates
-        in a row are invalid.
+        differ, or if a variant failed more requests than the first variant; UndecidedError if three replicates in a
+        row are invalid.
         """
         before = prepared.before or self._read_data(prepared)
         if prepared.workload.writes:
@@ -67,7 +68,7 @@ class ReplicateSeries:
                 yield names
 
         def give_up(_: Sequence[str], reason: str) -> None:
-            if self.blocks[-1].replicate in {block.replicate for block in self.blocks if block.error_responses}:
+            if self.blocks[-1].replicate in {block.replicate for block in self.blocks if error_count(block)}:
                 self._check_failures(prepared)
             counts = f"{len(self.valid())} of {wanted} replicates count"
             raise UndecidedError(f"{counts}: 3 in a row do not, the last because {reason}")
@@ -80,26 +81,21 @@ class ReplicateSeries:
             self._check_data(before, self._read_data(prepared), users)
 
     def _check_failures(self, prepared: PreparedVariants) -> None:
-        """Raise GateFailedError for a variant that failed requests while the first variant failed none.
+        """Raise GateFailedError for a variant that failed more requests than the first variant.
 
         Replicates with failed requests are discarded, so the others do not show that a variant sometimes fails. Lost
         connections are not counted, since a process may have been killed.
         """
-        first, *others = [name for name, variant in prepared.named.items() if variant.request is None] or [""]
-        if any(block.error_responses for block in self.blocks if block.variant == first):
-            return
+        first, *others = prepared.named
         for name in others:
-            failing = {block.replicate for block in self.blocks if block.variant == name and block.error_responses}
-            mine, its = (
-                [block for block in self.blocks if block.replicate in failing and block.variant == owner]
-                for owner in (name, first)
-            )
-            if failing and len(mine) == len(its):
-                failed, sent = sum(each.error_responses for each in mine), sum(each.requests for each in mine)
-                reason = next(each.invalid or "" for each in mine if each.error_responses).removeprefix(f"{name}: ")
+            made = compare_errors(self.blocks, first, name)
+            if made.verdict == MORE_ERRORS:
+                failing = (block for block in self.blocks if block.variant == name and error_count(block))
+                reason = next(failing).invalid or ""
                 raise self._same.error(
-                    f"{name} failed {units.count(failed)} of {units.numbered(sent, 'request')}, and {first} none of "
-                    f"{units.count(sum(each.requests for each in its))} in the same replicates: {reason}"
+                    f"{name} failed {units.count(made.after.failed)} of {units.numbered(made.after.sent, 'request')}, "
+                    f"and {first} {units.count(made.before.failed) if made.before.failed else 'none'} of "
+                    f"{units.count(made.before.sent)} in the same replicates: {reason.removeprefix(f'{name}: ')}"
                 )
 
     def check_data(self, prepared: PreparedVariants, *, same_requests: bool = True) -> None:

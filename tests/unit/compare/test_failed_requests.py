@@ -1,21 +1,32 @@
 """A variant that fails some of its requests is not compared, although the replicates without failures would pass."""
 
+import re
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 
+from placebench import results
 from placebench.cli import main
+from placebench.report.run_report import run_report
 
 APP = """
 import os, time
 
-seen = 0
+seen = waiting = 0
 
 def application(environ, start_response):
-    global seen
+    global seen, waiting
     seen += 1
+    waiting += 1
+    is_crowded = waiting > 1
     time.sleep(0.005)
+    waiting -= 1
     status = "200 OK"
+    if is_crowded and os.environ.pop("FAILS_IN_A_CROWD", ""):
+        status = "500 Oops"
+    if seen >= int(os.environ.get("FAILS_FROM", 10**9)):
+        status = "500 Oops"
     if seen == int(os.environ.get("FAILS_AT", 0)):
         try:
             os.open(os.environ.get("ONCE", f"once-{os.getpid()}"), os.O_CREAT | os.O_EXCL)
@@ -30,15 +41,17 @@ def application(environ, start_response):
 FAILS_AT = 20
 """After the 15 requests until all are counted, and before those of a replicate end on a busy machine."""
 
+LOADED = "users = 8\n[app]\nserver = 'gunicorn'\nthreads = 8"
 
-def compare(folder: Path, monkeypatch: pytest.MonkeyPatch, **variables: dict[str, str]) -> int:
+
+def compare(folder: Path, monkeypatch: pytest.MonkeyPatch, keys: str = "", **variables: dict[str, str]) -> int:
     """Compare two variants of an application by their variables, in two small replicates; return the exit code."""
     monkeypatch.chdir(folder)
     (folder / "shop.py").write_text(APP)
     tables = [f"[variants.{name}]\napp = 'shop:application'" for name in variables]
     env = [", ".join(f"{key} = {value!r}" for key, value in each.items()) for each in variables.values()]
     tables = [f"{table}\nenv = {{ {each} }}" for table, each in zip(tables, env, strict=True)]
-    (folder / "plan.toml").write_text("\n".join(["database = 'none'", "request = '/'", *tables]))
+    (folder / "plan.toml").write_text("\n".join(["database = 'none'", "request = '/'", keys, *tables]))
     return main(["compare", "--plan", "plan.toml", "--out", "run", "-n", "2", "--rounds", "1"])
 
 
@@ -56,7 +69,17 @@ def test_a_variant_that_fails_requests_which_the_first_one_does_not(
     assert ", and main none of " in said.err
     assert "in the same replicates: 1 request failed, first: /: status 500" in said.err
     assert "faster" not in said.out
-    assert '<failure message="change failed ' in (tmp_path / "run" / "junit.xml").read_text()
+    run = tmp_path / "run"
+    failures = ElementTree.parse(run / "junit.xml").findall("testcase/failure")
+    same, errors = (each.attrib["message"] for each in failures)
+    assert same.startswith("change failed ")
+    shares = errors.removeprefix("failed: ").partition(", main ")[0]
+    for text in (said.out, (run / "summary.md").read_text(), (run / "index.html").read_text()):
+        assert shares in text.replace("\xa0", " ")
+        assert "more errors" in text
+    (found,) = run_report(results.load(run)).document["errors"]
+    assert ("change", "more errors", 0) == (found["variant"], found["verdict"], found["before"]["failed"])
+    assert 0 < found["after"]["low"] < found["after"]["share"] < found["after"]["high"]
 
 
 def test_a_variant_is_not_accused_of_what_the_first_one_does_too(
@@ -82,3 +105,27 @@ def test_a_lost_connection_accuses_nobody(
     said = capsys.readouterr().err
     assert "the replicate is discarded: change: " in said
     assert "inconclusive: 2 replicates, 6 needed" in said
+
+
+def test_one_error_of_the_first_variant_excuses_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The first variant failed one request in the whole run, the other nearly all: exit code 1, with both numbers."""
+    main = {"FAILS_AT": str(FAILS_AT), "ONCE": str(tmp_path / "once")}
+
+    assert 1 == compare(tmp_path, monkeypatch, main=main, change={"FAILS_FROM": str(FAILS_AT)})
+
+    said = capsys.readouterr()
+    assert re.search(r"change failed \d+ of \d+ requests, and main 1 of \d+ in the same replicates: ", said.err)
+    assert "faster" not in said.out
+
+
+def test_an_error_in_the_warm_up_under_load_is_an_error_of_its_variant(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Under load more requests warm a service up: a failed one of them is named and counted like a timed one."""
+    assert 1 == compare(tmp_path, monkeypatch, LOADED, main={}, change={"FAILS_IN_A_CROWD": "yes"})
+
+    said = capsys.readouterr().err
+    assert "change failed 3 of " in said
+    assert "in the same replicates: in the warm-up 1 request failed, first: /: status 500" in said
