@@ -15,7 +15,6 @@ from placebench.report.comparison_sections import comparison_section, pair_colum
 from placebench.report.conclusion import conclusion
 from placebench.report.documents import run_document
 from placebench.report.environment import data_text, environment_rows, request_section
-from placebench.report.errors import error_table, error_text
 from placebench.report.figures import Figures, compared_users, figures_of
 from placebench.report.gates import judge_gates
 from placebench.report.load_sections import (
@@ -49,7 +48,7 @@ from placebench.report.trial_results import (
 )
 from placebench.report.variant_pairs import difference_section
 from placebench.results import Run
-from placebench.stats.error_shares import MORE_ERRORS
+from placebench.stats.error_shares import MORE_ERRORS, ErrorShare
 
 _METHOD = (
     "Timed passes ran without any profiler; profiled passes were not timed.",
@@ -64,6 +63,11 @@ _METHOD_OF_LOADS = (
 _METHOD_OF_USERS = (
     "{} users at a time sent the requests of each block, each the next one after its response. Throughput is requests "
     "over the time of the block; percentiles are those of all requests of a replicate."
+)
+_ERRORS_NOTE = (
+    "Failed requests discard their replicate, and are in no time; the shares are those of all requests in rounds of "
+    "both variants, warm-ups with failed requests among them. More errors: any where the baseline has none, or "
+    "p ≤ 0.001 by Fisher's exact test. Intervals: Wilson, as if requests were independent."
 )
 
 
@@ -206,7 +210,7 @@ def _overview(figures: Figures, results: ExperimentResults) -> list[Table]:
         ]
         tables.append(Table("Comparisons", columns, known))
     if figures.errors_seen:
-        tables.append(error_table(figures))
+        tables.append(_error_table(figures))
     return tables
 
 
@@ -318,7 +322,7 @@ def _failures(figures: Figures) -> list[Block]:
                     Items([code(each) for each in load.failure_messages]),
                 ]
     if figures.errors_seen:
-        blocks.append(error_table(figures))
+        blocks.append(_error_table(figures))
     if repeated := effects.repeated_parts(head):
         blocks += [Heading("Repeated after a failure"), Items(repeated)]
     reasons: dict[int, str] = {}
@@ -329,6 +333,27 @@ def _failures(figures: Figures) -> list[Block]:
         discarded = [f"Replicate {number}: {reason}" for number, reason in sorted(reasons.items())]
         blocks += [Heading("Discarded replicates"), Items(discarded)]
     return blocks
+
+
+def _error_table(figures: Figures) -> Table:
+    """Return the table of the pairs of which a variant failed a request, with shares, intervals and verdicts."""
+    columns = (
+        Column("variant", lambda each: figures.short_name(each.variant)),
+        Column("errors", lambda each: _error_text(each.after)),
+        Column("baseline", lambda each: figures.short_name(each.baseline)),
+        Column("its errors", lambda each: _error_text(each.before)),
+        Column("verdict", lambda each: each.verdict),
+    )
+    return Table("Errors", columns, figures.errors_seen, id="errors", note=_ERRORS_NOTE)
+
+
+def _error_text(share: ErrorShare) -> str:
+    """Return failed and sent requests, and their share: '2 of 960, 0.208 % [95 % CI 0.0571, 0.756]'."""
+    low, high = (units.significant(100 * each) for each in (share.low, share.high))
+    return (
+        f"{units.count(share.failed)} of {units.count(share.sent)}, {units.percent(share.share)} "
+        f"[95 % CI {low}, {high}]"
+    )
 
 
 def _checks(figures: Figures, gates: Sequence[Gate]) -> list[Check]:
@@ -353,7 +378,7 @@ def _checks(figures: Figures, gates: Sequence[Gate]) -> list[Check]:
             "errors",
             each.variant,
             "failed" if each.verdict == MORE_ERRORS else "passed",
-            f"{error_text(each.after)}, {each.baseline} {error_text(each.before)}: {each.verdict}",
+            f"{_error_text(each.after)}, {each.baseline} {_error_text(each.before)}: {each.verdict}",
         )
         for each in figures.errors_seen
     ]

@@ -1,5 +1,7 @@
 """Failed requests of two variants are compared by counts of requests, in the rounds that both were sent."""
 
+from dataclasses import replace
+
 import pytest
 
 from placebench.compare.keep.records import Block
@@ -61,6 +63,18 @@ def test_the_interval_of_a_share_is_that_of_wilson(failed: int, low: float, high
 
     assert (pytest.approx(low, rel=1e-3), pytest.approx(high, rel=1e-3)) == (share.low, share.high)
     assert share.low <= share.share <= share.high
+
+
+def test_failed_requests_of_a_warm_up_count() -> None:
+    """They are errors of the block that follows, with their own requests; without requests a share says nothing."""
+    warmed = replace(block("change", 1), counters={"warm_up_errors": 2, "warm_up_requests": 16})
+
+    assert (3, 216) == (
+        (after := compare_errors([block("main", 0), warmed], "main", "change").after).failed,
+        after.sent,
+    )
+    nothing = compare_errors([block("main", 0)], "main", "change").after
+    assert (0, 0, 0, 1) == (nothing.failed, nothing.share, nothing.low, nothing.high)
 
 
 def test_swapping_the_variants_swaps_the_verdict() -> None:
