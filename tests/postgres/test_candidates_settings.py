@@ -66,6 +66,24 @@ def test_any_candidates_under_a_limit(racks: Any, name: str) -> None:
     assert len(racks.candidates("resources=VGPU:1", name, settings)) == 12
 
 
+@EVERY_VARIANT
+@pytest.mark.parametrize("maximum", [None, 4])
+def test_different_requests_name_different_hosts(cloud: Any, name: str, maximum: int | None) -> None:
+    """Sixty requests for two of forty equal hosts each name all of them but one at most, the same request the same two,
+    and with another seed others."""
+    for number in range(40):
+        cloud.add(f"cn{number}", VCPU=100)
+    settings = ServiceSettings(maximum=maximum)
+
+    found = [cloud.candidates(f"resources=VCPU:{amount}&limit=2", name, settings) for amount in range(1, 61)]
+
+    assert {len(set(pair)) for pair in found} == {2}
+    assert len({line.split()[0] for pair in found for line in pair}) >= 39
+    assert cloud.candidates("resources=VCPU:7&limit=2", name, settings) == found[6]
+    other = cloud.candidates("resources=VCPU:7&limit=2", name, ServiceSettings(maximum=maximum, seed=1))
+    assert other != found[6]
+
+
 def test_the_maximum_stops_a_search_that_would_explode(cloud: Any) -> None:
     """Eight groups on eight devices have 40 320 candidates among 16 777 216 combinations; ten are found at once."""
     cloud.add("cn")

@@ -130,8 +130,8 @@ def test_rows_are_read_again_once_a_transaction_wrote_something(nested: Engine, 
 
 
 def test_a_limit_takes_the_same_from_rows_that_are_kept(nested: Engine, statements: list[str]) -> None:
-    """For few, for more than are read at first and for all there are."""
-    queries = [f"resources=DISK_GB:10&limit={limit}" for limit in (1, 5, 20, 100)]
+    """For few, for more than are read at first and for all there are, wherever the trees begin that come first."""
+    queries = [f"resources=DISK_GB:{amount}&limit={limit}" for amount in range(1, 9) for limit in (1, 5, 20, 100)]
     nested.dispose()
     with Database(nested).snapshot() as connection:
         expected = [find_candidates(connection, parse_query(query), variant("dedup")) for query in queries]

@@ -9,6 +9,7 @@ PLACEBENCH_POOL_SIZE      maximum number of connections per process; default 10
 PLACEBENCH_RANDOMIZE_CANDIDATES  "1": a limit selects random candidates instead of the first ones; default "0"
 PLACEBENCH_MAX_CANDIDATES        number of candidates at which the search stops; default "-1", no maximum
 PLACEBENCH_CANDIDATES_STRATEGY   "depth-first" (default): tree after tree; or "breadth-first": one per tree by turns
+PLACEBENCH_CANDIDATES_SEED       number that decides, with each request, which trees come first; default "0"
 PLACEBENCH_CACHE_URL      redis://HOST:PORT of a Redis or Valkey; required by the variants that keep responses there
 PLACEBENCH_CLAIMS         "at_once" (default): one round trip if the driver is psycopg2; or "step_by_step"
 PLACEBENCH_COMPRESS       "1": gzip bodies for clients that accept it; default "0"

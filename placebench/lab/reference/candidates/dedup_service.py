@@ -11,8 +11,8 @@ time if the search ends at a limit; and part by part if there are too many to ho
 summaries after the allocation requests.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import chain, islice
+from collections.abc import Callable, Iterator, Sequence
+from itertools import chain
 from threading import Lock
 from time import monotonic
 from typing import Final, NamedTuple
@@ -30,7 +30,12 @@ from placebench.lab.reference.candidates.dedup.selection import (
     write_requests,
     write_summaries,
 )
-from placebench.lab.reference.candidates.dedup.solver import has_all_names, solve, write_body
+from placebench.lab.reference.candidates.dedup.solver import (
+    has_all_names,
+    solve,
+    solve_some,
+    some_at_a_time,
+)
 from placebench.lab.reference.candidates.dedup.statements import (
     ProvidersState,
     TreeRows,
@@ -41,15 +46,14 @@ from placebench.lab.reference.candidates.dedup.statements import (
 from placebench.lab.reference.candidates.dedup.tree_index import Names, TreeIndex
 from placebench.lab.reference.candidates.implementations import Implementations
 from placebench.lab.reference.candidates.memo import PerPool
-from placebench.lab.reference.candidates.results import Body
+from placebench.lab.reference.candidates.results import Body, first_tree
 from placebench.lab.reference.domain.candidates_query import CandidateRequest
 from placebench.lab.reference.domain.settings import DEFAULTS, ServiceSettings
 from placebench.lab.reference.store.queries import read_trigger_totals
 
 MAX_HELD_IDS: Final = 200_000  # the largest provider id up to which all trees are read at once, not part by part
+_GROWTH: Final = 8  # each time that trees are read, there are this many times more than before
 MAX_INDEXED_PROVIDERS: Final = 150_000  # up to this number, rows and index are kept between requests
-_FIRST_TREES: Final = 8  # the minimum number of trees in the first read
-_GROWTH: Final = 8
 _PROVIDERS_OF_A_FEW_READ: Final = 1_000  # reading all rows of this many providers costs as much as reading a few trees
 
 
@@ -98,7 +102,9 @@ class _Reader:
 
     def read_few(self, selection: Selection) -> Body:
         """Return the body from the first trees that have enough candidates, and all trees with a sharing provider."""
-        count = max(_FIRST_TREES, min(selection.left or 0, MAX_HELD_IDS))
+        count = min(selection.first_count, MAX_HELD_IDS)
+        start = int(first_tree(self._request, self._settings) * self.state.largest_id)
+        assessor = Assessor(self._request, self._equivalence)
         rows = self._kept_rows()
         if rows is None and self._kept.is_worth_all(self.state):
             rows = self._read_rows()
@@ -107,15 +113,19 @@ class _Reader:
             if not has_all_names(names, self._request):
                 return self.read_all()
             return self._kept.respond(
-                rows, names, lambda trees: self._select(selection, trees.index, _some_at_a_time(trees, count))
+                rows,
+                names,
+                lambda trees: solve_some(
+                    trees.index, selection, assessor, some_at_a_time(trees.index, start, count, _GROWTH)
+                ),
             )
         index = TreeIndex()
-        read = self._read_some_at_a_time(index, count)
+        read = self._read_some_at_a_time(index, start, count)
         first = next(read)
         fetch_names(self._connection, index.names, self._request)
         if not has_all_names(index.names, self._request):
             return self.read_all()
-        return self._select(selection, index, chain([first], read))
+        return solve_some(index, selection, assessor, chain([first], read))
 
     def _kept_rows(self) -> TreeRows | None:
         return self._kept.rows_of(self._connection, self.state, aggregates=self._aggregates)
@@ -132,24 +142,22 @@ class _Reader:
         fetch_names(self._connection, names, self._request)
         return names
 
-    def _select(self, selection: Selection, index: TreeIndex, some_roots: Iterable[Sequence[int]]) -> Body:
-        """Return the body of the candidates in the trees of these roots, read until there are enough."""
-        selected, assessor = Selected(), Assessor(self._request, self._equivalence)
-        for roots in some_roots:
-            selection.select(equivalence_classes(index, assessor, roots), selected)
-            if not selection.left:
-                break
-        return write_body(index, selected)
+    def _read_some_at_a_time(self, index: TreeIndex, start: int, count: int) -> Iterator[Sequence[int]]:
+        """Read trees into the index, more each time, and yield the ids of their roots, as `some_at_a_time` does.
 
-    def _read_some_at_a_time(self, index: TreeIndex, count: int) -> Iterator[Sequence[int]]:
-        """Read trees into the index, more each time, and yield the ids of their roots; sharing trees come first."""
+        All sharing trees are read with the first.
+        """
         sharing = set(read_sharing_roots(self._connection))
-        last: int | None = 0
-        while last is not None:
-            trees = Trees.after(last, count, sharing)
+        last: int | None = None
+        while True:
+            trees = Trees.after(start, last, count, sharing)
             roots = fetch(self._connection, index, trees, aggregates=self._aggregates, summed=self._summed)
-            yield roots
-            last = max((root_id for root_id in roots if root_id not in sharing), default=None)
+            read = [root_id for root_id in roots if root_id not in sharing]
+            read.sort(key=lambda root_id: (root_id <= start, root_id))
+            yield [*read, *(root_id for root_id in roots if root_id in sharing)]
+            if not read:
+                return
+            last = read[-1]
             count *= _GROWTH
 
     def read_in_parts(self) -> Body:
@@ -172,17 +180,6 @@ class _Reader:
                 yield from write(selected, part)
 
         return write_document(parts(lambda selected, _: write_requests(selected)), parts(write_summaries))
-
-
-def _some_at_a_time(trees: DecodedTrees, count: int) -> Iterator[Sequence[int]]:
-    """Yield the ids of roots in ascending order, first *count* and all sharing trees, then more each time."""
-    sharing = trees.index.sharing
-    others = (root_id for root_id in trees.root_ids if root_id not in sharing)
-    roots = sorted([*islice(others, count), *sharing])
-    while roots:
-        yield roots
-        count *= _GROWTH
-        roots = list(islice(others, count))
 
 
 class _KeptRows(NamedTuple):

@@ -10,6 +10,7 @@ from itertools import chain, islice
 from random import sample
 from sys import maxsize
 from typing import Any, Final, TypeVar
+from zlib import crc32
 
 import orjson
 
@@ -19,6 +20,7 @@ from placebench.lab.reference.domain.settings import DEPTH_FIRST, ServiceSetting
 
 Body = bytes | Iterator[bytes]
 
+_GOLDEN_RATIO: Final = (5**0.5 - 1) / 2
 _MAX_HELD_BYTES: Final = 50_000_000
 
 _T = TypeVar("_T")
@@ -28,6 +30,34 @@ def search_bound(request: CandidateRequest, settings: ServiceSettings) -> int | 
     """Return the number of candidates after which the search may stop; None: it must find all."""
     limit = None if settings.randomize or request.limit is None else min(request.limit, maxsize)
     return min((bound for bound in (settings.maximum, limit) if bound is not None), default=None)
+
+
+def first_tree(request: CandidateRequest, settings: ServiceSettings) -> float:
+    """Return where among the trees a search with a limit begins, as a share from 0 to less than 1 of the trees.
+
+    Different requests begin at different trees, so that they name different hosts. The share follows from the request
+    and the seed of the settings alone: a hash of all names, plus the golden ratio times the amounts, modulo 1. With
+    that ratio, requests that only differ in an amount spread over the trees more evenly than by chance.
+    """
+    names = [
+        (
+            group.suffix,
+            [name for name, _ in group.resources],
+            *(sorted(map(sorted, each)) for each in (group.required, group.member_of)),
+            *(sorted(each) for each in (group.forbidden, group.not_member_of)),
+            group.in_tree,
+        )
+        for group in request.groups
+    ]
+    total = sum(amount for group in request.groups for _, amount in group.resources)
+    return (crc32(repr(names).encode(), settings.seed) / 2**32 + total % 2**32 * _GOLDEN_RATIO) % 1
+
+
+def rotated(items: Iterable[_T], start: float) -> list[_T]:
+    """Return the items from the share *start* of them on, followed by those before."""
+    items = list(items)
+    first = int(start * len(items))
+    return items[first:] + items[:first]
 
 
 def in_order(anchors: Iterable[Iterator[_T]], settings: ServiceSettings) -> Iterator[_T]:

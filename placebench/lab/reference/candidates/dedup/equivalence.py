@@ -22,6 +22,7 @@ from placebench.lab.reference.candidates.dedup.tree_index import (
     TreeLayout,
 )
 from placebench.lab.reference.candidates.memo import Memo
+from placebench.lab.reference.candidates.results import rotated
 
 _UNNAMED: Final = -1  # stands for the root ids of all trees that no in_tree names
 _FIRST_CLASSES: Final = 16  # the number of classes compared first: with a limit, few are needed
@@ -75,11 +76,15 @@ class EquivalenceClass(NamedTuple):
 
 
 def equivalence_classes(
-    index: TreeIndex, assessor: Assessor, root_ids: Collection[int] | None = None
+    index: TreeIndex, assessor: Assessor, root_ids: Collection[int] | None = None, start: float = 0
 ) -> Iterator[EquivalenceClass]:
-    """Yield the trees with these roots (None: all trees) in classes; each distinct anchor is searched once."""
+    """Yield the trees with these roots (None: all trees) in classes; each distinct anchor is searched once.
+
+    start: where to begin among the layouts, and among the trees of each layout, if the request has a limit; a share
+        from 0 to less than 1.
+    """
     grouping = _Grouping(index, assessor)
-    return grouping.all() if root_ids is None else grouping.of_roots(root_ids)
+    return grouping.all(start) if root_ids is None else grouping.of_roots(root_ids)
 
 
 class _Usable(NamedTuple):
@@ -126,9 +131,10 @@ class _Grouping:
             if root_id in index.class_of:
                 self._special.setdefault(index.class_of[root_id], set()).add(root_id)
 
-    def all(self) -> Iterator[EquivalenceClass]:
-        for layout in self._index.layouts.values():
-            yield from starmap(self._class, self._kept(layout) if self._keeps else self._some_at_a_time(layout))
+    def all(self, start: float) -> Iterator[EquivalenceClass]:
+        for layout in rotated(self._index.layouts.values(), start):
+            alike = self._kept(layout) if self._keeps else self._some_at_a_time(layout, start)
+            yield from starmap(self._class, alike)
 
     def of_roots(self, root_ids: Collection[int]) -> Iterator[EquivalenceClass]:
         by_layout: dict[TreeLayout, dict[TreeClass, dict[int, TreeTexts]]] = {}
@@ -154,8 +160,8 @@ class _Grouping:
             layout.alike[key] = list(self._of_layout(layout, {each: each.trees for each in layout.classes.values()}))
         return layout.alike[key]
 
-    def _some_at_a_time(self, layout: TreeLayout) -> Iterator[AlikeTrees]:
-        classes, count = iter(layout.classes.values()), _FIRST_CLASSES
+    def _some_at_a_time(self, layout: TreeLayout, start: float) -> Iterator[AlikeTrees]:
+        classes, count = iter(rotated(layout.classes.values(), start)), _FIRST_CLASSES
         while some := list(islice(classes, count)):
             yield from self._of_layout(layout, {each: each.trees for each in some})
             count *= _GROWTH

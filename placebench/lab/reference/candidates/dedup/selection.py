@@ -1,6 +1,6 @@
 """Selects the candidates to return, all or a limited number (`Selection`), and writes their JSON document."""
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, islice
 from typing import Final, TypeVar
@@ -12,6 +12,8 @@ from placebench.lab.reference.candidates.dedup.tree_index import MAX_KEPT_PROVID
 from placebench.lab.reference.candidates.results import Body, hold, in_order, limited, search_bound
 from placebench.lab.reference.domain.candidates_query import CandidateRequest
 from placebench.lab.reference.domain.settings import DEPTH_FIRST, ServiceSettings
+
+_FIRST_TREES: Final = 8
 
 _TreeCandidate = tuple[CandidateTemplate, TreeLayout, TreeTexts]
 
@@ -45,14 +47,24 @@ class Selection:
         self.depth_first = settings.strategy == DEPTH_FIRST and not settings.randomize
         self.left = search_bound(request, settings)  # the number of candidates still to select; None: all
 
-    def select(self, classes: Iterable[EquivalenceClass], selected: Selected | None = None) -> Selected:
-        """Add candidates of the classes to *selected*, until there are enough, and return it."""
+    @property
+    def first_count(self) -> int:
+        """The number of trees to search first: at least 8, and as many as the candidates still to select."""
+        return max(_FIRST_TREES, self.left or 0)
+
+    def select(
+        self, classes: Iterable[EquivalenceClass], selected: Selected | None = None, searched: Container[str] = ()
+    ) -> Selected:
+        """Add candidates of the classes to *selected*, until there are enough, and return it.
+
+        searched: the first texts of trees that are left out, if candidates are limited and in depth-first order.
+        """
         selected = selected or Selected()
         before = selected.count
         if self.left is None and not self._settings.randomize:
             self._select_all(selected, classes)
         elif self.left is not None and self.depth_first:
-            self._select_first(selected, classes, before + self.left)
+            self._select_first(selected, classes, before + self.left, searched)
         else:
             self._select_some(selected, classes)
         if self.left is not None:
@@ -68,10 +80,14 @@ class Selection:
             for tree in trees:
                 selected.add(TemplateBatch.of(self._fresh(candidates, tree)), layout, [tree])
 
-    def _select_first(self, selected: Selected, classes: Iterable[EquivalenceClass], enough: int) -> None:
-        """Select candidates tree by tree, up to *enough* in total."""
+    def _select_first(
+        self, selected: Selected, classes: Iterable[EquivalenceClass], enough: int, searched: Container[str]
+    ) -> None:
+        """Select candidates tree by tree, up to *enough* in total, except those of trees that were searched before."""
         for candidates, layout, trees in classes:
             for tree in () if candidates.is_empty() else trees:
+                if tree[0] in searched:
+                    continue
                 fresh = islice(self._fresh(candidates, tree), enough - selected.count)
                 selected.add(TemplateBatch.of(fresh), layout, [tree])
                 if selected.count == enough:

@@ -1,6 +1,9 @@
 """Computes the response body from a tree index and a request, without reading the database: `solve`."""
 
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from itertools import chain, islice
 from typing import Final
 
 from placebench.lab.reference.candidates.dedup.equivalence import equivalence_classes
@@ -13,11 +16,12 @@ from placebench.lab.reference.candidates.dedup.selection import (
     write_summaries,
 )
 from placebench.lab.reference.candidates.dedup.tree_index import Names, TreeIndex
-from placebench.lab.reference.candidates.results import Body
+from placebench.lab.reference.candidates.results import Body, first_tree
 from placebench.lab.reference.domain.candidates_query import CandidateRequest, RequestGroup
 from placebench.lab.reference.domain.problems import BadRequest
 from placebench.lab.reference.domain.settings import DEFAULTS, ServiceSettings
 
+_PARTS_BY_ROOT: Final = 3
 _EMPTY: Final = b'{"allocation_requests":[],"provider_summaries":{}}'
 
 
@@ -40,12 +44,53 @@ def solve(
     """
     if not _check_names(index, request):
         return _EMPTY
-    selected = Selection(request, settings).select(equivalence_classes(index, Assessor(request, equivalence)))
-    return write_body(index, selected)
+    selection, assessor = Selection(request, settings), Assessor(request, equivalence)
+    if selection.left is None:
+        return _write_body(index, selection.select(equivalence_classes(index, assessor)))
+    share, roots = first_tree(request, settings), index.roots
+    start = roots[int(share * len(roots))] - 1 if roots else 0
+    count = selection.first_count if selection.depth_first else len(roots)
+    some_roots = some_at_a_time(index, start, count, growth=1)
+    # If the first trees do not suffice, it costs less to compare all trees by their classes than one by one.
+    selected, searched = Selected(), list[int]()
+    for some in islice(some_roots, _PARTS_BY_ROOT if selection.depth_first else None):
+        selection.select(equivalence_classes(index, assessor, some), selected)
+        searched += some
+        if not selection.left:
+            break
+    if selection.left and len(searched) < len(roots):
+        first_texts = {index.class_of[root_id].trees[root_id][0] for root_id in searched}
+        selection.select(equivalence_classes(index, assessor, start=share), selected, first_texts)
+    return _write_body(index, selected)
 
 
-def write_body(index: TreeIndex, selected: Selected) -> Body:
-    """Return the JSON body with the selected candidates, in parts if it is long."""
+def solve_some(index: TreeIndex, selection: Selection, assessor: Assessor, some_roots: Iterable[Sequence[int]]) -> Body:
+    """Return the JSON body of the candidates in the trees of these roots, taken in turn until there are enough."""
+    selected = Selected()
+    for roots in some_roots:
+        selection.select(equivalence_classes(index, assessor, roots), selected)
+        if not selection.left:
+            break
+    return _write_body(index, selected)
+
+
+def some_at_a_time(index: TreeIndex, start: int, count: int, growth: int) -> Iterator[Sequence[int]]:
+    """Yield the ids of roots: *count* and those of all sharing trees, then *growth* times as many each time.
+
+    The order begins after the id *start*; after the largest id come those up to *start*.
+    """
+    sharing, roots = index.sharing, index.roots
+    first, count = bisect_right(roots, start), min(count, len(roots))
+    places = chain(range(first, len(roots)), range(first))
+    others = (root_id for root_id in map(roots.__getitem__, places) if root_id not in sharing)
+    some = [*islice(others, count), *sorted(sharing)]
+    while some:
+        yield some
+        count *= growth
+        some = list(islice(others, count))
+
+
+def _write_body(index: TreeIndex, selected: Selected) -> Body:
     return write_document(write_requests(selected), write_summaries(selected, index))
 
 

@@ -37,18 +37,25 @@ class Trees:
         return cls(f"root_provider_id = ANY ({_array(root_ids)})")
 
     @classmethod
-    def after(cls, root_id: int, count: int, others: Collection[int] = ()) -> "Trees":
+    def after(cls, start: int, last: int | None, count: int, others: Collection[int] = ()) -> "Trees":
         """Return the next trees in the order of root ids, without *others*, which are read together with the first.
 
         Args:
-            root_id: The last root id that was read; 0 for none.
+            start: The order begins after this id; after the largest id come those up to this one.
+            last: The last root id that was read; None for none.
             count: The maximum number of trees, not counting *others*.
-            others: Roots of trees that are returned if *root_id* is 0, whatever their ids.
+            others: Roots of trees that are returned if *last* is None, whatever their ids.
         """
-        roots = f"{_ROOTED} AND parent_provider_id IS NULL AND id > {root_id}"
+        roots = f"SELECT id FROM resource_providers WHERE {_ROOTED} AND parent_provider_id IS NULL"
         roots += f" AND id <> ALL ({_array(others)})" if others else ""
-        selected = f"(SELECT id FROM resource_providers WHERE {roots} ORDER BY id LIMIT {count})"
-        if others and not root_id:
+        if last is not None and last <= start:
+            selected = f"({roots} AND id > {last} AND id <= {start} ORDER BY id LIMIT {count})"
+        else:
+            behind = f"({roots} AND id > {start if last is None else last} ORDER BY id LIMIT {count})"
+            before = f"({roots} AND id <= {start} ORDER BY id LIMIT {count})"
+            both = f"({behind} UNION ALL {before}) AS next"
+            selected = f"(SELECT id FROM {both} ORDER BY id <= {start}, id LIMIT {count})"
+        if others and last is None:
             selected = f"({selected} UNION ALL SELECT unnest({_array(others)}))"
         return cls(f"root_provider_id IN {selected}")
 

@@ -152,7 +152,19 @@ class TreeIndex:
         self.class_of: dict[int, TreeClass] = {}  # the class of each tree by root id
         self.sharing: dict[int, TreeClass] = {}  # the classes of the trees with a sharing provider, by root id
         self.provider_count = 0
+        self._roots: list[int] = []
+        self._added: set[int] = set()  # roots that `_roots` lacks
+        self._removed: set[int] = set()  # roots that only `_roots` has
         self.names = Names()
+
+    @property
+    def roots(self) -> Sequence[int]:
+        """The ids of all roots in ascending order; sorted anew only if there are others than before."""
+        if self._added or self._removed:
+            self._roots = sorted(self.class_of)
+            self._added.clear()
+            self._removed.clear()
+        return self._roots
 
     def intern_provider(self, inventories: tuple[InventoryType, ...], traits: tuple[str, ...]) -> ProviderType:
         """Return the type of providers with these inventories and traits; the same object while it is in use."""
@@ -177,6 +189,10 @@ class TreeIndex:
         self.provider_count += len(uuids)
         tree_class.trees[root_id] = [*uuids, *tree_class.resources]
         self.class_of[root_id] = tree_class
+        if root_id in self._removed:
+            self._removed.remove(root_id)
+        else:
+            self._added.add(root_id)
         if layout.shares:
             self.sharing[root_id] = tree_class
 
@@ -185,6 +201,10 @@ class TreeIndex:
         tree_class = self.class_of.pop(root_id, None)
         if tree_class is None:
             return
+        if root_id in self._added:
+            self._added.remove(root_id)
+        else:
+            self._removed.add(root_id)
         layout = tree_class.layout
         layout.forget()
         self.provider_count -= len(layout.providers)

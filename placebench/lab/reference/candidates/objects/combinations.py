@@ -8,7 +8,7 @@ from placebench.lab.reference.candidates.combinations import Combinations, Inven
 from placebench.lab.reference.candidates.objects.groups import Solutions
 from placebench.lab.reference.candidates.objects.model import Candidate, Resource
 from placebench.lab.reference.candidates.objects.search import Search
-from placebench.lab.reference.candidates.results import in_order, limited, search_bound
+from placebench.lab.reference.candidates.results import first_tree, in_order, limited, rotated, search_bound
 
 
 class CandidateCombinations(Combinations[Candidate]):
@@ -30,6 +30,8 @@ class CandidateCombinations(Combinations[Candidate]):
         first, *others = solved
         having = [search.collection(solutions) for solutions in others]
         self.anchors = [anchor_id for anchor_id in first if all(anchor_id in anchors for anchors in having)]
+        if self.bound is not None:
+            self.anchors = rotated(self.anchors, first_tree(search.request, search.settings))
 
     def options(self, anchor_id: int) -> list[list[Candidate]]:
         """Return the solutions of each group at the anchor, in the order of the groups."""
