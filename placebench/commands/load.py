@@ -4,7 +4,7 @@ import os
 import re
 from argparse import ArgumentParser
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass, replace
 from itertools import count, takewhile
 from pathlib import Path
@@ -15,8 +15,9 @@ from placebench import limits, units
 from placebench.commands import STARTS_SERVERS, Command, options
 from placebench.commands.interrupts import EXIT_INTERRUPTED
 from placebench.commands.output import emit, emit_report, progress, say
+from placebench.commands.profile.recording import SERVICE_MODES, ServiceProfile
 from placebench.commands.runs import leave_folder, list_run
-from placebench.errors import LoadError, PlacebenchError, UndecidedError
+from placebench.errors import LoadError, PlacebenchError, ProfilerError, UndecidedError
 from placebench.loadgen.options import DEFAULT_TIME_S
 from placebench.paths import check_writable, make_folder
 
@@ -63,6 +64,8 @@ class LoadCommandOptions:
     slo: str | None
     until_errors: bool
     telemetry: Path | None
+    profile: str | None
+    mode: str | None
     out: Path | None
 
 
@@ -98,6 +101,19 @@ def _configure(parser: ArgumentParser) -> None:
         "--until-errors", action="store_true", help=f"double --users up to {_MAX_USERS} until requests fail"
     )
     options.add_telemetry(parser, "folder for the client's durations, beside those of the service")
+    profile = parser.add_argument_group("profile")
+    profile.add_argument(
+        "--profile",
+        type=options.text,
+        metavar="PID|DIR",
+        help="profile the service meanwhile: its process, which needs a middleware of placebench, or the folder that "
+        "it records into; the page of the mean request goes into --out, or into ./profile",
+    )
+    profile.add_argument(
+        "--mode",
+        choices=SERVICE_MODES,
+        help="with --profile PID: how much is recorded (default: sampled)",
+    )
     options.add_out(parser, f"folder for every sample, in {_RESULT}; of a search: of its run")
     options.add_output(parser, page=True)
 
@@ -167,23 +183,26 @@ def _run(given: LoadCommandOptions) -> int:
 
     if given.db and not (given.check_writes or given.locustfile):
         raise LoadError("--db without --check-writes: nothing is looked for there")
+    if given.mode and not given.profile:
+        raise LoadError("--mode without --profile: name the process or the folder with --profile PID|DIR")
     if given.telemetry:
         make_folder(given.telemetry)
     if given.slo or given.until_errors:
         return _search(given)
     if given.out:
         _check_result(make_folder(given.out) / _RESULT)
+    profile = ServiceProfile(given.profile, given.mode, given.out) if given.profile else None
     with Supervisor(folder := new_scratch_path("placebench-load-")), _on_hosts(given, _spec(given)) as spec:
         try:
             label, total = ("requests", spec.requests) if spec.requests else ("seconds", round(spec.time_s or 0))
-            with progress(label, total) as advance:
+            with progress(label, total) as advance, profile or nullcontext():
                 result = run_load(spec, folder=folder, progress=lambda done, _: advance(done))
         except LoadInterrupted as interrupted:
             say("interrupted" if interrupted.result else "interrupted before any request had ended")
             if interrupted.result:
-                _emit(interrupted.result, given)
+                _emit(interrupted.result, given, profile)
             return EXIT_INTERRUPTED
-    _emit(result, given)
+    _emit(result, given, profile)
     writes = result.write_check
     if result.failures or result.lost_workers or (writes and writes.passed is False):
         return _EXIT_FAILURES
@@ -309,10 +328,20 @@ def _bind(given: LoadCommandOptions) -> str:
     return given.bind
 
 
-def _emit(result: "LoadResult", given: LoadCommandOptions) -> None:
+def _emit(result: "LoadResult", given: LoadCommandOptions, profile: ServiceProfile | None = None) -> None:
     if given.out:
         result.save(given.out / _RESULT)
-    emit(given.output, text=lambda: "\n".join(_lines(result)), document=lambda: _document(result))
+    lines, document = list(_lines(result)), _document(result)
+    page, not_recorded = None, None
+    if profile is not None:
+        try:
+            more, document["profile"], page = profile.write(lines)
+            lines += more
+        except ProfilerError as error:
+            not_recorded = error
+    emit(given.output, text=lambda: "\n".join(lines), document=lambda: document, page=page)
+    if not_recorded is not None:  # after the load's own result, which is not lost
+        raise not_recorded
 
 
 def _document(result: "LoadResult") -> dict[str, Any]:
@@ -454,6 +483,7 @@ def _search_spec(given: LoadCommandOptions) -> "LoadSpec":
         "check-writes": given.check_writes,
         "expect-workers": given.expect_workers,
         "hosts": given.hosts,
+        "profile": given.profile,
     }
     for option, value in of_other_loads.items():
         if value:

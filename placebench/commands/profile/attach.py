@@ -10,6 +10,7 @@ from placebench import units
 from placebench.commands import Command, options
 from placebench.commands.output import say
 from placebench.commands.profile.recording import (
+    SERVICE_MODES,
     RecordingOptions,
     add_recording,
     check_replaceable,
@@ -53,7 +54,7 @@ def _configure(parser: ArgumentParser) -> None:
     )
     add_recording(
         parser,
-        modes=("light", "full", "sampled", "flame", "plans"),
+        modes=SERVICE_MODES,
         mode="full",
         requests=1000,
         per="recorded requests after which it ends earlier",

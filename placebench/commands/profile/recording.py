@@ -1,22 +1,26 @@
-"""Shared parts of the commands of `placebench profile`: recording, and the files and text that result from it."""
+"""What commands that record share: their options, `ServiceProfile`, and the files and text that result from it."""
 
+import threading
 from argparse import ArgumentParser
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from placebench import units
 from placebench.commands import options
 from placebench.commands.output import emit, say, warn
-from placebench.errors import GateFailedError, ProfilerError
+from placebench.errors import GateFailedError, LoadError, ProfilerError
+from placebench.paths import make_folder
 
 if TYPE_CHECKING:
     from placebench.profiler import Clocks, Recording, SqlProfiler
     from placebench.profiler.analysis.budget import Budget
     from placebench.profiler.integrations.application import Interface
+    from placebench.profiler.requests.attachment import Attachment
 
 OUT = Path("profile")
 _FORMATS = {
@@ -167,11 +171,19 @@ def check_replaceable(folder: Path) -> None:
                 )
 
 
-def write_recording(recording: "Recording", folder: Path, formats: "Sequence[str]") -> dict[str, Path]:
-    """Write the recording, its pages, its speedscope file and the *formats*; return the paths by kind."""
+def write_recording(
+    recording: "Recording", folder: Path, formats: "Sequence[str]", *, load: "Sequence[str]" = ()
+) -> dict[str, Path]:
+    """Write the recording, its pages, its speedscope file and the *formats*; return the paths by kind.
+
+    load: lines on the load under which it was recorded, for its page.
+    """
     from placebench.profiler import write_speedscope
 
-    files = {**write_pages(recording, folder, "index", flame="flame"), "recording": folder / "recording.json"}
+    files = {
+        **write_pages(recording, folder, "index", flame="flame", load=load),
+        "recording": folder / "recording.json",
+    }
     recording.save(files["recording"])
     if recording.session is not None:
         files["speedscope"] = folder / "flame.speedscope.json"
@@ -206,16 +218,19 @@ def write_formats(recording: "Recording", folder: Path, name: str, formats: "Seq
     return files
 
 
-def write_pages(recording: "Recording", folder: Path, name: str, *, flame: str | None = None) -> dict[str, Path]:
+def write_pages(
+    recording: "Recording", folder: Path, name: str, *, flame: str | None = None, load: "Sequence[str]" = ()
+) -> dict[str, Path]:
     """Write the page *name*.html, and the page of the flame graph if there is one; return the paths by kind."""
     from placebench.profiler import write_flame_page
+    from placebench.profiler.output.pages import write_recording_page
 
     files = {"page": folder / f"{name}.html"}
     if recording.session is None:
-        recording.write_page(files["page"])
+        write_recording_page(recording, files["page"], load=load)
         return files
     files["flame"] = folder / f"{flame or f'{name}.flame'}.html"
-    recording.write_page(files["page"], flame_page=files["flame"].name)
+    write_recording_page(recording, files["page"], flame_page=files["flame"].name, load=load)
     write_flame_page(
         recording.session,
         files["flame"],
@@ -225,6 +240,103 @@ def write_pages(recording: "Recording", folder: Path, name: str, *, flame: str |
         back=files["page"].name,
     )
     return files
+
+
+SERVICE_MODES = ("light", "full", "sampled", "flame", "plans")
+_READ_EVERY_S = 0.1
+_MAX_SERVICE_S = 24 * 3600.0
+_MAX_SERVICE_REQUESTS = 1000
+
+
+class ServiceProfile:
+    """Collects what a service records during a `with` block: at most 1000 requests, of whoever sends them.
+
+    target: the process id of a service with a middleware of placebench (of a server with workers, its master), or the
+    folder into which a service records; there the recordings that the block adds count. mode: how much the process
+    records; a service with a folder decides that itself. Raises ProfilerError for a process that cannot be recorded,
+    and LoadError for a target that is neither.
+    """
+
+    def __init__(self, target: str, mode: str | None, out: Path | None) -> None:
+        self._folder = None if target.isdecimal() else Path(target)
+        self._pid = int(target) if target.isdecimal() else 0
+        if self._folder is not None and not self._folder.is_dir():
+            raise LoadError(
+                f"--profile {target}: expected the process id of the service, or a folder of its recordings"
+            )
+        if self._folder is not None and mode:
+            raise LoadError(f"--mode with the folder {target}: the service that records there decides the mode")
+        self._mode = mode or "sampled"
+        self._out = out or OUT
+        check_replaceable(self._out)
+        self._known: set[Path] = set()
+        self._attachments: list[Attachment] = []
+        self._closing = ExitStack()
+        self._ended = threading.Event()
+        self._reading = threading.Thread(target=self._read, daemon=True)
+        self._recordings: list[Recording] = []
+
+    def __enter__(self) -> "ServiceProfile":
+        if self._folder is not None:
+            self._known = set(self._folder.glob("*.recording.json"))
+            return self
+        from placebench.profiler.requests.attachment import Attachment, channels_of
+
+        with ExitStack() as opened:
+            for path in channels_of(self._pid).values():
+                self._attachments.append(Attachment(path))
+                opened.callback(self._attachments[-1].close)
+            for each in self._attachments:
+                each.start(self._mode, _MAX_SERVICE_S)
+            self._closing = opened.pop_all()
+        self._reading.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._folder is not None:
+            from placebench.profiler import Recording
+
+            new = sorted(set(self._folder.glob("*.recording.json")) - self._known)
+            self._recordings = [Recording.load(each) for each in new[:_MAX_SERVICE_REQUESTS]]
+            return
+        self._ended.set()
+        self._reading.join()
+        with self._closing:
+            self._recordings += [recording for each in self._attachments for _, recording in each.stop()]
+
+    def _read(self) -> None:
+        """Fetch recordings until the block ends, or there are enough: a process keeps few that nobody reads."""
+        while not self._ended.wait(_READ_EVERY_S):
+            self._recordings += [recording for each in self._attachments for _, recording in each.read()]
+            if len(self._recordings) >= _MAX_SERVICE_REQUESTS:
+                self._recordings += [recording for each in self._attachments for _, recording in each.stop()]
+                return
+
+    def write(self, load: Sequence[str]) -> tuple[list[str], dict[str, Any], Path]:
+        """Write the page of the mean request, under the lines on the *load*; return text, document and the page.
+
+        Raises ProfilerError if nothing was recorded.
+        """
+        from placebench.profiler import Recording
+
+        if not self._recordings:
+            where = f"process {self._pid}" if self._folder is None else str(self._folder)
+            raise ProfilerError(
+                f"no request of the load was recorded by {where}: expected one; is it the service that was requested?"
+            )
+        names = {each.name for each in self._recordings}
+        merged = Recording.merge(self._recordings, name=names.pop() if len(names) == 1 else "the service under load")
+        files = write_recording(merged, make_folder(self._out).resolve(), (), load=load)
+        if dropped := sum(each.dropped for each in self._attachments):
+            say(f"{units.numbered(dropped, 'request')} left out of the profile: too fast to be read")
+        summary = merged.summary()
+        sql, python = (units.duration(summary.mean(each)) for each in (summary.sql_s, summary.python_s))
+        requests = units.numbered(merged.requests, "request")
+        lines = [f"profile     {requests} in mode {merged.mode}, which slows them down: sql {sql}, python {python}"]
+        lines += [f"            {finding}".partition("\n")[0] for finding in merged.findings()[:3]]
+        return lines, recording_document(merged, files), files["page"]
 
 
 def say_names(recordings: "Sequence[Recording]") -> None:

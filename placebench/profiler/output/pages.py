@@ -8,7 +8,7 @@ below its drawing, if pyinstrument can be used; it fetches nothing, and no state
 
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import cache
 from pathlib import Path
 
@@ -47,15 +47,18 @@ _FIRST_VIEW = '"pyinstrument:viewOptions",{viewMode:"call-stack"}'
 _FIRST_VIEW_HERE = '"placebench:viewOptions",{viewMode:"timeline"}'
 
 
-def write_recording_page(recording: RecordingData, path: Path, *, flame_page: str | None = None) -> None:
+def write_recording_page(
+    recording: RecordingData, path: Path, *, flame_page: str | None = None, load: Sequence[str] = ()
+) -> None:
     """Write the recording as one HTML file that a browser opens without a network; no script, no outside request.
 
     Figures are those of the mean request, lists those of the first request. flame_page: the link to the flame graph.
+    load: lines on the load under which the requests were recorded.
     """
-    write_whole(path, recording_page(recording, flame_page=flame_page))
+    write_whole(path, recording_page(recording, flame_page=flame_page, load=load))
 
 
-def recording_page(recording: RecordingData, *, flame_page: str | None = None) -> str:
+def recording_page(recording: RecordingData, *, flame_page: str | None = None, load: Sequence[str] = ()) -> str:
     """Return the page of `write_recording_page` as text."""
     summary = summarise(recording)
     longest_plans: dict[str, tuple[Statement, PlanNode]] = {}
@@ -71,6 +74,7 @@ def recording_page(recording: RecordingData, *, flame_page: str | None = None) -
         flame_graph=None if recording.session is None else flame_chart(recording.session),
         sampling=None if recording.session is None else SamplingError.of(recording.session),
         flame_page=flame_page,
+        load=load,
         statements=[each for each in recording.statements if each.request == 1][:_MAX_STATEMENTS],
         steps=[each for each in recording.transactions if each.request == 1][:_MAX_STATEMENTS],
     )

@@ -129,3 +129,38 @@ def test_a_number_of_no_use_is_one_line(capsys: pytest.CaptureFixture[str], tmp_
     assert (codes, len(lines)) == ([2, 2], 2)
     assert str(2**22) in lines[0]
     assert str(other.pid) in lines[1]
+
+
+def test_a_load_and_the_profile_of_its_requests_are_one_page(
+    tmp_path: Path, eventually: Callable[..., bool], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The page has the clients' figures and the mean request. A load without a recording keeps its own result."""
+    port = free_port()
+    command = [sys.executable, "-m", "gunicorn", "--workers", "2", "--bind", f"127.0.0.1:{port}", "shop:application"]
+    with serving(command, port, tmp_path, eventually) as pid:
+        load = [
+            "load",
+            f"http://127.0.0.1:{port}",
+            "--request",
+            "/orders",
+            "--requests",
+            "40",
+            "--users",
+            "2",
+            "--json",
+        ]
+        codes = [main([*load, "--profile", str(pid), "-o", str(tmp_path / "out")])]
+        document = json.loads(capsys.readouterr().out)
+        (tmp_path / "empty").mkdir()
+        codes.append(main([*load, "--profile", str(tmp_path / "empty"), "-o", str(tmp_path / "other")]))
+        unrecorded = capsys.readouterr()
+
+    page = Path(document["profile"]["files"]["page"]).read_text()
+    recording = Recording.load(tmp_path / "out" / "recording.json")
+    assert (codes, document["requests"]) == ([0, 2], 40)
+    assert recording.requests >= 40
+    assert recording.statement_count == 3 * recording.requests
+    assert "requests    40 in" in page
+    assert "no request of the load was recorded by" in unrecorded.err
+    assert json.loads(unrecorded.out)["requests"] == 40
+    assert (tmp_path / "other" / "load.json").is_file()

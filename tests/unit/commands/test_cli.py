@@ -263,8 +263,9 @@ def test_an_option_is_the_same_everywhere() -> None:
                 seen[option].add((action.dest, tuple(action.option_strings), action.metavar))
     differing = {option: meant for option, meant in seen.items() if len(meant) > 1}
 
-    # A folder or a file; a path or a method and a path; an address here, or a machine; a number of hosts, or a file.
-    assert {"-o", "--out", "--request", "--host", "--hosts"} == differing.keys()
+    # A folder or a file; a path or a method and a path; an address here, or a machine; a number of hosts, or a file; a
+    # folder, or a process too.
+    assert {"-o", "--out", "--request", "--host", "--hosts", "--profile"} == differing.keys()
 
 
 def test_the_help_imports_nothing_heavy() -> None:
