@@ -13,6 +13,7 @@ from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from placebench.compare.keep.control import ControlRecord, control_path
 from placebench.compare.keep.documents import RUNS
 from placebench.compare.keep.records import (
     Block,
@@ -63,6 +64,8 @@ class Run:
     """How the flame graph of each variant was made, or why there is none, by variant."""
     profiled_replicates: list[ProfiledReplicate] = field(default_factory=list)
     """Self time by frame of each variant, from interleaved replicates under the profiler."""
+    control: ControlRecord | None = None
+    """What was injected into the control of a comparison; None without --control, or before it was known."""
 
     def profile(self, variant: str) -> Path | None:
         """Return the path of the variant's flame graph, or None if there is none."""
@@ -156,6 +159,7 @@ def load(folder: Path | str) -> Run:
         measurements=read_measurements(folder / "measurements.jsonl", head.command),
         profiled=_each(variants, ProfiledPass, folder, "profiled-{}.json"),
         profiled_replicates=read_profiled(folder / "profiled.jsonl"),
+        control=ControlRecord.load(control_path(folder)) if control_path(folder).is_file() else None,
         invalid=[LoadPass.load(path) for path in sorted(folder.glob("locust-*-invalid-*.json"))],
     )
 

@@ -87,6 +87,13 @@ def _configure(parser: ArgumentParser) -> None:
         "plan's, or 1); more than one measure throughput and percentiles under load",
     )
     parser.add_argument(
+        "--control",
+        type=options.text,
+        metavar="AMOUNT",
+        help="also measure the base with a slow-down that the run must find: 3%% more CPU per request, or wait:1ms; "
+        "if it is not found, no gate on a time passes, and the exit code is 3",
+    )
+    parser.add_argument(
         "--gate",
         action="append",
         default=[],

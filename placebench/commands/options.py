@@ -104,6 +104,7 @@ class ComparisonOptions(RunCommandOptions):
     width: float | None = None
     python: Path | None = None
     placement_python: Path | None = None
+    control: str | None = None
 
 
 @dataclass(frozen=True)

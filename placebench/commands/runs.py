@@ -69,11 +69,13 @@ def compare_plan(
     postgres: PostgreSQL settings added to every variant. requests, login: requests of the command line. emit: as in
     `run_comparison`; None: the report is printed.
     """
+    from placebench.compare.keep.control import Control
     from placebench.compare.published_plan import plan_document
     from placebench.compare.what.variants import read_variants
     from placebench.compare.what.workload import ServiceApi, read_workload
 
     emit = emit or partial(emit_report, given.output)
+    control = Control.parse(given.control) if given.control else None
     if given.run.host:
         more = {"postgres": postgres, "requests": requests, "login": login}
         return _compare_on_host(given, plan, more, gates=gates, emit=emit)
@@ -92,7 +94,7 @@ def compare_plan(
         default=request if any(each.data_kind for each in variants) else None,
     )
     variants = tuple(replace(each, postgres={**each.postgres, **postgres}) for each in variants)
-    settings = _settings(given, plan, variants, workload)
+    settings = replace(_settings(given, plan, variants, workload), control=control)
     settings = replace(settings, plan=plan_document(_filled_in(given.data, plan, data), settings))
     return run_comparison(given.run, data, settings, name=plan.name, gates=gates, emit=emit)
 

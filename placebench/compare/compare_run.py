@@ -14,8 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from placebench import units
+from placebench.compare.keep.control import Control, ControlRecord, control_path
 from placebench.compare.keep.documents import Rules, Trial
 from placebench.compare.keep.environment import manifest
+from placebench.compare.keep.phase_timer import PhaseTimer
 from placebench.compare.keep.records import RunHead
 from placebench.compare.keep.run_folder import RunFolder, Say, discard_message
 from placebench.compare.load.client_machine import ClientMachine
@@ -29,13 +31,13 @@ from placebench.compare.measure.counted_pass import (
 from placebench.compare.measure.databases import VariantDatabases, database_name, variant_databases
 from placebench.compare.measure.passes import PassSetup
 from placebench.compare.measure.profiled_pass import profile_variants
-from placebench.compare.measure.replicate import PreparedVariants
+from placebench.compare.measure.replicate import PreparedVariants, make_replicate, plan_replicate
 from placebench.compare.measure.replicate_series import ReplicateSeries
 from placebench.compare.measure.same_responses import SameResponses
 from placebench.compare.what.data_setup import DataSetup
-from placebench.compare.what.variants import Variant, in_place
+from placebench.compare.what.variants import Variant, control_variant, in_place, wrapped
 from placebench.compare.what.workload import Workload
-from placebench.errors import PlacebenchError
+from placebench.errors import LoadError, PlacebenchError
 from placebench.runtime.postgres import Server
 from placebench.stats import PART_REPLICATES, PRIMARY, PRIMARY_UNDER_LOAD, compare_blocks
 from placebench.stats.verdict import INCONCLUSIVE
@@ -51,6 +53,7 @@ Under load a block is longer, since the users need some time until all of them w
 _MAX_PROFILED_REPLICATES = 8
 """Maximum number of profiled replicates: more hardly narrow the intervals, and each starts every variant once more."""
 _COLLECTED_REQUESTS = 6
+_CALIBRATION_ROUNDS = 8
 
 
 @dataclass(frozen=True)
@@ -77,19 +80,30 @@ class CompareSettings:
     """The pairs to compare; if empty, each variant is compared with the first."""
     machine: ClientMachine | None = None
     """The machine that sends the timed requests; None for this machine."""
+    control: Control | None = None
+    """The slow-down that the run must find, in a further copy of the baseline; None for none."""
     plan: Mapping[str, Any] = field(default_factory=dict)
     """Keys of a plan file that reproduces the comparison (`placebench.compare.published_plan`); may be empty."""
 
     def __post_init__(self) -> None:
-        """Raise PlacebenchError for fewer than 0 replicates or 1 round, or for several users of a script."""
+        """Raise PlacebenchError for too few replicates or rounds, users of a script, or the control of a command."""
         if self.replicates < 0 or self.rounds < 1:
             seen = f"{self.replicates} replicates of {self.rounds} rounds"
             raise PlacebenchError(f"{seen}: expected 0 or more, of 1 or more")
+        if self.control and not self.replicates:
+            raise PlacebenchError("0 replicates and a control: nothing is timed; expected 1 replicate or more")
+        if self.control:
+            control_variant(self.variants[0], ())
         if self.users > 1 and self.workload.script:
             raise PlacebenchError(
                 f"{self.users} users of the script {self.workload.script}: its iterations are one user's; expected "
                 "requests, or `placebench load --locustfile` for a locustfile with users of its own"
             )
+
+    @property
+    def control_copy(self) -> Variant | None:
+        """The baseline under another name, into which the slow-down is injected; None without a control."""
+        return control_variant(self.variants[0], [each.name for each in self.variants]) if self.control else None
 
     @property
     def pairs(self) -> list[tuple[str, str]]:
@@ -103,7 +117,7 @@ class CompareSettings:
         Settings that may change between sessions, such as the number of replicates of a sequential run, are left out.
         """
         free = ("replicates", "width") if self.sequential else ("sequential", "width")
-        left_out = ("variants", "workload", "trials", "plan", "machine", "users", *free)
+        left_out = ("variants", "workload", "trials", "plan", "machine", "users", "control", *free)
         kept = {name: value for name, value in vars(self).items() if name not in left_out}
         variants = [variant.to_json() for variant in self.variants]
         trials = [asdict(each) for each in self.trials]
@@ -111,6 +125,7 @@ class CompareSettings:
             **kept,
             **({"client_host": self.machine.name} if self.machine else {}),
             **({"users": self.users} if self.users > 1 else {}),
+            **({"control": self.control.to_json()} if self.control else {}),
             "workload": self.workload.to_json(),
             "variants": variants,
             "trials": trials,
@@ -129,6 +144,9 @@ class CompareRun:
         self._data = data
         self._settings = settings
         self._server = server
+        self._control = settings.control_copy
+        self._variants = settings.variants if self._control is None else (*settings.variants, self._control)
+        """The variants and the control: everything that is measured."""
         head = RunHead.begin(
             folder,
             data,
@@ -145,7 +163,8 @@ class CompareRun:
     def steps(self) -> int:
         """The number of steps that will be announced if every replicate is valid and no failure ends the run."""
         missing = self._settings.replicates - len(self.replicates.valid())
-        return 1 + len(self._settings.variants) + self._profiled + max(0, missing)
+        calibrated = int(self._settings.control is not None and self._settings.control.kind == "cpu")
+        return 1 + len(self._variants) + calibrated + self._profiled + max(0, missing)
 
     def run(self, say: Say, note: Say = discard_message) -> None:
         """Measure everything, in order; the folder can be read even if an error ends the run.
@@ -158,20 +177,30 @@ class CompareRun:
             with (
                 self._run.recorded(),
                 variant_databases(self._data, self._run.path, self._server) as databases,
-                in_place(self._settings.variants, self._run.path / "sources") as variants,
+                in_place(self._variants, self._run.path / "sources") as variants,
             ):
                 prepared = self._prepare(databases, variants)
                 with self._statistics(prepared, databases) as read:
                     repeated = self._count(prepared, read)
                     self.replicates.check_data(prepared, same_requests=not repeated)
-                    self._count_collections(prepared)
+                    own = replace(
+                        prepared, variants=tuple(each for each in prepared.variants if not self._is_control(each))
+                    )
+                    self._count_collections(own)
+                    if self._settings.control and self._control:
+                        record = _calibrate(self._run, prepared, self._settings.control, self._control.name)
+                        prepared = _with_injection(prepared, record)
+                        self._variants = tuple(each for each in self._variants if each.name in prepared.named)
                     with count_while_timed(prepared, read):
                         self.replicates.measure(prepared, self._settings.replicates, needed=self._undecided)
                     # Last, so that a run that is interrupted here already has everything that the verdict needs.
-                    profile_variants(self._run, prepared, self._profiled)
+                    profile_variants(self._run, own, self._profiled)
                 shutil.rmtree(self._run.path / "responses", ignore_errors=True)
         finally:
             self._drop_dump()
+
+    def _is_control(self, variant: Variant) -> bool:
+        return self._control is not None and variant.name == self._control.name
 
     def _drop_dump(self) -> None:
         """Remove the dump of the data unless --resume needs it: an unfinished run with replicates keeps its data."""
@@ -200,8 +229,9 @@ class CompareRun:
             self._run.note(f"changes to {', '.join(unchecked)} will not be noticed: {why}")
         if missing := receipt.get("not_restored"):
             self._run.note(f"not in the copies, which no superuser restores: {'; '.join(missing)}")
+        served = [each.with_server(urls[each.name]) for each in variants]
         return PreparedVariants(
-            variants=tuple(each.with_server(urls[each.name]) for each in variants),
+            variants=tuple(wrapped(each) if self._is_control(each) else each for each in served),
             databases=urls,
             workload=self._settings.workload,
             folder=self._run.path,
@@ -235,7 +265,8 @@ class CompareRun:
         """
         number, repeated = self._settings.counted_requests, list[str]()
         for variant in prepared.variants:
-            self._run.begin_step("count", f"{variant.name}: count of {units.numbered(number, 'request')}")
+            phase = "control" if self._is_control(variant) else "count"
+            self._run.begin_step(phase, f"{variant.name}: count of {units.numbered(number, 'request')}")
             count = partial(
                 count_on_the_wire,
                 prepared,
@@ -274,17 +305,65 @@ class CompareRun:
 
     def _undecided(self) -> list[str]:
         """Return the names of the variants to measure next: all, or in a sequential run those of undecided pairs."""
-        names = [variant.name for variant in self._settings.variants]
-        if not self._settings.sequential:
+        names, settings = [variant.name for variant in self._variants], self._settings
+        if not settings.sequential:
             return names
-        needed, width = set[str](), self._settings.width
-        primary = PRIMARY_UNDER_LOAD if self._settings.users > 1 else PRIMARY
-        for baseline, variant in self._settings.pairs:
-            effect = compare_blocks(self.replicates.blocks, baseline, variant, primary, sequential=True)
-            if width is None:
+        needed = set[str]()
+        primary = PRIMARY_UNDER_LOAD if settings.users > 1 else PRIMARY
+        pairs = [(*pair, primary, settings.width) for pair in settings.pairs]
+        if settings.control and self._control and self._control.name in names:
+            pairs.append((settings.variants[0].name, self._control.name, settings.control.metric, None))
+        for baseline, variant, metric, enough in pairs:
+            effect = compare_blocks(self.replicates.blocks, baseline, variant, metric, sequential=True)
+            if enough is None:
                 is_decided = effect.verdict != INCONCLUSIVE
             else:
-                is_decided = effect.low is not None and effect.high is not None and effect.high - effect.low <= width
+                is_decided = effect.low is not None and effect.high is not None and effect.high - effect.low <= enough
             if not is_decided:
                 needed |= {baseline, variant}
         return [name for name in names if name in needed]
+
+
+def _with_injection(prepared: PreparedVariants, record: ControlRecord) -> PreparedVariants:
+    """Return the variants with the slow-down in the control; without the control if its size is unknown."""
+    variants = []
+    for each in prepared.variants:
+        if each.name != record.variant:
+            variants.append(each)
+        elif record.injected_s is not None:
+            variable = "PLACEBENCH_CONTROL_CPU_S" if record.kind == "cpu" else "PLACEBENCH_CONTROL_WAIT_S"
+            added = {variable: repr(record.injected_s)}
+            variants.append(replace(each, variables={**each.variables, **added}))
+    return replace(prepared, variants=tuple(variants))
+
+
+def _calibrate(run: RunFolder, prepared: PreparedVariants, control: Control, name: str) -> ControlRecord:
+    """Return what to inject into each request of the control *name*, and save it; that of an earlier session is kept.
+
+    A share of CPU needs the baseline's CPU per request: it is measured on the control before anything is injected, in
+    fresh processes, as a replicate is. Takes a start and some 2 s.
+    """
+    path = control_path(run.path)
+    if path.is_file():
+        return ControlRecord.load(path)
+    baseline = prepared.variants[0].name
+    injected_s: float | None = control.amount
+    if control.kind == "cpu":
+        run.begin_step("control", f"{name}: CPU per request of {baseline}, for {control.label}")
+        cpu_s = run.try_twice(f"{name} calibration", lambda: _cpu_per_request(prepared, name, run.head.seed))
+        injected_s = None if cpu_s is None else control.amount * cpu_s
+    made = ControlRecord(control.kind, control.amount, baseline, name, injected_s)
+    made.save(path)
+    return made
+
+
+def _cpu_per_request(prepared: PreparedVariants, name: str, seed: int) -> float | None:
+    """Return the CPU seconds per request of the variant; None if unknown. Raises LoadError for invalid blocks."""
+    apart = replace(prepared, timer=PhaseTimer())  # this is none of the replicates, whose time is shown
+    blocks = make_replicate(apart, plan_replicate([name], 0, rounds=_CALIBRATION_ROUNDS, seed=seed))
+    if reason := next((block.invalid for block in blocks if block.invalid), None):
+        raise LoadError(reason)
+    taken = [block.cpu_s for block in blocks if block.cpu_s is not None]
+    if len(taken) < len(blocks) or not sum(taken):
+        return None
+    return sum(taken) / sum(block.requests for block in blocks)

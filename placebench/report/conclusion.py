@@ -12,6 +12,7 @@ from statistics import median
 from placebench import units
 from placebench.compare.keep.records import WirePass
 from placebench.report import effects
+from placebench.report.control import control_result
 from placebench.report.effects import METRIC_LABELS, join_and
 from placebench.report.figures import ComparedPair, Figures, compared_users
 from placebench.report.model import Check
@@ -65,10 +66,16 @@ def _result(figures: Figures, checks: Sequence[Check]) -> Iterator[str]:
     yield from _speeds(figures)
     if figures.primary is not None:
         yield from _certainty(figures)
+    if control := control_result(figures.run):
+        yield control.sentence
     yield from _several(_cautions(figures), "remarks of this kind")
     yield from _not_measured(figures)
     for outcome in ("failed", "inconclusive"):
-        found = [f"{check.name} ({check.variant}: {check.measured})" for check in checks if check.outcome == outcome]
+        found = [
+            f"{check.name} ({check.variant}: {check.measured})"
+            for check in checks
+            if check.outcome == outcome and not check.is_control
+        ]
         if found:
             yield f"Gates {outcome}: {', '.join(found)}."
     yield _claim(figures, checks)
@@ -112,7 +119,8 @@ def _cautions(figures: Figures) -> Iterator[str]:
     """Yield what limits the meaning of an effect: kept results, slow starts, differing counts, work after responses."""
     blocks = defaultdict[str, list[MeasuredBlock]](list)
     for block in chain.from_iterable(valid_replicates(figures.run.blocks).values()):
-        blocks[block.variant].append(block)
+        if block.variant in figures.run.head.variants:  # and not the control
+            blocks[block.variant].append(block)
     for pair in figures.pairs:
         before, after = (figures.run.wire.get(each) for each in pair.pair)
         if before and after:

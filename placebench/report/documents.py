@@ -11,6 +11,7 @@ from typing import Any
 
 from placebench import units
 from placebench.profiler.analysis.difference import Frame
+from placebench.report.control import control_result
 from placebench.report.effects import headline, summary_sentences
 from placebench.report.environment import masked
 from placebench.report.figures import Figures, LoadFigures, VariantFigures, figures_of
@@ -47,6 +48,7 @@ def run_document(figures: Figures, results: ExperimentResults) -> dict[str, Any]
         "responses": asdict(figures.responses),
         "replicates": figures.replicates,
         "invalidated": figures.invalidated,
+        "control": control.to_json() if (control := control_result(figures.run)) else None,
         "comparisons": [each.to_json() for each in figures.comparisons],
         "errors": [each.to_json() for each in figures.errors],
         "changed_frames": [

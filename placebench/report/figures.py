@@ -243,7 +243,7 @@ class Figures:
 
 def figures_of(run: Run) -> Figures:
     """Compute the figures of *run*; the main cost is sorting the samples of each load pass."""
-    responses = _responses(run.head.same_responses)
+    responses = _responses(run.head.same_responses, run.head.variants)
     variants = run.head.variants if run.head.is_comparable else []
     pairs = _compared_pairs(run) if variants else []
     ends = _series_ends(run) if variants else None
@@ -361,9 +361,9 @@ def _series_ends(run: Run) -> tuple[str, str] | None:
     return (first[begin], last[end]) if begin in first and end in last else None
 
 
-def _responses(checked: SameResponsesDocument) -> Responses:
+def _responses(checked: SameResponsesDocument, variants: Sequence[str]) -> Responses:
     return Responses(
-        checked=tuple(checked.get("checked", ())),
+        checked=tuple(name for name in checked.get("checked", ()) if name in variants),  # and not the control
         equal=checked.get("equal"),
         allocation_requests=checked.get("allocation_requests"),
         provider_summaries=checked.get("provider_summaries"),

@@ -52,12 +52,27 @@ def judge_gate(gate: Gate, comparison: Comparison) -> Check:
     return Check(gate.text, comparison.variant, outcome, effect_text(comparison))
 
 
+def without_control(gates: Sequence[Gate], checks: Sequence[Check]) -> list[Check]:
+    """Return the checks of a run that did not find its control: a gate on a time that passed is inconclusive."""
+    timed = {gate.text for gate in gates if gate.metric in METRICS and gate.metric.endswith("_s")}
+    return [
+        replace(each, outcome="inconclusive", measured=f"{each.measured}; the control was not found")
+        if each.outcome == "passed" and each.name in timed
+        else each
+        for each in checks
+    ]
+
+
 def raise_for_gates(report: Report) -> None:
-    """Raise GateFailedError for the first failed gate, or else UndecidedError for the first inconclusive one."""
+    """Raise GateFailedError for the first failed gate, or else UndecidedError for the first inconclusive one.
+
+    A control that was not found counts as an inconclusive gate.
+    """
     for outcome, error in (("failed", GateFailedError), ("inconclusive", UndecidedError)):
         for check in report.checks:
             if check.outcome == outcome and check.variant:
-                raise error(f"gate {check.name!r} {outcome} for {check.variant}: {check.measured}")
+                gate = f"gate {check.name!r} {outcome} for {check.variant}:"
+                raise error(f"{check.name if check.is_control else gate} {check.measured}")
 
 
 def _judge_value(gate: Gate, comparison: Comparison) -> tuple[Outcome, str]:

@@ -172,6 +172,8 @@ class Check:
     outcome: Outcome | Literal["error"]
     """The outcome; 'error' if something other than the variants prevented the check."""
     measured: str
+    is_control: bool = False
+    """Whether the check is that of a slow-down that the run injected itself, and not a gate."""
 
 
 @dataclass(frozen=True)

@@ -13,10 +13,11 @@ from placebench.gates import Gate, Outcome
 from placebench.report import effects
 from placebench.report.comparison_sections import comparison_section, pair_columns
 from placebench.report.conclusion import conclusion
+from placebench.report.control import control_result
 from placebench.report.documents import run_document
 from placebench.report.environment import data_text, environment_rows, request_section
 from placebench.report.figures import Figures, compared_users, figures_of
-from placebench.report.gates import judge_gates
+from placebench.report.gates import judge_gates, without_control
 from placebench.report.load_sections import (
     block_section,
     latency_section,
@@ -81,6 +82,7 @@ def run_report(run: Run, gates: Sequence[Gate] = ()) -> Report:
     compared = _compared_variants(figures)
     checks = _checks(figures, gates)
     concluded = conclusion(figures, checks) if head.command == "compare" else ""
+    checked = [control.sentence] if (control := control_result(run)) else []
     replicates = units.numbered(figures.primary.replicates, "replicate") if figures.primary else "no replicates"
     return Report(
         folder=run.folder,
@@ -90,7 +92,7 @@ def run_report(run: Run, gates: Sequence[Gate] = ()) -> Report:
         headline=effects.headline(figures),
         document={**run_document(figures, results), "conclusion": concluded},
         notices=[*effects.status_sentences(head), *effects.unknown_cpu(figures), *effects.failed_parts(head)],
-        summary=[*effects.summary_sentences(figures), *keep_sentence(results)],
+        summary=[*checked, *effects.summary_sentences(figures), *keep_sentence(results)],
         figures=_summary_figures(figures),
         figures_of=(figures.short_name(compared[0]), figures.short_name(compared[1])) if compared else None,
         overview=_overview(figures, results),
@@ -231,6 +233,7 @@ _PHASES = {
     "profile": "profiles",
     "closed_load": "closed-loop loads",
     "open_load": "open-loop loads",
+    "control": "control",
     "comparison": "comparison",
     "measurements": "measurements",
 }
@@ -357,7 +360,7 @@ def _error_text(share: ErrorShare) -> str:
 
 
 def _checks(figures: Figures, gates: Sequence[Gate]) -> list[Check]:
-    """Return the checks: the same responses, the errors of each pair that has any, and each gate for each variant.
+    """Return the checks: the same responses, errors of each pair that has any, the control, and each variant's gates.
 
     The gates of a comparison apply to all variants that were to be measured, those of another run to the measured ones.
     """
@@ -371,6 +374,8 @@ def _checks(figures: Figures, gates: Sequence[Gate]) -> list[Check]:
     if head.command == "compare":
         variants = [trial["variant"] for trial in head.settings.get("trials", ())] or head.variants[1:]
     checks = judge_gates(gates, figures.comparisons, list(dict.fromkeys(variants))) if head.is_comparable else []
+    if control := control_result(figures.run):
+        checks = [control.check, *(checks if control.is_found else without_control(gates, checks))]
     if head.status == "failed":
         checks = [replace(each, outcome="inconclusive", measured="the run failed") for each in checks]
     errors = [

@@ -160,6 +160,13 @@ class WorkloadDocument(TypedDict, total=False):
     digest: str
 
 
+class _ControlDocument(TypedDict):
+    """The slow-down that a comparison injects into a copy of its baseline (`placebench.compare.keep.control`)."""
+
+    kind: Literal["cpu", "wait"]
+    amount: Amount
+
+
 class _Interleaved(TypedDict, total=False):
     """Settings of perfload and compare; an older run lacks some of them."""
 
@@ -175,6 +182,7 @@ class _Interleaved(TypedDict, total=False):
     sequential: bool
     rounds: Count
     block_s: Amount
+    control: _ControlDocument
     steps: dict[str, _Step]
     trials: list[Trial]
     rules: Rules

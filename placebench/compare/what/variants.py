@@ -12,10 +12,10 @@ names, or the one that `placebench.runtime.application_servers.with_server` find
 
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
-from itertools import count
+from itertools import chain, count
 from pathlib import Path
 from typing import Annotated, Any, Literal, Protocol
 
@@ -27,10 +27,10 @@ from placebench.compare.what.data_setup import database_variables, fill_placehol
 from placebench.compare.what.source_checkout import Origin, checked_out, read_origin
 from placebench.compare.what.workload import ServiceApi
 from placebench.decoding import check
-from placebench.errors import MissingExtraError, PlacebenchError, VariantError
+from placebench.errors import MissingExtraError, PlacebenchError, UsageError, VariantError
 from placebench.paths import is_file
 from placebench.registries import Registry
-from placebench.runtime.application_servers import with_server
+from placebench.runtime.application_servers import STANDALONE, with_server
 from placebench.runtime.cache_server import find_cache_server
 from placebench.runtime.running_server import Interface, ServerSpec
 from placebench.runtime.uwsgi import uwsgi_program
@@ -241,6 +241,32 @@ def read_variants(
         variants[name] = replace(variant, name=name)
     require_servers(list(variants.values()))
     return tuple(variants.values())
+
+
+def control_variant(baseline: Variant, names: Collection[str]) -> Variant:
+    """Return the baseline under a name of its own, "control" or "control.2" and so on, that none of *names* is.
+
+    Raises UsageError if a command serves the baseline, because only an application can be wrapped.
+    """
+    if baseline.command:
+        raise UsageError(
+            f"--control slows the application of {baseline.name} down, and a command serves it: expected "
+            "app = 'module:callable'; or leave --control away"
+        )
+    numbered = chain(["control"], (f"control.{number}" for number in count(2)))
+    return replace(baseline, name=next(name for name in numbered if name not in names))
+
+
+def wrapped(variant: Variant) -> Variant:
+    """Return the control, whose interface is known, with its application wrapped; nothing is injected yet."""
+    path = variant.variables.get("PYTHONPATH", os.environ.get("PYTHONPATH", ""))
+    variables = {
+        **variant.variables,
+        "PYTHONPATH": os.pathsep.join(filter(None, [path, str(STANDALONE / "control")])),
+        "PLACEBENCH_CONTROL_APP": variant.module,
+        "PLACEBENCH_CONTROL_KIND": variant.interface,
+    }
+    return replace(variant, module="placebench_control:application", variables=variables)
 
 
 def require_servers(variants: Sequence[Variant]) -> None:
