@@ -3,6 +3,7 @@
 A search that tried every combination would not end in time; the counts show that the responses are complete.
 """
 
+import tracemalloc
 from math import perm
 from typing import Any
 
@@ -82,3 +83,22 @@ def test_a_search_that_is_hard_is_refused(cloud: Any, monkeypatch: pytest.Monkey
 
     with pytest.raises(BadRequest, match="given up after 10000 steps"):
         cloud.candidates(f"{query}&limit=5")
+
+
+@pytest.mark.parametrize("group", ["", "&resources1=VGPU:1"])
+def test_a_limit_bounds_the_unsuffixed_group(cloud: Any, group: str) -> None:
+    """Three classes on 24 providers have 24³ = 13,824 solutions, 7 MB as objects: for a limit of 2 few are made,
+    also beside a group that wants another class."""
+    cloud.add("cn")
+    for number in range(24):
+        cloud.add(f"d{number}", parent="cn", VCPU=9, MEMORY_MB=9, DISK_GB=9, VGPU=9)
+    query = f"resources=VCPU:1,MEMORY_MB:1,DISK_GB:1{group}&limit=2"
+    cloud.candidates(query)
+
+    tracemalloc.start()
+    found = cloud.candidates(query)
+    _, peak_bytes = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+
+    assert len(set(found)) == 2
+    assert peak_bytes < 3_000_000

@@ -3,11 +3,12 @@
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import product
+from itertools import islice, product
 from typing import TypeVar
 
 from placebench.lab.reference.candidates.objects.model import Candidate
 from placebench.lab.reference.candidates.objects.search import NothingFitsError, Search
+from placebench.lab.reference.candidates.results import search_bound
 from placebench.lab.reference.domain.candidates_query import RequestGroup
 from placebench.lab.reference.domain.problems import BadRequest
 from placebench.lab.reference.store.candidate_queries import (
@@ -152,7 +153,15 @@ def solve(search: Search, group: RequestGroup) -> Solved:
             raise NothingFitsError
         search.root_of.update((provider_id, row[1]) for provider_id, row in providers.items())
         demands.append(ClassDemand(class_ids[name], amount, providers))
-    placements = _solve_spread(search, filters, demands) if group.spreads else _solve_alone(search, filters, demands)
+    if group.spreads:
+        # If no other group requests one of the classes, each placement can be combined with the other groups'
+        # solutions, so that no anchor needs more of them than there may be candidates.
+        names = {name for name, _ in group.resources}
+        others = {name for other in search.request.groups if other is not group for name, _ in other.resources}
+        most = search_bound(search.request, search.settings) if names.isdisjoint(others) else None
+        placements = _solve_spread(search, filters, demands, most)
+    else:
+        placements = _solve_alone(search, filters, demands)
     solutions = _solutions(search, group, demands, placements)
     if not solutions:
         raise NothingFitsError
@@ -187,15 +196,19 @@ def _solve_alone(search: Search, filters: _GroupFilters, demands: Sequence[Class
                 yield anchor_id, (provider_id,)
 
 
-def _solve_spread(search: Search, filters: _GroupFilters, demands: Sequence[ClassDemand]) -> Iterator[_Placement]:
-    """Yield providers, one per class, that serve the same anchor and together have all required traits."""
+def _solve_spread(
+    search: Search, filters: _GroupFilters, demands: Sequence[ClassDemand], most: int | None
+) -> Iterator[_Placement]:
+    """Yield providers, one per class, that serve the same anchor and together have all required traits.
+
+    most: the maximum number of placements per anchor; None: all.
+    """
     first, *others = (_by_anchor(search, filters, demand.providers) for demand in demands)
     serving = [search.collection(choices) for choices in others]
     for anchor_id in first:
         if all(anchor_id in anchors for anchors in serving):
-            for providers in product(first[anchor_id], *(choices[anchor_id] for choices in others)):
-                if filters.hold_required(providers):
-                    yield anchor_id, providers
+            placements = product(first[anchor_id], *(choices[anchor_id] for choices in others))
+            yield from ((anchor_id, providers) for providers in islice(filter(filters.hold_required, placements), most))
 
 
 def _by_anchor(search: Search, filters: _GroupFilters, providers: ProvidersWithCapacity) -> dict[int, list[int]]:
