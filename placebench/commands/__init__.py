@@ -72,6 +72,11 @@ OWN: Mapping[str, Entry] = {
         "compare versions of a service: CPU, latency and SQL, with confidence intervals", "placebench.commands.compare"
     ),
     "load": Entry("put a closed-loop or open-loop load on a service, or find its capacity", "placebench.commands.load"),
+    "study": Entry("measure your own work in different ways: threads or processes"),
+    "study workers": Entry(
+        "threads, processes or an event loop for a function or command: time, CPU and memory",
+        "placebench.commands.study",
+    ),
     "telemetry": Entry("show what a running service recorded over time"),
     "telemetry show": Entry(
         "print tables of a folder of telemetry, and write a page with charts", "placebench.commands.telemetry"

@@ -89,6 +89,16 @@ def _read_rollup(pid: int, proc: Path = _PROC) -> dict[str, int]:
     return {name: int(value.split()[0]) * 1024 for name, value in (line.split(":") for line in lines)}
 
 
+def read_descendants(pid: int) -> list[int]:
+    """Return the ids of the processes below *pid*, empty if it is gone; processes that end meanwhile may be missing."""
+    import psutil
+
+    try:
+        return [each.pid for each in psutil.Process(pid).children(recursive=True)]
+    except psutil.NoSuchProcess:
+        return []
+
+
 def cpu_between(before: Mapping[int, float], after: Mapping[int, float]) -> float:
     """Return the CPU seconds between two readings; of a process that started in between, all its CPU counts."""
     return sum(now - before.get(pid, 0.0) for pid, now in after.items())
@@ -142,14 +152,17 @@ def read_memory(pid: int, proc: Path = _PROC) -> Memory:
 class MemorySampler:
     """Samples the memory of the master and its workers in the `with` block: every *sample_s* seconds and at both ends.
 
+    worker_pids: process ids, or a function that returns those of the moment, for programs that workers start.
     Sampling a worker of 100 MB takes some milliseconds, during which it cannot map memory. When there are more than 240
     samples, every second one is dropped, and the time between samples is doubled.
     """
 
-    def __init__(self, master_pid: int, worker_pids: Sequence[int], *, sample_s: float = 0.1) -> None:
+    def __init__(
+        self, master_pid: int, worker_pids: Sequence[int] | Callable[[], Sequence[int]], *, sample_s: float = 0.1
+    ) -> None:
         self.samples: list[MemorySample] = []
         self._master_pid = master_pid
-        self._worker_pids = worker_pids
+        self._find_workers = worker_pids if callable(worker_pids) else lambda: worker_pids
         self._sample_s = sample_s
         self._done = threading.Event()
 
@@ -187,7 +200,8 @@ class MemorySampler:
 
     def _take_sample(self) -> None:
         at_s = self._clock() - self._began_s
-        workers = [read_memory(pid) for pid in self._worker_pids]
-        served_by_itself = self._master_pid in self._worker_pids
+        pids = self._find_workers()
+        workers = [read_memory(pid) for pid in pids]
+        served_by_itself = self._master_pid in pids
         process_tree = sum(workers, start=Memory() if served_by_itself else read_memory(self._master_pid))
         self.samples.append(MemorySample(at_s, process_tree, sum(each.shared_dirty_bytes for each in workers)))

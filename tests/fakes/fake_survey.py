@@ -64,6 +64,7 @@ POINTS: Mapping[str, Sequence[dict[str, Any]]] = {
         for processes, threads in ((1, 4), (4, 1))
     ],
     "scaleout": [{"hosts": hosts, "replicas": 1} for hosts in (1, 2)],
+    "study-workers": [{"way": way, "workers": workers} for way in ("threads", "forks") for workers in (1, 2)],
 }
 SETTINGS: Mapping[str, dict[str, Any]] = {
     "breakdown": {"variant": "tuned", "processes": 2, "time_s": 3.0},
@@ -90,6 +91,7 @@ SETTINGS: Mapping[str, dict[str, Any]] = {
     },
     "workers": {"requests": {"query": 40, "state": 40}, "users": 4, "variant": "tuned"},
     "scaleout": {"requests": 100, "users": 8, "variant": "dedup", "processes": 1, "cpus_per_host": 0},
+    "study-workers": {"jobs": 40, "count": "$.orders[*]", "coroutine": "", "pythons": {"python": "/usr/bin/python3"}},
 }
 VALUES: Mapping[str, dict[str, Any]] = {
     "breakdown": {
@@ -177,6 +179,17 @@ VALUES: Mapping[str, dict[str, Any]] = {
         "latency_s_p99": 0.2,
         "client_cpu_s": 0.1,
         "cpu_s": {"nginx": 0.1, "hosts": 2.0, "primary": 0.0, "replicas": 0.5},
+    },
+    "study-workers": {
+        "elapsed_s": 2.0,
+        "jobs": 40,
+        "job_s": 0.05,
+        "cpu_s": 1.9,
+        "start_s": 0.2,
+        "results": 80,
+        "uss_bytes": 40 * _MIB,
+        "pss_bytes": 50 * _MIB,
+        "rss_bytes": 90 * _MIB,
     },
 }
 

@@ -237,6 +237,6 @@ class RunKind:
 OWN: Final[Mapping[str, RunKind]] = {"compare": RunKind(_InterleavedHead), "perfload": RunKind(_InterleavedHead)}
 
 RUNS: Registry[RunKind] = Registry(
-    "placebench.runs", "placebench.compare.keep.documents:OWN", "placebench.lab.studies:KINDS"
+    "placebench.runs", "placebench.compare.keep.documents:OWN", "placebench.study:KINDS", "placebench.lab.studies:KINDS"
 )
 """The kinds of runs, by the command that makes them."""

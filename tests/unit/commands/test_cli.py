@@ -46,6 +46,7 @@ NEEDED = {
     "report export": (["no_such_run"], []),
     "report reproduce": (["no_such_result.json"], []),
     "telemetry show": (["no_such_folder"], []),
+    "study workers": (["no_such_module:function"], []),
     "lab study matrix": (["stack"], []),
 }
 """What a command cannot be called without: by place, and by name."""
@@ -222,6 +223,7 @@ def test_the_front_door_comes_first(capsys: pytest.CaptureFixture[str]) -> None:
         "profile",
         "compare",
         "load",
+        "study",
         "telemetry",
         "history",
         "calibrate",

@@ -1,0 +1,192 @@
+"""`placebench study …`: questions about the user's own work, measured in fresh processes and a random order."""
+
+import os
+import re
+import shutil
+import tempfile
+from argparse import ArgumentParser
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+from placebench.commands import STARTS_SERVERS, Command, options
+from placebench.commands.output import emit_report, say, steps
+from placebench.commands.runs import reported, run_folder
+from placebench.errors import CommandNotFoundError, UsageError
+
+_REPLICATES: Final = 6
+_JOBS, _QUICK_JOBS = 40, 10
+_MAX_WORKERS, _MAX_JOBS = 64, 60_000
+_TIMEOUT_S: Final = 60.0
+_WAYS: Final = ("threads", "forks", "spawned", "loop", "free-threaded")
+_FUNCTION = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
+
+
+@dataclass(frozen=True)
+class StudyWorkersOptions(options.RunCommandOptions):
+    """The options of `placebench study workers`; work: MODULE:FUNCTION, or the words of a command."""
+
+    work: tuple[str, ...]
+    coroutine: str | None
+    ways: tuple[str, ...] | None
+    workers: tuple[int, ...] | None
+    jobs: int | None
+    count: str | None
+    python: Path | None
+    free_threaded: Path | None
+    timeout: float
+    replicates: int | None
+    preset: str | None
+    seed: int
+
+
+def _configure_workers(parser: ArgumentParser) -> None:
+    parser.usage = f"{parser.prog} [options] MODULE:FUNCTION | -- COMMAND ..."
+    parser.add_argument(
+        "work",
+        nargs="+",
+        metavar="WORK",
+        help="the job: MODULE:FUNCTION, called without arguments, with modules of this folder; or after -- a command",
+    )
+    parser.add_argument(
+        "--async",
+        dest="coroutine",
+        type=options.text,
+        metavar="MODULE:FUNCTION",
+        help="coroutine function that does the same job, for the way loop (default: the function, if it is async def)",
+    )
+    parser.add_argument(
+        "--ways",
+        type=options.names,
+        metavar="W,W",
+        help=f"ways, of {', '.join(_WAYS)}; the first is compared with (default: all)",
+    )
+    parser.add_argument(
+        "--workers",
+        type=options.wholes(1, _MAX_WORKERS),
+        metavar="N,N",
+        help="numbers of threads, processes or tasks (default: 1, the cores, and twice the cores)",
+    )
+    parser.add_argument(
+        "--jobs",
+        type=options.whole(1, _MAX_JOBS),
+        metavar="N",
+        help=f"number of jobs per measurement (default: {_JOBS}; --preset quick: {_QUICK_JOBS})",
+    )
+    parser.add_argument(
+        "--count",
+        type=options.text,
+        metavar="PATTERN",
+        help="count the results of a job, in what the function returned or the command printed: a JSON path such as "
+        "'$.orders[*]', or a regular expression; one number, or a group of digits, is a number of results itself",
+    )
+    parser.add_argument(
+        "--python",
+        type=options.path,
+        metavar="PATH",
+        help="Python of the environment that the function is in, 3.11 or newer (default: this one)",
+    )
+    parser.add_argument(
+        "--free-threaded",
+        type=options.path,
+        metavar="PATH",
+        help="Python without a GIL that has the function too, for the way free-threaded (default: none)",
+    )
+    parser.add_argument(
+        "--timeout",
+        type=options.seconds,
+        default=_TIMEOUT_S,
+        metavar="S",
+        help=f"seconds after which a measurement is given up (default: {_TIMEOUT_S:g})",
+    )
+    options.add_replicates(parser, _REPLICATES, at_least=1)
+    options.add_preset(parser, quick=f"{_QUICK_JOBS} jobs, 1 worker and as many as cores", default="all")
+    options.add_seed(parser, "seed of the order of the measurements")
+    options.add_out(parser, "folder of the run (default: a new one in profiles/)")
+    parser.add_argument("--resume", action="store_true", help="go on with the run in --out, or with the newest one")
+    options.add_output(parser, markdown=True, page=True)
+
+
+def _run_workers(given: StudyWorkersOptions) -> int:
+    """Measure every way and number of workers; measurements are reported even if the run is interrupted or fails."""
+    from placebench.compare.what.data_setup import OwnData
+    from placebench.runtime.standalone.job_workers import result_counter
+    from placebench.study.workers import OwnWorkersSession, OwnWorkersStudy, Work
+
+    function, command = _read_work(given.work)
+    ways = given.ways or _WAYS
+    if strange := [way for way in ways if way not in _WAYS]:
+        raise UsageError(f"--ways names {strange[0]!r}: expected {', '.join(_WAYS)}")
+    for option, value, way in (
+        ("--async", given.coroutine, "loop"),
+        ("--free-threaded", given.free_threaded, "free-threaded"),
+    ):
+        if value and way not in ways:
+            raise UsageError(
+                f"{option} is for the way {way}, which --ways leaves out: add {way}, or leave {option} out"
+            )
+    if given.coroutine and command:
+        raise UsageError("--async is for a function: a command is started by the event loop itself")
+    if given.coroutine and not _FUNCTION.fullmatch(given.coroutine):
+        raise UsageError(f"--async {given.coroutine!r}: expected MODULE:FUNCTION, as in shop:fetch_orders")
+    if command and given.python:
+        raise UsageError("--python is for a function: a command names its own program")
+    for path in filter(None, (given.python, given.free_threaded)):
+        if shutil.which(path) is None:
+            raise UsageError(f"no Python at {path}: expected a program, as /path/to/venv/bin/python")
+    if given.count:
+        try:
+            result_counter(given.count)
+        except ValueError as error:
+            raise UsageError(f"--count: {error}") from error
+    quick, cores = given.preset == "quick", len(os.sched_getaffinity(0))
+    work = Work(function, command, given.coroutine or "", given.count or "", timeout_s=given.timeout)
+    if given.python:
+        work = replace(work, python=given.python.absolute())
+    if given.free_threaded:
+        work = replace(work, free_threaded=given.free_threaded.absolute())
+    study = OwnWorkersStudy(
+        work=work,
+        ways=tuple(ways),
+        workers=given.workers or tuple(sorted({1, cores} if quick else {1, cores, 2 * cores})),
+        jobs=given.jobs or (_QUICK_JOBS if quick else _JOBS),
+    )
+    with tempfile.TemporaryDirectory(prefix="placebench-") as scratch:
+        say("do one job in each way")
+        spec = study.spec(repeats=given.replicates or _REPLICATES, folder=Path(scratch))
+    for reason in dict.fromkeys(reason for _, reason in spec.impossible):
+        named = dict.fromkeys(point["way"] for point, why in spec.impossible if why == reason)
+        say(f"not measured: {', '.join(named)}: {reason}")
+    data = OwnData(seed=given.seed, database="none")
+    with run_folder(given.run, spec.command) as folder:
+        session = OwnWorkersSession(spec, data, folder)
+        with (
+            steps(given.run.command, session.steps) as announce,
+            reported(folder, partial(emit_report, given.output)),
+        ):
+            session.run(announce, note=say)
+    return 0
+
+
+def _read_work(words: tuple[str, ...]) -> tuple[str, tuple[str, ...]]:
+    """Return a function and no command, or no function and a command."""
+    first = words[0]
+    if len(words) == 1 and _FUNCTION.fullmatch(first):
+        return first, ()
+    if "://" in first:
+        raise UsageError(
+            f"{first} is the address of a service, and a function or a command was expected: users of a service are "
+            "placebench load --users, versions of one under load placebench compare --users"
+        )
+    if shutil.which(first) is None:
+        raise CommandNotFoundError(
+            f"the command {first!r} was not found: expected MODULE:FUNCTION, or a program on PATH or a file; workloads "
+            "of the reference service are those of placebench lab study workers"
+        )
+    return "", words
+
+
+COMMANDS: dict[str, Command[Any]] = {
+    "study workers": Command(_configure_workers, _run_workers, options=StudyWorkersOptions, needs_linux=STARTS_SERVERS)
+}

@@ -1,0 +1,7 @@
+"""Studies of the user's own work: `KINDS` lists the kinds of their runs; `session` has what all studies share."""
+
+from collections.abc import Mapping
+from typing import Final
+
+KINDS: Final[Mapping[str, str]] = {"study-workers": f"{__name__}.workers:KIND"}
+"""The kind of run of each command `placebench study …` as "module:attribute", for the registry `placebench.runs`."""
