@@ -153,7 +153,6 @@ def _run_workers(given: StudyWorkersOptions) -> int:
         jobs=given.jobs or (_QUICK_JOBS if quick else _JOBS),
     )
     with tempfile.TemporaryDirectory(prefix="placebench-") as scratch:
-        say("do one job in each way")
         spec = study.spec(repeats=given.replicates or _REPLICATES, folder=Path(scratch))
     for reason in dict.fromkeys(reason for _, reason in spec.impossible):
         named = dict.fromkeys(point["way"] for point, why in spec.impossible if why == reason)

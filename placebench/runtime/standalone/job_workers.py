@@ -310,6 +310,7 @@ def _by_processes(order: _Order, talk: _Conversation) -> None:
     jobs, queue_jobs = os.pipe()
     hold, release = os.pipe()
     pids: list[int] = []
+    spawned: list[subprocess.Popen[str]] = []  # kept, as subprocess reaps those that nothing refers to
     reports: list[IO[str]] = []
     for _ in range(order.workers):
         reading, writing = os.pipe()
@@ -320,6 +321,7 @@ def _by_processes(order: _Order, talk: _Conversation) -> None:
             with started.stdin as pipe:
                 pipe.write(json.dumps(asdict(order)) + "\n")
             pids.append(started.pid)
+            spawned.append(started)
         else:
             pid = os.fork()
             if pid == 0:

@@ -135,9 +135,10 @@ def test_a_job_that_cannot_be_done_is_one_line(
     assert not (shop / "profiles").exists()
 
 
-def test_a_worker_process_that_dies_is_named(shop: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("way", ["forks", "spawned"])
+def test_a_worker_process_that_dies_is_named(way: str, shop: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """With its exit code."""
-    code, _, said = study(capsys, "-q", "--ways", "forks", "shop:killed")
+    code, _, said = study(capsys, "-q", "--ways", way, "shop:killed")
 
     assert code == 2
     assert "a worker process ended with exit code 7" in said
