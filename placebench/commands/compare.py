@@ -32,6 +32,7 @@ class CompareOptions:
     template_db: str | None
     database: "DatabaseKind | None"
     users: int | None
+    rate: float | None
     gate: tuple[str, ...]
 
 
@@ -94,6 +95,13 @@ def _configure(parser: ArgumentParser) -> None:
         "if it is not found, no gate on a time passes, and the exit code is 3",
     )
     parser.add_argument(
+        "--rate",
+        type=options.number(0, limits.COMPARED_RATE_PER_S, above=True),
+        metavar="R",
+        help="requests that arrive per second, whatever the responses, at random moments that are the same for all "
+        "variants (default: the plan's); latency counts from the moment a request was due",
+    )
+    parser.add_argument(
         "--gate",
         action="append",
         default=[],
@@ -122,7 +130,13 @@ def _run(given: CompareOptions) -> int:
         template_db=given.template_db or plan.template_db,
         database=given.database or plan.database,
         users=given.users or plan.users,
+        rate=given.rate or plan.rate,
     )
+    if plan.rate and plan.users:
+        raise UsageError(
+            f"a rate of {plan.rate:g} per second and {plan.users} users: users wait for responses, and arrivals at a "
+            "rate do not; leave one of them away"
+        )
     if plan.database == "none" and plan.template_db:
         raise UsageError(
             f'template_db {plan.template_db!r} with database = "none": no database is copied; leave one of them away'
@@ -130,7 +144,7 @@ def _run(given: CompareOptions) -> int:
     if given.preset and given.comparison.sequential:
         raise UsageError("--preset is a number of replicates, and --sequential decides it: give one of the two")
     if given.preset and given.comparison.replicates is None:
-        fewest = _MIN_LOAD_REPLICATES if (plan.users or 1) > 1 else 0
+        fewest = _MIN_LOAD_REPLICATES if (plan.users or 1) > 1 or plan.rate else 0
         plan = replace(plan, replicates=max(fewest, _REPLICATES[given.preset]))
     compare_plan(given.comparison, plan, gates=gates, requests=given.requests.requests(), login=given.requests.logins())
     return 0

@@ -115,6 +115,7 @@ def _settings(
     )
 
     sequential, width, users = given.sequential, given.width, plan.users or 1
+    is_loaded = users > 1 or plan.rate is not None
     if width is not None and not sequential:
         raise UsageError("--width is for --sequential: without it the number of replicates decides")
     names = dict(zip(plan.variants, [each.name for each in variants], strict=True)) if plan.trials else {}
@@ -131,10 +132,11 @@ def _settings(
         rounds=first_given(
             given.rounds,
             plan.rounds,
-            default=LOAD_ROUNDS if users > 1 else SEQUENTIAL_ROUNDS if sequential else ROUNDS,
+            default=LOAD_ROUNDS if is_loaded else SEQUENTIAL_ROUNDS if sequential else ROUNDS,
         ),
-        block_s=LOAD_BLOCK_S if users > 1 else BLOCK_S,
+        block_s=LOAD_BLOCK_S if is_loaded else BLOCK_S,
         users=users,
+        rate=plan.rate,
         trials=tuple(  # by the names that the variants have once they are read
             replace(
                 each,

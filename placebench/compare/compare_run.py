@@ -39,7 +39,7 @@ from placebench.compare.what.variants import Variant, control_variant, in_place,
 from placebench.compare.what.workload import Workload
 from placebench.errors import LoadError, PlacebenchError
 from placebench.runtime.postgres import Server
-from placebench.stats import PART_REPLICATES, PRIMARY, PRIMARY_UNDER_LOAD, compare_blocks
+from placebench.stats import PART_REPLICATES, compare_blocks, primary_metric
 from placebench.stats.verdict import INCONCLUSIVE
 
 DEFAULT_REPLICATES = 12
@@ -74,6 +74,8 @@ class CompareSettings:
     """Length of a block in seconds; short, so that the variants of a round run under the same conditions."""
     users: int = 1
     """Number of users that send requests at the same time, each the next one after its response."""
+    rate: float | None = None
+    """The number of requests per second that arrive on a schedule, whatever the responses; None for users."""
     counted_requests: int = 12
     """Number of counted requests: enough for a differing count to stay significant among all metrics and variants."""
     trials: tuple[Trial, ...] = ()
@@ -86,7 +88,7 @@ class CompareSettings:
     """Keys of a plan file that reproduces the comparison (`placebench.compare.published_plan`); may be empty."""
 
     def __post_init__(self) -> None:
-        """Raise PlacebenchError for too few replicates or rounds, users of a script, or the control of a command."""
+        """Raise PlacebenchError for too few replicates or rounds, users or a rate of a script, or a wrong control."""
         if self.replicates < 0 or self.rounds < 1:
             seen = f"{self.replicates} replicates of {self.rounds} rounds"
             raise PlacebenchError(f"{seen}: expected 0 or more, of 1 or more")
@@ -94,6 +96,16 @@ class CompareSettings:
             raise PlacebenchError("0 replicates and a control: nothing is timed; expected 1 replicate or more")
         if self.control:
             control_variant(self.variants[0], ())
+        if self.control and self.rate and self.control.metric != "cpu_s":
+            raise PlacebenchError(
+                f"a control of {self.control.label} at a rate of {self.rate:g} per second: it must be found in the "
+                "wall time, which several requests at once do not have; expected a share of CPU, such as 3%"
+            )
+        if self.rate and self.workload.script:
+            raise PlacebenchError(
+                f"a rate of {self.rate:g} per second of the script {self.workload.script}: its iterations are one "
+                "user's; expected requests, or `placebench load --rate`"
+            )
         if self.users > 1 and self.workload.script:
             raise PlacebenchError(
                 f"{self.users} users of the script {self.workload.script}: its iterations are one user's; expected "
@@ -117,7 +129,7 @@ class CompareSettings:
         Settings that may change between sessions, such as the number of replicates of a sequential run, are left out.
         """
         free = ("replicates", "width") if self.sequential else ("sequential", "width")
-        left_out = ("variants", "workload", "trials", "plan", "machine", "users", "control", *free)
+        left_out = ("variants", "workload", "trials", "plan", "machine", "users", "rate", "control", *free)
         kept = {name: value for name, value in vars(self).items() if name not in left_out}
         variants = [variant.to_json() for variant in self.variants]
         trials = [asdict(each) for each in self.trials]
@@ -126,6 +138,7 @@ class CompareSettings:
             **({"client_host": self.machine.name} if self.machine else {}),
             **({"users": self.users} if self.users > 1 else {}),
             **({"control": self.control.to_json()} if self.control else {}),
+            **({"rate": self.rate} if self.rate else {}),
             "workload": self.workload.to_json(),
             "variants": variants,
             "trials": trials,
@@ -237,6 +250,7 @@ class CompareRun:
             folder=self._run.path,
             block_s=self._settings.block_s,
             users=self._settings.users,
+            rate=self._settings.rate,
             machine=self._settings.machine,
             timer=self._run.timer,
             contents=data.contents,
@@ -309,7 +323,7 @@ class CompareRun:
         if not settings.sequential:
             return names
         needed = set[str]()
-        primary = PRIMARY_UNDER_LOAD if settings.users > 1 else PRIMARY
+        primary = primary_metric(users=settings.users, rate=settings.rate)
         pairs = [(*pair, primary, settings.width) for pair in settings.pairs]
         if settings.control and self._control and self._control.name in names:
             pairs.append((settings.variants[0].name, self._control.name, settings.control.metric, None))

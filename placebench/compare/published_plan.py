@@ -41,6 +41,7 @@ def plan_document(plan: Experiment, settings: CompareSettings) -> dict[str, Any]
         "replicates": settings.replicates,
         "rounds": settings.rounds,
         **({"users": settings.users} if settings.users > 1 else {}),
+        **({"rate": settings.rate} if settings.rate else {}),
     }
     shown: dict[str, Any] = mask_document(document)
     return shown

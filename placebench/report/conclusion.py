@@ -14,7 +14,7 @@ from placebench.compare.keep.records import WirePass
 from placebench.report import effects
 from placebench.report.control import control_result
 from placebench.report.effects import METRIC_LABELS, join_and
-from placebench.report.figures import ComparedPair, Figures, compared_users
+from placebench.report.figures import ComparedPair, Figures, compared_rate, compared_users
 from placebench.report.model import Check
 from placebench.stats import Comparison
 from placebench.stats.replicates import MeasuredBlock, valid_replicates
@@ -180,7 +180,12 @@ def _not_measured(figures: Figures) -> Iterator[str]:
         for comparison in figures.comparisons
         if None not in (comparison.baseline_value, comparison.variant_value)
     }
-    left_out = {"gc_s"} if compared_users(figures.run) > 1 else {"gc_s", "elapsed_s", "p95_s", "p99_s"}
+    if compared_rate(figures.run):
+        left_out = {"gc_s", "wall_s", "elapsed_s"}
+    elif compared_users(figures.run) > 1:
+        left_out = {"gc_s", "p50_s"}
+    else:
+        left_out = {"gc_s", "elapsed_s", "p50_s", "p95_s", "p99_s"}
     missing = [
         label
         for metric, label in METRIC_LABELS.items()

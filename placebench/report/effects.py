@@ -24,6 +24,7 @@ METRIC_LABELS = {
     "wall_s": "wall time",
     "pss_bytes": "memory (PSS)",
     "elapsed_s": "time per request under load",
+    "p50_s": "p50 latency under load",
     "p95_s": "p95 latency under load",
     "p99_s": "p99 latency under load",
     "statements": "statements",
@@ -38,6 +39,7 @@ _TIMES = {
     "cpu_s": "CPU",
     "wall_s": "wall time",
     "elapsed_s": "time per request under load",
+    "p50_s": "p50 latency",
     "p95_s": "p95 latency",
     "p99_s": "p99 latency",
 }

@@ -18,7 +18,6 @@ from placebench.stats import (
     COUNTED,
     METRICS,
     PRIMARY,
-    PRIMARY_UNDER_LOAD,
     PROFILED,
     Comparison,
     PartChange,
@@ -29,6 +28,7 @@ from placebench.stats import (
     compare_profiled,
     cumulative_distribution,
     percentile,
+    primary_metric,
 )
 from placebench.stats.error_shares import NO_ERRORS, ErrorComparison, compare_errors
 from placebench.stats.replicates import valid_replicates
@@ -36,6 +36,7 @@ from placebench.stats.verdict import FASTER
 
 TIMES = ("cpu_s", "wall_s")
 _TIMES_UNDER_LOAD = ("elapsed_s", "cpu_s", "wall_s", "p95_s", "p99_s")
+_TIMES_AT_A_RATE = ("p95_s", "cpu_s", "p50_s", "p99_s")
 """Metrics that are listed even if they were not measured; the primary one first."""
 _PAIR_LABELS = {"alone": "{}, alone", "leave_one_out": "{}, leave-one-out"}
 
@@ -205,6 +206,8 @@ class Figures:
     @property
     def times(self) -> tuple[str, ...]:
         """The metrics that are times, the primary one first: under load it is that of the throughput."""
+        if compared_rate(self.run):
+            return _TIMES_AT_A_RATE
         return TIMES if compared_users(self.run) == 1 else _TIMES_UNDER_LOAD
 
     @property
@@ -280,7 +283,7 @@ def comparisons_of(run: Run) -> list[Comparison]:
     if not run.head.is_comparable:
         return []
     pairs = (_pair_comparisons(run, *each.pair) for each in _compared_pairs(run))
-    primary = PRIMARY if compared_users(run) == 1 else PRIMARY_UNDER_LOAD
+    primary = primary_metric(users=compared_users(run), rate=compared_rate(run))
     return adjust_for_multiple_testing([each for comparisons in pairs for each in comparisons], primary=primary)
 
 
@@ -288,6 +291,11 @@ def compared_users(run: Run) -> int:
     """Return the number of users that sent the requests of each block at the same time."""
     is_loaded = any("elapsed_s" in block.counters for block in run.blocks)
     return int(run.head.settings["users"]) if is_loaded else 1
+
+
+def compared_rate(run: Run) -> float | None:
+    """Return the number of requests per second that arrived on a schedule; None if users sent them."""
+    return run.head.settings.get("rate")
 
 
 def _compared_pairs(run: Run) -> list[ComparedPair]:
@@ -327,7 +335,7 @@ def _ends(variant: str, parts: int) -> str:
 def _pair_comparisons(run: Run, baseline: str, variant: str) -> Iterator[Comparison]:
     for metric in METRICS:
         made = compare_blocks(run.blocks, baseline, variant, metric, sequential=_is_sequential(run))
-        if made.measured or metric in TIMES:
+        if made.measured or (metric in TIMES and not compared_rate(run)):
             yield made
     watched = [counted.gc_s_each if (counted := run.counted.get(each)) else [] for each in (baseline, variant)]
     if run.wire and any(watched):

@@ -13,7 +13,7 @@ from placebench.page.axis_charts import Curve, Line, distribution, lines
 from placebench.page.row_charts import Bar, bars
 from placebench.report.comparison_sections import comparison_heading
 from placebench.report.effects import METRIC_LABELS, is_ordinary_case, percentile_text
-from placebench.report.figures import Figures, LoadFigures, VariantFigures, compared_users
+from placebench.report.figures import Figures, LoadFigures, VariantFigures, compared_rate, compared_users
 from placebench.report.model import (
     Block,
     Chart,
@@ -174,6 +174,8 @@ def block_section(figures: Figures) -> list[Section]:
         if users == 1
         else f"{users} users send requests at the same time, each the next one after its response."
     )
+    if rate := compared_rate(figures.run):
+        how = f"{rate:g} requests per second arrive, whatever the responses; latency counts from when each was due."
     note = f"{_percentile_note()} {how}"
     table = Table(
         "Latency in the blocks",
@@ -185,6 +187,7 @@ def block_section(figures: Figures) -> list[Section]:
         row_title=lambda each: each.variant,
     )
     title = "Latency without load" if users == 1 else f"Latency with {users} users"
+    title = f"Latency at {rate:g} requests per second" if rate else title
     return [Section(title, [_blocks_chart(figures), Details("The figures", [table])])]
 
 
@@ -291,7 +294,8 @@ def _blocks_chart(figures: Figures) -> Chart:
         longest=max(ends),
     )
     users = compared_users(figures.run)
-    at_once = "one at a time" if users == 1 else f"{users} at a time"
+    rate = compared_rate(figures.run)
+    at_once = f"{rate:g} per second" if rate else "one at a time" if users == 1 else f"{users} at a time"
     return Chart(svg, f"How long the requests of the blocks took, {at_once}. Dots are medians.")
 
 

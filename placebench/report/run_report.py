@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from statistics import fmean, median
 from typing import Literal
 
 from markupsafe import Markup
@@ -16,7 +17,7 @@ from placebench.report.conclusion import conclusion
 from placebench.report.control import control_result
 from placebench.report.documents import run_document
 from placebench.report.environment import data_text, environment_rows, request_section
-from placebench.report.figures import Figures, compared_users, figures_of
+from placebench.report.figures import Figures, compared_rate, compared_users, figures_of
 from placebench.report.gates import judge_gates, without_control
 from placebench.report.load_sections import (
     block_section,
@@ -50,6 +51,7 @@ from placebench.report.trial_results import (
 from placebench.report.variant_pairs import difference_section
 from placebench.results import Run
 from placebench.stats.error_shares import MORE_ERRORS, ErrorShare
+from placebench.stats.replicates import valid_replicates
 
 _METHOD = (
     "Timed passes ran without any profiler; profiled passes were not timed.",
@@ -70,6 +72,15 @@ _ERRORS_NOTE = (
     "both variants, warm-ups with failed requests among them. More errors: any where the baseline has none, or "
     "p ≤ 0.001 by Fisher's exact test. Intervals: Wilson, as if requests were independent."
 )
+
+_METHOD_OF_A_RATE = (
+    "{:g} requests per second arrived in each block, with exponential gaps that are the same for all variants of a "
+    "round, and whatever the responses. Latency counts from the moment a request was due; percentiles are those of all "
+    "requests of a replicate."
+)
+_UNREACHED_SHARE, _UNREACHED_FACTOR = 0.1, 3
+"""A rate is not reached if the work left after the last arrival takes more than a tenth of the time of the arrivals,
+and three times as long as an early request."""
 
 
 def run_report(run: Run, gates: Sequence[Gate] = ()) -> Report:
@@ -224,7 +235,43 @@ def _remarks(figures: Figures, results: ExperimentResults) -> list[str]:
     elsewhere = {each.name: each.shows_on for each in results.changes if each.is_elsewhere}
     other = (f"{name} should show on another request: {request}" for name, request in elsewhere.items())
     off = [f"the responses were not compared: {figures.responses.off}"] if figures.responses.off else []
-    return [*off, *difference, *other, *results.interaction_sentences, *(f"inconclusive: {each}" for each in reasons)]
+    return [
+        *off,
+        *difference,
+        *_arrivals(figures),
+        *other,
+        *results.interaction_sentences,
+        *(f"inconclusive: {each}" for each in reasons),
+    ]
+
+
+def _arrivals(figures: Figures) -> Iterator[str]:
+    """Yield what the generator of arrivals at a rate itself took, and the variants that did not keep up with it."""
+    rate = compared_rate(figures.run)
+    made = [each for blocks in valid_replicates(figures.run.blocks).values() for each in blocks]
+    made = [each for each in made if "at_rate_s" in each.counters]
+    if not rate or not made:
+        return
+    busy = sum(each.counters["client_cpu_s"] for each in made) / sum(each.counters["at_rate_s"] for each in made)
+    late = sum(each.counters["late_arrivals"] for each in made) / sum(each.requests for each in made)
+    yield (
+        f"the generator used {units.percent(busy, digits=2)} of a core, and sent {units.percent(late, digits=2)} of "
+        "the arrivals late by its own doing"
+    )
+    for variant in figures.run.head.variants:
+        own = [each for each in made if each.variant == variant]
+        if not own:
+            continue
+        scheduled_s = fmean(each.counters["scheduled_s"] for each in own)
+        left_s = fmean(each.counters["at_rate_s"] for each in own) - scheduled_s
+        early_s = median(median(each.wall_s[: max(1, len(each.wall_s) // 4)]) for each in own)
+        if left_s > max(_UNREACHED_SHARE * scheduled_s, _UNREACHED_FACTOR * early_s):
+            served = sum(each.requests for each in own) / sum(each.counters["at_rate_s"] for each in own)
+            yield (
+                f"{variant} does not keep up with {units.rate(rate)}: it serves {units.rate(served)}, and has work "
+                f"for {units.duration(left_s)} left when the last request of a block arrives; its latencies grow with "
+                "the length of a block"
+            )
 
 
 _PHASES = {
@@ -272,6 +319,7 @@ def _notes(figures: Figures) -> list[str]:
         *([_METHOD_OF_LOADS] if figures.is_loaded else []),
         *known,
         *([_METHOD_OF_USERS.format(users)] if (users := compared_users(figures.run)) > 1 else []),
+        *([_METHOD_OF_A_RATE.format(rate)] if (rate := compared_rate(figures.run)) else []),
         *(f"Profile of {', '.join(variants)}: {note}." for note, variants in profiled.items()),
         *_time_spent(head.spent_s),
     ]

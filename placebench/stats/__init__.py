@@ -18,7 +18,7 @@ from placebench.stats.percentiles import (
     percentile,
     samples_needed,
 )
-from placebench.stats.replicates import COUNTED, METRICS, PRIMARY, PRIMARY_UNDER_LOAD, PROFILED
+from placebench.stats.replicates import COUNTED, METRICS, PRIMARY, PROFILED, primary_metric
 from placebench.stats.reproduction import Claim, Reproduction, difference_of_effects, judge_reproduction
 from placebench.stats.sequential import sequential_interval
 
@@ -27,7 +27,6 @@ __all__ = [
     "METRICS",
     "PART_REPLICATES",
     "PRIMARY",
-    "PRIMARY_UNDER_LOAD",
     "PROFILED",
     "Claim",
     "Comparison",
@@ -46,6 +45,7 @@ __all__ = [
     "judge_reproduction",
     "median_interval",
     "percentile",
+    "primary_metric",
     "samples_needed",
     "sequential_interval",
 ]

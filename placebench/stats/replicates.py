@@ -143,7 +143,7 @@ def _log_wall(blocks: Sequence[MeasuredBlock]) -> float | None:
 
     If requests differ, the median is taken over the means of their cycles, as a median request would hide the others.
     """
-    if not all(block.wall_s for block in blocks):
+    if not all(block.wall_s and "at_rate_s" not in block.counters for block in blocks):
         return None
     return fmean(math.log(median(_cycle_means(block))) for block in blocks)
 
@@ -172,10 +172,15 @@ def _log_elapsed(blocks: Sequence[MeasuredBlock]) -> float | None:
 
 def _log_percentile(share: float, blocks: Sequence[MeasuredBlock]) -> float | None:
     """Return the logarithm of a percentile of the latency under load; None if ten requests are not slower."""
-    if any("elapsed_s" not in block.counters for block in blocks):
+    if any(block.counters.keys().isdisjoint(("elapsed_s", "at_rate_s")) for block in blocks):
         return None
     seconds = percentile(sorted(each for block in blocks for each in block.wall_s), share)
     return math.log(seconds) if seconds else None
+
+
+def _log_median_at_rate(blocks: Sequence[MeasuredBlock]) -> float | None:
+    """Return the logarithm of the median latency of requests that arrived at a rate."""
+    return _log_percentile(0.5, blocks) if all("at_rate_s" in block.counters for block in blocks) else None
 
 
 def _log_pss(blocks: Sequence[MeasuredBlock]) -> float | None:
@@ -188,12 +193,23 @@ _CPU = MetricRule("cpu_s", margin=0.01, variant_level=_log_cpu, of_rounds=fmean)
 _WALL = MetricRule("wall_s", margin=0.03, variant_level=_log_wall, of_rounds=median)
 _PSS = MetricRule("pss_bytes", margin=0.02, variant_level=_log_pss, of_rounds=median)
 _ELAPSED = MetricRule("elapsed_s", margin=0.03, variant_level=_log_elapsed, of_rounds=fmean)
+_P50 = MetricRule("p50_s", 0.03, _log_median_at_rate, of_rounds=fmean, pools_rounds=True)
 _P95 = MetricRule("p95_s", 0.05, partial(_log_percentile, 0.95), of_rounds=fmean, pools_rounds=True)
 _P99 = MetricRule("p99_s", 0.10, partial(_log_percentile, 0.99), of_rounds=fmean, pools_rounds=True)
-METRICS = {metric.name: metric for metric in (_CPU, _WALL, _PSS, _ELAPSED, _P95, _P99)}
-"""The rules of the metrics that are measured in blocks, by name; the last three under load, of several users only."""
+METRICS = {metric.name: metric for metric in (_CPU, _WALL, _PSS, _ELAPSED, _P50, _P95, _P99)}
+"""The rules of the metrics that are measured in blocks, by name; the last four under load only.
+
+Time per request is that of several users, whose rate is the service's; the median is that of arrivals at a rate.
+"""
 COUNTED = {"statements": 0.001, "rows": 0.001, "round_trips": 0.001, "bytes_sent": 0.005, "bytes_received": 0.005}
 """Margins of the metrics that are counted in a separate pass, per request; counts have no noise, bytes a little."""
 PROFILED = {"gc_s": 0.01}
 """Margins of the metrics from a few profiled requests of one process: they have a value and a ratio, no interval."""
-PRIMARY, PRIMARY_UNDER_LOAD = _CPU.name, _ELAPSED.name
+PRIMARY = _CPU.name
+
+
+def primary_metric(*, users: int, rate: float | None) -> str:
+    """Return the metric that decides: CPU of one user, throughput of several, or the tail of arrivals at a rate."""
+    if rate:
+        return _P95.name
+    return _ELAPSED.name if users > 1 else PRIMARY

@@ -31,6 +31,7 @@ Metric = Literal[
     "wall_s",
     "pss_bytes",
     "elapsed_s",
+    "p50_s",
     "p95_s",
     "p99_s",
     "statements",
@@ -173,6 +174,7 @@ class _Interleaved(TypedDict, total=False):
     processes: Count
     threads: Count
     users: Count
+    rate: Amount
     closed_s: Amount
     open_s: Amount
     counted_requests: Count

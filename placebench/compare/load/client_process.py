@@ -43,6 +43,8 @@ from placebench.runtime.line_process import LineProcess, line_process, serve_lin
 from placebench.runtime.supervisor import ChildSpec
 
 _SILENCE_S, _CONNECT_LIMIT_S, _CONNECTIONS = 900, 10, 5
+_UNTIL_SCHEDULE_S = 0.05
+"""Time between the order to send requests on a schedule and its start, for the threads to be there."""
 _GONE = "the process that sends the requests died"
 _IN_PROCESS = Path(__file__).parents[2] / "runtime" / "standalone" / "in_process_client.py"
 
@@ -52,13 +54,15 @@ class Driven:
     """Results of one call of `drive`, over all its users."""
 
     wall_s: list[float] = field(default_factory=list)
-    """Duration of each request, whether it got a response or failed."""
+    """Duration of each request, whether it got a response or failed; on a schedule from the moment it was due."""
     failures: list[str] = field(default_factory=list)
     error_responses: int = 0
     """The number of failures with a response (or a failed check of a script), as opposed to lost connections."""
     body_bytes: int = 0
     elapsed_s: float = 0.0
-    """Time from the first request to the last response."""
+    """Time from the first request, or from the start of the schedule, to the last response."""
+    late_s: list[float] = field(default_factory=list)
+    """How much later than it could each request on a schedule was sent; waiting for a free thread is not in it."""
     client_cpu_s: float = 0.0
     """CPU seconds that sending and reading took."""
     responses: dict[str, list[str]] = field(default_factory=dict)
@@ -92,13 +96,24 @@ class HttpClient:
         self._sent: Workload | None = None
         """The workload that the process received last."""
 
-    def drive(self, url: str, workload: Workload, *, times: int = 1, users: int = 1, login: bool = False) -> Driven:
+    def drive(
+        self,
+        url: str,
+        workload: Workload,
+        *,
+        times: int = 1,
+        users: int = 1,
+        login: bool = False,
+        due_s: Sequence[float] = (),
+    ) -> Driven:
         """Let *users* users send the workload's cycle of requests *times* times; each waits for its responses.
 
+        due_s: when each request is due, in seconds from the start, ascending; the users are then only the largest
+        number of requests under way, and one that is due while all are waits for the service.
         login: begin a session with the requests of the workload's login, which are not counted; needed after each start
         of a server. Raises LoadError if the process is gone or a login fails.
         """
-        order: dict[str, Any] = {"url": url, "times": times, "users": users, "login": login}
+        order: dict[str, Any] = {"url": url, "times": times, "users": users, "login": login, "due_s": list(due_s)}
         if workload is not self._sent:
             order["workload"] = msgspec.to_builtins(workload)
             self._sent = workload
@@ -217,7 +232,16 @@ class Client:
         self._iterations: dict[str, int] = {}
         """The number of iterations of the script since the login, by URL."""
 
-    def drive(self, url: str, workload: Workload, *, times: int = 1, users: int = 1, login: bool = False) -> Driven:
+    def drive(
+        self,
+        url: str,
+        workload: Workload,
+        *,
+        times: int = 1,
+        users: int = 1,
+        login: bool = False,
+        due_s: Sequence[float] = (),
+    ) -> Driven:
         """Send the requests as `HttpClient.drive` says; canonical digests are computed after the timed part."""
         if login:
             self._sessions[url] = self._logged_in(url, workload)
@@ -226,27 +250,35 @@ class Client:
         if workload.script:
             self._run_script(url, workload, sender, times=times, login=login)
             return self._driven(sender, workload, times)
-        waiting, lock = iter(workload.cycle * times), threading.Lock()
+        cycles = workload.cycle * times
+        planned: Sequence[float | None] = due_s or [None] * len(cycles)
+        waiting, lock = zip(cycles, planned, strict=True), threading.Lock()
 
         def use() -> None:
             while True:
                 with lock:
-                    number = next(waiting, None)
+                    number, offset_s = next(waiting, (None, None))
                 if number is None:
                     return
-                sender.send(workload.calls[number])
+                due = None
+                if offset_s is not None:
+                    free, due = self._clock(), started + offset_s
+                    if free < due:
+                        time.sleep(due - free)
+                    sender.driven.late_s.append(self._clock() - max(free, due))
+                sender.send(workload.calls[number], due=due)
 
-        started, cpu_before = self._clock(), time.process_time()
+        started, cpu_before = self._clock() + (_UNTIL_SCHEDULE_S if due_s else 0), time.process_time()
         if users == 1:
             use()
         else:
-            threads = [threading.Thread(target=use) for _ in range(users)]
+            threads = [threading.Thread(target=use) for _ in range(min(users, len(cycles)))]
             for thread in threads:
                 thread.start()
             for thread in threads:
                 thread.join()
         sender.driven.elapsed_s = self._clock() - started
-        if users > 1:  # digests and locks too, which delay the other users
+        if users > 1 or due_s:  # digests and locks too, which delay the other users
             sender.driven.client_cpu_s = time.process_time() - cpu_before
         return self._driven(sender, workload, times)
 
@@ -334,8 +366,8 @@ class _Sender:
         self.names: dict[str, None] = {}
         """Request names in order of first use (see `Driven.names`)."""
 
-    def send(self, call: SentRequest) -> Reply | None:
-        """Send one request; returns None if no response came."""
+    def send(self, call: SentRequest, *, due: float | None = None) -> Reply | None:
+        """Send one request, whose duration counts from *due* if that is given; returns None if no response came."""
         cpu_before, started, reply = time.thread_time(), self._clock(), None
         try:
             reply = send(
@@ -348,7 +380,7 @@ class _Sender:
             failure = "" if call.accepts(reply.status) else _unexpected(call, reply)
         except OSError as error:
             failure = f"{type(error).__name__}: {error}"
-        wall_s, cpu_s = self._clock() - started, time.thread_time() - cpu_before
+        wall_s, cpu_s = self._clock() - (started if due is None else due), time.thread_time() - cpu_before
         head: dict[str, Any] = {}
         name = b""
         if reply:

@@ -18,7 +18,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path
 
 from sqlalchemy.exc import SQLAlchemyError
@@ -32,6 +32,8 @@ from placebench.compare.what.validity import MachineSample, block_problem, machi
 from placebench.compare.what.variants import Variant
 from placebench.compare.what.workload import Workload
 from placebench.errors import DatabaseError, LoadError, ServerError
+from placebench.loadgen.options import arrivals
+from placebench.loadgen.samples import MISSED_AFTER_S
 from placebench.meters.meters import Backends, read_backends
 from placebench.meters.processes import cpu_between, read_cpu_by_pid, read_ended_cpu_s, read_pss_bytes, read_tree_cpu_s
 from placebench.meters.table_contents import TableContents, read_tables
@@ -101,6 +103,8 @@ def _plan_start(variants: Sequence[str], chance: random.Random, *, rounds: int, 
 _WARM_UP_REQUESTS = 3
 _WARM_UPS_PER_THREAD, _REQUESTS_PER_USER = 2, 10
 """Under load: the warm-up requests for each thread of a service, and the least requests of each user in a block."""
+_ARRIVALS_A_BLOCK, _MOST_UNDER_WAY = 25, 200
+"""At a rate: the least requests of a block, so that six rounds have enough for p95, and the most under way at once."""
 _IDLE_STEP_S, _IDLE_CPU_SHARE, _MAX_WAIT_FOR_IDLE_S = 0.1, 0.05, 1.0
 """The services count as idle once they use less than 5 % of a CPU for 0.1 s; wait at most 1 s for that."""
 _MAX_REQUESTS_PER_BLOCK = 50
@@ -148,6 +152,8 @@ class PreparedVariants:
     """The time in seconds that a block should take."""
     users: int = 1
     """The number of users that send the requests of a block at the same time."""
+    rate: float | None = None
+    """The number of requests per second that arrive on a schedule, whatever the responses; None for users."""
     machine: ClientMachine | None = None
     """The machine that sends the timed requests; None for this machine."""
     timer: PhaseTimer = field(default_factory=PhaseTimer)
@@ -257,7 +263,8 @@ def _run_blocks(
         for round_, order in enumerate(plan.rounds, first_round):
             for position, name in enumerate(order):
                 made.append(started[name].block(client, replicate=replicate, round_=round_, position=position))
-                prepared.timer.add("requests", made[-1].counters.get("elapsed_s", sum(made[-1].wall_s)))
+                known = (made[-1].counters.get(each) for each in ("elapsed_s", "at_rate_s"))
+                prepared.timer.add("requests", next(filter(None, known), sum(made[-1].wall_s)))
         _wait_until_idle(started.values())
         prepared.statements.add(calls, prepared.statements.calls(owners), made[first:])
         for served in started.values():
@@ -293,7 +300,8 @@ class _RunningVariant:
         self._variant = prepared.named[name]
         self._workload = prepared.workload_of(name)
         self._block_s = prepared.block_s
-        self._users = prepared.users
+        self._rate = prepared.rate
+        self._users = prepared.users if prepared.rate is None else _MOST_UNDER_WAY
         self._has_round_trips = _has_round_trips(prepared.folder / f"wire-{name}.json")
         self.cycles_a_block = 1
         self._warm_ups: list[Driven] = []
@@ -333,12 +341,14 @@ class _RunningVariant:
         self._warm_ups = [driven]
         walls, each = driven.wall_s, driven.cycle
         if self._users > 1:
-            slots = max(self._users, self._variant.workers[0] * self._variant.workers[1])
-            times = -(-_WARM_UPS_PER_THREAD * slots // each)
-            driven = client.drive(self.server.url, self._workload, times=times, users=self._users)
+            threads = self._variant.workers[0] * self._variant.workers[1]
+            users = threads if self._rate else self._users
+            times = -(-_WARM_UPS_PER_THREAD * max(users, threads) // each)
+            driven = client.drive(self.server.url, self._workload, times=times, users=users)
             self._warm_ups.append(driven)
-            at_least = -(-_REQUESTS_PER_USER * self._users // each)
-            fills = at_least if driven.failures else round(self._block_s / (driven.elapsed_s / times))
+            at_least = -(-(_ARRIVALS_A_BLOCK if self._rate else _REQUESTS_PER_USER * self._users) // each)
+            cycle_s = each / self._rate if self._rate else driven.elapsed_s / times
+            fills = at_least if driven.failures else round(self._block_s / cycle_s)
             self.cycles_a_block = max(at_least, fills)
         else:
             cycle_s = min(sum(walls[at : at + each]) for at in range(0, len(walls), each))
@@ -350,12 +360,15 @@ class _RunningVariant:
     def block(self, client: HttpClient, *, replicate: int, round_: int, position: int) -> Block:
         """Send the requests of one block, and read the CPU that it used."""
         before = self.end_block()
-        seen = client.drive(self.server.url, self._workload, times=self.cycles_a_block, users=self._users)
+        requests = self.cycles_a_block * len(self._workload.cycle)
+        seed = replicate * 1_000_000 + round_  # the same arrivals for all variants of a round
+        due_s = list(islice(arrivals(self._rate, seed), requests)) if self._rate else []
+        seen = client.drive(self.server.url, self._workload, times=self.cycles_a_block, users=self._users, due_s=due_s)
         self._ended = after = self._cpu()
-        missing = max(0, self.cycles_a_block * len(self._workload.cycle) - len(seen.wall_s))
+        missing = max(0, requests - len(seen.wall_s))
         elapsed_s = seen.elapsed_s if self._users > 1 else sum(seen.wall_s)
         problem = block_problem(seen.failures, client_cpu_s=seen.client_cpu_s, wall_s=elapsed_s, missing=missing)
-        counters = self._counters(seen)
+        counters = self._counters(seen, due_s)
         if failures := [failure for each in self._warm_ups for failure in each.failures]:
             problem = f"in the warm-up {block_problem(failures, client_cpu_s=0.0, wall_s=0.0)}"
             counters["warm_up_errors"] = sum(each.error_responses for each in self._warm_ups)
@@ -399,14 +412,18 @@ class _RunningVariant:
             return False
         return bool(self._backends.cpu_s) or not self._has_round_trips
 
-    def _counters(self, seen: Driven) -> dict[str, float]:
+    def _counters(self, seen: Driven, due_s: Sequence[float]) -> dict[str, float]:
         memory = read_pss_bytes(self.server.pids())
         counters = {
             "body_bytes": seen.body_bytes,
             "client_cpu_s": seen.client_cpu_s,
             "start_cpu_s": self._start_cpu_s,
         }
-        if self._users > 1:
+        if due_s:
+            counters["scheduled_s"] = due_s[-1]
+            counters["at_rate_s"] = max(seen.elapsed_s, due_s[-1])
+            counters["late_arrivals"] = sum(each > MISSED_AFTER_S for each in seen.late_s)
+        elif self._users > 1:
             counters["elapsed_s"] = seen.elapsed_s
         return counters if memory is None else {**counters, "pss_bytes": memory}
 

@@ -35,6 +35,8 @@ class Experiment:
     rounds: int | None = None
     users: int | None = None
     """The number of users that send requests at the same time."""
+    rate: float | None = None
+    """The number of requests per second that arrive on a schedule."""
     utilization: float | None = None
     setup: str | None = None
     """A shell command that fills the database from which each variant gets a copy."""
@@ -54,7 +56,7 @@ class Experiment:
 
 
 _METRICS = (*METRICS, *COUNTED)
-_DATA = ("topology", "trees", "seed", "replicates", "rounds", "users", "utilization")
+_DATA = ("topology", "trees", "seed", "replicates", "rounds", "users", "rate", "utilization")
 OWN_DATA = ("setup", "template_db", "database", "may_change", "superuser")
 
 
@@ -84,6 +86,7 @@ class _File(WorkloadKeys, frozen=True, forbid_unknown_fields=True, kw_only=True)
     replicates: Annotated[int, Meta(ge=0, le=limits.REPLICATES)] | None = None
     rounds: Annotated[int, Meta(ge=1, le=limits.ROUNDS)] | None = None
     users: Annotated[int, Meta(ge=1, le=limits.COMPARED_USERS)] | None = None
+    rate: Annotated[float, Meta(gt=0, le=limits.COMPARED_RATE_PER_S)] | None = None
     utilization: Annotated[float, Meta(ge=0, le=1)] | None = None
     setup: str | None = None
     template_db: str | None = None

@@ -16,7 +16,7 @@ lock = threading.Lock() if os.environ.get("LOCKED") else threading.Semaphore(8)
 
 def application(environ, start_response):
     with lock:
-        time.sleep(0.005)
+        time.sleep(float(os.environ.get("WAIT_S", 0.005)))
     start_response("200 OK", [("Content-Type", "text/plain")])
     return [b"hello"]
 """
@@ -85,3 +85,61 @@ def test_users_are_for_requests_and_workers_for_applications(
 
     assert "2 users of the script visit:visit" in said[0]
     assert "the variant one has processes and a command" in said[1]
+
+
+def test_a_lock_shows_in_the_tail_of_requests_that_arrive_at_a_rate(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """At more than twice the rate that the lock allows, a variant without it keeps up, and the other does not.
+
+    Latency counts from the moment a request was due, so that the waiting of a late request is in it.
+    """
+    monkeypatch.setenv("WAIT_S", "0.02")
+    assert 3 == compare(tmp_path, "-n", "1", keys="rate = 120")
+
+    figures = figures_of(results.load(tmp_path / "run"))
+    compared = {each.metric: each for each in figures.comparisons}
+    assert "p95_s" == figures.metric
+    assert {"cpu_s", "p50_s", "p95_s"} <= compared.keys()
+    assert "wall_s" not in compared
+    assert 2 < (compared["p95_s"].ratio or 0)
+    for block in figures.run.blocks:
+        assert 120 == block.requests == len(block.wall_s)
+        assert 0 < block.counters["scheduled_s"] <= block.counters["at_rate_s"]
+    first, second, *_ = figures.run.blocks
+    assert first.counters["scheduled_s"] == second.counters["scheduled_s"]
+    said = capsys.readouterr().out
+    assert "effect on p95 latency" in said
+    assert "the generator used " in said
+    assert "locked does not keep up with 120 /s: it serves " in said
+
+
+@pytest.mark.parametrize(
+    ("keys", "options", "expected"),
+    [
+        ("users = 2", ("--rate", "5"), "a rate of 5 per second and 2 users: "),
+        ("rate = 5", ("--users", "2"), "a rate of 5 per second and 2 users: "),
+        ("", ("--rate", "5", "--control", "wait:1ms"), "a control of +1 ms wait at a rate of 5 per second: "),
+        ("rate = 0", (), "rate"),
+        ("", ("--rate", "0"), "--rate"),
+    ],
+)
+def test_a_rate_that_does_not_apply_is_one_line(
+    keys: str, options: tuple[str, ...], expected: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Users wait for responses, and arrivals at a rate do not; a wait needs a wall time."""
+    assert 2 == compare(tmp_path, *options, keys=keys)
+
+    assert expected in capsys.readouterr().err.splitlines()[-1]
+
+
+def test_a_rate_is_for_requests(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The requests of a script's iteration follow each other, and cannot arrive at a rate."""
+    (tmp_path / "visit.py").write_text("def visit(client):\n    client.get('/')\n")
+    (tmp_path / "service.py").write_text(APP)
+    plan = PLAN.replace('request = "/"', 'workload = "visit:visit"')
+    (tmp_path / "script.toml").write_text(plan.format(keys="rate = 2"))
+
+    assert 2 == main(["compare", "--plan", str(tmp_path / "script.toml"), "-q", "-o", f"{tmp_path}/script"])
+
+    assert "a rate of 2 per second of the script visit:visit: " in capsys.readouterr().err.splitlines()[-1]
